@@ -12,8 +12,11 @@ for folder in ("benchmarks", "wheels", "build"):
 
 
 def take_over() -> None:
-    """Go on as our own program where Invoke's was started: that one refuses a line that it cannot
-    read in few words and with exit code 1, and ends in a traceback when its reader goes away."""
+    """Run our own program where Invoke's was started.
+
+    Invoke's program reports a command line that it cannot parse in few words and with exit
+    code 1, and ends in a traceback when its reader goes away.
+    """
     if "invoke.main" in sys.modules and "tensorwright.commandline" not in sys.modules:
         from tensorwright.commandline import CommandLine
 
@@ -23,6 +26,6 @@ def take_over() -> None:
 
 take_over()
 
-from tensorwright.program import commands  # noqa: E402  (once it is known whose program runs)
+from tensorwright.program import collect_commands  # noqa: E402  (once it is known whose program runs)
 
-ns = commands()
+ns = collect_commands()

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.trees import make_tree
 
 from tfbuild.run import run
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 _SECRET = "changeit"  # noqa: S105  (of a throw-away key store)
 _HTTP = 'load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")\n'
@@ -107,7 +107,7 @@ def downloading_tree(folder: Path, site: Path, servers: Servers) -> Path:
     if not site.exists():
         publish_archives(site, tree)
     shutil.rmtree(tree / "third_party/XNNPACK")
-    pinned = sha256_of(site / "XNNPACK-1.tar.gz")
+    pinned = hash_file(site / "XNNPACK-1.tar.gz")
     (tree / "WORKSPACE").write_text(
         'workspace(name = "org_tensorflow")\n'
         + _HTTP

@@ -27,9 +27,9 @@ from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import encode_digest, stem_of
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.dispatcher import DispatchTarget, target_of
-from tfbuild.records import read
+from tfbuild.records import decode_record
 from tfbuild.upstream import releases
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 PACKAGE, VERSION = "tensorflow-cpu", "2.14.1"
 TAGS = "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"
@@ -67,7 +67,7 @@ def small_stock(folder: Path) -> Path:
 
 def pin_stock(monkeypatch: pytest.MonkeyPatch, stock: Path, version: str = VERSION) -> None:
     """Let the table of releases say that this wheel was published."""
-    sha256, size = sha256_of(stock), stock.stat().st_size
+    sha256, size = hash_file(stock), stock.stat().st_size
 
     def pinned(wheel: releases.StockWheel) -> releases.StockWheel:
         own = wheel.file == stock.name
@@ -139,9 +139,9 @@ def tuned_wheel(
         dataclasses.replace(
             claim,
             size=kernels[claim.target].stat().st_size,
-            sha256=sha256_of(kernels[claim.target]),
+            sha256=hash_file(kernels[claim.target]),
             required_features=tuple(
-                sorted(flags.required_features(parse_target(claim.target), {}))
+                sorted(flags.compute_required_features(parse_target(claim.target), {}))
             ),
             floors=look_at(kernels[claim.target]).floors,
             census=look_at(kernels[claim.target]).census,
@@ -149,7 +149,7 @@ def tuned_wheel(
         for claim in tuned_for(tuple(kernels)).libraries
     )
     said = dataclasses.replace(
-        tuned_for(tuple(kernels)), libraries=claims, stock_sha256=sha256_of(stock)
+        tuned_for(tuple(kernels)), libraries=claims, stock_sha256=hash_file(stock)
     )
     own = {claim.file: kernels[claim.target] for claim in claims}
     ours = _guards(said)
@@ -204,7 +204,7 @@ def stem_of_members(names: Mapping[str, object]) -> str:
 def saying(wheel: Path, stock: Path | None = None, **fields: object) -> Path:
     """The wheel with other fields in its tuned.json; with the stock wheel also the papers that
     follow from it."""
-    facts = read(Tuned, fields_of(wheel) | fields)
+    facts = decode_record(Tuned, fields_of(wheel) | fields)
     if stock is None:
         return altered(wheel, {f"{INFO}/{tuned.FILE}": facts.to_bytes()})
     ours = _guards(facts)

@@ -31,12 +31,12 @@ from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream import source
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfwheels.keys import SigningKey
 
 # What a test is not about is the release that the machine's own sources are of.
 os.environ.setdefault("TENSORWRIGHT_RELEASE", checks.TESTED_RELEASE)
-OWN = checks.own_paths()
+OWN = checks.prepare_test_paths()
 
 # A busy machine is no failure. The first tier looks for new failures with few examples, the second
 # with many; an explicit number of a test is the most that it bears (tests.examples).
@@ -168,7 +168,7 @@ def wheel_for(
     def build(arch: str) -> Tried:
         kernels = "cwise_op_tanh" if "," in arch else "mini"
         fleet, compiler = fleet_for(Request(arch=arch, kernels=kernels))
-        jobs = handlers.jobs_for(fleet.first, "")
+        jobs = handlers.choose_jobs(fleet.first, "")
         needs = needs_of(fleet.first)
         python = fleet.first.python
         with one_builder:
@@ -190,7 +190,7 @@ def staged(native: Tried, paths: Paths) -> Path:
     recipe = native.plan.kernel_recipe
     assert recipe is not None
     archive = source.fetch_source(native.plan.sources, paths, None)
-    return source.stage(archive, sha256_of(archive), recipe.staging, paths)
+    return source.stage(archive, hash_file(archive), recipe.staging, paths)
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ from tfbuild.packing.tuned import read_tuned
 from tfbuild.packing.wheel import read_member
 from tfbuild.planning import guard
 from tfbuild.planning.dispatcher import DispatchFeature, DispatchTarget
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 LIBRARY = "tensorflow/core/kernels/tensorwright/haswell.so"
 SSE = DispatchFeature(name="sse", leaf=1, subleaf=0, register="edx", bit=25, xcr0=0)
@@ -152,7 +152,7 @@ def swapped(text: str, *, expected: bool) -> Doctor:
         if not expected:
             return wheel
         said = fields_of(wheel)
-        said["libraries"][0] |= {"size": other.stat().st_size, "sha256": sha256_of(other)}
+        said["libraries"][0] |= {"size": other.stat().st_size, "sha256": hash_file(other)}
         return saying(wheel, case.stock, **said)
 
     return doctor

@@ -10,7 +10,7 @@ from tests import compared as made_up
 from tfbuild.measured.comparison import FILE, save
 from tfbuild.measured.interval import Interval
 from tfbuild.packing.tuned import read_tuned
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfwheels.gate import Judgement, judge
 
 GAIN = Interval(value=1.3, low=1.2, high=1.4)
@@ -27,7 +27,7 @@ def compared(folder: Path, wheel: Path) -> Judgement:
     stock = dataclasses.replace(stock, wheel_sha256=tuned.stock_sha256, raised_kernels=0)
     own = dataclasses.replace(
         own,
-        wheel_sha256=sha256_of(wheel),
+        wheel_sha256=hash_file(wheel),
         kernel_library=library.file,
         raised_kernels=len(library.registrations),
     )
@@ -38,4 +38,4 @@ def compared(folder: Path, wheel: Path) -> Judgement:
     mean = dataclasses.replace(mean, speedup=made.cells[0].speedups[0])
     path = folder / FILE
     save(path, dataclasses.replace(made, host=host, arms=(stock, own), overall=(mean,)))
-    return judge(wheel.name, sha256_of(wheel), tuned, [path])
+    return judge(wheel.name, hash_file(wheel), tuned, [path])

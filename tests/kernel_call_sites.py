@@ -6,7 +6,7 @@ from tfbench.inside.call_sites import CallSite, CallSiteInput
 from tfbench.kernels.judging import Series, TimedCallSite
 from tfbench.kernels.profiles import RankedCallSite
 from tfbuild.measured.kernels import TypedOp
-from tfbuild.records import key_of
+from tfbuild.records import hash_record
 
 FLOAT, INT32 = 1, 3
 TANH = TypedOp(op="Tanh", types=f"T={FLOAT}")
@@ -20,7 +20,7 @@ def call_site(op: str = "Tanh", *shape: int) -> CallSite:
 
 def ranked(op: str = "Tanh", *shape: int, share: float = 0.1) -> RankedCallSite:
     found = call_site(op, *shape)
-    return RankedCallSite(key=key_of(found), place=found, share=share, most=share, call_s=1e-5)
+    return RankedCallSite(key=hash_record(found), place=found, share=share, most=share, call_s=1e-5)
 
 
 def series(*launches: float) -> Series:

@@ -45,7 +45,7 @@ def sources_of(path: Path, source: Path | None, paths: Paths) -> tuple[str, ...]
     request = Request(arch=chosen.target, release=chosen.release, selection=str(path), source=given)
     plan, compiler = plan_for(request)
     inputs = inputs_for(plan, paths, source, None)
-    room = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), inputs, paths)
+    room = workspaces.prepare(plan, compiler, handlers.choose_jobs(plan, ""), inputs, paths)
     workspaces.compile_units(room, plan.kernels, keep_going=False)
     objects = {each: workspaces.object_of(room, each) for each in plan.sources_compiled}
     symbols = {each: closure.read_symbols(at) for each, at in objects.items()}

@@ -14,7 +14,7 @@ import pytest
 
 from tfbuild.errors import CommandError, DownloadError, TimeLimitError
 from tfbuild.run import run
-from tfbuild.settings import Paths, exclusive, need_disk
+from tfbuild.settings import Paths, lock_folder, require_disk
 from tfbuild.upstream import source
 
 BAZEL = "/usr/bin/bazel"
@@ -51,9 +51,9 @@ def sid(paths: Paths) -> Path:
         return folder
     if shutil.which("debootstrap") is None:
         pytest.skip("debootstrap is not installed: apt-get install debootstrap")
-    need_disk(folder.parent, _SPACE_B, "Debian sid with its Bazel")
+    require_disk(folder.parent, _SPACE_B, "Debian sid with its Bazel")
     try:
-        with exclusive(folder.parent, "Debian sid"), source.scratch(folder) as fresh:
+        with lock_folder(folder.parent, "Debian sid"), source.create_folder(folder) as fresh:
             _install(fresh)
     except (CommandError, DownloadError, TimeLimitError) as error:
         # sid changes several times a day, and a mirror may be between two states.
@@ -68,7 +68,7 @@ def sid(paths: Paths) -> Path:
 def _install(fresh: Path) -> None:
     # Left to apt-get, with the rest, sid's ca-certificates may be set up before what it needs.
     words = ("debootstrap", "--variant=minbase", "--include=ca-certificates", _SUITE)
-    run(["unshare", "--mount", *words, fresh, source._debian_mirror()], timeout_s=_LIMIT_S)
+    run(["unshare", "--mount", *words, fresh, source._find_debian_mirror()], timeout_s=_LIMIT_S)
     there = ("env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
     for step in (
         ("apt-get", "install", "--yes", "--no-install-recommends", "bazel-bootstrap"),

@@ -11,7 +11,7 @@ import functools
 from dataclasses import dataclass
 
 from tfbuild.cpus.cpu import Cpu, read_cpu
-from tfbuild.cpus.targets import Match, match
+from tfbuild.cpus.targets import Match, match_cpu
 from tfbuild.planning.defaults import levers
 
 ONEDNN_FEATURES = next(each.unless for each in levers() if each.name == "onednn")
@@ -43,6 +43,6 @@ def own_cpu() -> OwnCpu:
     cpu = read_cpu()
     return OwnCpu(
         cpu=cpu,
-        match=match(cpu),
+        match=match_cpu(cpu),
         onednn_by_default=not read_cpu(env={}).features.isdisjoint(ONEDNN_FEATURES),
     )

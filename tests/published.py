@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
-from tfbuild.cpus.features import computing
+from tfbuild.cpus.features import filter_codegen
 from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import Admitted, KernelLibrary, TreeLibrary, Tuned, TunedTree
@@ -157,7 +157,7 @@ def _tag(python: str, machine: str) -> str:
 
 
 def _library(target: Target) -> KernelLibrary:
-    required = sorted(computing(target.features, target.family))
+    required = sorted(filter_codegen(target.features, target.family))
     return KernelLibrary(
         name=target.local,
         target=target.spec,

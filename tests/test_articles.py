@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tensorwright.program import commands
+from tensorwright.program import collect_commands
 from tfbench.articles import handler, text
 from tfbench.articles.article import read_articles
 from tfbench.articles.parts import PARTS, Scale, cloud_cpus
@@ -43,7 +43,7 @@ def test_there_are_five_articles_and_each_can_be_measured() -> None:
 
 
 def test_every_command_that_an_article_names_is_a_task() -> None:
-    names = commands().task_names
+    names = collect_commands().task_names
     for article in ARTICLES:
         for words in article.command.split(";"):
             assert words.split()[1] in names, words

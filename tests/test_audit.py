@@ -32,9 +32,9 @@ from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import AuditError, ChecksumError, WheelError
 from tfbuild.packing import notices
 from tfbuild.planning import dispatcher
-from tfbuild.records import pretty
+from tfbuild.records import format_json
 from tfbuild.settings import Paths
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 pytestmark = pytest.mark.toolchain
 
@@ -130,10 +130,10 @@ def test_the_answer_for_a_machine_is_whole(
     stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     found = audit(honest(stock, made, "haswell"), paths=paths, stock=stock)
-    fields = json.loads(pretty(found))
+    fields = json.loads(format_json(found))
     assert fields["schema"] == SCHEMA
     assert fields["libraries"][0]["role"] in {role.value for role in Role}
-    assert str(paths.cache) not in pretty(found)
+    assert str(paths.cache) not in format_json(found)
 
 
 def test_a_hidden_instruction_is_named(stock: Path, made: Mapping[str, Path], paths: Paths) -> None:
@@ -204,7 +204,7 @@ def test_a_stock_library_that_was_changed_is_counted_again(
 ) -> None:
     changed = stock_wheel(stock.parent / "changed", {CORE: made["other core"]})
     wheel = honest(changed, made, "haswell")
-    wheel = saying(wheel, stock, stock_sha256=sha256_of(stock))
+    wheel = saying(wheel, stock, stock_sha256=hash_file(stock))
     found = audit(wheel, paths=paths, stock=stock)
     assert found.problems == (f"{CORE} is not as stock",)
     (core,) = (each for each in found.libraries if each.file == CORE)
@@ -371,7 +371,7 @@ def test_the_same_bytes_are_counted_once(
     """What the cache says is taken, so nothing was counted; what it cannot say is counted anew."""
     first = audit(stock, paths=paths)
     (kept,) = (paths.cache / "census").iterdir()
-    assert kept.name == f"{sha256_of(made['core'])}.json"
+    assert kept.name == f"{hash_file(made['core'])}.json"
     whole = kept.read_text()
     kept.write_text(whole.replace('"x86_64": ', '"x86_64": 1000'))
     assert audit(stock, paths=paths).libraries[0].census["x86_64"] > 10_000

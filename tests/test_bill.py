@@ -19,7 +19,7 @@ from tfbench.costs.prices import PriceBook, bind
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.measured.comparison import ArmFailure, ComparedCell, Comparison
 from tfbuild.measured.interval import Interval
-from tfbuild.records import canonical
+from tfbuild.records import format_canonical
 
 GCE = catalog.find(article.PRICES)
 TOTALS = article.read_totals(GCE)
@@ -335,7 +335,7 @@ def test_a_baseline_that_was_not_measured_is_told() -> None:
 
 
 def test_a_bill_is_a_record_that_can_be_saved() -> None:
-    assert '"baseline":"stock@4"' in canonical(billed(sweep(), build=Build(usd=1.0)))
+    assert '"baseline":"stock@4"' in format_canonical(billed(sweep(), build=Build(usd=1.0)))
 
 
 @given(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.remote import rc_of
 
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import resolve
+from tfbuild.cpus.targets import resolve_target
 from tfbuild.errors import UsageError
 from tfbuild.remote import caches
 from tfbuild.remote.caches import Remote
@@ -227,7 +227,7 @@ def test_only_bazels_that_mix_them_are_told_to_keep_disk_and_remote_apart(
 def test_native_is_refused_where_others_read_the_results() -> None:
     caches.need_explicit("native", Remote())
     caches.need_explicit("skylake", CLUSTER)
-    here = resolve("native", read_cpu()).spec
+    here = resolve_target("native", read_cpu()).spec
     with pytest.raises(UsageError) as caught:
         caches.need_explicit(" Native", CLUSTER)
     assert caught.value.hint.endswith(f"--arch {here}")

@@ -19,7 +19,7 @@ from tests.later import later
 from tfbuild.auditing.libraries import look_at
 from tfbuild.binaries import elf
 from tfbuild.binaries.census import census, count, pieces, unexpected, uses
-from tfbuild.cpus.features import table
+from tfbuild.cpus.features import load_features
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import CommandError, WheelError
 from tfbuild.settings import ROOT
@@ -152,7 +152,7 @@ def test_an_aarch64_library_shows_the_features_of_its_flags(
 def test_names_come_in_the_tables_order(tmp_path: Path) -> None:
     text = 'void f(void) { __asm__ volatile("xend\\n rdtscp\\n .byte 6\\n tzcnt %eax, %eax"); }'
     found = [*census(library(tmp_path, "x", text + KERNEL, *QUICK, "-march=haswell"))]
-    ours = [name for name in table("x86_64") if name in found]
+    ours = [name for name in load_features("x86_64") if name in found]
     assert found == ["x86_64", *ours, "rdtscp", "rtm", "undecoded"]
 
 

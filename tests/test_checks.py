@@ -13,7 +13,7 @@ from tfbuild.upstream.releases import find_release
 
 def ran(code: str, *, quiet: bool = False) -> None:
     check = ProjectCheck(name="a check", words=("-c", code))
-    checks._need_passed(check, checks._ran(check, quiet=quiet))
+    checks._require_passed(check, checks._run_check(check, quiet=quiet))
 
 
 @pytest.mark.parametrize("quiet", [False, True])
@@ -40,9 +40,9 @@ def test_a_quiet_check_says_nothing_before_it_has_ended(capfd: pytest.CaptureFix
     """What is installed meanwhile tells of its steps."""
     words = ("-c", "import sys; print('one', flush=True); print('two', file=sys.stderr)")
     check = ProjectCheck(name="a check", words=words)
-    ended = checks._ran(check, quiet=True)
+    ended = checks._run_check(check, quiet=True)
     assert capfd.readouterr() == ("", "")
-    checks._need_passed(check, ended)
+    checks._require_passed(check, ended)
     said = capfd.readouterr()
     assert said.out == "one\ntwo\n"
     assert said.err.endswith("a check\n")
@@ -63,9 +63,9 @@ def test_the_downloads_of_the_tests_are_those_of_the_cache_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "ROOT", tmp_path)
-    link = checks.own_cache(tmp_path) / "downloads"
+    link = checks.get_test_cache(tmp_path) / "downloads"
     for name in ("one", "other"):
         monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path / name))
-        assert checks.own_paths().cache == checks.own_cache(tmp_path)
+        assert checks.prepare_test_paths().cache == checks.get_test_cache(tmp_path)
         assert link.resolve() == tmp_path / name / "downloads"
-    assert checks.own_paths().cache == checks.own_cache(tmp_path)
+    assert checks.prepare_test_paths().cache == checks.get_test_cache(tmp_path)

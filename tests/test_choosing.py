@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.published import entry_of
 from tests.recorded import COMPLETE, cpu_of
 
-from tfbuild.cpus.targets import STOCK_SPECS, Target, all_targets, match, parse_target
+from tfbuild.cpus.targets import STOCK_SPECS, Target, list_targets, match_cpu, parse_target
 from tfbuild.errors import PublishError
 from tfwheels.choosing import (
     PageChoice,
@@ -192,7 +192,7 @@ def test_another_manylinux_or_spelling_of_the_version_is_no_other_place() -> Non
 
 
 SPECS = (
-    *(target.name for target in all_targets()),
+    *(target.name for target in list_targets()),
     "x86_64_v4+avx512_bf16/zen4",
     "x86_64_v3/zen4",
     "icelake+avx512_bf16/sapphirerapids",
@@ -228,7 +228,7 @@ def by_file(entry: Entry) -> str:
 
 
 pools = st.lists(wheels(), max_size=8, unique_by=by_file)
-targets = st.sampled_from(all_targets())
+targets = st.sampled_from(list_targets())
 
 
 @given(pools, targets)
@@ -336,7 +336,7 @@ def test_an_arm_wheel_says_whose_line_it_is_for() -> None:
 # ---- CPUs without what stock TensorFlow is compiled for ----
 
 
-@pytest.mark.parametrize("target", all_targets(), ids=lambda target: target.name)
+@pytest.mark.parametrize("target", list_targets(), ids=lambda target: target.name)
 def test_a_target_lists_stock_code_only_with_all_that_it_is_compiled_for(target: Target) -> None:
     (stock,) = (parse_target(s) for s in STOCK_SPECS if parse_target(s).family == target.family)
     wheels = (
@@ -360,7 +360,7 @@ def test_a_recorded_cpu_is_never_given_code_that_would_kill_it(
         older = ("avx", "fma", "f16c", "xop", "vaes", "vpclmulqdq", "gfni")
         gone = {*hidden, *(each for each in cpu.features if each.startswith(older))}
         cpu = dataclasses.replace(cpu, features=cpu.features - gone)
-    target = match(cpu).best
+    target = match_cpu(cpu).best
     pool = [tuned(spec) for spec in FAMILIES[target.family]]
     pool += [full_build(spec) for spec in ("x86_64", "nehalem", "haswell")]
     stock = entry_of("2.14.1", machine=target.family)

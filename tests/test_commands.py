@@ -10,10 +10,12 @@ from invoke.parser import Parser
 
 from tensorwright.command import SHORT, Command
 from tensorwright.commandline import CommandLine
-from tensorwright.program import commands
+from tensorwright.program import collect_commands
 from tfbuild.settings import ROOT
 
-COMMANDS: dict[str, Command] = {name: commands()[name] for name in commands().task_names}
+COMMANDS: dict[str, Command] = {
+    name: collect_commands()[name] for name in collect_commands().task_names
+}
 PAGES = sorted(
     path
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/*.md"))
@@ -23,7 +25,7 @@ PAGES = sorted(
 
 def typed(line: str) -> dict[str, object]:
     """What a command gets of a line."""
-    contexts = Parser(contexts=commands().to_contexts()).parse_argv(line.split())
+    contexts = Parser(contexts=collect_commands().to_contexts()).parse_argv(line.split())
     return dict(contexts[0].as_kwargs)
 
 
@@ -81,7 +83,7 @@ def test_old_spellings_are_read(line: str, field: str, value: object) -> None:
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_help_shows_one_spelling(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        CommandLine(commands(), "inv").run(["inv", "--help", name])
+        CommandLine(collect_commands(), "inv").run(["inv", "--help", name])
     shown = set(re.findall(r"--(?:\[no-\])?([a-z][a-z0-9-]*)[=, ]", capsys.readouterr().out))
     options = COMMANDS[name].options
     assert {each.name for each in options if each.default is not None} <= shown

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tfbuild import packages
-from tfbuild.cpus.compilers import Compiler, can_link, find_compiler, identify, macros
+from tfbuild.cpus.compilers import Compiler, can_link, find_compiler, identify_compiler, read_macros
 from tfbuild.errors import CompilerError
 
 HOST = platform.machine()
@@ -89,7 +89,7 @@ def test_no_compiler_names_the_package(
 
 @pytest.mark.parametrize("stem", ["g++", "clang"])
 def test_a_hint_names_what_apt_really_has(tmp_path: Path, stem: str) -> None:
-    there = packages.versions(stem)
+    there = packages.list_versions(stem)
     if not there:
         pytest.skip("apt has no lists here")
     path = {"PATH": str(tmp_path)}
@@ -125,29 +125,29 @@ def test_a_compiler_of_this_architecture_only_is_refused() -> None:
 def test_clang_cross_compiles_and_gcc_has_a_name_for_it() -> None:
     clang = find_compiler("clang-16", OTHER)
     assert clang.flags == (f"--target={OTHER}-linux-gnu",)
-    assert f"__{OTHER}__" in macros(clang, ())
+    assert f"__{OTHER}__" in read_macros(clang, ())
     assert find_compiler(None, OTHER).family == "clang"
     gcc = find_compiler(f"{OTHER.replace('_', '-')}-linux-gnu-g++", OTHER)
     assert (gcc.family, gcc.flags) == ("gcc", ())
-    assert f"__{OTHER}__" in macros(gcc, ())
+    assert f"__{OTHER}__" in read_macros(gcc, ())
 
 
 @pytest.mark.toolchain
 def test_refused_flags_are_told_in_the_compilers_words() -> None:
     with pytest.raises(CompilerError, match=r"-march=nonsense: .*error:.*nonsense"):
-        macros(find_compiler("g++"), ["-march=nonsense"])
+        read_macros(find_compiler("g++"), ["-march=nonsense"])
 
 
 def test_a_program_that_is_no_compiler_is_refused() -> None:
     with pytest.raises(CompilerError, match="clang nor gcc"):
-        identify(Path("/bin/true"), HOST)
+        identify_compiler(Path("/bin/true"), HOST)
     with pytest.raises(CompilerError, match=r"^false "):
-        identify(Path("/bin/false"), HOST)
+        identify_compiler(Path("/bin/false"), HOST)
 
 
 @pytest.mark.toolchain
 def test_macros_have_values() -> None:
-    shown = macros(find_compiler("g++"), ["-DONE", "-DTWO=a b"])
+    shown = read_macros(find_compiler("g++"), ["-DONE", "-DTWO=a b"])
     assert shown["ONE"] == "1"
     assert shown["TWO"] == "a b"
 

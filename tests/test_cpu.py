@@ -12,16 +12,16 @@ from tests.recorded import cpu_of, text_of
 
 from tfbuild.cpus.cpu import (
     MASK,
-    cgroup_quota,
-    masked,
-    nodes_of,
+    apply_mask,
+    compute_vcpus,
+    compute_x86_64_level,
     parse_cpuinfo,
+    read_cgroup_quota,
     read_cpu,
+    read_numa_nodes,
     read_vcpus,
-    vcpus,
-    x86_64_level,
 )
-from tfbuild.cpus.features import table
+from tfbuild.cpus.features import load_features
 from tfbuild.errors import CpuError, UsageError
 
 
@@ -119,15 +119,15 @@ def test_py_cpuinfo_answers_where_the_kernel_does_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize("level", [1, 2, 3, 4])
 def test_levels_are_those_of_the_psabi(level: int) -> None:
     name = "x86_64" if level == 1 else f"x86_64_v{level}"
-    assert x86_64_level(frozenset(TARGETS[name].features)) == level
+    assert compute_x86_64_level(frozenset(TARGETS[name].features)) == level
 
 
 @given(
-    st.frozensets(st.sampled_from(sorted(table("x86_64")))),
-    st.frozensets(st.sampled_from(sorted(table("x86_64")))),
+    st.frozensets(st.sampled_from(sorted(load_features("x86_64")))),
+    st.frozensets(st.sampled_from(sorted(load_features("x86_64")))),
 )
 def test_more_features_never_lower_the_level(some: frozenset[str], more: frozenset[str]) -> None:
-    assert x86_64_level(some) <= x86_64_level(some | more)
+    assert compute_x86_64_level(some) <= compute_x86_64_level(some | more)
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -147,7 +147,7 @@ def test_the_least_quota_above_counts_in_version_2(tmp_path: Path) -> None:
             "sys/fs/cgroup/cpu.max": "400000 100000\n",
         },
     )
-    assert cgroup_quota(root) == 1.5
+    assert read_cgroup_quota(root) == 1.5
 
 
 def test_a_container_sees_its_own_root_only(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_container_sees_its_own_root_only(tmp_path: Path) -> None:
         tmp_path,
         {"proc/self/cgroup": "0::/docker/0123\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"},
     )
-    assert cgroup_quota(root) == 0.5
+    assert read_cgroup_quota(root) == 0.5
 
 
 @pytest.mark.parametrize("mount", ["cpu,cpuacct", "cpu"])
@@ -170,7 +170,7 @@ def test_version_1_is_read(tmp_path: Path, mount: str) -> None:
             f"sys/fs/cgroup/{mount}/cpu.cfs_period_us": "100000\n",
         },
     )
-    assert cgroup_quota(root) == 2.5
+    assert read_cgroup_quota(root) == 2.5
 
 
 def test_cpus_have_the_nodes_that_linux_links_them_to(tmp_path: Path) -> None:
@@ -178,15 +178,15 @@ def test_cpus_have_the_nodes_that_linux_links_them_to(tmp_path: Path) -> None:
         folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}"
         (folder / f"node{node}").mkdir(parents=True)
         (folder / "topology").mkdir()
-    assert nodes_of({0, 1, 10}, tmp_path) == {0: 0, 1: 0, 10: 1}
-    assert nodes_of({1, 2}, tmp_path) == {1: 0}
-    assert nodes_of({0}, tmp_path / "no sysfs") == {}
+    assert read_numa_nodes({0, 1, 10}, tmp_path) == {0: 0, 1: 0, 10: 1}
+    assert read_numa_nodes({1, 2}, tmp_path) == {1: 0}
+    assert read_numa_nodes({0}, tmp_path / "no sysfs") == {}
 
 
 def test_no_quota(tmp_path: Path) -> None:
-    assert cgroup_quota(tmp_path) is None
+    assert read_cgroup_quota(tmp_path) is None
     root = write(tmp_path, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"})
-    assert cgroup_quota(root) is None
+    assert read_cgroup_quota(root) is None
 
 
 @given(
@@ -197,7 +197,7 @@ def test_no_quota(tmp_path: Path) -> None:
 def test_usable_is_never_more_than_affinity_or_quota(
     machine: int, affinity: int, quota: float | None
 ) -> None:
-    usable = vcpus(machine=machine, affinity=affinity, quota=quota).usable
+    usable = compute_vcpus(machine=machine, affinity=affinity, quota=quota).usable
     assert 1 <= usable <= affinity
     assert quota is None or usable <= math.ceil(quota)
 
@@ -230,4 +230,4 @@ def test_a_mask_hides_features_as_the_dispatcher_reads_it(tmp_path: Path) -> Non
 )
 def test_a_mask_with_a_name_that_is_none_is_a_usage_error(mask: str, expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
-        masked(cpu_of("skylake"), mask)
+        apply_mask(cpu_of("skylake"), mask)

@@ -20,8 +20,8 @@ from tests.regenerate import TEMPLATES
 from tests.test_dispatcher import on_x86_64
 
 from tfbench.arms import levers as arms
-from tfbuild.cpus.cpu import cgroup_quota, vcpus
-from tfbuild.cpus.features import table
+from tfbuild.cpus.cpu import compute_vcpus, read_cgroup_quota
+from tfbuild.cpus.features import load_features
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.planning import defaults, guard
@@ -39,7 +39,7 @@ from tfbuild.planning.defaults import (
 )
 from tfbuild.planning.fleet import fleet_of
 from tfbuild.planning.render import render
-from tfbuild.records import plain, read, save
+from tfbuild.records import convert_record, decode_record, save
 from tfbuild.shipped import _tensorwright_defaults as shipped
 
 VNNI = "avx512_vnni"
@@ -74,7 +74,7 @@ def measurement(
 
 
 def test_the_table_names_features_and_tfbenchs_levers() -> None:
-    known = table("x86_64").keys()
+    known = load_features("x86_64").keys()
     assert all(known >= {*lever.needs, *lever.unless} for lever in levers())
     by_lever = {name: {*lever.variables} for name, lever in arms.LEVERS.items()}
     assert {*ONEDNN.set, *ONEDNN.leave} == by_lever["onednn"]
@@ -185,7 +185,7 @@ def test_a_default_that_is_none_of_ours_is_told() -> None:
 
 def test_records_survive_json() -> None:
     for each in decide(parse_target("haswell"), "2.14.1", DefaultsRequest(bf16=True)):
-        assert read(Default, plain(each)) == each
+        assert decode_record(Default, convert_record(each)) == each
 
 
 # ---- what a comparison says ----
@@ -271,7 +271,7 @@ def test_a_damaged_comparison_is_told(tmp_path: Path, text: str) -> None:
 
 
 def test_what_holds_on_a_cpu_is_told() -> None:
-    two = vcpus(machine=16, affinity=16, quota=2.0)
+    two = compute_vcpus(machine=16, affinity=16, quota=2.0)
     old, new = (of_cpu(cpu_of(name), two, "2.14.1") for name in ("haswell", "sapphirerapids"))
     assert old["onednn"].startswith("a tuned wheel can set TF_ENABLE_ONEDNN_OPTS=1: on, emulated")
     assert "measured 1.42x (6 workloads, 1 vCPU of a virtual machine of an AMD" in old["onednn"]
@@ -280,7 +280,7 @@ def test_what_holds_on_a_cpu_is_told() -> None:
     assert old["bf16"] == "nothing to set on a CPU without amx_bf16"
     assert new["bf16"].startswith("with --bf16 a tuned wheel sets ONEDNN_DEFAULT_FPMATH_MODE=BF16")
     assert "it changes results; measured 1.00x (11 workloads, 1 vCPU of a virtual" in new["bf16"]
-    free = vcpus(machine=16, affinity=4, quota=None)
+    free = compute_vcpus(machine=16, affinity=4, quota=None)
     assert "no quota" in of_cpu(cpu_of("haswell"), free, "2.14.1")["threads"]
 
 
@@ -419,8 +419,8 @@ def test_the_quota_is_what_we_read(
             files = {"cpu.max": f"{'max' if quota < 0 else quota} 100000\n"}
         for name, text in files.items():
             (mount / folder / name).write_text(text, encoding="utf-8")
-    ours = cgroup_quota(root)
-    rounded = None if ours is None else vcpus(machine=512, affinity=512, quota=ours).usable
+    ours = read_cgroup_quota(root)
+    rounded = None if ours is None else compute_vcpus(machine=512, affinity=512, quota=ours).usable
     assert shipped.quota(root) == rounded
 
 

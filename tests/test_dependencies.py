@@ -18,7 +18,7 @@ from tfbuild.run import run
 from tfbuild.settings import ROOT, Paths
 from tfbuild.tools.requirement import Exact
 from tfbuild.upstream import locked, releases
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfwheels.dependencies import Pinned, locked_wheels, read_lock, stock_and_dependencies
 
 PYTHON = "3.11"
@@ -46,7 +46,7 @@ def lock_of(folder: Path) -> str:
     lines = ["# made by uv"]
     for path in sorted(folder.glob("*.whl")):
         name, version, _ = path.name.split("-", 2)
-        lines += [f"{name}=={version} \\", f"    --hash=sha256:{sha256_of(path)} \\"]
+        lines += [f"{name}=={version} \\", f"    --hash=sha256:{hash_file(path)} \\"]
         lines += [f"    --hash=sha256:{'0' * 64}", f"    # via {name}"]
     return "\n".join(lines) + "\n"
 
@@ -58,7 +58,7 @@ def test_locked_wheels_are_fetched_with_the_users_own_pip_settings(
     found = locked_wheels(lock_of(index), PYTHON, paths)
     assert [path.name for path in found] == sorted(path.name for path in index.glob("*.whl"))
     assert all(path.is_relative_to(paths.downloads) for path in found)
-    assert [sha256_of(path) for path in found] == [sha256_of(index / path.name) for path in found]
+    assert [hash_file(path) for path in found] == [hash_file(index / path.name) for path in found]
 
 
 @pytest.mark.toolchain
@@ -122,7 +122,7 @@ def test_an_index_without_a_wheel_is_a_download_error(index: Path, paths: Paths)
 def test_two_downloads_at_once_do_not_meet(index: Path, paths: Paths) -> None:
     lock = lock_of(index)
     folder = paths.downloads / hashlib.sha256(lock.encode()).hexdigest()[:16]
-    with settings.exclusive(folder, "a test"), pytest.raises(BusyError):
+    with settings.lock_folder(folder, "a test"), pytest.raises(BusyError):
         locked_wheels(lock, PYTHON, paths)
 
 
@@ -154,7 +154,7 @@ def test_a_given_folder_names_the_first_few_that_it_has_not(tmp_path: Path, path
 
 def test_the_shipped_locks_are_read_whole() -> None:
     for path in locked.LOCKS.glob("*.txt"):
-        text = locked.requirements_for(path.read_text("utf-8"), "3.11", "x86_64")
+        text = locked.filter_requirements(path.read_text("utf-8"), "3.11", "x86_64")
         pinned = read_lock(text)
         assert sum(len(each.sha256s) for each in pinned) == text.count("--hash=sha256:")
         assert len(pinned) == text.count("==")
@@ -221,8 +221,8 @@ def test_pip_installs_tensorflow_from_what_is_fetched_and_nothing_else(
     assert stock.name.startswith("tensorflow_cpu-2.14.1-cp311-")
     assert len(others) == len(
         read_lock(
-            locked.requirements_of(
-                releases.stock_wheel(release, "tensorflow-cpu", "cp311", "x86_64")
+            locked.load_requirements(
+                releases.require_stock_wheel(release, "tensorflow-cpu", "cp311", "x86_64")
             )
         )
     )

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from tests.recorded import COMPLETE, cpu_of
 
-from tfbuild.cpus.cpu import vcpus
+from tfbuild.cpus.cpu import compute_vcpus
 from tfbuild.cpus.detect import Detection, describe, detect, examine
-from tfbuild.cpus.targets import missing, parse_target
-from tfbuild.records import pretty
+from tfbuild.cpus.targets import find_missing_features, parse_target
+from tfbuild.records import format_json
 
 BUILD = Path(__file__).parents[1] / "build"
 
 
 def examined(name: str, quota: float | None = None) -> Detection:
-    return examine(cpu_of(name), vcpus(machine=8, affinity=4, quota=quota))
+    return examine(cpu_of(name), compute_vcpus(machine=8, affinity=4, quota=quota))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_unused_instructions_are_named_as_tensorflow_names_them(name: str, unuse
 
 def test_a_release_with_another_baseline_leaves_less_unused() -> None:
     cpu = cpu_of("haswell")
-    cpus = vcpus(machine=1, affinity=1, quota=None)
+    cpus = compute_vcpus(machine=1, affinity=1, quota=None)
     assert examine(cpu, cpus, cpu.features).unused == ()
 
 
@@ -76,7 +76,7 @@ def test_hidden_features_that_no_compiler_uses_are_explained() -> None:
     found = examined("x86_64_v4-masked-zen4")
     said = "no compiler uses flush_l1d, pku by itself: native is tuned for zen4, and "
     assert said + "a wheel for that runs here, too" in found.notes
-    assert missing(parse_target("zen4"), found.cpu) == ()
+    assert find_missing_features(parse_target("zen4"), found.cpu) == ()
 
 
 def test_hidden_features_that_compilers_use_are_not_excused() -> None:
@@ -92,7 +92,7 @@ def test_a_quota_below_affinity_is_a_warning() -> None:
 @pytest.mark.parametrize("name", COMPLETE)
 def test_json_holds_everything(name: str) -> None:
     found = examined(name)
-    fields = json.loads(pretty(found))
+    fields = json.loads(format_json(found))
     assert fields["cpu"]["features"] == sorted(found.cpu.features)
     assert fields["match"]["best"]["name"] == name.partition("-")[0]
     assert fields["vcpus"]["usable"] == 4

@@ -14,7 +14,7 @@ from tfbuild.settings import Paths
 from tfbuild.treebuild.differences import TreeDifference, Weight, adapted, differences
 from tfbuild.treebuild.tree import read_tree
 from tfbuild.upstream import source
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import Release, find_release, load_releases
 
 EVERY_RELEASE = pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_answers_without_effect_are_left_out(tmp_path: Path) -> None:
 def test_the_real_tree_of_2_14_1_does_not_differ(paths: Paths) -> None:
     """It stays in the user's cache, as after a build."""
     archive = source.fetch_source(source_pins(find_release("2.14.1")), paths, None)
-    tree = source.unpack(archive, sha256_of(archive), paths)
+    tree = source.unpack(archive, hash_file(archive), paths)
     assert found(tree, "2.14.1") == ()
     assert [(each.what, each.weight) for each in found(tree, "2.17.1")] == [
         ("release", Weight.FATAL),

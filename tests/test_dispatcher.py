@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.later import later
 
-from tfbuild.cpus.features import every_name
+from tfbuild.cpus.features import list_feature_names
 from tfbuild.errors import TargetError
 from tfbuild.planning.dispatcher import (
     HEADER,
@@ -206,7 +206,7 @@ def stock(reason: str) -> Answer:
 
 def test_the_header_holds_the_targets_in_their_order() -> None:
     rows = (target("zen4", BY_NAME["avx512f"]), target("haswell", BY_NAME["abm"], PRESENT[0]))
-    names = sorted({*every_name(), PRESENT[0].name})
+    names = sorted({*list_feature_names(), PRESENT[0].name})
     listed = "".join(f'    "{name}",\n' for name in names)
     assert render_header(rows, TEMPLATES) == (
         "/* Rendered from dispatcher_targets.h.j2: the kernel libraries of this wheel, the"

@@ -22,8 +22,8 @@ from tests.test_dispatcher import KERNELS, TEMPLATES, compile_c, on_x86_64
 
 from tfbuild.commands import Request
 from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.features import table
-from tfbuild.cpus.targets import all_targets
+from tfbuild.cpus.features import load_features
+from tfbuild.cpus.targets import list_targets
 from tfbuild.errors import CompilerError
 from tfbuild.packing.tuned import KernelLibrary, Tuned, chosen, lacking
 from tfbuild.planning.dispatcher import HEADER, LIBRARY_FOLDER, SOURCE, render_header
@@ -143,7 +143,7 @@ def recorded(name: str) -> Host:
     cpu = cpu_of(name)
     rows: Rows = {(0, 0): {"eax": 13}, (0x80000000, 0): {"eax": 0x80000008}}
     for feature in cpu.features:
-        bit = table("x86_64")[feature].cpuid
+        bit = load_features("x86_64")[feature].cpuid
         assert bit is not None
         row = rows.setdefault((bit.leaf, bit.subleaf), {})
         row[bit.register] = row.get(bit.register, 0) | 1 << bit.bit
@@ -167,7 +167,7 @@ def without(host: Host, what: str, *hidden: str, rows: Rows | None = None, xcr0:
 def features_where(*, state: int = 0, leaf: int = -1, subleaf: int = -1) -> list[str]:
     """The features that need any of the state, or that stand in the leaf, or in its subleaf."""
     found = []
-    for row in table("x86_64").values():
+    for row in load_features("x86_64").values():
         assert row.cpuid is not None
         there = row.cpuid.leaf == leaf and subleaf in {-1, row.cpuid.subleaf}
         if row.xcr0 & state or there:
@@ -199,7 +199,7 @@ HOSTS = tuple(recorded(name) for name in COMPLETE if cpu_of(name).architecture =
 
 
 def buildable(compiler: str) -> Iterator[Plan]:
-    for target in all_targets("x86_64"):
+    for target in list_targets("x86_64"):
         with contextlib.suppress(CompilerError):
             yield plan_for(Request(arch=target.spec, kernels="mini", compiler=compiler))[0]
 

@@ -13,7 +13,7 @@ import pytest
 from tests.test_recorded import RECORDINGS
 from tests.test_tasks import ARTICLES, NAMES
 
-from tensorwright.program import commands
+from tensorwright.program import collect_commands
 from tfbench.measuring.recorded import recorded
 from tfbench.reports import page, report
 from tfbuild.measured.comparison import Comparison
@@ -47,7 +47,7 @@ HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 @pytest.fixture(scope="module")
 def options() -> dict[str, set[str]]:
     """Every task's, under each of its names."""
-    every = commands()
+    every = collect_commands()
     return {
         name: {
             f"--{'no-' if inverse else ''}{word.replace('_', '-')}"

@@ -11,7 +11,15 @@ import pytest
 from tests.webserver import Site, serving
 
 from tfbuild.errors import ChecksumError, DiskError, DownloadError
-from tfbuild.upstream.download import Pin, _public, adopt, fetch, kept, sha256_of, verified
+from tfbuild.upstream.download import (
+    Pin,
+    _redact_url,
+    adopt,
+    fetch,
+    find_cached,
+    hash_file,
+    verify_file,
+)
 
 DATA = random.Random(1).randbytes(3_000_000)  # noqa: S311  (bytes to carry, no secret)
 HALF = 1_400_000
@@ -184,7 +192,7 @@ def test_a_disk_that_runs_full_is_said_and_the_next_run_goes_on(tmp_path: Path) 
     ],
 )
 def test_messages_hide_credentials(url: str, public: str) -> None:
-    assert _public(url) == public
+    assert _redact_url(url) == public
 
 
 def test_a_password_opens_the_mirror_and_no_error_shows_it(tmp_path: Path) -> None:
@@ -207,22 +215,22 @@ def test_a_password_without_a_port_is_not_taken_for_one(tmp_path: Path) -> None:
 def test_verified_takes_only_the_pinned_bytes(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with pytest.raises(DownloadError, match=str(path)):
-        verified(path, pin())
+        verify_file(path, pin())
     path.write_bytes(DATA[:HALF])
-    with pytest.raises(ChecksumError, match=sha256_of(path)):
-        verified(path, pin())
+    with pytest.raises(ChecksumError, match=hash_file(path)):
+        verify_file(path, pin())
     assert path.exists()
     path.write_bytes(DATA)
-    assert verified(path, pin()) == path
+    assert verify_file(path, pin()) == path
 
 
 def test_what_was_kept_is_used_only_if_whole(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    assert kept(path, pin()) is None
+    assert find_cached(path, pin()) is None
     path.write_bytes(DATA)
-    assert kept(path, pin()) == path
+    assert find_cached(path, pin()) == path
     path.write_bytes(DATA[:HALF])
-    assert kept(path, pin()) is None
+    assert find_cached(path, pin()) is None
     assert not path.exists()
 
 

@@ -32,14 +32,14 @@ UP_TO_A_MONTH = st.floats(0.1, 30 * 24 * 3600 - 60)
     ],
 )
 def test_a_duration_has_its_units(text: str, seconds: float) -> None:
-    assert durations.seconds(text, "--n") == pytest.approx(seconds)
+    assert durations.parse_duration(text, "--n") == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["20", "0", " 1.5 "])
 def test_a_bare_number_is_refused_with_both_readings(text: str) -> None:
     number = text.strip()
     with pytest.raises(UsageError) as caught:
-        durations.seconds(text, "--budget")
+        durations.parse_duration(text, "--budget")
     assert str(caught.value) == f"--budget {text} has no unit. Say {number}s or {number}m"
 
 
@@ -52,30 +52,30 @@ def test_a_bare_number_is_refused_with_both_readings(text: str) -> None:
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--n"):
-        durations.seconds(text, "--n")
+        durations.parse_duration(text, "--n")
 
 
 @given(st.integers(0, 99), st.integers(0, 99), st.integers(1, 99), st.sampled_from(["", " "]))
 def test_units_are_added(hours: int, minutes: int, seconds: int, space: str) -> None:
     text = f"{hours}h{space}{minutes}m{space}{seconds}s"
-    assert durations.seconds(text, "--n") == 3600 * hours + 60 * minutes + seconds
+    assert durations.parse_duration(text, "--n") == 3600 * hours + 60 * minutes + seconds
 
 
 @given(UP_TO_A_MONTH)
 def test_what_the_console_says_is_read_back(seconds: float) -> None:
     """To what it rounds to: a tenth of a second, a second, a minute."""
-    said = console.duration(seconds)
+    said = console.format_duration(seconds)
     rounding = 60 if "h" in said else 1 if "min" in said else 0.05
-    found = durations.seconds(said, "--n")
+    found = durations.parse_duration(said, "--n")
     assert found == pytest.approx(seconds, abs=rounding * 1.001)
-    assert console.duration(found) == said
+    assert console.format_duration(found) == said
 
 
 @given(st.text())
 def test_any_text_is_a_duration_or_one_line(text: str) -> None:
     with contextlib.suppress(UsageError):
-        assert durations.seconds(text, "--n") > 0
+        assert durations.parse_duration(text, "--n") > 0
 
 
 def test_defaults_are_typed_in_the_same_form() -> None:
-    assert durations.seconds(SurveyOptions().budget, "--budget") == 3600
+    assert durations.parse_duration(SurveyOptions().budget, "--budget") == 3600

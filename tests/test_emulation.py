@@ -8,7 +8,7 @@ import pytest
 from tests.test_environment import locked, wheel
 
 from tfbuild import packages
-from tfbuild.cpus.targets import missing, parse_target
+from tfbuild.cpus.targets import find_missing_features, parse_target
 from tfbuild.errors import ToolError
 from tfbuild.run import run
 from tfbuild.settings import Paths
@@ -25,7 +25,7 @@ def emulator(paths: Paths) -> Emulator:
 def test_the_emulated_cpu_runs_every_core_that_wheels_are_built_for(emulator: Emulator) -> None:
     assert emulator.cpu.architecture == "aarch64"
     for name in ("neoverse_n1", "neoverse_v1", "neoverse_v2"):
-        assert missing(parse_target(name), emulator.cpu) == ()
+        assert find_missing_features(parse_target(name), emulator.cpu) == ()
 
 
 @pytest.mark.toolchain

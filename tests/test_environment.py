@@ -28,10 +28,10 @@ from tfbuild.tools.environment import (
     fetch_wheel,
 )
 from tfbuild.upstream import releases
-from tfbuild.upstream.download import Pin, sha256_of
+from tfbuild.upstream.download import Pin, hash_file
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-TAG = releases.python_tag(HERE)
+TAG = releases.format_python_tag(HERE)
 
 
 def wheel(
@@ -48,7 +48,7 @@ def wheel(
 
 
 def pin_of(path: Path) -> Pin:
-    return Pin(name=path.name, sha256=sha256_of(path), size=path.stat().st_size)
+    return Pin(name=path.name, sha256=hash_file(path), size=path.stat().st_size)
 
 
 @pytest.fixture(name="index")
@@ -123,7 +123,7 @@ def test_a_given_wheel_must_be_the_pinned_one(tmp_path: Path, paths: Paths) -> N
 
 def locked(*paths: Path) -> str:
     return "".join(
-        f"{path.name.split('-')[0]}==1.0 --hash=sha256:{sha256_of(path)}\n" for path in paths
+        f"{path.name.split('-')[0]}==1.0 --hash=sha256:{hash_file(path)}\n" for path in paths
     )
 
 
@@ -144,7 +144,7 @@ def test_an_environment_holds_the_wheel_and_its_locked_dependencies(
     own = wheel(tmp_path / "own", "tiny", needs="dependency")
     arm = made(own, locked(dependency), paths)
     assert arm.folder.parent == paths.arms
-    assert (arm.wheel, arm.wheel_sha256) == (own, sha256_of(own))
+    assert (arm.wheel, arm.wheel_sha256) == (own, hash_file(own))
     assert says(arm, "import tiny, dependency; print(tiny.answer + dependency.answer)") == "84"
     assert says(arm, "import sys; print(sys.prefix)") == str(arm.folder)
     assert made(own, locked(dependency) + "# another lock\n", paths) != arm
@@ -249,7 +249,7 @@ def test_a_requirement_becomes_an_environment_with_what_it_needs(index: Path, pa
     wheel(index, "dependency")
     own = wheel(index, "tiny", needs="dependency")
     arm = required(paths, " Tiny == 1.0")
-    assert arm.wheel_sha256 == sha256_of(own) == sha256_of(arm.wheel)
+    assert arm.wheel_sha256 == hash_file(own) == hash_file(arm.wheel)
     assert arm.wheel.name == own.name
     assert says(arm, VERSIONS) == "1.0 1.0"
     assert says(arm, "import tiny, dependency; print(tiny.answer + dependency.answer)") == "84"

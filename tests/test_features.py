@@ -10,22 +10,22 @@ from archspec.cpu.schema import CPUID_JSON
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild.cpus.compilers import find_compiler, macros
+from tfbuild.cpus.compilers import find_compiler, read_macros
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.features import (
     ARCHITECTURES,
     Feature,
-    canonical,
-    computing,
-    corrections,
-    table,
-    unused_by,
+    filter_codegen,
+    list_unused,
+    load_corrections,
+    load_features,
+    normalize_features,
 )
 from tfbuild.errors import CompilerError, TargetError
 from tfbuild.run import run
 
-ROWS = [row for architecture in ARCHITECTURES for row in table(architecture).values()]
-X86_64 = list(table("x86_64").values())
+ROWS = [row for architecture in ARCHITECTURES for row in load_features(architecture).values()]
+X86_64 = list(load_features("x86_64").values())
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -41,12 +41,12 @@ def test_every_feature_of_every_target_is_in_the_table(architecture: str) -> Non
         for feature in target.features
     }
     assert len(named) > 60
-    assert named <= set(table(architecture))
+    assert named <= set(load_features(architecture))
 
 
 def test_an_unknown_architecture_is_refused() -> None:
     with pytest.raises(TargetError, match="riscv64"):
-        table("riscv64")
+        load_features("riscv64")
 
 
 def test_cpuid_bits_are_those_that_archspec_knows() -> None:
@@ -69,7 +69,7 @@ def test_cpuid_bits_are_those_that_archspec_knows() -> None:
 
 def test_linux_tells_of_every_aarch64_feature_that_compilers_use() -> None:
     """Else the dispatcher would load code that the CPU cannot run."""
-    rows = table("aarch64").values()
+    rows = load_features("aarch64").values()
     assert [row.name for row in rows if row.codegen and row.hwcap is None] == []
     bits = [(row.hwcap.word, row.hwcap.bit) for row in rows if row.hwcap]
     assert len(bits) == len(set(bits))
@@ -83,7 +83,7 @@ def test_hwcap_bits_are_those_of_linuxs_header() -> None:
     header = {name.lower(): (2 if second else 1, int(bit)) for second, name, bit in known}
     ours = {
         row.name: (row.hwcap.word, row.hwcap.bit)
-        for row in table("aarch64").values()
+        for row in load_features("aarch64").values()
         if row.hwcap and row.name in header
     }
     assert len(ours) > 40
@@ -106,30 +106,30 @@ def test_vector_features_name_the_state_that_they_need(row: Feature) -> None:
 
 def test_tensorflow_names_come_in_the_order_of_its_source() -> None:
     everything = frozenset(row.name for row in X86_64)
-    assert unused_by(everything, frozenset()) == (
+    assert list_unused(everything, frozenset()) == (
         *("SSE", "SSE2", "SSE3", "SSE4.1", "SSE4.2", "AVX", "AVX2", "AVX512F", "AVX512_VNNI"),
         *("AVX512_BF16", "AVX_VNNI", "AMX_TILE", "AMX_INT8", "AMX_BF16", "FMA"),
     )
 
 
 def test_the_stock_wheel_uses_what_mavx_implies() -> None:
-    assert unused_by(TARGETS["sandybridge"].features) == ()
-    assert unused_by(TARGETS["haswell"].features) == ("AVX2", "FMA")
+    assert list_unused(TARGETS["sandybridge"].features) == ()
+    assert list_unused(TARGETS["haswell"].features) == ("AVX2", "FMA")
 
 
 def test_kernel_names_become_archspec_names() -> None:
-    assert canonical(["pni", "lzcnt", "sha", "vme"], "x86_64") == {"sse3", "abm", "sha_ni"}
-    assert canonical(["ssse3"], "x86_64") == {"ssse3", "sse3"}
+    assert normalize_features(["pni", "lzcnt", "sha", "vme"], "x86_64") == {"sse3", "abm", "sha_ni"}
+    assert normalize_features(["ssse3"], "x86_64") == {"ssse3", "sse3"}
 
 
-@given(st.frozensets(st.sampled_from(sorted(table("x86_64")))))
+@given(st.frozensets(st.sampled_from(sorted(load_features("x86_64")))))
 def test_canonical_names_stay(names: frozenset[str]) -> None:
-    assert names <= canonical(names, "x86_64") <= names | {"sse3"}
+    assert names <= normalize_features(names, "x86_64") <= names | {"sse3"}
 
 
 def test_what_compilers_never_use_by_themselves() -> None:
     hidden = {"pku", "flush_l1d", "waitpkg", "cldemote", "clzero", "serialize", "fsgsbase"}
-    assert computing(hidden | {"avx2", "fma", "abm"}, "x86_64") == {"avx2", "fma", "abm"}
+    assert filter_codegen(hidden | {"avx2", "fma", "abm"}, "x86_64") == {"avx2", "fma", "abm"}
 
 
 def test_only_what_changes_types_is_banned() -> None:
@@ -137,12 +137,12 @@ def test_only_what_changes_types_is_banned() -> None:
 
 
 def test_corrections_name_targets_and_features_that_exist() -> None:
-    for correction in corrections():
+    for correction in load_corrections():
         assert correction.reason
         assert correction.versions
         families = {str(TARGETS[name].family) for name in correction.targets}
         assert len(families) == 1
-        assert correction.uncovered <= set(table(families.pop()))
+        assert correction.uncovered <= set(load_features(families.pop()))
         assert bool(correction.uncovered) != bool(correction.instead or correction.add)
 
 
@@ -154,19 +154,19 @@ def test_compilers_know_the_flag_and_define_the_macro(row: Feature, name: str) -
     first = row.since.get(compiler.family, "0")
     if numbers(compiler.version) < numbers(first):
         with pytest.raises(CompilerError, match=re.escape(row.flag)):
-            macros(compiler, [row.flag])
+            read_macros(compiler, [row.flag])
     else:
-        assert row.macro in macros(compiler, ["-march=x86-64", row.flag])
+        assert row.macro in read_macros(compiler, ["-march=x86-64", row.flag])
 
 
 @pytest.mark.toolchain
 @pytest.mark.parametrize("name", ["aarch64-linux-gnu-g++", "clang-16"])
 @pytest.mark.parametrize(
-    "row", [row for row in table("aarch64").values() if row.flag], ids=lambda row: row.name
+    "row", [row for row in load_features("aarch64").values() if row.flag], ids=lambda row: row.name
 )
 def test_cross_compilers_know_the_modifier(row: Feature, name: str) -> None:
     compiler = find_compiler(name, "aarch64")
-    shown = macros(compiler, [f"-march=armv8.2-a{row.flag}"])
+    shown = read_macros(compiler, [f"-march=armv8.2-a{row.flag}"])
     silent = row.silent.get(compiler.family, "0")
     assert row.macro in shown or numbers(compiler.version)[:1] <= numbers(silent)
 

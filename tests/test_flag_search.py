@@ -15,7 +15,7 @@ from tfbench.kernels.flag_search import _candidate, _read_config, describe
 from tfbench.kernels.flag_table import sheet
 from tfbench.kernels.flagsets import FlagSet, best, fastest, saved
 from tfbuild.commands import NEWEST, Request
-from tfbuild.cpus.flags import extra_flags
+from tfbuild.cpus.flags import parse_extra_flags
 from tfbuild.errors import KernelError, TensorwrightError
 from tfbuild.settings import Paths
 from tfbuild.upstream.kernels import FOLDER
@@ -175,7 +175,7 @@ def test_a_search_that_makes_no_sense_is_refused(
     "text", ["-O3 -fno-math-errno", "-mprefer-vector-width=512", "-DEIGEN_FAST_MATH=0", ""]
 )
 def test_flags_that_say_how_to_compile_are_taken(text: str) -> None:
-    assert extra_flags(text) == tuple(text.split())
+    assert parse_extra_flags(text) == tuple(text.split())
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_flags_that_say_how_to_compile_are_taken(text: str) -> None:
 )
 def test_other_flags_are_refused(text: str) -> None:
     with pytest.raises(TensorwrightError, match="no flag"):
-        extra_flags(text)
+        parse_extra_flags(text)
 
 
 SLOWER = FlagSet(flags=("-O1",), saved={"tanh": (-0.010, -0.011, -0.010, -0.011)})

@@ -8,18 +8,18 @@ import pytest
 from archspec.cpu import TARGETS
 from tests.recorded import COMPLETE, HONEST, cpu_of
 
-from tfbuild.cpus.compilers import Compiler, find_compiler, macros
-from tfbuild.cpus.features import table
+from tfbuild.cpus.compilers import Compiler, find_compiler, read_macros
+from tfbuild.cpus.features import load_features
 from tfbuild.cpus.flags import (
-    covered_features,
-    implied_features,
-    learned,
-    link_flags,
-    march_flags,
-    required_features,
-    verify,
+    compute_link_flags,
+    compute_march_flags,
+    compute_required_features,
+    list_covered_features,
+    list_implied_features,
+    list_profile_hashes,
+    verify_macros,
 )
-from tfbuild.cpus.targets import all_targets, match, parse_target
+from tfbuild.cpus.targets import list_targets, match_cpu, parse_target
 from tfbuild.errors import CompilerError
 
 COMPILERS = [
@@ -42,16 +42,18 @@ def test_compilers_switch_on_every_feature_of_every_target_that_they_know(
 ) -> None:
     compiler = compiler_of(name, architecture)
     known = 0
-    for target in all_targets(architecture):
+    for target in list_targets(architecture):
         try:
-            flags = march_flags(target, compiler.family, compiler.version)
+            flags = compute_march_flags(target, compiler.family, compiler.version)
         except CompilerError as error:
             assert "too old" in error.message  # noqa: PT017
             continue
-        shown = macros(compiler, flags)
-        verify(target, compiler.family, compiler.version, shown)
+        shown = read_macros(compiler, flags)
+        verify_macros(target, compiler.family, compiler.version, shown)
         assert "native" not in " ".join(flags)
-        assert not any(table(architecture)[name].banned for name in implied_features(shown))
+        assert not any(
+            load_features(architecture)[name].banned for name in list_implied_features(shown)
+        )
         known += 1
     assert known >= 20
 
@@ -61,16 +63,16 @@ def test_compilers_switch_on_every_feature_of_every_target_that_they_know(
 def test_what_a_compiler_cannot_be_told_it_really_is_not_told(name: str, architecture: str) -> None:
     """The exceptions in the table hold: none of them is shown after all."""
     compiler = compiler_of(name, architecture)
-    for target in all_targets(architecture):
+    for target in list_targets(architecture):
         try:
-            flags = march_flags(target, compiler.family, compiler.version)
+            flags = compute_march_flags(target, compiler.family, compiler.version)
         except CompilerError:
             continue
-        shown = implied_features(macros(compiler, flags))
+        shown = list_implied_features(read_macros(compiler, flags))
         reported = {
-            row.name for row in table(architecture).values() if row.macro and not row.banned
+            row.name for row in load_features(architecture).values() if row.macro and not row.banned
         }
-        excused = target.features & reported - covered_features(
+        excused = target.features & reported - list_covered_features(
             target, compiler.family, compiler.version
         )
         assert not excused & shown, (target.name, excused & shown)
@@ -84,10 +86,10 @@ def test_native_of_masked_cpus_compiles_and_asks_for_no_more_than_they_have(
 ) -> None:
     cpu = cpu_of(record)
     compiler = compiler_of(name, cpu.architecture)
-    native = match(cpu).native
-    shown = macros(compiler, march_flags(native, compiler.family, compiler.version))
-    verify(native, compiler.family, compiler.version, shown)
-    assert required_features(native, shown) <= cpu.features
+    native = match_cpu(cpu).native
+    shown = read_macros(compiler, compute_march_flags(native, compiler.family, compiler.version))
+    verify_macros(native, compiler.family, compiler.version, shown)
+    assert compute_required_features(native, shown) <= cpu.features
 
 
 @pytest.mark.toolchain
@@ -95,23 +97,23 @@ def test_native_of_masked_cpus_compiles_and_asks_for_no_more_than_they_have(
 def test_a_cpu_may_run_what_was_compiled_for_its_own_target(record: str) -> None:
     cpu = cpu_of(record)
     compiler = compiler_of("clang-16", cpu.architecture)
-    best = match(cpu).best
-    shown = macros(compiler, march_flags(best, compiler.family, compiler.version))
-    assert required_features(best, shown) <= cpu.features
+    best = match_cpu(cpu).best
+    shown = read_macros(compiler, compute_march_flags(best, compiler.family, compiler.version))
+    assert compute_required_features(best, shown) <= cpu.features
 
 
 @pytest.mark.toolchain
 def test_prefetch_for_writing_is_required_where_compilers_use_it() -> None:
     compiler = compiler_of("clang-16", "x86_64")
     skylake = parse_target("skylake")
-    shown = macros(compiler, march_flags(skylake, compiler.family, compiler.version))
-    assert required_features(skylake, shown) - skylake.features == {"3dnowprefetch"}
+    shown = read_macros(compiler, compute_march_flags(skylake, compiler.family, compiler.version))
+    assert compute_required_features(skylake, shown) - skylake.features == {"3dnowprefetch"}
 
 
 def test_what_no_compiler_uses_by_itself_is_not_required() -> None:
     """A hypervisor that hides one of these must not cost the wheel."""
     target = parse_target("sapphirerapids")
-    asked = required_features(target, {"__x86_64__": "1"})
+    asked = compute_required_features(target, {"__x86_64__": "1"})
     assert {"waitpkg", "amx_tile", "sha_ni"} & target.features
     assert not {"waitpkg", "amx_tile", "sha_ni"} & asked
     assert {"avx512_bf16", "fma"} <= asked
@@ -160,7 +162,7 @@ def test_what_no_compiler_uses_by_itself_is_not_required() -> None:
     ],
 )
 def test_flags(spec: str, family: str, version: str, flags: str) -> None:
-    assert march_flags(parse_target(spec), family, version) == tuple(flags.split())
+    assert compute_march_flags(parse_target(spec), family, version) == tuple(flags.split())
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_a_compiler_that_cannot_serve_names_the_one_needed(
     spec: str, family: str, version: str, said: str
 ) -> None:
     with pytest.raises(CompilerError) as caught:
-        march_flags(parse_target(spec), family, version)
+        compute_march_flags(parse_target(spec), family, version)
     assert said in str(caught.value)
 
 
@@ -185,35 +187,35 @@ def test_a_compiler_that_cannot_serve_names_the_one_needed(
 def test_archspec_agrees_on_x86(family: str, version: str) -> None:
     """The same entry as archspec's own choice, before corrections, wherever it makes one."""
     compared = 0
-    for target in all_targets("x86_64"):
+    for target in list_targets("x86_64"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 theirs = TARGETS[target.name].optimization_flags(family, version).split()
             except ValueError:
                 with pytest.raises(CompilerError):
-                    march_flags(target, family, version)
+                    compute_march_flags(target, family, version)
                 continue
-        assert march_flags(target, family, version)[: len(theirs)] == tuple(theirs)
+        assert compute_march_flags(target, family, version)[: len(theirs)] == tuple(theirs)
         compared += 1
     assert compared > 20
 
 
 def test_archspec_is_read_and_not_changed() -> None:
     before = copy.deepcopy(TARGETS["icelake"].compilers)
-    march_flags(parse_target("icelake"), "clang", "16.0.6")
+    compute_march_flags(parse_target("icelake"), "clang", "16.0.6")
     assert TARGETS["icelake"].compilers == before
 
 
 def test_a_compiler_that_did_not_obey_is_caught() -> None:
     target = parse_target("haswell")
-    shown = {table("x86_64")[name].macro: "1" for name in target.features}
-    verify(target, "gcc", "12.2.0", shown)
+    shown = {load_features("x86_64")[name].macro: "1" for name in target.features}
+    verify_macros(target, "gcc", "12.2.0", shown)
     del shown["__AVX2__"]
     with pytest.raises(CompilerError, match="avx2"):
-        verify(target, "gcc", "12.2.0", shown)
+        verify_macros(target, "gcc", "12.2.0", shown)
     with pytest.raises(CompilerError, match="avx512_fp16"):
-        verify(target, "gcc", "12.2.0", {**shown, "__AVX2__": "1", "__AVX512FP16__": "1"})
+        verify_macros(target, "gcc", "12.2.0", {**shown, "__AVX2__": "1", "__AVX512FP16__": "1"})
 
 
 @pytest.mark.parametrize(
@@ -231,15 +233,17 @@ def test_a_compiler_that_did_not_obey_is_caught() -> None:
 def test_the_link_gets_what_the_objects_ask_for(
     family: str, words: tuple[str, ...], asked: tuple[str, ...]
 ) -> None:
-    assert link_flags(family, words) == asked
+    assert compute_link_flags(family, words) == asked
 
 
 @pytest.mark.parametrize("word", ["-fprofile-generate", "-fprofile-use=0a"])
 def test_a_profile_of_clang_is_nothing_for_gcc(word: str) -> None:
     with pytest.raises(CompilerError, match=word) as caught:
-        link_flags("gcc", ("-O3", word))
+        compute_link_flags("gcc", ("-O3", word))
     assert "--compiler clang-16" in caught.value.hint
 
 
 def test_the_profiles_that_flags_name_are_known_once_each() -> None:
-    assert learned(("-O3", "-fprofile-use=b", "-fprofile-use=a", "-fprofile-use=b")) == ("a", "b")
+    assert list_profile_hashes(
+        ("-O3", "-fprofile-use=b", "-fprofile-use=a", "-fprofile-use=b")
+    ) == ("a", "b")

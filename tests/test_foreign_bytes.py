@@ -70,14 +70,14 @@ from tfbuild.kernelbuild.structures import WHEEL as WHEEL_TABLE
 from tfbuild.measured import comparison
 from tfbuild.packing import admitted, tuned, wheel
 from tfbuild.planning import selection
-from tfbuild.records import load, plain, pretty
+from tfbuild.records import convert_record, format_json, load
 from tfbuild.remote import bazelrc
 from tfbuild.remote.caches import check_given, named
 from tfbuild.settings import Paths
 from tfbuild.upstream import source
-from tfbuild.upstream.download import sha256_of
-from tfbuild.upstream.registrations import ops_of
-from tfbuild.upstream.registrations import plain as plain_text
+from tfbuild.upstream.download import hash_file
+from tfbuild.upstream.registrations import find_ops
+from tfbuild.upstream.registrations import strip_comments as plain_text
 from tfbuild.vendoring import declarations, vendored
 from tfbuild.watching.events import read_outcome
 from tfwheels import catalog as index_catalog
@@ -177,7 +177,7 @@ def sources() -> bytes:
 
 def vendor_lock() -> Any:  # noqa: ANN401  (JSON)
     with tempfile.TemporaryDirectory() as folder:
-        return plain(make_folder(Path(folder)))
+        return convert_record(make_folder(Path(folder)))
 
 
 def lines(*rows: object) -> bytes:
@@ -224,7 +224,7 @@ def use_admission(path: Path) -> None:
     for each in admitted.standings(tuned_for(("zen4",)), found):
         admitted.describe(each)
     if found is not None:
-        pretty(found)
+        format_json(found)
 
 
 def use_index(path: Path) -> None:
@@ -247,7 +247,7 @@ def use_result(path: Path) -> None:
 def use_comparison(path: Path) -> None:
     find_comparisons(path.parent, SHA)
     found = comparison.load(path)
-    pretty(found)
+    format_json(found)
 
 
 def use_profile(path: Path) -> None:
@@ -272,7 +272,7 @@ def look_into_library(path: Path) -> None:
 
 def unpack_sources(path: Path) -> None:
     paths = Paths(root=path.parent, cache=path.parent / "cache", pool=path.parent)
-    source.unpack(path, sha256_of(path), paths)
+    source.unpack(path, hash_file(path), paths)
 
 
 def plain_source(path: Path) -> str:
@@ -281,7 +281,7 @@ def plain_source(path: Path) -> str:
 
 def stage_sources(path: Path) -> None:
     paths = Paths(root=path.parent, cache=path.parent / "cache", pool=path.parent)
-    source.stage(path, sha256_of(path), STAGING, paths)
+    source.stage(path, hash_file(path), STAGING, paths)
 
 
 ON_WHEELS: tuple[Read, ...] = (
@@ -356,12 +356,12 @@ READERS: Mapping[str, Reader] = {
     "members of a wheel": Reader(name=WHEEL, inputs=with_torn_member, reads=ON_WHEELS),
     "tuned.json": Reader(
         name=WHEEL,
-        inputs=lambda: altered(plain(tuned_for(("haswell", "zen4")))).map(with_facts),
+        inputs=lambda: altered(convert_record(tuned_for(("haswell", "zen4")))).map(with_facts),
         reads=(use_facts, lambda path: read_entry(path, published=NOW)),
     ),
     "record of an admission": Reader(
         name=admitted.record_of(Path(WHEEL)).name,
-        inputs=lambda: torn_or_altered(pretty(record(SHA, zen4=trial())).encode()),
+        inputs=lambda: torn_or_altered(format_json(record(SHA, zen4=trial())).encode()),
         reads=(use_admission,),
     ),
     "library": Reader(name="a.so", inputs=lambda: torn(LIBRARY.read_bytes()), reads=ON_LIBRARIES),
@@ -400,7 +400,7 @@ READERS: Mapping[str, Reader] = {
     ),
     "comparison": Reader(
         name=comparison.FILE,
-        inputs=lambda: torn_or_altered(pretty(compared.sound()).encode()),
+        inputs=lambda: torn_or_altered(format_json(compared.sound()).encode()),
         reads=(use_comparison, use_result),
     ),
     "price book": Reader(
@@ -437,7 +437,7 @@ READERS: Mapping[str, Reader] = {
     "profile": Reader(
         name="profile.json",
         inputs=lambda: torn_or_altered(
-            pretty(profile(program("a", (call_site("Tanh", 10), 2, 0.5)))).encode()
+            format_json(profile(program("a", (call_site("Tanh", 10), 2, 0.5)))).encode()
         ),
         reads=(use_profile,),
     ),
@@ -477,7 +477,7 @@ READERS: Mapping[str, Reader] = {
     ),
     "lock of a vendor folder": Reader(
         name=vendored.LOCK,
-        inputs=lambda: torn_or_altered(pretty(vendor_lock()).encode()),
+        inputs=lambda: torn_or_altered(format_json(vendor_lock()).encode()),
         reads=(vendored.read_lock,),
     ),
     "declarations of a tree": Reader(
@@ -488,7 +488,7 @@ READERS: Mapping[str, Reader] = {
     "kernel source": Reader(
         name="x.cc",
         inputs=lambda: torn(KERNEL_SOURCE),
-        reads=(lambda path: ops_of("x.cc", {"x.cc": plain_source(path)}, {"INTEL_MKL": "1"}),),
+        reads=(lambda path: find_ops("x.cc", {"x.cc": plain_source(path)}, {"INTEL_MKL": "1"}),),
     ),
     "sources": Reader(
         name="v2.tar", inputs=lambda: torn(sources()), reads=(unpack_sources, stage_sources)
@@ -504,7 +504,7 @@ READERS: Mapping[str, Reader] = {
 def short_selection() -> bytes:
     path = Path(selection.__file__).parent / "selections/2.14.1-haswell.json"
     found = load(path, schema=selection.SCHEMA)
-    return pretty({**found, "rows": found["rows"][:2], "kept": found["kept"][:2]}).encode()
+    return format_json({**found, "rows": found["rows"][:2], "kept": found["kept"][:2]}).encode()
 
 
 @pytest.mark.parametrize("what", READERS)

@@ -8,8 +8,8 @@ import pytest
 
 from tfbuild.errors import ChecksumError, DownloadError, KernelError
 from tfbuild.settings import Paths
-from tfbuild.upstream.download import Pin, sha256_of
-from tfbuild.upstream.given import KIND, need_release, pins, stage
+from tfbuild.upstream.download import Pin, hash_file
+from tfbuild.upstream.given import KIND, create_pins, require_release, stage
 from tfbuild.upstream.source import SourcePin, Staging
 
 STAGING = Staging(
@@ -39,7 +39,7 @@ def paths(tmp_path: Path) -> Paths:
 
 
 def only(tree: Path) -> SourcePin:
-    (pin,) = pins(tree, (), STAGING)
+    (pin,) = create_pins(tree, (), STAGING)
     return pin
 
 
@@ -89,19 +89,19 @@ def test_a_folder_in_another_checkout_has_not_its_commit(tree: Path) -> None:
 
 def test_an_archive_is_the_releases_own_by_its_hash_only(tree: Path, tmp_path: Path) -> None:
     path = archived(tree, tmp_path / "some.tar.xz")
-    own = SourcePin(kind="home", origin="x", file=Pin(name="other", sha256=sha256_of(path)))
-    assert pins(path, (own,), STAGING) == (own,)
-    (given,) = pins(path, (), STAGING)
+    own = SourcePin(kind="home", origin="x", file=Pin(name="other", sha256=hash_file(path)))
+    assert create_pins(path, (own,), STAGING) == (own,)
+    (given,) = create_pins(path, (), STAGING)
     assert given == SourcePin(
-        kind=KIND, origin="", file=Pin(name="some.tar.xz", sha256=sha256_of(path))
+        kind=KIND, origin="", file=Pin(name="some.tar.xz", sha256=hash_file(path))
     )
 
 
 def test_what_is_not_there_or_holds_no_sources_is_refused(tree: Path) -> None:
     with pytest.raises(DownloadError, match="no such file or folder"):
-        pins(tree / "nothing", (), STAGING)
+        create_pins(tree / "nothing", (), STAGING)
     with pytest.raises(KernelError, match="holds none of") as caught:
-        pins(tree / "tensorflow", (), STAGING)
+        create_pins(tree / "tensorflow", (), STAGING)
     assert "tensorflow/" in caught.value.hint
 
 
@@ -138,10 +138,10 @@ NEW = '# The version.\nTF_VERSION = "2.{}.0"\n'
 def test_sources_of_another_release_are_refused_by_name(tree: Path, file: str, text: str) -> None:
     (tree / file).parent.mkdir(parents=True, exist_ok=True)
     (tree / file).write_text(text.format(20), encoding="utf-8")
-    need_release(tree, "2.20.1")
+    require_release(tree, "2.20.1")
     with pytest.raises(KernelError, match=r"of TensorFlow 2\.20, and the wheel is of 2\.2\.1"):
-        need_release(tree, "2.2.1")
+        require_release(tree, "2.2.1")
 
 
 def test_sources_that_name_no_release_are_judged_by_their_headers(tree: Path) -> None:
-    need_release(tree, "2.20.0")
+    require_release(tree, "2.20.0")

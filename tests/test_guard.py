@@ -22,8 +22,8 @@ from tests.recorded import COMPLETE, cpu_of, text_of
 from tests.test_dispatcher import ABSENT, PRESENT, install, on_x86_64, target
 
 from tfbuild.cpus.cpu import parse_cpuinfo, read_cpu
-from tfbuild.cpus.features import ARCHITECTURES, computing, table
-from tfbuild.cpus.targets import match, parse_target
+from tfbuild.cpus.features import ARCHITECTURES, filter_codegen, load_features
+from tfbuild.cpus.targets import match_cpu, parse_target
 from tfbuild.errors import TargetError, WheelError
 from tfbuild.planning import guard
 from tfbuild.planning.defaults import Default, DefaultLever
@@ -56,7 +56,7 @@ def known(family: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", COMPLETE)
 def test_a_recorded_cpu_is_what_archspec_takes_it_for(name: str) -> None:
     cpu = cpu_of(name)
-    assert target_of(text_of(name), known(cpu.architecture)) == match(cpu).best.name
+    assert target_of(text_of(name), known(cpu.architecture)) == match_cpu(cpu).best.name
 
 
 @on_x86_64
@@ -76,7 +76,7 @@ def test_any_cpu_is_what_archspec_takes_it_for(data: st.DataObject) -> None:
     text = text.format(vendor, " ".join(sorted(flags - hidden)))
     cpu = parse_cpuinfo(text)
     assert dataclasses.replace(cpu, vendor=vendor) == cpu
-    assert target_of(text, known("x86_64")) == match(cpu).best.name
+    assert target_of(text, known("x86_64")) == match_cpu(cpu).best.name
 
 
 def test_every_target_has_its_data() -> None:
@@ -229,8 +229,8 @@ def test_cpuinfo_answers_where_cpuid_cannot() -> None:
 
 @on_x86_64
 def test_cpuid_and_cpuinfo_agree_on_this_machine() -> None:
-    shown = read_cpu().features & {*computing(table("x86_64"), "x86_64")}
-    needs = needs_of("haswell", *computing(table("x86_64"), "x86_64"))
+    shown = read_cpu().features & {*filter_codegen(load_features("x86_64"), "x86_64")}
+    needs = needs_of("haswell", *filter_codegen(load_features("x86_64"), "x86_64"))
     assert {*needs} - {*missing(needs, set(), "")} >= shown - {"3dnowprefetch", "sse3"}
 
 

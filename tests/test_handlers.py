@@ -8,7 +8,7 @@ import pytest
 
 from tfbuild.commands import BuildOptions, Request
 from tfbuild.errors import CompilerError, ToolError, UsageError
-from tfbuild.handlers import build_wheel, describe_built, describe_plan, estimate, jobs_for
+from tfbuild.handlers import build_wheel, choose_jobs, describe_built, describe_plan, estimate
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.measured.kernels import TypedOp
@@ -34,9 +34,9 @@ def test_every_line_of_a_plan_has_its_name_or_is_set_under_one() -> None:
 
 def test_jobs_are_bounded_by_the_machine_when_nobody_says_how_many() -> None:
     plan, _ = plan_for(REQUEST)
-    assert jobs_for(plan, "").count >= 1
+    assert choose_jobs(plan, "").count >= 1
     with pytest.raises(UsageError, match="--jobs -1"):
-        jobs_for(plan, "-1")
+        choose_jobs(plan, "-1")
 
 
 def built(folder: Path) -> Built:

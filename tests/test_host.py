@@ -5,8 +5,8 @@ import os
 import platform
 from pathlib import Path
 
-from tfbuild.measured.host import Host, hugepages, read_host
-from tfbuild.records import plain, read
+from tfbuild.measured.host import Host, read_host, read_hugepages
+from tfbuild.records import convert_record, decode_record
 
 
 def test_this_machine_is_read() -> None:
@@ -28,15 +28,15 @@ def test_reading_twice_gives_the_same_machine() -> None:
 
 def test_a_host_comes_back_from_its_json() -> None:
     host = read_host()
-    assert read(Host, plain(host)) == host
+    assert decode_record(Host, convert_record(host)) == host
     masked = dataclasses.replace(host, clocksource="", governor="", hugepages="")
-    assert read(Host, plain(masked)) == masked
+    assert decode_record(Host, convert_record(masked)) == masked
 
 
 def test_the_mode_of_huge_pages_is_the_one_in_brackets(tmp_path: Path) -> None:
     path = tmp_path / "enabled"
     path.write_text("always [madvise] never\n", encoding="ascii")
-    assert hugepages(path) == "madvise"
+    assert read_hugepages(path) == "madvise"
     path.write_text("always madvise never\n", encoding="ascii")
-    assert hugepages(path) == ""
-    assert hugepages(tmp_path / "none") == ""
+    assert read_hugepages(path) == ""
+    assert read_hugepages(tmp_path / "none") == ""

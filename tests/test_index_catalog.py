@@ -14,7 +14,7 @@ from tests.judged import compared
 from tests.published import stand_in
 
 from tfbuild.errors import PublishError, RecordError, WheelError
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfwheels import catalog
 from tfwheels.catalog import Catalog
 from tfwheels.entry import Entry, Gating, TargetVerdict, WheelKind, read_entry
@@ -162,7 +162,7 @@ def test_a_catalog_is_made_again_from_the_pool(tmp_path: Path) -> None:
     wheels = [stand_in(tmp_path, "2.14.1"), tuned]
     wheels.append(stand_in(tmp_path, "1.0", name="six", python="py3"))
     store = Folder(root=tmp_path / "index")
-    judgements = {sha256_of(tuned): compared(tmp_path / "report", tuned)}
+    judgements = {hash_file(tuned): compared(tmp_path / "report", tuned)}
     publish(wheels, store, judgements=judgements, now=NOW, family="x86_64")
     known = catalog.parse(store.read(catalog.KEY), store.where).entries
     assert sum(len(each.verdicts) for each in known) == 1
@@ -182,7 +182,7 @@ def test_a_damaged_wheel_in_the_pool_is_named(tmp_path: Path) -> None:
 def test_a_wheel_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
     wheel = stand_in(tmp_path, "1.0", name="six", python="py3")
     store = Folder(root=tmp_path / "index")
-    store.put_new(f"pool/seven/{wheel.name}", wheel, sha256_of(wheel))
+    store.put_new(f"pool/seven/{wheel.name}", wheel, hash_file(wheel))
     with pytest.raises(PublishError, match="wheel of six"):
         catalog.reindexed(store)
 

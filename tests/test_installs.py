@@ -35,7 +35,7 @@ from tfbuild.packing.tuned import Tuned
 from tfbuild.planning.defaults import BF16, Default, levers
 from tfbuild.settings import Paths
 from tfbuild.upstream import releases
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.kernels import select
 
 # Every CPU that runs the tests has these; none has the other.
@@ -243,7 +243,7 @@ def test_each_wheel_is_installed_once_and_its_arms_share_it(
     for arm in (stock, own):
         code = "import tiny, dependency; print(tiny.answer + dependency.answer)"
         assert says(arm.python, code) == "84"
-    assert own.wheel_sha256 == sha256_of(mine) != stock.wheel_sha256 == sha256_of(published)
+    assert own.wheel_sha256 == hash_file(mine) != stock.wheel_sha256 == hash_file(published)
     assert off.env == (("TF_ENABLE_ONEDNN_OPTS", "0"), ("TF_DISABLE_MKL", "1"))
     assert (stock.label, off.label) == (published.name, f"{published.name} onednn=off")
     assert (stock.tolerance, half.tolerance) == (TOLERANCE, BFLOAT16_TOLERANCE)

@@ -19,8 +19,8 @@ from tfbuild.binaries.instructions import (
 )
 from tfbuild.cpus import features
 
-X86_64 = features.table("x86_64")
-AARCH64 = features.table("aarch64")
+X86_64 = features.load_features("x86_64")
+AARCH64 = features.load_features("aarch64")
 ICED = {name for name in vars(CpuidFeature) if name.isupper()}
 CODES = [number for name, number in vars(Code).items() if name.isupper()]
 NO_INSTRUCTION = {"tsc_adjust", "flush_l1d"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfbuild.errors import PythonError
-from tfbuild.interpreters import candidates, find_python
+from tfbuild.interpreters import find_candidates, find_python
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 OTHER = f"{sys.version_info[0]}.{sys.version_info[1] + 1}"
@@ -76,13 +76,13 @@ def test_the_newest_of_pyenv_comes_before_uv(program: Program, home: Path) -> No
     pyenv = f".pyenv/versions/{OTHER}.{{}}/bin/python{OTHER}"
     made = [program(name, python(OTHER)) for name in (pyenv.format(9), uv, pyenv.format(10))]
     assert find_python(OTHER) == made[2]
-    assert [*candidates(OTHER, {"HOME": str(home)})] == [made[2], made[0], made[1]]
+    assert [*find_candidates(OTHER, {"HOME": str(home)})] == [made[2], made[0], made[1]]
 
 
 def test_folders_that_the_environment_names_come_first(program: Program, home: Path) -> None:
     path = program(f"mine/versions/{OTHER}.0/bin/python{OTHER}", python(OTHER))
     env = {"HOME": str(home), "PYENV_ROOT": str(home / "mine")}
-    assert [*candidates(OTHER, env)] == [path]
+    assert [*find_candidates(OTHER, env)] == [path]
 
 
 def test_a_python_that_is_not_here_is_an_error(home: Path) -> None:

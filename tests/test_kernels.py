@@ -15,21 +15,21 @@ from tfbuild.upstream.kernels import (
     RELEASE,
     KernelUnit,
     SourceOutcome,
-    Surveyed,
-    _named,
-    _table,
-    _units,
-    cost,
-    read_survey,
+    SurveyRow,
+    _list_units,
+    _load_table,
+    _resolve_word,
+    estimate_cost,
+    format_survey,
+    load_survey,
+    parse_survey,
     select,
-    survey_text,
-    surveyed,
 )
 
-SETS: dict[str, list[str]] = _table()["set"]
-UNITS: dict[str, list[str]] = _table()["unit"]
+SETS: dict[str, list[str]] = _load_table()["set"]
+UNITS: dict[str, list[str]] = _load_table()["unit"]
 NOT_SURVEYED = "0.0.0"
-COSTS: dict[str, dict[str, int]] = _table()["cost"]
+COSTS: dict[str, dict[str, int]] = _load_table()["cost"]
 
 
 def names(choice: str) -> list[str]:
@@ -77,13 +77,13 @@ def test_the_survey_finds_the_units_that_were_found_by_hand(name: str) -> None:
 
 
 def test_a_source_brings_the_unit_that_it_belongs_to() -> None:
-    for row in surveyed().values():
+    for row in load_survey().values():
         if row.ops and row.unit:
             assert names(row.source) == [row.unit]
 
 
 def test_every_source_of_the_release_was_looked_at() -> None:
-    rows = surveyed().values()
+    rows = load_survey().values()
     assert len(rows) == 766
     assert not any(row.outcome is SourceOutcome.UNKNOWN for row in rows)
     assert all(
@@ -116,10 +116,10 @@ def test_odd_names_are_refused_with_what_is_known(choice: str) -> None:
 ROWS = {
     row.source: row
     for row in (
-        Surveyed(source="add_1.cc", ops=("Add",), unit="add", sources=("add_1.cc", "common.cc")),
-        Surveyed(source="common.cc", ops=(), outcome=SourceOutcome.HELPER),
-        Surveyed(source="late.cc", ops=("Late", "_Arg")),
-        Surveyed(
+        SurveyRow(source="add_1.cc", ops=("Add",), unit="add", sources=("add_1.cc", "common.cc")),
+        SurveyRow(source="common.cc", ops=(), outcome=SourceOutcome.HELPER),
+        SurveyRow(source="late.cc", ops=("Late", "_Arg")),
+        SurveyRow(
             source="xent_op.cc", ops=("Xent",), outcome=SourceOutcome.BROKEN, reason='a, "b"\n'
         ),
     )
@@ -142,19 +142,19 @@ ROWS = {
     ],
 )
 def test_sets_ops_units_and_sources_are_understood(word: str, expected: list[str]) -> None:
-    assert _named(word, _units(ROWS), ROWS) == expected
+    assert _resolve_word(word, _list_units(ROWS), ROWS) == expected
 
 
 def test_an_unknown_op_is_told_with_what_is_near() -> None:
     with pytest.raises(UsageError, match="registers Ad") as caught:
-        _named("Ad", _units(ROWS), ROWS)
+        _resolve_word("Ad", _list_units(ROWS), ROWS)
     assert "Add" in caught.value.hint
 
 
 def test_all_of_a_release_that_was_not_surveyed_is_refused() -> None:
     with pytest.raises(UsageError, match="--kernels all"):
         select("all", "0.0.0")
-    assert surveyed("0.0.0") == {}
+    assert load_survey("0.0.0") == {}
 
 
 def test_what_sources_register_is_borrowed_where_a_release_was_not_surveyed() -> None:
@@ -163,27 +163,29 @@ def test_what_sources_register_is_borrowed_where_a_release_was_not_surveyed() ->
 
 
 def test_a_survey_reads_back_as_it_was_written() -> None:
-    assert read_survey(survey_text(ROWS.values())) == tuple(ROWS.values())
+    assert parse_survey(format_survey(ROWS.values())) == tuple(ROWS.values())
 
 
-@pytest.mark.parametrize("text", ["source,ops\na,b\n", survey_text(ROWS.values())[:-30]])
+@pytest.mark.parametrize("text", ["source,ops\na,b\n", format_survey(ROWS.values())[:-30]])
 def test_a_torn_survey_is_no_survey(text: str) -> None:
     with pytest.raises((KeyError, ValueError, TypeError, csv.Error)):
-        read_survey(text)
+        parse_survey(text)
 
 
 OPS = ("Tanh", "AddV2")
 
 
 def test_the_table_in_the_repository_says_what_ops_are_made_of() -> None:
-    registering = {op: {row.source for row in surveyed().values() if op in row.ops} for op in OPS}
+    registering = {
+        op: {row.source for row in load_survey().values() if op in row.ops} for op in OPS
+    }
     assert registering == {
         "Tanh": {"cwise_op_tanh.cc"},
         "AddV2": {"cwise_op_add_1.cc", "cwise_op_add_2.cc"},
     }
     assert names("Tanh,Sigmoid") == names("mini")
     everything = {source for unit in select("all") for source in unit.sources}
-    for row in surveyed().values():
+    for row in load_survey().values():
         assert row.source in row.sources or not row.unit
         assert (f"{FOLDER}/{row.source}" in everything) >= (
             bool(row.ops) and row.outcome is SourceOutcome.ADMITTED
@@ -228,7 +230,7 @@ def test_labels_stay_apart() -> None:
 def test_the_cost_of_measured_sources_is_their_sum() -> None:
     file = "training_ops.cc"
     unit = KernelUnit(name="x", sources=(f"{FOLDER}/{file}", f"{FOLDER}/xent_op.cc"))
-    found = cost((unit,))
+    found = estimate_cost((unit,))
     assert found.seconds == COSTS[file]["seconds"] + COSTS["xent_op.cc"]["seconds"]
     assert found.megabytes == max(COSTS[file]["megabytes"], COSTS["xent_op.cc"]["megabytes"])
     assert (found.measured, found.sources) == (2, 2)
@@ -236,14 +238,14 @@ def test_the_cost_of_measured_sources_is_their_sum() -> None:
 
 def test_what_is_selected_of_a_source_costs_less_than_the_whole() -> None:
     units = select("cwise_op_add,cwise_op_div")
-    some, all_ = cost(units, only_selected=True), cost(units)
+    some, all_ = estimate_cost(units, only_selected=True), estimate_cost(units)
     assert some.sources == all_.sources
     assert some.seconds < all_.seconds
     assert some.megabytes < all_.megabytes
 
 
 def test_an_unmeasured_source_costs_the_median_and_the_most_memory() -> None:
-    found = cost(select("no_such_kernel_op", NOT_SURVEYED))
+    found = estimate_cost(select("no_such_kernel_op", NOT_SURVEYED))
     assert found.seconds == statistics.median(row["seconds"] for row in COSTS.values())
     assert found.megabytes == max(row["megabytes"] for row in COSTS.values())
     assert (found.measured, found.sources) == (0, 1)
@@ -252,9 +254,9 @@ def test_an_unmeasured_source_costs_the_median_and_the_most_memory() -> None:
 def test_a_source_of_two_units_is_compiled_once() -> None:
     sources = (f"{FOLDER}/xent_op.cc",)
     twice = (KernelUnit(name="a", sources=sources), KernelUnit(name="b", sources=sources))
-    assert cost(twice) == cost(twice[:1])
+    assert estimate_cost(twice) == estimate_cost(twice[:1])
 
 
 def test_nothing_costs_nothing() -> None:
-    found = cost(())
+    found = estimate_cost(())
     assert (found.seconds, found.megabytes, found.sources) == (0, 0, 0)

@@ -19,7 +19,7 @@ from tests.published import stand_in
 from tests.served import running
 from tests.test_publish import FORK, NOW, die_at_write, files, sha256, stamps
 
-from tfbuild.cpus.cpu import read_cpu, x86_64_level
+from tfbuild.cpus.cpu import compute_x86_64_level, read_cpu
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import CommandError, PublishError, RecordError
 from tfbuild.run import run
@@ -377,7 +377,7 @@ def test_uv_takes_the_best_level_that_this_cpu_has(
         for page in (tmp_path / "tree").rglob("index.json"):
             page.unlink()
     # (uv looks at the CPU itself and knows of no mask)
-    best = f"x86_64_v{x86_64_level(read_cpu(env={}).features)}"
+    best = f"x86_64_v{compute_x86_64_level(read_cpu(env={}).features)}"
     wanted = best if best in {"x86_64_v3", "x86_64_v4"} else "plain"
     with running(TreeServer(tmp_path / "tree" if form == "html" else served.root, 0)) as server:
         assert chosen([*UV, PREVIEW], server, tmp_path / "with") == wanted

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from tfbuild.errors import WheelError
-from tfbuild.upstream.locked import LOCKS, requirements_for, requirements_of
-from tfbuild.upstream.releases import StockWheel, load_releases, stock_wheel
+from tfbuild.upstream.locked import LOCKS, filter_requirements, load_requirements
+from tfbuild.upstream.releases import StockWheel, load_releases, require_stock_wheel
 
 LOCKED = [release for release in load_releases() if release.kernels]
 WHEELS = [wheel for release in LOCKED for wheel in release.wheels]
@@ -18,7 +18,7 @@ def versions(requirements: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("wheel", WHEELS, ids=lambda wheel: f"{wheel.file.partition('-many')[0]}")
 def test_each_wheel_of_a_release_with_kernels_has_one_version_of_each(wheel: StockWheel) -> None:
-    requirements = requirements_of(wheel)
+    requirements = load_requirements(wheel)
     lines = [line for line in requirements.splitlines() if "==" in line]
     found = versions(requirements)
     assert len(lines) == len(found)
@@ -35,7 +35,7 @@ def test_keras_is_of_the_release_s_time(release: object) -> None:
     version = release.version  # type: ignore[attr-defined]
     (wheel, *_) = release.wheels  # type: ignore[attr-defined]
     major = "2" if version < "2.16" else "3"
-    assert versions(requirements_of(wheel))["keras"].startswith(f"{major}.")
+    assert versions(load_requirements(wheel))["keras"].startswith(f"{major}.")
 
 
 LOCK = """\
@@ -61,7 +61,7 @@ three==4 ; platform_machine == 'aarch64' \\
     ],
 )
 def test_the_lines_of_a_place(python: str, machine: str, expected: list[str]) -> None:
-    text = requirements_for(LOCK, python, machine)
+    text = filter_requirements(LOCK, python, machine)
     assert re.findall(r"(?m)^\S+", text) == expected
     assert text.count("--hash") == len(expected) + (python == "3.9")
     assert "#" not in text
@@ -69,7 +69,7 @@ def test_the_lines_of_a_place(python: str, machine: str, expected: list[str]) ->
 
 def test_a_release_without_a_lock_is_an_error_that_names_those_with_one() -> None:
     release = next(release for release in load_releases() if not release.kernels)
-    wheel = stock_wheel(release, "tensorflow-cpu", release.wheels[0].python_tag, "x86_64")
+    wheel = require_stock_wheel(release, "tensorflow-cpu", release.wheels[0].python_tag, "x86_64")
     with pytest.raises(WheelError, match=r"tensorflow-cpu 2\.") as caught:
-        requirements_of(wheel)
+        load_requirements(wheel)
     assert all(path.stem in caught.value.hint for path in LOCKS.glob("*.txt"))

@@ -12,7 +12,7 @@ from tfbench.measuring.merging import Part, merge
 from tfbuild.errors import HostError, UsageError
 from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.effort import Effort
-from tfbuild.records import canonical
+from tfbuild.records import format_canonical
 
 WORKLOADS = ("mnist_mlp", "mnist_cnn", "lstm_text")
 
@@ -60,12 +60,12 @@ def test_what_was_merged_merges_again_under_its_own_parts() -> None:
 
 def ordered(merged: Comparison) -> str:
     """Everything, in an order that is not that of the parts."""
-    return canonical(
+    return format_canonical(
         dataclasses.replace(
             merged,
             parts=tuple(sorted(merged.parts)),
-            cells=tuple(sorted(merged.cells, key=canonical)),
-            overall=tuple(sorted(merged.overall, key=canonical)),
+            cells=tuple(sorted(merged.cells, key=format_canonical)),
+            overall=tuple(sorted(merged.overall, key=format_canonical)),
         )
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tfbuild.errors import KernelError
-from tfbuild.upstream.nearness import Nearness, compare
+from tfbuild.upstream.nearness import SourceMatch, compare
 
 TREE = {
     "tensorflow/core/framework/op.h": "#pragma once\n",
@@ -23,7 +23,7 @@ def written(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def compared(tmp_path: Path, wheel: dict[str, str], *, own: bool = False) -> Nearness:
+def compared(tmp_path: Path, wheel: dict[str, str], *, own: bool = False) -> SourceMatch:
     tree = written(tmp_path / "tree", TREE)
     return compare(tree, written(tmp_path / "include", wheel), own=own)
 
@@ -31,9 +31,9 @@ def compared(tmp_path: Path, wheel: dict[str, str], *, own: bool = False) -> Nea
 def test_equal_headers_are_exact_whatever_else_there_is(tmp_path: Path) -> None:
     other = {**WHEEL, "tensorflow/core/kernels/cwise_op_tanh.cc": "other", "Eigen/Core": "x"}
     found = compared(tmp_path, other)
-    assert found == Nearness(own=False, compared=2)
+    assert found == SourceMatch(own=False, compared=2)
     assert found.exact
-    assert found.words == "exact sources: all 2 headers that the wheel has, too, are its"
+    assert found.summary == "exact sources: all 2 headers that the wheel has, too, are its"
 
 
 def test_ends_of_lines_make_no_difference(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_what_differs_is_named_and_counted(tmp_path: Path) -> None:
     found = compared(tmp_path, {**WHEEL, name: "long a;\n"})
     assert found.differing == (name,)
     assert not found.exact
-    assert found.words == (
+    assert found.summary == (
         "near sources: 1 of 2 headers differ from the wheel's, which are used; 1 of core/kernels"
     )
 
@@ -54,7 +54,7 @@ def test_the_releases_own_archive_is_exact_and_what_differs_is_said(tmp_path: Pa
     changed = {**WHEEL, "tensorflow/core/framework/op.h": "generated\n"}
     found = compared(tmp_path, changed, own=True)
     assert found.exact
-    assert found.words.startswith("the release's own sources: 1 of 2 headers differ")
+    assert found.summary.startswith("the release's own sources: 1 of 2 headers differ")
 
 
 def test_nothing_in_common_is_an_error(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from tfbuild.planning.plan import Plan, declared_compiler
 from tfbuild.planning.request import fleet_for
 from tfbuild.records import save
 from tfbuild.upstream import kernels
-from tfbuild.upstream.nearness import Nearness
+from tfbuild.upstream.nearness import SourceMatch
 
 CLANG = "clang@16.0.6"
 LIBRARY = Path(_speedups.__file__)
@@ -61,7 +61,7 @@ def made_of(fleet: Fleet, left: int = 0) -> Tuned:
         [_made(plan, left) for plan in fleet.plans],
         bazel="4.2.3",
         source_sha256=fleet.first.sources[-1].file.sha256,
-        nearness=Nearness(own=fleet.first.sources[0].kind != "given", compared=1),
+        nearness=SourceMatch(own=fleet.first.sources[0].kind != "given", compared=1),
     )
 
 
@@ -82,7 +82,7 @@ def _made(plan: Plan, left: int) -> LinkedLibrary:
 
 
 def _registrations(plan: Plan, unit: str) -> Iterator[TypedOp]:
-    rows = kernels.known(plan.release).values()
+    rows = kernels.load_known_sources(plan.release).values()
     ops = {op for row in rows if row.unit == unit for op in row.ops}
     yield from (each for each in plan.selection or () if each.op in ops)
     yield from (TypedOp(op=op, types="T=2") for op in ops)

@@ -48,8 +48,11 @@ def no_lists(system: Path, monkeypatch: pytest.MonkeyPatch, codename: str) -> No
 
 @pytest.mark.usefixtures("system")
 def test_what_apt_only_knows_by_name_is_not_offered() -> None:
-    assert packages.versions("clang") == (17, 18, 19)
-    assert packages.known(["g++", "binutils", "clang-22", "nothing"]) == ("g++", "binutils")
+    assert packages.list_versions("clang") == (17, 18, 19)
+    assert packages.filter_installable(["g++", "binutils", "clang-22", "nothing"]) == (
+        "g++",
+        "binutils",
+    )
 
 
 @pytest.mark.usefixtures("system")
@@ -57,14 +60,19 @@ def test_what_apt_only_knows_by_name_is_not_offered() -> None:
     ("wanted", "package"), [(16, "clang-17"), (18, "clang-18"), (21, "clang-19")]
 )
 def test_the_nearest_newer_version_is_named_else_the_newest(wanted: int, package: str) -> None:
-    assert packages.nearest("clang", wanted) == package
+    assert packages.choose_version("clang", wanted) == package
 
 
 @pytest.mark.usefixtures("system")
 def test_advice_names_what_apt_has_and_else_the_need() -> None:
-    assert packages.advice("a linker", "g++", "nothing") == f"Run: {SUDO}apt-get install g++"
-    assert packages.advice("lld", "lld-22") == "Install lld, which apt does not have here as lld-22"
-    assert packages.clang() == "clang-17"
+    assert (
+        packages.suggest_install("a linker", "g++", "nothing") == f"Run: {SUDO}apt-get install g++"
+    )
+    assert (
+        packages.suggest_install("lld", "lld-22")
+        == "Install lld, which apt does not have here as lld-22"
+    )
+    assert packages.choose_clang() == "clang-17"
 
 
 @pytest.mark.parametrize(
@@ -74,15 +82,15 @@ def test_before_the_first_update_what_the_system_is_known_to_have_is_named(
     system: Path, monkeypatch: pytest.MonkeyPatch, codename: str, package: str
 ) -> None:
     no_lists(system, monkeypatch, codename)
-    assert packages.clang() == package
-    assert packages.known(["lld-22"]) == ("lld-22",)
+    assert packages.choose_clang() == package
+    assert packages.filter_installable(["lld-22"]) == ("lld-22",)
 
 
 def test_without_apt_the_need_is_named_and_no_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert packages.advice("nginx", "nginx-light") == "Install nginx"
+    assert packages.suggest_install("nginx", "nginx-light") == "Install nginx"
     assert not packages.has_apt()
 
 
@@ -90,4 +98,4 @@ def test_this_systems_own_apt_is_understood() -> None:
     """dpkg is what apt itself needs."""
     if not packages.has_apt():
         pytest.skip("there is no apt here")
-    assert packages.known(["dpkg"]) == ("dpkg",)
+    assert packages.filter_installable(["dpkg"]) == ("dpkg",)

@@ -18,9 +18,9 @@ import pytest
 from packaging.utils import parse_wheel_filename
 from tests.published import entry_of, stand_in
 
-from tfbuild.cpus.targets import Target, all_targets
+from tfbuild.cpus.targets import Target, list_targets
 from tfbuild.errors import PublishError
-from tfbuild.records import plain
+from tfbuild.records import convert_record
 from tfbuild.settings import ROOT
 from tfwheels.entry import Entry, Gating, read_entry
 from tfwheels.layout import pool_key
@@ -80,7 +80,7 @@ def the_pages() -> dict[str, bytes]:
 
 
 def test_every_target_has_its_page(pages: dict[str, bytes]) -> None:
-    for target in all_targets("x86_64"):
+    for target in list_targets("x86_64"):
         for project in ("tensorflow-cpu", "numpy", "keras-preprocessing"):
             assert f"simple/{target.name}/{project}/index.html" in pages
             assert f"simple/{target.name}/{project}/index.json" in pages
@@ -99,7 +99,7 @@ def test_a_page_lists_one_wheel_of_each_version_and_it_is_the_right_one(
     assert versions_on(bulldozer) == ["2.13.1", "2.14.1"]
 
 
-@pytest.mark.parametrize("target", all_targets("x86_64"), ids=lambda target: target.name)
+@pytest.mark.parametrize("target", list_targets("x86_64"), ids=lambda target: target.name)
 def test_a_page_without_tensorflow_says_why_in_both_forms(
     pages: dict[str, bytes], target: Target
 ) -> None:
@@ -150,7 +150,7 @@ def test_a_wheel_that_did_not_pass_the_gate_says_so_and_why() -> None:
     assert note.startswith(f"{POOL[1].file}: ")
     assert fault in note
     assert "it is not finished" in note
-    assert files[0]["_gate"] == plain(gating)
+    assert files[0]["_gate"] == convert_record(gating)
     assert f"<p>{html.escape(note)}</p>".encode("ascii", "xmlcharrefreplace").decode() in text
     assert "<b>" not in text
     assert len(anchors(text.encode())) == 1
@@ -231,7 +231,7 @@ def test_a_target_lists_its_projects_and_simple_the_targets(pages: dict[str, byt
     ]
     listed = json.loads(pages["simple/zen5/index.json"])
     assert [each["name"] for each in listed["projects"]] == names
-    targets = sorted(target.name for target in all_targets("x86_64"))
+    targets = sorted(target.name for target in list_targets("x86_64"))
     links = anchors(pages["simple/index.html"])
     assert [each["href"] for each in links] == [f"{name}/" for name in targets]
     assert [each["text"] for each in links] == targets
@@ -247,7 +247,7 @@ def test_no_installer_takes_a_target_for_a_file(pages: dict[str, bytes]) -> None
 
 def test_both_families_can_stand_in_one_tree() -> None:
     both = render(POOL)
-    assert len(anchors(both["simple/index.html"])) == len(all_targets())
+    assert len(anchors(both["simple/index.html"])) == len(list_targets())
     for family in ("x86_64", "aarch64"):
         own = render(POOL, family)
         assert changed(own, both) & own.keys() == {"simple/index.html"}
@@ -318,7 +318,7 @@ def test_two_contents_under_one_name_are_refused() -> None:
 
 def thousand(folder: Path) -> Iterable[Entry]:
     """Wheels of 20 versions and 3 Pythons: stock, and tuned for 15 targets; and 40 plain ones."""
-    names = [target.name for target in all_targets("x86_64")][3:18]
+    names = [target.name for target in list_targets("x86_64")][3:18]
     for number in range(20):
         for python in ("cp310", "cp311", "cp312"):
             version = f"2.{number}.0"
@@ -339,7 +339,7 @@ def test_a_thousand_wheels_on_every_page(tmp_path: Path) -> None:
     entries = tuple(thousand(tmp_path))
     assert len(entries) == 1000
     pages = render(entries, "x86_64")
-    for target in all_targets("x86_64"):
+    for target in list_targets("x86_64"):
         folder = f"simple/{target.name}/"
         count = 60 if "avx" in target.features else 0
         assert len(anchors(pages[f"{folder}tensorflow-cpu/index.html"])) == count

@@ -15,13 +15,13 @@ from packaging.version import Version
 from tests.planned import planned
 
 from tfbuild.cpus.compilers import Compiler
-from tfbuild.cpus.flags import required_features
-from tfbuild.cpus.targets import Target, all_targets, parse_target
+from tfbuild.cpus.flags import compute_required_features
+from tfbuild.cpus.targets import Target, list_targets, parse_target
 from tfbuild.errors import CompilerError, PythonError, ReleaseError, UsageError, WheelError
 from tfbuild.planning.plan import Plan, declared_compiler, estimate, make_plan, need_stock
-from tfbuild.records import canonical, key_of, plain
+from tfbuild.records import convert_record, format_canonical, hash_record
 from tfbuild.settings import ROOT
-from tfbuild.upstream.releases import find_release, kernel_facts, load_releases
+from tfbuild.upstream.releases import find_kernel_facts, find_release, load_releases
 
 RELEASES = [release.version for release in load_releases()]
 WITHOUT_KERNELS = [release.version for release in load_releases() if not release.kernels]
@@ -103,8 +103,8 @@ def test_the_same_choice_has_the_same_key() -> None:
 
 
 def test_the_key_is_the_hash_of_the_json_that_a_reader_gets() -> None:
-    read = json.loads(json.dumps(plain(KERNELS)))
-    assert key_of(read) == KERNELS.key
+    read = json.loads(json.dumps(convert_record(KERNELS)))
+    assert hash_record(read) == KERNELS.key
 
 
 def test_where_the_compiler_stands_is_no_part_of_the_plan() -> None:
@@ -128,12 +128,12 @@ def test_where_the_compiler_stands_is_no_part_of_the_plan() -> None:
 
 @pytest.mark.parametrize("plan", [KERNELS, FULL], ids=["kernels", "full"])
 def test_nothing_of_this_machine_stands_in_a_plan(plan: Plan) -> None:
-    text = canonical(plan)
+    text = format_canonical(plan)
     assert str(ROOT) not in text
     assert str(Path.home()) not in text
 
 
-@pytest.mark.parametrize("target", all_targets(), ids=lambda target: target.name)
+@pytest.mark.parametrize("target", list_targets(), ids=lambda target: target.name)
 def test_versions_are_normal_for_every_target(target: Target) -> None:
     plan = planned(target.name, scope="full", compiler="gcc@99.0")
     assert str(Version(plan.version)) == plan.version
@@ -154,7 +154,7 @@ def test_a_full_build_can_be_planned_for_every_release(arch: str, release: str) 
     assert len(dict(recipe.repo_env)) == len(recipe.repo_env)
     tuned = (*recipe.copts, *recipe.per_file_copts)
     assert all(any(flag in option for option in tuned) for flag in plan.flags)
-    assert not any(flag in canonical(recipe.configure_env) for flag in plan.flags)
+    assert not any(flag in format_canonical(recipe.configure_env) for flag in plan.flags)
 
 
 @pytest.mark.parametrize("release", WITHOUT_KERNELS)
@@ -167,7 +167,7 @@ def test_kernels_of_a_release_that_nobody_compiled_are_refused(release: str) -> 
 
 def test_a_kernels_plan_compiles_as_the_release_does() -> None:
     recipe = KERNELS.kernel_recipe
-    facts = kernel_facts(find_release("2.14.1"), "x86_64")
+    facts = find_kernel_facts(find_release("2.14.1"), "x86_64")
     assert recipe is not None
     assert {define.flag for define in facts.defines} <= set(recipe.copts)
     assert not {f"-D{define.name}" for define in facts.forbidden} & set(recipe.copts)
@@ -247,7 +247,7 @@ def test_a_plan_asks_for_all_that_the_compiler_may_use() -> None:
         macros=macros,
         kernel_choice="hot",
     )
-    assert set(plan.required) == required_features(target, macros)
+    assert set(plan.required) == compute_required_features(target, macros)
     assert "3dnowprefetch" in plan.required
     assert list(plan.required) == sorted(plan.required)
 

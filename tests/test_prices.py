@@ -8,7 +8,7 @@ from tests.priced import price
 
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind, merge
 from tfbuild.errors import UsageError
-from tfbuild.records import canonical
+from tfbuild.records import format_canonical
 
 
 def monthly(usd_month: float) -> Price:
@@ -60,8 +60,8 @@ def test_a_price_that_is_none_is_refused(fields: dict[str, Any], expected: str) 
 
 def test_a_price_is_a_record_that_can_be_saved() -> None:
     book = bind("mine", [price(), monthly(10.0)])
-    assert '"mode":"monthly"' in canonical(book)
-    assert '"as_of":"2020-02-29"' in canonical(book)
+    assert '"mode":"monthly"' in format_canonical(book)
+    assert '"as_of":"2020-02-29"' in format_canonical(book)
 
 
 def test_a_book_finds_the_one_price_that_is_meant() -> None:

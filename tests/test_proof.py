@@ -29,7 +29,7 @@ from tfbuild.kernelbuild.proof import Pair, Proof, Rebuilt, Steps, describe, jud
 from tfbuild.packing import sbom
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.planning.plan import declared_compiler
-from tfbuild.records import plain, pretty
+from tfbuild.records import convert_record, format_json
 
 pytestmark = pytest.mark.toolchain
 
@@ -122,7 +122,7 @@ def mended(wheel: Path, **fields: object) -> Path:
     assert facts is not None
     (said,) = facts.libraries
     said = dataclasses.replace(said, **fields)  # type: ignore[arg-type]
-    return saying(wheel, stock_of(wheel), libraries=plain((said,)))
+    return saying(wheel, stock_of(wheel), libraries=convert_record((said,)))
 
 
 def test_the_same_bytes_are_a_proof(made: Mapping[str, Path], fresh: Path, tmp_path: Path) -> None:
@@ -257,6 +257,6 @@ def test_a_plan_of_another_version_accuses_nobody(
 def test_the_record_of_it_is_plain_json(
     made: Mapping[str, Path], fresh: Path, tmp_path: Path
 ) -> None:
-    fields = json.loads(pretty(proven(wheel_of(tmp_path / "own", made), fresh, tmp_path)))
+    fields = json.loads(format_json(proven(wheel_of(tmp_path / "own", made), fresh, tmp_path)))
     assert fields["proof"] == "the same bytes"
     assert fields["steps"] == [{"target": "haswell", "run": 3, "cached": 1}]

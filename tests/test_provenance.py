@@ -18,7 +18,7 @@ from tests.signed import made_key
 
 from tfbuild.errors import PublishError
 from tfbuild.packing.tuned import Tuned
-from tfbuild.upstream.nearness import Nearness
+from tfbuild.upstream.nearness import SourceMatch
 from tfwheels.keys import SigningKey
 from tfwheels.provenance import (
     BUILT,
@@ -85,7 +85,7 @@ def test_a_full_build_says_its_options(key: SigningKey) -> None:
 
 
 def test_what_has_no_hash_or_is_only_near_is_not_said_to_be_more(key: SigningKey) -> None:
-    near = Nearness(own=False, compared=10, differing=("tensorflow/core/a.h",))
+    near = SourceMatch(own=False, compared=10, differing=("tensorflow/core/a.h",))
     made_from = materials(said(key, dataclasses.replace(TUNED, source_sha256="", nearness=near)))
     assert "digest" not in made_from["sources"]
     assert "1 of 10 headers" in made_from["sources"]["annotations"]["nearness"]

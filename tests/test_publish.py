@@ -24,10 +24,10 @@ from tests.crowd import crowd
 from tests.judged import compared
 from tests.published import stand_in
 
-from tfbuild.cpus.targets import all_targets, parse_target
+from tfbuild.cpus.targets import list_targets, parse_target
 from tfbuild.errors import BusyError, DiskError, PublishError, RecordError, WheelError
 from tfbuild.run import run
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfwheels import catalog
 from tfwheels.bucket import Bucket, open_bucket
 from tfwheels.catalog import Catalog
@@ -39,7 +39,7 @@ from tfwheels.store import Store
 
 NOW = "2020-02-29T00:00:00+00:00"
 PROJECT = "tensorflow-cpu"
-ALL = {target.name for target in all_targets("x86_64")}
+ALL = {target.name for target in list_targets("x86_64")}
 FEW = {"ivybridge", "haswell", "zen4"}
 ZEN4 = parse_target("zen4").features
 # Where an index shows a wheel for zen4.
@@ -183,7 +183,9 @@ def test_a_wheel_more_touches_only_its_own_pages(folder: Folder, tmp_path: Path)
     assert changed == {*done.pages, pool, f"{pool}.metadata", MANIFEST, catalog.KEY}
     takers = {name for name, choices in done.choices.items() if choices}
     assert takers >= {"zen4", "zen5"}
-    assert all(target.features >= ZEN4 for target in all_targets("x86_64") if target.name in takers)
+    assert all(
+        target.features >= ZEN4 for target in list_targets("x86_64") if target.name in takers
+    )
     assert set(done.pages) == {
         f"simple/{target}/{PROJECT}/index.{form}" for target in takers for form in ("html", "json")
     }
@@ -218,7 +220,7 @@ def test_a_verdict_is_published_beside_its_wheel(
 ) -> None:
     judgement = compared(tmp_path, wheels["zen4"])
     put(folder, wheels["zen4"])
-    put(folder, wheels["zen4"], judged={sha256_of(wheels["zen4"]): judgement})
+    put(folder, wheels["zen4"], judged={hash_file(wheels["zen4"]): judgement})
     (verdict,) = catalog.parse(folder.read(catalog.KEY), "").entries[0].verdicts
     shown = folder.read(f"pool/{PROJECT}/{verdict.file}")
     assert shown is not None
@@ -237,7 +239,7 @@ def test_how_a_wheel_passed_is_kept_also_when_the_catalog_is_made_again(
     zen4 = wheels["zen4"]
     judgement = compared(tmp_path, zen4)
     slower = dataclasses.replace(judgement, faults=("it is slower (in /srv/ann/model.py)",))
-    put(folder, zen4, judged={sha256_of(zen4): slower})
+    put(folder, zen4, judged={hash_file(zen4): slower})
     refused = Gating(passed=False, faults=("it is slower (in model.py)",))
     assert gatings(folder) == [refused]
     assert (
@@ -246,7 +248,7 @@ def test_how_a_wheel_passed_is_kept_also_when_the_catalog_is_made_again(
     )
     put(folder, reindex=True)
     assert gatings(folder) == [refused]
-    put(folder, zen4, judged={sha256_of(zen4): judgement})
+    put(folder, zen4, judged={hash_file(zen4): judgement})
     assert gatings(folder) == [dataclasses.replace(refused, passed=True)]
     (folder.root / catalog.KEY).unlink()
     put(folder, reindex=True)
@@ -274,8 +276,8 @@ def test_other_bytes_under_a_published_name_are_refused(
     other = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",), content=b"other")
     with pytest.raises(PublishError) as caught:
         put(folder, other)
-    assert sha256_of(other) in caught.value.message
-    assert sha256_of(wheels["zen4"]) in caught.value.message
+    assert hash_file(other) in caught.value.message
+    assert hash_file(wheels["zen4"]) in caught.value.message
     assert stamps(folder) == before
 
 
@@ -333,7 +335,7 @@ def test_other_bytes_of_the_same_size_in_the_pool_are_noticed(
             reindex=reindex,
             dry_run=dry_run,
         )
-    for said in (f"pool/{PROJECT}/{wheel.name}", sha256_of(wheel), sha256_of(wheels["zen4"])):
+    for said in (f"pool/{PROJECT}/{wheel.name}", hash_file(wheel), hash_file(wheels["zen4"])):
         assert said in caught.value.message
     assert "publish the wheel again" in caught.value.hint
     assert stamps(folder) == left
@@ -433,7 +435,7 @@ def test_a_torn_catalog_is_made_again_from_the_pool(
     put(folder, reindex=True)
     found = files(folder)
     need_consistent(found)
-    for target in all_targets("x86_64"):
+    for target in list_targets("x86_64"):
         assert listed(found, target.name) == listed(whole, target.name)
     put(folder, wheels["stock"])
 
@@ -700,4 +702,4 @@ def test_pip_finds_the_wheel_in_a_bucket(
     options = ["--isolated", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--quiet"]
     argv = [sys.executable, "-m", "pip", "download", *options, "--index-url", index]
     run([*argv, "--dest", tmp_path / "got", f"{PROJECT}==2.14.1"])
-    assert sha256_of(tmp_path / "got" / wheels["zen4"].name) == sha256_of(wheels["zen4"])
+    assert hash_file(tmp_path / "got" / wheels["zen4"].name) == hash_file(wheels["zen4"])

@@ -17,8 +17,8 @@ from tfbuild.errors import GateError, RecordError
 from tfbuild.measured.comparison import FILE as COMPARISON
 from tfbuild.measured.comparison import Comparison, load, save
 from tfbuild.measured.interval import Interval, Verdict
-from tfbuild.records import canonical
-from tfbuild.upstream.download import sha256_of
+from tfbuild.records import format_canonical
+from tfbuild.upstream.download import hash_file
 from tfwheels import gate
 from tfwheels.gate import examine, find_comparisons, judge, publishable, published_name
 
@@ -86,7 +86,7 @@ def test_the_verdict_names_the_file_that_is_published_beside_the_wheel(tmp_path:
     assert verdict.file == name == published_name(FILE, verdict.sha256)
     path = tmp_path / name
     path.write_bytes(content)
-    assert sha256_of(path) == verdict.sha256
+    assert hash_file(path) == verdict.sha256
     again = load(path)  # the benchmarks still read it
     assert again.overall[0].speedup.interval.value == verdict.speedup
 
@@ -345,7 +345,7 @@ def test_what_is_published_names_no_folder_and_no_user() -> None:
 def test_the_published_form_is_one_text_for_one_comparison() -> None:
     comparison = of_the_wheel(compared.single(FASTER), label="for icelake+avx512_bf16/zen4")
     text = publishable(comparison).decode()
-    assert text == canonical(json.loads(text)) + "\n"
+    assert text == format_canonical(json.loads(text)) + "\n"
     assert "for icelake+avx512_bf16/zen4" in text
 
 

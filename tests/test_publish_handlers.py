@@ -18,7 +18,7 @@ from tests.published import entry_of, stand_in, tuned_for, written
 
 from tfbuild import settings
 from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.targets import STOCK_FLAGS, all_targets, parse_target
+from tfbuild.cpus.targets import STOCK_FLAGS, list_targets, parse_target
 from tfbuild.errors import (
     AdmissionError,
     AuditError,
@@ -33,9 +33,9 @@ from tfbuild.errors import (
 from tfbuild.packing import admitted
 from tfbuild.packing.admitted import AdmissionTrial, Record, UnitOutcome
 from tfbuild.packing.tuned import read_tuned
-from tfbuild.records import canonical
+from tfbuild.records import format_canonical
 from tfbuild.settings import Paths
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.choosing import choose
 from tfwheels.commands import PublishOptions
@@ -276,7 +276,7 @@ def test_the_stock_wheel_is_fetched_with_the_users_own_settings_of_pip(
     (paths.downloads / stock.name).unlink()
     without_network(monkeypatch, FIND_LINKS=str(stock.parent))
     assert publish(gate=False).startswith(f"{index}: 1 wheel added")
-    assert sha256_of(paths.downloads / stock.name) == sha256_of(stock)
+    assert hash_file(paths.downloads / stock.name) == hash_file(stock)
     (paths.downloads / stock.name).unlink()
     altered(sound, {"evil.pth": b"import evil\n"})
     with pytest.raises(AuditError, match=r"evil\.pth is not in stock"):
@@ -442,7 +442,7 @@ ENTRIES = (
     entry_of("2.14.1+x86.64.v3", targets=("x86_64_v3",)),
     entry_of("2.14.1+fleet", targets=("zen4", "haswell")),
 )
-CHOICES = {target.name: choose(ENTRIES, target) for target in all_targets("x86_64")}
+CHOICES = {target.name: choose(ENTRIES, target) for target in list_targets("x86_64")}
 PUBLISHED = Published(added=("a", "b"), present=("c",), pages=("d",), choices=CHOICES)
 NO_CANDIDATES = Candidates(made=(), refused={})
 
@@ -492,7 +492,7 @@ def test_an_index_that_nothing_was_given_for_names_none() -> None:
     """--reindex goes without a wheel; and an Arm wheel says nothing of x86-64."""
     arm = entry_of("2.14.1", machine="aarch64")
     for entries in ((), (arm,)):
-        choices = {target.name: choose(entries, target) for target in all_targets()}
+        choices = {target.name: choose(entries, target) for target in list_targets()}
         published = Published(added=(), present=(), pages=(), choices=choices)
         assert "no TensorFlow" not in describe(published, NO_CANDIDATES, "here", dry_run=False)
         assert fields(published, NO_CANDIDATES, "here", dry_run=False)["lacking"] == {}
@@ -578,7 +578,7 @@ def cpu_of(name: str, *more: str) -> Cpu:
 def test_a_wheel_that_only_this_cpu_of_its_target_runs_is_pointed_out() -> None:
     native = candidate("icelake+avx512_bf16/sapphirerapids", version="2.14.1+native")
     entries: tuple[Entry, ...] = (entry_of("2.14.1"), native.entry)
-    choices = {target.name: choose(entries, target) for target in all_targets("x86_64")}
+    choices = {target.name: choose(entries, target) for target in list_targets("x86_64")}
     published = Published(added=(), present=(), pages=(), choices=choices)
     (line,) = unserved(published, [native], cpu_of("icelake", "avx512_bf16"))
     assert line.startswith(
@@ -605,7 +605,7 @@ def test_an_upload_says_how_many_and_what_each_is() -> None:
 def as_stand_in(wheel: Path, stock: Path) -> Path:
     """The wheel, which says that its kernels were run as compiled for another target."""
     said = tuned_for(("haswell",)).libraries[0].admission
-    fields = json.loads(canonical(read_tuned(wheel)))
+    fields = json.loads(format_canonical(read_tuned(wheel)))
     fields["libraries"][0]["admission"] = {
         unit: {"ran_as": "x86_64_v2", "ops": ["Tanh"]} for unit in said
     }
@@ -617,7 +617,7 @@ def recorded(wheel: Path, reason: str = "") -> None:
     trial = AdmissionTrial(
         cpu="A CPU", kind="k", judge="j", units={"cwise_op_tanh": UnitOutcome(reason=reason)}
     )
-    found = Record(wheel=wheel.name, wheel_sha256=sha256_of(wheel), targets={"haswell": trial})
+    found = Record(wheel=wheel.name, wheel_sha256=hash_file(wheel), targets={"haswell": trial})
     admitted.keep(wheel, found)
 
 

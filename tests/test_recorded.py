@@ -47,7 +47,9 @@ def run(
     **changed: Any,  # noqa: ANN401
 ) -> Path:
     """A folder as a run leaves it."""
-    (folder / KIND.spec).write_text(json.dumps(records.plain(SETTING) | changed), encoding="utf-8")
+    (folder / KIND.spec).write_text(
+        json.dumps(records.convert_record(SETTING) | changed), encoding="utf-8"
+    )
     with opened(folder / KIND.journal, KINDS) as (_, keep):
         for entry in found:
             keep(entry)
@@ -121,8 +123,8 @@ def test_half_a_line_at_the_end_is_what_a_killed_run_leaves(tmp_path: Path) -> N
         (KIND.spec, b"[]"),
         (KIND.spec, b'{"schema": 3}'),
         (KIND.spec, b'{"schema": 3, "colour": "blue"}'),
-        (KIND.spec, json.dumps(records.plain(SETTING) | {"schema": 1}).encode()),
-        (KIND.spec, json.dumps(records.plain(SETTING) | {"schema": SCHEMA + 1}).encode()),
+        (KIND.spec, json.dumps(records.convert_record(SETTING) | {"schema": 1}).encode()),
+        (KIND.spec, json.dumps(records.convert_record(SETTING) | {"schema": SCHEMA + 1}).encode()),
         (KIND.journal, None),
         (KIND.journal, b"epoch,loss\n"),
         (KIND.journal, b'{"is": "end"}\n'),

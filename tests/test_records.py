@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from tfbuild.errors import DiskError, RecordError
 from tfbuild.records import (
-    canonical,
-    differences,
-    key_of,
+    convert_record,
+    decode_record,
+    find_differences,
+    format_canonical,
+    format_json,
+    hash_record,
     load,
-    plain,
-    pretty,
-    read,
     save,
     write_atomic,
 )
@@ -62,7 +62,7 @@ outers = st.builds(
 
 def test_a_record_becomes_plain_json() -> None:
     record = Outer(names=frozenset("ba"), table={"x": 1.5, "y": None})
-    assert plain(record) == {
+    assert convert_record(record) == {
         "schema": 3,
         "inner": {"where": "/a", "kinds": ["small"]},
         "names": ["a", "b"],
@@ -72,10 +72,10 @@ def test_a_record_becomes_plain_json() -> None:
 
 @given(outers)
 def test_canonical_text_reads_back_as_the_same_values(record: Outer) -> None:
-    text = canonical(record)
-    assert json.loads(text) == plain(record)
+    text = format_canonical(record)
+    assert json.loads(text) == convert_record(record)
     assert text.isascii()
-    assert read(Outer, json.loads(text)) == record
+    assert decode_record(Outer, json.loads(text)) == record
     assert "\n" not in text
 
 
@@ -90,7 +90,7 @@ def test_canonical_text_reads_back_as_the_same_values(record: Outer) -> None:
 )
 def test_what_does_not_fit_is_named_with_its_place(fields: dict[str, object], place: str) -> None:
     with pytest.raises(TypeError, match=re.escape(place)):
-        read(Outer, fields)
+        decode_record(Outer, fields)
 
 
 @given(outers)
@@ -101,12 +101,14 @@ def test_neither_the_order_of_names_nor_of_members_changes_the_key(record: Outer
         names=frozenset(sorted(record.names, reverse=True)),
         table=dict(reversed(list(record.table.items()))),
     )
-    assert key_of(turned) == key_of(record)
+    assert hash_record(turned) == hash_record(record)
 
 
 @given(outers, outers)
 def test_different_records_have_different_keys(one: Outer, other: Outer) -> None:
-    assert (key_of(one) == key_of(other)) == (plain(one) == plain(other))
+    assert (hash_record(one) == hash_record(other)) == (
+        convert_record(one) == convert_record(other)
+    )
 
 
 def test_a_key_is_the_same_in_every_process() -> None:
@@ -121,47 +123,49 @@ def test_a_key_is_the_same_in_every_process() -> None:
         done = subprocess.run(
             [sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True
         )
-        assert done.stdout.strip() == key_of(record)
+        assert done.stdout.strip() == hash_record(record)
 
 
 @pytest.mark.parametrize("value", [object(), b"bytes", Outer, 1j, {"x": {1: b""}}])
 def test_what_json_cannot_hold_is_refused(value: object) -> None:
     with pytest.raises(TypeError, match="JSON"):
-        plain(value)
+        convert_record(value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {"x": [float("-inf")]}])
 def test_no_number_is_refused(value: object) -> None:
-    for write in (canonical, pretty):
+    for write in (format_canonical, format_json):
         with pytest.raises(ValueError, match="Out of range float"):
             write(value)
 
 
 @given(outers, outers)
 def test_differences_are_there_when_records_differ(one: Outer, other: Outer) -> None:
-    saved = json.loads(canonical(one))
-    assert differences(saved, one) == []
-    assert bool(differences(saved, other)) == (saved != plain(other))
+    saved = json.loads(format_canonical(one))
+    assert find_differences(saved, one) == []
+    assert bool(find_differences(saved, other)) == (saved != convert_record(other))
 
 
 def test_differences_are_named_by_their_place() -> None:
-    assert differences({"a": {"b": 1, "c": [1]}, "d": None}, {"a": {"b": 2, "c": [1]}, "e": 0}) == [
+    assert find_differences(
+        {"a": {"b": 1, "c": [1]}, "d": None}, {"a": {"b": 2, "c": [1]}, "e": 0}
+    ) == [
         "a.b (1, now 2)",
         "d (null, now nothing)",
         "e (nothing, now 0)",
     ]
-    (long,) = differences({"a": "x"}, {"a": "y" * 100})
+    (long,) = find_differences({"a": "x"}, {"a": "y" * 100})
     assert long == f'a ("x", now "{"y" * 56}…)'
 
 
 def test_a_saved_record_is_loaded_again(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "x.json"
     save(path, Outer())
-    assert load(path, schema=3) == plain(Outer())
+    assert load(path, schema=3) == convert_record(Outer())
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-WHOLE = pretty(Outer(names=frozenset("ab"))).encode()
+WHOLE = format_json(Outer(names=frozenset("ab"))).encode()
 
 
 @given(st.integers(0, len(WHOLE) - 3))

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild.upstream.kernels import FOLDER, surveyed
+from tfbuild.upstream.kernels import FOLDER, load_survey
 from tfbuild.upstream.registrations import (
-    _closing,
-    _split,
-    _true,
+    _evaluate_condition,
+    _find_closing,
+    _split_arguments,
+    find_ops,
+    find_registrations,
     is_source,
-    ops_of,
-    plain,
-    registrations,
+    strip_comments,
 )
 
 SOURCE = f"{FOLDER}/x.cc"
@@ -25,8 +25,8 @@ REGISTER = "REGISTER_KERNEL_BUILDER(Name(#T).Device(DEVICE_CPU), Op);"
 
 def found(text: str, header: str = "", **defines: str) -> list[str]:
     """The ops of a source, and of a header beside it."""
-    texts = {SOURCE: plain(text), HEADER: plain(header)}
-    return sorted(ops_of(SOURCE, texts, defines))
+    texts = {SOURCE: strip_comments(text), HEADER: strip_comments(header)}
+    return sorted(find_ops(SOURCE, texts, defines))
 
 
 def test_a_plain_registration_is_read() -> None:
@@ -136,24 +136,24 @@ def test_conditions_are_computed(condition: str, value: bool) -> None:
         #endif
         """
     assert found(text) == (["Op"] if value else [])
-    assert _true("0", {}) is False
+    assert _evaluate_condition("0", {}) is False
 
 
 @given(st.text(alphabet='#define()",\\ \nNAME/*if', max_size=80))
 def test_any_text_is_gone_through(text: str) -> None:
-    assert isinstance(ops_of(SOURCE, {SOURCE: text}, {}), frozenset)
+    assert isinstance(find_ops(SOURCE, {SOURCE: text}, {}), frozenset)
 
 
 @given(st.lists(st.text(alphabet="ab<> ", min_size=1, max_size=5), min_size=1, max_size=5))
 def test_arguments_come_apart_as_they_were_joined(arguments: list[str]) -> None:
     stripped = [each.strip() for each in arguments]
-    assert list(_split(",".join(arguments))) == stripped
+    assert list(_split_arguments(",".join(arguments))) == stripped
     call = f"({','.join(arguments)})"
-    assert _closing(call + " tail )", 0) == len(call) - 1
+    assert _find_closing(call + " tail )", 0) == len(call) - 1
 
 
 def test_commas_in_brackets_and_literals_separate_nothing() -> None:
-    assert list(_split('A, (B<c, d>), "e, (f", g(h, i)')) == [
+    assert list(_split_arguments('A, (B<c, d>), "e, (f", g(h, i)')) == [
         *("A", "(B<c, d>)", '"e, (f"', "g(h, i)")
     ]
 
@@ -176,9 +176,9 @@ def test_a_tree_is_read_without_tests_comments_and_gpu_code(tmp_path: Path) -> N
     for name, text in files.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(text)
-    table = registrations(tree)
+    table = find_registrations(tree)
     assert table == {"a_op.cc": ("A",), "helper.cc": (), "sub/b_op.cc": ("A", "B")}
-    assert plain('f("http://x"); // y') == 'f("http://x");  '
+    assert strip_comments('f("http://x"); // y') == 'f("http://x");  '
 
 
 @pytest.mark.parametrize(
@@ -202,4 +202,4 @@ RECORDED = json.loads((Path(__file__).parent / "data/registered-2.14.1.json").re
 @pytest.mark.parametrize("source", RECORDED)
 def test_the_table_says_what_compiled_sources_really_register(source: str) -> None:
     """Recorded in TensorFlow 2.14.1: what the registry had more once a library was loaded."""
-    assert list(surveyed("2.14.1")[source].ops) == RECORDED[source]
+    assert list(load_survey("2.14.1")[source].ops) == RECORDED[source]

@@ -19,16 +19,16 @@ from tfbuild.upstream.locked import LOCKS
 from tfbuild.upstream.releases import (
     CPU_PACKAGES,
     Release,
-    bazel_sha256,
-    cpu_package,
-    filled,
+    choose_cpu_package,
+    fill_placeholders,
+    find_bazel_sha256,
+    find_kernel_facts,
     find_release,
-    kernel_facts,
-    kernels_bazel,
+    format_python_tag,
     load_bazels,
     load_releases,
-    python_tag,
-    stock_wheel,
+    read_kernels_bazel,
+    require_stock_wheel,
 )
 
 MACHINES = pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
@@ -77,12 +77,12 @@ def test_hashes_are_whole_and_none_is_used_twice(release: Release) -> None:
 
 
 def test_a_pythons_tag_is_that_of_wheels() -> None:
-    assert [python_tag(each) for each in ("3.9", "3.11")] == ["cp39", "cp311"]
+    assert [format_python_tag(each) for each in ("3.9", "3.11")] == ["cp39", "cp311"]
 
 
 @EVERY_RELEASE
 def test_wheels_belong_to_the_release_and_to_its_pythons(release: Release) -> None:
-    tags = set(map(python_tag, release.pythons))
+    tags = set(map(format_python_tag, release.pythons))
     for wheel in release.wheels:
         assert wheel.version == release.version
         assert wheel.python_tag in tags
@@ -95,14 +95,17 @@ def test_wheels_belong_to_the_release_and_to_its_pythons(release: Release) -> No
 @WITH_KERNELS
 @MACHINES
 def test_every_python_of_a_release_with_kernels_has_a_wheel(release: Release, machine: str) -> None:
-    package = cpu_package(release, machine)
+    package = choose_cpu_package(release, machine)
     for python in release.pythons:
-        assert stock_wheel(release, package, python_tag(python), machine).package == package
+        assert (
+            require_stock_wheel(release, package, format_python_tag(python), machine).package
+            == package
+        )
 
 
 def test_each_machine_has_a_package_with_tensorflow_for_its_cpus() -> None:
     names = {
-        (release.version, machine): cpu_package(release, machine)
+        (release.version, machine): choose_cpu_package(release, machine)
         for release in load_releases()
         for machine in ("x86_64", "aarch64")
     }
@@ -113,13 +116,13 @@ def test_each_machine_has_a_package_with_tensorflow_for_its_cpus() -> None:
 
 @EVERY_RELEASE
 def test_the_newest_python_of_a_release_has_a_cpu_wheel(release: Release) -> None:
-    tag = python_tag(release.pythons[-1])
-    assert stock_wheel(release, "tensorflow-cpu", tag, "x86_64").python_tag == tag
+    tag = format_python_tag(release.pythons[-1])
+    assert require_stock_wheel(release, "tensorflow-cpu", tag, "x86_64").python_tag == tag
 
 
 @EVERY_RELEASE
 def test_a_release_accepts_the_bazel_it_documents(release: Release) -> None:
-    assert release.accepts_bazel(release.bazel)
+    assert release.can_use_bazel(release.bazel)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,7 @@ def test_a_release_accepts_the_bazel_it_documents(release: Release) -> None:
     [("6.0.0", False), ("6.1.0", True), ("6.5.0", True), ("7.0.0", False), ("5.9.9", False)],
 )
 def test_the_bazel_range_has_two_ends(bazel: str, accepted: bool) -> None:
-    assert find_release("2.14").accepts_bazel(bazel) is accepted
+    assert find_release("2.14").can_use_bazel(bazel) is accepted
 
 
 def test_the_host_flag_is_for_trees_that_share_flags_and_bazels_that_know_it() -> None:
@@ -198,44 +201,46 @@ def test_target_and_folder_change_together() -> None:
 
 def test_names_in_braces_are_replaced_and_none_is_left() -> None:
     for release in load_releases():
-        pairs = filled(
+        pairs = fill_placeholders(
             release.repo_env + release.configure_env,
             python="3.11",
             python_bin="/usr/bin/python3",
             clang="/usr/bin/clang-16",
         )
         assert not [value for _, value in pairs if "{" in value]
-    assert ("TF_PYTHON_VERSION", "3.11") in filled(find_release("2.14").repo_env, python="3.11")
+    assert ("TF_PYTHON_VERSION", "3.11") in fill_placeholders(
+        find_release("2.14").repo_env, python="3.11"
+    )
 
 
 def test_a_missing_name_is_an_error() -> None:
     with pytest.raises(KeyError, match="python"):
-        filled(find_release("2.14").repo_env)
+        fill_placeholders(find_release("2.14").repo_env)
 
 
 @pytest.mark.parametrize("tag", ["cp39", "cp310", "cp311"])
 def test_the_2_14_wheels_have_sizes(tag: str) -> None:
-    wheel = stock_wheel(find_release("2.14"), "tensorflow-cpu", tag, "x86_64")
+    wheel = require_stock_wheel(find_release("2.14"), "tensorflow-cpu", tag, "x86_64")
     assert wheel.size is not None
     assert wheel.size > 190_000_000
 
 
 def test_a_python_without_any_wheel_names_those_that_have_one() -> None:
     with pytest.raises(PythonError, match=r"Python 3\.12") as caught:
-        stock_wheel(find_release("2.14"), "tensorflow-cpu", "cp312", "x86_64")
+        require_stock_wheel(find_release("2.14"), "tensorflow-cpu", "cp312", "x86_64")
     assert "3.9, 3.10, 3.11" in caught.value.hint
 
 
 def test_a_machine_without_a_wheel_names_what_exists() -> None:
     with pytest.raises(WheelError, match=r"cp311 .*aarch64") as caught:
-        stock_wheel(find_release("2.14"), "tensorflow-cpu", "cp311", "aarch64")
+        require_stock_wheel(find_release("2.14"), "tensorflow-cpu", "cp311", "aarch64")
     assert "tensorflow-cpu on x86_64" in caught.value.hint
     assert "tensorflow-cpu-aws on aarch64" in caught.value.hint
 
 
 def test_kernels_of_a_release_that_the_table_lacks_are_an_error_that_names_those_it_has() -> None:
     with pytest.raises(ReleaseError, match=r"2\.13\.1") as caught:
-        kernel_facts(find_release("2.13"), "x86_64")
+        find_kernel_facts(find_release("2.13"), "x86_64")
     assert "2.14.1, 2.15.1" in caught.value.hint
     assert "2.21.0" in caught.value.hint
 
@@ -243,7 +248,7 @@ def test_kernels_of_a_release_that_the_table_lacks_are_an_error_that_names_those
 @MACHINES
 @WITH_KERNELS
 def test_kernel_defines_are_unambiguous(release: Release, machine: str) -> None:
-    facts = kernel_facts(release, machine)
+    facts = find_kernel_facts(release, machine)
     names = [define.name for define in facts.defines + facts.forbidden]
     assert len(names) == len(set(names))
     flags = [define.flag for define in facts.defines]
@@ -265,7 +270,7 @@ def test_defines_come_and_go_with_the_release(define: str, first: str, last: str
         release.version
         for release in load_releases()
         if release.kernels
-        and define in {each.name for each in kernel_facts(release, "x86_64").defines}
+        and define in {each.name for each in find_kernel_facts(release, "x86_64").defines}
     ]
     assert (having[0], having[-1]) == (first, last)
 
@@ -274,7 +279,7 @@ def test_defines_come_and_go_with_the_release(define: str, first: str, last: str
 def test_the_stock_wheel_has_every_folder_and_library_that_the_table_names(
     release: Release,
 ) -> None:
-    facts, listed = kernel_facts(release, "x86_64"), recorded(release)
+    facts, listed = find_kernel_facts(release, "x86_64"), recorded(release)
     folders = {f"tensorflow/include/{name}" for name in listed["folders"]} | {"tensorflow/include"}
     assert set(facts.include_roots) <= folders
     assert set(facts.libraries) <= set(listed["libraries"])
@@ -297,8 +302,8 @@ def test_the_wheels_licences_are_where_they_are_looked_for(release: Release) -> 
 
 
 def test_a_release_is_a_record_with_a_key() -> None:
-    first, second = (records.key_of(find_release(version)) for version in ("2.14", "2.15"))
-    assert first == records.key_of(find_release("2.14.1"))
+    first, second = (records.hash_record(find_release(version)) for version in ("2.14", "2.15"))
+    assert first == records.hash_record(find_release("2.14.1"))
     assert first != second
 
 
@@ -313,8 +318,8 @@ def test_bazel_binaries_are_pinned_once_each() -> None:
     pins = load_bazels()
     assert len({(pin.version, pin.platform) for pin in pins}) == len(pins)
     assert all(SHA256.fullmatch(pin.sha256) for pin in pins)
-    assert bazel_sha256("6.5.0", "linux-x86_64") != bazel_sha256("6.5.0", "linux-arm64")
-    assert bazel_sha256("6.1.0", "linux-x86_64") is None
+    assert find_bazel_sha256("6.5.0", "linux-x86_64") != find_bazel_sha256("6.5.0", "linux-arm64")
+    assert find_bazel_sha256("6.1.0", "linux-x86_64") is None
 
 
 def pinned(lock: Path) -> dict[str, set[str]]:
@@ -359,5 +364,5 @@ def test_bazelisk_is_locked_by_content_and_not_by_host() -> None:
 
 
 def test_kernels_are_built_with_a_bazel_whose_bytes_are_pinned() -> None:
-    assert bazel_sha256(kernels_bazel(), "linux-x86_64")
-    assert bazel_sha256(kernels_bazel(), "linux-arm64")
+    assert find_bazel_sha256(read_kernels_bazel(), "linux-x86_64")
+    assert find_bazel_sha256(read_kernels_bazel(), "linux-arm64")

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from tfbuild.commands import Request
-from tfbuild.cpus.compilers import Compiler, find_compiler, macros
+from tfbuild.cpus.compilers import Compiler, find_compiler, read_macros
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.features import computing
-from tfbuild.cpus.flags import implied_features, march_flags
-from tfbuild.cpus.targets import match, missing, parse_target
+from tfbuild.cpus.features import filter_codegen
+from tfbuild.cpus.flags import compute_march_flags, list_implied_features
+from tfbuild.cpus.targets import find_missing_features, match_cpu, parse_target
 from tfbuild.errors import CompilerError, ReleaseError, TargetError
 from tfbuild.planning.request import buildable, default_python, plan_for
 from tfbuild.run import run
-from tfbuild.upstream.releases import find_release, load_releases, stock_target
+from tfbuild.upstream.releases import create_stock_target, find_release, load_releases
 
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -27,9 +27,9 @@ def test_a_compiler_that_is_here_is_asked_what_it_does(name: str) -> None:
     found = find_compiler(name, "x86_64")
     assert compiler == found
     assert (plan.compiler, plan.compiler_version) == (found.family, found.version)
-    used = computing(implied_features(macros(found, plan.flags)), "x86_64")
+    used = filter_codegen(list_implied_features(read_macros(found, plan.flags)), "x86_64")
     assert used <= set(plan.required)
-    assert computing(plan.target.features, "x86_64") <= set(plan.required)
+    assert filter_codegen(plan.target.features, "x86_64") <= set(plan.required)
 
 
 @pytest.mark.toolchain
@@ -60,9 +60,9 @@ def test_a_declared_compiler_is_believed_without_one_here(
 @pytest.mark.parametrize("arch", ["native", "Native", " native "])
 def test_native_becomes_a_name_and_features_that_this_cpu_has(arch: str) -> None:
     plan, compiler = plan_for(Request(arch=arch))
-    assert plan.target == buildable(match(read_cpu()).native, compiler)
+    assert plan.target == buildable(match_cpu(read_cpu()).native, compiler)
     assert plan.target.name != "native"
-    assert missing(plan.target, read_cpu()) == ()
+    assert find_missing_features(plan.target, read_cpu()) == ()
     assert not any("native" in flag for flag in plan.flags)
 
 
@@ -104,7 +104,7 @@ def test_a_compiler_older_than_the_cpu_builds_for_the_nearest_target_it_knows(
     found = buildable(wanted, compiler)
     assert found.name == name
     assert found.features <= wanted.features
-    assert march_flags(found, family, version)
+    assert compute_march_flags(found, family, version)
 
 
 STOCK = Request(arch=" Stock ", release="2.14.1", python="3.11")
@@ -134,9 +134,9 @@ void copy(Row* to, const Row* from) { std::memcpy(to, from, sizeof(Row)); }
 @pytest.mark.parametrize("name", ["g++", "clang-16"])
 def test_stock_is_what_the_published_wheels_flags_do(name: str) -> None:
     plan, compiler = plan_for(dataclasses.replace(STOCK, compiler=name))
-    published = macros(compiler, find_release("2.14.1").stock_flags)
-    assert macros(compiler, plan.flags) == published
-    assert set(plan.required) == computing(implied_features(published), "x86_64")
+    published = read_macros(compiler, find_release("2.14.1").stock_flags)
+    assert read_macros(compiler, plan.flags) == published
+    assert set(plan.required) == filter_codegen(list_implied_features(published), "x86_64")
     assert "-mtune=generic" in plan.flags
 
 
@@ -166,7 +166,7 @@ def test_stock_can_be_planned_for_every_release(release: str) -> None:
     request = Request(arch="stock", release=release, scope="full", compiler="clang@18.1.8")
     plan, _ = plan_for(request)
     assert plan.version == f"{release}+stock.flags.full"
-    assert plan.target == stock_target(find_release(release), "x86_64")
+    assert plan.target == create_stock_target(find_release(release), "x86_64")
 
 
 def test_stock_on_a_machine_whose_stock_flags_are_unknown_is_an_error(

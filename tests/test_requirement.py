@@ -23,7 +23,7 @@ from tfbuild.tools.requirement import (
     parse_exact,
     parse_report,
 )
-from tfbuild.upstream.releases import python_tag
+from tfbuild.upstream.releases import format_python_tag
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TINY = Exact(name="tiny", version="1.0")
@@ -193,7 +193,7 @@ def test_what_the_index_has_is_written_down_once(
 ) -> None:
     lock = pluggy_lock(paths)
     (path,) = (paths.cache / "locks").iterdir()
-    assert path.name.startswith(f"pluggy-1.7.0-{python_tag(HERE)}-")
+    assert path.name.startswith(f"pluggy-1.7.0-{format_python_tag(HERE)}-")
     assert lock.needs == ()
     assert f"--hash=sha256:{lock.own.sha256}" in DEVELOPER.read_text("utf-8")
     said = capfd.readouterr().err

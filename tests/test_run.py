@@ -11,7 +11,7 @@ import pytest
 from tests.processes import gone
 
 from tfbuild.errors import CommandError, TimeLimitError, ToolError
-from tfbuild.run import TAIL_LINES, resolve, run
+from tfbuild.run import TAIL_LINES, resolve_program, run
 
 BUILD = Path(__file__).parents[1] / "build"
 # A grandchild that outlives its parent, keeps the output open, and says who it is.
@@ -59,8 +59,8 @@ def test_an_unknown_program_is_a_tool_error(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="no-such-program"):
         run(["no-such-program"])
     with pytest.raises(ToolError, match=r"^sh "):
-        resolve("sh", {"PATH": str(tmp_path)})
-    assert Path(resolve("sh")).name == "sh"
+        resolve_program("sh", {"PATH": str(tmp_path)})
+    assert Path(resolve_program("sh")).name == "sh"
 
 
 def test_a_program_that_is_none_is_a_tool_error(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.measured import STOCK, end, sample, start
 from tfbench.engine.journal import entries, opened
 from tfbench.measuring.samples import KINDS, End, Entry, Fault, Sample, Start
 from tfbuild.errors import RecordError, SampleError
-from tfbuild.records import canonical
+from tfbuild.records import format_canonical
 
 texts = st.text(max_size=8)
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -74,7 +74,7 @@ def test_entries_come_back_as_they_were_written(found: list[Entry], more: list[E
         path = Path(folder) / "deep" / "samples.jsonl"
         write(path, found)
         write(path, more)
-        once = {canonical(each): each for each in (*found, *more)}
+        once = {format_canonical(each): each for each in (*found, *more)}
         assert entries(path, KINDS) == tuple(once.values())
         assert path.read_bytes().count(b"\n") == len(found) + len(more)
 

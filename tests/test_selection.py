@@ -20,7 +20,7 @@ from tfbuild.planning.render import render, selected
 from tfbuild.planning.request import plan_for
 from tfbuild.planning.selection import Selection, _recorded, own_for, read_selection, recorded
 from tfbuild.records import save
-from tfbuild.upstream.kernels import RELEASE, own_names, own_registrations, select
+from tfbuild.upstream.kernels import RELEASE, find_fused_registrations, list_fused_ops, select
 
 TEMPLATES = settings.ROOT / "templates"
 TANH = TypedOp(op="Tanh", types="T=1")
@@ -166,7 +166,7 @@ def test_a_recorded_selection_can_be_built(own: Selection) -> None:
     assert set(own.flags) <= sources
     assert set(own.sources) <= sources
     assert all(set(unit.sources) & set(own.sources) for unit in units)
-    assert set(own.own) <= set(own_names())
+    assert set(own.own) <= set(list_fused_ops())
 
 
 @pytest.mark.parametrize("own", _recorded(), ids=lambda own: f"{own.release}-{own.target}")
@@ -213,7 +213,7 @@ def test_hot_kernels_are_registered_as_they_were_selected() -> None:
 
 
 def registrations_of(*units: str) -> tuple[TypedOp, ...]:
-    every = (each for name in units for each in own_registrations(name))
+    every = (each for name in units for each in find_fused_registrations(name))
     return tuple(sorted(TypedOp(op=op, types=types) for op, types in every))
 
 

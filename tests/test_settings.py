@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tfbuild.errors import BusyError, DiskError
-from tfbuild.settings import ROOT, exclusive, need_disk, paths
+from tfbuild.settings import ROOT, lock_folder, paths, require_disk
 
 BUILD = ROOT / "build"
 HOLD = (
@@ -53,9 +53,9 @@ def test_every_folder_lies_in_the_checkout_or_in_the_cache() -> None:
 
 def test_reports_have_folders_that_sort_by_time() -> None:
     found = paths({"HOME": "/home/me"})
-    assert found.new_report().parent == found.reports
-    assert re.fullmatch(r"\d{8}-\d{6}", found.new_report().name)
-    assert re.fullmatch(r"merged-\d{8}-\d{6}", found.new_report("merged").name)
+    assert found.choose_report_folder().parent == found.reports
+    assert re.fullmatch(r"\d{8}-\d{6}", found.choose_report_folder().name)
+    assert re.fullmatch(r"merged-\d{8}-\d{6}", found.choose_report_folder("merged").name)
 
 
 def holder(folder: Path) -> subprocess.Popen[str]:
@@ -73,7 +73,7 @@ def test_a_second_process_is_told_at_once_who_is_busy(tmp_path: Path) -> None:
         started = time.monotonic()
         with (
             pytest.raises(BusyError, match=f"process {held.pid} .*{tmp_path}"),
-            exclusive(tmp_path, "a build"),
+            lock_folder(tmp_path, "a build"),
         ):
             pytest.fail("two processes hold one folder")
         assert time.monotonic() - started < 1
@@ -86,7 +86,7 @@ def test_whoever_waits_gets_the_folder_when_its_holder_ends(
     with holder(tmp_path) as held:
         ending = threading.Timer(0.3, held.kill)
         ending.start()
-        with exclusive(tmp_path, "a build", wait=True):
+        with lock_folder(tmp_path, "a build", wait=True):
             assert held.wait(30) == -signal.SIGKILL
             assert (tmp_path / ".lock").read_text().startswith(f"process {os.getpid()} ")
     assert f"process {held.pid} is using {tmp_path}" in capsys.readouterr().err
@@ -97,24 +97,24 @@ def test_a_holder_that_was_ended_leaves_the_folder_free(tmp_path: Path, number: 
     with holder(tmp_path) as held:
         held.send_signal(number)
         held.wait(30)
-    with exclusive(tmp_path, "a build"):
+    with lock_folder(tmp_path, "a build"):
         said = (tmp_path / ".lock").read_text()
         assert said == f"process {os.getpid()} is using {tmp_path} for a build"
 
 
 def test_the_folder_is_free_again_after_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
-    with pytest.raises(ValueError, match="no"), exclusive(folder, "a build"):
+    with pytest.raises(ValueError, match="no"), lock_folder(folder, "a build"):
         raise ValueError("no")
-    with exclusive(folder, "a build"):
+    with lock_folder(folder, "a build"):
         pass
 
 
 def test_a_child_of_ours_does_not_keep_the_folder(tmp_path: Path) -> None:
-    with exclusive(tmp_path, "a build"):
+    with lock_folder(tmp_path, "a build"):
         child = subprocess.Popen(["sleep", "300"])
     try:
-        with exclusive(tmp_path, "a build"):
+        with lock_folder(tmp_path, "a build"):
             pass
     finally:
         child.kill()
@@ -124,12 +124,12 @@ def test_a_child_of_ours_does_not_keep_the_folder(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_a_disk_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     path = tmp_path / "file"
-    with pytest.raises(DiskError, match=str(path)), exclusive(path, "a build"):
+    with pytest.raises(DiskError, match=str(path)), lock_folder(path, "a build"):
         pytest.fail("a file was held as a folder")
 
 
 def test_too_little_disk_is_said_with_both_sizes(tmp_path: Path) -> None:
     with pytest.raises(DiskError, match=rf"1000\.0 TB .*{tmp_path}"):
-        need_disk(tmp_path / "not" / "there", 10**15, "a build")
-    need_disk(tmp_path / "not" / "there", 1, "a build")
+        require_disk(tmp_path / "not" / "there", 10**15, "a build")
+    require_disk(tmp_path / "not" / "there", 1, "a build")
     assert not (tmp_path / "not").exists()

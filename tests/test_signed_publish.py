@@ -12,7 +12,7 @@ from tests.audited import pin_stock, sound_wheel
 from tests.invoked import Tasks, said
 from tests.signed import key_file, made_key, public_file
 
-from tfbuild.records import pretty
+from tfbuild.records import format_json
 from tfwheels.candidates import Candidates
 from tfwheels.keys import PASSWORD, read_signing_key
 from tfwheels.publish import Published
@@ -54,7 +54,7 @@ def test_the_summary_says_who_signed_and_what_is_unsigned() -> None:
     text = describe(published, candidates, "index", dry_run=False)
     assert f"2 wheels signed by key {'f' * 64}\n" in text
     assert "4 wheels unsigned: b.whl, 0.whl, 1.whl and 1 more\n" in text
-    found = json.loads(pretty(fields(published, candidates, "index", dry_run=False)))
+    found = json.loads(format_json(fields(published, candidates, "index", dry_run=False)))
     assert found["signers"] == signers
 
 

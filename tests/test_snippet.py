@@ -17,11 +17,11 @@ from packaging.requirements import Requirement
 from tests.published import stand_in
 
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import match
+from tfbuild.cpus.targets import match_cpu
 from tfbuild.errors import HostError, PublishError, TargetError, UsageError
-from tfbuild.records import pretty
+from tfbuild.records import format_json
 from tfbuild.tools.requirement import Exact
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfwheels.commands import SnippetOptions
 from tfwheels.dependencies import Pinned
 from tfwheels.publish import publish
@@ -97,7 +97,7 @@ def test_other_bytes_of_a_dependency_are_not_carried() -> None:
     other = ListedWheel(file="two-2.5-py3-none-any.whl", sha256="f" * 64)
     made = make_snippet(WANTED, CARRIED | {"two": (other,)}, NEEDS, "lock.txt")
     assert made.lock == "lock.txt"
-    assert "f" * 64 not in pretty(made)
+    assert "f" * 64 not in format_json(made)
 
 
 def test_without_a_lock_nothing_is_installed_beside_the_wheel() -> None:
@@ -304,7 +304,7 @@ def needs(tmp_path: Path, tree: Path) -> tuple[Pinned, ...]:
     for path in sorted((tmp_path / "pool").glob("[ot][nw]*.whl")):
         name, version, _ = path.name.split("-", 2)
         exact = Exact(name=name, version=version)
-        found.append(Pinned(exact=exact, sha256s=frozenset({sha256_of(path), "0" * 64})))
+        found.append(Pinned(exact=exact, sha256s=frozenset({hash_file(path), "0" * 64})))
     return tuple(found)
 
 
@@ -372,7 +372,7 @@ def test_the_settings_would_have_let_the_other_index_win(
 def test_the_line_for_a_fleet_installs_this_hosts_own_wheel(
     tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
 ) -> None:
-    host = match(read_cpu()).best.name
+    host = match_cpu(read_cpu()).best.name
     made = snippet_for(tree, host, needs)
     lines(made, shell, tmp_path, made.fleet)
     name, version = made.requirement.split("==")
@@ -456,7 +456,7 @@ def test_the_real_lock_is_named_where_the_index_does_not_carry_it(tree: Path) ->
 @on_x86_64
 def test_the_target_is_this_hosts_own_unless_another_is_asked_for(tree: Path) -> None:
     made = install_snippet(SnippetOptions(at=str(tree), version="2.14.1", python=PYTHON))
-    assert made.target == match(read_cpu()).best.name
+    assert made.target == match_cpu(read_cpu()).best.name
 
 
 def test_a_page_on_disk_that_is_none_is_said(tree: Path) -> None:

@@ -21,15 +21,15 @@ from tests.webserver import Site, serving
 
 from tfbuild.errors import ChecksumError, DiskError, DownloadError
 from tfbuild.settings import ROOT, Paths
-from tfbuild.upstream.download import Pin, sha256_of
+from tfbuild.upstream.download import Pin, hash_file
 from tfbuild.upstream.source import (
     SourcePin,
     Staging,
+    create_folder,
     fetch_source,
-    scratch,
+    is_staged,
     stage,
     unpack,
-    wanted,
 )
 
 DATA = b"the release's sources"
@@ -176,7 +176,7 @@ def test_a_given_file_must_have_one_of_the_pinned_hashes(paths: Paths, tmp_path:
     given.write_bytes(DATA + b"?")
     with pytest.raises(ChecksumError) as caught:
         fetch_source(pins(), paths, given)
-    assert sha256_of(given) in caught.value.message
+    assert hash_file(given) in caught.value.message
     assert f"v2.tar.gz ({pins()[0].file.sha256})" in caught.value.message
     assert given.exists()
     given.write_bytes(DATA)
@@ -211,7 +211,7 @@ def test_only_what_a_build_reads_is_staged(paths: Paths, tmp_path: Path, packer:
     ],
 )
 def test_members_are_chosen_by_name(name: str, chosen: bool) -> None:
-    assert wanted(name, STAGING) is chosen
+    assert is_staged(name, STAGING) is chosen
 
 
 def link(kind: bytes, target: str) -> tarfile.TarInfo:
@@ -283,14 +283,14 @@ def test_a_folder_appears_only_when_it_is_whole(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "x"
 
     def fail_midway() -> None:
-        with scratch(folder) as fresh:
+        with create_folder(folder) as fresh:
             (fresh / "half").write_text("half")
             raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
         fail_midway()
     assert list(folder.parent.iterdir()) == []
-    with scratch(folder) as fresh:
+    with create_folder(folder) as fresh:
         (fresh / "whole").write_text("whole")
         assert not folder.exists()
     assert tree(folder) == {"whole": b"whole"}
@@ -303,7 +303,7 @@ def test_a_folder_that_cannot_be_written_is_a_disk_error(tmp_path: Path) -> None
     (tmp_path / "x" / "in the way").touch()
     with (
         pytest.raises(DiskError, match="Directory not empty"),
-        scratch(tmp_path / "x"),
+        create_folder(tmp_path / "x"),
     ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["x"]

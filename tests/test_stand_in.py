@@ -10,8 +10,8 @@ from tests.recorded import HONEST, cpu_of
 
 from tfbuild.commands import Request
 from tfbuild.cpus.compilers import Compiler
-from tfbuild.cpus.cpu import masked, x86_64_level
-from tfbuild.cpus.targets import all_targets, parse_target
+from tfbuild.cpus.cpu import apply_mask, compute_x86_64_level
+from tfbuild.cpus.targets import list_targets, parse_target
 from tfbuild.errors import KernelError
 from tfbuild.planning.fleet import fleet_of
 from tfbuild.planning.plan import Plan, declared_compiler
@@ -20,7 +20,7 @@ from tfbuild.planning.stand_in import absent, nearest, stand_in
 CLANG: Compiler = declared_compiler("clang@16.0.6", "x86_64")
 NAMES = ("haswell", "skylake", "cascadelake", "sapphirerapids", "zen3", "zen4", "x86_64_v4")
 PLANS = {name: planned(name, kernels="mini") for name in (*NAMES, "skylake_avx512", "x86_64")}
-X86 = tuple(each.spec for each in all_targets("x86_64"))
+X86 = tuple(each.spec for each in list_targets("x86_64"))
 
 
 def ran_as(target: str, cpu: str, *beside: str) -> str:
@@ -88,7 +88,7 @@ def test_the_nearest_asks_nothing_that_either_lacks(target: str, cpu: str) -> No
     found = nearest(wanted, here)
     assert found
     assert "x86_64" in {each.name for each in found}
-    levels = [x86_64_level(each.features) for each in found]
+    levels = [compute_x86_64_level(each.features) for each in found]
     assert levels == sorted(levels, reverse=True)
 
 
@@ -97,7 +97,7 @@ def test_a_mask_makes_a_machine_without_the_features() -> None:
     hidden = ",".join(name for name in wide.features if name.startswith("avx512"))
     plan: Plan = PLANS["skylake_avx512"]
     assert absent(plan, wide) == ()
-    assert "avx512f" in absent(plan, masked(wide, hidden))
+    assert "avx512f" in absent(plan, apply_mask(wide, hidden))
 
 
 def test_the_request_of_a_stand_in_is_no_other_wheel() -> None:

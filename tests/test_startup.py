@@ -212,12 +212,12 @@ def test_the_record_is_read_back_whole(tmp_path: Path) -> None:
     written = startup(1.02)
     path = tmp_path / "startup.json"
     records.save(path, written)
-    assert records.read(Startup, records.load(path, schema=SCHEMA)) == written
+    assert records.decode_record(Startup, records.load(path, schema=SCHEMA)) == written
 
 
 def test_a_record_of_an_older_schema_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "startup.json"
-    records.save(path, records.plain(startup(1.02)) | {"schema": 1, "loadings": []})
+    records.save(path, records.convert_record(startup(1.02)) | {"schema": 1, "loadings": []})
     with pytest.raises(RecordError, match=r"startup\.json has schema 1, this version reads 2"):
         records.load(path, schema=SCHEMA)
 

@@ -674,9 +674,9 @@ def test_faster_and_slower_are_mirror_images(value: float, width: float, floor: 
 
 
 def test_1_itself_is_not_left_out() -> None:
-    assert not Interval(value=1.005, low=1.0, high=1.01).leaves_out_1
-    assert not Interval(value=0.995, low=0.99, high=1.0).leaves_out_1
-    assert Interval(value=1.005, low=1.0001, high=1.01).leaves_out_1
+    assert not Interval(value=1.005, low=1.0, high=1.01).excludes_1
+    assert not Interval(value=0.995, low=0.99, high=1.0).excludes_1
+    assert Interval(value=1.005, low=1.0001, high=1.01).excludes_1
 
 
 def test_half_width_and_reach_are_logarithmic() -> None:

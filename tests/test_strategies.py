@@ -48,7 +48,7 @@ from tfbench.strategies.results import (
 from tfbench.strategies.strategy import NAMES, StrategyFamily
 from tfbench.strategies.traffic import traffic
 from tfbuild.errors import RecordError, SampleError, UsageError
-from tfbuild.records import plain
+from tfbuild.records import convert_record
 from tfbuild.settings import ROOT
 
 NET = "alexnet:image=64:batch=16"
@@ -516,7 +516,7 @@ def test_among_other_experiments_the_answers_are_in_the_section() -> None:
 
 
 def test_the_record_is_plain() -> None:
-    fields = plain(whole())
+    fields = convert_record(whole())
     assert fields["schema"] == 1
     assert fields["rows"][1]["figures"]["parity"] == "same"
     assert fields["matrix"]["strategies"] == list(NAMES)

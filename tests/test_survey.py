@@ -11,7 +11,7 @@ from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import survey, survey_page
 from tfbuild.kernelbuild.survey import BatchResult, Survey, rows, shortened
 from tfbuild.settings import Paths
-from tfbuild.upstream.kernels import FOLDER, KernelUnit, SourceOutcome, read_survey
+from tfbuild.upstream.kernels import FOLDER, KernelUnit, SourceOutcome, parse_survey
 
 
 def unit(name: str, *sources: str) -> KernelUnit:
@@ -75,7 +75,7 @@ def test_the_table_and_the_page_are_written(tmp_path: Path) -> None:
     (early,) = survey_page.write(FOUND, paths)
     assert "**Not finished**" in early.read_text("utf-8")
     paper, table = sorted(survey_page.write(dataclasses.replace(FOUND, finished=True), paths))
-    assert read_survey(table.read_text("utf-8")) == rows(FOUND)
+    assert parse_survey(table.read_text("utf-8")) == rows(FOUND)
     text = paper.read_text("utf-8")
     for line in (
         "| does not compile | 1 |",

@@ -22,10 +22,10 @@ from tests.invoked import Tasks, said
 from tests.later import later
 from tests.trees import change, make_tree
 
-from tensorwright.program import commands
+from tensorwright.program import collect_commands
 from tfbuild import settings
 from tfbuild.errors import ToolError, UsageError
-from tfbuild.records import key_of
+from tfbuild.records import hash_record
 from tfbuild.settings import ROOT
 
 ARTICLES = {"throughput", "accuracy", "sizing", "strategies", "overhead"}
@@ -140,7 +140,7 @@ def test_the_list_loads_nothing_but_invoke_and_the_declared_options(invoke: Task
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_every_option_is_explained(name: str) -> None:
-    arguments = commands()[name].get_arguments()
+    arguments = collect_commands()[name].get_arguments()
     assert [argument.name for argument in arguments if not argument.help] == []
     told = ParserContext(name=name, args=arguments).help_tuples()
     assert len(told) == len(arguments), "which --help prints"
@@ -235,7 +235,7 @@ def test_releases_lists_what_release_accepts(invoke: Tasks) -> None:
 def test_the_plan_as_json_carries_its_key(invoke: Tasks) -> None:
     found = json.loads(invoke("plan", *DECLARED, "--json").stdout)
     (plan,) = found["plans"]
-    assert found["key"] == key_of(plan)
+    assert found["key"] == hash_record(plan)
     assert plan["target"]["name"] == "skylake"
     assert found["estimate"]["seconds"] > 0
 
@@ -505,7 +505,7 @@ def test_a_cache_that_cannot_be_made_is_a_disk_error(invoke: Tasks) -> None:
 
 @pytest.mark.toolchain
 def test_a_second_build_is_told_to_wait(invoke: Tasks) -> None:
-    with settings.exclusive(invoke.cache, "a test"):
+    with settings.lock_folder(invoke.cache, "a test"):
         message = said(invoke("build", *OWN), 22)
     assert f"process {os.getpid()} is using {invoke.cache}" in message
 
@@ -593,7 +593,7 @@ def test_a_signal_ends_a_build_and_all_that_it_started(
     assert err.splitlines()[-1].startswith("stopped")
     assert out == ""
     assert not list(tooled.cache.rglob("*.whl"))
-    with settings.exclusive(tooled.cache, "a test"):
+    with settings.lock_folder(tooled.cache, "a test"):
         pass
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tfbuild import lacks, terminal_tables
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import all_targets, missing, parse_target
+from tfbuild.cpus.targets import find_missing_features, list_targets, parse_target
 from tfbuild.errors import UsageError
 from tfbuild.settings import ROOT, Paths
 from tfbuild.upstream.releases import load_releases
@@ -21,18 +21,19 @@ def column(text: str, number: int) -> list[str]:
 
 @pytest.mark.parametrize("family", [None, "x86_64", "aarch64"])
 def test_every_target_stands_in_the_table_once(family: str | None) -> None:
-    text = terminal_tables.targets(family, as_json=False)
-    assert column(text, 0) == [target.name for target in all_targets(family)]
+    text = terminal_tables.format_targets(family, as_json=False)
+    assert column(text, 0) == [target.name for target in list_targets(family)]
     assert set(column(text, 1)) == ({family} if family else {"x86_64", "aarch64"})
     assert all(parse_target(name).name == name for name in column(text, 0))
 
 
 def test_the_table_says_what_this_cpu_can_run() -> None:
     here = read_cpu()
-    rows = terminal_tables.targets(None, as_json=False).splitlines()[1:]
+    rows = terminal_tables.format_targets(None, as_json=False).splitlines()[1:]
     said = {row.split()[0]: row.split()[-1] for row in rows}
     assert said == {
-        target.name: "no" if missing(target, here) else "yes" for target in all_targets(None)
+        target.name: "no" if find_missing_features(target, here) else "yes"
+        for target in list_targets(None)
     }
     other = "aarch64" if os.uname().machine == "x86_64" else "x86_64"
     assert said[os.uname().machine] == "yes"
@@ -40,28 +41,28 @@ def test_the_table_says_what_this_cpu_can_run() -> None:
 
 
 def test_targets_as_json() -> None:
-    rows = json.loads(terminal_tables.targets("aarch64", as_json=True))
-    assert [row["name"] for row in rows] == [target.name for target in all_targets("aarch64")]
+    rows = json.loads(terminal_tables.format_targets("aarch64", as_json=True))
+    assert [row["name"] for row in rows] == [target.name for target in list_targets("aarch64")]
 
 
 def test_an_unknown_family_is_refused() -> None:
     with pytest.raises(UsageError, match="--family riscv64") as caught:
-        terminal_tables.targets("riscv64", as_json=False)
+        terminal_tables.format_targets("riscv64", as_json=False)
     assert "x86_64" in caught.value.hint
 
 
 def test_every_release_stands_in_the_table_with_what_was_verified() -> None:
-    text = terminal_tables.releases(as_json=False)
+    text = terminal_tables.format_releases(as_json=False)
     assert column(text, 0) == [release.version for release in load_releases()]
     assert all(release.verified in text for release in load_releases())
-    rows = json.loads(terminal_tables.releases(as_json=True))
+    rows = json.loads(terminal_tables.format_releases(as_json=True))
     assert [row["version"] for row in rows] == column(text, 0)
 
 
 def test_lines_are_whole_and_have_no_trailing_space() -> None:
     for text in (
-        terminal_tables.releases(as_json=False),
-        terminal_tables.targets(None, as_json=False),
+        terminal_tables.format_releases(as_json=False),
+        terminal_tables.format_targets(None, as_json=False),
     ):
         assert text.endswith("\n")
         assert all(line == line.rstrip() for line in text.splitlines())
@@ -73,13 +74,13 @@ def test_what_is_missing_is_listed_with_the_commands(
 ) -> None:
     paths = Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "own package manager" in lacks.needs(paths, tests=False, as_json=False)[0]
+    assert "own package manager" in lacks.report_needs(paths, tests=False, as_json=False)[0]
     (tmp_path / "apt-get").symlink_to("/bin/true")
-    text, complete = lacks.needs(paths, tests=False, as_json=False)
+    text, complete = lacks.report_needs(paths, tests=False, as_json=False)
     assert not complete
     assert "missing" in text
     assert "apt-get install -y" in text.splitlines()[-1]
-    text, complete = lacks.needs(paths, tests=False, as_json=True)
+    text, complete = lacks.report_needs(paths, tests=False, as_json=True)
     answer = json.loads(text)
     assert not complete
     assert {need["present"] for need in answer["needs"]} == {""}
@@ -87,5 +88,5 @@ def test_what_is_missing_is_listed_with_the_commands(
 
 
 def text_command(paths: Paths) -> str:
-    text, _ = lacks.needs(paths, tests=False, as_json=False)
+    text, _ = lacks.report_needs(paths, tests=False, as_json=False)
     return text.splitlines()[-1].strip()

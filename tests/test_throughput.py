@@ -26,7 +26,7 @@ from tfbench.throughput.results import (
 )
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
-from tfbuild.records import pretty
+from tfbuild.records import format_json
 
 STOCK = ArmChoice(
     spec=make_spec(name="stock", wheel="stock"),
@@ -136,7 +136,7 @@ def test_the_page_has_the_tables_rows() -> None:
     assert len(drawn) == 1
     assert "at 8" in drawn[0].description
     assert list(text.figures(throughput(FULL))) == []
-    assert "out of memory" in pretty(found)
+    assert "out of memory" in format_json(found)
 
 
 # --- options --------------------------------------------------------------------------------------

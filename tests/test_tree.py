@@ -23,7 +23,7 @@ from tfbuild.treebuild.tree import (
     wheel_target,
 )
 from tfbuild.upstream import source
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import Release, find_release, load_releases
 
 EVERY_RELEASE = pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_configures_questions_are_told_from_what_it_only_names() -> None:
 def real_tree(paths: Paths) -> Path:
     """It stays in the user's cache, as after a build."""
     archive = source.fetch_source(source_pins(find_release("2.14.1")), paths, None)
-    return source.unpack(archive, sha256_of(archive), paths)
+    return source.unpack(archive, hash_file(archive), paths)
 
 
 @pytest.mark.toolchain

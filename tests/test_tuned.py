@@ -24,7 +24,7 @@ from tfbuild.packing.tuned import (
     need_runnable,
     read_tuned,
 )
-from tfbuild.upstream.kernels import _table, choice_of, select
+from tfbuild.upstream.kernels import _load_table, format_choice, select
 
 SOME = tuned_for(("haswell",))
 (LIBRARY,) = SOME.libraries
@@ -264,9 +264,9 @@ def test_a_wheel_without_tuned_kernels_has_no_control(tmp_path: Path, pool: Path
         find_control(wheel(tmp_path, None), pool)
 
 
-UNITS = [*sorted(_table()["unit"]), "cwise_op_tanh", "cwise_op_sigmoid", "bias_op"]
+UNITS = [*sorted(_load_table()["unit"]), "cwise_op_tanh", "cwise_op_sigmoid", "bias_op"]
 
 
 @given(st.lists(st.sampled_from(UNITS), min_size=1, unique=True))
 def test_the_kernels_of_the_command_are_those_of_the_wheel(names: list[str]) -> None:
-    assert {unit.name for unit in select(choice_of(names))} == set(names)
+    assert {unit.name for unit in select(format_choice(names))} == set(names)

@@ -266,7 +266,9 @@ def test_a_cell_says_of_each_arm_how_it_went() -> None:
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = tuning(*WON, variables=(("TF_NUM_INTRAOP_THREADS", "1"),))
     records.save(tmp_path / KIND.result, found)
-    assert records.read(Tuning, records.load(tmp_path / KIND.result, schema=SCHEMA)) == found
+    assert (
+        records.decode_record(Tuning, records.load(tmp_path / KIND.result, schema=SCHEMA)) == found
+    )
 
 
 def test_the_gain_is_that_of_the_confirmation() -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.published import stand_in
 
 from tfbuild.errors import PublishError, UsageError, WheelError
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfwheels.remote import check_url, find_credentials, is_here
 from tfwheels.upload import State, Upload, upload
 
@@ -96,7 +96,7 @@ def test_pypiserver_takes_wheels_once_and_gives_them_back(
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--isolated"]
         where = ["--index-url", f"{url}simple/", "--dest", str(tmp_path / "d")]
         subprocess.run([*pip, *where, "tensorflow-cpu==2.14.1"], check=True)
-    assert sha256_of(tmp_path / "d" / wheels[0].name) == sha256_of(wheels[0])
+    assert hash_file(tmp_path / "d" / wheels[0].name) == hash_file(wheels[0])
 
 
 @pytest.mark.toolchain
@@ -115,7 +115,7 @@ def test_other_bytes_under_a_name_are_refused_and_nothing_is_sent(
         before = (tmp_path / "root" / wheels[1].name).read_bytes()
         other = stand_in(tmp_path / "b", "1.0", name="absl_py", python="py3", content=b"other")
         for dry_run in (True, False):
-            with pytest.raises(PublishError, match=rf"absl_py-1\.0-py3.*{sha256_of(other)}"):
+            with pytest.raises(PublishError, match=rf"absl_py-1\.0-py3.*{hash_file(other)}"):
                 upload([wheels[0], other], url, dry_run=dry_run)
         assert (tmp_path / "root" / wheels[1].name).read_bytes() == before
         assert not (tmp_path / "root" / wheels[0].name).exists()
@@ -367,7 +367,7 @@ def test_an_address_without_pages_is_refused(wheels: list[Path]) -> None:
 def test_the_address_of_the_pages_can_be_given(wheels: list[Path]) -> None:
     pages = {
         "/simple/": (404, "text/html", ""),
-        "/other/absl-py/": page(f"{wheels[1].name}#sha256={sha256_of(wheels[1])}"),
+        "/other/absl-py/": page(f"{wheels[1].name}#sha256={hash_file(wheels[1])}"),
     }
     with serving(Server(pages=pages)) as server:
         found = upload(wheels, server.url, pages=f"{server.url}other", dry_run=True)
@@ -377,7 +377,7 @@ def test_the_address_of_the_pages_can_be_given(wheels: list[Path]) -> None:
 def test_a_page_is_looked_for_where_the_index_says(wheels: list[Path]) -> None:
     pages = {
         "/simple/absl-py/": (301, "/pages/absl-py", ""),
-        "/pages/absl-py": page(f"{wheels[1].name}#sha256={sha256_of(wheels[1])}"),
+        "/pages/absl-py": page(f"{wheels[1].name}#sha256={hash_file(wheels[1])}"),
         "/simple/tensorflow-cpu/": (302, "/simple/tensorflow-cpu/", ""),
     }
     with serving(Server(pages=pages)) as server:
@@ -409,7 +409,7 @@ def test_an_index_that_changes_what_it_was_sent_is_found_out(wheels: list[Path])
 
 def test_a_publisher_who_was_faster_with_the_same_wheel_is_no_error(wheels: list[Path]) -> None:
     server = Server(post=(409, "exists"))
-    listed = page(f"{wheels[1].name}#sha256={sha256_of(wheels[1])}")
+    listed = page(f"{wheels[1].name}#sha256={hash_file(wheels[1])}")
 
     def overtake(_: str) -> None:
         server.pages["/simple/absl-py/"] = listed
@@ -424,7 +424,7 @@ def test_a_choice_that_another_publisher_made_at_the_same_time_is_said(wheels: l
     rival = wheels[0].name.replace("haswell", "zen4")
 
     def overtake(_: str) -> None:
-        links = (f"{wheels[0].name}#sha256={sha256_of(wheels[0])}", f"{rival}#sha256={'0' * 64}")
+        links = (f"{wheels[0].name}#sha256={hash_file(wheels[0])}", f"{rival}#sha256={'0' * 64}")
         server.pages["/simple/tensorflow-cpu/"] = page(*links)
 
     server.on_post = overtake

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.published import full_build_for, stand_in, tuned_for
 
 from tfbuild.binaries.instructions import UNDECODED
-from tfbuild.cpus.features import table
+from tfbuild.cpus.features import load_features
 from tfbuild.errors import PublishError
 from tfbuild.packing.tuned import Tuned
 from tfbuild.packing.wheel import verify_record
@@ -34,7 +34,7 @@ from tfwheels.variants import (
 
 TAGS = "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"
 V3, V4 = (f"tensorflow_cpu-2.14.1-{TAGS}-x86_64_{level}.whl" for level in ("v3", "v4"))
-FEATURES = sorted(table("x86_64"))
+FEATURES = sorted(load_features("x86_64"))
 
 
 def tuned(folder: Path, *targets: str, version: str = "2.14.1+x86.64.v3") -> Path:

@@ -165,7 +165,7 @@ def fill(folder: Path, tree: Path, found: Bazel, paths: Paths) -> None:
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     paths = Paths(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
     found = Bazel(bazelisk=Path("/bin/true"), use="/bin/true", version="1", debian=True)
-    with settings.exclusive(tmp_path / "out", "vendoring"), pytest.raises(BusyError):
+    with settings.lock_folder(tmp_path / "out", "vendoring"), pytest.raises(BusyError):
         fill(tmp_path / "out", tmp_path, found, paths)
 
 

@@ -21,7 +21,7 @@ PATHS = Paths(root=settings.ROOT, cache=Path("/nonexistent"), pool=Path("/nonexi
 
 def test_a_whole_folder_gives_its_lock(tmp_path: Path) -> None:
     lock = make_folder(tmp_path)
-    (tmp_path / ".lock").write_text("process 1")  # (what settings.exclusive leaves)
+    (tmp_path / ".lock").write_text("process 1")  # (what settings.lock_folder leaves)
     assert vendored.check(tmp_path) == lock
     assert lock.size == sum(map(len, FILES.values()))
 

@@ -18,7 +18,7 @@ from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import pool
 from tfbuild.packing.tuned import read_tuned
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 TARGET = "haswell"
 SOURCE, ADDED = "kernels/cwise_op_tanh.cc", "kernels/cwise_op_exp.cc"
@@ -53,7 +53,7 @@ def described(wheel: Path, **changed: Any) -> Path:  # noqa: ANN401
     verdict = {"unit": "cwise_op_tanh", "registrations": registrations}
     whole = {
         "schema": pool.SCHEMA,
-        "sha256": sha256_of(wheel),
+        "sha256": hash_file(wheel),
         "parts": [{"target": library.target, "size": 1, "verdicts": [verdict]}],
         "plans": [plan | {name: changed.pop(name) for name in [*changed] if name in plan}],
     }

@@ -238,10 +238,10 @@ def test_requests_are_of_one_of_32_and_of_32_from_as_many_clients_as_vcpus() -> 
 @pytest.mark.parametrize("name", ["mnist_cnn", "resnet50:image=64:batch=8", own_name("model.py")])
 def test_what_requests_are_stands_in_their_names(name: str) -> None:
     assert (clients_of(name), phase_of(name)) == (0, TRAIN)
-    assert not of(name).asks
+    assert not of(name).is_inference
     for each, batch, clients in zip(requests(name, 2), (1, 32, 32), (1, 1, 2), strict=True):
         assert (batch_of(each), clients_of(each), phase_of(each)) == (batch, clients, INFER)
-        assert of(each).asks
+        assert of(each).is_inference
         if name == "mnist_cnn":
             assert find(each).batch == batch
 

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from tfbuild import records
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfbuild.vendoring.vendored import LOCK, SCHEMA, VendoredFile, VendorLock, key_of
 
 FILES = {
@@ -29,12 +29,12 @@ def make_folder(
         release="2.14.1",
         bazel=bazel,
         from_system=not any(name.startswith("bazel/") for name in files),
-        first_use={"b": sha256_of(folder / [*FILES][1])},
+        first_use={"b": hash_file(folder / [*FILES][1])},
         files=tuple(
             VendoredFile(
                 path=name,
                 urls=("https://x.example/" + name,),
-                sha256=sha256_of(folder / name),
+                sha256=hash_file(folder / name),
                 size=len(data),
             )
             for name, data in sorted(files.items())

@@ -38,7 +38,7 @@ from tfbuild.errors import HarnessError, UsageError
 from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import read_host
-from tfbuild.records import now, save, write_atomic
+from tfbuild.records import format_now, save, write_atomic
 from tfbuild.settings import Paths
 from tfbuild.tools import doctor
 from tfbuild.upstream import releases
@@ -71,7 +71,7 @@ def compare_wheels(
     """Measure, write samples, comparison and reports; the comparison and what to print of it."""
     paths = settings.paths()
     config = read_config(wanted, paths, effort)
-    with settings.exclusive(paths.cache, "a comparison"):
+    with settings.lock_folder(paths.cache, "a comparison"):
         setting = make_setting(
             _arms(config, paths),
             config.workloads,
@@ -82,10 +82,10 @@ def compare_wheels(
             seed=config.seed,
         )
         out = folder.find(KIND, setting, wanted.out, paths)
-        console.note(f"samples and results: {out}")
+        console.print_note(f"samples and results: {out}")
         with (
-            console.step(f"compare {', '.join(map(label_of, config.workloads))}"),
-            console.counting("launches", 1) as count,
+            console.report_step(f"compare {', '.join(map(label_of, config.workloads))}"),
+            console.track_progress("launches", 1) as count,
         ):
             comparison = compare(setting, out, count.advance)
     return comparison, write_reports(comparison, out, paths, as_json=as_json)
@@ -100,7 +100,7 @@ def _arms(config: CompareConfig, paths: Paths) -> tuple[Arm, ...]:
     own = ((PROGRAM, str(config.program)), (PROGRAM_SHA256, digest(config.program)))
     arms = tuple(dataclasses.replace(arm, env=(*arm.env, *own)) for arm in arms)
     with (
-        console.step(f"try {config.program.name}"),
+        console.report_step(f"try {config.program.name}"),
         TemporaryDirectory(prefix="tensorwright-") as logs,
     ):
         vcpus = read_host().affinity[: config.vcpus[0]]
@@ -112,13 +112,15 @@ def describe_comparison(wanted: CompareOptions) -> str:
     """What would be compared. Nothing is installed."""
     paths = settings.paths()
     config = read_config(wanted, paths, None)
-    budget = console.duration(config.effort.budget_s) if config.effort.budget_s else "no limit"
+    budget = (
+        console.format_duration(config.effort.budget_s) if config.effort.budget_s else "no limit"
+    )
     return (
         f"{installs.describe(config.choices)}"
         f"workloads  {', '.join(map(label_of, config.workloads))}\n"
         f"vCPUs      {', '.join(map(str, config.vcpus))}\n"
         f"per cell   until ±{config.effort.precision:.1%} or {budget}\n"
-        f"out        {wanted.out or paths.new_report()}\n"
+        f"out        {wanted.out or paths.choose_report_folder()}\n"
     )
 
 
@@ -166,7 +168,7 @@ def _phase(wanted: CompareOptions) -> str:
 def _effort(wanted: CompareOptions) -> Effort:
     effort = THOROUGH if wanted.thorough else QUICK
     if wanted.budget:
-        effort = replace(effort, budget_s=durations.seconds(wanted.budget, "--budget"))
+        effort = replace(effort, budget_s=durations.parse_duration(wanted.budget, "--budget"))
     if wanted.precision:
         effort = replace(effort, precision=options.percent(wanted.precision, "--precision"))
     return effort
@@ -178,19 +180,19 @@ def _effort(wanted: CompareOptions) -> Effort:
 def check_harness(wanted: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck, str]:
     """The check and what to print of it."""
     paths = settings.paths()
-    there = Path(wanted.out) if wanted.out else paths.new_report(selfcheck.KIND.prefix)
+    there = Path(wanted.out) if wanted.out else paths.choose_report_folder(selfcheck.KIND.prefix)
     parts = selfcheck.QUICK if wanted.quick else selfcheck.FULL
     number = options.integer(wanted.seed, "--seed", least=0)
     host = read_host()
-    with settings.exclusive(paths.cache, "a self-check"):
+    with settings.lock_folder(paths.cache, "a self-check"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
         (arm,) = installs.install(installs.choose(specs, "", paths), paths)
-        console.note(f"trials: {there}")
-        with console.step("self-check"), console.counting("trials", 1) as count:
+        console.print_note(f"trials: {there}")
+        with console.report_step("self-check"), console.track_progress("trials", 1) as count:
             trials = selfcheck.run_trials(
                 arm, host, parts, seed=number, out=there, on_progress=count.advance
             )
-    check = selfcheck.summarise(trials, arm, host, now())
+    check = selfcheck.summarise(trials, arm, host, format_now())
     save(there / selfcheck.KIND.result, check)
     write_atomic(there / "selfcheck.md", selfcheck_text.markdown(check))
     return check, shown(check, selfcheck_text.sheet(check), as_json=as_json)
@@ -208,13 +210,13 @@ def judge_harness(check: SelfCheck) -> None:
 def describe_quickstart() -> str:
     """What quickstart would install, build and compare. Nothing is done."""
     paths = settings.paths()
-    lacking, complete = lacks.needs(paths, tests=False, as_json=False)
+    lacking, complete = lacks.report_needs(paths, tests=False, as_json=False)
     plan = builds.describe_plan(Request(), "", as_json=False)
     nothing = "nothing has to be installed\n"
     return (
         f"{nothing if complete else lacking}\n{plan}"
         f"compared  {', '.join(map(label_of, QUICK_WORKLOADS))}: stock against the new wheel, "
-        f"{console.duration(QUICKSTART.budget_s or 0)} each\n"
+        f"{console.format_duration(QUICKSTART.budget_s or 0)} each\n"
     )
 
 
@@ -222,11 +224,11 @@ def quickstart() -> None:
     """Set up, detect, build the hot kernels, compare two workloads, report."""
     paths = settings.paths()
     request = Request()
-    with console.step("set-up"):
-        doctor.prepare(paths, releases.kernels_bazel(), install=True)
-    console.say(own_cpu.detected(as_json=False).rstrip())
+    with console.report_step("set-up"):
+        doctor.prepare(paths, releases.read_kernels_bazel(), install=True)
+    console.print_message(own_cpu.describe_cpu(as_json=False).rstrip())
     (built,) = builds.build_wheel(request)
-    console.say(builds.describe_built([built], as_json=False).rstrip())
+    console.print_message(builds.describe_built([built], as_json=False).rstrip())
     wanted = CompareOptions(
         candidate=str(built.wheel), workloads=",".join(QUICK_WORKLOADS), margin=QUICK_MARGIN
     )

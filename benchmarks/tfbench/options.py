@@ -19,7 +19,7 @@ from tfbench.inside.workloads import (
     own_name,
 )
 from tfbuild import console
-from tfbuild.console import did_you_mean
+from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
 
 KNOWN = f"There are {', '.join(NAMES)}"
@@ -60,7 +60,7 @@ def workload(text: str) -> str:
         return find(text).name
     except UnknownWorkloadError as error:
         name = text.partition(":")[0]
-        hint = "" if name in NAMES else did_you_mean(name, (*NAMES, *SETS)) or ANY
+        hint = "" if name in NAMES else suggest_spelling(name, (*NAMES, *SETS)) or ANY
         raise UsageError(str(error), hint=hint) from error
 
 
@@ -75,7 +75,7 @@ def _refuse_set(text: str) -> None:
 def phase(text: str, known: Sequence[str] = (TRAIN, INFER)) -> str:
     """What --phase names: training steps, requests to a model, or epochs of `fit`."""
     if text not in known:
-        hint = did_you_mean(text, known) or f"Use {', '.join(known[:-1])} or {known[-1]}"
+        hint = suggest_spelling(text, known) or f"Use {', '.join(known[:-1])} or {known[-1]}"
         raise UsageError(f"--phase {text} is unknown", hint=hint)
     return text
 
@@ -101,7 +101,7 @@ def subject(text: str) -> Subject:
         _refuse_set(text)
         if path.suffix in _SUFFIXES or len(path.parts) > 1:
             raise UsageError(f"there is no file {text}")
-        hint = did_you_mean(text, NAMES) or MODELS
+        hint = suggest_spelling(text, NAMES) or MODELS
         raise UsageError(f"there is no workload {text!r}", hint=hint)
     if not (path.is_file() and path.suffix in _SUFFIXES) and not (path / _SAVED_MODEL).is_file():
         raise UsageError(
@@ -125,7 +125,7 @@ def vcpus(text: str, usable: int) -> tuple[int, ...]:
     for number in found:
         if not 1 <= number <= usable:
             raise UsageError(
-                f"{console.vcpus(number)} cannot be measured here, {usable} are usable",
+                f"{console.format_vcpus(number)} cannot be measured here, {usable} are usable",
                 hint=f"Ask for 1 to {usable}",
             )
     return found

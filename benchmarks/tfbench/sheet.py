@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tfbuild.records import pretty
+from tfbuild.records import format_json
 
 WIDTH = 120
 
@@ -43,7 +43,7 @@ class Sheet:
 
 def shown(record: object, sheet: Sheet, *, as_json: bool) -> str:
     """What to print of a result."""
-    return pretty(record) if as_json else sheet.printed(colour=sys.stdout.isatty())
+    return format_json(record) if as_json else sheet.printed(colour=sys.stdout.isatty())
 
 
 def printed(

@@ -18,7 +18,7 @@ GROUP = "articles"
 
 @command(GROUP, ArticlesOptions, DRY_RUN, common=True, default=True, name="all")
 def articles(options: ArticlesOptions, output: Output) -> str:
-    """Run the experiments of five articles here, and write one page of what came out."""
+    """Run the experiments of the five articles here and write one page of results."""
     from tfbench.articles import handler as reproducing
 
     if output.dry_run:
@@ -38,7 +38,7 @@ def throughput(options: ThroughputOptions, output: Output) -> str:
 
 @command(GROUP, AccuracyOptions, Output)
 def accuracy(options: AccuracyOptions, output: Output) -> str:
-    """Train real data to an accuracy: how long it takes, and what it costs."""
+    """Train on real data to a target accuracy, and report the time and the cost."""
     from tfbench.accuracy import handler as training
 
     if output.dry_run:
@@ -58,7 +58,7 @@ def sizing(options: SizingOptions, output: Output) -> str:
 
 @command(GROUP, StrategiesOptions, Output)
 def strategies(options: StrategiesOptions, output: Output) -> str:
-    """Measure where variables may live and how gradients meet, on several devices."""
+    """Measure variable placement and gradient aggregation on several devices."""
     from tfbench.strategies import handler as placing
 
     if output.dry_run:
@@ -68,7 +68,7 @@ def strategies(options: StrategiesOptions, output: Output) -> str:
 
 @command(GROUP, OverheadOptions, Output)
 def overhead(options: OverheadOptions, output: Output) -> str:
-    """Say what epochs, calls and steps of a tiny model cost, and how to be rid of the dispatch."""
+    """Measure what epochs, calls and steps of a tiny model cost, and how to avoid the dispatch."""
     from tfbench.overhead import handler as dispatching
 
     if output.dry_run:

@@ -1,7 +1,7 @@
 """The command line: Invoke's program, but a line that it cannot read is refused as all other errors
 are, a reader that went away ends it without a word, and commands are listed by group.
 
-`python -m invoke` hands over to it (tasks.py). What it says of a line is decided by `refusal`.
+`python -m invoke` hands over to it (tasks.py). What it says of a line is decided by `create_usage_error`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from invoke.program import Program
 from invoke.tasks import Task
 from invoke.util import helpline
 
-from tensorwright.command import SCRIPT, Command, as_called
+from tensorwright.command import SCRIPT, Command, rewrite_commands
 from tfbuild.errors import UsageError
 
 INSTALL = "TENSORWRIGHT_INSTALL"
@@ -42,10 +42,12 @@ _BARE = re.compile(r"Flag <Argument: (?P<name>[\w-]+).*> needed value")
 
 
 class CommandLine(Program):
-    """Reads a line, and runs its tasks."""
+    """Invoke's program, which parses a command line and runs its tasks."""
 
     def __init__(self, namespace: Collection | None = None, called: str = "inv[oke]") -> None:
-        """As Invoke's own program, which looks for a tasks.py, or with commands of its own."""
+        """Create the program for a tasks.py that Invoke finds, or for the commands of
+        `namespace`.
+        """
         names = ["invoke", "inv"] if namespace is None else [called]
         super().__init__(
             namespace=namespace, name="Tensorwright", binary=called, binary_names=names
@@ -58,10 +60,10 @@ class CommandLine(Program):
             finally:
                 sys.stdout.flush()
         except BrokenPipeError:
-            gone = [stream for stream in (sys.stdout, sys.stderr) if _reader_is_gone(stream)]
-            if not gone:
+            closed = [stream for stream in (sys.stdout, sys.stderr) if _is_reader_gone(stream)]
+            if not closed:
                 raise
-            for stream in gone:
+            for stream in closed:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             sys.exit(READER_GONE)
 
@@ -73,54 +75,66 @@ class CommandLine(Program):
         super().print_version()
 
     def core_args(self) -> list[Argument]:
-        """Invoke's own, and ours that hold for every task, before its name or behind it."""
-        what = "Install no packages and no bazelisk: stop with the commands that would."
-        own = Argument(names=("no-install",), kind=bool, default=False, help=what)
-        return [*super().core_args(), own]
+        """Return Invoke's core options and ours.
+
+        They apply to every task, and are accepted before its name or after it.
+        """
+        description = "Install no packages and no bazelisk: stop with the commands that would."
+        no_install = Argument(names=("no-install",), kind=bool, default=False, help=description)
+        return [*super().core_args(), no_install]
 
     def parse_core(self, argv: list[str] | None) -> None:
-        with self._refusing():
+        with self._convert_errors():
             super().parse_core(argv)
-            form = self.args["list-format"].value
-            if form not in _FORMATS:
-                raise UsageError(f"--list-format {form} is unknown", hint=_one_of(_FORMATS))
+            list_format = self.args["list-format"].value
+            if list_format not in _FORMATS:
+                raise UsageError(
+                    f"--list-format {list_format} is unknown", hint=_format_choices(_FORMATS)
+                )
 
     def parse_tasks(self) -> None:
-        named = task_to_explain(self.core.unparsed)
+        named = find_help_task(self.core.unparsed)
         if named and named in self.collection:
             self.core[0].args["help"].value, self.core.unparsed = named, []
-        with self._refusing():
+        with self._convert_errors():
             super().parse_tasks()
         if self.args["no-install"].value:
             os.environ[INSTALL] = "0"
 
     def parse_cleanup(self) -> None:
-        with self._refusing():
+        with self._convert_errors():
             if isinstance(self.args.list.value, str):
                 self._list_group(self.args.list.value)
                 raise Exit
             super().parse_cleanup()
 
     def print_task_help(self, name: str) -> None:
-        """Old spellings are read, and not shown."""
+        """Print the help of a task without the old spellings of its options, which are still
+        accepted.
+        """
         task, flags = self.collection[name], self.parser.contexts[name].flags
-        for each in task.options if isinstance(task, Command) else ():
-            for old in each.old:
+        for option in task.options if isinstance(task, Command) else ():
+            for old in option.old:
                 flags.unalias(f"--{old}")
         super().print_task_help(name)
 
     def list_flat(self) -> None:
-        groups = grouped(self.collection)
+        groups = group_tasks(self.collection)
         self._print_groups({name: filter(_is_common, groups[name]) for name in groups})
-        print(as_called(f"{LISTED}, invoke --list GROUP those of one group"))
+        print(rewrite_commands(f"{LISTED}, invoke --list GROUP those of one group"))
 
     def _list_group(self, name: str) -> None:
-        """Raises UsageError."""
-        groups = grouped(self.collection)
+        """Print the tasks of one group, or of all.
+
+        Raises UsageError if there is no such group.
+        """
+        groups = group_tasks(self.collection)
         if name not in {EVERY, *groups}:
-            near = did_you_mean(name, groups)
-            raise UsageError(f"there is no group of tasks {name}", hint=_hint(near, LISTED))
-        self._print_groups({each: groups[each] for each in groups if name in {EVERY, each}})
+            suggestion = suggest_spelling(name, groups)
+            raise UsageError(
+                f"there is no group of tasks {name}", hint=_join_hint(suggestion, LISTED)
+            )
+        self._print_groups({group: groups[group] for group in groups if name in {EVERY, group}})
 
     def _print_groups(self, groups: Mapping[str, Iterable[TaskRow]]) -> None:
         shown = {group: tuple(rows) for group, rows in groups.items()}
@@ -130,27 +144,33 @@ class CommandLine(Program):
             self.print_columns([(row.name.ljust(width), row.help) for row in rows])
 
     def update_config(self, merge: bool = True) -> None:
-        with self._refusing():
+        with self._convert_errors():
             super().update_config(merge)
 
     @contextlib.contextmanager
-    def _refusing(self) -> Iterator[None]:
+    def _convert_errors(self) -> Iterator[None]:
         try:
             yield
         except UsageError as error:
-            raise _exit(error) from None
+            raise _create_exit(error) from None
         except ParseError as error:
             tasks = self.parser.contexts if hasattr(self, "parser") else {}
             context = error.context or self.initial_context
-            raise _exit(refusal(str(error), context, self.argv[1:], tasks)) from None
+            raise _create_exit(
+                create_usage_error(str(error), context, self.argv[1:], tasks)
+            ) from None
         except (UnknownFileType, ValueError) as error:
             # Of an option before the tasks: those of the tasks are text until they run.
-            raise _exit(UsageError(f"{error}", hint="invoke --help lists the options")) from None
+            raise _create_exit(
+                UsageError(f"{error}", hint="invoke --help lists the options")
+            ) from None
 
 
-def task_to_explain(words: Sequence[str]) -> str:
-    """The task that --help stands directly behind; of one with an argument Invoke would take
-    --help to be that. Empty where there is none."""
+def find_help_task(words: Sequence[str]) -> str:
+    """Return the task that --help directly follows, or "" if there is none.
+
+    Invoke would take --help as the argument of a task that has a positional one.
+    """
     for name, word in itertools.pairwise(words):
         if word in {"--help", "-h"} and not name.startswith("-"):
             return name
@@ -159,63 +179,71 @@ def task_to_explain(words: Sequence[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskRow:
-    """Of the list."""
+    """A task in the output of `--list`."""
 
     name: str
     help: str
     common: bool
 
 
-def grouped(collection: Collection) -> dict[str, tuple[TaskRow, ...]]:
-    """The tasks of each group, under the longest of their names; a group's default as the group."""
+def group_tasks(collection: Collection) -> dict[str, tuple[TaskRow, ...]]:
+    """Return the tasks of each group, under the longest of their names.
+
+    The default task of a group has the name of the group.
+    """
     names: dict[Task[Any], str] = {}
     for primary, aliases in collection.task_names.items():
         task = collection[primary]
         names[task] = aliases[-1] if task.is_default and aliases else primary
     groups: dict[str, list[TaskRow]] = {}
     for task, name in names.items():
-        ours = task if isinstance(task, Command) else None
-        row = TaskRow(name=name, help=helpline(task) or "", common=ours is None or ours.common)
-        groups.setdefault(ours.group if ours else "tasks", []).append(row)
+        command = task if isinstance(task, Command) else None
+        row = TaskRow(
+            name=name, help=helpline(task) or "", common=command is None or command.common
+        )
+        groups.setdefault(command.group if command else "tasks", []).append(row)
     return {group: tuple(rows) for group, rows in groups.items()}
 
 
-def _exit(error: UsageError) -> Exit:
-    return Exit(as_called(f"error: {error}"), error.exit_code)
+def _create_exit(error: UsageError) -> Exit:
+    return Exit(rewrite_commands(f"error: {error}"), error.exit_code)
 
 
-def refusal(
+def create_usage_error(
     said: str, context: ParserContext, words: Sequence[str], tasks: Mapping[str, ParserContext]
 ) -> UsageError:
-    """The error of a line of `words`, of which the parser `said` what is wrong with it. `context`
-    is the task that it was at, or what stands before all tasks."""
-    if found := _UNKNOWN.fullmatch(said):
-        return _unknown(found["word"], context, words, tasks)
-    owner, help_of = _owner(context)
-    if found := _BARE.match(said):
-        name = found["name"]
-        what = f" ({context.args[name].help})" if name in context.args else ""
+    """Return the error for a command line of `words` that the parser refused.
+
+    `said` is the parser's message. `context` is the task that it was parsing, or what stands
+    before all tasks.
+    """
+    if match := _UNKNOWN.fullmatch(said):
+        return _create_unknown_error(match["word"], context, words, tasks)
+    owner, help_of = _describe_owner(context)
+    if match := _BARE.match(said):
+        name = match["name"]
+        detail = f" ({context.args[name].help})" if name in context.args else ""
         return UsageError(
-            f"{owner} --{name} has no value{what}", hint=f"{help_of} lists the options"
+            f"{owner} --{name} has no value{detail}", hint=f"{help_of} lists the options"
         )
     if context.missing_positional_args:
         missing = context.missing_positional_args[0]
-        what = str(missing.name).upper()
+        detail = str(missing.name).upper()
         return UsageError(
-            f"{owner} needs {what}: {missing.help}", hint=f"Use: invoke {owner} {what}"
+            f"{owner} needs {detail}: {missing.help}", hint=f"Use: invoke {owner} {detail}"
         )
     return UsageError(said, hint=f"{help_of} lists the options")
 
 
-def _owner(context: ParserContext) -> tuple[str, str]:
-    """Who has the options, and what lists them."""
+def _describe_owner(context: ParserContext) -> tuple[str, str]:
+    """Return the name of the task that has the options, and the command that lists them."""
     return context.name or "invoke", f"invoke --help {context.name or ''}".rstrip()
 
 
-def _unknown(
+def _create_unknown_error(
     word: str, context: ParserContext, words: Sequence[str], tasks: Mapping[str, ParserContext]
 ) -> UsageError:
-    owner, help_of = _owner(context)
+    owner, help_of = _describe_owner(context)
     if word.startswith("-"):
         flags = [*filter(_is_long, context.flags), *context.inverse_flags]
         if context.name is None and any(word in task.flags for task in tasks.values()):
@@ -225,9 +253,10 @@ def _unknown(
         if "--bazelrc" in flags and word.startswith("--remote"):
             otherwise = "Bazel's other options for a service are lines of a file: --bazelrc FILE"
         return UsageError(
-            f"{owner} has no option {word}", hint=_hint(did_you_mean(word, flags), otherwise)
+            f"{owner} has no option {word}",
+            hint=_join_hint(suggest_spelling(word, flags), otherwise),
         )
-    before = _flag_before(word, context, words)
+    before = _find_flag_before(word, context, words)
     if before is not None:
         flag, argument = before
         if not argument.takes_value:
@@ -236,24 +265,30 @@ def _unknown(
                 hint=f"{help_of} lists the options; {LISTED}",
             )
         return UsageError(f"{flag} is given twice, at last as {word!r}", hint="Give it once")
-    return UsageError(f"there is no task {word!r}", hint=_hint(did_you_mean(word, tasks), LISTED))
+    return UsageError(
+        f"there is no task {word!r}", hint=_join_hint(suggest_spelling(word, tasks), LISTED)
+    )
 
 
-def _flag_before(
+def _find_flag_before(
     word: str, context: ParserContext, words: Sequence[str]
 ) -> tuple[str, Argument] | None:
-    """The task's own flag that the word stands behind, as `--flag word` or `--flag=word`."""
-    flat = [part for each in words for part in (each.split("=", 1) if _is_long(each) else [each])]
+    """Return the task's own flag before the word, as in `--flag word` or `--flag=word`, or None."""
+    flat = [
+        part
+        for argument in words
+        for part in (argument.split("=", 1) if _is_long(argument) else [argument])
+    ]
     for flag, value in itertools.pairwise(flat):
         if value == word and context.name is not None and flag in context.flags:
             return flag, context.flags[flag]
     return None
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def suggest_spelling(word: str, known: Iterable[str]) -> str:
     from tfbuild import console  # (only a wrong line waits for it)
 
-    return console.did_you_mean(word, tuple(known))
+    return console.suggest_spelling(word, tuple(known))
 
 
 def _is_common(row: TaskRow) -> bool:
@@ -264,16 +299,16 @@ def _is_long(word: str) -> bool:
     return word.startswith("--")
 
 
-def _hint(near: str, otherwise: str) -> str:
+def _join_hint(near: str, otherwise: str) -> str:
     return f"{near} {otherwise}".strip()
 
 
-def _one_of(names: Sequence[str]) -> str:
+def _format_choices(names: Sequence[str]) -> str:
     return f"Use {', '.join(names[:-1])} or {names[-1]}"
 
 
-def _reader_is_gone(stream: TextIO) -> bool:
-    """Whether nobody reads any more what is written there."""
+def _is_reader_gone(stream: TextIO) -> bool:
+    """Return True if the reader of the stream has closed it."""
     waiting = select.poll()
     with contextlib.suppress(OSError, ValueError):  # (a stream that is no file)
         waiting.register(stream.fileno(), 0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tensorwright.build import trained_by
-from tensorwright.command import command, say
+from tensorwright.build import resolve_pgo
+from tensorwright.command import command, print_text
 from tfbench.commands import (
     CompareOptions,
     FlagsOptions,
@@ -16,7 +16,7 @@ from tfbench.commands import (
     TuneOptions,
 )
 from tfbuild.commands import JSON, ONE_WHEEL, WHEEL, Output, Request
-from tfbuild.option import part
+from tfbuild.option import select_options
 
 GROUP = "measure"
 COMPILERS = (
@@ -27,21 +27,21 @@ COMPILERS = (
 
 @command(GROUP, CompareOptions, Output, common=True)
 def compare(options: CompareOptions, output: Output) -> None:
-    """Run identical Keras models on each arm and say which is faster, and how sure that is."""
+    """Run identical Keras models on each arm and report which is faster, and how sure that is."""
     from tfbench import handlers
     from tfbench.measuring.comparison import judge
 
     if output.dry_run:
-        say(handlers.describe_comparison(options))
+        print_text(handlers.describe_comparison(options))
         return
     comparison, text = handlers.compare_wheels(options, as_json=output.json)
-    say(text)
+    print_text(text)
     judge(comparison, gate=options.gate)
 
 
 @command(GROUP, TuneOptions, Output, common=True)
 def tune(options: TuneOptions, output: Output) -> str:
-    """Find the wheel and the settings that are fastest for one model, and confirm the gain."""
+    """Find the fastest wheel and settings for one model, and confirm the gain."""
     from tfbench.tuning import handler as tuning
 
     if output.dry_run:
@@ -59,7 +59,7 @@ def report(options: ReportOptions, output: Output) -> str:
 
 @command(GROUP, ProfileOptions, Output)
 def profile(options: ProfileOptions, output: Output) -> str:
-    """Say which ops, at which shapes, a step's time goes to on the stock wheel."""
+    """Report which ops, at which shapes, take the time of a step on the stock wheel."""
     from tfbench.kernels import handlers
 
     if output.dry_run:
@@ -69,7 +69,7 @@ def profile(options: ProfileOptions, output: Output) -> str:
 
 @command(GROUP, SelectOptions, Output)
 def select(options: SelectOptions, output: Output) -> str:
-    """Time a wheel's kernels against the stock ones, and keep those that are faster."""
+    """Time a wheel's kernels against the stock ones, and select those that are faster."""
     from tfbench.kernels import handlers
 
     if output.dry_run:
@@ -79,17 +79,17 @@ def select(options: SelectOptions, output: Output) -> str:
 
 @command(
     GROUP,
-    part(Request, *WHEEL, "kernels", helps={**ONE_WHEEL, "compiler": COMPILERS}),
+    select_options(Request, *WHEEL, "kernels", helps={**ONE_WHEEL, "compiler": COMPILERS}),
     FlagsOptions,
     Output,
 )
 def flags(request: Request, options: FlagsOptions, output: Output) -> str:
-    """Find the compiler, and the flags that each kernel source is fastest with."""
+    """Find the compiler and the flags that make each kernel source fastest."""
     from dataclasses import replace
 
     from tfbench.kernels import flag_search
 
-    options = replace(options, pgo=trained_by(options.pgo))
+    options = replace(options, pgo=resolve_pgo(options.pgo))
     if output.dry_run:
         return flag_search.describe(request, options)
     return flag_search.search(request, options, as_json=output.json)[1]
@@ -105,17 +105,17 @@ def startup(options: StartupOptions, output: Output) -> str:
 
 @command(GROUP, SelfcheckOptions, JSON)
 def selfcheck(options: SelfcheckOptions, output: Output) -> None:
-    """Prove the harness on itself: stock against stock, and against known slowdowns (2 h)."""
+    """Test the harness itself: stock against stock, and against known slowdowns (2 h)."""
     from tfbench import handlers
 
     check, text = handlers.check_harness(options, as_json=output.json)
-    say(text)
+    print_text(text)
     handlers.judge_harness(check)
 
 
 @command(GROUP, KitOptions, JSON)
 def kit(options: KitOptions, output: Output) -> str:
-    """Write one file that times the workloads wherever Keras is, or read what it brought."""
+    """Write one file that times the workloads wherever Keras is installed, or read its results."""
     from tfbench.kit import handler as kits
 
     if options.read:

@@ -10,24 +10,27 @@ from tensorwright import articles, build, measure, project, publish
 from tensorwright.command import SCRIPT, Command
 
 
-def commands() -> Collection:
-    """What serves one article stands under its group and, as ever, by its own name."""
+def collect_commands() -> Collection:
+    """Return all commands as a collection.
+
+    A command that serves one article is also found in the collection `articles`.
+    """
     ns = Collection()
     for group in (build, measure, publish, articles, project):
-        for each in _of(group):
-            if not each.is_default:
-                ns.add_task(each)
-    ns.add_collection(Collection(articles.GROUP, *_of(articles)))
+        for task in _list_commands(group):
+            if not task.is_default:
+                ns.add_task(task)
+    ns.add_collection(Collection(articles.GROUP, *_list_commands(articles)))
     ns.configure({"run": {"echo": False}})
     return ns
 
 
-def _of(group: ModuleType) -> list[Command]:
-    return [each for each in vars(group).values() if isinstance(each, Command)]
+def _list_commands(group: ModuleType) -> list[Command]:
+    return [member for member in vars(group).values() if isinstance(member, Command)]
 
 
 def main(called: str = SCRIPT) -> None:
-    """The console script, or with another name what runs the same."""
+    """Run the console script, or the same program under another name."""
     from tensorwright.commandline import CommandLine
 
-    CommandLine(commands(), called).run()
+    CommandLine(collect_commands(), called).run()

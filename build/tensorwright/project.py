@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from invoke.exceptions import Exit
 
-from tensorwright.command import command, say
+from tensorwright.command import command, print_text
 from tfbuild.commands import JSON, ChecksOptions, DoctorOptions, Output
-from tfbuild.option import part
+from tfbuild.option import select_options
 
 GROUP = "project"
 
 
 @command(
     GROUP,
-    part(Output, "dry_run", helps={"dry_run": "say what would be installed, built and compared"}),
+    select_options(
+        Output, "dry_run", helps={"dry_run": "say what would be installed, built and compared"}
+    ),
     common=True,
 )
 def quickstart(output: Output) -> None:
@@ -21,26 +23,26 @@ def quickstart(output: Output) -> None:
     from tfbench import handlers
 
     if output.dry_run:
-        say(handlers.describe_quickstart())
+        print_text(handlers.describe_quickstart())
         return
     handlers.quickstart()
 
 
 @command(GROUP, DoctorOptions, JSON, common=True)
 def doctor(options: DoctorOptions, output: Output) -> None:
-    """Say what this machine lacks, and the commands that mend it."""
+    """Report what this machine lacks, and the commands that install it."""
     from tfbuild import lacks, settings
 
     if options.wheel:
         from tfbuild.cpus.cpu import read_cpu
         from tfbuild.tools import installed
 
-        found, text = lacks.kernels_of(options.wheel, as_json=output.json)
-        say(text)
-        installed.judge(found, read_cpu())
+        installation, text = lacks.report_kernels(options.wheel, as_json=output.json)
+        print_text(text)
+        installed.judge(installation, read_cpu())
         return
-    text, complete = lacks.needs(settings.paths(), tests=options.tests, as_json=output.json)
-    say(text)
+    text, complete = lacks.report_needs(settings.paths(), tests=options.tests, as_json=output.json)
+    print_text(text)
     if not complete:
         raise Exit(code=15)
 

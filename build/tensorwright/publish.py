@@ -11,7 +11,9 @@ GROUP = "publish"
 
 @command(GROUP, PublishOptions, JSON, common=True)
 def publish(options: PublishOptions, output: Output) -> str:
-    """Put tuned wheels into a private index that hands every CPU the best one that it can run."""
+    """Publish tuned wheels to a private index that serves every CPU the best one that it can
+    run.
+    """
     from tfwheels import handlers
 
     return handlers.publish_wheels(options, as_json=output.json)
@@ -19,7 +21,7 @@ def publish(options: PublishOptions, output: Output) -> str:
 
 @command(GROUP, ServeOptions)
 def serve(options: ServeOptions) -> None:
-    """Try a published tree on this machine, until Ctrl-C."""
+    """Serve a published tree on this machine, until Ctrl-C."""
     from tfwheels import serve as server
 
     server.serve(options.at, options.port, options.trust)
@@ -27,7 +29,7 @@ def serve(options: ServeOptions) -> None:
 
 @command(GROUP, SnippetOptions, JSON, common=True)
 def install_snippet(options: SnippetOptions, output: Output) -> str:
-    """Print what installs from an index: pip, uv and requirements lines, pinned by hash."""
+    """Print the pip, uv and requirements lines that install from an index, pinned by hash."""
     from tfwheels import handlers
 
     return handlers.describe_install(options, as_json=output.json)

@@ -30,7 +30,7 @@ Ended: TypeAlias = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectCheck:
-    """`words` are Python's arguments."""
+    """A check of the project: `words` are the arguments that Python runs it with."""
 
     name: str
     words: tuple[str, ...]
@@ -46,40 +46,47 @@ _COLLECT = ("-m", "pytest", "--quiet", "--collect-only")
 
 
 def lint() -> None:
-    """ruff and mypy. Raises FailedTests, ToolError, UsageError."""
-    _need_developer("lint")
+    """Run ruff and mypy.
+
+    Raises FailedTests, ToolError, UsageError.
+    """
+    _require_dev_tools("lint")
     for check in _LINT:
-        _need_passed(check, _ran(check))
+        _require_passed(check, _run_check(check))
 
 
 def test(*, every: bool) -> None:
-    """ruff and mypy, while what the tests need is installed; then the first tier of the tests, or
-    `every` one. One run at a time in a checkout. Raises BusyError, ToolError, FailedTests,
-    UsageError."""
-    _need_developer("test")
-    with settings.exclusive(own_cache(settings.ROOT).parent, "tests"):
-        first = not _compiled().exists()
-        paths, version = own_paths(), releases.kernels_bazel()
+    """Run ruff, mypy and the first tier of the tests, or `every` tier.
+
+    Ruff and mypy run while the tools that the tests need are installed. One run at a time in
+    a checkout. Raises BusyError, ToolError, FailedTests, UsageError.
+    """
+    _require_dev_tools("test")
+    with settings.lock_folder(get_test_cache(settings.ROOT).parent, "tests"):
+        first = not _get_bytecode_folder().exists()
+        paths, version = prepare_test_paths(), releases.read_kernels_bazel()
         with ThreadPoolExecutor(2) as pool:
             # To install takes a network more than a CPU.
-            linted = [pool.submit(_ran, check, quiet=True) for check in _LINT]
+            linted = [pool.submit(_run_check, check, quiet=True) for check in _LINT]
             if first:
                 # pytest compiles what it collects: its processes would all do that themselves.
-                pool.submit(_ran, ProjectCheck(name="pytest", words=_COLLECT), quiet=True)
+                pool.submit(_run_check, ProjectCheck(name="pytest", words=_COLLECT), quiet=True)
             doctor.prepare(paths, version, tests=True, install=True)
-        for check, each in zip(_LINT, linted, strict=True):
-            _need_passed(check, each.result())
+        for check, future in zip(_LINT, linted, strict=True):
+            _require_passed(check, future.result())
         workers = min(read_vcpus().usable, _MOST_WORKERS)
         spread = ("-n", str(workers), "--dist", "loadscope", "--no-loadscope-reorder")
         tier = () if every else ("-m", f"not {SLOW}")
         words = ("-m", "pytest", "-q", "--durations=10", *spread, *tier)
         check = ProjectCheck(name="pytest", words=words)
-        _need_passed(check, _ran(check))
+        _require_passed(check, _run_check(check))
 
 
-def _need_developer(task: str) -> None:
-    """Raises UsageError outside a checkout, ToolError without what only developers install."""
-    settings.need_checkout(task)
+def _require_dev_tools(task: str) -> None:
+    """Raise UsageError outside a checkout, ToolError if the development requirements are
+    missing.
+    """
+    settings.require_checkout(task)
     if not all(map(importlib.util.find_spec, ("mypy", "pytest", "ruff"))):
         raise ToolError(
             f"{task} needs what requirements-dev.txt names, and this environment lacks it",
@@ -87,16 +94,22 @@ def _need_developer(task: str) -> None:
         )
 
 
-def own_cache(root: Path) -> Path:
-    """Where the tests of the checkout `root` build. It is kept, as it saves minutes of the next
-    run, and is no user's cache, whose builds the tests would disturb."""
+def get_test_cache(root: Path) -> Path:
+    """Return the folder in which the tests of the checkout `root` build.
+
+    It is kept, as it saves minutes of the next run. It is not a user's cache, whose builds
+    the tests would disturb.
+    """
     return root / ".tensorwright" / "tests"
 
 
-def own_paths() -> Paths:
-    """The folders of the tests, with the user's downloads among them: those have a lock. Sets the
-    environment, so that all that the tests start has them as well."""
-    cache = own_cache(settings.ROOT)
+def prepare_test_paths() -> Paths:
+    """Create the folders of the tests and return them.
+
+    The user's downloads are linked into the test cache, as they have a lock. Sets
+    TENSORWRIGHT_CACHE, so that all programs that the tests start use the same folders.
+    """
+    cache = get_test_cache(settings.ROOT)
     user = settings.paths()
     if user.cache != cache.resolve():
         cache.mkdir(parents=True, exist_ok=True)
@@ -109,16 +122,18 @@ def own_paths() -> Paths:
     return settings.paths()
 
 
-def _compiled() -> Path:
-    return own_cache(settings.ROOT) / "pycache"
+def _get_bytecode_folder() -> Path:
+    return get_test_cache(settings.ROOT) / "pycache"
 
 
-def _ran(check: ProjectCheck, *, quiet: bool = False) -> Ended:
-    """Output goes straight to the terminal, as it is what the caller asked to see; that of a
-    `quiet` one is kept."""
+def _run_check(check: ProjectCheck, *, quiet: bool = False) -> Ended:
+    """Run a check and return its result.
+
+    The output goes straight to the terminal; that of a `quiet` check is captured.
+    """
     if not quiet:
-        console.say(f"→ {check.name}")
-    env = os.environ | {"PYTHONPYCACHEPREFIX": str(_compiled())}
+        console.print_message(f"→ {check.name}")
+    env = os.environ | {"PYTHONPYCACHEPREFIX": str(_get_bytecode_folder())}
     # Containers often set it. The tests start Python some thousand times, which would compile anew.
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run(
@@ -132,10 +147,13 @@ def _ran(check: ProjectCheck, *, quiet: bool = False) -> Ended:
     )
 
 
-def _need_passed(check: ProjectCheck, ended: Ended) -> None:
-    """Raises FailedTests."""
+def _require_passed(check: ProjectCheck, ended: Ended) -> None:
+    """Raise FailedTests if the check failed.
+
+    Prints the output if it was captured.
+    """
     if ended.stdout is not None:
-        console.say(f"→ {check.name}")
+        console.print_message(f"→ {check.name}")
         print(ended.stdout, end="", flush=True)
     if code := ended.returncode:
         raise FailedTests(f"{check.name} failed (exit code {code})", hint="Its output is above")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from tfbuild.option import option, part, required
+from tfbuild.option import option, required, select_options
 
 NEWEST = "newest"
 """What is written for the newest release that has kernels."""
@@ -24,39 +24,41 @@ SOURCE = "TensorFlow's source archive, fetched elsewhere"
 _JOBS = "compiles at once; by default what CPUs and memory allow"
 
 
-def default_release() -> str:
-    """A version, or what is written for the newest."""
+def get_default_release() -> str:
+    """Return the user's default release: a version, or NEWEST."""
     return os.environ.get("TENSORWRIGHT_RELEASE") or NEWEST
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """What a command answers with."""
+    """The options for a command's output: a dry run, and JSON."""
 
     dry_run: bool = option(False, DRY)
     json: bool = option(False, "answer in JSON on standard output")
 
 
-JSON = part(Output, "json")
-DRY_RUN = part(Output, "dry_run")
+JSON = select_options(Output, "json")
+DRY_RUN = select_options(Output, "dry_run")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What wheel is asked for.
+    """The options that specify a wheel.
 
     `package` is the stock package, by default the one for CPUs of the target's architecture.
-    `python` is a version, several with commas between, or `all` that the release has a wheel for.
-    `arch` is a target, `native`, or `stock`: what the release's published wheels are compiled for;
-    or several with commas between, for one wheel. `lto` and `pgo`, the path of a program whose run
-    the compiler learns from, are for the full scope. `selection` are paths of measured selections,
-    with commas between, at most one for each target. `flags` are words that kernels get beside the
-    target's, instead of those of a selection. `without` are units that are left out of the chosen.
-    `source`, which is no option of its own, is the path of sources that kernels are compiled from
-    in place of the release's own.
+    `python` is a version, several with commas between, or `all` for every version that the
+    release has a wheel for. `arch` is a target, `native`, or `stock` (the target of the
+    release's published wheels); or several with commas between, for one wheel. `lto` and
+    `pgo`, the path of a program that is run to collect a profile, are for the full scope.
+    `selection` are paths of measured selections, with commas between, at most one for each
+    target. `flags` are compiler flags that kernels get beside the target's, instead of those
+    of a selection. `without` are kernel groups that are excluded from the chosen ones.
+    `source`, which is no option of its own, is the path of sources that kernels are compiled
+    from in place of the release's own.
 
-    Of run-time defaults: `bf16` lets oneDNN round to bfloat16, `trust_emulated` takes emulated
-    comparisons for measured ones, `evidence` are paths of comparison.json with commas between.
+    Of run-time defaults: `bf16` lets oneDNN round to bfloat16, `trust_emulated` accepts
+    comparisons under emulation as measured ones, `evidence` are paths of comparison.json with
+    commas between.
     """
 
     arch: str = option(
@@ -102,8 +104,8 @@ class Request:
     source: str = ""
 
     def __post_init__(self) -> None:
-        """The default release is the user's own, where one is set."""
-        object.__setattr__(self, "release", self.release or default_release())
+        """Set the release to the user's default if it is empty."""
+        object.__setattr__(self, "release", self.release or get_default_release())
 
 
 WHEEL = ("arch", "release", "python", "package", "compiler")
@@ -136,7 +138,7 @@ class ContainersOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOptions:
-    """Those beside the plan's."""
+    """The options of `invoke build` beside those of the plan."""
 
     workload: str = option(
         "",

@@ -12,17 +12,19 @@ _BARE = re.compile(_NUMBER)
 _LONGEST_S = 30 * 24 * 3600
 
 
-def seconds(text: str, option: str) -> float:
-    """Seconds of a duration with its units, up to 30 days. Raises UsageError for any other text: a
-    bare number could mean seconds or minutes."""
+def parse_duration(text: str, option: str) -> float:
+    """Return the seconds of a duration with units, up to 30 days.
+
+    Raises UsageError for any other text: a bare number could mean seconds or minutes.
+    """
     typed = text.strip()
     if _BARE.fullmatch(typed):
         raise UsageError(f"{option} {text} has no unit", hint=f"Say {typed}s or {typed}m")
-    found = _FORM.fullmatch(typed)
-    if found is None or not any(found.groups()):
+    match = _FORM.fullmatch(typed)
+    if match is None or not any(match.groups()):
         raise UsageError(f"{option} {text} is no duration", hint="Try 90s, 20m or 1h30m")
-    hours, minutes, rest = (float(each or 0) for each in found.groups())
-    total = 3600 * hours + 60 * minutes + rest
+    hours, minutes, remainder = (float(group or 0) for group in match.groups())
+    total = 3600 * hours + 60 * minutes + remainder
     if not 0 < total <= _LONGEST_S:
         raise UsageError(f"{option} {text} is not above 0 and at most 30 days", hint="Try 20m")
     return total

@@ -13,7 +13,7 @@ _WORD = re.compile(r"\S{401,}")
 
 
 class TensorwrightError(Exception):
-    """Base of everything that a user is told in one line."""
+    """Base class of all errors that a user sees as one line."""
 
     exit_code: ClassVar[int] = 1
 
@@ -24,18 +24,21 @@ class TensorwrightError(Exception):
 
     def __str__(self) -> str:
         if not self.hint:
-            return _printable(self.message)
+            return _escape_unprintable(self.message)
         # A message that shows output or a list ends with its own line.
         between = "" if self.message.endswith("\n") else ". "
-        return _printable(f"{self.message}{between}{self.hint}")
+        return _escape_unprintable(f"{self.message}{between}{self.hint}")
 
 
-def _printable(text: str) -> str:
-    """The text as a terminal can take it: what it shows may come from a foreign file."""
+def _escape_unprintable(text: str) -> str:
+    """Return the text without control characters and with long words cut.
+
+    What a message shows may come from a foreign file.
+    """
     shown = _WORD.sub(lambda found: f"{found[0][:200]}…", text)
     return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
-        for each in shown
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
+        for char in shown
     )
 
 
@@ -76,72 +79,75 @@ class CompilerError(TensorwrightError):
 
 
 class ToolError(TensorwrightError):
-    """A program that the work needs is missing."""
+    """A program that is needed is missing."""
 
     exit_code = 15
 
 
 class DownloadError(TensorwrightError):
-    """Nothing that was tried could be fetched."""
+    """None of the sources that were tried could be fetched."""
 
     exit_code = 16
 
 
 class ChecksumError(TensorwrightError):
-    """Bytes that are not the pinned ones."""
+    """A file whose bytes are not the pinned ones."""
 
     exit_code = 17
 
 
 class DiskError(TensorwrightError):
-    """Too little disk, or a disk that ran full."""
+    """Too little disk space, or a disk that ran full."""
 
     exit_code = 18
 
 
 class CommandError(TensorwrightError):
-    """A program that we ran failed."""
+    """A subprocess failed."""
 
     exit_code = 19
 
     @property
     def last_line(self) -> str:
-        """Of what the program said: most of them give their reason there."""
+        """Return the last line of the program's output, where most programs give the reason."""
         return self.message.strip().splitlines()[-1].strip()
 
 
 class KernelError(TensorwrightError):
-    """A kernel did not compile, or none was admitted."""
+    """A kernel did not compile, or no kernel passed the conformance test."""
 
     exit_code = 20
 
 
 class WheelError(TensorwrightError):
-    """A wheel that is not what it should be."""
+    """A wheel that is missing, malformed or not of the expected kind."""
 
     exit_code = 21
 
 
 class BusyError(TensorwrightError):
-    """Another run holds what this one needs."""
+    """Another run holds a folder that this one needs."""
 
     exit_code = 22
 
 
 class DriftError(TensorwrightError):
-    """Rendered files differ from what stands on disk (`render --check`)."""
+    """Rendered files differ from those on disk (`render --check`)."""
 
     exit_code = 23
 
 
 class HostError(TensorwrightError):
-    """A machine that cannot run the wheel, or is not of the kind of another."""
+    """A machine that cannot run the wheel, or differs from the machine of another record."""
 
     exit_code = 24
 
 
 class WorkerError(TensorwrightError):
-    """A benchmark worker died, hung, or loaded another TensorFlow than its own. `arm` is whose."""
+    """A benchmark worker died, hung, or loaded another TensorFlow than its own.
+
+    `arm` is the worker's arm.
+    """
 
     exit_code = 25
 
@@ -151,19 +157,19 @@ class WorkerError(TensorwrightError):
 
 
 class AgreementError(TensorwrightError):
-    """Two wheels do not compute the same."""
+    """Two wheels compute different results."""
 
     exit_code = 26
 
 
 class SampleError(TensorwrightError):
-    """Samples that allow no answer: none, too few, unequal, or not numbers."""
+    """Samples that cannot be evaluated: none, too few, unequal, or not numbers."""
 
     exit_code = 27
 
 
 class RecordError(TensorwrightError):
-    """A file of ours that is truncated, of another schema, or not JSON."""
+    """A record file that is truncated, of another schema, or not JSON."""
 
     exit_code = 28
 
@@ -187,7 +193,7 @@ class RegressionError(TensorwrightError):
 
 
 class InconclusiveError(TensorwrightError):
-    """A comparison that gave no answer (`compare --gate`)."""
+    """A comparison that was inconclusive (`compare --gate`)."""
 
     exit_code = 32
 
@@ -199,19 +205,19 @@ class HarnessError(TensorwrightError):
 
 
 class AuditError(TensorwrightError):
-    """A wheel that is not what it says: instructions, hashes, tags or versions (`audit`)."""
+    """A wheel that is not what it claims: instructions, hashes, tags or versions (`audit`)."""
 
     exit_code = 34
 
 
 class GateError(TensorwrightError):
-    """A wheel that no comparison lets through (`publish`)."""
+    """A wheel without a comparison that allows its publication (`publish`)."""
 
     exit_code = 35
 
 
 class PublishError(TensorwrightError):
-    """An index that refuses, or that has other bytes under a name."""
+    """An index that refuses a file, or has other bytes under its name."""
 
     exit_code = 36
 
@@ -223,7 +229,7 @@ class PreflightError(TensorwrightError):
 
 
 class TreeError(TensorwrightError):
-    """A source tree that is not TensorFlow's, or too different from what is known of it."""
+    """A source tree that is not TensorFlow's, or differs too much from the known releases."""
 
     exit_code = 38
 
@@ -235,18 +241,20 @@ class BuildError(TensorwrightError):
 
 
 class VendorError(TensorwrightError):
-    """A vendor folder that is not whole, or is of another plan."""
+    """A vendor folder that is incomplete, or belongs to another plan."""
 
     exit_code = 40
 
 
 class AdmissionError(TensorwrightError):
-    """A wheel with kernels that never ran on their own target, or failed there (`publish`)."""
+    """A wheel whose kernels never ran, or failed the conformance test, on their target
+    (`publish`).
+    """
 
     exit_code = 41
 
 
 class RebuildError(TensorwrightError):
-    """A wheel that cannot be made again here, so that nothing is proven (`audit --rebuild`)."""
+    """A wheel that cannot be rebuilt here, so that nothing is proven (`audit --rebuild`)."""
 
     exit_code = 42

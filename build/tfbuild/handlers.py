@@ -40,11 +40,11 @@ from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Estimate, Plan, Scope
 from tfbuild.planning.request import fleet_for, fleets_for, plan_for, plannable, settled
 from tfbuild.planning.stand_in import absent, stand_in
-from tfbuild.records import plain, pretty
+from tfbuild.records import convert_record, format_json
 from tfbuild.settings import Paths
 from tfbuild.tools import doctor, emulation, environment, pgo
 from tfbuild.upstream import kernels, releases
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 __all__ = [
     "admit_wheel",
@@ -58,72 +58,81 @@ __all__ = [
 
 
 def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
-    """The whole plan, or those of a fleet, and what it will take here. Nothing is done.
+    """Return the plan of a wheel, or those of a fleet, and what the build will take here.
 
-    Of several Pythons it is the first one's: the others differ in the stock wheel only.
+    Nothing is built. Of several Pythons it is the plan of the first one: the others differ in
+    the stock wheel only.
     """
     request = settled(plannable(request), settings.paths())
     (fleet, *others), compiler = fleets_for(request)
     plan = fleet.first
-    chosen = jobs_for(plan, wanted_jobs)
+    chosen = choose_jobs(plan, wanted_jobs)
     guess = estimate(fleet, chosen.count)
-    ran_as = _admissions(fleet, compiler)
+    ran_as = _find_proxy_targets(fleet, compiler)
     if as_json:
-        keys = {each.first.python: each.key for each in others}
+        keys = {other.first.python: other.key for other in others}
         answer = {"key": fleet.key, "version": fleet.version, "plans": fleet.plans, "others": keys}
-        return pretty(answer | {"admission": ran_as, "jobs": chosen, "estimate": guess})
-    pythons = [each.first.python for each in others]
-    return plan_text.fleet_text(fleet, chosen, guess, settings.paths().templates, ran_as, pythons)
+        return format_json(answer | {"admission": ran_as, "jobs": chosen, "estimate": guess})
+    pythons = [other.first.python for other in others]
+    return plan_text.format_fleet(fleet, chosen, guess, settings.paths().templates, ran_as, pythons)
 
 
-def _admissions(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
-    """As compiled for which target the kernels of each would be run here, or under which emulator;
-    empty for one that runs nowhere here. Nothing of a full build, which has none to run."""
-    found: dict[str, str] = {}
+def _find_proxy_targets(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
+    """Return, by target, the target or emulator that its kernels would run as here.
+
+    Kernels of a target that this CPU cannot run are compiled for a proxy target; the value is
+    empty if nothing here can run them. A full build has no kernels to run: the result is
+    empty.
+    """
+    proxies: dict[str, str] = {}
     for plan in fleet.plans if fleet.first.scope is Scope.KERNELS else ():
         family = plan.target.family
-        found[plan.target.spec] = ""
+        proxies[plan.target.spec] = ""
         if emulation.is_at_hand(family):
             # Which that is, the emulator itself says: it may have to be fetched first.
-            found[plan.target.spec] = f"a target that qemu-{family} runs"
+            proxies[plan.target.spec] = f"a target that qemu-{family} runs"
         with contextlib.suppress(KernelError, CpuError):
             runner = stand_in(plan, fleet.plans, cpu.read_cpu(), compiler)
-            found[plan.target.spec] = runner.target.spec
-    return found
+            proxies[plan.target.spec] = runner.target.spec
+    return proxies
 
 
-def dry_run(request: Request, options: BuildOptions, *, as_json: bool) -> str:
-    """The whole plan, once the options beside it are seen to be usable."""
+def describe_dry_run(request: Request, options: BuildOptions, *, as_json: bool) -> str:
+    """Return the whole plan, after checking that the other options can be used."""
     if request.scope == Scope.FULL:
-        full_build.check(request, options)
+        full_build.check_request(request, options)
     else:
-        _need_nothing_of_the_tree(options)
+        _refuse_full_options(options)
         request = dataclasses.replace(request, source=options.source)
     return describe_plan(request, options.jobs, as_json=as_json)
 
 
 def estimate(fleet: Fleet, jobs: int) -> Estimate:
-    """The first plan's, and for each target more its compiles again; one that this CPU does not run
-    may take those of another, too."""
+    """Estimate the build of a fleet: that of the first plan, times the number of targets.
+
+    A target that this CPU cannot run counts twice, as a proxy target may be compiled for it.
+    """
     plan = fleet.first
     if plan.scope is Scope.FULL:
-        return full_build.estimate(plan, full_build.budget_for(plan, str(jobs)))
-    one = plans.estimate(plan, jobs)
+        return full_build.estimate(plan, full_build.choose_budget(plan, str(jobs)))
+    single = plans.estimate(plan, jobs)
     foreign = sum(bool(absent(each, cpu.read_cpu())) for each in fleet.plans)
-    return dataclasses.replace(one, seconds=one.seconds * (len(fleet.plans) + foreign))
+    return dataclasses.replace(single, seconds=single.seconds * (len(fleet.plans) + foreign))
 
 
-def jobs_for(plan: Plan, wanted: str) -> Jobs:
+def choose_jobs(plan: Plan, wanted: str) -> Jobs:
     if plan.scope is Scope.FULL:
-        budget = full_build.budget_for(plan, wanted)
+        budget = full_build.choose_budget(plan, wanted)
         return Jobs(count=budget.jobs, limited_by=budget.limited_by)
-    per_job = kernels.cost(plan.kernels, only_selected=plan.only_selected).megabytes
+    per_job = kernels.estimate_cost(plan.kernels, only_selected=plan.only_selected).megabytes
     return jobs.choose(cpu.read_vcpus().usable, jobs.available_mb(), per_job, wanted)
 
 
 def render_plan(request: Request, out: str, *, check: bool) -> str:
-    """Write the files of a plan, or with `check` compare; those of a fleet in a folder for each
-    target. Returns a line for each plan."""
+    """Write the files of a plan, or with `check` compare them; return a line for each plan.
+
+    Those of a fleet are in a folder for each target.
+    """
     paths = settings.paths()
     fleet, _ = fleet_for(settled(plannable(request), paths))
     lines = []
@@ -142,7 +151,10 @@ def render_plan(request: Request, out: str, *, check: bool) -> str:
 
 
 def write_containers(request: Request, vcpus: str, out: str) -> str:
-    """Write the container files of a plan. Says where they are, and whether an engine is here."""
+    """Write the container files of a plan.
+
+    Returns where they are, and whether a container engine is here.
+    """
     if vcpus and not (vcpus.isdecimal() and int(vcpus)):
         raise UsageError(f"--vcpus {vcpus} is no number of vCPUs")
     paths = settings.paths()
@@ -156,12 +168,12 @@ def write_containers(request: Request, vcpus: str, out: str) -> str:
     folder = Path(out) if out else paths.reports / "containers" / fleet.version
     render.write(files, folder)
     engine = next(filter(shutil.which, ("docker", "podman", "buildah")), None)
-    how = (
+    usage = (
         f"their heads have the commands for {engine}"
         if engine
         else "no docker, podman or buildah is here: they were not run"
     )
-    return f"{len(files)} files in {folder}; {how}"
+    return f"{len(files)} files in {folder}; {usage}"
 
 
 def build_wheel(
@@ -170,17 +182,17 @@ def build_wheel(
     *,
     pool: Path | None = None,
 ) -> tuple[Built, ...]:
-    """Make the wheel of a request, for each of its Pythons, in `pool` or the user's own. One run at
-    a time works in the cache.
+    """Build the wheel of a request, for each of its Pythons, in `pool` or the user's own.
 
-    What was asked for is looked at first, so that a wrong request leaves no trace.
+    One run at a time works in the cache. The request is checked first, so that a wrong one
+    leaves no trace.
     """
     if request.scope == Scope.FULL:
         for option in ("stock_wheel", "keep_going"):
             if getattr(options, option):
                 raise UsageError(f"--{option.replace('_', '-')} is for --scope kernels")
     else:
-        _need_nothing_of_the_tree(options)
+        _refuse_full_options(options)
     paths = settings.paths()
     if pool is not None:
         paths = dataclasses.replace(paths, pool=pool)
@@ -188,75 +200,84 @@ def build_wheel(
     if options.install:
         release = releases.find_release(request.release)
         full = request.scope == Scope.FULL
-        bazel = releases.pinned_bazel(release) if full else releases.kernels_bazel()
+        bazel = releases.choose_bazel(release) if full else releases.read_kernels_bazel()
         doctor.prepare(paths, bazel, install=True)
     if request.scope == Scope.FULL:
         fleets_for(request)
         return (full_build.build(request, options),)
     fleets, compiler = fleets_for(request)
     plan = fleets[0].first
-    chosen = jobs_for(plan, options.jobs)
+    chosen = choose_jobs(plan, options.jobs)
     for fleet in fleets:
         plans.need_stock(fleet.first)
-    compiler.need_here()
-    with settings.exclusive(paths.cache, "a build"):
+    compiler.require_installed()
+    with settings.lock_folder(paths.cache, "a build"):
         doctor.prepare(paths, plan.bazel, clang=False)  # the plan has its compiler
         for fleet in fleets:
             python = fleet.first.python
-            console.say(
+            console.print_message(
                 f"plan {fleet.key[:16]}: {plan.package} {fleet.version} for Python {python}"
             )
-        _bring_profiles(request, fleets[0], paths)
+        _collect_profiles(request, fleets[0], paths)
         return builder.build_all(
             fleets,
             compiler=compiler,
             jobs=chosen,
             paths=paths,
-            given_source=full_build.path_of(options.source),
-            given_stock=full_build.path_of(options.stock_wheel),
+            given_source=full_build.parse_path(options.source),
+            given_stock=full_build.parse_path(options.stock_wheel),
             keep_going=options.keep_going,
         )
 
 
-def _bring_profiles(request: Request, fleet: Fleet, paths: Paths) -> None:
-    """Raises BuildError, ChecksumError."""
+def _collect_profiles(request: Request, fleet: Fleet, paths: Paths) -> None:
+    """Copy the profiles that the plans need into the cache.
+
+    Raises BuildError, ChecksumError.
+    """
     folders = [Path(path.strip()).parent for path in request.selection.split(",") if path.strip()]
     pgo.bring({name for plan in fleet.plans for name in render.profiles(plan)}, folders, paths)
 
 
-def _need_nothing_of_the_tree(options: BuildOptions) -> None:
-    given = full_build.unused(options)
-    if given:
-        raise UsageError(f"{given[0]} is for --scope full")
+def _refuse_full_options(options: BuildOptions) -> None:
+    refused = full_build.list_full_only_options(options)
+    if refused:
+        raise UsageError(f"{refused[0]} is for --scope full")
 
 
 def audit_wheel(options: AuditOptions, *, as_json: bool) -> tuple[Audit, str]:
-    """What a wheel contains, as a record and as text. Raises WheelError, DownloadError."""
-    path, paths = _wheel_at(options.wheel), settings.paths()
-    given = full_build.path_of(options.stock)
-    if options.fetch and given is None:
-        _bring_stock(path, paths)
-    found = audit.audit(path, paths=paths, stock=given)
-    return found, pretty(found) if as_json else audit.describe(found)
+    """Return the contents of a wheel, as a record and as text.
+
+    Raises WheelError, DownloadError.
+    """
+    path, paths = _require_wheel(options.wheel), settings.paths()
+    stock = full_build.parse_path(options.stock)
+    if options.fetch and stock is None:
+        _fetch_stock(path, paths)
+    findings = audit.audit(path, paths=paths, stock=stock)
+    return findings, format_json(findings) if as_json else audit.describe(findings)
 
 
-def _bring_stock(wheel: Path, paths: Paths) -> None:
-    """The stock wheel that a wheel of kernels was made from, into the cache."""
+def _fetch_stock(wheel: Path, paths: Paths) -> None:
+    """Fetch the stock wheel that a wheel of kernels was made from into the cache.
+
+    Raises DownloadError.
+    """
     facts = tuned.read_tuned(wheel)
-    known = audit.stock_of(wheel, facts) if facts else None
-    if known is None:
+    stock = audit.stock_of(wheel, facts) if facts else None
+    if stock is None:
         return
     try:
-        environment.fetch_stock(known, paths)
+        environment.fetch_stock(stock, paths)
     except DownloadError as error:
         raise DownloadError(
             f"{wheel.name} cannot be compared with its stock wheel: {error.message}",
-            hint=f"Give {known.file}: --stock PATH; or look without it: --no-fetch",
+            hint=f"Give {stock.file}: --stock PATH; or look without it: --no-fetch",
         ) from error
 
 
-def need_no_rebuild(options: AuditOptions, *, dry_run: bool) -> None:
-    """Raises UsageError for an option that an audit without --rebuild has no use for."""
+def refuse_rebuild_options(options: AuditOptions, *, dry_run: bool) -> None:
+    """Raise UsageError for an option that applies to --rebuild only."""
     for option, value in (
         ("--source", options.source),
         ("--jobs", options.jobs),
@@ -267,116 +288,136 @@ def need_no_rebuild(options: AuditOptions, *, dry_run: bool) -> None:
 
 
 def rebuild_wheel(options: AuditOptions) -> Rebuilt:
-    """A wheel of kernels made again and compared; where that cannot be, why. Raises WheelError, and
-    whatever a stage of a build raises."""
-    path, paths = _wheel_at(options.wheel), settings.paths()
-    given_source = full_build.path_of(options.source)
+    """Rebuild a wheel of kernels and compare it; if that is impossible, return why.
+
+    Raises WheelError, and whatever a stage of a build raises.
+    """
+    path, paths = _require_wheel(options.wheel), settings.paths()
+    given_source = full_build.parse_path(options.source)
     try:
         origin = rebuilding.origin_for(path, given_source)
         first = origin.fleet.first
-        with settings.exclusive(paths.cache, "making a wheel again"):
+        with settings.lock_folder(paths.cache, "making a wheel again"):
             doctor.prepare(paths, first.bazel, clang=False)  # (the origin has its compiler)
             return rebuilding.rebuild(
                 path,
                 origin,
-                jobs_for(first, options.jobs),
+                choose_jobs(first, options.jobs),
                 paths=paths,
                 given_source=given_source,
-                given_stock=full_build.path_of(options.stock),
+                given_stock=full_build.parse_path(options.stock),
             )
     except RebuildError as error:
         return Rebuilt(wheel=path.name, proof=Proof.NONE, reasons=(str(error),))
 
 
-def describe_rebuilt(found: Audit, made: Rebuilt, *, as_json: bool) -> str:
-    """What came of it; as JSON with the audit that went before."""
-    return pretty(plain(found) | {"rebuild": made}) if as_json else proof.describe(made)
+def describe_rebuild(found: Audit, made: Rebuilt, *, as_json: bool) -> str:
+    """Return the result of a rebuild as text; as JSON together with the audit before it."""
+    return (
+        format_json(convert_record(found) | {"rebuild": made}) if as_json else proof.describe(made)
+    )
 
 
-def would_rebuild(options: AuditOptions, *, as_json: bool) -> str:
-    """What would be made again, and how long it takes. Raises RebuildError, WheelError."""
-    origin = rebuilding.origin_for(_wheel_at(options.wheel), full_build.path_of(options.source))
+def describe_rebuild_plan(options: AuditOptions, *, as_json: bool) -> str:
+    """Return what would be rebuilt, and how long it takes.
+
+    Raises RebuildError, WheelError.
+    """
+    origin = rebuilding.origin_for(
+        _require_wheel(options.wheel), full_build.parse_path(options.source)
+    )
     fleet, compiler = origin.fleet, origin.compiler
-    chosen = jobs_for(fleet.first, options.jobs)
-    one = plans.estimate(fleet.first, chosen.count)
-    guess = dataclasses.replace(one, seconds=one.seconds * len(fleet.plans))
-    by = f"{compiler.family} {compiler.version}"
+    chosen = choose_jobs(fleet.first, options.jobs)
+    single = plans.estimate(fleet.first, chosen.count)
+    guess = dataclasses.replace(single, seconds=single.seconds * len(fleet.plans))
+    compiler_name = f"{compiler.family} {compiler.version}"
     if as_json:
-        answer = {"key": fleet.key, "version": fleet.version, "plans": fleet.plans, "compiler": by}
-        return pretty(answer | {"unknown": origin.unknown, "jobs": chosen, "estimate": guess})
-    units = console.count(
+        answer = {
+            "key": fleet.key,
+            "version": fleet.version,
+            "plans": fleet.plans,
+            "compiler": compiler_name,
+        }
+        return format_json(answer | {"unknown": origin.unknown, "jobs": chosen, "estimate": guess})
+    units = console.format_count(
         len({unit for plan in fleet.plans for unit in plan.kernels}), "kernel unit"
     )
-    what = f"{fleet.first.package} {fleet.version}, {units} for {', '.join(fleet.targets)}"
+    summary = f"{fleet.first.package} {fleet.version}, {units} for {', '.join(fleet.targets)}"
     lines = [
-        f"plan {fleet.key[:16]}: {what}, by {by}",
+        f"plan {fleet.key[:16]}: {summary}, by {compiler_name}",
         (
-            f"about {console.duration(guess.seconds)} from empty caches, "
+            f"about {console.format_duration(guess.seconds)} from empty caches, "
             "seconds from those that have it"
         ),
     ]
-    if by != origin.facts.compiler:
+    if compiler_name != origin.facts.compiler:
         lines.append(f"it was made by {origin.facts.compiler}: not all can be proven")
     if origin.unknown:
         lines.append(f"tuned.json has another plan for {', '.join(origin.unknown)}")
     return "\n".join([*lines, ""])
 
 
-def _wheel_at(text: str) -> Path:
-    """Raises WheelError where there is none."""
+def _require_wheel(text: str) -> Path:
+    """Return the path of a wheel.
+
+    Raises WheelError if there is no such file.
+    """
     path = Path(text).expanduser()
     if not path.is_file():
-        what = f"{path} is a folder" if path.is_dir() else f"there is no wheel {path}"
-        raise WheelError(what, hint="Give the path of a .whl file")
+        problem = f"{path} is a folder" if path.is_dir() else f"there is no wheel {path}"
+        raise WheelError(problem, hint="Give the path of a .whl file")
     return path
 
 
 def admit_wheel(
     wheel: str, *, as_json: bool, dry_run: bool
 ) -> tuple[Mapping[str, AdmissionTrial], str]:
-    """Run the kernels of a finished wheel that this CPU can run; what came of each of its targets,
-    and the text of it. Raises WheelError, HostError, RecordError."""
-    path, here = _wheel_at(wheel), cpu.read_cpu()
-    found = finished.finished(path, here)
+    """Run the conformance test of a finished wheel's kernels that this CPU can run.
+
+    Returns the trial of each target, and a text. Raises WheelError, HostError, RecordError.
+    """
+    path, host = _require_wheel(wheel), cpu.read_cpu()
+    found = finished.finished(path, host)
     if dry_run:
-        return {}, _would_admit(found, here, as_json=as_json)
+        return {}, _describe_trial_plan(found, host, as_json=as_json)
     paths = settings.paths()
-    with settings.exclusive(paths.cache, "an admission"):
-        record = finished.admit(found, here, paths)
-    kept = admitted.record_of(path)
+    with settings.lock_folder(paths.cache, "an admission"):
+        record = finished.admit(found, host, paths)
+    record_path = admitted.record_of(path)
     if as_json:
-        return record.targets, pretty({"record": kept} | plain(record))
-    every = admitted.standings_in(path, found.facts, found.sha256)
-    lines = [f"{each.target}: {admitted.describe(each)}" for each in every]
+        return record.targets, format_json({"record": record_path} | convert_record(record))
+    standings = admitted.standings_in(path, found.facts, found.sha256)
+    lines = [f"{each.target}: {admitted.describe(each)}" for each in standings]
     units = [
         f"  {target}, {unit}: {each.reason or f'agrees with stock over {each.cases} cases'}"
         for target, trial in record.targets.items()
         for unit, each in trial.units.items()
     ]
-    return record.targets, "\n".join([*lines, *units, f"record: {kept}", ""])
+    return record.targets, "\n".join([*lines, *units, f"record: {record_path}", ""])
 
 
-def _would_admit(found: Finished, here: Cpu, *, as_json: bool) -> str:
-    every = admitted.standings_in(found.wheel, found.facts, found.sha256)
-    lacks = {each.target: tuned.absent(each, here) for each in found.facts.libraries}
+def _describe_trial_plan(found: Finished, here: Cpu, *, as_json: bool) -> str:
+    standings = admitted.standings_in(found.wheel, found.facts, found.sha256)
+    lacks = {entry.target: tuned.absent(entry, here) for entry in found.facts.libraries}
     if as_json:
-        return pretty({"wheel": found.wheel, "standings": every, "lacks": lacks})
+        return format_json({"wheel": found.wheel, "standings": standings, "lacks": lacks})
     lines = [
-        f"{each.target}: {admitted.describe(each)}; "
-        + (f"not here, this CPU lacks {', '.join(less)}" if less else "would be run here")
-        for each in every
-        for less in [lacks[each.target]]
+        f"{entry.target}: {admitted.describe(entry)}; "
+        + (f"not here, this CPU lacks {', '.join(missing)}" if missing else "would be run here")
+        for entry in standings
+        for missing in [lacks[entry.target]]
     ]
     return "\n".join([*lines, f"record: {admitted.record_of(found.wheel)}", ""])
 
 
 def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
-    """Look at every kernel source of a release, and write what became of each.
+    """Compile and test every kernel source of a release, and write the results.
 
-    Raises UsageError for a `budget` that is no duration, HostError on a CPU that cannot run them.
+    Raises UsageError if `budget` is no duration, HostError on a CPU that cannot run the
+    kernels.
     """
     paths = settings.paths()
-    budget_s = durations.seconds(budget, "--budget")
+    budget_s = durations.parse_duration(budget, "--budget")
     request = settled(dataclasses.replace(request, source=options.source), paths)
     plan, compiler = plan_for(request)
     lacks = absent(plan, cpu.read_cpu())
@@ -386,46 +427,46 @@ def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
             f"{', '.join(lacks)}",
             hint="Survey a target that it has, such as --arch native",
         )
-    chosen = jobs_for(plan, options.jobs)
+    chosen = choose_jobs(plan, options.jobs)
     plans.need_stock(plan)
-    compiler.need_here()
-    with settings.exclusive(paths.cache, "a survey"):
+    compiler.require_installed()
+    with settings.lock_folder(paths.cache, "a survey"):
         doctor.prepare(paths, plan.bazel, clang=False)
-        found = survey.survey(
+        results = survey.survey(
             plan,
             compiler,
             chosen,
             paths=paths,
             budget_s=budget_s,
-            given_source=full_build.path_of(options.source),
-            given_stock=full_build.path_of(options.stock_wheel),
+            given_source=full_build.parse_path(options.source),
+            given_stock=full_build.parse_path(options.stock_wheel),
         )
-    written = "\n".join(map(str, survey_page.write(found, paths)))
-    return written if found.finished else f"{written}\nnot finished: run the same again"
+    written = "\n".join(map(str, survey_page.write(results, paths)))
+    return written if results.finished else f"{written}\nnot finished: run the same again"
 
 
 def describe_built(every: Sequence[Built], *, as_json: bool) -> str:
-    """The wheels; as JSON a record for one, and a list of them for several."""
+    """Return a description of the wheels; as JSON a record for one, and a list for several."""
     if as_json:
-        rows = [_fields(built) for built in every]
-        return pretty(rows if len(rows) > 1 else rows[0])
-    return "".join(_described(built) for built in every)
+        rows = [_convert_built(built) for built in every]
+        return format_json(rows if len(rows) > 1 else rows[0])
+    return "".join(_describe_wheel(built) for built in every)
 
 
-def _fields(built: Built) -> dict[str, object]:
-    made = {"wheel": built.wheel, "manifest": built.manifest, "reused": built.reused}
-    return {**made, "parts": plain(built.parts)}
+def _convert_built(built: Built) -> dict[str, object]:
+    fields = {"wheel": built.wheel, "manifest": built.manifest, "reused": built.reused}
+    return {**fields, "parts": convert_record(built.parts)}
 
 
-def _described(built: Built) -> str:
-    lines = [f"{built.wheel} ({console.size(built.wheel.stat().st_size)})"]
+def _describe_wheel(built: Built) -> str:
+    lines = [f"{built.wheel} ({console.format_size(built.wheel.stat().st_size)})"]
     for part in built.parts:
-        what = "a kernel library" if part.verdicts else "libraries"
-        ran_as = f", admitted as {part.ran_as}" if _foreign(part) else ""
-        lines.append(f"{part.target}: {what} of {console.size(part.size)}{ran_as}")
-        lines += [f"  {_verdict_line(verdict)}" for verdict in part.verdicts]
-    unproven = [part.target for part in built.parts if _foreign(part)]
-    if unproven and (record := admitted.read_record(built.wheel, sha256_of(built.wheel))):
+        kind = "a kernel library" if part.verdicts else "libraries"
+        ran_as = f", admitted as {part.ran_as}" if _has_proxy(part) else ""
+        lines.append(f"{part.target}: {kind} of {console.format_size(part.size)}{ran_as}")
+        lines += [f"  {_format_verdict(verdict)}" for verdict in part.verdicts]
+    unproven = [part.target for part in built.parts if _has_proxy(part)]
+    if unproven and (record := admitted.read_record(built.wheel, hash_file(built.wheel))):
         unproven = [target for target in unproven if target not in record.targets]
     if unproven:
         lines.append(
@@ -435,16 +476,16 @@ def _described(built: Built) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _foreign(part: Part) -> bool:
-    """Whether its kernels were run as compiled for another target."""
+def _has_proxy(part: Part) -> bool:
+    """Return True if the kernels were tested as compiled for another target."""
     return bool(part.ran_as) and part.ran_as != part.target
 
 
-def _verdict_line(verdict: UnitVerdict) -> str:
+def _format_verdict(verdict: UnitVerdict) -> str:
     if verdict.admitted:
         number = len(verdict.registrations)
-        agrees = f"{console.count(number, 'kernel')} {'agrees' if number == 1 else 'agree'}"
-        over = f"with stock over {console.count(verdict.cases, 'case')}"
-        rest = f"; {len(verdict.refused)} stay stock" if verdict.refused else ""
-        return f"{verdict.unit}: {agrees} {over}{rest}"
+        agrees = f"{console.format_count(number, 'kernel')} {'agrees' if number == 1 else 'agree'}"
+        over = f"with stock over {console.format_count(verdict.cases, 'case')}"
+        refused = f"; {len(verdict.refused)} stay stock" if verdict.refused else ""
+        return f"{verdict.unit}: {agrees} {over}{refused}"
     return f"{verdict.unit}: stays stock, {verdict.reason.splitlines()[0]}"

@@ -17,29 +17,30 @@ _NUMBER = re.compile(r"[0-9]+")
 
 
 def find_python(version: str) -> Path:
-    """An interpreter for "3.11" that starts and can make environments: this one if it is that.
+    """Return an interpreter for "3.11" that starts and can create environments.
 
-    A file alone proves nothing: pyenv's shims stand on PATH for every Python that it has, and
-    answer "command not found" for all but those that are switched on. Raises PythonError.
+    It is this one if the version is the same. A file alone proves nothing: pyenv's shims
+    stand on PATH for every Python that it has, and answer "command not found" for all but
+    those that are switched on. Raises PythonError.
     """
     if version == f"{sys.version_info.major}.{sys.version_info.minor}":
         return Path(sys.executable)
     refused: list[str] = []
-    for path in candidates(version, os.environ):
-        if not (fault := _fault(path, version)):
+    for path in find_candidates(version, os.environ):
+        if not (fault := _find_fault(path, version)):
             return path
         refused.append(f"{path} {fault}")
-    seen = f" ({'; '.join(refused)})" if refused else ""
+    tried = f" ({'; '.join(refused)})" if refused else ""
     raise PythonError(
         f"Python {version} is not here: no python{version} that works on PATH, and none of pyenv's "
-        f"or uv's{seen}",
+        f"or uv's{tried}",
         hint=f"Install it, for example by uv python install {version}, or choose another with "
         f"--python (this one is {sys.version_info[0]}.{sys.version_info[1]})",
     )
 
 
 def is_here(version: str) -> bool:
-    """Whether find_python finds one."""
+    """Return True if find_python finds an interpreter."""
     try:
         find_python(version)
     except PythonError:
@@ -47,17 +48,19 @@ def is_here(version: str) -> bool:
     return True
 
 
-def candidates(version: str, env: Mapping[str, str]) -> Iterator[Path]:
-    """Where an interpreter for `version` may be: in the order of PATH, then pyenv's and uv's, the
-    newest patch release first. Each is an executable file."""
+def find_candidates(version: str, env: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the executables that may be an interpreter for `version`.
+
+    In the order of PATH, then pyenv's and uv's, the newest patch release first.
+    """
     home = Path(env.get("HOME", "/"))
     data = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
     pyenv = Path(env.get("PYENV_ROOT") or home / ".pyenv") / "versions"
     uv = Path(env.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
     folders = (
         *(Path(entry) for entry in env.get("PATH", "").split(os.pathsep) if entry),
-        *(each / "bin" for each in _newest_first(pyenv, f"{version}.*")),
-        *(each / "bin" for each in _newest_first(uv, f"cpython-{version}.*")),
+        *(install / "bin" for install in _sort_newest_first(pyenv, f"{version}.*")),
+        *(install / "bin" for install in _sort_newest_first(uv, f"cpython-{version}.*")),
     )
     for folder in dict.fromkeys(folders):
         path = folder / f"python{version}"
@@ -65,17 +68,17 @@ def candidates(version: str, env: Mapping[str, str]) -> Iterator[Path]:
             yield path
 
 
-def _newest_first(folder: Path, pattern: str) -> list[Path]:
-    def patch(path: Path) -> tuple[int, ...]:
+def _sort_newest_first(folder: Path, pattern: str) -> list[Path]:
+    def parse_version(path: Path) -> tuple[int, ...]:
         return tuple(int(number) for number in _NUMBER.findall(path.name)[:3])
 
-    return sorted(folder.glob(pattern), key=patch, reverse=True)
+    return sorted(folder.glob(pattern), key=parse_version, reverse=True)
 
 
-def _fault(path: Path, version: str) -> str:
-    """Why an interpreter is of no use; empty when it is."""
+def _find_fault(path: Path, version: str) -> str:
+    """Return why an interpreter cannot be used; empty if it can."""
     try:
-        said = run([path, "-I", "-c", _ASK], timeout_s=_ASK_S).output.strip()
+        output = run([path, "-I", "-c", _ASK], timeout_s=_ASK_S).output.strip()
     except (CommandError, ToolError):
         return "does not start, or has no module venv"
-    return "" if said == version else f"says that it is Python {said}"
+    return "" if output == version else f"says that it is Python {output}"

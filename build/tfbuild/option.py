@@ -16,8 +16,12 @@ _T = TypeVar("_T", str, bool)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Option:
-    """`field` is the record's, `name` what is typed behind two hyphens, and `old` what was typed
-    for it once and is read still. Without a default it must be given, by its place."""
+    """A command-line option.
+
+    `field` is the record's field, `name` is typed after two hyphens, and `old` are former
+    names that are still accepted. An option without a default is a required positional
+    argument.
+    """
 
     field: str
     name: str
@@ -32,8 +36,11 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptionSubset:
-    """Those options of a record that a command has. `given` are other defaults, and values that the
-    command fixes; `helps` is the help of options that mean less than elsewhere."""
+    """Some of a record's options, for one command.
+
+    `given` are other defaults, and values that the command fixes; `helps` are other help
+    texts, for options that mean less than elsewhere.
+    """
 
     record: type
     names: tuple[str, ...]
@@ -42,58 +49,70 @@ class OptionSubset:
 
 
 def option(default: _T, text: str, *, old: Sequence[str] = ()) -> _T:
-    """A field that is an option; an underscore behind it, as of `import_`, is not typed."""
+    """Declare a field that is an option.
+
+    A trailing underscore, as of `import_`, is not typed.
+    """
     return field(default=default, metadata={_KEY: (text, tuple(old))})
 
 
 def required(text: str) -> str:
-    """A field that is given by its place on the line."""
-    made: str = field(metadata={_KEY: (text, ())})
-    return made
+    """Declare a field that is a required positional argument."""
+    declared: str = field(metadata={_KEY: (text, ())})
+    return declared
 
 
-def part(
+def select_options(
     record: type,
     *names: str,
     given: Mapping[str, str | bool] | None = None,
     helps: Mapping[str, str] | None = None,
 ) -> OptionSubset:
-    """Raises ValueError for what is no option of the record."""
-    known = {each.field for each in options_of(record)}
-    if unknown := {*names, *(helps or {})} - known:
+    """Return some of a record's options, perhaps with other defaults and help.
+
+    Raises ValueError if a name is no option of the record.
+    """
+    fields = {entry.field for entry in list_options(record)}
+    if unknown := {*names, *(helps or {})} - fields:
         raise ValueError(f"{record.__name__} has no option {', '.join(sorted(unknown))}")
     return OptionSubset(record=record, names=names, given=given or {}, helps=helps or {})
 
 
-def options_of(source: type | OptionSubset) -> tuple[Option, ...]:
-    """In the order of their fields. Fields that were not declared as options are none."""
+def list_options(source: type | OptionSubset) -> tuple[Option, ...]:
+    """Return the options of a record in the order of its fields.
+
+    Fields that were not declared as options are excluded.
+    """
     if isinstance(source, OptionSubset):
         return tuple(
             dataclasses.replace(
-                each,
-                default=source.given.get(each.field, each.default),
-                help=source.helps.get(each.field, each.help),
+                entry,
+                default=source.given.get(entry.field, entry.default),
+                help=source.helps.get(entry.field, entry.help),
             )
-            for each in options_of(source.record)
-            if each.field in source.names
+            for entry in list_options(source.record)
+            if entry.field in source.names
         )
     return tuple(
         Option(
-            field=each.name,
-            name=each.name.rstrip("_").replace("_", "-"),
+            field=entry.name,
+            name=entry.name.rstrip("_").replace("_", "-"),
             help=text,
             old=old,
-            default=None if each.default is dataclasses.MISSING else each.default,
+            default=None if entry.default is dataclasses.MISSING else entry.default,
         )
-        for each in dataclasses.fields(source)
-        if _KEY in each.metadata
-        for text, old in [each.metadata[_KEY]]
+        for entry in dataclasses.fields(source)
+        if _KEY in entry.metadata
+        for text, old in [entry.metadata[_KEY]]
     )
 
 
-def made(source: type | OptionSubset, values: Mapping[str, Any]) -> Any:  # noqa: ANN401  (of any record)
-    """The record, of the values by the names of fields; others' options are left alone."""
-    own = {each.field: values[each.field] for each in options_of(source)}
+def build_record(source: type | OptionSubset, values: Mapping[str, Any]) -> Any:  # noqa: ANN401  (of any record)
+    """Return the record with these values, by the names of fields.
+
+    Values of other records' options are ignored.
+    """
+    selected = {entry.field: values[entry.field] for entry in list_options(source)}
     if isinstance(source, OptionSubset):
-        return source.record(**{**source.given, **own})
-    return source(**own)
+        return source.record(**{**source.given, **selected})
+    return source(**selected)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tfbuild.commands import default_release
+from tfbuild.commands import get_default_release
 from tfbuild.cpus import detect
 from tfbuild.planning.defaults import of_cpu
-from tfbuild.records import plain, pretty
+from tfbuild.records import convert_record, format_json
 from tfbuild.upstream.releases import find_release
 
 
-def detected(*, as_json: bool) -> str:
-    """What this CPU is, and what TensorFlow's run-time defaults are on it."""
-    found = detect.detect()
-    defaults = of_cpu(found.cpu, found.vcpus, find_release(default_release()).version)
+def describe_cpu(*, as_json: bool) -> str:
+    """Return what this CPU is, and TensorFlow's run-time defaults on it, as text or JSON."""
+    detection = detect.detect()
+    defaults = of_cpu(detection.cpu, detection.vcpus, find_release(get_default_release()).version)
     if as_json:
-        return pretty(plain(found) | {"defaults": defaults})
-    return f"{detect.describe(found, defaults)}\n"
+        return format_json(convert_record(detection) | {"defaults": defaults})
+    return f"{detect.describe(detection, defaults)}\n"

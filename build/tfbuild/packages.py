@@ -19,7 +19,7 @@ CLANG = 16
 LISTS = Path("/var/lib/apt/lists")
 _ASK_S = 30.0
 _CLANGS = {"bookworm": 16, "trixie": 17}
-"""What `clang` chooses there, before the first `apt-get update`: apt knows no package then."""
+"""What `choose_clang` chooses there, before the first `apt-get update`: apt knows no package then."""
 OS_RELEASE = Path("/etc/os-release")
 _CODENAME = re.compile(r"^VERSION_CODENAME=(\w+)$", re.MULTILINE)
 _CANDIDATE = re.compile(r"^(\S+):\n  Installed: .*\n  Candidate: (?!\(none\))", re.MULTILINE)
@@ -29,67 +29,76 @@ def has_apt() -> bool:
     return shutil.which("apt-get") is not None
 
 
-def advice(need: str, *packages: str) -> str:
-    """The command that brings a need with those of the packages that apt has; else the need."""
+def suggest_install(need: str, *packages: str) -> str:
+    """Return the command that installs those of the packages that apt has; else name the need."""
     if not has_apt():
         return f"Install {need}"
-    found = known(packages)
-    if not found:
+    installable = filter_installable(packages)
+    if not installable:
         return f"Install {need}, which apt does not have here as {' or '.join(packages)}"
-    return "Run: " + as_root(f"apt-get install {' '.join(found)}")
+    return "Run: " + format_root_command(f"apt-get install {' '.join(installable)}")
 
 
-def as_root(command: str) -> str:
-    """The command as whoever calls this has to type it."""
+def format_root_command(command: str) -> str:
+    """Return the command as the current user has to type it, with sudo if not root."""
     return command if os.geteuid() == 0 else f"sudo {command}"
 
 
-def known(packages: Iterable[str]) -> tuple[str, ...]:
-    """Those that apt can install; all of them where it has no lists yet."""
-    wanted = tuple(packages)
+def filter_installable(packages: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the packages that apt can install; all of them if it has no lists yet."""
+    requested = tuple(packages)
     if not _has_lists():
-        return wanted
-    found = _CANDIDATE.findall(_asked("policy", *wanted))
-    return tuple(each for each in wanted if each in found)
+        return requested
+    candidates = _CANDIDATE.findall(_query_apt("policy", *requested))
+    return tuple(name for name in requested if name in candidates)
 
 
-def clang() -> str:
-    """The package of the clang that is nearest to CLANG."""
-    if found := nearest("clang", CLANG):
-        return found
-    version = _CLANGS.get(_codename())
+def choose_clang() -> str:
+    """Return the name of the clang package whose version is nearest to CLANG."""
+    if package := choose_version("clang", CLANG):
+        return package
+    version = _CLANGS.get(_read_codename())
     return f"clang-{version}" if version else "clang"
 
 
-def nearest(stem: str, wanted: int) -> str:
-    """The package `stem-N` of the wanted version, else of the next newer one that apt has, else of
-    the newest; empty where it has none or no lists."""
-    found = versions(stem)
-    best = next((each for each in found if each >= wanted), found[-1] if found else None)
+def choose_version(stem: str, wanted: int) -> str:
+    """Return the package `stem-N` whose version fits `wanted` best.
+
+    That is the same version, else the next newer one that apt has, else the newest; empty if
+    apt has none or no lists.
+    """
+    available = list_versions(stem)
+    best = next(
+        (version for version in available if version >= wanted),
+        available[-1] if available else None,
+    )
     return "" if best is None else f"{stem}-{best}"
 
 
-def versions(stem: str) -> tuple[int, ...]:
-    """Those of a package `stem-N` that apt can install; none where it has no lists."""
+def list_versions(stem: str) -> tuple[int, ...]:
+    """Return the versions N of the packages `stem-N` that apt can install, in order.
+
+    None if it has no lists.
+    """
     if not _has_lists():
         return ()
-    listed = _asked("pkgnames", f"{stem}-").split()
-    names = [each for each in listed if re.fullmatch(rf"{re.escape(stem)}-\d+", each)]
-    return tuple(sorted(int(each.removeprefix(f"{stem}-")) for each in known(names)))
+    listed = _query_apt("pkgnames", f"{stem}-").split()
+    names = [name for name in listed if re.fullmatch(rf"{re.escape(stem)}-\d+", name)]
+    return tuple(sorted(int(name.removeprefix(f"{stem}-")) for name in filter_installable(names)))
 
 
 def _has_lists() -> bool:
     return shutil.which("apt-cache") is not None and any(LISTS.glob("*_Packages*"))
 
 
-def _codename() -> str:
+def _read_codename() -> str:
     text = OS_RELEASE.read_text(encoding="utf-8") if OS_RELEASE.is_file() else ""
-    found = _CODENAME.search(text)
-    return found[1] if found else ""
+    match = _CODENAME.search(text)
+    return match[1] if match else ""
 
 
-def _asked(*words: str) -> str:
-    """What apt-cache says, in English."""
+def _query_apt(*words: str) -> str:
+    """Return the output of apt-cache, in English; empty if it fails."""
     try:
         return run(["apt-cache", *words], env=os.environ | {"LC_ALL": "C"}, timeout_s=_ASK_S).output
     except CommandError:

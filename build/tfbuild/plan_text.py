@@ -17,7 +17,7 @@ from tfbuild.upstream import releases
 Row = tuple[str, str]
 
 
-def fleet_text(
+def format_fleet(
     fleet: Fleet,
     jobs: Jobs,
     guess: Estimate,
@@ -25,9 +25,11 @@ def fleet_text(
     ran_as: Mapping[str, str],
     pythons: Sequence[str] = (),
 ) -> str:
-    """The plan of a wheel, a row for each thing that is decided. `ran_as` says, by target, as
-    compiled for which one its kernels would be run here, if any; `pythons` are those that get the
-    same libraries in a wheel of their own."""
+    """Format the plan of a wheel, with a row for each decision.
+
+    `ran_as` gives, by target, the proxy target or emulator that its kernels would run as
+    here, if any; `pythons` are those that get the same libraries in a wheel of their own.
+    """
     plan = fleet.first
     rows = [
         ("plan", fleet.key[:16]),
@@ -36,42 +38,46 @@ def fleet_text(
             f"{plan.package} {fleet.version} for Python {', '.join((plan.python, *pythons))}",
         ),
         ("scope", plan.scope.value),
-        *(row for each in fleet.plans for row in _target(each)),
+        *(row for each in fleet.plans for row in _list_target_rows(each)),
         ("compiler", f"{plan.compiler} {plan.compiler_version}"),
         ("Bazel", f"{plan.bazel} by bazelisk"),
         ("sources", "\n".join(f"{pin.file.name}  ({pin.origin})" for pin in plan.sources)),
-        *(_kernels(plan) if plan.full_recipe is None else _full(plan, plan.full_recipe, templates)),
-        *(("admission", _admission(*each)) for each in ran_as.items() if each[0] != each[1]),
+        *(
+            _list_kernel_rows(plan)
+            if plan.full_recipe is None
+            else _list_full_rows(plan, plan.full_recipe, templates)
+        ),
+        *(("admission", _format_proxy(*each)) for each in ran_as.items() if each[0] != each[1]),
         ("jobs", f"{jobs.count} at once, set by {jobs.limited_by}"),
-        ("time", f"about {console.duration(guess.seconds)} ({guess.basis})"),
-        ("memory", f"about {console.size(guess.memory_mb * 1e6)}"),
-        ("disk", f"about {console.size(guess.disk_mb * 1e6)}"),
+        ("time", f"about {console.format_duration(guess.seconds)} ({guess.basis})"),
+        ("memory", f"about {console.format_size(guess.memory_mb * 1e6)}"),
+        ("disk", f"about {console.format_size(guess.disk_mb * 1e6)}"),
         ("verified", releases.find_release(plan.release).verified),
     ]
-    return "".join(_row(name, text) for name, text in rows)
+    return "".join(_format_row(name, text) for name, text in rows)
 
 
-def _admission(target: str, ran_as: str) -> str:
+def _format_proxy(target: str, ran_as: str) -> str:
     if not ran_as:
         return f"{target} cannot be built here: its kernels run as nothing that is at hand"
     return f"{target} as {ran_as}: this CPU cannot run it; invoke admit finishes it on one that can"
 
 
-def _row(name: str, text: str) -> str:
-    first, *rest = text.splitlines() or [""]
-    return f"{name:<9} {first}\n" + "".join(f"{'':<9} {line}\n" for line in rest)
+def _format_row(name: str, text: str) -> str:
+    first, *others = text.splitlines() or [""]
+    return f"{name:<9} {first}\n" + "".join(f"{'':<9} {line}\n" for line in others)
 
 
-def _target(plan: Plan) -> list[Row]:
+def _list_target_rows(plan: Plan) -> list[Row]:
     target = plan.target
     return [
         ("target", f"{target.spec} ({target.family}, {target.vendor})"),
         ("flags", " ".join(plan.flags)),
-        *(("default", defaults.describe(each)) for each in plan.defaults),
+        *(("default", defaults.describe(default)) for default in plan.defaults),
     ]
 
 
-def _kernels(plan: Plan) -> Iterator[Row]:
+def _list_kernel_rows(plan: Plan) -> Iterator[Row]:
     yield (
         "stock",
         plan.stock.name if plan.stock else "none is published for this Python and machine",
@@ -80,16 +86,19 @@ def _kernels(plan: Plan) -> Iterator[Row]:
     yield "command", "bazelisk build //:candidates"
 
 
-def _full(plan: Plan, recipe: FullRecipe, templates: Path) -> Iterator[Row]:
+def _list_full_rows(plan: Plan, recipe: FullRecipe, templates: Path) -> Iterator[Row]:
     yield "tested", f"with {releases.find_release(plan.release).compiler}, says TensorFlow"
-    answers = releases.filled(recipe.configure_env, python_bin="PYTHON", clang="CLANG")
+    answers = releases.fill_placeholders(recipe.configure_env, python_bin="PYTHON", clang="CLANG")
     yield "answers", "\n".join(f"{name}={value}" for name, value in answers)
     lines = render(plan, templates)["tensorwright.bazelrc"].splitlines()
     yield "bazelrc", "\n".join(line for line in lines if line and not line.startswith("#"))
-    yield "stages", "\n".join(f"{i}. {what}" for i, what in enumerate(_stages(plan, recipe), 1))
+    yield (
+        "stages",
+        "\n".join(f"{i}. {stage}" for i, stage in enumerate(_list_stages(plan, recipe), 1)),
+    )
 
 
-def _stages(plan: Plan, recipe: FullRecipe) -> Iterator[str]:
+def _list_stages(plan: Plan, recipe: FullRecipe) -> Iterator[str]:
     build = f"bazelisk build {' '.join(recipe.options)} {recipe.target}"
     yield "preflight: memory, disk, compiler, glibc, network, clock"
     yield f"sources: {plan.sources[0].file.name}, unpacked; what the tree says wins over the table"

@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Completed:
-    """What a finished program left: its merged output and how long it took."""
+    """The result of a finished program: its merged output and how long it took."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -34,13 +34,16 @@ class Completed:
     seconds: float
 
 
-def resolve(program: str, env: Mapping[str, str] | None = None) -> str:
-    """The program's absolute path. Raises ToolError when PATH has none."""
+def resolve_program(program: str, env: Mapping[str, str] | None = None) -> str:
+    """Return the program's absolute path.
+
+    Raises ToolError if it is not on PATH.
+    """
     path = (os.environ if env is None else env).get("PATH")
-    found = shutil.which(program, path=path)
-    if found is None:
+    executable = shutil.which(program, path=path)
+    if executable is None:
         raise ToolError(f"{program} is not installed", hint="Run: invoke doctor")
-    return found
+    return executable
 
 
 def run(
@@ -55,12 +58,12 @@ def run(
 ) -> Completed:
     """Run a program to its end and return its merged stdout and stderr.
 
-    `env` replaces the whole environment. With `log`, the output is kept there as it comes, and a
-    failure leaves `<log>.sh`, which runs the same command again. Timeout and Ctrl-C end the whole
-    process group. Raises ToolError, TimeLimitError, or, with `check`, CommandError.
+    `env` replaces the whole environment. With `log`, the output is written there as it comes,
+    and a failure leaves `<log>.sh`, which runs the same command again. Timeout and Ctrl-C end
+    the whole process group. Raises ToolError, TimeLimitError, or, with `check`, CommandError.
     """
     words = tuple(str(word) for word in argv)
-    program = resolve(words[0], env)
+    program = resolve_program(words[0], env)
     started = time.monotonic()
     lines: list[str] = []
     expired = threading.Event()
@@ -69,9 +72,9 @@ def run(
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
             sink = stack.enter_context(log.open("w", encoding="utf-8"))
-        process = stack.enter_context(_spawned(program, words, cwd, env))
+        process = stack.enter_context(_start_process(program, words, cwd, env))
         if timeout_s is not None:
-            timer = threading.Timer(timeout_s, _expire, (process.pid, expired))
+            timer = threading.Timer(timeout_s, _kill_group, (process.pid, expired))
             timer.daemon = True
             stack.callback(timer.cancel)
             timer.start()
@@ -91,16 +94,16 @@ def run(
         seconds=time.monotonic() - started,
     )
     if log is not None and (expired.is_set() or (check and returncode)):
-        _leave_script(log, words, cwd, env)
+        _write_script(log, words, cwd, env)
     if expired.is_set():
-        raise TimeLimitError(_failure(done, log, f"ran past its limit of {timeout_s:g} s"))
+        raise TimeLimitError(_format_failure(done, log, f"ran past its limit of {timeout_s:g} s"))
     if check and returncode:
-        raise CommandError(_failure(done, log, _ended(returncode)))
+        raise CommandError(_format_failure(done, log, _describe_exit(returncode)))
     return done
 
 
 @contextlib.contextmanager
-def _spawned(
+def _start_process(
     program: str, words: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None
 ) -> Iterator[subprocess.Popen[str]]:
     try:
@@ -121,15 +124,15 @@ def _spawned(
         yield process
     except BaseException:
         # Also where the program itself has ended: what it started may still be running.
-        end_group(process)
+        stop_group(process)
         raise
     finally:
         if process.stdout is not None:
             process.stdout.close()
 
 
-def end_group(process: subprocess.Popen[str]) -> None:
-    """Ask the whole process group to end, then make it."""
+def stop_group(process: subprocess.Popen[str]) -> None:
+    """Terminate the whole process group: SIGTERM, and after GRACE_S SIGKILL."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -139,34 +142,38 @@ def end_group(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def _expire(group: int, expired: threading.Event) -> None:
+def _kill_group(group: int, expired: threading.Event) -> None:
     expired.set()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
 
 
-def _ended(returncode: int) -> str:
+def _describe_exit(returncode: int) -> str:
     if returncode >= 0:
         return f"exited with {returncode}"
     return f"was ended by {signal.Signals(-returncode).name}"
 
 
-def _failure(done: Completed, log: Path | None, what: str) -> str:
+def _format_failure(done: Completed, log: Path | None, what: str) -> str:
     tail = "\n".join(deque(done.output.splitlines(), TAIL_LINES))
-    where = f" (whole output: {log})" if log is not None else ""
+    location = f" (whole output: {log})" if log is not None else ""
     shown = f":\n{tail}" if tail.strip() else ""
-    return f"{Path(done.argv[0]).name} {what}{where}{shown}"
+    return f"{Path(done.argv[0]).name} {what}{location}{shown}"
 
 
-def _leave_script(
+def _write_script(
     log: Path, words: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None
 ) -> None:
-    """A script that repeats the failed command. Only values that are ours are written down: an
-    inherited environment can hold secrets."""
+    """Write a script that repeats the failed command.
+
+    Only variables that we set are written: an inherited environment can hold secrets.
+    """
     inherited = os.environ
-    wanted = inherited if env is None else env
-    dropped = [name for name in sorted(inherited) if name not in wanted and _NAME.fullmatch(name)]
-    changed = {name: value for name, value in wanted.items() if inherited.get(name) != value}
+    target_env = inherited if env is None else env
+    dropped = [
+        name for name in sorted(inherited) if name not in target_env and _NAME.fullmatch(name)
+    ]
+    changed = {name: value for name, value in target_env.items() if inherited.get(name) != value}
     text = ["#!/bin/sh", f"cd {shlex.quote(str(cwd or Path.cwd()))} || exit 1"]
     text += ["unset " + " ".join(dropped)] if dropped else []
     text += [f"export {name}={shlex.quote(value)}" for name, value in sorted(changed.items())]

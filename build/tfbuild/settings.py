@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tfbuild import console
-from tfbuild.console import size
+from tfbuild.console import format_size
 from tfbuild.errors import BusyError, DiskError, UsageError
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -37,8 +37,10 @@ INSTALL = "TENSORWRIGHT_INSTALL"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Paths:
-    """Folders of one checkout and of one user's cache. `pool` holds the finished wheels, each with
-    its manifest beside it."""
+    """The folders of one checkout and of one user's cache.
+
+    `pool` holds the finished wheels, each with its manifest beside it.
+    """
 
     root: Path
     cache: Path
@@ -59,45 +61,47 @@ class Paths:
 
     @property
     def sources(self) -> Path:
-        """Unpacked TensorFlow sources, one folder per tarball hash."""
+        """Return the folder of unpacked TensorFlow sources, one folder per tarball hash."""
         return self.cache / "sources"
 
     @property
     def stock(self) -> Path:
-        """Headers and libraries of stock wheels, one folder per wheel hash."""
+        """Return the folder of headers and libraries of stock wheels, one folder per wheel hash."""
         return self.cache / "stock"
 
     @property
     def work(self) -> Path:
-        """Rendered workspaces and logs, one folder per plan key."""
+        """Return the folder of rendered workspaces and logs, one folder per plan key."""
         return self.cache / "work"
 
     @property
     def verdicts(self) -> Path:
-        """What admission found of the libraries of kernel units."""
+        """Return the folder of conformance test results of the kernel groups' libraries."""
         return self.cache / "verdicts"
 
     @property
     def profiles(self) -> Path:
-        """What compilers learned from training runs, each file named by its hash."""
+        """Return the folder of compiler profiles of training runs, each file named by its hash."""
         return self.cache / "profiles"
 
     @property
     def arms(self) -> Path:
-        """Virtual environments with a TensorFlow inside."""
+        """Return the folder of virtual environments with a TensorFlow inside."""
         return self.cache / "arms"
 
     @property
     def tools(self) -> Path:
         return self.cache / "tools"
 
-    def new_report(self, kind: str = "") -> Path:
-        """A folder for a report, named by its kind and the time (UTC). It is not made here."""
+    def choose_report_folder(self, kind: str = "") -> Path:
+        """Return a folder for a report, named by its kind and the time (UTC). It is not created
+        here.
+        """
         words = (kind, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
         return self.reports / "-".join(filter(None, words))
 
 
-def may_install() -> bool:
+def can_install() -> bool:
     return os.environ.get(INSTALL) != "0"
 
 
@@ -114,10 +118,12 @@ def paths(env: Mapping[str, str] | None = None) -> Paths:
     )
 
 
-def import_root(package: Path) -> Path:
-    """The folder that PYTHONPATH gets, so that another environment finds this package of ours and
-    nothing else that it has itself: an installed one lies beside all that we need, so the cache has
-    a folder with a link to it."""
+def prepare_import_root(package: Path) -> Path:
+    """Return the folder for PYTHONPATH from which another environment imports this package.
+
+    It finds nothing else of ours there: an installed package lies beside all that we need, so
+    the cache has a folder with a link to it.
+    """
     if IN_CHECKOUT:
         return package.parent
     folder = paths().cache / "imports" / hashlib.sha256(str(package).encode()).hexdigest()[:16]
@@ -127,19 +133,20 @@ def import_root(package: Path) -> Path:
     return folder
 
 
-def need_checkout(what: str) -> None:
-    """Raises UsageError where the package is installed alone."""
+def require_checkout(what: str) -> None:
+    """Raise UsageError if the package is installed, not run from a checkout."""
     if not IN_CHECKOUT:
         raise UsageError(f"{what} needs a checkout of Tensorwright", hint="Run it there: ./inv")
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
-    """Hold `folder` for one process. When another process has it, `wait` until it has ended its
-    work, or raise BusyError at once.
+def lock_folder(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
+    """Lock `folder` for one process.
 
-    The kernel drops the lock with the process, so a killed run leaves nothing to clean. Whoever
-    holds a folder does not ask for it again: it would wait for itself.
+    If another process holds it, `wait` until that one has ended, or raise BusyError at once.
+    The kernel drops the lock with the process, so a killed run leaves nothing to clean up.
+    The lock is not reentrant: a process that takes it twice waits for itself. Raises
+    DiskError if the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -157,7 +164,7 @@ def exclusive(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
                     holder,
                     hint="Wait until it has finished, then run the same command again",
                 ) from None
-            console.note(f"{holder}: waiting for it")
+            console.print_note(f"{holder}: waiting for it")
             fcntl.flock(handle, fcntl.LOCK_EX)
         handle.truncate(0)
         handle.write(f"process {os.getpid()} is using {folder} for {what}")
@@ -165,15 +172,15 @@ def exclusive(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         yield
 
 
-def need_disk(folder: Path, needed_bytes: int, what: str) -> None:
-    """Raises DiskError when the file system that holds `folder` has less than `needed_bytes`."""
+def require_disk(folder: Path, needed_bytes: int, what: str) -> None:
+    """Raise DiskError if the file system of `folder` has less than `needed_bytes` free."""
     present = folder
     while not present.exists():
         present = present.parent
     free = shutil.disk_usage(present).free
     if free < needed_bytes:
         raise DiskError(
-            f"{what} needs {size(needed_bytes)} in {folder}, {size(free)} are free",
+            f"{what} needs {format_size(needed_bytes)} in {folder}, {format_size(free)} are free",
             hint="Free some space, or set TENSORWRIGHT_CACHE (TENSORWRIGHT_WHEELS for the finished "
             "wheels) to a folder on a larger disk",
         )

@@ -10,41 +10,44 @@ from rich.table import Table
 
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.features import ARCHITECTURES
-from tfbuild.cpus.targets import all_targets, missing
+from tfbuild.cpus.targets import find_missing_features, list_targets
 from tfbuild.errors import CpuError, UsageError
-from tfbuild.records import pretty
+from tfbuild.records import format_json
 from tfbuild.upstream import releases as table
 
 _WIDEST = 1000
 
 
-def targets(family: str | None, *, as_json: bool) -> str:
-    """Every target, and whether this CPU can run what is built for it. Raises UsageError."""
+def format_targets(family: str | None, *, as_json: bool) -> str:
+    """Format a table of all targets, with whether this CPU can run what is built for each.
+
+    Raises UsageError.
+    """
     if family is not None and family not in ARCHITECTURES:
         raise UsageError(f"--family {family} is unknown", hint=f"Use {' or '.join(ARCHITECTURES)}")
-    found = all_targets(family)
+    selected = list_targets(family)
     if as_json:
-        return pretty(found)
+        return format_json(selected)
     try:
-        here = read_cpu()
+        cpu = read_cpu()
     except CpuError:
-        here = None
+        cpu = None
     rows = [
         (
             target.name,
             target.family,
             target.vendor,
-            "" if here is None else ("yes" if not missing(target, here) else "no"),
+            "" if cpu is None else ("yes" if not find_missing_features(target, cpu) else "no"),
         )
-        for target in found
+        for target in selected
     ]
-    return grid(("--arch", "family", "vendor", "runs here"), rows)
+    return format_grid(("--arch", "family", "vendor", "runs here"), rows)
 
 
-def releases(*, as_json: bool) -> str:
-    found = table.load_releases()
+def format_releases(*, as_json: bool) -> str:
+    known = table.load_releases()
     if as_json:
-        return pretty(found)
+        return format_json(known)
     rows = [
         (
             release.version,
@@ -54,19 +57,21 @@ def releases(*, as_json: bool) -> str:
             "kernels, full" if release.kernels else "full",
             release.verified,
         )
-        for release in found
+        for release in known
     ]
-    return grid(("--release", "Python", "Bazel", "compiler", "scopes", "verified"), rows)
+    return format_grid(("--release", "Python", "Bazel", "compiler", "scopes", "verified"), rows)
 
 
-def grid(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """Columns as wide as they need: a narrow terminal wraps lines itself, and a pipe gets whole
-    ones."""
-    made = Table(box=None, pad_edge=False)
+def format_grid(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Format rows as columns that are as wide as they need to be.
+
+    A narrow terminal wraps lines itself, and a pipe gets whole ones.
+    """
+    table_view = Table(box=None, pad_edge=False)
     for name in head:
-        made.add_column(name, no_wrap=True)
+        table_view.add_column(name, no_wrap=True)
     for row in rows:
-        made.add_row(*row)
+        table_view.add_row(*row)
     text = io.StringIO()
     Console(
         file=text,
@@ -75,5 +80,5 @@ def grid(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
         no_color=True,
         markup=False,
         emoji=False,
-    ).print(made)
+    ).print(table_view)
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())

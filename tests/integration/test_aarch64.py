@@ -25,7 +25,7 @@ from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.request import fleet_for
 from tfbuild.settings import Paths
 from tfbuild.tools.emulation import find_emulator
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
 
@@ -54,7 +54,7 @@ def made(arch: str, release: str, tree: Path, paths: Paths, pool: Path) -> tuple
     built = builder.build(
         fleet,
         compiler=compiler,
-        jobs=handlers.jobs_for(fleet.first, ""),
+        jobs=handlers.choose_jobs(fleet.first, ""),
         paths=dataclasses.replace(paths, pool=pool),
         given_source=tree,
     )
@@ -89,7 +89,7 @@ def test_what_ran_under_an_emulator_is_not_published_before_it_ran_on_a_cpu(
         (ran_as,) = library.ran_as
         assert ran_as.startswith(f"{library.target} under qemu-aarch64 ")
         assert len(library.registrations) == 12
-    found = admitted.standings_in(wheel, facts, sha256_of(wheel))
+    found = admitted.standings_in(wheel, facts, hash_file(wheel))
     with pytest.raises(AdmissionError, match="under qemu-aarch64") as caught:
         admitted.need_proven(wheel, found)
     assert "invoke admit" in caught.value.hint

@@ -21,7 +21,7 @@ from tfbench.cells.cell import Outcome
 from tfbench.cells.running import KINDS
 from tfbench.commands import AccuracyOptions
 from tfbench.engine.journal import JOURNAL, entries
-from tfbuild.records import load, read
+from tfbuild.records import decode_record, load
 from tfbuild.settings import Paths
 
 pytestmark = pytest.mark.toolchain
@@ -76,7 +76,7 @@ def test_digits_are_learnt_to_an_easy_target(learnt: Accuracy, folder: Path) -> 
         assert all(each < 0.7 for each in accuracies[:-1])
         expected = [each * 450 for each in accuracies]
         assert expected == pytest.approx([round(each) for each in expected])
-    assert read(Accuracy, load(folder / "accuracy.json", schema=found.schema)) == found
+    assert decode_record(Accuracy, load(folder / "accuracy.json", schema=found.schema)) == found
     assert "<svg" in (folder / "report.html").read_text("utf-8")
     assert "2 of 2 seeds reached 70%" in (folder / "report.md").read_text("utf-8")
 

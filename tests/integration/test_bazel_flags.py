@@ -143,7 +143,7 @@ class Case:
 
 def cases() -> Iterator[Case]:
     for release in load_releases():
-        here = [version for version in (OLD, NEW) if release.accepts_bazel(version)]
+        here = [version for version in (OLD, NEW) if release.can_use_bazel(version)]
         yield from (Case(release=release.version, claimed=each, run=each) for each in here)
         if Version(OLD).major < Version(release.bazel).major < Version(NEW).major:
             for each in (OLD, NEW):
@@ -430,7 +430,7 @@ def newer(bench: Bench, paths: Paths) -> Iterator[Real]:
     there = newer_bazel.inside(newer_bazel.sid(paths), bench.folder)
     with running(NEW, newer_bazel.BAZEL, bench.folder, *there, "python3") as real:
         found = real.own_version()
-        if not find_release("2.21.0").accepts_bazel(found):
+        if not find_release("2.21.0").can_use_bazel(found):
             pytest.fail(f"Debian sid has Bazel {found} now: look for another of {NEW}'s range")
         yield real
 

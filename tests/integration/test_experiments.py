@@ -24,7 +24,7 @@ from tfbench.kit import archive
 from tfbench.kit.phases import phases
 from tfbench.overhead import terms
 from tfbench.sizing import sources
-from tfbuild.records import plain
+from tfbuild.records import convert_record
 
 pytestmark = pytest.mark.toolchain
 
@@ -155,7 +155,7 @@ def test_fits_take_the_steps_that_their_forms_say(arm: Arm, folder: Path) -> Non
             "seed": 1,
             "rounds": 2,
             "device": "",
-            "forms": plain(forms),
+            "forms": convert_record(forms),
         },
         vcpus=(0,),
     )
@@ -179,7 +179,7 @@ def test_a_device_that_is_not_there_is_a_mark(arm: Arm, folder: Path) -> None:
         "seed": 1,
         "rounds": 1,
         "device": "GPU:7",
-        "forms": plain(terms.forms(2, 6)),
+        "forms": convert_record(terms.forms(2, 6)),
     }
     one = Cell(
         arm="stock",

@@ -18,7 +18,7 @@ from tfbench.arms import admitting
 from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.cpus.cpu import MASK
-from tfbuild.cpus.features import table
+from tfbuild.cpus.features import load_features
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import HostError, KernelError
 from tfbuild.kernelbuild import admission, finished
@@ -31,12 +31,12 @@ from tfbuild.packing.tuned import Admitted
 from tfbuild.planning.request import fleet_for
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
 
 OLDER, TARGET = "haswell", "skylake_avx512"
-HIDDEN = ",".join(name for name in table("x86_64") if name.startswith("avx512"))
+HIDDEN = ",".join(name for name in load_features("x86_64") if name.startswith("avx512"))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def foreign(elsewhere: Paths) -> Built:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MASK, HIDDEN)
         fleet, compiler = fleet_for(Request(arch=f"{OLDER},{TARGET}", kernels="mini"))
-        jobs = handlers.jobs_for(fleet.first, "")
+        jobs = handlers.choose_jobs(fleet.first, "")
         return builder.build(fleet, compiler=compiler, jobs=jobs, paths=elsewhere)
 
 
@@ -145,7 +145,7 @@ def wheel_of(path: Path, native: Tried, folder: Path, stock: Path, *kernels: str
     claim = dataclasses.replace(
         facts.libraries[0],
         size=path.stat().st_size,
-        sha256=sha256_of(path),
+        sha256=hash_file(path),
         kernels=tuple(op.lower() for op in ops),
         admission={op.lower(): Admitted(ran_as="x86_64", ops=(op,)) for op in ops},
         registrations=registrations,
@@ -172,7 +172,7 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     with pytest.raises(KernelError, match=r"doctored.*: rint failed admission") as caught:
         admitting.need_admitted(wheel, own_cpu().cpu, paths)
     assert "--without rint" in caught.value.hint
-    record = admitted.read_record(wheel, sha256_of(wheel))
+    record = admitted.read_record(wheel, hash_file(wheel))
     assert record is not None
     (trial,) = record.targets.values()
     assert trial.units["floor"].reason == ""

@@ -31,13 +31,13 @@ from tfbuild.machine import memory
 from tfbuild.packing.tuned import FILE, Tuned, read_tuned
 from tfbuild.packing.wheel import extract, read_identity
 from tfbuild.planning.request import plan_for
-from tfbuild.records import plain
+from tfbuild.records import convert_record
 from tfbuild.remote import caches
 from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import DEBIAN_BAZEL
 from tfbuild.treebuild.build import Order, build, fill, finished
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfbuild.watching.attempt import Attempt
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]
@@ -155,7 +155,7 @@ def test_the_manifest_says_how_it_went(haswell: Built) -> None:
     manifest = json.loads(haswell.manifest.read_text())
     assert manifest["smoke"]["sum"] == 512 * 512
     (attempt,) = manifest["course"]["attempts"]
-    assert attempt == plain(Attempt(jobs=BUDGET.jobs))
+    assert attempt == convert_record(Attempt(jobs=BUDGET.jobs))
     (outcome,) = manifest["course"]["outcomes"]
     assert outcome["finished"]
     assert outcome["runners"]["internal"] > 0
@@ -211,7 +211,7 @@ def test_a_wheel_of_the_release_is_found_finished_unless_bazel_is_told_more(
     facts = read_tuned(haswell.wheel)
     assert facts is not None
     made = _with_facts(haswell.wheel, dataclasses.replace(facts, source_sha256="0" * 64), tmp_path)
-    manifest["sha256"] = sha256_of(made)
+    manifest["sha256"] = hash_file(made)
     made.with_suffix(".json").write_text(json.dumps(manifest))
     found = finished(plan, Order(budget=BUDGET), own)
     assert found is not None

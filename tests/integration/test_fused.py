@@ -80,7 +80,7 @@ def libraries(paths: Paths) -> Mapping[str, Path]:
 def compiled(request: Request, paths: Paths) -> Mapping[str, Path]:
     plan, compiler = plan_for(request)
     ground = ground_for(plan, paths, None, None)
-    workspace = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), ground, paths)
+    workspace = workspaces.prepare(plan, compiler, handlers.choose_jobs(plan, ""), ground, paths)
     return workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
 
 

@@ -43,7 +43,7 @@ def tuned(
     """On one thread and on four, with the libraries that admission would see."""
     plan, compiler = plan_for(Request(kernels="sparse_xent_op,xent_op"))
     ground = ground_for(plan, paths, None, None)
-    workspace = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), ground, paths)
+    workspace = workspaces.prepare(plan, compiler, handlers.choose_jobs(plan, ""), ground, paths)
     made = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
     folder = tmp_path_factory.mktemp("crossed")
     return [

@@ -43,7 +43,7 @@ def tuned(
     """With the libraries that admission would see."""
     plan, compiler = plan_for(Request(kernels=KERNELS))
     ground = ground_for(plan, paths, None, None)
-    workspace = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), ground, paths)
+    workspace = workspaces.prepare(plan, compiler, handlers.choose_jobs(plan, ""), ground, paths)
     made = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
     return ran(stock_arm, tmp_path_factory.mktemp("moves") / "tuned.json", *made.values())
 

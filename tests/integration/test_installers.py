@@ -19,8 +19,8 @@ from tests.served import running
 
 from tfbuild.errors import CommandError, PublishError, WheelError
 from tfbuild.records import write_atomic
-from tfbuild.run import end_group, run
-from tfbuild.upstream.download import sha256_of
+from tfbuild.run import run, stop_group
+from tfbuild.upstream.download import hash_file
 from tfwheels.gate import Judgement
 from tfwheels.publish import publish
 from tfwheels.serve import HOST, TreeServer
@@ -184,7 +184,7 @@ def test_what_a_page_says_of_a_wheel_keeps_no_installer_from_it(
     wheel = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",))
     fault = 'it is slower in <a href="x.whl">ä</a> on 2 vCPUs (0.900x)'
     judgement = Judgement(verdicts=(), faults=(fault,), gaps=(), silent=(), published={})
-    judged = {sha256_of(wheel): judgement}
+    judged = {hash_file(wheel): judgement}
     publish([wheel], open_store(str(tmp_path / "tree")), judgements=judged, now=NOW)
     page = tmp_path / "tree/simple/zen4/tensorflow-cpu"
     assert "without passing the gate" in (page / "index.html").read_text("ascii")
@@ -238,7 +238,7 @@ def pypiserver(folder: Path) -> Iterator[str]:
                 time.sleep(0.05)
             yield f"http://{HOST}:{port}/"
         finally:
-            end_group(process)
+            stop_group(process)
 
 
 @pytest.mark.parametrize("installer", ["pip 26.3", *later("pip 19.3", "uv")])

@@ -28,7 +28,7 @@ from tests.test_guard import STAND_IN
 from tfbuild.planning.dispatcher import LIBRARY
 from tfbuild.planning.guard import INIT, amended, files
 from tfbuild.run import Completed, run
-from tfbuild.settings import Paths, exclusive
+from tfbuild.settings import Paths, lock_folder
 from tfbuild.upstream import source
 
 pytestmark = [on_x86_64, pytest.mark.toolchain, pytest.mark.slow]
@@ -93,9 +93,9 @@ def older(paths: Paths) -> Path:
     if not folder.is_dir():
         if shutil.which("debootstrap") is None:
             pytest.skip("debootstrap is not installed: apt-get install debootstrap")
-        with exclusive(folder.parent, "an older Debian"), source.scratch(folder) as fresh:
+        with lock_folder(folder.parent, "an older Debian"), source.create_folder(folder) as fresh:
             words = ("debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE)
-            mirror = source._debian_mirror()
+            mirror = source._find_debian_mirror()
             run(["unshare", "--mount", *words, fresh, mirror], timeout_s=1200)
     return folder
 

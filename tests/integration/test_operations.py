@@ -135,7 +135,7 @@ def tuned_arm(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Environ
     hot = {unit for selection in _recorded() for unit in selection.kernels}
     names = ",".join(sorted({*hot, *OTHERS}))
     fleet, compiler = fleet_for(Request(arch="native", kernels=names))
-    jobs = handlers.jobs_for(fleet.first, "")
+    jobs = handlers.choose_jobs(fleet.first, "")
     built = builder.build(fleet, compiler=compiler, jobs=jobs, paths=paths)
     needs = needs_of(fleet.first)
     return environment.create(

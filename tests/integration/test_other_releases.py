@@ -66,7 +66,7 @@ def build(paths: Paths, one_builder: FileLock, tmp_path_factory: pytest.TempPath
             return builder.build_all(
                 fleets,
                 compiler=compiler,
-                jobs=handlers.jobs_for(fleets[0].first, ""),
+                jobs=handlers.choose_jobs(fleets[0].first, ""),
                 paths=own,
                 given_source=Path(request.source) if request.source else None,
             )
@@ -175,7 +175,7 @@ def test_every_header_of_ours_compiles_before_a_source_of_the_release(
         return said(source, "-include", f"tensorwright/improved/{header}")
 
     sources = sorted((tree / FOLDER).glob("*.cc"), reverse=True)
-    named = {kernels.improved(f"{FOLDER}/{path.name}"): path for path in sources}
+    named = {kernels.find_replacement_header(f"{FOLDER}/{path.name}"): path for path in sources}
     ours = {path: name for name, path in named.items() if name}
     assert {*ours.values()} >= {"elementwise.h", "random_fill.h", "strided_slice_op.h"}
     with ThreadPoolExecutor(max_workers=2) as pool:

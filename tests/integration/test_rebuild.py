@@ -24,7 +24,7 @@ from tfbuild.packing.wheel import read_member
 from tfbuild.planning.request import fleet_for
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 pytestmark = pytest.mark.toolchain
 
@@ -79,12 +79,12 @@ def again(wheel: Path, source: str = "") -> Rebuilt:
 
 def test_the_wheel_is_made_again_byte_for_byte(native: Tried) -> None:
     wheel = native.built.wheel
-    before = wheel.stat().st_mtime_ns, sha256_of(wheel)
+    before = wheel.stat().st_mtime_ns, hash_file(wheel)
     found = again(wheel)
     assert found.proof is Proof.SAME, found
     assert found.compiler == f"{native.plan.compiler} {native.plan.compiler_version}"
     assert [each.target for each in found.steps] == [native.plan.target.spec]
-    assert (wheel.stat().st_mtime_ns, sha256_of(wheel)) == before
+    assert (wheel.stat().st_mtime_ns, hash_file(wheel)) == before
 
 
 def test_what_would_be_made_again_is_said_and_not_done(invoke: Tasks, native: Tried) -> None:
@@ -116,7 +116,7 @@ def test_a_flipped_byte_of_a_kernel_is_found(
             break
         content[place] ^= 1
     wheel = doctored(
-        native, tmp_path / "out", {library.file: bytes(content)}, sha256=sha256_of(path)
+        native, tmp_path / "out", {library.file: bytes(content)}, sha256=hash_file(path)
     )
     done = invoke("audit", str(wheel), "--rebuild")
     assert "It is what it says." in done.stdout
@@ -147,7 +147,7 @@ def test_kernels_of_other_flags_than_it_says_are_found(
     """A wheel of other flags, with the record of the one without them."""
     other = dataclasses.replace(paths, pool=tmp_path / "pool")
     fleet, compiler = fleet_for(Request(kernels="mini", flags="-O1"))
-    jobs = handlers.jobs_for(fleet.first, "")
+    jobs = handlers.choose_jobs(fleet.first, "")
     built = builder.build(fleet, compiler=compiler, jobs=jobs, paths=other)
     tried = dataclasses.replace(native, built=built, fleet=fleet)
     assert again(built.wheel).proof is Proof.SAME
@@ -175,7 +175,7 @@ def test_sources_that_were_given_must_be_given_again(
     built = builder.build(
         fleet,
         compiler=compiler,
-        jobs=handlers.jobs_for(fleet.first, ""),
+        jobs=handlers.choose_jobs(fleet.first, ""),
         paths=dataclasses.replace(paths, pool=tmp_path / "pool"),
         given_source=tree,
     )
@@ -195,7 +195,7 @@ def test_fused_units_come_beside_the_hot_kernels_and_are_made_again(
     built = builder.build(
         fleet,
         compiler=compiler,
-        jobs=handlers.jobs_for(fleet.first, ""),
+        jobs=handlers.choose_jobs(fleet.first, ""),
         paths=dataclasses.replace(paths, pool=tmp_path),
     )
     facts = read_tuned(built.wheel)

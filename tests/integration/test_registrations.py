@@ -9,7 +9,7 @@ from tests.tried import Tried
 
 from tfbuild.settings import Paths
 from tfbuild.upstream import kernels
-from tfbuild.upstream.registrations import registrations
+from tfbuild.upstream.registrations import find_registrations
 
 pytestmark = pytest.mark.toolchain
 
@@ -18,8 +18,8 @@ def test_the_table_is_what_the_sources_say(native: Tried, staged: Path) -> None:
     recipe = native.plan.kernel_recipe
     assert recipe is not None
     defines = tuple(word[2:] for word in recipe.copts if word.startswith("-D"))
-    recorded = {row.source: row.ops for row in kernels.surveyed(native.plan.release).values()}
-    assert registrations(staged, defines) == recorded
+    recorded = {row.source: row.ops for row in kernels.load_survey(native.plan.release).values()}
+    assert find_registrations(staged, defines) == recorded
 
 
 def test_headers_that_the_stock_wheel_has_are_read_from_it(native: Tried, paths: Paths) -> None:

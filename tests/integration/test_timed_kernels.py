@@ -27,7 +27,7 @@ from tfbench.kernels.wheel_kernels import read_wheel_kernels
 from tfbench.options import subject
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.measured.host import read_host
-from tfbuild.records import key_of
+from tfbuild.records import hash_record
 
 pytestmark = pytest.mark.toolchain
 
@@ -103,7 +103,7 @@ def test_ops_that_end_or_refuse_are_left_out_and_the_others_timed(
     fatal = CallSite(op="Abort", attributes={"error_msg": 's: "over"'})
     refused = CallSite(op="Tanh", types={"T": (FLOAT,)}, inputs=(CallSiteInput(dtype="opaque"),))
     bad = [
-        RankedCallSite(key=key_of(p), place=p, share=0.1, most=0.1, call_s=1e-5)
+        RankedCallSite(key=hash_record(p), place=p, share=0.1, most=0.1, call_s=1e-5)
         for p in (fatal, refused)
     ]
     good = [of("Tanh", every), of("ReadVariableOp", every)]
@@ -120,7 +120,7 @@ def test_ops_that_end_or_refuse_are_left_out_and_the_others_timed(
 def of_numbers(op: str, types: Sequence[str], *inputs: CallSiteInput) -> RankedCallSite:
     kinds = {"T": (FLOAT,), **dict.fromkeys(types, (INT32,))}
     found = CallSite(op=op, types=kinds, inputs=inputs)
-    return RankedCallSite(key=key_of(found), place=found, share=0.1, most=0.1, call_s=1e-5)
+    return RankedCallSite(key=hash_record(found), place=found, share=0.1, most=0.1, call_s=1e-5)
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_variables_are_updated_by_rows_and_as_a_whole(bench: Bench) -> None:
         ),
     ]
     ranked_call_sites = [
-        RankedCallSite(key=key_of(p), place=p, share=0.1, most=0.1, call_s=1e-5) for p in paths
+        RankedCallSite(key=hash_record(p), place=p, share=0.1, most=0.1, call_s=1e-5) for p in paths
     ]
     found, reasons = series(
         time_call_sites(bench, stage(2), {1: ranked_call_sites}, lambda *_: None)

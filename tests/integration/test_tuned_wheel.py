@@ -218,7 +218,7 @@ def test_building_again_gives_the_same_bytes(native: Tried, paths: Paths, tmp_pa
     shutil.rmtree(paths.work / native.plan.key[:16])
     fresh = dataclasses.replace(paths, pool=tmp_path)
     _, compiler = fleet_for(Request(kernels="mini"))
-    jobs = handlers.jobs_for(native.plan, "")
+    jobs = handlers.choose_jobs(native.plan, "")
     again = builder.build(native.fleet, compiler=compiler, jobs=jobs, paths=fresh)
     assert not again.reused
     assert again.wheel.read_bytes() == native.built.wheel.read_bytes()
@@ -229,7 +229,7 @@ def test_what_was_linked_last_is_not_linked_again_and_decides_nothing(
     native: Tried, paths: Paths, tmp_path: Path
 ) -> None:
     _, compiler = fleet_for(Request(kernels="mini"))
-    jobs = handlers.jobs_for(native.plan, "")
+    jobs = handlers.choose_jobs(native.plan, "")
 
     def build(pool: Path) -> bytes:
         fresh = dataclasses.replace(paths, pool=pool)
@@ -307,7 +307,7 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
     save(tmp_path / "selection.json", selection)
     decided, compiler = fleet_for(Request(selection=str(tmp_path / "selection.json")))
     fresh = dataclasses.replace(paths, pool=tmp_path)
-    jobs = handlers.jobs_for(decided.first, "")
+    jobs = handlers.choose_jobs(decided.first, "")
     built = builder.build(decided, compiler=compiler, jobs=jobs, paths=fresh)
     facts = tuned.read_tuned(built.wheel)
     assert facts is not None
@@ -342,7 +342,7 @@ def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(
 ) -> None:
     """debug_ops needs gRPC's headers, which no wheel ships."""
     decided, compiler = fleet_for(Request(kernels="mini,debug_ops"))
-    jobs = handlers.jobs_for(decided.first, "")
+    jobs = handlers.choose_jobs(decided.first, "")
     pool = dataclasses.replace(paths, pool=tmp_path)
     with pytest.raises(KernelError, match=r"debug_ops (.|\n)*grpc") as caught:
         builder.build(decided, compiler=compiler, jobs=jobs, paths=pool)
@@ -360,7 +360,7 @@ def test_a_kernel_that_the_tree_lacks_names_the_close_ones(paths: Paths, native:
     fleet, compiler = fleet_for(Request(kernels="cwise_op_tanh"))
     missing = KernelUnit(name="cwise_op_tahn", sources=(f"{FOLDER}/cwise_op_tahn.cc",))
     decided = Fleet(plans=(dataclasses.replace(fleet.first, kernels=(missing,)),))
-    jobs = handlers.jobs_for(decided.first, "")
+    jobs = handlers.choose_jobs(decided.first, "")
     with pytest.raises(KernelError) as caught:
         builder.build(decided, compiler=compiler, jobs=jobs, paths=paths)
     assert "cwise_op_tanh" in caught.value.hint

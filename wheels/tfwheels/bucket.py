@@ -127,7 +127,7 @@ class Bucket:
         size = content.stat().st_size
         (target,) = _objects(key, Digest(sha256, size))
         with (
-            console.counting("MB", size >> 20) as count,
+            console.track_progress("MB", size >> 20) as count,
             _ReadProgress(
                 content, lambda done: count.advance(done >> 20, detail=content.name)
             ) as body,

@@ -76,7 +76,7 @@ def candidate(path: Path, rule: Rule, paths: Paths) -> WheelCandidate:
     standings = admitted.standings_in(path, facts, entry.sha256)
     admitted.need_proven(path, standings)
     stock = _stock_of(path, facts, rule, paths)
-    with console.step(f"audit {path.name}"):
+    with console.report_step(f"audit {path.name}"):
         audit.judge(audit.audit(path, paths=paths, stock=stock))
     files = rule.comparisons or gate.find_comparisons(paths.reports, entry.sha256)
     judge = gate.judge if rule.gated else gate.examine
@@ -109,7 +109,7 @@ def _need_exact(path: Path, facts: Tuned, rule: Rule) -> None:
     nearness = facts.nearness
     if nearness is not None and not nearness.exact and not rule.near:
         raise PublishError(
-            f"{path.name} was compiled from {nearness.words}",
+            f"{path.name} was compiled from {nearness.summary}",
             hint="Build it from the release's own sources; or publish it so: --near-sources",
         )
 

@@ -19,7 +19,7 @@ from packaging.version import Version
 from tfbuild import console
 from tfbuild.errors import PublishError, RecordError
 from tfbuild.packing.tuned import read_tuned
-from tfbuild.records import parse_json, pretty, read, shown
+from tfbuild.records import decode_record, format_json, parse_json, quote_value
 from tfwheels import gate
 from tfwheels.entry import Entry, Gating, Signed, WheelKind, read_entry
 from tfwheels.folder import need_same
@@ -45,7 +45,7 @@ class Catalog:
     entries: tuple[Entry, ...] = ()
 
     def to_bytes(self) -> bytes:
-        return pretty(self).encode()
+        return format_json(self).encode()
 
 
 def parse(data: bytes | None, where: str) -> Catalog:
@@ -59,14 +59,14 @@ def parse(data: bytes | None, where: str) -> Catalog:
         fields = parse_json(data)
         schema = fields["schema"]
         if schema == SCHEMA:
-            found = read(Catalog, fields)
+            found = decode_record(Catalog, fields)
             for entry in found.entries:
                 _check(entry)
             return found
     except (ValueError, KeyError, TypeError, AttributeError, PublishError) as error:
         raise RecordError(f"{KEY} of {where} cannot be read ({error})", hint=MEND) from error
     raise RecordError(
-        f"{KEY} of {where} has schema {shown(schema)}, this version reads {SCHEMA}", hint=MEND
+        f"{KEY} of {where} has schema {quote_value(schema)}, this version reads {SCHEMA}", hint=MEND
     )
 
 
@@ -103,7 +103,7 @@ def reindexed(store: Store, current: bytes | None = None) -> Catalog:
     files = tuple(store.sizes(POOL))
     wheels = [key for key in files if key.endswith(".whl")]
     entries = []
-    with console.counting("wheels", len(wheels)) as count:
+    with console.track_progress("wheels", len(wheels)) as count:
         for done, key in enumerate(wheels, 1):
             beside = [each for each in files if _MEASURED in each.partition(key)[2]]
             found = _read_again(store, key, beside)

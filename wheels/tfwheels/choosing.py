@@ -19,9 +19,9 @@ from archspec.cpu import TARGETS
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from tfbuild.cpus.cpu import x86_64_level
+from tfbuild.cpus.cpu import compute_x86_64_level
 from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE
-from tfbuild.cpus.targets import Target, all_targets, parse_target
+from tfbuild.cpus.targets import Target, list_targets, parse_target
 from tfbuild.errors import PublishError
 from tfwheels.entry import Entry, WheelKind
 
@@ -120,7 +120,7 @@ def targets_for(entries: Iterable[Entry], family: str | None = None) -> tuple[Ta
     made = [{each for each in ARCHITECTURES if made_for(entry, each)} for entry in entries]
     alone = (each for each in made if len(each) == 1)
     families = {family} if family else set[str]().union(*alone)
-    return tuple(each for each in all_targets() if each.family in (families or set(ARCHITECTURES)))
+    return tuple(each for each in list_targets() if each.family in (families or set(ARCHITECTURES)))
 
 
 def explain(choice: PageChoice, target: Target) -> dict[str, str]:
@@ -192,7 +192,7 @@ def _nearness(library: Target, target: Target) -> tuple[int, ...]:
     """
     ancestor = library.name in _line(target.name)
     return (
-        x86_64_level(library.features) if ancestor else 0,
+        compute_x86_64_level(library.features) if ancestor else 0,
         len(_line(library.name)) if ancestor else 0,
         TARGETS[library.tune].vendor == target.vendor,
         len(library.features),

@@ -25,7 +25,7 @@ from tfbuild.tools import pip
 from tfbuild.tools.environment import OTHER_BYTES, fetch_stock
 from tfbuild.tools.requirement import Exact
 from tfbuild.upstream import locked, releases
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import Release
 
 _BYTES = 300_000_000
@@ -55,9 +55,9 @@ def stock_and_dependencies(
     With `given` they are taken from that folder and nothing is fetched. Raises PythonError,
     WheelError where none is published or locked, DownloadError, ChecksumError, DiskError.
     """
-    tag = releases.python_tag(python)
-    wheel = releases.stock_wheel(release, package, tag, platform.machine())
-    lock = locked.requirements_of(wheel)
+    tag = releases.format_python_tag(python)
+    wheel = releases.require_stock_wheel(release, package, tag, platform.machine())
+    lock = locked.load_requirements(wheel)
     stock = fetch_stock(wheel, paths, given)
     return (stock, *locked_wheels(lock, python, paths, given=given))
 
@@ -75,8 +75,8 @@ def locked_wheels(
         return _complete(pinned, given, hint="Put it there, or let pip fetch all of them")
     folder = paths.downloads / hashlib.sha256(lock.encode()).hexdigest()[:16]
     if _absent(pinned, folder):
-        settings.need_disk(paths.downloads, _BYTES, "downloading dependencies")
-        with settings.exclusive(folder, "downloading dependencies"):
+        settings.require_disk(paths.downloads, _BYTES, "downloading dependencies")
+        with settings.lock_folder(folder, "downloading dependencies"):
             _remove_others(pinned, folder)
             _fetch(_absent(pinned, folder), folder, python)
     return _complete(pinned, folder, hint="Run the same command again")
@@ -124,7 +124,7 @@ def _complete(pinned: Sequence[Pinned], folder: Path, *, hint: str) -> tuple[Pat
 
 
 def _hashed(folder: Path) -> dict[str, Path]:
-    return {sha256_of(path): path for path in sorted(folder.glob("*.whl"))}
+    return {hash_file(path): path for path in sorted(folder.glob("*.whl"))}
 
 
 def _fetch(absent: Sequence[Pinned], folder: Path, python: str) -> None:
@@ -136,7 +136,7 @@ def _fetch(absent: Sequence[Pinned], folder: Path, python: str) -> None:
         *("--implementation", "cp"),
         *_platforms(platform.machine()),
     )
-    with console.counting("packages", len(absent)) as count:
+    with console.track_progress("packages", len(absent)) as count:
 
         def listen(line: str) -> None:
             if line.startswith("Collecting "):

@@ -14,7 +14,7 @@ from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import PublishError, TargetError
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
 from tfbuild.packing.wheel import WheelIdentity, opened, read_identity, read_member, record_name
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import CPU_PACKAGES
 from tfwheels.layout import digest_of, pool_key
 
@@ -135,7 +135,7 @@ def read_entry(path: Path, *, published: str) -> tuple[Entry, bytes]:
         tags=identity.tags,
         requires_python=requires_python,
         size=path.stat().st_size,
-        sha256=sha256_of(path),
+        sha256=hash_file(path),
         metadata_sha256=digest_of(metadata).sha256,
         published=published,
         kind=kind,
@@ -149,7 +149,7 @@ def read_entry(path: Path, *, published: str) -> tuple[Entry, bytes]:
 
 def _near(tuned: Tuned | None) -> str:
     nearness = tuned.nearness if tuned else None
-    return "" if nearness is None or nearness.exact else nearness.words
+    return "" if nearness is None or nearness.exact else nearness.summary
 
 
 def _read_metadata(path: Path) -> bytes:

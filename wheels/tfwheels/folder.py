@@ -12,7 +12,7 @@ from pathlib import Path
 from tfbuild import console, settings
 from tfbuild.errors import ChecksumError, PublishError
 from tfbuild.packing.wheel import BLOCK, writing
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfwheels.layout import place
 
 
@@ -30,7 +30,7 @@ class Folder:
     def exclusive(self) -> Iterator[None]:
         """Raises BusyError while another process publishes here."""
         place(self.root, ".lock")
-        with settings.exclusive(self.root, "publishing"):
+        with settings.lock_folder(self.root, "publishing"):
             yield
 
     def read(self, key: str) -> bytes | None:
@@ -87,7 +87,7 @@ class Folder:
     def _sha256(self, key: str) -> str:
         path = place(self.root, key)
         try:
-            return sha256_of(path)
+            return hash_file(path)
         except OSError as error:
             raise PublishError(f"cannot read {path}: {error.strerror}") from error
 
@@ -145,7 +145,10 @@ def _settle(part: Path, blocks: Iterable[bytes]) -> str:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as source, console.counting("MB", path.stat().st_size >> 20) as count:
+    with (
+        path.open("rb") as source,
+        console.track_progress("MB", path.stat().st_size >> 20) as count,
+    ):
         while block := source.read(BLOCK):
             yield block
             count.advance(source.tell() >> 20, detail=path.name)

@@ -30,12 +30,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tfbuild.console import vcpus
+from tfbuild.console import format_vcpus
 from tfbuild.errors import GateError, RecordError
 from tfbuild.measured.comparison import FILE, ArmFacts, Comparison, Overall, load
 from tfbuild.measured.interval import Verdict
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
-from tfbuild.records import canonical, plain
+from tfbuild.records import convert_record, format_canonical
 from tfwheels import entry
 
 PARITY = 1e-3
@@ -154,7 +154,7 @@ def publishable(comparison: Comparison) -> bytes:
     Of every path the last part is left, `stock` of /srv/ann/arms/stock, and of every text the
     first line: below it stands what a worker printed. It is still a comparison.
     """
-    return (canonical(_without_paths(plain(comparison))) + "\n").encode()
+    return (format_canonical(_without_paths(convert_record(comparison))) + "\n").encode()
 
 
 def published_name(file: str, sha256: str) -> str:
@@ -250,11 +250,11 @@ def _settings(arm: ArmFacts) -> dict[str, str]:
 
 def _faults(comparison: Comparison, name: str) -> Iterator[str]:
     for cell in comparison.cells:
-        where = f"{cell.workload} on {vcpus(cell.vcpus)}"
+        where = f"{cell.workload} on {format_vcpus(cell.vcpus)}"
         if any(each.arm == name for each in cell.failures):
             yield f"its worker failed in {where}"
         shown = [each for each in cell.agreements if each.arm == name]
-        if not all(each.within(min(each.tolerance, PARITY)) for each in shown):
+        if not all(each.is_within(min(each.tolerance, PARITY)) for each in shown):
             yield f"it computes something else than stock in {where}"
         if not shown and not cell.failures:
             yield f"nothing shows that it computes the same as stock in {where}"
@@ -264,7 +264,7 @@ def _faults(comparison: Comparison, name: str) -> Iterator[str]:
     for row in comparison.overall:
         mean = row.speedup
         if mean.arm == name and mean.verdict is Verdict.SLOWER:
-            where = f"over all workloads on {vcpus(row.vcpus)}"
+            where = f"over all workloads on {format_vcpus(row.vcpus)}"
             yield f"it is slower {where} ({mean.interval.value:.3f}x)"
 
 
@@ -272,7 +272,7 @@ def _unclear(comparison: Comparison, name: str) -> str:
     """Where rounding explains that losses or predictions differ, they are no proof of parity."""
     for cell in comparison.cells:
         if any(each.arm == name and each.is_excused for each in cell.agreements):
-            where = f"{cell.workload} on {vcpus(cell.vcpus)}"
+            where = f"{cell.workload} on {format_vcpus(cell.vcpus)}"
             return f"rounding alone explains what differs in {where}, which shows no parity"
     return ""
 
@@ -288,7 +288,7 @@ def _open(comparison: Comparison, worst: Overall | None) -> str:
         return "it is not finished"
     if worst is None:
         return "nothing was timed"
-    if any(cell.asks for cell in comparison.cells):
+    if any(cell.is_inference for cell in comparison.cells):
         return "it is of requests, not of training"
     if comparison.threshold > MOST_HIDDEN:
         return (
@@ -302,4 +302,4 @@ def _open(comparison: Comparison, worst: Overall | None) -> str:
     if worst.speedup.verdict is not Verdict.INCONCLUSIVE:
         return ""
     low, high = worst.speedup.interval.low, worst.speedup.interval.high
-    return f"it is inconclusive on {vcpus(worst.vcpus)} ({low:.3f} to {high:.3f})"
+    return f"it is inconclusive on {format_vcpus(worst.vcpus)} ({low:.3f} to {high:.3f})"

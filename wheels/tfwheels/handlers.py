@@ -13,7 +13,7 @@ from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import CpuError, UsageError, WheelError
 from tfbuild.measured import comparison
 from tfbuild.packing.wheel import read_identity
-from tfbuild.records import pretty
+from tfbuild.records import format_json
 from tfbuild.settings import Paths
 from tfbuild.upstream import releases
 from tfwheels import snippet, summary
@@ -75,7 +75,7 @@ def _publish(
 ) -> str:
     others = () if wanted.only_tuned else _stock_of(candidates.made, wanted, paths)
     dry_run = wanted.dry_run
-    with contextlib.nullcontext() if dry_run else console.step(f"publish to {store.where}"):
+    with contextlib.nullcontext() if dry_run else console.report_step(f"publish to {store.where}"):
         published = publish(
             [*(each.wheel for each in candidates.made), *others],
             store,
@@ -89,9 +89,9 @@ def _publish(
         publish_variants([each.wheel for each in candidates.made], store, now=now, dry_run=dry_run)
     with contextlib.suppress(CpuError):
         for line in summary.unserved(published, candidates.made, read_cpu()):
-            console.note(line)
+            console.print_note(line)
     if as_json:
-        return pretty(summary.fields(published, candidates, store.where, dry_run=dry_run))
+        return format_json(summary.fields(published, candidates, store.where, dry_run=dry_run))
     text = summary.describe(published, candidates, store.where, dry_run=dry_run)
     if dry_run or wanted.to.startswith("s3:"):
         return text
@@ -103,7 +103,7 @@ def _upload(candidates: Candidates, wanted: PublishOptions, *, as_json: bool) ->
     wheels = [each.wheel for each in candidates.made]
     sent = upload(wheels, wanted.upload, pages=wanted.simple, dry_run=wanted.dry_run)
     if as_json:
-        return pretty(summary.upload_fields(sent, candidates, wanted.upload))
+        return format_json(summary.upload_fields(sent, candidates, wanted.upload))
     return summary.describe_uploads(sent, candidates, wanted.upload, dry_run=wanted.dry_run)
 
 
@@ -217,7 +217,7 @@ def _stock_of(
     given = _given(wanted.dependencies)
     found: dict[str, Path] = {}
     for release, package, python in sorted(kinds):
-        with console.step(f"{package} {release} for Python {python} and what it needs"):
+        with console.report_step(f"{package} {release} for Python {python} and what it needs"):
             known = releases.find_release(release)
             stock = stock_and_dependencies(known, package, python, paths, given=given)
         found |= {path.name: path for path in stock}
@@ -229,4 +229,4 @@ def describe_install(wanted: SnippetOptions, *, as_json: bool) -> str:
     if not wanted.at:
         raise UsageError("name the index", hint="--at DIR, or the address that it is served at")
     made = snippet.install_snippet(wanted)
-    return pretty(made) if as_json else snippet.describe(made)
+    return format_json(made) if as_json else snippet.describe(made)

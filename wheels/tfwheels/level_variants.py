@@ -21,8 +21,8 @@ from tfbuild import console
 from tfbuild.errors import BusyError, PublishError, RecordError
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.packing.wheel import read_member
-from tfbuild.records import parse_json, pretty, read, shown
-from tfbuild.upstream.download import sha256_of
+from tfbuild.records import decode_record, format_json, parse_json, quote_value
+from tfbuild.upstream.download import hash_file
 from tfwheels import catalog
 from tfwheels.entry import Entry, WheelKind
 from tfwheels.layout import (
@@ -91,7 +91,7 @@ def publish_variants(
     sources = _sources(wheels)
     _need_free(sources, _parse(store.read(KEY), store.where))
     for file, wheel in sources.items():
-        console.note(f"{wheel.name} as a variant: {file}")
+        console.print_note(f"{wheel.name} as a variant: {file}")
     if dry_run or not sources:
         return tuple(sources)
     with store.exclusive():
@@ -118,7 +118,7 @@ def _sources(wheels: Iterable[Path]) -> dict[str, Path]:
         try:
             file = variant_name(wheel.name, label_of(facts, wheel.name))
         except PublishError as error:
-            console.note(error.message)
+            console.print_note(error.message)
             continue
         first = found.setdefault(file, wheel)
         _need_one(first.name, wheel.name, file)
@@ -149,7 +149,7 @@ def _begun(store: Store) -> VariantCatalog:
     if current is None and store.sizes(_POOL):
         raise RecordError(f"{store.where} has variants, but no {KEY}", hint=_MEND)
     if current is None:
-        store.swap(KEY, pretty(VariantCatalog()).encode(), None)
+        store.swap(KEY, format_json(VariantCatalog()).encode(), None)
         current = store.read(KEY)
     return _parse(current, store.where)
 
@@ -158,11 +158,11 @@ def _parse(data: bytes | None, where: str) -> VariantCatalog:
     if data is None:
         return VariantCatalog()
     try:
-        known = read(VariantCatalog, parse_json(data))
+        known = decode_record(VariantCatalog, parse_json(data))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{KEY} of {where} cannot be read ({error})", hint=_MEND) from error
     if known.schema != SCHEMA:
-        schema = shown(known.schema)
+        schema = quote_value(known.schema)
         raise RecordError(
             f"{KEY} of {where} has schema {schema}, this version reads {SCHEMA}", hint=_MEND
         )
@@ -181,7 +181,7 @@ def _stored(
             continue
         if wheel.name not in known:
             raise PublishError(f"{store.where} has no {wheel.name} to make a variant of")
-        with console.step(f"variant {file}"):
+        with console.report_step(f"variant {file}"):
             entry = _made(known[wheel.name], wheel, store, now)
         found.append(Variant(entry=entry, source=wheel.name))
     return tuple(found)
@@ -201,7 +201,7 @@ def _made(tuned: Entry, wheel: Path, store: Store, now: str) -> Entry:
             file=path.name,
             version=tuned.public,
             size=path.stat().st_size,
-            sha256=sha256_of(path),
+            sha256=hash_file(path),
             metadata_sha256=digest_of(metadata).sha256,
             published=now,
             verdicts=(),  # they are of the tuned wheel's bytes, and so is what is signed
@@ -235,7 +235,7 @@ def _shown(
     if variants == old.variants and not changed:
         return True
     new = VariantCatalog(revision=old.revision + 1, variants=variants)
-    return store.swap(KEY, pretty(new).encode(), current)
+    return store.swap(KEY, format_json(new).encode(), current)
 
 
 def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> VariantTree:

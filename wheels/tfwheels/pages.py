@@ -28,7 +28,7 @@ from simple_repository.serializer import SerializerHtmlV1, SerializerJsonV1
 
 from tfbuild.cpus.targets import Target
 from tfbuild.errors import PublishError
-from tfbuild.records import plain
+from tfbuild.records import convert_record
 from tfwheels.attested import API, attested
 from tfwheels.choosing import (
     contests,
@@ -222,7 +222,7 @@ def linked(entry: Entry, key: str, folder: str) -> File:
 
 def _private(entry: Entry) -> dict[str, object]:
     """For programs, what `caveats` says."""
-    found = {"_gate": plain(entry.gating), "_near_sources": entry.near}
+    found = {"_gate": convert_record(entry.gating), "_near_sources": entry.near}
     return {name: value for name, value in found.items() if value}
 
 

@@ -22,7 +22,7 @@ from securesystemslib.signer import Signature
 
 from tfbuild.errors import PublishError
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
-from tfbuild.records import canonical, pretty, shown
+from tfbuild.records import format_canonical, format_json, quote_value
 from tfwheels.entry import Entry
 from tfwheels.identities import Signer, described, identity_of, publisher_of
 from tfwheels.keys import PublicKey, SigningKey, verifier
@@ -47,7 +47,7 @@ def make_statement(entry: Entry, tuned: Tuned | None, signer: Signer) -> bytes:
     """The in-toto statement of a wheel whose signer is its builder; of one that is not tuned, that
     it was taken over unchanged."""
     definition = _republished(entry) if tuned is None else _built(entry, tuned)
-    return canonical(
+    return format_canonical(
         {
             "_type": STATEMENT,
             "subject": [{"name": entry.file, "digest": {"sha256": entry.sha256}}],
@@ -107,7 +107,7 @@ def _made_from(entry: Entry, tuned: Tuned) -> Iterator[dict[str, object]]:
     compiler, _, version = tuned.compiler.partition(" ")
     yield _material("stock wheel", stock, tuned.stock_sha256)
     near = tuned.nearness
-    said = {} if near is None or near.exact else {"annotations": {"nearness": near.words}}
+    said = {} if near is None or near.exact else {"annotations": {"nearness": near.summary}}
     yield _material("sources", sources, tuned.source_sha256) | said
     yield _material("compiler", PackageURL("generic", name=compiler, version=version))
     yield _material("Bazel", PackageURL("generic", name="bazel", version=tuned.bazel))
@@ -130,7 +130,7 @@ def sign(statement: bytes, key: SigningKey | SigningIdentity) -> bytes:
         attestation = _attestation(statement, key)
         publisher = {"kind": KIND, "claims": None, "key": key.public.id}
     bundle = {"publisher": publisher, "attestations": [attestation]}
-    return pretty({"version": _VERSION, "attestation_bundles": [bundle]}).encode()
+    return format_json({"version": _VERSION, "attestation_bundles": [bundle]}).encode()
 
 
 def _attestation(statement: bytes, key: SigningKey) -> dict[str, object]:
@@ -267,7 +267,7 @@ def _fault(statement: bytes, file: str, sha256: str) -> str:
         fields: Mapping[str, Any] = json.loads(statement)
         kind = fields["predicateType"]
         if (fields["_type"], kind) != (STATEMENT, PREDICATE):
-            return f"says something else than what the file was made from ({shown(kind)})"
+            return f"says something else than what the file was made from ({quote_value(kind)})"
         subjects = {(each["name"], each["digest"]["sha256"]) for each in fields["subject"]}
     except _TORN as error:
         raise _torn(file, "its statement cannot be read") from error

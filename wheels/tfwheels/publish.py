@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tfbuild import console
 from tfbuild.errors import BusyError, PublishError, RecordError
-from tfbuild.records import pretty
-from tfbuild.upstream.download import sha256_of
+from tfbuild.records import format_json
+from tfbuild.upstream.download import hash_file
 from tfwheels import catalog, trust
 from tfwheels.catalog import Catalog
 from tfwheels.choosing import PageChoice, choose, targets_for
@@ -193,7 +193,7 @@ def _seen_same(candidate: _Candidate, store: Store, *, vouched: bool, size: int)
     if not same:
         with store.local(key) as path:
             hint = catalog.CHANGED if vouched else OWN_NAME
-            need_same(store.where, key, sha256_of(path), entry.sha256, hint=hint)
+            need_same(store.where, key, hash_file(path), entry.sha256, hint=hint)
     return True
 
 
@@ -218,11 +218,11 @@ def show(
     objects = manifest({**pooled, **{key: digest_of(data) for key, data in pages.items()}})
     changed = frozenset(changed)
     order = [each.file for each in objects if each.key == each.file and each.file in changed]
-    with console.counting("pages", len(order)) as count:
+    with console.track_progress("pages", len(order)) as count:
         for done, key in enumerate(order, 1):
             store.put(key, pages[key])
             count.advance(done, detail=key)
-    record = pretty({"schema": 1, "objects": objects}).encode()
+    record = format_json({"schema": 1, "objects": objects}).encode()
     if store.differing({manifest_key: record}):
         store.put(manifest_key, record)
 

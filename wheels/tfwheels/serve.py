@@ -19,9 +19,9 @@ from urllib.parse import quote, unquote, urlsplit
 from simple_repository.content_negotiation import Format, select_response_format
 from simple_repository.errors import UnsupportedSerialization
 
-from tfbuild.console import note, say
+from tfbuild.console import print_message, print_note
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import match, parse_target
+from tfbuild.cpus.targets import match_cpu, parse_target
 from tfbuild.errors import HostError, PublishError, UsageError
 from tfbuild.packing.wheel import BLOCK
 from tfbuild.records import parse_json
@@ -207,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = self.close_connection or bool(left)  # the file has shrunk
 
     def log_request(self, code: int | str = "-", *_: object, **__: object) -> None:
-        note(f"{int(code)} {ascii(self.requestline)[1:-1]}")
+        print_note(f"{int(code)} {ascii(self.requestline)[1:-1]}")
 
     def log_message(self, *_: object) -> None:
         """Errors are requests too, and have their line."""
@@ -232,13 +232,13 @@ def serve(at: str, port: str, trust: str = "") -> None:
         )
     trusted = read_trusted(trust) or own_keys(Folder(root=root))
     with opened(root, port, trusted) as server, contextlib.suppress(KeyboardInterrupt):
-        say(f"{root} is at {server.url}/simple/ for this machine, until Ctrl-C")
+        print_message(f"{root} is at {server.url}/simple/ for this machine, until Ctrl-C")
         if trusted:
             whose = "those that were given" if trust else f"{FILE} in it"
-            say(f"only wheels that are signed are handed out, by {whose}")
-        say(pip_line(root, server.url, match(read_cpu()).best.name))
+            print_message(f"only wheels that are signed are handed out, by {whose}")
+        print_message(pip_line(root, server.url, match_cpu(read_cpu()).best.name))
         server.serve_forever()
-    say("stopped")
+    print_message("stopped")
 
 
 def pip_line(root: Path, url: str, target: str) -> str:

@@ -25,7 +25,7 @@ from simple_repository.model import File
 from simple_repository.parser import parse_json_project_page
 
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import match, parse_target
+from tfbuild.cpus.targets import match_cpu, parse_target
 from tfbuild.errors import HostError, PublishError, UsageError, WheelError
 from tfbuild.tools.requirement import Exact
 from tfbuild.upstream import locked, releases
@@ -106,13 +106,15 @@ def install_snippet(options: SnippetOptions) -> Snippet:
     TargetError, PublishError, ToolError, and HostError for a target that TensorFlow's wheels would
     kill."""
     trusted = read_trusted(options.trust)
-    chosen = parse_target(options.arch) if options.arch else match(read_cpu()).best
+    chosen = parse_target(options.arch) if options.arch else match_cpu(read_cpu()).best
     folder = Path(options.at) if "://" not in options.at else None
     newest = releases.with_kernels()[-1]
     wanted = Query(
         base=_base(options.at, folder),
         target=chosen.name,
-        package=canonicalize_name(options.package or releases.cpu_package(newest, chosen.family)),
+        package=canonicalize_name(
+            options.package or releases.choose_cpu_package(newest, chosen.family)
+        ),
         version=options.version,
         python=options.python,
     )
@@ -247,7 +249,7 @@ def _newest(wanted: Query, listed: Iterable[ListedWheel]) -> str:
 def _fits(wanted: Query, each: ListedWheel) -> bool:
     """Whether a wheel is for the Python and the target's machine. The stock one of an index that
     was published by an older version may stand where it would kill."""
-    tag, target = releases.python_tag(wanted.python), parse_target(wanted.target)
+    tag, target = releases.format_python_tag(wanted.python), parse_target(wanted.target)
     _, version, _, tags = parse_wheel_filename(each.file)
     stock = wanted.package in releases.CPU_PACKAGES and version.local is None
     return not (stock and stock_lacks(target)) and any(
@@ -345,7 +347,7 @@ def _base(at: str, folder: Path | None) -> str:
 
 def _locked(wanted: Query) -> tuple[str, tuple[Pinned, ...]]:
     """The lock that is shipped for the release, and what it pins; nothing where there is none."""
-    tag, machine = releases.python_tag(wanted.python), parse_target(wanted.target).family
+    tag, machine = releases.format_python_tag(wanted.python), parse_target(wanted.target).family
     try:
         version = Version(wanted.version).public
     except ValueError:  # (of which _pick says so)
@@ -353,7 +355,7 @@ def _locked(wanted: Query) -> tuple[str, tuple[Pinned, ...]]:
     with contextlib.suppress(WheelError):
         stock = releases.find_stock_wheel(wanted.package, version, tag, machine)
         if stock is not None:
-            return f"{stock.version}.txt", read_lock(locked.requirements_of(stock))
+            return f"{stock.version}.txt", read_lock(locked.load_requirements(stock))
     return "", ()
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.version import Version
 
-from tfbuild.console import count
+from tfbuild.console import format_count
 from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.targets import match, parse_target
+from tfbuild.cpus.targets import match_cpu, parse_target
 from tfbuild.packing.tuned import chosen
-from tfbuild.terminal_tables import grid
+from tfbuild.terminal_tables import format_grid
 from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.catalog import with_judgement
 from tfwheels.choosing import PageChoice, decide, explain, stock_lacks, targets_for
@@ -31,8 +31,8 @@ def describe(published: Published, candidates: Candidates, where: str, *, dry_ru
     be, change = ("would be ", "would change") if dry_run else ("", "changed")
     restored = f"{len(published.restored)} {be}restored, " if published.restored else ""
     head = (
-        f"{where}: {count(len(published.added), 'wheel')} {be}added, {restored}"
-        f"{len(published.present)} there already, {count(len(published.pages), 'page')} {change}"
+        f"{where}: {format_count(len(published.added), 'wheel')} {be}added, {restored}"
+        f"{len(published.present)} there already, {format_count(len(published.pages), 'page')} {change}"
     )
     reached = _reached(published.choices)
     rows = [
@@ -45,7 +45,7 @@ def describe(published: Published, candidates: Candidates, where: str, *, dry_ru
         for each in candidates.made
         if each.entry.file not in listed
     ]
-    table = f"\n{grid(('wheel', 'verdict', 'targets'), rows)}" if rows else ""
+    table = f"\n{format_grid(('wheel', 'verdict', 'targets'), rows)}" if rows else ""
     shown = _shown(published, candidates)
     lines = (
         *_without(published.choices),
@@ -97,13 +97,13 @@ def describe_uploads(
     states = Counter(each.state for each in sent)
     new, there = states[State.ABSENT if dry_run else State.SENT], states[State.THERE]
     verb = "would be sent" if dry_run else "sent"
-    head = f"{url}: {count(new, 'wheel')} {verb}, {there} there already"
+    head = f"{url}: {format_count(new, 'wheel')} {verb}, {there} there already"
     entries = {each.wheel: (each.entry, each.judgement.verdicts) for each in candidates.made}
     rows = [
         (title(entries[each.wheel][0]), verdicts_of(*entries[each.wheel]), each.state.value)
         for each in sent
     ]
-    table = f"\n{grid(('wheel', 'verdict', 'state'), rows)}" if rows else ""
+    table = f"\n{format_grid(('wheel', 'verdict', 'state'), rows)}" if rows else ""
     lines = tuple(_caveats(_judged(candidates)))
     return f"{head}\n{table}" + ("\n" if lines else "") + "".join(f"{line}\n" for line in lines)
 
@@ -116,7 +116,7 @@ def upload_fields(sent: Sequence[Upload], candidates: Candidates, url: str) -> d
 def unserved(published: Published, made: Iterable[WheelCandidate], cpu: Cpu) -> Iterator[str]:
     """Which of the wheels that this CPU runs the page of its own target cannot list, for another
     CPU of that target lacks a feature: --arch native on a virtual machine makes such a wheel."""
-    target = match(cpu).best
+    target = match_cpu(cpu).best
     for choice in published.choices.get(target.name, ()):
         why = explain(choice, target)
         for entry in (each.entry for each in made if chosen(each.tuned, cpu)):
@@ -154,11 +154,11 @@ def _signed(signers: Mapping[str, str]) -> Iterator[str]:
     """How many of the wheels that were given each signer has signed, and which are unsigned."""
     keys = Counter(key for key in signers.values() if key)
     for key, wheels in keys.items():
-        yield f"{count(wheels, 'wheel')} signed by {described(key)}"
+        yield f"{format_count(wheels, 'wheel')} signed by {described(key)}"
     others = [file for file, key in signers.items() if not key]
     if others:
         shown = ", ".join(others[:_FEW]) + (f" and {len(others) - _FEW} more" * bool(others[_FEW:]))
-        yield f"{count(len(others), 'wheel')} unsigned: {shown}"
+        yield f"{format_count(len(others), 'wheel')} unsigned: {shown}"
 
 
 def _reached(choices: Mapping[str, Sequence[PageChoice]]) -> dict[Entry, list[str]]:

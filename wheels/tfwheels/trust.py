@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tfbuild.errors import PublishError, RecordError, UsageError
 from tfbuild.packing.tuned import read_tuned
-from tfbuild.records import pretty, read
+from tfbuild.records import decode_record, format_json
 from tfwheels.entry import Entry, Signed
 from tfwheels.identities import PREFIX, Identity, Signer, described, parse_identity
 from tfwheels.keys import PublicKey, SigningKey, read_public_keys, verifier
@@ -76,7 +76,7 @@ def own_keys(store: Store) -> tuple[Signer, ...]:
     if data is None:
         return ()
     try:
-        found = read(_TrustedKeys, json.loads(data))
+        found = decode_record(_TrustedKeys, json.loads(data))
         for key in found.keys:
             verifier(key)
         for identity in found.identities:
@@ -122,7 +122,7 @@ def keep(signing: Signing, store: Store) -> None:
     fields: dict[str, object] = {"schema": SCHEMA, "keys": keys}
     if identities:  # an index of keys alone stays one that older versions read
         fields["identities"] = identities
-    data = pretty(fields).encode()
+    data = format_json(fields).encode()
     if not store.swap(FILE, data, None):
         raise PublishError(f"another publisher has set {FILE} of {store.where}", hint=_CHANGE)
 

@@ -25,7 +25,7 @@ from twine.package import PackageFile
 from tfbuild import console
 from tfbuild.errors import PublishError, WheelError
 from tfbuild.packing.wheel import read_identity, verify_record
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfwheels.choosing import refuse_ambiguous
 from tfwheels.remote import REFUSALS, Index, check_url, find_credentials, is_here, open_index
 
@@ -81,7 +81,7 @@ def plan(wheels: Iterable[Path], index: Index) -> tuple[Upload, ...]:
         project = read_identity(wheel).name
         if project not in listed:
             listed[project] = index.read(project)
-        sha256 = sha256_of(wheel)
+        sha256 = hash_file(wheel)
         there = listed[project].get(wheel.name)
         state = State.ABSENT if there is None else _same(wheel.name, sha256, there)
         if state is State.ABSENT:
@@ -128,7 +128,7 @@ def _is_local(name: str) -> bool:
 
 def _send(wanted: Upload, index: Index) -> Upload:
     name = wanted.wheel.name
-    console.say(f"→ send {name} ({console.size(wanted.wheel.stat().st_size)})")
+    console.print_message(f"→ send {name} ({console.format_size(wanted.wheel.stat().st_size)})")
     try:
         # twine shows its progress on stdout; where nobody watches, our own line is enough.
         shown = sys.stderr if sys.stderr.isatty() else io.StringIO()

@@ -22,7 +22,7 @@ from tfbuild.cpus.features import STOCK_BASELINE
 from tfbuild.errors import PublishError
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import Tuned, read_tuned
-from tfbuild.records import pretty
+from tfbuild.records import format_json
 
 SCHEMA = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
 FILE = "variant.json"
@@ -145,4 +145,4 @@ def _json(labels: Sequence[str]) -> bytes:
         "providers": {_NAMESPACE: {"requires": [_PROVIDER]}},
         "variants": {label: {_NAMESPACE: {_FEATURE: [_LABELS[label]]}} for label in labels},
     }
-    return pretty(content).encode()
+    return format_json(content).encode()

@@ -18,9 +18,9 @@ from typing import Any
 
 from tfbench.accuracy.curve import CurvePoint
 from tfbench.costs.prices import LineItem, Mode, Price
-from tfbuild.console import did_you_mean
+from tfbuild.console import suggest_spelling
 from tfbuild.errors import SampleError, UsageError
-from tfbuild.records import parse_json, read_text, shown
+from tfbuild.records import parse_json, quote_value, read_text
 
 EPOCH = "epoch"
 TIMES: Mapping[str, int] = {"hours": 3600, "seconds": 1}
@@ -114,7 +114,7 @@ def _accuracy_column(header: Sequence[str], name: str, column: str) -> str:
     if len({*header}) < len(header):
         raise SampleError(f"{name}: the header has a column twice")
     if column and column not in header:
-        hint = did_you_mean(column, header) or f"There are {', '.join(header)}"
+        hint = suggest_spelling(column, header) or f"There are {', '.join(header)}"
         raise UsageError(f"{name} has no column {column!r}", hint=hint)
     found = column or next((each for each in ACCURACIES if each in header), "")
     if EPOCH not in header or not found:
@@ -199,7 +199,7 @@ def _price(path: Path) -> Price | None:
     if usd is None:
         return None
     if isinstance(usd, bool) or not isinstance(usd, int | float):
-        raise SampleError(f"{beside}: costPerHour is {shown(usd)}, which is no price")
+        raise SampleError(f"{beside}: costPerHour is {quote_value(usd)}, which is no price")
     machine = str(facts.get("hardware") or path.stem)
     try:
         return Price(

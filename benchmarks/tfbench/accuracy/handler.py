@@ -28,7 +28,7 @@ from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
-from tfbuild.records import now, save
+from tfbuild.records import format_now, save
 from tfbuild.settings import Paths
 
 KIND, CURVE = "accuracy", "curve"
@@ -82,7 +82,7 @@ def accuracy(
         return read_in, shown(read_in, imported_text.sheet(read_in), as_json=as_json)
     choices = experiment.choose_arms(wanted.arms, paths)
     config = read(wanted)
-    with settings.exclusive(paths.cache, "a measurement"):
+    with settings.lock_folder(paths.cache, "a measurement"):
         result = measure(config, choices, wanted.out, paths)
     return result, shown(result, text.sheet(result), as_json=as_json)
 
@@ -95,17 +95,17 @@ def describe(wanted: AccuracyOptions) -> str:
         what = wanted.import_ or article.read_article(wanted.article).name
         return f"read       {what}\ntrain      nothing\n"
     config, choices = read(wanted), experiment.choose_arms(wanted.arms, paths)
-    data, seeds = config.data, console.count(len(config.seeds), "seed")
+    data, seeds = config.data, console.format_count(len(config.seeds), "seed")
     cost = f"{config.price} at {config.price.usd_hour:.4g} USD/h" if config.price else "none"
     return (
         f"data       {data.name}: {sets.describe(data, config.file, paths, Path.home())}\n"
         f"model      {config.workload}, batches of {config.batch}\n"
         f"target     {config.target:g} of the test examples, within "
-        f"{console.count(config.epochs, 'epoch')}\n"
+        f"{console.format_count(config.epochs, 'epoch')}\n"
         f"arms       {installs.describe(choices).strip()}\n"
-        f"processes  {seeds} of each arm, in turns, on {console.vcpus(config.vcpus)}\n"
+        f"processes  {seeds} of each arm, in turns, on {console.format_vcpus(config.vcpus)}\n"
         f"price      {cost}\n"
-        f"out        {wanted.out or paths.new_report(KIND)}\n"
+        f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
     )
 
 
@@ -164,7 +164,7 @@ def train(
     runs = tuple(results.trained(cell, launches[cell.key], goal.target) for cell in cells)
     result = Accuracy(
         schema=results.SCHEMA,
-        made=now(),
+        made=format_now(),
         host=run.host,
         asked=goal,
         price=config.price,

@@ -25,11 +25,11 @@ def document(result: ImportedCurve) -> Document:
     line, *more = lines(result)
     return Document(
         title=f"Time to {share(result.target)}",
-        subject=f"{result.curve.name}: {console.count(len(result.curve.points), 'epoch')}",
+        subject=f"{result.curve.name}: {console.format_count(len(result.curve.points), 'epoch')}",
         answers=(
             Answer(
                 label=result.curve.name,
-                figure=console.duration(result.reached.seconds)
+                figure=console.format_duration(result.reached.seconds)
                 if result.reached
                 else "not reached",
                 detail=result.curve.column,
@@ -64,7 +64,7 @@ def lines(result: ImportedCurve) -> Iterator[str]:
         return
     cost = f" and {_usd(result)} USD" if result.usd is not None else ""
     yield (
-        f"{target} of {result.curve.column} is {found}. It took {console.duration(found.seconds)}"
+        f"{target} of {result.curve.column} is {found}. It took {console.format_duration(found.seconds)}"
         f"{cost}."
     )
     if price is None:

@@ -16,7 +16,7 @@ from tfbench.cells.experiment import Wheel
 from tfbench.costs.cost import point, usd
 from tfbench.costs.prices import Price
 from tfbuild.measured.host import Host
-from tfbuild.records import read
+from tfbuild.records import decode_record
 
 SCHEMA = 1
 
@@ -153,7 +153,7 @@ def points_of(epochs: Sequence[Epoch]) -> tuple[CurvePoint, ...]:
 def trained(cell: Cell, launch: LaunchResult, target: float) -> Trained:
     """What a process said."""
     answer = launch.answer
-    epochs = tuple(read(Epoch, each) for each in answer.get("epochs", ()))
+    epochs = tuple(decode_record(Epoch, each) for each in answer.get("epochs", ()))
     names = StartUp.__dataclass_fields__
     return Trained(
         arm=cell.arm,

@@ -21,7 +21,7 @@ from tfbench.inside.workloads import find as find_workload
 from tfbuild import console
 from tfbuild.errors import ChecksumError, DownloadError, UsageError
 from tfbuild.records import write_atomic
-from tfbuild.settings import Paths, exclusive
+from tfbuild.settings import Paths, lock_folder
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
 
@@ -118,7 +118,7 @@ def find(name: str) -> Set:
         return SETS[name]
     known = f"There are {', '.join(SETS)}"
     raise UsageError(
-        f"there is no data called {name!r}", hint=console.did_you_mean(name, SETS) or known
+        f"there is no data called {name!r}", hint=console.suggest_spelling(name, SETS) or known
     )
 
 
@@ -188,18 +188,18 @@ def _kept(data: Set, home: Path) -> Path | None:
     for path in (home / ".keras" / "datasets" / name for name in data.kept):
         if data.pin is not None and path.is_file():
             try:
-                return download.verified(path, data.pin)
+                return download.verify_file(path, data.pin)
             except ChecksumError as error:
                 console.warn(f"passed over: {error.message}")
     return None
 
 
 def _fetched(data: Set, pin: Pin, paths: Paths) -> Path:
-    urls = [download.mirrored(paths.mirror, pin.name)] if paths.mirror else []
+    urls = [download.build_mirror_url(paths.mirror, pin.name)] if paths.mirror else []
     said = []
     for url in (*urls, data.url):
         try:
-            with exclusive(paths.downloads, f"downloading {pin.name}", wait=True):
+            with lock_folder(paths.downloads, f"downloading {pin.name}", wait=True):
                 return download.fetch(url, pin, paths.downloads)
         except (DownloadError, ChecksumError) as error:
             said.append(error.message)
@@ -215,7 +215,7 @@ def _read(path: Path, pin: Pin) -> dict[str, Array]:
     if path.suffix == ".npz":
         return _arrays(path)
     if pin.name.endswith(".tar.gz") and path.name.endswith(".tar.gz"):
-        return _archive(download.verified(path, pin))
+        return _archive(download.verify_file(path, pin))
     raise UsageError(
         f"{path} is no file of examples",
         hint=f"Give an .npz with {', '.join(ARRAYS)}, or {pin.name}",

@@ -37,7 +37,7 @@ def sheet(result: Accuracy) -> Sheet:
 
 
 def title(result: Accuracy) -> str:
-    where = f"{console.vcpus(len(result.asked.cpus))}, {result.host.cpu.name}"
+    where = f"{console.format_vcpus(len(result.asked.cpus))}, {result.host.cpu.name}"
     return f"{result.asked.workload} to {share(result.asked.target)} on {where}"
 
 
@@ -86,7 +86,7 @@ def _setting(result: Accuracy) -> str:
     return (
         f"{goal.workload} in batches of {goal.batch} on {goal.data} ({goal.source}): "
         f"{goal.training} images are trained on, {goal.testing} tested after each epoch, at most "
-        f"{console.count(goal.epochs, 'epoch')}. {console.count(len(goal.seeds), 'seed')}, each "
+        f"{console.format_count(goal.epochs, 'epoch')}. {console.format_count(len(goal.seeds), 'seed')}, each "
         "deciding the first parameters and the order of the images."
     )
 
@@ -109,11 +109,11 @@ def _answer(each: ArmSummary, result: Accuracy) -> Answer:
 
 def _sentence(each: ArmSummary, result: Accuracy) -> str:
     target = f"{share(result.asked.target)} on {result.asked.data}"
-    count = f"{each.reached} of {console.count(each.seeds, 'seed')} reached {target}"
+    count = f"{each.reached} of {console.format_count(each.seeds, 'seed')} reached {target}"
     if each.seconds is None:
         return f"{each.arm}: {count}; none was trained to an end."
     if each.seconds.value is None:
-        within = console.count(result.asked.epochs, "epoch")
+        within = console.format_count(result.asked.epochs, "epoch")
         return f"{each.arm}: {count} within {within}, so the median time is not known."
     cost = f", {_median(each.usd, wording.usd)} USD" if each.usd else ""
     return f"{each.arm}: {count}, in {_median(each.seconds, _seconds)} s of training{cost}."
@@ -143,7 +143,7 @@ def _levels(result: Accuracy) -> Iterator[str]:
 
 
 def _troubles(result: Accuracy) -> Iterator[str]:
-    epochs = console.count(result.asked.epochs, "epoch")
+    epochs = console.format_count(result.asked.epochs, "epoch")
     for run in result.runs:
         if run.outcome is not Outcome.OK:
             yield f"{run.arm}, seed {run.seed}: {run.outcome.value}: {run.reason}."

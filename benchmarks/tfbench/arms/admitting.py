@@ -11,7 +11,7 @@ from tfbuild.kernelbuild import finished
 from tfbuild.packing import admitted, tuned
 from tfbuild.packing.admitted import AdmissionStatus
 from tfbuild.settings import Paths
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 
 def need_admitted(wheel: Path, cpu: Cpu, paths: Paths) -> None:
@@ -27,7 +27,7 @@ def need_admitted(wheel: Path, cpu: Cpu, paths: Paths) -> None:
             f"{wheel.name}: {', '.join(found.failed)} failed admission on {found.target}",
             hint=admitted.remedy(found.failed),
         )
-    console.say(
+    console.print_message(
         f"{wheel.name}: {found.target} is {admitted.describe(found)}; its kernels run first"
     )
     record = finished.admit(finished.finished(wheel, cpu), cpu, paths, {found.target})
@@ -40,5 +40,5 @@ def standing_of(wheel: Path, cpu: Cpu) -> AdmissionStatus | None:
     library = tuned.chosen(facts, cpu) if facts else None
     if facts is None or library is None or not facts.libraries:
         return None
-    every = admitted.standings_in(wheel, facts, sha256_of(wheel))
+    every = admitted.standings_in(wheel, facts, hash_file(wheel))
     return next(each for each in every if each.target == library.target)

@@ -104,10 +104,10 @@ def _contents(source: WheelSource) -> str:
 def _kernels_in(facts: Tuned) -> str:
     if facts.tree is not None:
         return "a full build"
-    choice = kernels.choice_of(facts.kernels)
+    choice = kernels.format_choice(facts.kernels)
     if choice == kernels.MINI:
         return f"kernels: {MINI}"
-    many = choice if choice == HOT else console.count(len(facts.kernels), "unit")
+    many = choice if choice == HOT else console.format_count(len(facts.kernels), "unit")
     return f"kernels: {many}"
 
 
@@ -126,12 +126,12 @@ def install(choices: Sequence[ArmChoice], paths: Paths) -> tuple[Arm, ...]:
     made: dict[WheelSource, Environment] = {}
     for path in dict.fromkeys(choice.source.path for choice in choices):
         if path is not None:
-            console.note(_contents(_source(path)))
+            console.print_note(_contents(_source(path)))
             admitting.need_admitted(path, read_cpu(), paths)
     for choice in choices:
         if choice.source not in made:
             names = [other.spec.name for other in choices if other.source == choice.source]
-            with console.step(f"environment of {', '.join(names)}: {choice.source.title}"):
+            with console.report_step(f"environment of {', '.join(names)}: {choice.source.title}"):
                 made[choice.source] = _create(choice.source, paths)
     return tuple(_arm(choice, made[choice.source]) for choice in choices)
 
@@ -150,7 +150,7 @@ def newest_runnable(paths: Paths) -> Path:
             continue
         if not facts or tuned.is_control(facts) or tuned.lacking(facts, cpu):
             continue
-        if kernels.choice_of(facts.kernels) != kernels.MINI:
+        if kernels.format_choice(facts.kernels) != kernels.MINI:
             return path
         small.append(path)
     if small:
@@ -219,7 +219,7 @@ def _default_stock() -> WheelSource:
     request = Request()
     release = releases.find_release(request.release)
     return WheelSource(
-        requirement=f"{releases.cpu_package(release, platform.machine())}=={release.version}",
+        requirement=f"{releases.choose_cpu_package(release, platform.machine())}=={release.version}",
         python=default_python(release.pythons),
     )
 

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from tfbench.inside.worker import JIT
 from tfbuild import packages
-from tfbuild.console import did_you_mean
+from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
 from tfbuild.run import run
 
@@ -175,7 +175,7 @@ def check_lever(name: str, value: str) -> None:
         taken = (*lever.words, *(() if lever.takes == ValueKind.WORD else (lever.takes,)))
         raise UsageError(
             f"{name} is {value!r}, it takes {', '.join(taken)}",
-            hint=did_you_mean(value, lever.words),
+            hint=suggest_spelling(value, lever.words),
         )
 
 
@@ -219,7 +219,7 @@ def tolerance(levers: Iterable[str], otherwise: float) -> float:
 
 def suggestion(word: str, known: Collection[str]) -> str:
     """A hint that names what is probably meant, or all that there is."""
-    return did_you_mean(word, known) or f"There are {', '.join(known)}"
+    return suggest_spelling(word, known) or f"There are {', '.join(known)}"
 
 
 def _is_preloadable(text: str) -> bool:
@@ -240,7 +240,7 @@ def find_malloc(name: str) -> Path:
         package = MALLOCS[name].package
         raise UsageError(
             f"{name} is not installed on this machine",
-            hint=f"{packages.advice(name, package)}, or give the whole path of its library: "
+            hint=f"{packages.suggest_install(name, package)}, or give the whole path of its library: "
             f"malloc=/…/{MALLOCS[name].files[0]}",
         )
     return found

@@ -39,7 +39,7 @@ from tfbench.arms.levers import (
     tolerance,
     variables,
 )
-from tfbuild.console import did_you_mean
+from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
 from tfbuild.records import parse_toml, read_text
 from tfbuild.tools.requirement import parse_exact
@@ -186,7 +186,7 @@ def check_wheel(wheel: str) -> None:
     every = f"There are {', '.join(WHEELS)}, paths of .whl files, and versions (NAME==VERSION)"
     raise UsageError(
         f"{wheel!r} is no wheel" if wheel else "the wheel is missing",
-        hint=did_you_mean(wheel, WHEELS) or every,
+        hint=suggest_spelling(wheel, WHEELS) or every,
     )
 
 

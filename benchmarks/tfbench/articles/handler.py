@@ -22,7 +22,7 @@ from tfbench.throughput import handler as throughputs
 from tfbuild import console, settings
 from tfbuild.errors import TensorwrightError, WorkerError
 from tfbuild.measured.host import Host
-from tfbuild.records import now
+from tfbuild.records import format_now
 
 KIND = "articles"
 SCHEMA = 1
@@ -51,12 +51,12 @@ def measure_articles(wanted: ArticlesOptions) -> str:
     sizes = _sizes(wanted)
     experiment.choose_arms(wanted.arms, paths)
     articles = read_articles()
-    with settings.exclusive(paths.cache, "the articles' experiments"):
+    with settings.lock_folder(paths.cache, "the articles' experiments"):
         run = experiment.start(KIND, sizes, {}, wanted.out, paths)  # (each part has its own arms)
         bench = Scale(sizes=sizes.into(run.out), paths=paths)
         parts = {article.key: _part(article, bench) for article in articles}
-    host, made = run.host, now()
-    subject = f"{console.vcpus(host.vcpus.usable)} of {host.cpu.name}, {made}"
+    host, made = run.host, format_now()
+    subject = f"{console.format_vcpus(host.vcpus.usable)} of {host.cpu.name}, {made}"
     page = text.document(articles, parts, subject=subject, quick=wanted.quick)
     drawn = text.figures(parts)
     failures = {key: part.failure for key, part in parts.items() if part.failure}
@@ -83,7 +83,7 @@ def _sizes(wanted: ArticlesOptions) -> Sizes:
 
 
 def _part(article: Article, bench: Scale) -> SectionPart:
-    with console.step(article.title):
+    with console.report_step(article.title):
         try:
             return PARTS[article.key](bench)
         except TensorwrightError as error:
@@ -93,7 +93,7 @@ def _part(article: Article, bench: Scale) -> SectionPart:
 
 def describe(wanted: ArticlesOptions) -> str:
     """What would be measured. Nothing is installed."""
-    folder = Path(wanted.out) if wanted.out else settings.paths().new_report(KIND)
+    folder = Path(wanted.out) if wanted.out else settings.paths().choose_report_folder(KIND)
     sizes = _sizes(wanted).into(folder)
     described = (
         (throughputs.KIND, throughputs.describe(sizes.throughput)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tfbuild.records import key_of
+from tfbuild.records import hash_record
 
 
 class Outcome(StrEnum):
@@ -42,7 +42,7 @@ class Cell:
     @property
     def key(self) -> str:
         """The same question has the same key, whenever it is asked."""
-        return key_of(self)
+        return hash_record(self)
 
     @property
     def name(self) -> str:

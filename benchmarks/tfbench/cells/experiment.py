@@ -119,7 +119,7 @@ class CellExperiment(Generic[_W, _Q, _R]):
         paths = settings.paths()
         choices = choose_arms(wanted.arms, paths)
         config = self.read(wanted)
-        with settings.exclusive(paths.cache, "a measurement"):
+        with settings.lock_folder(paths.cache, "a measurement"):
             found = self.measure(config, choices, wanted.out, paths)
         return found, shown(found, self.text.sheet(found), as_json=as_json)
 
@@ -138,7 +138,9 @@ class CellExperiment(Generic[_W, _Q, _R]):
         """What the run's folder knows already is not measured again. Raises DiskError,
         RecordError."""
         cells = self.cells(config, run)
-        with console.step(f"{self.kind}, {console.count(len(cells), 'process', 'processes')}"):
+        with console.report_step(
+            f"{self.kind}, {console.format_count(len(cells), 'process', 'processes')}"
+        ):
             results = running.measure(cells, run.arms, run.out, seed=config.seed)
         return self.result(config, run, gathered(cells, results))
 
@@ -196,7 +198,7 @@ def start(
     spec = ExperimentSpec(kind=kind, question=config, host=host, wheels=wheels(arms))
     out = folder.find(named, spec, wanted_out, paths).resolve()
     folder.begin(named, spec, out)
-    console.note(f"cells and results: {out}")
+    console.print_note(f"cells and results: {out}")
     return ExperimentRun(kind=kind, arms=arms, host=host, out=out)
 
 
@@ -214,4 +216,4 @@ def finish(
 
 def write_report(out: Path, document: Document, templates: Path, figures: Figures) -> None:
     """Raises DiskError."""
-    console.note(f"report: {page.write(out, document, figures, templates)}")
+    console.print_note(f"report: {page.write(out, document, figures, templates)}")

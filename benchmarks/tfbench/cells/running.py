@@ -73,7 +73,7 @@ class Cells:
         result = run(cell, self.arms[cell.arm], self.out, limit_s=self.limit_s)
         keep(result)
         if result.outcome is not Outcome.OK:
-            console.note(f"{cell.name}: {result.outcome.value}: {result.reason}")
+            console.print_note(f"{cell.name}: {result.outcome.value}: {result.reason}")
 
 
 def measure(
@@ -90,7 +90,7 @@ def measure(
     """
     with (
         opened(out / JOURNAL, KINDS) as (known, keep),
-        console.counting("cells", len(cells)) as count,
+        console.track_progress("cells", len(cells)) as count,
     ):
         every = Cells(
             cells=cells, arms=arms, out=out, seed=seed, limit_s=limit_s, listen=count.advance

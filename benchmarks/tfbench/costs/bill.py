@@ -133,7 +133,7 @@ def _composed(comparison: Comparison, machines: Mapping[int, Price]) -> Iterator
     for cell in comparison.cells:
         for times in cell.arms:
             if times.run_s is not None:
-                speedup = cell.of(times.arm).speedup
+                speedup = cell.get_result(times.arm).speedup
                 yield TrainingRun(
                     workload=cell.workload,
                     vcpus=cell.vcpus,

@@ -16,7 +16,7 @@ from tfbench.inside.kit import SCHEMA
 from tfbench.inside.steps import OK
 from tfbench.inside.workloads import UnknownWorkloadError, find
 from tfbuild.errors import RecordError, UsageError
-from tfbuild.records import shown
+from tfbuild.records import quote_value
 
 _SHORTEST_S = 1e-9
 """No step takes less, and none as many seconds as there are of these in one."""
@@ -48,7 +48,7 @@ def read(path: Path) -> tuple[KitLaunch, ...]:
 
 def _launch(line: Any) -> KitLaunch:  # noqa: ANN401  (JSON)
     if line["schema"] != SCHEMA:
-        raise ValueError(f"schema {shown(line['schema'])}, this version reads {SCHEMA}")
+        raise ValueError(f"schema {quote_value(line['schema'])}, this version reads {SCHEMA}")
     outcome = str(line["outcome"])
     try:
         workload = find(line["workload"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tfbench.costs.prices import Mode, Price, PriceBook, first_of
-from tfbuild.console import vcpus
+from tfbuild.console import format_vcpus
 from tfbuild.errors import UsageError
 
 _HINT = "Write machines as 2=n1-highcpu-2,8=n1-highcpu-8"
@@ -22,7 +22,7 @@ def parse_machines(text: str) -> dict[int, str]:
         if not (equals and name and count.isdecimal() and int(count) > 0):
             raise UsageError(f"{part.strip()!r} does not name a machine", hint=_HINT)
         if int(count) in names:
-            raise UsageError(f"two machines are named for {vcpus(int(count))}", hint=_HINT)
+            raise UsageError(f"two machines are named for {format_vcpus(int(count))}", hint=_HINT)
         names[int(count)] = name
     return names
 
@@ -50,7 +50,7 @@ def find_machines(
         if count not in wanted:
             measured = ", ".join(map(str, wanted))
             raise UsageError(
-                f"{names[count]} is named for {vcpus(count)}, and {measured} were measured"
+                f"{names[count]} is named for {format_vcpus(count)}, and {measured} were measured"
             )
     return {
         count: named(book, count, names[count]) if count in names else _only(book, count)
@@ -72,6 +72,6 @@ def _only(book: PriceBook, count: int) -> Price:
     if len(found) == 1:
         return found[0]
     raise UsageError(
-        f"the price book {book.name} has {len(found) or 'no'} machines with {vcpus(count)}",
+        f"the price book {book.name} has {len(found) or 'no'} machines with {format_vcpus(count)}",
         hint=f"Name one, as in {count}=NAME, of {first_of(found or fitting or book.names)}",
     )

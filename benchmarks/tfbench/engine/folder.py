@@ -48,8 +48,8 @@ def find(kind: RunKind, spec: Spec, wanted: str, paths: Paths) -> Path:
         return Path(wanted)
     stopped = unfinished(kind, spec, paths.reports.glob("*"))
     if stopped is None:
-        return paths.new_report(kind.prefix)
-    console.say(f"going on with the run that was stopped: {stopped}")
+        return paths.choose_report_folder(kind.prefix)
+    console.print_message(f"going on with the run that was stopped: {stopped}")
     return stopped
 
 
@@ -106,4 +106,4 @@ def _need_same(kind: RunKind, spec: Spec, out: Path) -> None:
 
 
 def _differing(kind: RunKind, spec: Spec, out: Path) -> list[str]:
-    return records.differences(records.load(out / kind.spec, schema=spec.schema), spec)
+    return records.find_differences(records.load(out / kind.spec, schema=spec.schema), spec)

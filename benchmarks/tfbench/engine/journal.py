@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfbuild.errors import DiskError, RecordError, SampleError
-from tfbuild.records import canonical, parse_json, plain, read, write_atomic
+from tfbuild.records import (
+    convert_record,
+    decode_record,
+    format_canonical,
+    parse_json,
+    write_atomic,
+)
 
 Entry = TypeVar("Entry")
 Kinds = Mapping[str, type[Entry]]
@@ -44,7 +50,9 @@ def opened(path: Path, kinds: Kinds[Entry]) -> Iterator[tuple[tuple[Entry, ...],
         raise DiskError(f"cannot write {path}: {error.strerror}") from error
 
     def keep(entry: Entry) -> None:
-        line = (canonical({_TAG: tags[type(entry)], **plain(entry)}) + "\n").encode()
+        line = (
+            format_canonical({_TAG: tags[type(entry)], **convert_record(entry)}) + "\n"
+        ).encode()
         try:
             written = os.write(handle, line)
         except OSError as error:
@@ -66,7 +74,7 @@ def entries(path: Path, kinds: Kinds[Entry]) -> tuple[Entry, ...]:
     """
 
     def entry(fields: dict[str, Any]) -> Entry:
-        return read(kinds[fields.pop(_TAG)], fields)
+        return decode_record(kinds[fields.pop(_TAG)], fields)
 
     return read_lines(path, entry, "an entry")
 

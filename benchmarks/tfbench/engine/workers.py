@@ -21,7 +21,7 @@ from tfbench.engine.endings import explaining_line
 from tfbench.engine.schedule import launch_order, padding
 from tfbuild import settings
 from tfbuild.errors import DiskError, WorkerError
-from tfbuild.run import end_group
+from tfbuild.run import stop_group
 
 WORKER = "tfbench.inside.worker"
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -203,12 +203,12 @@ def session(
     WorkerError when it does not start, DiskError without its log or its temporary folder.
     """
     with _temporary() as folder:
-        own = {"TMPDIR": folder, "PYTHONPATH": str(settings.import_root(PACKAGE))}
+        own = {"TMPDIR": folder, "PYTHONPATH": str(settings.prepare_import_root(PACKAGE))}
         process = _started(arm, {**env, **own}, log, module=module, mode=mode)
         try:
             yield Session(arm, process, log)
         finally:
-            end_group(process)
+            stop_group(process)
             for pipe in (process.stdin, process.stdout):
                 with contextlib.suppress(BrokenPipeError):
                     if pipe is not None:

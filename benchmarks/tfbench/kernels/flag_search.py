@@ -27,7 +27,7 @@ from tfbuild.measured.host import read_host
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning.request import plan_for, settled
 from tfbuild.planning.selection import Selection, own_for
-from tfbuild.records import now, save
+from tfbuild.records import format_now, save
 from tfbuild.settings import Paths
 from tfbuild.tools import pgo
 
@@ -76,17 +76,19 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
     timed is kept there too, and a stopped search goes on where its `out` is given again.
     """
     config, paths = _read_config(request, wanted), settings.paths()
-    out = Path(wanted.out) if wanted.out else paths.new_report("flags")
-    console.note(f"a search that is stopped goes on with --out {out}")
+    out = Path(wanted.out) if wanted.out else paths.choose_report_folder("flags")
+    console.print_note(f"a search that is stopped goes on with --out {out}")
     tried: list[FlagSet] = []
     kept: dict[TypedOp, str] = {}
     began, wheel_kernels = time.monotonic(), None
     for number, (compiler, words) in enumerate(config.tries(tried), 1):
         spent = time.monotonic() - began
         if tried and config.budget_s and spent * (1 + 1 / len(tried)) > config.budget_s:
-            console.note(f"the time is up: {called(compiler, words)} and what follows is not tried")
+            console.print_note(
+                f"the time is up: {called(compiler, words)} and what follows is not tried"
+            )
             break
-        console.say(f"flags {number} of {config.most}: {called(compiler, words)}")
+        console.print_message(f"flags {number} of {config.most}: {called(compiler, words)}")
         known = (_learned(config, compiler, out, paths),) if words == _LEARNED else words
         wheel = _candidate(config, compiler, known, paths)
         wheel_kernels, rows = timed(
@@ -99,11 +101,11 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
     assert wheel_kernels is not None  # noqa: S101  (there is a first set)
     winner = _winner(tried)
     if len(config.compilers) > 1:
-        console.note(f"of the compilers {winner.compiler} is taken: build with --compiler")
+        console.print_note(f"of the compilers {winner.compiler} is taken: build with --compiler")
     chosen = flagsets.fastest([winner, *(each for each in tried if each.flags)], RATE)
     selection = _selection(wheel_kernels, chosen, kept)
     save(out / KIND.result, selection)
-    console.note(f"selection: {out / KIND.result}")
+    console.print_note(f"selection: {out / KIND.result}")
     told = sheet(tried, chosen, out / KIND.result, winner.compiler)
     return selection, shown(selection, told, as_json=as_json)
 
@@ -140,7 +142,7 @@ def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
     plan, *_ = [plan_for(replace(request, compiler=name))[0] for name in names]
     usual = ["-O3", *(NARROW[each] for each in sorted(NARROW.keys() & plan.target.features))]
     texts = wanted.flag_sets.split(";") if wanted.flag_sets else usual
-    variants = tuple(dict.fromkeys(filter(None, map(flags.extra_flags, texts))))
+    variants = tuple(dict.fromkeys(filter(None, map(flags.parse_extra_flags, texts))))
     if not variants and not wanted.pgo and len(names) == 1:
         raise UsageError("--flag-sets names none", hint=f"Try --flag-sets '{'; '.join(usual)}'")
     for name in names if wanted.pgo else ():
@@ -158,7 +160,7 @@ def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
         variants=variants,
         training=_program(wanted.pgo),
         timing=timing,
-        budget_s=durations.seconds(wanted.budget, "--budget") if wanted.budget else None,
+        budget_s=durations.parse_duration(wanted.budget, "--budget") if wanted.budget else None,
     )
 
 
@@ -188,7 +190,7 @@ def _learned(config: _Config, compiler: str, out: Path, paths: Paths) -> str:
         wheel = _candidate(config, compiler, (flags.COUNTING,), paths)
         found = learning.learn(wheel, config.training, used, out=out, paths=paths)
     word = pgo.keep(found, paths)
-    pgo.leave(flags.learned((word,)), out, paths)
+    pgo.leave(flags.list_profile_hashes((word,)), out, paths)
     return word
 
 
@@ -203,7 +205,7 @@ def _selection(
         if best.flags
     }
     return Selection(
-        made=now(),
+        made=format_now(),
         cpu=read_host().cpu.name,
         release=wheel_kernels.release,
         target=wheel_kernels.library.target,

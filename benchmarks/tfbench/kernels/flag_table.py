@@ -9,7 +9,7 @@ from pathlib import Path
 from tfbench.kernels.flagsets import FlagSet
 from tfbench.measuring.statistics import mean
 from tfbench.sheet import Sheet
-from tfbuild.console import count
+from tfbuild.console import format_count
 
 HEADINGS = ("compiler and flags", "#saves of op time", "#95% interval")
 
@@ -41,9 +41,9 @@ def _lines(chosen: Mapping[str, FlagSet], path: Path, compiler: str) -> Iterator
     yield from (f"{unit:<28}  {' '.join(words)}" for unit, words in flagged.items())
     rest = len(chosen) - len(flagged)
     if not flagged:
-        yield f"The target's flags alone are as fast as any tried, for {count(rest, 'unit')}."
+        yield f"The target's flags alone are as fast as any tried, for {format_count(rest, 'unit')}."
         return
-    yield f"{rest} of {count(len(chosen), 'unit')}: the target's flags alone are as fast."
+    yield f"{rest} of {format_count(len(chosen), 'unit')}: the target's flags alone are as fast."
     named = f" --compiler {compiler}" if compiler else ""
     yield f"Build it: invoke build{named} --selection {path}"
     yield "Then invoke select keeps what wins."

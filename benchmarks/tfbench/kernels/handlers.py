@@ -28,10 +28,10 @@ from tfbuild.cpus.cpu import read_cpu, read_vcpus
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.measured.host import read_host
 from tfbuild.planning.plan import Scope
-from tfbuild.records import now, pretty, save, write_atomic
+from tfbuild.records import format_json, format_now, save, write_atomic
 from tfbuild.settings import Paths
 from tfbuild.tools import pgo
-from tfbuild.upstream.kernels import known
+from tfbuild.upstream.kernels import load_known_sources
 
 PROFILED = Path(__file__).with_name("hot.json")
 """The profile of the six workloads: what invoke profile wrote on 2 vCPUs of the Sapphire Rapids
@@ -76,26 +76,26 @@ def profile(wanted: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
     """Profile on the stock wheel, with one thread; the record and what to print of it."""
     paths, subjects = settings.paths(), _subjects(wanted)
     steps = options.integer(wanted.steps, "--steps")
-    folder, host = paths.new_report("profile"), read_host()
+    folder, host = paths.choose_report_folder("profile"), read_host()
     out = _file(wanted.out) or folder / PROFILE
-    with settings.exclusive(paths.cache, "a profile"):
+    with settings.lock_folder(paths.cache, "a profile"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
         (arm,) = installs.install(installs.choose(specs, "", paths), paths)
         programs = []
         for each in subjects:
-            with console.step(f"profile {each[0]}, {steps} steps"):
+            with console.report_step(f"profile {each[0]}, {steps} steps"):
                 logs = folder / "logs"
                 programs.append(profiled(arm, each, host.affinity[:1], steps=steps, logs=logs))
     found = Profile(
-        made=now(),
+        made=format_now(),
         cpu=host.cpu.name,
         release=arm.label,
         vcpus=1,
         programs=tuple(programs),
     )
     save(out, found)
-    console.note(f"profile: {out}")
-    return found, pretty(found) if as_json else table.describe_profile(found)
+    console.print_note(f"profile: {out}")
+    return found, format_json(found) if as_json else table.describe_profile(found)
 
 
 def describe_profiling(wanted: ProfileOptions) -> str:
@@ -117,7 +117,7 @@ def for_program(program: str, request: Request) -> Request:
             f"no kernel that can be compiled serves {program}",
             hint="Its time goes to oneDNN or to kernels that stay stock: try invoke tune",
         )
-    console.note(f"kernels: {', '.join(ops)}")
+    console.print_note(f"kernels: {', '.join(ops)}")
     return replace(request, kernels=",".join(ops))
 
 
@@ -136,7 +136,7 @@ def compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
     """Of these ops, with their seconds, those that matter, compute something and are registered by
     a source that is a candidate, so far as is known of the release."""
     least = selecting.MATTERS * sum(op_s.values())
-    sources = (row for row in known(release).values() if row.is_candidate)
+    sources = (row for row in load_known_sources(release).values() if row.is_candidate)
     registered = {op for row in sources for op in row.ops} - _HANDING_ON
     mattering = (op for op, seconds in op_s.items() if seconds >= least)
     return tuple(sorted(op for op in mattering if op in registered))
@@ -149,12 +149,12 @@ def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
     if _profiles_first(wanted):
         wanted = _with_profile(wanted, paths)
     config = _read_config(wanted, paths)
-    with settings.exclusive(paths.cache, "a selection"):
+    with settings.lock_folder(paths.cache, "a selection"):
         setting, bench, memory = _set_up(config, wanted.out, paths)
-        console.note(f"timings and selection: {bench.out}")
+        console.print_note(f"timings and selection: {bench.out}")
         found = selecting.select(setting, config.served, config.wheel_kernels, memory, bench)
         named = (word for words in found.selection.flags.values() for word in words)
-        pgo.leave(flags.learned(named), bench.out, paths)
+        pgo.leave(flags.list_profile_hashes(named), bench.out, paths)
     write_atomic(bench.out / "selection.md", table.markdown(found))
     return found, shown(found, table.sheet(found), as_json=as_json)
 
@@ -166,7 +166,7 @@ def timed(wanted: SelectOptions) -> tuple[WheelKernels, tuple[TimedCallSite, ...
     """
     paths = settings.paths()
     config = _read_config(wanted, paths)
-    with settings.exclusive(paths.cache, "timings"):
+    with settings.lock_folder(paths.cache, "timings"):
         setting, bench, memory = _set_up(config, wanted.out, paths)
         folder.begin(selecting.KIND, setting, bench.out)
         _, found, reasons = selecting.searched(
@@ -204,15 +204,17 @@ def describe_selecting(wanted: SelectOptions) -> str:
         return f"{said}then time the wheel's kernels at these call sites\n"
     config = _read_config(wanted, settings.paths())
     cells = len(config.served) * len(config.options.threads)
-    budget = console.duration(config.options.budget_s) if config.options.budget_s else "no limit"
+    budget = (
+        console.format_duration(config.options.budget_s) if config.options.budget_s else "no limit"
+    )
     share = sum(each.site.share for each in config.served)
     return (
         f"wheel     {config.wheel_kernels.wheel.name}\n"
         f"sites     {len(config.served)}, {share:.1%} of the op time\n"
         f"threads   {', '.join(map(str, config.options.threads))}\n"
-        f"timings   {console.count(cells, 'cell')} (call sites times threads) in each of "
+        f"timings   {console.format_count(cells, 'cell')} (call sites times threads) in each of "
         f"{config.options.launches} launches, about "
-        f"{console.duration(config.estimate_s)} if nothing is known; winners again\n"
+        f"{console.format_duration(config.estimate_s)} if nothing is known; winners again\n"
         f"budget    {budget}\n"
     )
 
@@ -230,7 +232,7 @@ def _profiles_first(wanted: SelectOptions) -> bool:
 
 def _with_profile(wanted: SelectOptions, paths: Paths) -> SelectOptions:
     """The same for a profile that is made now, beside the timings."""
-    folder = Path(wanted.out) if wanted.out else paths.new_report("select")
+    folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("select")
     made = folder / PROFILE
     if not made.is_file():  # a run that was stopped has it
         ask = ProfileOptions(workload=wanted.workload, phase=wanted.phase, out=str(made))
@@ -247,7 +249,7 @@ def check(wanted: SelectOptions) -> None:
 def _read(wanted: SelectOptions) -> _Options:
     return _Options(
         launches=options.integer(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
-        budget_s=durations.seconds(wanted.budget, "--budget") if wanted.budget else None,
+        budget_s=durations.parse_duration(wanted.budget, "--budget") if wanted.budget else None,
         seed=options.integer(wanted.seed, "--seed", least=0),
         rate=_rate(wanted.rate),
         threads=_threads(wanted.vcpus),

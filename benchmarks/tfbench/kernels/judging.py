@@ -18,7 +18,7 @@ from scipy import stats
 
 from tfbench.kernels.profiles import RankedCallSite
 from tfbench.measuring.statistics import Contrast, contrast, level
-from tfbuild.console import count
+from tfbuild.console import format_count
 from tfbuild.measured.interval import Interval
 from tfbuild.measured.kernels import KernelRow, TypedOp
 
@@ -245,7 +245,7 @@ def _reason(
     ratios: Mapping[int, float],
 ) -> str:
     for number, row in own.items():
-        where = f"{row.shapes}, {count(row.threads, 'thread')}"
+        where = f"{row.shapes}, {format_count(row.threads, 'thread')}"
         if number not in ratios:
             return f"not timed at {where}"
         if number in losers:

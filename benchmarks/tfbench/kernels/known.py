@@ -9,7 +9,7 @@ from pathlib import Path
 from tfbench.inside.call_sites import CallSite
 from tfbench.kernels.judging import Series
 from tfbuild.errors import RecordError
-from tfbuild.records import key_of, load, read, save
+from tfbuild.records import decode_record, hash_record, load, save
 
 SCHEMA = 4
 """Of the timings, too: what is timed in another way than before is timed anew."""
@@ -34,7 +34,7 @@ class Memory:
         """None for what was never timed, and for a file that is damaged."""
         try:
             fields = load(self._path(recipe, site, threads), schema=SCHEMA)
-            return read(KnownTimes, fields).series
+            return decode_record(KnownTimes, fields).series
         except (RecordError, TypeError, ValueError, KeyError):
             return None
 
@@ -43,5 +43,5 @@ class Memory:
         save(self._path(recipe, site, threads), KnownTimes(series=series))
 
     def _path(self, recipe: str, site: CallSite, threads: int) -> Path:
-        key = key_of({"cpu": self.cpu, "recipe": recipe, "place": site, "threads": threads})
+        key = hash_record({"cpu": self.cpu, "recipe": recipe, "place": site, "threads": threads})
         return self.folder / key[:2] / f"{key}.json"

@@ -25,6 +25,6 @@ def learn(wheel: Path, program: Path, compiler: Compiler, *, out: Path, paths: P
     candidate = lineup.make_spec(name=lineup.TUNED, wheel=lineup.TUNED)
     (arm,) = installs.install(installs.choose([candidate], str(wheel), paths), paths)
     folder = out / "training"
-    with console.step(f"train with {program.name}"):
+    with console.report_step(f"train with {program.name}"):
         pgo.train(arm.python, program, folder)
     return pgo.merge(folder, compiler, folder / f"learned{pgo.SUFFIX}")

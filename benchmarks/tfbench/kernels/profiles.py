@@ -18,7 +18,7 @@ from tfbench.inside.workloads import PROGRAM
 from tfbench.options import Subject
 from tfbuild import settings
 from tfbuild.errors import CommandError, RecordError, UsageError, WorkerError
-from tfbuild.records import key_of, load, read, save
+from tfbuild.records import decode_record, hash_record, load, save
 from tfbuild.run import run
 
 SCHEMA = 1
@@ -80,7 +80,7 @@ class RankedCallSite:
 def read_profile(path: Path) -> Profile:
     """Raises RecordError for a file that is none."""
     try:
-        found = read(Profile, load(path, schema=SCHEMA))
+        found = decode_record(Profile, load(path, schema=SCHEMA))
         for program in found.programs:
             _check(program)
     except (TypeError, ValueError, KeyError) as error:
@@ -102,7 +102,7 @@ def ranked_call_sites(profile: Profile) -> tuple[RankedCallSite, ...]:
     for each in profile.programs:
         total = sum(row.seconds for row in each.places)
         for row in of_rows(gathered(each.places)):
-            key = key_of(row.place)
+            key = hash_record(row.place)
             shares[key].append(row.seconds / total)
             calls[key] = max(row, calls.get(key, row), key=lambda found: found.calls)
     found = (
@@ -143,7 +143,7 @@ def _sketch(site: CallSite) -> str:
         each if each.variable else replace(each, shape=(0,) * len(each.shape), values=None)
         for each in site.inputs
     )
-    return key_of(replace(site, inputs=inputs))
+    return hash_record(replace(site, inputs=inputs))
 
 
 def _elements(site: CallSite) -> int:
@@ -198,7 +198,7 @@ def profiled(
     request, answer = logs / f"{label}.request", logs / f"{label}.answer"
     save(request, {"workload": name, "seed": 1, "vcpus": vcpus, "steps": steps})
     env = worker_environment(arm, len(vcpus), logs)
-    env |= {"PYTHONPATH": str(settings.import_root(PACKAGE))}
+    env |= {"PYTHONPATH": str(settings.prepare_import_root(PACKAGE))}
     env |= {} if file is None else {PROGRAM: str(file)}
     try:
         run(
@@ -215,4 +215,4 @@ def profiled(
     least = WORTH * sum(found["op_s"].values())
     found["places"] = [row for row in found["places"] if row["seconds"] >= least]
     kept = ("steps", "step_s", "parameters", "op_s", "places", "parts")
-    return read(ProfiledProgram, {"name": name} | {key: found[key] for key in kept})
+    return decode_record(ProfiledProgram, {"name": name} | {key: found[key] for key in kept})

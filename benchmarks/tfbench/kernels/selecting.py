@@ -21,7 +21,7 @@ from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import SampleError
 from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning.selection import Selection, own_for
-from tfbuild.records import now, save
+from tfbuild.records import format_now, save
 
 SCHEMA = 2
 KIND = RunKind(name="selection", prefix="select", result="selection.json")
@@ -207,8 +207,10 @@ def _stage(
         seed=setting.seed,
     )
     with (
-        console.step(f"{name}: {console.count(total, 'cell')} in {setting.launches} launches"),
-        console.counting("timings", total * setting.launches) as count,
+        console.report_step(
+            f"{name}: {console.format_count(total, 'cell')} in {setting.launches} launches"
+        ),
+        console.track_progress("timings", total * setting.launches) as count,
     ):
         found, reasons = series(time_call_sites(bench, stage, wanted, count.advance))
     whole = {cell: each for cell, each in found.items() if len(each.stock) >= FEWEST_LAUNCHES}
@@ -254,7 +256,7 @@ def _selection(
 ) -> Selection:
     units = frozenset(wheel_kernels.units[each] for each in kept)
     return Selection(
-        made=now(),
+        made=format_now(),
         cpu=setting.cpu,
         release=wheel_kernels.release,
         target=wheel_kernels.library.target,

@@ -9,7 +9,7 @@ from tfbench.inside.step_parts import StepParts
 from tfbench.kernels.profiles import Profile, ProfiledProgram, ranked_call_sites
 from tfbench.kernels.selecting import Selected
 from tfbench.sheet import Sheet
-from tfbuild.console import count
+from tfbuild.console import format_count
 from tfbuild.measured.kernels import KernelRow
 
 HEADINGS = (
@@ -61,7 +61,7 @@ def lines(selected: Selected) -> Iterator[str]:
     rows, kept = selected.selection.rows, selected.selection.kept
     tried = len({row.choice for row in rows} | {each.choice for each in selected.untimed})
     yield (
-        f"{len(kept)} of {count(tried, 'kernel')} kept, timed in {count(len(rows), 'cell')} "
+        f"{len(kept)} of {format_count(tried, 'kernel')} kept, timed in {format_count(len(rows), 'cell')} "
         f"(call sites times numbers of threads), {selected.recalled} of them from the cache; "
         f"false discovery rate {selected.selection.rate:g}."
     )
@@ -71,7 +71,7 @@ def lines(selected: Selected) -> Iterator[str]:
     )
     same = selected.control
     yield (
-        f"Stock against stock, the same rules find {same.won} of {count(same.cells, 'cell')} "
+        f"Stock against stock, the same rules find {same.won} of {format_count(same.cells, 'cell')} "
         f"faster and {same.lost} slower; 19 of 20 of its intervals stay within {same.reach:.1%}."
     )
     lacking = {each.choice for each in selected.untimed}
@@ -90,7 +90,7 @@ def describe_profile(profile: Profile) -> str:
     every = ranked_call_sites(profile)
     named = ", ".join(each.name for each in profile.programs)
     text = [
-        f"{count(len(every), 'call site')} of {named}, {profile.vcpus} vCPU, {profile.release}",
+        f"{format_count(len(every), 'call site')} of {named}, {profile.vcpus} vCPU, {profile.release}",
         *(_made_of(each, each.parts) for each in profile.programs if each.parts),
         "",
     ]

@@ -13,8 +13,8 @@ from tfbuild.kernelbuild import pool
 from tfbuild.kernelbuild.pool import Part
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import KernelLibrary, chosen, read_tuned
-from tfbuild.records import key_of, load, read
-from tfbuild.upstream.download import sha256_of
+from tfbuild.records import decode_record, hash_record, load
+from tfbuild.upstream.download import hash_file
 
 _RECIPE = ("release", "compiler", "compiler_version", "flags", "sources", "stock", "kernel_recipe")
 """The fields of a plan that decide what any kernel source becomes, beside what is its own: its
@@ -51,7 +51,7 @@ def read_wheel_kernels(wheel: Path, cpu: Cpu) -> WheelKernels:
         )
     manifest = wheel.with_suffix(".json")
     fields = load(manifest, schema=pool.SCHEMA)
-    if fields.get("sha256") != (seen := sha256_of(wheel)):
+    if fields.get("sha256") != (seen := hash_file(wheel)):
         raise RecordError(
             f"{manifest} is the manifest of another wheel: {wheel.name} has sha256 {seen[:12]}…",
             hint="Take the wheel and its manifest from one build",
@@ -71,7 +71,7 @@ def read_wheel_kernels(wheel: Path, cpu: Cpu) -> WheelKernels:
         library=library,
         units={each: row.unit for row in part.verdicts for each in row.registrations},
         recipes={
-            unit: key_of(
+            unit: hash_record(
                 {
                     "recipe": recipe,
                     "sources": {each: (flags.get(each, ()), improved.get(each)) for each in paths},
@@ -86,7 +86,7 @@ def read_wheel_kernels(wheel: Path, cpu: Cpu) -> WheelKernels:
 def _made(fields: Mapping[str, Any], target: str) -> tuple[Part, Mapping[str, Any]]:
     """What the manifest says of the library for a target: its part and its plan."""
     for row, plan in zip(fields["parts"], fields["plans"], strict=True):
-        part = read(Part, row)
+        part = decode_record(Part, row)
         if part.target == target:
             return part, plan
     raise KeyError(target)

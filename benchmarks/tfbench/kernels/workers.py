@@ -14,7 +14,7 @@ from tfbench.engine.workers import Session
 from tfbench.inside import timing
 from tfbench.inside.call_sites import CallSite
 from tfbuild.errors import WorkerError
-from tfbuild.records import plain
+from tfbuild.records import convert_record
 
 LIMIT_S = 120.0
 _ENV = {"TF_ENABLE_ONEDNN_OPTS": "0", "TENSORWRIGHT_FUSE": "0", "TF_CPP_MIN_LOG_LEVEL": "1"}
@@ -42,7 +42,7 @@ def opened(
 
 def prepare(session: Session, site: CallSite, copies: int) -> tuple[str, float]:
     """Why the call site cannot be executed, empty if it can; and the seconds of a call."""
-    answer = session.request("prepare", LIMIT_S, place=plain(site), copies=copies)
+    answer = session.request("prepare", LIMIT_S, place=convert_record(site), copies=copies)
     return str(answer["reason"]), float(answer.get("call_s", 0.0))
 
 

@@ -25,7 +25,7 @@ def write_kit(out: str) -> str:
     content = archive.archive()
     write_atomic(path, content)
     return (
-        f"{path} ({console.size(len(content))})\n"
+        f"{path} ({console.format_size(len(content))})\n"
         "Copy it to a Linux machine with Python 3.10 or newer, NumPy, and TensorFlow or Keras 3:\n"
         f"  python {path.name} --arm NAME                          # the six models of 2017\n"
         f"  python {path.name} --workloads resnet50 --phases train\n"

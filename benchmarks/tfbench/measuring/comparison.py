@@ -31,7 +31,7 @@ from tfbuild.measured.comparison import FILE, SCHEMA, ComparedCell, Comparison, 
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import Host, read_host
 from tfbuild.measured.interval import Verdict
-from tfbuild.records import now
+from tfbuild.records import format_now
 
 QUICK = Effort(precision=0.015, budget_s=120.0)
 THOROUGH = Effort(looks=(10, 20, 40), phase_blocks=2, precision=0.005, budget_s=300.0)
@@ -86,7 +86,7 @@ def compare(
     """
     folder.begin(KIND, setting, out)
     folder.need_unfinished(KIND, out)
-    made = now()
+    made = format_now()
     done: list[ObservedCell] = []
     with opened(out / KIND.journal, KINDS) as (known, keep):
         for spec in setting.specs:
@@ -135,7 +135,7 @@ def check_cells(workloads: Sequence[str], vcpus: Sequence[int], usable: int) -> 
     wrong = [count for count in vcpus if not 1 <= count <= usable]
     if wrong:
         raise UsageError(
-            f"{console.vcpus(wrong[0])} cannot be measured here, {usable} are usable",
+            f"{console.format_vcpus(wrong[0])} cannot be measured here, {usable} are usable",
             hint=f"Ask for 1 to {usable}, or run the comparison on a machine that has them",
         )
 
@@ -154,7 +154,7 @@ def judge(comparison: Comparison, *, gate: bool) -> None:
     if failed:
         where = "; ".join(f"{_place(each)}: {_first(one.reason)}" for each, one in failed)
         raise WorkerError(
-            f"{console.count(len(failed), 'arm')} failed: {where}",
+            f"{console.format_count(len(failed), 'arm')} failed: {where}",
             hint="The rest was measured and is in the report",
         )
     if gate:
@@ -179,7 +179,7 @@ def _gate(comparison: Comparison) -> None:
 
 def _overall(comparison: Comparison, verdict: Verdict) -> list[str]:
     return [
-        f"{each.speedup.arm} over all workloads on {console.vcpus(each.vcpus)} "
+        f"{each.speedup.arm} over all workloads on {console.format_vcpus(each.vcpus)} "
         f"({each.speedup.interval.value:.3f}x)"
         for each in comparison.overall
         if each.speedup.verdict is verdict
@@ -187,7 +187,7 @@ def _overall(comparison: Comparison, verdict: Verdict) -> list[str]:
 
 
 def _place(each: ComparedCell) -> str:
-    return f"{each.workload} on {console.vcpus(each.vcpus)}"
+    return f"{each.workload} on {console.format_vcpus(each.vcpus)}"
 
 
 def _first(text: str) -> str:
@@ -232,7 +232,7 @@ def _say(
     launches = len(now.launches)
     expected = max(launches, _expected(setting.effort, now))
     rest = (len(setting.specs) - len(done) - 1) * expected
-    where = f"{label_of(spec.workload)} on {console.vcpus(len(spec.vcpus))}"
+    where = f"{label_of(spec.workload)} on {console.format_vcpus(len(spec.vcpus))}"
     what = f"{where}, launch {launches + 1}" if launches < expected else where
     progress(finished + launches, finished + expected + rest, what)
 

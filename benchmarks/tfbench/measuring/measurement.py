@@ -35,7 +35,7 @@ from tfbench.measuring.repetition import LaunchCost
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.statistics import has_trend
 from tfbuild import console
-from tfbuild.cpus.cpu import nodes_of
+from tfbuild.cpus.cpu import read_numa_nodes
 from tfbuild.errors import WorkerError
 from tfbuild.measured.effort import Effort
 
@@ -269,7 +269,7 @@ def _starts(
     there are such; the repeat's from parameters that are one rounding away, so that it shows how
     far rounding takes them."""
     repeat, available = spec.arms[1].name, os.sched_getaffinity(0)
-    groups = loading_groups(spec.vcpus, available, nodes_of(available))
+    groups = loading_groups(spec.vcpus, available, read_numa_nodes(available))
     # Which of them share CPUs while they load is left to chance, as their order is.
     shuffled = launch_order(tuple(opened), chance)
     loading = {name: groups[at % len(groups)] for at, name in enumerate(shuffled)}
@@ -354,10 +354,10 @@ def _tell_too_long(spec: CellSpec, effort: Effort, cost: LaunchCost) -> None:
     that of a start without warm-up, which takes about as long as a block."""
     least_s = repetition.shortest_s(dataclasses.replace(cost, start_s=cost.start_s + cost.block_s))
     if effort.budget_s is not None and least_s > (1 + repetition.OVER) * effort.budget_s:
-        console.note(
-            f"{label_of(spec.workload)} on {console.vcpus(len(spec.vcpus))} takes about "
-            f"{console.duration(least_s)}, more than its budget of "
-            f"{console.duration(effort.budget_s)}: "
+        console.print_note(
+            f"{label_of(spec.workload)} on {console.format_vcpus(len(spec.vcpus))} takes about "
+            f"{console.format_duration(least_s)}, more than its budget of "
+            f"{console.format_duration(effort.budget_s)}: "
             f"{FEWEST_LAUNCHES} starts are the fewest that give an interval"
         )
 

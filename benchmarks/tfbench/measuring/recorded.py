@@ -10,7 +10,7 @@ from tfbench.measuring.measurement import measured_of
 from tfbench.measuring.samples import KINDS, Sample
 from tfbuild.errors import RecordError, SampleError, UsageError
 from tfbuild.measured.comparison import SCHEMA, Comparison
-from tfbuild.records import load, parse_json, read
+from tfbuild.records import decode_record, load, parse_json
 
 _FOREIGN = (
     *(SampleError, UsageError, KeyError, IndexError, ValueError),
@@ -50,7 +50,7 @@ def _setting(path: Path) -> ComparisonSetting:
     except RecordError:  # (of this version, or no run at all)
         fields = load(path, schema=SCHEMA)
     try:
-        return read(ComparisonSetting, fields)
+        return decode_record(ComparisonSetting, fields)
     except (TypeError, ValueError, KeyError, UsageError) as error:
         raise RecordError(f"{path} is no question of a comparison ({error})") from error
 

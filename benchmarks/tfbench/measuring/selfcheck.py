@@ -101,7 +101,7 @@ class TrialFinding:
     @property
     def found(self) -> bool:
         """Whether the interval leaves out 1."""
-        return self.interval.leaves_out_1
+        return self.interval.excludes_1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -221,7 +221,7 @@ def run_trials(
                     len(wanted) - len(tasks) + count,
                     len(wanted),
                     f"{trial.part} {trial.number + 1}",
-                    f"about {console.duration(seconds_left(tasks[count:], len(cpus)))} left",
+                    f"about {console.format_duration(seconds_left(tasks[count:], len(cpus)))} left",
                 )
     names = {part.name for part in parts}
     return tuple(trial for trial in done if trial.part in names)

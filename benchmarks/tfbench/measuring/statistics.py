@@ -225,10 +225,10 @@ def verdict(speedup: Contrast, thresholds: Thresholds) -> Verdict:
     """
     found = speedup.interval
     least = max(thresholds.floor, math.log1p(thresholds.threshold))
-    if found.leaves_out_1 and abs(speedup.mean) > least:
+    if found.excludes_1 and abs(speedup.mean) > least:
         return Verdict.FASTER if found.low > 1 else Verdict.SLOWER
     bar_is_small = least <= math.log1p(max(thresholds.margin, thresholds.threshold))
-    small = found.leaves_out_1 and bar_is_small
+    small = found.excludes_1 and bar_is_small
     none = speedup.within(thresholds.margin)
     return Verdict.WITHIN_NOISE if none or small else Verdict.INCONCLUSIVE
 

@@ -38,8 +38,8 @@ from tfbuild.measured.comparison import (
     ComparedCell,
     Coverage,
     Gates,
+    InterimAnalysis,
     Latency,
-    Look,
     OpShare,
     Overall,
     PhaseTime,
@@ -189,14 +189,14 @@ def _stopped_by(measured: ObservedCell, effort: Effort) -> str:
     return stop(count, width, effort) or (Stop.BUDGET if spent else "")
 
 
-def _looks(measured: ObservedCell) -> tuple[Look, ...]:
+def _looks(measured: ObservedCell) -> tuple[InterimAnalysis, ...]:
     """How the intervals became narrower; a look at all of them afterwards decides nothing."""
     found, spent = [], 0.0
     for count, launch in enumerate(measured.launches, start=1):
         spent += launch.seconds
         width = half_width(measured, count) if count >= FEWEST_LAUNCHES else math.inf
         if math.isfinite(width):
-            found.append(Look(launches=count, seconds=spent, half_width=width))
+            found.append(InterimAnalysis(launches=count, seconds=spent, half_width=width))
     return tuple(found)
 
 

@@ -21,7 +21,7 @@ from tfbuild import settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import WorkerError
 from tfbuild.measured.host import Host
-from tfbuild.records import now, plain
+from tfbuild.records import convert_record, format_now
 
 KIND = "overhead"
 WORKLOAD = "iris_mlp"
@@ -54,7 +54,7 @@ class OverheadConfig:
                     "seed": self.seed + launch,
                     "rounds": ROUNDS,
                     "device": self.device,
-                    "forms": plain(self.forms),
+                    "forms": convert_record(self.forms),
                 },
                 vcpus=host.affinity[: self.vcpus],
                 env=self._env(),
@@ -84,7 +84,7 @@ def describe(wanted: OverheadOptions) -> str:
         f"arms       {', '.join(arms)}\n"
         f"vCPUs      {config.vcpus}\n"
         f"launches   {config.launches}, {ROUNDS} rounds each of\n{forms}"
-        f"out        {wanted.out or paths.new_report(KIND)}\n"
+        f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
     )
 
 
@@ -114,7 +114,7 @@ def _cells(config: OverheadConfig, run: ExperimentRun) -> tuple[Cell, ...]:
 def _result(config: OverheadConfig, run: ExperimentRun, measured: Sequence[CellResult]) -> Overhead:
     """Raises WorkerError when no fit could be timed."""
     found = Overhead(
-        made=now(),
+        made=format_now(),
         host=run.host,
         workload=config.workload,
         vcpus=config.vcpus,

@@ -37,7 +37,9 @@ def sheet(overhead: Overhead) -> Sheet:
 
 
 def title(overhead: Overhead) -> str:
-    return f"{overhead.workload}, {console.vcpus(overhead.vcpus)} of {overhead.host.cpu.name}"
+    return (
+        f"{overhead.workload}, {console.format_vcpus(overhead.vcpus)} of {overhead.host.cpu.name}"
+    )
 
 
 def rows(overhead: Overhead) -> Iterator[tuple[str, ...]]:
@@ -58,7 +60,7 @@ def rows(overhead: Overhead) -> Iterator[tuple[str, ...]]:
 
 def form(timed: TimedForm) -> str:
     """As it is written in a script."""
-    words = [console.count(timed.form.epochs, "epoch")]
+    words = [console.format_count(timed.form.epochs, "epoch")]
     if timed.form.repeat > 1:
         words.append(f"repeat({timed.form.repeat})")
     if timed.form.steps_per_execution > 1:
@@ -78,7 +80,7 @@ def sentences(answer: ArmTerms) -> Iterator[str]:
     yield (
         f"{answer.arm} on {answer.device}: an epoch costs {_ms(answer.epoch_s)}, a call "
         f"{_ms(answer.call_s)}, a step {_ms(answer.step_s)} (the sum is off by "
-        f"{share(answer.error)} at most, {console.count(answer.launches, 'launch', 'launches')})."
+        f"{share(answer.error)} at most, {console.format_count(answer.launches, 'launch', 'launches')})."
     )
     script, once = answer.forms[0], answer.forms[1]
     yield (
@@ -152,7 +154,7 @@ def figures(overhead: Overhead) -> Iterator[Drawing]:
                 series=0,
                 amount=each.speedup,
                 note=factor(each.speedup.value),
-                solid=each.speedup.leaves_out_1,
+                solid=each.speedup.excludes_1,
             )
             for each in answer.forms[1:]
         )

@@ -59,18 +59,18 @@ def document(comparison: Comparison, templates: Path, bill: Bill | None = None) 
 def _subject(comparison: Comparison) -> str:
     vcpus = dict.fromkeys(str(cell.vcpus) for cell in comparison.cells)
     workloads = dict.fromkeys(cell.workload for cell in comparison.cells)
-    models = console.count(len(workloads), wording.model(comparison))
+    models = console.format_count(len(workloads), wording.model(comparison))
     return (
         f"{models} on {wording.listed(list(vcpus))} vCPUs of {comparison.host.cpu.name}, measured "
-        f"{wording.moment(comparison.made)} in {console.duration(comparison.seconds)}"
+        f"{wording.moment(comparison.made)} in {console.format_duration(comparison.seconds)}"
     )
 
 
 def _answer(comparison: Comparison, each: Overall) -> Answer:
     interval = each.speedup.interval
-    models = console.count(each.workloads, wording.model(comparison))
+    models = console.format_count(each.workloads, wording.model(comparison))
     return Answer(
-        label=f"{each.speedup.arm}, {console.vcpus(each.vcpus)}",
+        label=f"{each.speedup.arm}, {console.format_vcpus(each.vcpus)}",
         figure=wording.factor(interval.value),
         detail=(
             f"{wording.span(interval)}, geometric mean of {models}; A/A {wording.span(each.noise)}"
@@ -85,7 +85,7 @@ def _answer(comparison: Comparison, each: Overall) -> Answer:
 
 def _speedups(comparison: Comparison) -> Section:
     base, level = comparison.baseline, f"{comparison.level:.0%}"
-    asks = any(cell.asks for cell in comparison.cells)
+    asks = any(cell.is_inference for cell in comparison.cells)
     unit = "request (99th percentile)" if asks else "step"
     step = wording.step(comparison)
     return Section(

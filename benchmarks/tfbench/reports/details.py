@@ -11,7 +11,7 @@ from tfbench.kernels.table import cells, ordered
 from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, tabled, tabulate
 from tfbuild import console
-from tfbuild.console import duration, size
+from tfbuild.console import format_duration, format_size
 from tfbuild.measured.comparison import (
     SENSITIVITY,
     Agreement,
@@ -69,7 +69,7 @@ def verdicts(comparison: Comparison) -> Section:
                 ("workload", "#vCPUs", "#launches", "#time", "#half-width"),
                 (
                     (
-                        *(*findings.place(cell), str(look.launches), duration(look.seconds)),
+                        *(*findings.place(cell), str(look.launches), format_duration(look.seconds)),
                         f"{look.half_width:.2%}",
                     )
                     for cell in comparison.cells
@@ -105,7 +105,7 @@ def _sampled(cell: ComparedCell) -> tuple[str, ...]:
     ended = findings.STOPS[Stop(cell.stopped_by)] if cell.stopped_by else "nothing was timed"
     return (
         *(*findings.place(cell), *map(str, numbers), findings.gated(cell), counting),
-        *(wording.share(cell.others), str(cell.unsteady), duration(cell.seconds), ended),
+        *(wording.share(cell.others), str(cell.unsteady), format_duration(cell.seconds), ended),
     )
 
 
@@ -168,7 +168,7 @@ def latency(comparison: Comparison) -> Section:
 
 def phases(comparison: Comparison) -> Section:
     """Of training; nothing where all cells are of requests."""
-    asked = all(cell.asks for cell in comparison.cells)
+    asked = all(cell.is_inference for cell in comparison.cells)
     return tabled(
         "phases",
         "Phases and composed training runs",
@@ -186,7 +186,7 @@ def phases(comparison: Comparison) -> Section:
 
 def _phased(cell: ComparedCell, times: ArmTimes) -> tuple[str, ...]:
     phases = {each.phase: each.step_ms for each in times.phases}
-    speedup = cell.of(times.arm).speedup
+    speedup = cell.get_result(times.arm).speedup
     return (
         *findings.place(cell),
         times.arm,
@@ -281,7 +281,7 @@ def kernels(comparison: Comparison) -> Section:
 
 def _kernels(arm: str, found: KernelTable) -> tuple[str, Table]:
     kept = {row.choice for row in found.rows if row.kept}
-    tried = console.count(len({row.choice for row in found.rows}), "kernel")
+    tried = console.format_count(len({row.choice for row in found.rows}), "kernel")
     return (
         (
             f"{arm}: {len(kept)} of {tried} took the place of the stock ones. Measured on "
@@ -315,7 +315,7 @@ def machine(comparison: Comparison) -> Section:
         *_host(comparison.host),
         *parts,
         ("measured", wording.moment(comparison.made)),
-        ("took", duration(comparison.seconds)),
+        ("took", format_duration(comparison.seconds)),
     )
     return tabled("machine", "The machine", "The machine", ("what", "value"), rows)
 
@@ -334,7 +334,7 @@ def _host(host: Host) -> tuple[tuple[str, str], ...]:
         ("vCPUs", f"{vcpus.usable} usable of {vcpus.machine}"),
         ("affinity", ", ".join(map(str, host.affinity))),
         ("quota", quota),
-        ("memory", size(host.memory_bytes)),
+        ("memory", format_size(host.memory_bytes)),
         ("kernel", f"Linux {host.kernel}"),
         ("transparent huge pages", host.hugepages or unknown),
         ("clock source", host.clocksource or unknown),

@@ -17,8 +17,8 @@ from tfbench.measuring.statistics import LIKELY, floor
 from tfbench.reports import wording
 from tfbuild import console
 from tfbuild.measured.comparison import (
-    ArmAnswer,
     ArmFacts,
+    ArmResult,
     ArmTimes,
     ComparedCell,
     Comparison,
@@ -137,14 +137,14 @@ def likely(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> 
 
 
 def _row(comparison: Comparison, cell: ComparedCell, arm: str) -> FindingRow:
-    verdict, why, speedup = _judged(comparison, cell, cell.of(arm))
+    verdict, why, speedup = _judged(comparison, cell, cell.get_result(arm))
     workload, vcpus = place(cell)
     return FindingRow(
         workload=workload,
         vcpus=vcpus,
         arm=arm,
-        baseline_ms=_milliseconds(cell.of(comparison.baseline).times),
-        arm_ms=_milliseconds(cell.of(arm).times),
+        baseline_ms=_milliseconds(cell.get_result(comparison.baseline).times),
+        arm_ms=_milliseconds(cell.get_result(arm).times),
         speedup=wording.factor(speedup.interval.value) if speedup else "",
         interval=wording.span(speedup.interval) if speedup else "",
         noise=wording.span(cell.noise) if cell.noise else "",
@@ -156,7 +156,7 @@ def _row(comparison: Comparison, cell: ComparedCell, arm: str) -> FindingRow:
 
 
 def _judged(
-    comparison: Comparison, cell: ComparedCell, found: ArmAnswer
+    comparison: Comparison, cell: ComparedCell, found: ArmResult
 ) -> tuple[str, str, Speedup | None]:
     """The verdict and why, with the speedup that it is about."""
     if found.failure:
@@ -182,7 +182,7 @@ def reason(comparison: Comparison, cell: ComparedCell, speedup: Speedup) -> str:
     if over_gated(cell):
         return f"too many blocks are no measurement: {_dropped(cell)}"
     interval, edge = speedup.interval, _edge(comparison, cell)
-    outside = interval.leaves_out_1
+    outside = interval.excludes_1
     match speedup.verdict:
         case Verdict.FASTER | Verdict.SLOWER:
             return f"the interval leaves out 1, and the estimate lies beyond {edge}"
@@ -263,10 +263,10 @@ def outcome(comparison: Comparison, each: Overall) -> str:
 def headline(comparison: Comparison, each: Overall) -> str:
     speedup, base = each.speedup, comparison.baseline
     arm, known = speedup.arm, wording.factor(speedup.interval.value)
-    workloads = console.count(each.workloads, "workload")
+    workloads = console.format_count(each.workloads, "workload")
     span = (
         f"{wording.span(speedup.interval)}; geometric mean of {workloads} on "
-        f"{console.vcpus(each.vcpus)}; A/A {wording.span(each.noise)}"
+        f"{console.format_vcpus(each.vcpus)}; A/A {wording.span(each.noise)}"
     )
     match outcome(comparison, each):
         case Verdict.FASTER:
@@ -275,7 +275,7 @@ def headline(comparison: Comparison, each: Overall) -> str:
             return f"{arm} is slower than {base}: {known} ({span}). Do not use it here."
         case Verdict.WITHIN_NOISE:
             least = f" of {wording.percent(comparison.margin)} or more"
-            gain = "No gain" + ("" if speedup.interval.leaves_out_1 else least)
+            gain = "No gain" + ("" if speedup.interval.excludes_1 else least)
             return f"{gain}: {arm} takes as long as {base}, within the noise: {known} ({span})."
         case Verdict.INCONCLUSIVE:
             return f"{_undecided(comparison, each)}: {known} ({span}). Measure longer: --budget."
@@ -294,7 +294,7 @@ def _undecided(comparison: Comparison, each: Overall) -> str:
         sure = f"sure to {wording.level(speedup.confidence)}, a verdict asks for"
         return f"{speedup.arm} is likely {leaning} than {base}, {sure} {comparison.level:.0%}"
     interval = speedup.interval
-    if interval.leaves_out_1:
+    if interval.excludes_1:
         return (
             f"No answer about {speedup.arm}: it differs from {base} by no more than {base} does "
             "from itself"
@@ -443,7 +443,7 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
             then="All blocks count there, and there is no verdict.",
         )
     if cell.unsteady:
-        launches = console.count(cell.launches, "launch", "launches")
+        launches = console.format_count(cell.launches, "launch", "launches")
         unsteady = "the warm-up had not become steady in its time"
         yield Caveat(
             kind=unsteady.capitalize(),
@@ -455,8 +455,8 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
         yield Caveat(
             kind="It took longer than its budget",
             cell=cell,
-            what=f"it took {console.duration(cell.seconds)}, its budget was "
-            f"{console.duration(budget_s)}: "
+            what=f"it took {console.format_duration(cell.seconds)}, its budget was "
+            f"{console.format_duration(budget_s)}: "
             f"{FEWEST_LAUNCHES} starts are the fewest that give an interval",
             then="A smaller batch or a longer --budget gives more of them.",
         )
@@ -465,7 +465,7 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
         yield Caveat(
             kind=f"A quick look: fewer than {FEW_LAUNCHES} launches",
             cell=cell,
-            what=f"a quick look: {console.count(cell.launches, 'launch', 'launches')}",
+            what=f"a quick look: {console.format_count(cell.launches, 'launch', 'launches')}",
             then="So few hardly show how two starts of a model differ.",
         )
     for times in cell.arms:

@@ -10,7 +10,7 @@ from tfbench.measuring.statistics import LIKELY
 from tfbench.reports import wording
 from tfbench.reports.document import Points, Section, paragraphs
 from tfbench.reports.templating import filled
-from tfbuild.console import duration
+from tfbuild.console import format_duration
 from tfbuild.measured.comparison import Comparison
 
 TEMPLATE = "method.txt.j2"
@@ -54,16 +54,18 @@ def method(comparison: Comparison, templates: Path) -> Section:
         looks=wording.listed([str(look) for look in effort.looks]),
         blocks=effort.blocks,
         precision=wording.share(effort.precision),
-        budget="" if effort.budget_s is None else duration(effort.budget_s),
+        budget="" if effort.budget_s is None else format_duration(effort.budget_s),
         seed=comparison.seed,
         six=all(cell.workload.partition(":")[0] in WORKLOADS for cell in comparison.cells),
-        trained=not all(cell.asks for cell in comparison.cells),
-        asked=any(cell.asks for cell in comparison.cells),
+        trained=not all(cell.is_inference for cell in comparison.cells),
+        asked=any(cell.is_inference for cell in comparison.cells),
     )
     return Section(key="method", heading="How it was measured", blocks=paragraphs(text))
 
 
 def limits(comparison: Comparison) -> Section:
-    kinds = dict.fromkeys(_REQUESTS if cell.asks else _TRAINING for cell in comparison.cells)
+    kinds = dict.fromkeys(
+        _REQUESTS if cell.is_inference else _TRAINING for cell in comparison.cells
+    )
     items = (LIMITS[0], *kinds, *LIMITS[1:])
     return Section(key="limits", heading="What this does not say", blocks=(Points(items=items),))

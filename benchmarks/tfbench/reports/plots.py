@@ -101,7 +101,7 @@ def _forests(
             yield drawing(
                 functools.partial(forest, groups, axis, width_in),
                 key=f"{name}-{vcpus}",
-                title=f"{title} on {console.vcpus(vcpus)}",
+                title=f"{title} on {console.format_vcpus(vcpus)}",
                 caption=f"{caption} The shaded boxes are {comparison.baseline} against itself.",
                 description=described(groups, wording.factor_span),
             )
@@ -168,7 +168,7 @@ def _scaling(
     if not lines:
         return
     values = "; ".join(
-        f"{line.label} {wording.factor_span(amount)} on {console.vcpus(vcpus)}"
+        f"{line.label} {wording.factor_span(amount)} on {console.format_vcpus(vcpus)}"
         for line in lines
         for vcpus, amount in line.amounts
     )
@@ -198,7 +198,7 @@ def _bill_figures(bill: Bill, what: str, amount: Callable[[BillRow], Amount]) ->
         rows = [row for row in bill.rows if row.workload == workload]
         groups = [
             ChartGroup(
-                label="" if vcpus is None else console.vcpus(vcpus),
+                label="" if vcpus is None else console.format_vcpus(vcpus),
                 points=tuple(
                     _relative(row.arm, numbers[row.arm], amount(row))
                     for row in rows
@@ -269,9 +269,9 @@ def _timeline(
         title=wording.place(cell.workload, cell.vcpus),
         caption="",
         description=(
-            f"{len(walls)} samples in {console.count(len(starts), 'launch', 'launches')}, from "
+            f"{len(walls)} samples in {console.format_count(len(starts), 'launch', 'launches')}, from "
             f"{min(walls):.2f} to {max(walls):.2f} milliseconds per step. "
-            f"{console.count(len(dropped), 'block')} of no measurement."
+            f"{console.format_count(len(dropped), 'block')} of no measurement."
         ),
     )
 

@@ -38,7 +38,7 @@ _MARKDOWN = re.compile(r"([\\`*\[\]|<>]|(?<!\w)_|_(?!\w)|^[#+-](?=\s))")
 def table(comparison: Comparison, *, colour: bool) -> str:
     """The figures, the answer and what to know about it. `colour` only for a terminal."""
     base = comparison.baseline if len(comparison.baseline) <= _SHORT else "baseline"
-    slow = "\n(p99)" if any(cell.asks for cell in comparison.cells) else ""
+    slow = "\n(p99)" if any(cell.is_inference for cell in comparison.cells) else ""
     headings = (
         *("workload", "#vCPUs", "arm", f"#{base} ms{slow}", f"#arm ms{slow}", "#speedup"),
         *(f"#{comparison.level:.0%} interval", f"#{base} again", "verdict"),
@@ -91,7 +91,7 @@ def _means(comparison: Comparison) -> Iterator[str]:
             for each in comparison.overall
             if each.vcpus == vcpus
         ]
-        yield f"{console.vcpus(vcpus)}: {', '.join(arms)}"
+        yield f"{console.format_vcpus(vcpus)}: {', '.join(arms)}"
 
 
 def bill_table(bill: Bill, *, colour: bool) -> str:

@@ -23,7 +23,7 @@ from tfbench.reports import chapters, page, pyperf, report, spending, tabular
 from tfbuild import settings
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.measured.comparison import Comparison, load, save
-from tfbuild.records import plain, pretty, write_atomic
+from tfbuild.records import convert_record, format_json, write_atomic
 from tfbuild.settings import Paths
 
 CSV = "report.csv"
@@ -91,8 +91,8 @@ def write_reports(
     for arm, text in pyperf.suites(comparison, taken).items() if taken else ():
         write_atomic(folder / f"pyperf-{arm.replace(' ', '-')}.json", text)
     if as_json:
-        both = {"comparison": plain(comparison), "bill": plain(priced)}
-        return pretty(both if priced else comparison)
+        both = {"comparison": convert_record(comparison), "bill": convert_record(priced)}
+        return format_json(both if priced else comparison)
     colour = sys.stdout.isatty()
     costs = f"{report.bill_table(priced, colour=colour)}\n" if priced else ""
     return f"{report.table(comparison, colour=colour)}\n{costs}report: {written}\n"
@@ -111,7 +111,7 @@ def _measured(wanted: ReportOptions, paths: Paths) -> tuple[Comparison, Path, tu
     """The comparison, where its reports go, and its samples. Several become one."""
     if wanted.samples:
         found, taken = recorded(Path(wanted.samples).expanduser())
-        folder = Path(wanted.out) if wanted.out else paths.new_report("again")
+        folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("again")
         save(folder / KIND.result, found)
         return found, folder, taken
     given = options.files(wanted.comparison) or [_newest(paths)]
@@ -121,7 +121,7 @@ def _measured(wanted: ReportOptions, paths: Paths) -> tuple[Comparison, Path, tu
     if len(parts) == 1:
         return parts[0][1], Path(wanted.out or files[0].parent), samples
     merged = merging.merge(parts)
-    folder = Path(wanted.out) if wanted.out else paths.new_report("merged")
+    folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("merged")
     save(folder / KIND.result, merged)
     return merged, folder, samples
 
@@ -204,10 +204,10 @@ def _of_totals(wanted: ReportOptions, paths: Paths, *, as_json: bool) -> str:
         totals = tuple(article.read_log(word, book) for word in options.words(wanted.logs))
     baseline = wanted.relative_to or article.BASELINE
     found = bill.bill_of_totals(totals, book, baseline=baseline, build=_build(wanted))
-    folder = Path(wanted.out) if wanted.out else paths.new_report("totals")
+    folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("totals")
     shipped = wanted.totals == ARTICLE
     document = spending.totals_document(found, shipped=shipped)
     written = page.write(folder, document, page.bill_figures(found), paths.templates)
     if as_json:
-        return pretty(found)
+        return format_json(found)
     return f"{report.bill_table(found, colour=sys.stdout.isatty())}\nreport: {written}\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfbench.measuring.selfcheck import MOST_FALSE, Rate, SelfCheck, TrialRow
 from tfbench.sheet import Sheet
-from tfbuild.console import duration
+from tfbuild.console import format_duration
 
 HEADINGS = (
     *("trials", "of", "#truth", "#seconds", "#samples", "#half-width", "#leaves out 1"),
@@ -49,7 +49,7 @@ def markdown(check: SelfCheck) -> str:
         *(line for note in NOTES for line in (note, "")),
         *width_lines(check),
         "",
-        f"{check.arm}, {check.host.vcpus.usable} vCPUs, {check.made}, {duration(check.seconds)}.",
+        f"{check.arm}, {check.host.vcpus.usable} vCPUs, {check.made}, {format_duration(check.seconds)}.",
     ]
     return "\n".join(lines) + "\n"
 

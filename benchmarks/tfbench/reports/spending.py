@@ -59,7 +59,7 @@ def lines(bill: Bill) -> Iterator[str]:
     yield from _not_priced(bill)
     for vcpus, arm, amount in bill.speedups:
         speedup = wording.factor_span(amount)
-        yield f"{arm} on {console.vcpus(vcpus)}: {speedup}, the geometric mean of its runs."
+        yield f"{arm} on {console.format_vcpus(vcpus)}: {speedup}, the geometric mean of its runs."
 
 
 def _not_priced(bill: Bill) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _best(bill: Bill) -> Iterator[str]:
 
 
 def _run(row: BillRow) -> str:
-    return row.arm if row.vcpus is None else f"{row.arm} on {console.vcpus(row.vcpus)}"
+    return row.arm if row.vcpus is None else f"{row.arm} on {console.format_vcpus(row.vcpus)}"
 
 
 def _paid_back(bill: Bill) -> tuple[Block, ...]:
@@ -192,7 +192,7 @@ def totals_document(bill: Bill, *, shipped: bool) -> Document:
 
     `shipped` are the 2017 article's own totals, about which there is more to say.
     """
-    models = console.count(len({row.workload for row in bill.rows}), "model")
+    models = console.format_count(len({row.workload for row in bill.rows}), "model")
     arms = wording.listed(list(dict.fromkeys(row.arm for row in bill.rows)))
     origin = " of Max Woolf's article of July 2017, from its logs" if shipped else ""
     sections = (_scaling(bill, *((BUILT,) if shipped else ())), _times(bill), costs(bill))
@@ -208,7 +208,7 @@ def totals_document(bill: Bill, *, shipped: bool) -> Document:
 
 def _answer(speedup: tuple[int, str, Amount], models: str) -> Answer:
     vcpus, arm, amount = speedup
-    known, where = wording.factor_span(amount), console.vcpus(vcpus)
+    known, where = wording.factor_span(amount), console.format_vcpus(vcpus)
     return Answer(
         label=f"{arm} over {article.PIP}, {where}",
         figure=known,

@@ -77,7 +77,7 @@ def rows(comparison: Comparison) -> Iterator[dict[str, Value]]:
 
 
 def _figures(cell: ComparedCell, arm: str) -> dict[str, Value]:
-    found = cell.of(arm)
+    found = cell.get_result(arm)
     times, speedup, agreement = found.times, found.speedup, found.agreement
     return {
         **_taken(_TIMES, times),

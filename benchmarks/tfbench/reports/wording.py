@@ -52,7 +52,7 @@ def level(confidence: float) -> str:
 
 def step(comparison: Comparison) -> str:
     """What was timed, where all cells are of one kind."""
-    kinds = {cell.asks for cell in comparison.cells}
+    kinds = {cell.is_inference for cell in comparison.cells}
     if len(kinds) != 1:
         return "a step"
     return "a request" if kinds == {True} else "a training step"
@@ -60,7 +60,7 @@ def step(comparison: Comparison) -> str:
 
 def model(comparison: Comparison) -> str:
     """What a workload is: a model that is trained, or one of several kinds of requests to it."""
-    return "workload" if any(cell.asks for cell in comparison.cells) else "model"
+    return "workload" if any(cell.is_inference for cell in comparison.cells) else "model"
 
 
 def milliseconds(interval: Interval | None) -> str:
@@ -102,7 +102,7 @@ def rates(amount: Amount) -> tuple[str, str]:
 
 
 def place(name: str, number: int) -> str:
-    return f"{label_of(name)} on {console.vcpus(number)}"
+    return f"{label_of(name)} on {console.format_vcpus(number)}"
 
 
 def places(cells: Sequence[tuple[str, int]], of: Sequence[tuple[str, int]] = ()) -> str:
@@ -120,7 +120,7 @@ def places(cells: Sequence[tuple[str, int]], of: Sequence[tuple[str, int]] = ())
     for name, numbers in vcpus.items():
         names.setdefault(tuple(numbers), []).append(name)
     named = (
-        f"{listed(alike)} on {listed([*map(str, head), console.vcpus(last)])}"
+        f"{listed(alike)} on {listed([*map(str, head), console.format_vcpus(last)])}"
         for (*head, last), alike in names.items()
     )
     counted = f"{len(cells)} of {len(of)} cells: " if of and len(cells) > 1 else ""

@@ -24,7 +24,7 @@ from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
-from tfbuild.records import now
+from tfbuild.records import format_now
 
 KIND = "sizing"
 EXAMPLES = 512
@@ -119,7 +119,7 @@ def describe(wanted: SizingOptions) -> str:
         f"vCPUs      {', '.join(map(str, config.vcpus))}\n"
         f"memory     {memory}\n"
         f"processes  {count}, {config.seconds:g} s of steps each\n"
-        f"out        {wanted.out or paths.new_report(KIND)}\n"
+        f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
     )
 
 
@@ -166,7 +166,7 @@ def _phases(words: str) -> tuple[str, ...]:
     found = options.words(words)
     for word in found:
         if word not in steps.PHASES:
-            hint = console.did_you_mean(word, steps.PHASES) or f"Use {', '.join(steps.PHASES)}"
+            hint = console.suggest_spelling(word, steps.PHASES) or f"Use {', '.join(steps.PHASES)}"
             raise UsageError(f"there is no phase {word!r}", hint=hint)
     if not found:
         raise UsageError("--phases names none", hint=f"Use {', '.join(steps.PHASES)}")
@@ -210,7 +210,7 @@ def _result(
 ) -> Sizing:
     rows = results.rows(measured)
     return Sizing(
-        made=now(),
+        made=format_now(),
         host=run.host,
         seed=config.seed,
         within=config.within,

@@ -48,7 +48,7 @@ def parse(text: str) -> InputSource:
         return InputSource(name=text, kind=kind, cold=text == COLD)
     found = _SLOW.fullmatch(text)
     if not found:
-        near = console.did_you_mean(text, KINDS)
+        near = console.suggest_spelling(text, KINDS)
         raise UsageError(f"there is no input {text!r}", hint=f"{near} {_HINT}".strip())
     mb_s, iops = float(found[1]), float(found[2] or 0)
     if mb_s == 0 or (found[2] is not None and iops == 0):

@@ -74,7 +74,7 @@ def lines(sizing: Sizing) -> Iterator[str]:
         yield _sentence(knee, sizing)
     for row in sizing.rows:
         if row.outcome is not Outcome.OK:
-            where = f"{row.workload}, {row.phase}, {row.input}, {console.vcpus(row.vcpus)}"
+            where = f"{row.workload}, {row.phase}, {row.input}, {console.format_vcpus(row.vcpus)}"
             limit = "" if row.memory_mb is None else f", {row.memory_mb:.0f} MB"
             yield f"{where}{limit}: {row.outcome.value}: {row.reason}"
     if sizing.means:
@@ -88,7 +88,7 @@ def _sentence(knee: Knee, sizing: Sizing) -> str:
     verb = "is" if knee.vcpus == 1 and not limit else "are"
     text = (
         f"{knee.workload}, {knee.phase}, {knee.input}: "
-        f"{console.vcpus(knee.vcpus)}{limit} {verb} enough, "
+        f"{console.format_vcpus(knee.vcpus)}{limit} {verb} enough, "
         f"{wording.rate(point(knee.speed))} examples/s, within {knee.within:.0%} of the fastest "
         f"({wording.rate(knee.plateau)}); it took {knee.peak_mb:.0f} MB."
     )
@@ -134,5 +134,5 @@ def _point(row: SizingRow) -> ChartPoint:
     limit = "" if row.memory_mb is None else f", {row.memory_mb:.0f} MB"
     note = row.outcome.value if row.speed is None else wording.rate(point(row.speed))
     return ChartPoint(
-        label=f"{console.vcpus(row.vcpus)}{limit}", series=0, amount=row.speed, note=note
+        label=f"{console.format_vcpus(row.vcpus)}{limit}", series=0, amount=row.speed, note=note
     )

@@ -23,7 +23,7 @@ from tfbench.startup.overhead import LIMIT, ImportTimes, Startup, overhead, sort
 from tfbench.startup.text import sheet
 from tfbuild import console, settings
 from tfbuild.measured.host import read_host
-from tfbuild.records import now, save
+from tfbuild.records import format_now, save
 
 KIND = RunKind(name="startup", prefix="startup", result="startup.json")
 
@@ -34,17 +34,17 @@ def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, 
     paths = settings.paths()
     number = options.integer(wanted.rounds, "--rounds", least=FEWEST_LAUNCHES)
     choices = installs.choose(lineup.read_lineup(), wanted.candidate, paths)
-    with settings.exclusive(paths.cache, "a measurement"):
+    with settings.lock_folder(paths.cache, "a measurement"):
         spec = ImportSpec(
             host=read_host(), arms=installs.install(choices, paths), rounds=number, seed=1
         )
         there = folder.find(KIND, spec, wanted.out, paths)
         folder.begin(KIND, spec, there)
         folder.need_unfinished(KIND, there)
-        with console.step(f"import TensorFlow, {number} rounds"):
+        with console.report_step(f"import TensorFlow, {number} rounds"):
             startup = measure(spec, there)
     save(there / KIND.result, startup)
-    console.note(f"every launch: {there / KIND.result}")
+    console.print_note(f"every launch: {there / KIND.result}")
     return startup, shown(startup, sheet(startup), as_json=as_json)
 
 
@@ -60,7 +60,7 @@ def measure(spec: ImportSpec, out: Path) -> Startup:
     repeat = repeat_of(baseline)
     same = overhead(measured, baseline.name, repeat.name, floor=0.0)
     return Startup(
-        made=now(),
+        made=format_now(),
         host=spec.host,
         seed=spec.seed,
         limit=LIMIT,
@@ -79,7 +79,7 @@ def measure(spec: ImportSpec, out: Path) -> Startup:
 def _launches(spec: ImportSpec, launcher: Launcher, out: Path) -> tuple[ImportLaunch, ...]:
     with (
         opened(out / KIND.journal, KINDS) as (known, keep),
-        console.counting("imports", len(spec.turns)) as count,
+        console.track_progress("imports", len(spec.turns)) as count,
     ):
         return engine.run(Imports(spec=spec, launcher=launcher, listen=count.advance), known, keep)
 

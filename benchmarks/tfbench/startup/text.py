@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tfbench.reports import wording
 from tfbench.sheet import Sheet
 from tfbench.startup.overhead import ImportOverhead, ImportTimes, ImportVerdict, Startup
-from tfbuild.console import vcpus
+from tfbuild.console import format_vcpus
 from tfbuild.measured.interval import Interval
 
 
@@ -21,7 +21,7 @@ def sheet(startup: Startup) -> Sheet:
 
 
 def title(startup: Startup) -> str:
-    where = vcpus(len(startup.host.affinity))
+    where = format_vcpus(len(startup.host.affinity))
     return f"import tensorflow, {startup.rounds} rounds on {where}, warm caches"
 
 

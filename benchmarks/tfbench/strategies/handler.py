@@ -20,7 +20,7 @@ from tfbench.strategies.results import StrategiesResult, rows
 from tfbuild import console, settings
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
-from tfbuild.records import now
+from tfbuild.records import format_now
 
 KIND = "strategies"
 NETS = ("alexnet:image=64:batch=16", "resnet50:image=64:batch=8")
@@ -61,7 +61,7 @@ def describe(wanted: StrategiesOptions) -> str:
         f"cells      {each} ({matrix.kind} devices)\n"
         f"launches   {matrix.launches} of each, steps for {matrix.seconds:g} s in each\n"
         f"processes  {len(asked)}, references among them\n"
-        f"out        {wanted.out or paths.new_report(KIND)}\n"
+        f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
     )
 
 
@@ -71,7 +71,7 @@ def read(wanted: StrategiesOptions) -> Matrix:
     found = wanted.workloads or ",".join(NETS)
     launches = wanted.launches or str(LAUNCHES)
     if wanted.kind not in KINDS:
-        hint = console.did_you_mean(wanted.kind, KINDS) or f"There are {', '.join(KINDS)}"
+        hint = console.suggest_spelling(wanted.kind, KINDS) or f"There are {', '.join(KINDS)}"
         raise UsageError(f"no devices are of the kind {wanted.kind!r}", hint=hint)
     return Matrix(
         strategies=tuple(strategy.find(name).name for name in names),
@@ -97,7 +97,7 @@ def _devices(words: str) -> tuple[int, ...]:
 
 def _result(matrix: Matrix, run: ExperimentRun, measured: Sequence[CellResult]) -> StrategiesResult:
     return StrategiesResult(
-        made=now(),
+        made=format_now(),
         host=run.host,
         vcpus=run.host.usable,
         arms=run.wheels,

@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from tfbench.inside import groups
-from tfbuild.console import did_you_mean
+from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
 
 
@@ -79,6 +79,6 @@ NAMES = tuple(STRATEGIES)
 def find(name: str) -> Strategy:
     """Raises UsageError."""
     if name not in STRATEGIES:
-        hint = did_you_mean(name, NAMES) or f"There are {', '.join(NAMES)}"
+        hint = suggest_spelling(name, NAMES) or f"There are {', '.join(NAMES)}"
         raise UsageError(f"unknown strategy {name!r}", hint=hint)
     return STRATEGIES[name]

@@ -81,12 +81,12 @@ def sheet(result: StrategiesResult) -> Sheet:
 
 
 def title(result: StrategiesResult) -> str:
-    where = f"{console.vcpus(len(result.vcpus))} of {result.host.cpu.name}"
+    where = f"{console.format_vcpus(len(result.vcpus))} of {result.host.cpu.name}"
     return f"strategies on {where}, {_launches(result)}"
 
 
 def _launches(result: StrategiesResult) -> str:
-    return console.count(result.matrix.launches, "launch", "launches")
+    return console.format_count(result.matrix.launches, "launch", "launches")
 
 
 def _cells(row: StrategyRow, *, several: bool) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def _measured(figures: Figures) -> tuple[str, ...]:
         "{} ± {} ({})".format(*map(wording.rate, (each.mean, each.uncertainty, each.jitter))),
         f"{figures.share.value:.3f}" if figures.share else "",
         f"{figures.efficiency.value:.3f}" if figures.efficiency else "",
-        console.size(figures.traffic.total),
+        console.format_size(figures.traffic.total),
         _parity(figures),
     )
 
@@ -153,7 +153,7 @@ def warnings(result: StrategiesResult) -> Iterator[str]:
 
 
 def _place(row: StrategyRow) -> str:
-    return f"{row.strategy} on {console.count(row.devices, 'device')}, {row.workload}"
+    return f"{row.strategy} on {console.format_count(row.devices, 'device')}, {row.workload}"
 
 
 # --- advice ---------------------------------------------------------------------------------------
@@ -265,12 +265,15 @@ def _traffic(result: StrategiesResult) -> Table:
         (
             (
                 *(row.workload, str(row.devices), row.strategy),
-                *(", ".join(row.figures.variables_on), console.size(row.figures.trainable_bytes)),
                 *(
-                    console.size(row.figures.traffic.total),
-                    console.size(row.figures.traffic.busiest),
+                    ", ".join(row.figures.variables_on),
+                    console.format_size(row.figures.trainable_bytes),
                 ),
-                console.size(1e6 * row.figures.peak_mb),
+                *(
+                    console.format_size(row.figures.traffic.total),
+                    console.format_size(row.figures.traffic.busiest),
+                ),
+                console.format_size(1e6 * row.figures.peak_mb),
             )
             for row in result.rows
             if row.figures
@@ -353,13 +356,13 @@ def _shares(result: StrategiesResult, arm: str, workload: str) -> Iterator[Chart
                 series=NAMES.index(row.strategy),
                 amount=row.figures.share,
                 note=wording.factor(row.figures.share.value),
-                solid=row.figures.share.leaves_out_1,
+                solid=row.figures.share.excludes_1,
             )
             for row in rows
             if row.figures and row.figures.share and row.strategy != INDEPENDENT
         )
         if (own_arm, own_workload) == (arm, workload) and points:
-            yield ChartGroup(label=console.count(devices, "device"), points=points)
+            yield ChartGroup(label=console.format_count(devices, "device"), points=points)
 
 
 def _efficiencies(reference: PublishedRuns) -> Iterator[ChartGroup]:

@@ -21,7 +21,7 @@ from tfbuild import settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
-from tfbuild.records import now
+from tfbuild.records import format_now
 
 KIND = "throughput"
 WARM_UP = 10
@@ -95,7 +95,7 @@ def describe(wanted: ThroughputOptions) -> str:
         f"arms         {', '.join(arms)}\n"
         f"vCPUs        {config.vcpus}\n"
         f"processes    {count}, {config.steps} steps each\n"
-        f"out          {wanted.out or paths.new_report(KIND)}\n"
+        f"out          {wanted.out or paths.choose_report_folder(KIND)}\n"
     )
 
 
@@ -176,7 +176,7 @@ def _result(
 ) -> Throughput:
     answers = [answer for each in measured if each.outcome is Outcome.OK for answer in each.answers]
     return Throughput(
-        made=now(),
+        made=format_now(),
         host=run.host,
         device=answers[0]["device"] if answers else "CPU",
         vcpus=config.vcpus,

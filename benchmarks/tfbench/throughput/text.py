@@ -48,7 +48,7 @@ def headings(throughput: Throughput) -> tuple[str, ...]:
 
 def title(throughput: Throughput) -> str:
     where = throughput.host.cpu.name if throughput.device == "CPU" else throughput.device
-    return f"training on {console.vcpus(throughput.vcpus)} of {where}"
+    return f"training on {console.format_vcpus(throughput.vcpus)} of {where}"
 
 
 def rows(throughput: Throughput) -> Iterator[tuple[str, ...]]:

@@ -16,7 +16,7 @@ from tfbench.arms.levers import Pairs
 from tfbench.inside.worker import JIT, TOGETHER
 from tfbench.measuring.effort import TARGET_S
 from tfbuild.errors import UsageError
-from tfbuild.records import key_of
+from tfbuild.records import hash_record
 
 WHEEL, BF16 = "wheel", "bf16"
 STEPS, COMPILED = "steps_per_execution", "jit_compile"
@@ -78,7 +78,7 @@ def name_of(setup: Setup, baseline: Arm, wheels: Mapping[str, Arm]) -> str:
     whole = "+".join(_word(change, wheels) for change in setup) or baseline.name
     if len(whole) <= _LONGEST_NAME:
         return whole
-    mark = f"-{key_of(whole)[:_MARK]}"
+    mark = f"-{hash_record(whole)[:_MARK]}"
     return whole[: _LONGEST_NAME - len(mark)] + mark
 
 

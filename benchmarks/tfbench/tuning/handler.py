@@ -25,9 +25,9 @@ from tfbuild import console, durations, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HostError, UsageError, WheelError
 from tfbuild.measured.host import read_host
-from tfbuild.records import key_of, save, write_atomic
+from tfbuild.records import hash_record, save, write_atomic
 from tfbuild.settings import Paths
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 ENV, PAGE = "tune.env", "tune.md"
 
@@ -71,15 +71,15 @@ def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
     """
     paths = settings.paths()
     config = read(wanted, paths)
-    with settings.exclusive(paths.cache, "a tuning"):
+    with settings.lock_folder(paths.cache, "a tuning"):
         setting = config.setting(installs.install(config.choices, paths))
         out = folder.find(running.KIND, setting, wanted.out, paths)
-        console.note(f"samples and results: {out}")
+        console.print_note(f"samples and results: {out}")
         found = running.tune(setting, out)
     write_atomic(out / ENV, text.env_file(found))
     write_atomic(out / PAGE, text.markdown(found))
     save(out / running.KIND.result, found)  # (last: with it a run is whole)
-    console.note(f"settings to source: {out / ENV}")
+    console.print_note(f"settings to source: {out / ENV}")
     return found, shown(found, text.sheet(found), as_json=as_json)
 
 
@@ -96,9 +96,9 @@ def describe(wanted: TuneOptions) -> str:
         f"each alone {', '.join(names)}\n"
         f"then       the better half again, the best combined, the result confirmed\n"
         f"vCPUs      {setting.vcpus}\n"
-        f"budget     {console.duration(setting.budget_s)}, but {FEWEST_LAUNCHES} launches or more "
-        f"in each of {console.count(len(groups) + 2, 'comparison')} and up\n"
-        f"out        {wanted.out or paths.new_report(running.KIND.prefix)}\n"
+        f"budget     {console.format_duration(setting.budget_s)}, but {FEWEST_LAUNCHES} launches or more "
+        f"in each of {console.format_count(len(groups) + 2, 'comparison')} and up\n"
+        f"out        {wanted.out or paths.choose_report_folder(running.KIND.prefix)}\n"
     )
 
 
@@ -112,7 +112,7 @@ def read(wanted: TuneOptions, paths: Paths) -> TuningConfig:
         program=program,
         choices=_choices(wanted, paths),
         vcpus=options.vcpu_count(wanted.vcpus, read_vcpus().usable),
-        budget_s=durations.seconds(wanted.budget, "--budget"),
+        budget_s=durations.parse_duration(wanted.budget, "--budget"),
         seed=options.integer(wanted.seed, "--seed", least=0),
         levers=_levers(wanted),
     )
@@ -123,9 +123,9 @@ def read(wanted: TuneOptions, paths: Paths) -> TuningConfig:
 def digest(path: Path) -> str:
     """Of a file, or of all files below a folder with their names."""
     if path.is_file():
-        return sha256_of(path)
+        return hash_file(path)
     files = sorted(each for each in path.rglob("*") if each.is_file())
-    return key_of([(str(each.relative_to(path)), sha256_of(each)) for each in files])
+    return hash_record([(str(each.relative_to(path)), hash_file(each)) for each in files])
 
 
 def _choices(wanted: TuneOptions, paths: Paths) -> tuple[ArmChoice, ...]:
@@ -138,7 +138,7 @@ def _choices(wanted: TuneOptions, paths: Paths) -> tuple[ArmChoice, ...]:
     except (WheelError, HostError) as error:
         if wanted.candidate:
             raise
-        console.note(f"no tuned wheel is tried: {error.message}")
+        console.print_note(f"no tuned wheel is tried: {error.message}")
         return installs.choose(both[:1], "", paths)
 
 

@@ -107,7 +107,7 @@ def outcomes(
     """What a cell says of its arms; `changes` are theirs, by arm."""
     found = []
     for arm, own in changes.items():
-        said = cell.of(arm)
+        said = cell.get_result(arm)
         speedup, agreement = said.speedup, said.agreement
         reason = ""
         if said.failure:

@@ -37,7 +37,7 @@ from tfbuild.measured.comparison import ComparedCell, Comparison
 from tfbuild.measured.comparison import load as load_comparison
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import Host
-from tfbuild.records import now
+from tfbuild.records import format_now
 
 KIND = RunKind(name="tuning", prefix="tune", result="tune.json")
 TRIAL = "trial.json"
@@ -109,7 +109,7 @@ def candidates(setting: TuningSetting, trial: FirstSteps | None) -> tuple[Setup,
     found = tuple((each,) for each in every if each.lever in setting.levers)
     if not found:
         raise UsageError(
-            f"there is nothing to try with {console.vcpus(setting.vcpus)}: "
+            f"there is nothing to try with {console.format_vcpus(setting.vcpus)}: "
             f"{', '.join(setting.levers)}",
             hint="Allow more --levers, or give two --arms",
         )
@@ -122,16 +122,16 @@ def _trial(setting: TuningSetting, out: Path) -> FirstSteps:
     if path.exists():
         fields = records.load(path, schema=SCHEMA)
         try:
-            return records.read(FirstSteps, fields["trial"])
+            return records.decode_record(FirstSteps, fields["trial"])
         except (TypeError, ValueError, KeyError) as error:
             raise RecordError(
                 f"{path} is no trial ({error})", hint="Delete it: the workload is tried again"
             ) from error
-    with console.step(f"try {setting.title}"):
+    with console.report_step(f"try {setting.title}"):
         arm = setting.arm(())
         found = try_out(arm, setting.workload, setting.cpus, setting.seed, out / "logs")
     records.save(path, {"schema": SCHEMA, "trial": found})
-    console.note(f"{1000 * found.step_s:.2f} ms a step, batches of {found.batch}")
+    console.print_note(f"{1000 * found.step_s:.2f} ms a step, batches of {found.batch}")
     return found
 
 
@@ -163,7 +163,7 @@ class TuningRun:
         faster = best if won else ()
         return Tuning(
             schema=SCHEMA,
-            made=now(),
+            made=format_now(),
             seconds=self.seconds,
             workload=setting.title,
             program_sha256=setting.program_sha256,
@@ -216,7 +216,7 @@ class TuningRun:
         for number, group in enumerate(groups, start=1):
             part = f" {number} of {len(groups)}" if len(groups) > 1 else ""
             arms = {self.setting.arm(setup).name: setup for setup in group}
-            with console.step(f"{stage}{part}: {', '.join(arms)}"):
+            with console.report_step(f"{stage}{part}: {', '.join(arms)}"):
                 found = self._compared(stage, group, len(groups) * rounds)
             self.seconds += found.seconds
             (cell,) = found.cells
@@ -236,7 +236,7 @@ class TuningRun:
             threshold=0.0,
             seed=setting.seed,
         )
-        return _once(comparison, self.out / "stages" / records.key_of(comparison)[:12])
+        return _once(comparison, self.out / "stages" / records.hash_record(comparison)[:12])
 
 
 def _within(effort: Effort, budget_s: float) -> Effort:
@@ -247,7 +247,7 @@ def _once(setting: comparisons.ComparisonSetting, out: Path) -> Comparison:
     """The finished comparison that a stopped run left there, or a new one."""
     if folder.is_finished(comparisons.KIND, out):
         return load_comparison(out / comparisons.KIND.result)
-    with console.counting("launches", 1) as count:
+    with console.track_progress("launches", 1) as count:
         return comparisons.compare(setting, out, count.advance)
 
 

@@ -46,7 +46,7 @@ def markdown(tuning: Tuning) -> str:
 
 
 def title(tuning: Tuning) -> str:
-    where = console.vcpus(len(tuning.vcpus))
+    where = console.format_vcpus(len(tuning.vcpus))
     cpu = tuning.host.cpu.name
     return f"{tuning.workload} on {where} ({cpu}), against {tuning.baseline}"
 

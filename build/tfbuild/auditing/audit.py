@@ -25,7 +25,7 @@ from tfbuild.auditing.libraries import (
 )
 from tfbuild.binaries import census
 from tfbuild.binaries.instructions import UNDECODED
-from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE, table
+from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE, load_features
 from tfbuild.errors import AuditError
 from tfbuild.packing import admitted, tuned
 from tfbuild.packing.admitted import AdmissionStatus
@@ -35,7 +35,7 @@ from tfbuild.planning import defaults, dispatcher
 from tfbuild.planning.defaults import Default
 from tfbuild.settings import Paths
 from tfbuild.upstream import releases
-from tfbuild.upstream.download import Pin, kept, sha256_of, verified
+from tfbuild.upstream.download import Pin, find_cached, hash_file, verify_file
 from tfbuild.upstream.releases import StockWheel
 
 SCHEMA = 2
@@ -77,7 +77,7 @@ def audit(wheel: Path, *, paths: Paths, stock: Path | None = None) -> Audit:
     """
     identity, facts = read_identity(wheel), tuned.read_tuned(wheel)
     policy = manylinux.policy_of(identity.tags)
-    every, sha256 = members(wheel), sha256_of(wheel)
+    every, sha256 = members(wheel), hash_file(wheel)
     pinned = _published(identity)
     base, known = _stock_wheel(pinned, facts, paths, stock)
     before = members(base, known=known) if base else {}
@@ -117,7 +117,7 @@ def audit(wheel: Path, *, paths: Paths, stock: Path | None = None) -> Audit:
         platform=policy.name if policy else "",
         stock=base.name if base else "",
         targets=facts.targets if facts else (),
-        sources=facts.nearness.words if facts and facts.nearness else "",
+        sources=facts.nearness.summary if facts and facts.nearness else "",
         defaults={each.target: each.defaults for each in facts.builds} if facts else {},
         libraries=libraries,
         problems=tuple(found),
@@ -199,10 +199,12 @@ def _stock_wheel(
     if given is not None:
         if facts is None or _says_none(facts):
             return given, False
-        return verified(given, Pin(name=given.name, sha256=facts.stock_sha256)), True
+        return verify_file(given, Pin(name=given.name, sha256=facts.stock_sha256)), True
     if pinned is None or _is_another(pinned, facts):
         return None, False
-    return kept(paths.downloads / pinned.file, Pin(name=pinned.file, sha256=pinned.sha256)), True
+    return find_cached(
+        paths.downloads / pinned.file, Pin(name=pinned.file, sha256=pinned.sha256)
+    ), True
 
 
 def _is_another(pinned: StockWheel, facts: Tuned | None) -> bool:
@@ -323,7 +325,7 @@ def _foreign(
 def describe(found: Audit) -> str:
     """The audit as tables, and its problems in a line each."""
     head = [
-        ("wheel", f"{found.wheel} ({console.size(found.size)})"),
+        ("wheel", f"{found.wheel} ({console.format_size(found.size)})"),
         ("sha256", found.sha256),
         ("stock", found.stock or "not here: no difference is shown, and no change would be seen"),
         ("platform", found.platform or "none is promised"),
@@ -364,7 +366,7 @@ def _groups(libraries: Collection[WheelLibrary]) -> dict[str, list[WheelLibrary]
 def _library_rows(groups: Mapping[str, Collection[WheelLibrary]]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("libraries", "number", "size", "asks for", "ISA marker")]
     for name, libraries in groups.items():
-        size = console.size(sum(library.size for library in libraries))
+        size = console.format_size(sum(library.size for library in libraries))
         marks = sorted({library.isa_needed for library in libraries if library.isa_needed})
         rows.append(
             (name, str(len(libraries)), size, _floors(libraries), " ".join(marks) or "none")
@@ -376,7 +378,7 @@ def _instruction_rows(groups: Mapping[str, Collection[WheelLibrary]]) -> list[tu
     """A row for each feature, a column for each group: instructions that stock has not, and of
     stock's own libraries all. 0 is a feature that is required and not used."""
     columns = {name: _counted(libraries) for name, libraries in groups.items()}
-    order = [name for machine in ARCHITECTURES for name in (machine, *table(machine))]
+    order = [name for machine in ARCHITECTURES for name in (machine, *load_features(machine))]
     names = {name: None for column in columns.values() for name in column}
     rows = [("instructions", *columns)]
     for name in sorted(names, key=lambda each: order.index(each) if each in order else len(order)):

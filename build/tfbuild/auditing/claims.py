@@ -206,7 +206,7 @@ def _unfit(claim: KernelLibrary | TunedTree) -> Iterator[str]:
         return
     if claim.name != target.local:
         yield f"tuned.json says that it is for {claim.target}, which is called {target.local}"
-    unasked = flags.required_features(target, {}) - {*claim.required_features}
+    unasked = flags.compute_required_features(target, {}) - {*claim.required_features}
     if unasked:
         yield f"tuned.json does not require {', '.join(sorted(unasked))} of {claim.target}"
     yield from undue(claim.defaults, target)

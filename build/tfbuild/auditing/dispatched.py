@@ -17,7 +17,7 @@ from pathlib import Path
 from tfbuild.binaries import census, instructions
 from tfbuild.cpus.features import STOCK_BASELINE
 from tfbuild.errors import RecordError
-from tfbuild.records import key_of, load, read
+from tfbuild.records import decode_record, hash_record, load
 
 SCHEMA = 1
 _TABLE = Path(__file__).with_name("dispatched.toml")
@@ -67,14 +67,14 @@ def attribute(path: Path) -> Attribution:
 
 def record_of(sha256: str, folder: Path) -> Path:
     """Where `folder` keeps what was found in a library: by its hash, the table and the decoders."""
-    key = key_of([sha256, _TABLE.read_text(encoding="utf-8"), instructions.DECODERS])
+    key = hash_record([sha256, _TABLE.read_text(encoding="utf-8"), instructions.DECODERS])
     return folder / f"{key}.json"
 
 
 def kept(record: Path) -> Attribution | None:
     """What an earlier look found; None if there was none, or it is unreadable."""
     try:
-        return read(Attribution, load(record, schema=SCHEMA))
+        return decode_record(Attribution, load(record, schema=SCHEMA))
     except (RecordError, TypeError, ValueError, KeyError):
         return None
 

@@ -17,7 +17,7 @@ from tfbuild.binaries import census, elf, instructions
 from tfbuild.errors import AuditError, RecordError, WheelError
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import RecordLine, extract, opened, read_record, verify_record, writing
-from tfbuild.records import load, read, save
+from tfbuild.records import decode_record, load, save
 
 SCHEMA = 1
 _LIBRARY = re.compile(r".*\.so(\.\d+)*")
@@ -123,7 +123,7 @@ def _unpacked(wheel: Path, wanted: Iterable[str], folder: Path) -> Iterator[dict
         infos = [archive.NameToInfo[name] for name in names if name in archive.NameToInfo]
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    settings.need_disk(folder, sum(info.file_size for info in infos), "unpacking libraries")
+    settings.require_disk(folder, sum(info.file_size for info in infos), "unpacking libraries")
     with tempfile.TemporaryDirectory(prefix=".unpacked.", dir=folder) as unpacked:
         if names:
             extract(wheel, names, Path(unpacked) / "wheel")
@@ -143,7 +143,7 @@ def look_at(path: Path) -> Facts:
 def _kept(path: Path) -> Facts | None:
     """What an earlier run found with the same decoders; None if it did not, or is unreadable."""
     try:
-        facts = read(Facts, load(path, schema=SCHEMA))
+        facts = decode_record(Facts, load(path, schema=SCHEMA))
     except (RecordError, TypeError, ValueError, KeyError):
         return None
     return facts if facts.decoders == instructions.DECODERS else None

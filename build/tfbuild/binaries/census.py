@@ -83,7 +83,7 @@ def census(path: Path) -> Mapping[str, int]:
     total: Counter[str] = Counter()
     for found in _counted(pieces(path, code)):
         total.update(found)
-    known = (code.machine, *features.table(code.machine))
+    known = (code.machine, *features.load_features(code.machine))
     others = sorted(total.keys() - {*known, instructions.UNDECODED})
     return {name: total[name] for name in (*known, *others, instructions.UNDECODED) if total[name]}
 
@@ -194,7 +194,7 @@ def _from_each(
         yield from map(job, parts)
         return
     name = parts[0].path.name
-    with console.counting("MB", total >> 20) as progress:
+    with console.track_progress("MB", total >> 20) as progress:
         done = 0
         try:
             for size, found in _from_processes(parts, job, read_vcpus().usable):

@@ -119,7 +119,7 @@ def _iced_names() -> Mapping[int, str]:
 @functools.cache
 def _ours() -> Mapping[str, str]:
     """iced's names of features to those of the table."""
-    return {row.iced: row.name for row in features.table("x86_64").values() if row.iced}
+    return {row.iced: row.name for row in features.load_features("x86_64").values() if row.iced}
 
 
 def _words(data: bytes) -> memoryview[int]:
@@ -138,5 +138,5 @@ def _capstone() -> Any:  # noqa: ANN401  (capstone has no types)
 
 @functools.cache
 def _patterns() -> tuple[tuple[str, Any], ...]:
-    rows = features.table("aarch64").values()
+    rows = features.load_features("aarch64").values()
     return tuple((row.name, re.compile(row.capstone).match) for row in rows if row.capstone)

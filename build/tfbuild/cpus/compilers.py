@@ -22,7 +22,10 @@ _NAME = re.compile(r"(?P<stem>clang\+\+|clang|g\+\+|g)(?:-(?P<major>\d+))?")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compiler:
-    """`flags` go before all others: they select the architecture of a clang that cross-compiles."""
+    """A C++ compiler for one architecture.
+
+    `flags` go before all others: they select the architecture of a clang that cross-compiles.
+    """
 
     family: str
     version: str
@@ -32,12 +35,14 @@ class Compiler:
 
     @property
     def driver(self) -> Path:
-        """The command that goes by a file's suffix, as Bazel wants it: g++ takes C for C++."""
+        """Return the command that picks the language by a file's suffix, as Bazel needs it: g++
+        takes C for C++.
+        """
         name = self.path.name.replace("clang++", "clang").replace("g++", "gcc")
         return self.path.with_name(name)
 
-    def need_here(self) -> None:
-        """Raises CompilerError for one that is declared and need not be installed."""
+    def require_installed(self) -> None:
+        """Raise CompilerError if the compiler is declared and not installed."""
         if not self.path.is_absolute():
             raise CompilerError(
                 f"{self.family}@{self.version} is declared, not installed",
@@ -45,10 +50,13 @@ class Compiler:
             )
 
 
-def driver_in(compiler: Compiler, folder: Path) -> Path:
-    """The driver as a command alone. A clang that cross-compiles gets a link in `folder` whose name
-    begins with the machine, which is how it takes its target (clang/docs/CrossCompilation.rst):
-    Bazel asks the bare command for its folders of headers."""
+def link_driver(compiler: Compiler, folder: Path) -> Path:
+    """Return the driver as a command without flags.
+
+    For a clang that cross-compiles it is a link in `folder` whose name begins with the
+    machine, from which clang takes its target (clang/docs/CrossCompilation.rst): Bazel asks
+    the bare command for its header folders.
+    """
     if not compiler.flags:
         return compiler.driver
     link = folder / f"{_CROSS[compiler.architecture]}-{compiler.driver.name}"
@@ -60,8 +68,10 @@ def driver_in(compiler: Compiler, folder: Path) -> Path:
 
 
 def can_link(compiler: Compiler, flags: Sequence[str]) -> bool:
-    """Whether a shared library can be linked with these flags: a linker or a runtime library may be
-    in a package of its own."""
+    """Return True if a shared library can be linked with these flags.
+
+    A linker or a runtime library may be in a package of its own.
+    """
     words = (*compiler.flags, *flags, "-shared", "-x", "c", "/dev/null", "-o", "/dev/null")
     return not run([compiler.path, *words], check=False, timeout_s=_TIMEOUT_S).returncode
 
@@ -72,35 +82,38 @@ def find_compiler(
     *,
     env: Mapping[str, str] | None = None,
 ) -> Compiler:
-    """The compiler called `name`, or the best one for an architecture (by default this machine's).
+    """Return the compiler called `name`, or the best one for an architecture.
 
-    The best is the newest clang, else g++; to cross-compile only where Debian's g++ for the other
-    architecture is here too, which brings its libraries. Raises CompilerError when there is none
-    that serves.
+    The architecture is this machine's by default. The best compiler is the newest clang, else
+    g++; to cross-compile only if Debian's g++ for the other architecture is installed too,
+    which brings its libraries. Raises CompilerError if there is none.
     """
     architecture = architecture or platform.machine()
     if architecture not in _CROSS:
         raise CompilerError(f"{architecture} is not supported", hint=f"Known: {', '.join(_CROSS)}")
-    found = _which(name, env) if name else next(_candidates(architecture, env), None)
-    if found is None:
-        asked = f"no compiler called {name}" if name else f"no C++ compiler for {architecture}"
+    path = _find_on_path(name, env) if name else next(_find_candidates(architecture, env), None)
+    if path is None:
+        problem = f"no compiler called {name}" if name else f"no C++ compiler for {architecture}"
         raise CompilerError(
-            f"{asked} is on PATH",
-            hint=_install(name, architecture) + _or_declare(architecture),
+            f"{problem} is on PATH",
+            hint=_suggest_install(name, architecture) + _suggest_declaring(architecture),
         )
-    return identify(found, architecture)
+    return identify_compiler(path, architecture)
 
 
-def identify(path: Path, architecture: str) -> Compiler:
-    """Ask a compiler what it is. Raises CompilerError when it cannot serve the architecture."""
-    own = _predefined(path, ())
-    family, version = _family(path, own)
+def identify_compiler(path: Path, architecture: str) -> Compiler:
+    """Ask a compiler for its family and version.
+
+    Raises CompilerError if it cannot compile for the architecture.
+    """
+    predefined = _query_macros(path, ())
+    family, version = _parse_family(path, predefined)
     flags: tuple[str, ...] = ()
-    if f"__{architecture}__" not in own:
+    if f"__{architecture}__" not in predefined:
         if family == "gcc":
             raise CompilerError(
                 f"{path} does not compile for {architecture}",
-                hint=_install(None, architecture),
+                hint=_suggest_install(None, architecture),
             )
         flags = (f"--target={_CROSS[architecture]}",)
     return Compiler(
@@ -112,8 +125,12 @@ def identify(path: Path, architecture: str) -> Compiler:
     )
 
 
-def _family(path: Path, own: Mapping[str, str]) -> tuple[str, str]:
-    """Read the family and version from what it defines: a name like c++ does not tell them."""
+def _parse_family(path: Path, own: Mapping[str, str]) -> tuple[str, str]:
+    """Return the family and the version from the predefined macros.
+
+    A name like c++ shows neither. Raises CompilerError for a compiler other than clang and
+    gcc.
+    """
     if "__INTEL_LLVM_COMPILER" in own:
         raise CompilerError(f"{path} is Intel's compiler", hint="Use clang or g++")
     if "__clang__" in own:
@@ -125,48 +142,51 @@ def _family(path: Path, own: Mapping[str, str]) -> tuple[str, str]:
     return family, ".".join(own[name] for name in names)
 
 
-def macros(compiler: Compiler, flags: Sequence[str]) -> dict[str, str]:
-    """What the compiler defines under these flags. Raises CompilerError when it refuses them."""
-    return _predefined(compiler.path, (*compiler.flags, *flags))
+def read_macros(compiler: Compiler, flags: Sequence[str]) -> dict[str, str]:
+    """Return the macros that the compiler predefines under these flags.
+
+    Raises CompilerError if it refuses them.
+    """
+    return _query_macros(compiler.path, (*compiler.flags, *flags))
 
 
-def _predefined(path: Path, flags: Sequence[str]) -> dict[str, str]:
+def _query_macros(path: Path, flags: Sequence[str]) -> dict[str, str]:
     argv = [str(path), *flags, "-dM", "-E", "-x", "c++", "/dev/null"]
     try:
         output = run(argv, timeout_s=_TIMEOUT_S).output
     except CommandError as error:
         raise CompilerError(
-            f"{path.name} refuses {' '.join(flags) or 'to run'}: {_complaint(error)}",
+            f"{path.name} refuses {' '.join(flags) or 'to run'}: {_extract_error(error)}",
             hint="Use a newer compiler, or another target",
         ) from error
-    words = (line.split(maxsplit=2) for line in output.splitlines())
-    return {word[1]: (word[2:] or [""])[0] for word in words if word[:1] == ["#define"]}
+    directives = (line.split(maxsplit=2) for line in output.splitlines())
+    return {word[1]: (word[2:] or [""])[0] for word in directives if word[:1] == ["#define"]}
 
 
-def _complaint(error: CommandError) -> str:
+def _extract_error(error: CommandError) -> str:
     lines = str(error).splitlines()
     return next((line.strip() for line in lines if "error:" in line), lines[0])
 
 
-def _candidates(architecture: str, env: Mapping[str, str] | None) -> Iterator[Path]:
-    numbered = sorted(_numbered(env), key=lambda match: -int(match["major"]))
+def _find_candidates(architecture: str, env: Mapping[str, str] | None) -> Iterator[Path]:
+    numbered = sorted(_find_numbered(env), key=lambda match: -int(match["major"]))
     names = [match[0] for match in numbered if match["stem"] == "clang"]
     names += ["clang", *(match[0] for match in numbered if match["stem"] == "clang++"), "clang++"]
     if architecture == platform.machine():
         names += ["g++", *(match[0] for match in numbered if match["stem"] == "g++")]
     else:
         cross = f"{_CROSS[architecture]}-g++"
-        names = [*names, cross] if _which(cross, env) else []
+        names = [*names, cross] if _find_on_path(cross, env) else []
     for name in names:
-        found = _which(name, env)
-        if found is not None:
-            yield found
+        path = _find_on_path(name, env)
+        if path is not None:
+            yield path
 
 
-def _numbered(env: Mapping[str, str] | None) -> list[re.Match[str]]:
-    """The compilers on PATH that carry a version in their name."""
+def _find_numbered(env: Mapping[str, str] | None) -> list[re.Match[str]]:
+    """Return the compilers on PATH with a version in their name."""
     names: set[str] = set()
-    for folder in _path(env).split(os.pathsep):
+    for folder in _get_path(env).split(os.pathsep):
         try:
             names.update(path.name for path in Path(folder or ".").iterdir())
         except OSError:
@@ -174,38 +194,38 @@ def _numbered(env: Mapping[str, str] | None) -> list[re.Match[str]]:
     return [match for match in map(_SUFFIX.match, sorted(names)) if match]
 
 
-def _which(name: str, env: Mapping[str, str] | None) -> Path | None:
+def _find_on_path(name: str, env: Mapping[str, str] | None) -> Path | None:
 
-    found = shutil.which(name, path=_path(env))
-    return Path(found) if found else None
+    path = shutil.which(name, path=_get_path(env))
+    return Path(path) if path else None
 
 
-def _path(env: Mapping[str, str] | None) -> str:
+def _get_path(env: Mapping[str, str] | None) -> str:
     return (os.environ if env is None else env).get("PATH", "")
 
 
-def _or_declare(architecture: str) -> str:
-    here = architecture == platform.machine()
-    return "" if here else "; or, to plan only, name one with --compiler clang@16.0.6"
+def _suggest_declaring(architecture: str) -> str:
+    is_native = architecture == platform.machine()
+    return "" if is_native else "; or, to plan only, name one with --compiler clang@16.0.6"
 
 
-def _install(name: str | None, architecture: str) -> str:
-    """What brings the compiler of this name, or one of the same kind in its place."""
-    found = _NAME.fullmatch(name or "")
-    if found is None:
-        package = "" if architecture == platform.machine() else cross_package(architecture)
-        return packages.advice("a C++ compiler", package or packages.clang())
-    stem, version = "clang" if found["stem"].startswith("clang") else "g++", found["major"]
+def _suggest_install(name: str | None, architecture: str) -> str:
+    """Return the command that installs the compiler of this name, or one of the same kind."""
+    match = _NAME.fullmatch(name or "")
+    if match is None:
+        package = "" if architecture == platform.machine() else name_cross_package(architecture)
+        return packages.suggest_install("a C++ compiler", package or packages.choose_clang())
+    stem, version = "clang" if match["stem"].startswith("clang") else "g++", match["major"]
     if version is None:
-        return packages.advice(stem, stem)
-    offered = packages.versions(stem)
+        return packages.suggest_install(stem, stem)
+    offered = packages.list_versions(stem)
     if not offered or int(version) in offered:
-        return packages.advice(f"{stem} {version}", f"{stem}-{version}")
-    others = ", ".join(f"{stem}-{each}" for each in offered)
-    instead = packages.advice(stem, packages.nearest(stem, int(version)))
+        return packages.suggest_install(f"{stem} {version}", f"{stem}-{version}")
+    others = ", ".join(f"{stem}-{number}" for number in offered)
+    instead = packages.suggest_install(stem, packages.choose_version(stem, int(version)))
     return f"apt has no {stem}-{version}, but {others}. {instead}"
 
 
-def cross_package(architecture: str) -> str:
-    """The Debian package with the compiler and the libraries of another architecture."""
+def name_cross_package(architecture: str) -> str:
+    """Return the Debian package with the compiler and the libraries of another architecture."""
     return f"g++-{_CROSS[architecture].replace('_', '-')}"

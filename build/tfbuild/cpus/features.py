@@ -20,7 +20,7 @@ STOCK_BASELINE = frozenset({"sse", "sse2", "sse3", "ssse3", "sse4_1", "sse4_2", 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CpuidBit:
-    """Where CPUID shows a feature."""
+    """The bit of CPUID that shows a feature."""
 
     leaf: int
     subleaf: int
@@ -30,7 +30,9 @@ class CpuidBit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HwcapBit:
-    """Where Linux tells an aarch64 process of a feature: AT_HWCAP is word 1, AT_HWCAP2 word 2."""
+    """The bit by which Linux shows an aarch64 process a feature: word 1 is AT_HWCAP, 2
+    AT_HWCAP2.
+    """
 
     word: Literal[1, 2]
     bit: int
@@ -38,7 +40,7 @@ class HwcapBit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Feature:
-    """One feature; features.toml says what each field means."""
+    """One CPU feature; features.toml documents the fields."""
 
     name: str
     architecture: str
@@ -59,7 +61,7 @@ class Feature:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Correction:
-    """How archspec's flags for some targets are changed for some versions of a compiler."""
+    """A change of archspec's flags for some targets and some versions of a compiler."""
 
     targets: tuple[str, ...]
     versions: Mapping[str, str]
@@ -70,75 +72,85 @@ class Correction:
 
 
 @functools.cache
-def table(architecture: str) -> Mapping[str, Feature]:
-    """Every feature of an architecture by name. Raises TargetError for an unknown architecture."""
+def load_features(architecture: str) -> Mapping[str, Feature]:
+    """Return every feature of an architecture by name.
+
+    Raises TargetError for an unknown architecture.
+    """
     if architecture not in ARCHITECTURES:
         raise TargetError(
             f"{architecture} is not supported", hint=f"Known: {', '.join(ARCHITECTURES)}"
         )
-    rows: dict[str, dict[str, Any]] = _data()[architecture]
-    return MappingProxyType({name: _feature(name, architecture, rows[name]) for name in rows})
+    rows: dict[str, dict[str, Any]] = _load_table()[architecture]
+    return MappingProxyType({name: _parse_feature(name, architecture, rows[name]) for name in rows})
 
 
 @functools.cache
-def every_name() -> frozenset[str]:
-    """The features of all architectures, archspec's names: what a mask may have, as one that is set
-    for this machine reaches an emulated one, too."""
-    return frozenset().union(*map(table, ARCHITECTURES))
+def list_feature_names() -> frozenset[str]:
+    """Return the features of all architectures, under archspec's names.
+
+    A mask may have any of them, as one that is set for this machine reaches an emulated one,
+    too.
+    """
+    return frozenset().union(*map(load_features, ARCHITECTURES))
 
 
 @functools.cache
-def corrections() -> tuple[Correction, ...]:
-    data = _data()
-    return tuple(_correction(row) for row in [*data["correction"], *data["uncovered"]])
+def load_corrections() -> tuple[Correction, ...]:
+    data = _load_table()
+    return tuple(_parse_correction(row) for row in [*data["correction"], *data["uncovered"]])
 
 
 @functools.cache
-def canonical_names(architecture: str) -> Mapping[str, str]:
-    """Kernel's and archspec's names of each feature, to archspec's."""
+def load_aliases(architecture: str) -> Mapping[str, str]:
+    """Return a map from the kernel's and archspec's names of each feature to archspec's name."""
     return {
         alias: feature.name
-        for feature in table(architecture).values()
+        for feature in load_features(architecture).values()
         for alias in (feature.name, *feature.aliases)
     }
 
 
-def canonical(names: Iterable[str], architecture: str) -> frozenset[str]:
-    """The features that the kernel's names mean; names that no target needs are left out."""
-    known = canonical_names(architecture)
-    found = {known[name] for name in names if name in known}
+def normalize_features(names: Iterable[str], architecture: str) -> frozenset[str]:
+    """Return archspec's names of the features that the kernel names.
+
+    Names that no target needs are excluded.
+    """
+    aliases = load_aliases(architecture)
+    features = {aliases[name] for name in names if name in aliases}
     # Linux and some hypervisors show only the later of the two.
-    return frozenset(found | ({"sse3"} if "ssse3" in found else set()))
+    return frozenset(features | ({"sse3"} if "ssse3" in features else set()))
 
 
-def computing(names: Iterable[str], architecture: str) -> frozenset[str]:
-    """Those of the features that a compiler can use by itself."""
-    rows = table(architecture)
+def filter_codegen(names: Iterable[str], architecture: str) -> frozenset[str]:
+    """Return those of the features that a compiler can use by itself."""
+    rows = load_features(architecture)
     return frozenset(name for name in names if rows[name].codegen)
 
 
-def unused_by(
+def list_unused(
     features: frozenset[str], baseline: frozenset[str] = STOCK_BASELINE
 ) -> tuple[str, ...]:
-    """What TensorFlow built for `baseline` says it leaves unused on an x86-64 CPU with `features`,
-    in the order in which it says so.
+    """Return the features that TensorFlow built for `baseline` reports as unused on an x86-64
+    CPU.
 
-    Up to 2.14 TensorFlow asks for __AMXTILE__ and the like, which no compiler defines, so its own
-    message names AMX even when it was built for it.
+    They are in the order of TensorFlow's message. Up to 2.14 TensorFlow asks for __AMXTILE__
+    and the like, which no compiler defines, so its message names AMX even when it was built
+    for it.
     """
     return tuple(
         feature.tensorflow
-        for feature in table("x86_64").values()
+        for feature in load_features("x86_64").values()
         if feature.tensorflow and feature.name in features - baseline
     )
 
 
 @functools.cache
-def _data() -> dict[str, Any]:
+def _load_table() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("features.toml").read_text(encoding="utf-8"))
 
 
-def _feature(name: str, architecture: str, row: Mapping[str, Any]) -> Feature:
+def _parse_feature(name: str, architecture: str, row: Mapping[str, Any]) -> Feature:
     fields = dict(row)
     if "cpuid" in fields:
         leaf, subleaf, register, bit = fields["cpuid"]
@@ -152,7 +164,7 @@ def _feature(name: str, architecture: str, row: Mapping[str, Any]) -> Feature:
     return Feature(name=name, architecture=architecture, **fields)
 
 
-def _correction(row: Mapping[str, Any]) -> Correction:
+def _parse_correction(row: Mapping[str, Any]) -> Correction:
     return Correction(
         targets=tuple(row["targets"]),
         versions={family: row[family] for family in ("gcc", "clang") if family in row},

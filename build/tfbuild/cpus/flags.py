@@ -13,7 +13,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from archspec.cpu import TARGETS
 
-from tfbuild.cpus.features import Correction, Feature, computing, corrections, table
+from tfbuild.cpus.features import (
+    Correction,
+    Feature,
+    filter_codegen,
+    load_corrections,
+    load_features,
+)
 from tfbuild.cpus.targets import Target
 from tfbuild.errors import CompilerError
 
@@ -28,25 +34,26 @@ _EXTRA = re.compile(
 )
 
 
-def march_flags(target: Target, family: str, version: str) -> tuple[str, ...]:
-    """-march, -mtune and feature flags, always explicit.
+def compute_march_flags(target: Target, family: str, version: str) -> tuple[str, ...]:
+    """Return -march, -mtune and feature flags, always explicit.
 
-    Raises CompilerError for a compiler that is unknown, or too old for the target or for an extra.
+    Raises CompilerError for a compiler that is unknown, or too old for the target or for an
+    extra.
     """
-    words = _own_flags(target.name, family, version)
-    for correction in _corrections(target.name, family, version):
+    words = _find_archspec_flags(target.name, family, version)
+    for correction in _find_corrections(target.name, family, version):
         words = list(correction.instead) or words
-        words = _extended(words, correction.add)
+        words = _extend_flags(words, correction.add)
     if target.tune != target.name:
-        words = _tuned(words, target.tune, family, version)
-    return tuple(_extended(words, _extra_flags(target, family, version)))
+        words = _replace_tuning(words, target.tune, family, version)
+    return tuple(_extend_flags(words, _list_extra_flags(target, family, version)))
 
 
-def extra_flags(text: str) -> tuple[str, ...]:
-    """What somebody wants beside the target's flags, words with spaces between: how to compile, not
-    for which CPU. Raises CompilerError.
+def parse_extra_flags(text: str) -> tuple[str, ...]:
+    """Parse compiler flags beside the target's, words with spaces between.
 
-    What changes results is left to admission; of -D only Eigen's own switches.
+    They may say how to compile, not for which CPU. Those that change results are left to the
+    conformance test; of -D only Eigen's own switches are accepted. Raises CompilerError.
     """
     words = tuple(dict.fromkeys(text.split()))
     for word in words:
@@ -59,66 +66,66 @@ def extra_flags(text: str) -> tuple[str, ...]:
     return words
 
 
-def link_flags(family: str, words: Collection[str]) -> tuple[str, ...]:
-    """What objects ask of the linker that were compiled with these words among others: bitcode is
-    compiled in the link, clang's by lld alone, and counters need their runtime.
+def compute_link_flags(family: str, words: Collection[str]) -> tuple[str, ...]:
+    """Return the linker flags for objects that were compiled with these words among others.
 
-    Raises CompilerError for words that this compiler has no use for.
+    Bitcode is compiled in the link, clang's by lld only, and counters need their runtime.
+    Raises CompilerError for words that this compiler cannot use.
     """
-    learning = [word for word in words if word == COUNTING or word.startswith(LEARNED)]
-    if learning and family != "clang":
+    pgo_words = [word for word in words if word == COUNTING or word.startswith(LEARNED)]
+    if pgo_words and family != "clang":
         raise CompilerError(
-            f"{learning[0]} is for clang: the profiles of {family} are of another kind",
+            f"{pgo_words[0]} is for clang: the profiles of {family} are of another kind",
             hint="Build with --compiler clang-16",
         )
-    late = [word for word in words if re.fullmatch(r"-flto(=[a-z]+)?", word)]
+    lto_words = [word for word in words if re.fullmatch(r"-flto(=[a-z]+)?", word)]
     lto = ("-fuse-ld=lld",) if family == "clang" else ("-flto=auto",)
-    return (*(lto if late else ()), *((COUNTING,) if COUNTING in words else ()))
+    return (*(lto if lto_words else ()), *((COUNTING,) if COUNTING in words else ()))
 
 
-def learned(words: Iterable[str]) -> tuple[str, ...]:
-    """The hashes of the profiles that these words name."""
-    found = {word.removeprefix(LEARNED) for word in words if word.startswith(LEARNED)}
-    return tuple(sorted(found))
+def list_profile_hashes(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the hashes of the profiles that these words name, sorted."""
+    hashes = {word.removeprefix(LEARNED) for word in words if word.startswith(LEARNED)}
+    return tuple(sorted(hashes))
 
 
-def known(target: Target, family: str, version: str) -> tuple[str, ...]:
-    """The extras of the target that this compiler has a flag for."""
-    rows = table(target.family)
+def filter_known_extras(target: Target, family: str, version: str) -> tuple[str, ...]:
+    """Return the extras of the target that this compiler has a flag for."""
+    rows = load_features(target.family)
     return tuple(
         name
         for name in target.extras
-        if _numbers(rows[name].since.get(family, "0")) <= _numbers(version)
+        if _parse_version(rows[name].since.get(family, "0")) <= _parse_version(version)
     )
 
 
-def implied_features(macros: Mapping[str, str]) -> frozenset[str]:
-    """The features that a compiler has switched on, as its macros show."""
+def list_implied_features(macros: Mapping[str, str]) -> frozenset[str]:
+    """Return the features that a compiler has switched on, as its macros show."""
     architecture = "aarch64" if "__aarch64__" in macros else "x86_64"
-    rows = table(architecture).values()
+    rows = load_features(architecture).values()
     return frozenset(row.name for row in rows if row.macro and row.macro in macros)
 
 
-def required_features(target: Target, macros: Mapping[str, str]) -> frozenset[str]:
-    """What a CPU must have to run code that was compiled so.
+def compute_required_features(target: Target, macros: Mapping[str, str]) -> frozenset[str]:
+    """Return the features that a CPU must have to run code that was compiled with these macros.
 
-    Those of the target's features that compilers use by themselves, and what the compiler may use
-    beyond them: archspec's skylake does not name PREFETCHW, the compilers' skylake uses it. A
-    feature that no compiler uses by itself is not asked for: hypervisors hide just these, and the
-    audit counts the instructions to prove that none is there.
+    Those of the target's features that compilers use by themselves, and what the compiler may
+    use beyond them: archspec's skylake does not name PREFETCHW, the compilers' skylake uses
+    it. A feature that no compiler uses by itself is not required: hypervisors hide just
+    these, and the audit counts the instructions to prove that there are none.
     """
-    return computing(target.features | implied_features(macros), target.family)
+    return filter_codegen(target.features | list_implied_features(macros), target.family)
 
 
-def verify(target: Target, family: str, version: str, macros: Mapping[str, str]) -> None:
-    """Raises CompilerError when the macros show that the flags did not do what they should.
+def verify_macros(target: Target, family: str, version: str, macros: Mapping[str, str]) -> None:
+    """Raise CompilerError if the macros show that the flags did not have their effect.
 
-    They must show every feature of the target that this compiler has a macro for, and none that is
-    banned.
+    They must show every feature of the target that this compiler has a macro for, and none
+    that is banned.
     """
-    rows = table(target.family)
-    shown = implied_features(macros)
-    absent = sorted(covered_features(target, family, version) - shown)
+    rows = load_features(target.family)
+    shown = list_implied_features(macros)
+    absent = sorted(list_covered_features(target, family, version) - shown)
     if absent:
         raise CompilerError(
             f"{family} {version} does not switch on {', '.join(absent)} for {target.spec}",
@@ -133,17 +140,17 @@ def verify(target: Target, family: str, version: str, macros: Mapping[str, str])
         )
 
 
-def covered_features(target: Target, family: str, version: str) -> frozenset[str]:
-    """The features of the target that this compiler's macros can and must show."""
-    rows = table(target.family)
-    unable = {
+def list_covered_features(target: Target, family: str, version: str) -> frozenset[str]:
+    """Return the features of the target that this compiler's macros can and must show."""
+    rows = load_features(target.family)
+    uncovered = {
         name
-        for correction in _corrections(target.name, family, version)
+        for correction in _find_corrections(target.name, family, version)
         for name in correction.uncovered
     }
     return frozenset(
         name
-        for name in target.features - unable
+        for name in target.features - uncovered
         if rows[name].macro
         and not rows[name].banned
         and not _is_silent(rows[name], family, version)
@@ -152,71 +159,83 @@ def covered_features(target: Target, family: str, version: str) -> frozenset[str
 
 def _is_silent(feature: Feature, family: str, version: str) -> bool:
     last = feature.silent.get(family)
-    return last is not None and _within(version, f":{last}")
+    return last is not None and _is_within(version, f":{last}")
 
 
-def _own_flags(name: str, family: str, version: str) -> list[str]:
-    """What archspec gives: of the entries for this version the one that begins last."""
+def _find_archspec_flags(name: str, family: str, version: str) -> list[str]:
+    """Return archspec's flags for this version: of the matching entries the one that begins
+    last.
+
+    Raises CompilerError if there is none.
+    """
     if family not in FAMILIES:
         raise CompilerError(
-            f"{family} has no flags for {name}", hint=f"Use {' or '.join(_needed(name))}"
+            f"{family} has no flags for {name}",
+            hint=f"Use {' or '.join(_list_oldest_compilers(name))}",
         )
-    fitting = [entry for entry in _entries(name, family) if _within(version, entry["versions"])]
+    fitting = [
+        entry for entry in _list_entries(name, family) if _is_within(version, entry["versions"])
+    ]
     if not fitting:
-        needed = " or ".join(_needed(name)) or "another target: no compiler is known for it"
+        needed = (
+            " or ".join(_list_oldest_compilers(name))
+            or "another target: no compiler is known for it"
+        )
         raise CompilerError(f"{family} {version} is too old for {name}", hint=f"Use {needed}")
-    entry = max(fitting, key=lambda entry: _numbers(entry["versions"].partition(":")[0]))
+    entry = max(fitting, key=lambda entry: _parse_version(entry["versions"].partition(":")[0]))
     return entry["flags"].format(name=entry.get("name", name)).split()
 
 
-def _entries(name: str, family: str) -> list[dict[str, str]]:
+def _list_entries(name: str, family: str) -> list[dict[str, str]]:
     entries: list[dict[str, str]] = TARGETS[name].compilers.get(family, [])
     return entries
 
 
-def _needed(name: str) -> list[str]:
-    """The oldest version of each compiler that serves the target."""
+def _list_oldest_compilers(name: str) -> list[str]:
+    """Return the oldest version of each compiler that supports the target."""
     firsts = {
-        family: min((entry["versions"].partition(":")[0] for entry in entries), key=_numbers)
+        family: min((entry["versions"].partition(":")[0] for entry in entries), key=_parse_version)
         for family in FAMILIES
-        if (entries := _entries(name, family))
+        if (entries := _list_entries(name, family))
     }
     return [f"{family} {first}".strip() for family, first in firsts.items()]
 
 
-def _corrections(name: str, family: str, version: str) -> Iterable[Correction]:
-    for correction in corrections():
+def _find_corrections(name: str, family: str, version: str) -> Iterable[Correction]:
+    for correction in load_corrections():
         versions = correction.versions.get(family)
-        if name in correction.targets and versions and _within(version, versions):
+        if name in correction.targets and versions and _is_within(version, versions):
             yield correction
 
 
-def _extra_flags(target: Target, family: str, version: str) -> list[str]:
-    rows = table(target.family)
+def _list_extra_flags(target: Target, family: str, version: str) -> list[str]:
+    rows = load_features(target.family)
     for name in target.extras:
         first = rows[name].since.get(family, "0")
-        if _numbers(version) < _numbers(first):
+        if _parse_version(version) < _parse_version(first):
             raise CompilerError(
                 f"{family} {version} does not know {name}", hint=f"Use {family} {first} or later"
             )
     return [rows[name].flag for name in target.extras]
 
 
-def _tuned(words: list[str], tune: str, family: str, version: str) -> list[str]:
-    """The same flags with -mtune for another target, when this compiler knows one for it."""
+def _replace_tuning(words: list[str], tune: str, family: str, version: str) -> list[str]:
+    """Return the flags with -mtune for another target, if this compiler knows one for it."""
     try:
-        theirs = _own_flags(tune, family, version)
+        tune_words = _find_archspec_flags(tune, family, version)
     except CompilerError:
         return words
-    names = [word.partition("=")[2] for word in theirs if word.startswith(("-mtune=", "-mcpu="))]
+    names = [
+        word.partition("=")[2] for word in tune_words if word.startswith(("-mtune=", "-mcpu="))
+    ]
     if not names:
         return words
-    kept = [word for word in words if not word.startswith("-mtune=")]
-    return [*kept, f"-mtune={names[0].partition('+')[0]}"]
+    others = [word for word in words if not word.startswith("-mtune=")]
+    return [*others, f"-mtune={names[0].partition('+')[0]}"]
 
 
-def _extended(words: list[str], added: Iterable[str]) -> list[str]:
-    """Flags that begin with + become part of -march= or -mcpu=, the others follow."""
+def _extend_flags(words: list[str], added: Iterable[str]) -> list[str]:
+    """Add flags: those that begin with + to -march= or -mcpu=, the others at the end."""
     result = list(words)
     for flag in dict.fromkeys(added):
         if not flag.startswith("+"):
@@ -228,15 +247,18 @@ def _extended(words: list[str], added: Iterable[str]) -> list[str]:
     return result
 
 
-def _within(version: str, versions: str) -> bool:
-    """Is a version in first:last? Both are included, 12.2.0 in :12.2 too; either may be open."""
+def _is_within(version: str, versions: str) -> bool:
+    """Return True if a version is in first:last.
+
+    Both ends are included, 12.2.0 in :12.2 too; either may be open.
+    """
     first, _, last = versions.partition(":")
-    number = _numbers(version)
-    low, high = _numbers(first), _numbers(last)
+    number = _parse_version(version)
+    low, high = _parse_version(first), _parse_version(last)
     return low <= number and (not last or number[: len(high)] <= high)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _parse_version(version: str) -> tuple[int, ...]:
     if not re.fullmatch(r"(\d+(\.\d+)*)?", version):
         raise CompilerError(f"{version!r} is not a compiler version", hint="Give one like 16.0.6")
     return tuple(int(part) for part in version.split(".")) if version else ()

@@ -18,7 +18,7 @@ _ANY_STEPPING = (0, 0xFF)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CpuModel:
-    """A line of CPUs: its maker's name for it, archspec's nearest target, and its numbers."""
+    """A line of CPUs: its maker's name for it, archspec's nearest target, and its model numbers."""
 
     name: str
     target: str
@@ -27,7 +27,7 @@ class CpuModel:
     models: tuple[tuple[int, int], ...]
     steppings: tuple[int, int] = _ANY_STEPPING
 
-    def covers(self, cpu: Cpu) -> bool:
+    def has_cpu(self, cpu: Cpu) -> bool:
         low, high = self.steppings
         return (
             (self.vendor, self.family) == (cpu.vendor, cpu.family)
@@ -36,21 +36,21 @@ class CpuModel:
         )
 
 
-def model_of(cpu: Cpu) -> CpuModel | None:
-    """The line that the CPU's numbers belong to, None when it is not in the table."""
+def find_model(cpu: Cpu) -> CpuModel | None:
+    """Return the line that the CPU's numbers belong to; None if it is not in the table."""
     if cpu.architecture == "aarch64":
-        return _part(cpu)
-    return next((model for model in models() if model.covers(cpu)), None)
+        return _find_part(cpu)
+    return next((model for model in load_models() if model.has_cpu(cpu)), None)
 
 
 @functools.cache
-def models() -> tuple[CpuModel, ...]:
+def load_models() -> tuple[CpuModel, ...]:
     path = Path(__file__).with_name("models.toml")
     rows = tomllib.loads(path.read_text(encoding="utf-8"))["model"]
-    return tuple(_model(row) for row in rows)
+    return tuple(_parse_model(row) for row in rows)
 
 
-def _model(row: Mapping[str, Any]) -> CpuModel:
+def _parse_model(row: Mapping[str, Any]) -> CpuModel:
     low, high = row.get("steppings", _ANY_STEPPING)
     return CpuModel(
         name=row["name"],
@@ -62,8 +62,11 @@ def _model(row: Mapping[str, Any]) -> CpuModel:
     )
 
 
-def _part(cpu: Cpu) -> CpuModel | None:
-    """The core that has this part number: archspec knows those of aarch64 itself."""
+def _find_part(cpu: Cpu) -> CpuModel | None:
+    """Return the core that has this part number.
+
+    archspec itself knows those of aarch64.
+    """
     part = f"0x{cpu.model:03x}"
     for name, target in TARGETS.items():
         if (target.vendor, target.cpu_part) == (cpu.vendor, part):

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from archspec.cpu import TARGETS
 from archspec.cpu.microarchitecture import Microarchitecture
 
-from tfbuild.console import did_you_mean
+from tfbuild.console import suggest_spelling
 from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE, computing, table
-from tfbuild.cpus.models import model_of
+from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE, filter_codegen, load_features
+from tfbuild.cpus.models import find_model
 from tfbuild.errors import TargetError
 
 STOCK_FLAGS = "+".join(("x86_64", *sorted(STOCK_BASELINE)))
@@ -30,10 +30,11 @@ _FEW_SHOWN = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """`name` and `tune` are archspec's; `extras` are features added to those of `name`.
+    """A microarchitecture that a wheel is built for, perhaps with extra features.
 
-    `features` are all that the wheel may use, the extras too. archspec lists none for the generic
-    aarch64 targets.
+    `name` and `tune` are archspec's; `extras` are features added to those of `name`.
+    `features` are all that the wheel may use, the extras included. archspec lists none for
+    the generic aarch64 targets.
     """
 
     name: str
@@ -45,13 +46,19 @@ class Target:
 
     @property
     def spec(self) -> str:
-        """The target as text; x86_64_v4+avx512_bf16/zen4 is tuned for zen4."""
+        """Return the target as text.
+
+        x86_64_v4+avx512_bf16/zen4 is tuned for zen4.
+        """
         tuned = "" if self.tune == self.name else f"/{self.tune}"
         return "+".join((self.name, *self.extras)) + tuned
 
     @property
     def local(self) -> str:
-        """A PEP 440 local version that names the target; the hash stands for extras and tuning."""
+        """Return a PEP 440 local version that names the target.
+
+        A hash stands for extras and tuning.
+        """
         name = self.name.replace("_", ".")
         if self.spec == self.name:
             return name
@@ -63,7 +70,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearMiss:
-    """A newer target of the same maker and what the CPU lacks of it."""
+    """A newer target of the same maker, and the features that the CPU lacks for it."""
 
     name: str
     missing: tuple[str, ...]
@@ -71,10 +78,10 @@ class NearMiss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
-    """What fits a CPU.
+    """The targets that fit a CPU.
 
-    `best` is the newest target all of whose features it has. `native` adds what the CPU has beyond
-    it, so that one hidden flag does not cost AVX-512.
+    `best` is the newest target all of whose features it has. `native` adds the features that
+    the CPU has beyond it, so that one hidden flag does not cost AVX-512.
     """
 
     best: Target
@@ -84,92 +91,112 @@ class Match:
 
 
 def parse_target(spec: str) -> Target:
-    """Read NAME[+FEATURE...][/TUNE]. Raises TargetError for a name, feature or tuning unknown."""
+    """Parse NAME[+FEATURE...][/TUNE].
+
+    Raises TargetError for an unknown name, feature or tuning.
+    """
     head, _, tune = spec.strip().lower().partition("/")
     name, *extras = (part.replace("-", "_") for part in head.split("+"))
-    base = _known(name)
-    tuned = _known(tune.replace("-", "_")) if tune else base
+    base = _find_uarch(name)
+    tuned = _find_uarch(tune.replace("-", "_")) if tune else base
     family = str(base.family)
     if str(tuned.family) != family:
         raise TargetError(f"{base.name} cannot be tuned for {tuned.name}, which is {tuned.family}")
     for extra in extras:
         _check_extra(extra, family)
-    return _target(base, extras=extras, tune=tuned.name)
+    return _create_target(base, extras=extras, tune=tuned.name)
 
 
-def all_targets(family: str | None = None) -> tuple[Target, ...]:
-    """Every target that can be built for, of one family or of all, ancestors first."""
+def list_targets(family: str | None = None) -> tuple[Target, ...]:
+    """Return every target that can be built for, of one family or of all, ancestors first."""
     families = ARCHITECTURES if family is None else (family,)
-    found = [uarch for uarch in TARGETS.values() if str(uarch.family) in families]
-    ranked = sorted(found, key=lambda u: (families.index(str(u.family)), u.vendor != "generic"))
-    return tuple(_target(uarch) for uarch in ranked)
+    uarches = [uarch for uarch in TARGETS.values() if str(uarch.family) in families]
+    ranked = sorted(uarches, key=lambda u: (families.index(str(u.family)), u.vendor != "generic"))
+    return tuple(_create_target(uarch) for uarch in ranked)
 
 
-def match(cpu: Cpu) -> Match:
-    """The targets that fit a CPU exactly, nearly and best."""
-    best = _best(cpu)
-    near = _near(best, cpu)
-    native = _native(best, near, cpu)
+def match_cpu(cpu: Cpu) -> Match:
+    """Return the targets that fit a CPU exactly, nearly and best."""
+    best = _choose_best(cpu)
+    misses = _find_near_misses(best, cpu)
+    native = _choose_native(best, misses, cpu)
     return Match(
-        best=_target(best),
+        best=_create_target(best),
         native=native,
-        near=near[:_FEW_MISSES],
-        notes=_notes(native, cpu),
+        near=misses[:_FEW_MISSES],
+        notes=_describe_conflicts(native, cpu),
     )
 
 
-def resolve(spec: str, cpu: Cpu) -> Target:
-    """The target that an --arch means on this CPU; `native` becomes a name and extras."""
-    return match(cpu).native if spec.strip().lower() == "native" else parse_target(spec)
+def resolve_target(spec: str, cpu: Cpu) -> Target:
+    """Return the target that an --arch means on this CPU.
+
+    `native` becomes a name and extras.
+    """
+    return match_cpu(cpu).native if spec.strip().lower() == "native" else parse_target(spec)
 
 
-def stand_ins(target: Target) -> Iterator[Target]:
-    """Older targets of the same line, nearest first, each with what `target` has beyond it that a
-    flag can switch on: for a compiler that is older than the target."""
-    rows = table(target.family)
-    for uarch in sorted(TARGETS[target.name].ancestors, key=_depth, reverse=True):
-        beyond = computing(target.features - uarch.features, target.family)
+def list_proxy_targets(target: Target) -> Iterator[Target]:
+    """Yield older targets of the same line, nearest first, for a compiler older than the target.
+
+    Each has as extras those features that `target` has beyond it and a flag can switch on.
+    """
+    rows = load_features(target.family)
+    for uarch in sorted(TARGETS[target.name].ancestors, key=_compute_depth, reverse=True):
+        beyond = filter_codegen(target.features - uarch.features, target.family)
         extras = [name for name in beyond if rows[name].flag and not rows[name].banned]
-        yield _target(uarch, extras=extras)
+        yield _create_target(uarch, extras=extras)
 
 
-def missing(target: Target, cpu: Cpu) -> tuple[str, ...]:
-    """The features that the CPU lacks of those that a compiler uses by itself for the target, as no
-    wheel asks for others; the family itself where that is another."""
+def find_missing_features(target: Target, cpu: Cpu) -> tuple[str, ...]:
+    """Return the features of the target that the CPU lacks and that compilers use by themselves.
+
+    No wheel requires others. For a CPU of another family the result is the target's family.
+    """
     if target.family != cpu.architecture:
         return (target.family,)
-    return tuple(sorted(computing(target.features, target.family) - cpu.features))
+    return tuple(sorted(filter_codegen(target.features, target.family) - cpu.features))
 
 
 @functools.cache
-def _names() -> tuple[str, ...]:
+def _list_names() -> tuple[str, ...]:
     return tuple(name for name, uarch in TARGETS.items() if str(uarch.family) in ARCHITECTURES)
 
 
-def _known(name: str) -> Microarchitecture:
-    if name in _names():
+def _find_uarch(name: str) -> Microarchitecture:
+    if name in _list_names():
         return TARGETS[name]
     raise TargetError(
         f"there is no target called {name or '(nothing)'}",
-        hint=_meant(name) or did_you_mean(name, _names()) or "invoke targets lists all",
+        hint=_suggest_targets(name)
+        or suggest_spelling(name, _list_names())
+        or "invoke targets lists all",
     )
 
 
-def _meant(name: str) -> str:
-    """The targets that a compiler's own name, or the beginning of any name, stands for."""
-    called = _called()
-    alike = (target for own, target in called.items() if own.startswith(name) and len(name) > 1)
-    found = [called[name]] if name in called else list(dict.fromkeys(alike))
-    return f"Did you mean {' or '.join(found)}?" if found else ""
+def _suggest_targets(name: str) -> str:
+    """Return a hint with the targets that a compiler's name, or the beginning of a name, stands
+    for.
+    """
+    aliases = _load_aliases()
+    similar = (
+        target for alias, target in aliases.items() if alias.startswith(name) and len(name) > 1
+    )
+    matches = [aliases[name]] if name in aliases else list(dict.fromkeys(similar))
+    return f"Did you mean {' or '.join(matches)}?" if matches else ""
 
 
 @functools.cache
-def _called() -> dict[str, str]:
-    """The target that each name means: its own, and the -march of gcc and clang by archspec's data.
-    Entries with further flags approximate a target that the compiler does not know."""
-    return {name: name for name in _names()} | {
+def _load_aliases() -> dict[str, str]:
+    """Return the target for each name: its own, and the -march of gcc and clang in archspec's
+    data.
+
+    Entries with further flags approximate a target that the compiler does not know, and are
+    excluded.
+    """
+    return {name: name for name in _list_names()} | {
         str(entry["name"]).replace("-", "_"): name
-        for name in _names()
+        for name in _list_names()
         for family in ("gcc", "clang")
         for entry in TARGETS[name].compilers.get(family, ())
         if "name" in entry and entry["flags"] == "-march={name} -mtune={name}"
@@ -177,18 +204,20 @@ def _called() -> dict[str, str]:
 
 
 def _check_extra(extra: str, family: str) -> None:
-    feature = table(family).get(extra)
+    feature = load_features(family).get(extra)
     if feature is None or not feature.flag:
-        usable = [row.name for row in table(family).values() if row.flag and not row.banned]
+        usable = [row.name for row in load_features(family).values() if row.flag and not row.banned]
         raise TargetError(
             f"{extra or '(nothing)'} is not a feature that can be added on {family}",
-            hint=did_you_mean(extra, usable),
+            hint=suggest_spelling(extra, usable),
         )
     if feature.banned:
         raise TargetError(f"{extra} cannot be used: {feature.banned}")
 
 
-def _target(uarch: Microarchitecture, *, extras: Iterable[str] = (), tune: str = "") -> Target:
+def _create_target(
+    uarch: Microarchitecture, *, extras: Iterable[str] = (), tune: str = ""
+) -> Target:
     base = frozenset(uarch.features)
     added = tuple(sorted(set(extras) - base))
     return Target(
@@ -201,11 +230,11 @@ def _target(uarch: Microarchitecture, *, extras: Iterable[str] = (), tune: str =
     )
 
 
-def _best(cpu: Cpu) -> Microarchitecture:
-    """What archspec.cpu.host chooses, for a CPU that need not be this machine's.
+def _choose_best(cpu: Cpu) -> Microarchitecture:
+    """Return what archspec.cpu.host chooses, for a CPU that need not be this machine's.
 
-    The deepest descendant of the best generic target counts: so a server CPU that lacks a niche
-    feature is not taken for a much older one.
+    It is the deepest descendant of the best generic target, so that a server CPU that lacks a
+    niche feature is not taken for a much older one.
     """
     fitting = [
         uarch
@@ -213,15 +242,20 @@ def _best(cpu: Cpu) -> Microarchitecture:
         if str(uarch.family) == cpu.architecture
         and uarch.vendor in (cpu.vendor, "generic")
         and uarch.features <= cpu.features
-        and not _unseen(uarch)
+        and not _is_arm_version(uarch)
     ]
-    generic = max((u for u in fitting if u.vendor == "generic"), key=_depth)
+    generic = max((u for u in fitting if u.vendor == "generic"), key=_compute_depth)
     part = [u for u in fitting if cpu.architecture == "aarch64" and _is_part(u, cpu)]
-    return max((u for u in part or fitting if generic in u.ancestors), key=_depth, default=generic)
+    return max(
+        (u for u in part or fitting if generic in u.ancestors), key=_compute_depth, default=generic
+    )
 
 
-def _unseen(uarch: Microarchitecture) -> bool:
-    """The versions of the Arm architecture: no list of features tells which one a CPU has."""
+def _is_arm_version(uarch: Microarchitecture) -> bool:
+    """Return True for the versions of the Arm architecture.
+
+    No list of features shows which of them a CPU has.
+    """
     family = str(uarch.family)
     return family == "aarch64" and uarch.vendor == "generic" and uarch.name != family
 
@@ -230,76 +264,79 @@ def _is_part(uarch: Microarchitecture, cpu: Cpu) -> bool:
     return bool(uarch.cpu_part == f"0x{cpu.model:03x}")
 
 
-def _depth(uarch: Microarchitecture) -> tuple[int, int]:
+def _compute_depth(uarch: Microarchitecture) -> tuple[int, int]:
     return len(uarch.ancestors), len(uarch.features)
 
 
-def _near(best: Microarchitecture, cpu: Cpu) -> tuple[NearMiss, ...]:
-    """The maker's targets beyond `best`; those that a compiler would miss least come first."""
+def _find_near_misses(best: Microarchitecture, cpu: Cpu) -> tuple[NearMiss, ...]:
+    """Return the maker's targets beyond `best`.
+
+    Those come first of which a compiler would lose the fewest features.
+    """
     beyond = [
         uarch
         for uarch in TARGETS.values()
         if uarch.vendor == cpu.vendor and best in uarch.ancestors and uarch.features - cpu.features
     ]
 
-    model = model_of(cpu)
-    said = model.target if model else ""
+    model = find_model(cpu)
+    model_target = model.target if model else ""
 
-    def rank(uarch: Microarchitecture) -> tuple[int, int, bool, int, str]:
+    def compute_rank(uarch: Microarchitecture) -> tuple[int, int, bool, int, str]:
         absent = uarch.features - cpu.features
-        hard = len(computing(absent, cpu.architecture))
-        gain = len(_gain(best, uarch, cpu))
-        return hard, -gain, uarch.name != said, len(absent), uarch.name
+        hard = len(filter_codegen(absent, cpu.architecture))
+        gain = len(_list_gain(best, uarch, cpu))
+        return hard, -gain, uarch.name != model_target, len(absent), uarch.name
 
     misses = (
         NearMiss(name=uarch.name, missing=tuple(sorted(uarch.features - cpu.features)))
-        for uarch in sorted(beyond, key=rank)
+        for uarch in sorted(beyond, key=compute_rank)
     )
     return tuple(miss for miss in misses if len(miss.missing) <= _FEW_FEATURES)
 
 
-def _native(best: Microarchitecture, near: tuple[NearMiss, ...], cpu: Cpu) -> Target:
-    """`best` with what the CPU shares with the nearest miss.
+def _choose_native(best: Microarchitecture, near: tuple[NearMiss, ...], cpu: Cpu) -> Target:
+    """Return `best` with the features that the CPU shares with the nearest miss.
 
-    It is tuned for that miss when only features that compilers never use keep it away.
+    It is tuned for that miss if the CPU lacks only features of it that compilers never use.
     """
     # The part number of an aarch64 CPU tells which core it is, also in a virtual machine.
     credible = (m for m in near if cpu.architecture != "aarch64" or _is_part(TARGETS[m.name], cpu))
     miss = next(credible, None)
     if miss is None:
-        return _target(best)
-    extras = _gain(best, TARGETS[miss.name], cpu)
-    masked = not computing(miss.missing, cpu.architecture)
-    return _target(best, extras=extras, tune=miss.name if extras and masked else "")
+        return _create_target(best)
+    extras = _list_gain(best, TARGETS[miss.name], cpu)
+    masked = not filter_codegen(miss.missing, cpu.architecture)
+    return _create_target(best, extras=extras, tune=miss.name if extras and masked else "")
 
 
-def _gain(best: Microarchitecture, nearest: Microarchitecture, cpu: Cpu) -> tuple[str, ...]:
-    rows = table(cpu.architecture)
-    shared = computing(nearest.features & cpu.features - best.features, cpu.architecture)
+def _list_gain(best: Microarchitecture, nearest: Microarchitecture, cpu: Cpu) -> tuple[str, ...]:
+    rows = load_features(cpu.architecture)
+    shared = filter_codegen(nearest.features & cpu.features - best.features, cpu.architecture)
     return tuple(name for name in shared if rows[name].flag and not rows[name].banned)
 
 
-def _notes(native: Target, cpu: Cpu) -> tuple[str, ...]:
-    """Where the model number and the flags disagree."""
-    model = model_of(cpu)
+def _describe_conflicts(native: Target, cpu: Cpu) -> tuple[str, ...]:
+    """Return a note if the model number and the flags disagree."""
+    model = find_model(cpu)
     if model is None:
         return ()
-    said, seen = TARGETS[model.target], TARGETS[native.tune]
-    number = f"family {cpu.family} model {cpu.model} is {model.name} ({said.name})"
+    claimed, shown = TARGETS[model.target], TARGETS[native.tune]
+    number = f"family {cpu.family} model {cpu.model} is {model.name} ({claimed.name})"
     if cpu.architecture == "aarch64":
-        number = f"part 0x{cpu.model:03x} is {said.name}"
-    if said in seen.ancestors:
-        more = _listed(seen.features & cpu.features - said.features)
-        return (f"{number}, but the flags are those of {seen.name}: it has {more}",)
-    absent = said.features - cpu.features
+        number = f"part 0x{cpu.model:03x} is {claimed.name}"
+    if claimed in shown.ancestors:
+        more = _format_names(shown.features & cpu.features - claimed.features)
+        return (f"{number}, but the flags are those of {shown.name}: it has {more}",)
+    absent = claimed.features - cpu.features
     if absent:
-        by = "hypervisor" if cpu.hypervisor else "kernel, BIOS or part"
-        return (f"{number}, but it shows no {_listed(absent)} (hidden by its {by})",)
+        layer = "hypervisor" if cpu.hypervisor else "kernel, BIOS or part"
+        return (f"{number}, but it shows no {_format_names(absent)} (hidden by its {layer})",)
     return ()
 
 
-def _listed(names: frozenset[str] | set[str]) -> str:
-    """The first few, and how many more."""
+def _format_names(names: frozenset[str] | set[str]) -> str:
+    """Format the first few names, and how many more there are."""
     first = sorted(names)[:_FEW_SHOWN]
-    rest = len(names) - len(first)
-    return ", ".join(first) + (f" and {rest} more" if rest else "")
+    others = len(names) - len(first)
+    return ", ".join(first) + (f" and {others} more" if others else "")

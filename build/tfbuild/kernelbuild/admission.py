@@ -268,7 +268,7 @@ def probe(
     answer.unlink(missing_ok=True)
     done = 0
     try:
-        with console.counting("kernel units", len(libraries)) as count:
+        with console.track_progress("kernel units", len(libraries)) as count:
 
             def on_line(line: str) -> None:
                 nonlocal done
@@ -309,7 +309,7 @@ def need_judged(verdicts: Iterable[UnitVerdict], folder: Path) -> None:
     name, reason = lost[0].unit, lost[0].reason
     again = "Then run the same command again, which goes on there; should the probe end so again, "
     raise KernelError(
-        f"{console.count(len(lost), 'kernel unit')} of this wheel could not be judged. {name}: "
+        f"{console.format_count(len(lost), 'kernel unit')} of this wheel could not be judged. {name}: "
         f"{reason} (whole output: {log}){shown}",
         hint=f"{_remedy(reason)}{again}build without the kernel: invoke build --without {name}",
     )
@@ -331,7 +331,7 @@ def probe_env() -> dict[str, str]:
     return {
         **({MASK: mask} if mask else {}),
         "PATH": "/usr/bin:/bin",
-        "PYTHONPATH": str(settings.import_root(_PACKAGE)),
+        "PYTHONPATH": str(settings.prepare_import_root(_PACKAGE)),
         "PYTHONSAFEPATH": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3",

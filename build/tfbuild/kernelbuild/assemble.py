@@ -22,8 +22,8 @@ from tfbuild.planning.plan import Plan, need_stock
 from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
-from tfbuild.upstream.download import sha256_of
-from tfbuild.upstream.nearness import Nearness
+from tfbuild.upstream.download import hash_file
+from tfbuild.upstream.nearness import SourceMatch
 
 _TRY_S = 600.0
 
@@ -48,7 +48,7 @@ def assemble(
     stock: Path,
     bazel: str,
     source_sha256: str,
-    nearness: Nearness,
+    nearness: SourceMatch,
     tree: Path,
     out_dir: Path,
 ) -> Path:
@@ -82,7 +82,7 @@ def facts_of(
     *,
     bazel: str,
     source_sha256: str,
-    nearness: Nearness,
+    nearness: SourceMatch,
 ) -> Tuned:
     """What the wheel will say of itself."""
     folder = f"{_folder(fleet)}/{dispatcher.LIBRARY_FOLDER}"
@@ -132,7 +132,7 @@ def _facts(made: LinkedLibrary, folder: str) -> KernelLibrary:
         target=plan.target.spec,
         file=f"{folder}/{plan.library}",
         size=made.library.stat().st_size,
-        sha256=sha256_of(made.library),
+        sha256=hash_file(made.library),
         plan_key=plan.key,
         required_features=plan.required,
         flags=plan.flags,

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from tfbuild import console, interpreters, packages, settings
 from tfbuild.cpus import flags
-from tfbuild.cpus.compilers import Compiler, can_link, cross_package
+from tfbuild.cpus.compilers import Compiler, can_link, name_cross_package
 from tfbuild.errors import KernelError, PythonError, ToolError, WheelError
 from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import workspace as workspaces
@@ -80,17 +80,17 @@ def build_all(
     found = {fleet.key: pool.find(fleet, paths) for fleet in fleets}
     finished = {key: built for key, built in found.items() if built is not None}
     for built in finished.values():
-        console.note(f"{built.wheel.name} is already built")
+        console.print_note(f"{built.wheel.name} is already built")
     left = [fleet for fleet in fleets if fleet.key not in finished]
     if left:
         # One that is finished is built again from the caches, in seconds.
         first = min(fleets, key=lambda each: (bool(_untried(each)), each.key not in finished))
         for plan in first.plans:
             for each in plan.defaults:
-                console.say(f"{plan.target.spec}: default {defaults.describe(each)}")
+                console.print_message(f"{plan.target.spec}: default {defaults.describe(each)}")
         _need_probed(first)
         need_linker(first, compiler)
-        settings.need_disk(paths.cache, DISK_BYTES, "building a tuned wheel")
+        settings.require_disk(paths.cache, DISK_BYTES, "building a tuned wheel")
         ground = ground_for(first.first, paths, given_source, given_stock)
         make = _Making(ground=ground, paths=paths, given_stock=given_stock)
         make.libraries(first, compiler, jobs, keep_going=keep_going)
@@ -148,7 +148,7 @@ class _Making:
             dataclasses.replace(each, plan=plan)
             for each, plan in zip(self._made, fleet.plans, strict=True)
         ]
-        with console.step(f"assemble the wheel for Python {fleet.first.python}"):
+        with console.report_step(f"assemble the wheel for Python {fleet.first.python}"):
             fresh = assemble.assemble(
                 fleet,
                 made,
@@ -198,7 +198,7 @@ class _Making:
                 f"{self._ground.python}"
             )
             return {}
-        with console.step(f"install the wheel and try it in Python {plan.python}"):
+        with console.report_step(f"install the wheel and try it in Python {plan.python}"):
             emulator = self._ground.emulator
             like = installed(plan, stock, emulator, paths)
             arm = installed(plan, fresh, emulator, paths, like)
@@ -232,8 +232,8 @@ class _Admissions:
 
     def compiled(self, plan: Plan) -> CompiledUnits:
         if plan.key not in self._compiled:
-            with console.step(
-                f"compile {console.count(len(plan.kernels), 'kernel unit')} for {plan.target.spec}"
+            with console.report_step(
+                f"compile {console.format_count(len(plan.kernels), 'kernel unit')} for {plan.target.spec}"
             ):
                 self._open.add(plan.key)
                 self._compiled[plan.key] = workspaces.compile_units(
@@ -245,7 +245,7 @@ class _Admissions:
         """Verdicts on the units of a plan whose kernels this CPU runs."""
         if plan.key not in self._verdicts:
             compiled = self.compiled(plan)
-            with console.step(
+            with console.report_step(
                 f"admission: each unit for {plan.target.spec} against the stock kernels"
             ):
                 room = self.rooms[plan.key]
@@ -262,7 +262,7 @@ class _Admissions:
         verdicts = self.verdicts(runner)
         compiled = self.compiled(plan)
         _need_same_structures(self.rooms[plan.key])
-        with console.step(f"what shows of {plan.target.spec} without running it"):
+        with console.report_step(f"what shows of {plan.target.spec} without running it"):
             found = admission.vouched(
                 verdicts,
                 compiled.libraries,
@@ -292,7 +292,7 @@ def _made(
     target of `runner`; beside it the dispatcher of these plans."""
     if runner.target != plan.target:
         lacks = ", ".join(absent(plan, tried.ground.cpu))
-        console.say(
+        console.print_message(
             f"{plan.target.spec}: {_host(tried.ground)} lacks {lacks}; the same sources compiled "
             f"for {runner.target.spec} are run instead"
         )
@@ -301,7 +301,7 @@ def _made(
         verdicts = tried.verdicts(plan)
     _need_admitted(verdicts)
     workspace, compiled = tried.rooms[plan.key], tried.compiled(plan)
-    with console.step("link"):
+    with console.report_step("link"):
         good = {verdict.unit for verdict in verdicts if verdict.admitted}
         units = tuple(unit for unit in plan.kernels if unit.name in good)
         registered = admission.registered(verdicts, plan.selection)
@@ -343,10 +343,10 @@ def need_linker(fleet: Fleet, compiler: Compiler) -> None:
         _need_cross(compiler)
     for plan in fleet.plans:
         words = {word for each in plan.source_flags.values() for word in each}
-        asked = flags.link_flags(compiler.family, words)
+        asked = flags.compute_link_flags(compiler.family, words)
         if asked and not can_link(compiler, asked):
             major = compiler.version.partition(".")[0]
-            clang = packages.advice(
+            clang = packages.suggest_install(
                 f"lld and the runtime of LLVM {major}", f"lld-{major}", f"libclang-rt-{major}-dev"
             )
             raise ToolError(
@@ -362,12 +362,14 @@ def _need_cross(compiler: Compiler) -> None:
         # Bazel has it look for its linker among this machine's.
         raise ToolError(
             f"{compiler.path.name} does not link kernels for {architecture} here",
-            hint=f"Cross-compile with clang: --compiler {packages.clang()}",
+            hint=f"Cross-compile with clang: --compiler {packages.choose_clang()}",
         )
     if not can_link(compiler, ("-lstdc++",)):
         raise ToolError(
             f"{compiler.path.name} finds no C++ library for {architecture}",
-            hint=packages.advice(f"a C++ library for {architecture}", cross_package(architecture)),
+            hint=packages.suggest_install(
+                f"a C++ library for {architecture}", name_cross_package(architecture)
+            ),
         )
 
 
@@ -394,8 +396,8 @@ def admit(
     recalled = {unit: verdicts.recall(unit, path) for unit, path in libraries.items()}
     known = {unit: verdict for unit, verdict in recalled.items() if verdict is not None}
     if known:
-        console.note(
-            f"{len(known)} of {console.count(len(libraries), 'unit')} were looked at before"
+        console.print_note(
+            f"{len(known)} of {console.format_count(len(libraries), 'unit')} were looked at before"
         )
     fresh = admission.admit(
         {unit: path for unit, path in libraries.items() if unit not in known},

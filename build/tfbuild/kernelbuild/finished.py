@@ -25,7 +25,7 @@ from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream import locked, releases
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import StockWheel
 
 
@@ -63,7 +63,7 @@ def finished(wheel: Path, cpu: Cpu) -> Finished:
         )
     return Finished(
         wheel=wheel,
-        sha256=sha256_of(wheel),
+        sha256=hash_file(wheel),
         facts=facts,
         stock=_stock(wheel, facts),
         libraries=runs,
@@ -72,7 +72,7 @@ def finished(wheel: Path, cpu: Cpu) -> Finished:
 
 def _stock(wheel: Path, facts: Tuned) -> StockWheel:
     identity = read_identity(wheel)
-    tag = releases.python_tag(identity.python)
+    tag = releases.format_python_tag(identity.python)
     found = releases.find_stock_wheel(identity.name, facts.release, tag, identity.machine)
     if found is None or found.sha256 != facts.stock_sha256:
         raise WheelError(
@@ -91,13 +91,13 @@ def admit(found: Finished, cpu: Cpu, paths: Paths, targets: Collection[str] = ()
     """
     before = admitted.read_record(found.wheel, found.sha256)
     folder = paths.work / f"admit-{found.sha256[:16]}"
-    with console.step("stock environment"):
+    with console.report_step("stock environment"):
         arm = _stock_environment(found, paths)
     trials = {}
     for library in found.libraries:
         if not targets or library.target in targets:
             with (
-                console.step(f"admission: {library.target} of {found.wheel.name}"),
+                console.report_step(f"admission: {library.target} of {found.wheel.name}"),
                 _extracted(found.wheel, library, folder) as path,
             ):
                 trials[library.target] = _tried(library, path, arm, cpu, folder)
@@ -110,7 +110,7 @@ def admit(found: Finished, cpu: Cpu, paths: Paths, targets: Collection[str] = ()
 
 def _stock_environment(found: Finished, paths: Paths) -> Environment:
     wheel = environment.fetch_stock(found.stock, paths)
-    needs = locked.requirements_of(found.stock)
+    needs = locked.load_requirements(found.stock)
     python = read_identity(found.wheel).python
     return environment.create(wheel, python=python, requirements=needs, paths=paths)
 
@@ -122,7 +122,7 @@ def _extracted(wheel: Path, library: KernelLibrary, folder: Path) -> Iterator[Pa
     with tempfile.TemporaryDirectory(prefix="unpacked.", dir=folder) as unpacked:
         extract(wheel, (library.file,), Path(unpacked) / "wheel")
         path = Path(unpacked) / "wheel" / library.file
-        if sha256_of(path) != library.sha256:
+        if hash_file(path) != library.sha256:
             raise WheelError(
                 f"{wheel.name} has another {library.file} than its tuned.json says",
                 hint="Do not publish it; build it anew",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild import console
-from tfbuild.console import did_you_mean
+from tfbuild.console import suggest_spelling
 from tfbuild.cpus.cpu import Cpu, read_cpu
 from tfbuild.errors import KernelError, PythonError
 from tfbuild.packing import notices, wheel
@@ -17,9 +17,9 @@ from tfbuild.tools import emulated, environment
 from tfbuild.tools.emulation import PYTHON, Emulator, find_emulator
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream import given, kernels, locked, nearness, releases, source
-from tfbuild.upstream.download import Pin, sha256_of
+from tfbuild.upstream.download import Pin, hash_file
 from tfbuild.upstream.kernels import FOLDER, OWN
-from tfbuild.upstream.nearness import Nearness
+from tfbuild.upstream.nearness import SourceMatch
 from tfbuild.upstream.source import SourcePin, Staging
 
 
@@ -31,7 +31,7 @@ class Inputs:
     headers: Path
     staged: Path
     source_sha256: str
-    nearness: Nearness
+    nearness: SourceMatch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +55,7 @@ def ground_for(
     needs_of(plan)  # (or nothing is fetched)
     emulator = emulator_for(plan, paths)
     inputs = inputs_for(plan, paths, given_source, given_stock)
-    with console.step("stock environment"):
+    with console.report_step("stock environment"):
         arm = installed(plan, inputs.stock, emulator, paths)
     return Ground(
         stock=inputs.stock,
@@ -76,11 +76,11 @@ def inputs_for(
     """Fetch and unpack what the plan is compiled from."""
     recipe, wheel_pin = plan.kernel_recipe, need_stock(plan)
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
-    with console.step(f"TensorFlow {plan.release} sources"):
+    with console.report_step(f"TensorFlow {plan.release} sources"):
         pin, staged = _staged(plan, recipe.staging, given_source, paths)
-        given.need_release(staged, plan.release)
+        given.require_release(staged, plan.release)
         _need_sources(plan, staged)
-    with console.step(f"stock wheel {wheel_pin.name}"):
+    with console.report_step(f"stock wheel {wheel_pin.name}"):
         stock = stock_wheel_of(plan, wheel_pin, paths, given_stock)
         headers = unpack_stock(stock, wheel_pin.sha256, recipe, paths)
         include, own = headers / recipe.include_roots[0], pin.kind != given.KIND
@@ -88,7 +88,7 @@ def inputs_for(
         notices.compiled_in(stock)
         near = nearness.compare(staged, include, own=own, commit="" if own else pin.origin)
     if near.differing or not own:
-        console.say(near.words)
+        console.print_message(near.summary)
     return Inputs(
         stock=stock,
         headers=headers,
@@ -141,7 +141,7 @@ def _staged(
     if pin.kind == given.KIND and path is not None and path.is_dir():
         return pin, given.stage(path, pin, staging, paths)
     archive = source.fetch_source(plan.sources, paths, path)
-    sha256 = sha256_of(archive)
+    sha256 = hash_file(archive)
     had = next(each for each in plan.sources if each.file.sha256 == sha256)
     return had, source.stage(archive, sha256, staging, paths)
 
@@ -149,9 +149,9 @@ def _staged(
 def needs_of(plan: Plan) -> str:
     """The locked dependencies of the plan's stock wheel."""
     release = releases.find_release(plan.release)
-    tag = releases.python_tag(plan.python)
-    stock = releases.stock_wheel(release, plan.package, tag, plan.target.family)
-    return locked.requirements_of(stock)
+    tag = releases.format_python_tag(plan.python)
+    stock = releases.require_stock_wheel(release, plan.package, tag, plan.target.family)
+    return locked.load_requirements(stock)
 
 
 def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, paths: Paths) -> Path:
@@ -172,9 +172,9 @@ def _need_sources(plan: Plan, staged: Path) -> None:
         for name in unit.sources:
             if not name.startswith(f"{OWN}/") and not (staged / name).is_file():
                 present = [path.stem for path in (staged / FOLDER).rglob("*.cc")]
-                known = (*present, *kernels.own_names())
+                known = (*present, *kernels.list_fused_ops())
                 file = name.removeprefix(f"{FOLDER}/")
                 raise KernelError(
                     f"TensorFlow {plan.release} has no kernel source {file}",
-                    hint=did_you_mean(unit.name, known),
+                    hint=suggest_spelling(unit.name, known),
                 )

@@ -212,5 +212,5 @@ def _need_plain(library: KernelLibrary) -> None:
         if not (_OP.fullmatch(each.op) and _TYPES.fullmatch(each.types)):
             raise RebuildError(f"tuned.json has a registration {each.op!r} {each.types!r}")
     for word in (word for words in library.source_flags.values() for word in words):
-        if flags.extra_flags(word) != (word,):
+        if flags.parse_extra_flags(word) != (word,):
             raise RebuildError(f"tuned.json has a flag {word!r}")

@@ -13,10 +13,10 @@ from tfbuild import settings
 from tfbuild.errors import RecordError
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.planning.fleet import Fleet
-from tfbuild.records import load, read, save
+from tfbuild.records import decode_record, load, save
 from tfbuild.settings import Paths
 from tfbuild.tools import environment
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 SCHEMA = 3
 
@@ -54,16 +54,16 @@ def admit(
     facts: Mapping[str, object] = {
         "schema": SCHEMA,
         "key": fleet.key,
-        "sha256": sha256_of(fresh),
+        "sha256": hash_file(fresh),
         "size": fresh.stat().st_size,
         "parts": parts,
         **details,
         "plans": fleet.plans,
     }
-    settings.need_disk(paths.pool, fresh.stat().st_size, "the finished wheel")
+    settings.require_disk(paths.pool, fresh.stat().st_size, "the finished wheel")
     paths.pool.mkdir(parents=True, exist_ok=True)
     final = paths.pool / fresh.name
-    if final.is_file() and (old := sha256_of(final)) != facts["sha256"]:
+    if final.is_file() and (old := hash_file(final)) != facts["sha256"]:
         environment.discard(old, paths)
     part = paths.pool / f".{fresh.name}.{os.getpid()}.part"  # (another cache may build the same)
     try:
@@ -85,7 +85,7 @@ def find(fleet: Fleet, paths: Paths) -> Built | None:
             wheel = manifest.with_suffix(".whl")
             if fields["key"] != fleet.key or not wheel.is_file():
                 continue
-            if sha256_of(wheel) == fields["sha256"]:
-                parts = tuple(read(Part, row) for row in fields["parts"])
+            if hash_file(wheel) == fields["sha256"]:
+                parts = tuple(decode_record(Part, row) for row in fields["parts"])
                 return Built(wheel=wheel, manifest=manifest, parts=parts, reused=True)
     return None

@@ -21,8 +21,8 @@ from tfbuild.packing.file_differences import FileDifference, file_differences
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import extract, read_member
 from tfbuild.planning import dispatcher
-from tfbuild.records import differences, plain
-from tfbuild.upstream.download import sha256_of
+from tfbuild.records import convert_record, find_differences
+from tfbuild.upstream.download import hash_file
 
 SCHEMA = 1
 _OP = re.compile(r"[A-Z]\w*(>\w+)*", re.ASCII)
@@ -100,7 +100,7 @@ def prove(pair: Pair, steps: tuple[Steps, ...]) -> Rebuilt:
     """What a pair of wheels proves: equal bytes, differences, or reasons why nothing is proven.
     Raises WheelError for what cannot be read."""
     proof, reasons, findings, agreeing = Proof.SAME, list[str](), list[str](), list[str]()
-    if (pair.wheel.name, sha256_of(pair.wheel)) != (pair.fresh.name, sha256_of(pair.fresh)):
+    if (pair.wheel.name, hash_file(pair.wheel)) != (pair.fresh.name, hash_file(pair.fresh)):
         found = file_differences(pair.wheel, pair.fresh)
         unknown, unlike = list(_unknown(pair.origin)), list(_unlike(pair, found))
         reasons = [*unknown, *unlike] or ([] if found else [_packed(pair)])
@@ -174,14 +174,14 @@ def _finding(pair: Pair, each: FileDifference) -> str:
 
 def _fields(pair: Pair) -> Iterator[str]:
     """The fields of tuned.json that are not the same, as `name (there, now here)`."""
-    said, made = plain(pair.origin.facts), plain(pair.made)
+    said, made = convert_record(pair.origin.facts), convert_record(pair.made)
     theirs, ours = said.pop("libraries"), made.pop("libraries")
-    yield from differences(said, made)
+    yield from find_differences(said, made)
     if [each["name"] for each in theirs] != [each["name"] for each in ours]:
         yield "the order of its libraries"
         return
     for one, other in zip(theirs, ours, strict=True):
-        for each in differences(one, other):
+        for each in find_differences(one, other):
             yield f"{other['name']}: {each}"
 
 
@@ -227,7 +227,7 @@ def _of_library(said: KernelLibrary, ours: KernelLibrary, there: Path, here: Pat
     wanted = {(each.op, each.types) for each in said.registrations}
     if wanted != _registered(there) or wanted != _registered(here):
         return ""
-    kernels = f"{said.name} registers the same {console.count(len(wanted), 'kernel')}"
+    kernels = f"{said.name} registers the same {console.format_count(len(wanted), 'kernel')}"
     more, less = {*said.census} - {*ours.census}, {*ours.census} - {*said.census}
     if not more and not less:
         return f"{kernels} and uses instructions of the same features"
@@ -266,8 +266,8 @@ def _verdict(found: Rebuilt) -> str:
 
 
 def _work(steps: Steps) -> str:
-    ran = console.count(steps.run, "compile or link", "compiles and links")
-    cached = console.count(steps.cached, "result")
+    ran = console.format_count(steps.run, "compile or link", "compiles and links")
+    cached = console.format_count(steps.cached, "result")
     if not steps.run and not steps.cached:
         return "nothing was compiled, all was there from an earlier build of this user"
     return f"{ran} run now, {cached} from the disk cache"

@@ -69,7 +69,7 @@ def rebuild(
     """
     fleet = origin.fleet
     builder.need_linker(fleet, origin.compiler)
-    settings.need_disk(paths.cache, builder.DISK_BYTES, "making a wheel again")
+    settings.require_disk(paths.cache, builder.DISK_BYTES, "making a wheel again")
     _bring_profiles(wheel, origin, paths)
     inputs = inputs_for(fleet.first, paths, _source(origin, given_source, paths), given_stock)
     rooms = [workspaces.prepare(plan, origin.compiler, jobs, inputs, paths) for plan in fleet.plans]
@@ -81,7 +81,7 @@ def rebuild(
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_FOLDER, dir=paths.work) as folder:
         fresh = _assembled(origin, made, rooms[0], inputs, Path(folder) / "wheel")
-        with console.step("compare"):
+        with console.report_step("compare"):
             said = tuned.read_tuned(fresh)
             assert said is not None  # noqa: S101  (we have just made it)
             pair = Pair(
@@ -98,7 +98,7 @@ def rebuild(
 def _assembled(
     origin: Origin, made: Sequence[LinkedLibrary], first: Workspace, inputs: Inputs, folder: Path
 ) -> Path:
-    with console.step("assemble the wheel"):
+    with console.report_step("assemble the wheel"):
         return assemble.assemble(
             origin.fleet,
             made,
@@ -136,8 +136,8 @@ def _made(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]) -> Lin
     said = next(each for each in origin.facts.libraries if each.target == plan.target.spec)
     units = tuple(unit for unit in plan.kernels if unit.name in said.kernels)
     nothing = CompiledUnits(libraries={}, failed={}, complete=False)
-    with console.step(
-        f"compile and link {console.count(len(units), 'kernel unit')} for {plan.target.spec}"
+    with console.report_step(
+        f"compile and link {console.format_count(len(units), 'kernel unit')} for {plan.target.spec}"
     ):
         library = workspaces.link(room, units, said.registrations, dispatched, compiled=nothing)
     return LinkedLibrary(

@@ -27,10 +27,10 @@ from tfbuild.kernelbuild.ground import Ground, ground_for
 from tfbuild.kernelbuild.workspace import Workspace
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan
-from tfbuild.records import load, read, save
+from tfbuild.records import decode_record, load, save
 from tfbuild.settings import Paths
 from tfbuild.upstream import registrations
-from tfbuild.upstream.kernels import FOLDER, KernelUnit, SourceOutcome, Surveyed
+from tfbuild.upstream.kernels import FOLDER, KernelUnit, SourceOutcome, SurveyRow
 
 SCHEMA = 1
 _BATCH = 24
@@ -77,10 +77,10 @@ def survey(
     Raises what a build raises, but for a source that does not compile or is not admitted.
     """
     end = time.monotonic() + budget_s
-    settings.need_disk(paths.cache, _DISK_BYTES, "compiling every kernel source")
+    settings.require_disk(paths.cache, _DISK_BYTES, "compiling every kernel source")
     ground = ground_for(plan, paths, given_source, given_stock)
-    with console.step("which sources register what"):
-        table = registrations.registrations(ground.staged, _defines(plan))
+    with console.report_step("which sources register what"):
+        table = registrations.find_registrations(ground.staged, _defines(plan))
     alone = tuple(_alone(source) for source in table)
 
     def prepared(units: tuple[KernelUnit, ...]) -> Workspace:
@@ -91,7 +91,7 @@ def survey(
     broken = _compiled(first, alone, end)
     if broken is None:
         return Survey(plan=plan, table=table, broken={}, units={}, results={}, finished=False)
-    with console.step("which sources belong together"):
+    with console.report_step("which sources belong together"):
         symbols = _symbols(first, [source for source in table if source not in broken])
         units = closure.units(symbols, table)
     distinct = tuple(sorted(set(units.values()), key=lambda unit: unit.name))
@@ -185,9 +185,11 @@ def _batches(
     done = 0
     while done < len(waiting):
         if time.monotonic() >= end:
-            console.note(f"the time is up: {len(waiting) - done} {what} are left for the next run")
+            console.print_note(
+                f"the time is up: {len(waiting) - done} {what} are left for the next run"
+            )
             return
-        with console.step(f"{len(waiting) - done} {what}"):
+        with console.report_step(f"{len(waiting) - done} {what}"):
             yield waiting[done : done + _BATCH]
         done += _BATCH
 
@@ -202,7 +204,7 @@ def _kept(notes: Path) -> dict[str, BatchResult]:
         return {}
     try:
         fields = load(notes, schema=SCHEMA)["seen"]
-        return {name: read(BatchResult, row) for name, row in fields.items()}
+        return {name: decode_record(BatchResult, row) for name, row in fields.items()}
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise RecordError(f"{notes} holds no survey ({error})", hint="Remove it") from error
 
@@ -213,13 +215,13 @@ def shortened(reason: str) -> str:
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
-def rows(found: Survey) -> tuple[Surveyed, ...]:
+def rows(found: Survey) -> tuple[SurveyRow, ...]:
     """A row for each source, by name."""
     return tuple(_row(found, source) for source in sorted(found.table))
 
 
-def _row(found: Survey, source: str) -> Surveyed:
-    bare = Surveyed(source=source, ops=found.table[source])
+def _row(found: Survey, source: str) -> SurveyRow:
+    bare = SurveyRow(source=source, ops=found.table[source])
     if source in found.broken:
         return dataclasses.replace(bare, outcome=SourceOutcome.BROKEN, reason=found.broken[source])
     unit = found.units.get(source)
@@ -242,7 +244,7 @@ def _row(found: Survey, source: str) -> Surveyed:
     )
 
 
-def _without_unit(found: Survey, bare: Surveyed) -> Surveyed:
+def _without_unit(found: Survey, bare: SurveyRow) -> SurveyRow:
     if not found.units:  # (before the first pass has ended)
         return bare
     if not bare.ops:

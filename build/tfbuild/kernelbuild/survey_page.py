@@ -11,7 +11,7 @@ from tfbuild.kernelbuild.survey import BatchResult, Survey, rows
 from tfbuild.records import write_atomic
 from tfbuild.settings import Paths
 from tfbuild.upstream import kernels
-from tfbuild.upstream.kernels import SourceOutcome, Surveyed
+from tfbuild.upstream.kernels import SourceOutcome, SurveyRow
 
 _KINDS = (
     ("is compiled with others that do not compile", r" does not compile$"),
@@ -77,8 +77,8 @@ def _reasons(results: Mapping[str, BatchResult]) -> list[tuple[str, str]]:
     return sorted((unit, each.reason) for unit, each in results.items() if each.reason)
 
 
-def _admissions(every: Iterable[Surveyed]) -> list[tuple[object, ...]]:
-    units: dict[str, list[Surveyed]] = {}
+def _admissions(every: Iterable[SurveyRow]) -> list[tuple[object, ...]]:
+    units: dict[str, list[SurveyRow]] = {}
     for row in every:
         if row.outcome is SourceOutcome.ADMITTED:
             units.setdefault(row.unit, []).append(row)
@@ -88,7 +88,7 @@ def _admissions(every: Iterable[Surveyed]) -> list[tuple[object, ...]]:
     ]
 
 
-def _ops(rows: Iterable[Surveyed]) -> list[str]:
+def _ops(rows: Iterable[SurveyRow]) -> list[str]:
     return sorted({op for row in rows for op in row.ops})
 
 
@@ -112,5 +112,5 @@ def write(found: Survey, paths: Paths) -> tuple[Path, ...]:
     if not found.finished:
         return (paper,)
     table = paths.root / f"build/tfbuild/upstream/survey-{found.plan.release}.csv"
-    write_atomic(table, kernels.survey_text(rows(found)))
+    write_atomic(table, kernels.format_survey(rows(found)))
     return table, paper

@@ -14,9 +14,9 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import UnitVerdict
-from tfbuild.records import key_of, load, read, save
+from tfbuild.records import decode_record, hash_record, load, save
 from tfbuild.tools.environment import Environment
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 SCHEMA = 1
 
@@ -34,7 +34,7 @@ class Verdicts:
         if not path.is_file():
             return None
         with contextlib.suppress(RecordError, TypeError, ValueError, KeyError):
-            return read(UnitVerdict, load(path, schema=SCHEMA)["verdict"])
+            return decode_record(UnitVerdict, load(path, schema=SCHEMA)["verdict"])
         return None
 
     def keep(self, library: Path, verdict: UnitVerdict) -> None:
@@ -43,7 +43,7 @@ class Verdicts:
             save(self._path(verdict.unit, library), {"schema": SCHEMA, "verdict": verdict})
 
     def _path(self, unit: str, library: Path) -> Path:
-        return self.folder / f"{key_of((self.judge, unit, sha256_of(library)))}.json"
+        return self.folder / f"{hash_record((self.judge, unit, hash_file(library)))}.json"
 
 
 def verdicts_in(
@@ -52,4 +52,4 @@ def verdicts_in(
     """Verdicts of today's judge against this TensorFlow, on this CPU. `staged` lies in a folder
     that is named by the hash of the sources, whose headers say what belongs to kernels."""
     judge = (admission.judge_sha256(), environment.folder.name, staged.parent.name, copts, cpu.kind)
-    return Verdicts(folder=folder, judge=key_of(judge))
+    return Verdicts(folder=folder, judge=hash_record(judge))

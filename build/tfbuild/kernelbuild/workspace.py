@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from tfbuild import console
-from tfbuild.cpus.compilers import Compiler, driver_in
+from tfbuild.cpus.compilers import Compiler, link_driver
 from tfbuild.errors import CommandError, KernelError
 from tfbuild.kernelbuild.ground import Inputs
 from tfbuild.measured.kernels import TypedOp
@@ -21,7 +21,7 @@ from tfbuild.records import write_atomic
 from tfbuild.settings import Paths
 from tfbuild.tools import bazel, pgo
 from tfbuild.tools.bazel import Bazel
-from tfbuild.upstream.kernels import KernelUnit, label
+from tfbuild.upstream.kernels import KernelUnit, format_label
 from tfbuild.upstream.source import TREE
 
 _FAILED = re.compile(r"^ERROR: .*?(?:Compiling|Linking) (\S+) failed", re.MULTILINE)
@@ -103,7 +103,7 @@ def prepare(plan: Plan, compiler: Compiler, jobs: Jobs, inputs: Inputs, paths: P
         *bazel.repository_options(found, folders),
         *(("--noenable_bzlmod",) if Version(found.version) >= _MODULES_SINCE else ()),
         f"--disk_cache={paths.cache / 'bazel-disk-cache'}",
-        f"--repo_env=CC={driver_in(compiler, paths.tools / 'cross')}",
+        f"--repo_env=CC={link_driver(compiler, paths.tools / 'cross')}",
         f"--jobs={jobs.count}",
     )
     return Workspace(
@@ -123,7 +123,7 @@ def compile_units(
     targets = {unit.name: _library(unit) for unit in units}
     log = workspace.folder.parent / "compile.log"
     expected = _ACTIONS_PER_SOURCE * len({s for unit in units for s in unit.sources})
-    with console.counting("actions", expected) as count:
+    with console.track_progress("actions", expected) as count:
 
         def on_progress(done: int, total: int, detail: str) -> None:
             count.advance(done, max(total, expected), detail)
@@ -161,7 +161,7 @@ def _library(unit: KernelUnit) -> str:
 
 def object_of(workspace: Workspace, source: str) -> Path:
     """Where Bazel leaves the object of a source (tensorflow/core/kernels/…)."""
-    return workspace.out / "_objs" / f"source_{label(source)}" / f"{Path(source).stem}.pic.o"
+    return workspace.out / "_objs" / f"source_{format_label(source)}" / f"{Path(source).stem}.pic.o"
 
 
 def link(

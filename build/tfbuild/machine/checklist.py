@@ -49,7 +49,7 @@ def judge(findings: Iterable[Finding]) -> None:
     fatal = [each for each in findings if each.verdict is CheckVerdict.FATAL]
     if not fatal:
         return
-    count = console.count(len(fatal), "thing")
+    count = console.format_count(len(fatal), "thing")
     raise PreflightError(
         f"the build would fail here for {count}:{_listed(fatal)}\n",
         hint="Mend this, or pass --no-preflight to try all the same",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.console import size
+from tfbuild.console import format_size
 from tfbuild.machine.checklist import CheckVerdict, Finding, finding, unknown
 
 _NETWORK = frozenset({"nfs", "nfs4"})
@@ -148,12 +148,12 @@ def _space(needs: Sequence[DiskNeed]) -> Finding:
     temporary files."""
     wanted = sum(need.megabytes for need in needs)
     free = min(need.disk.free_mb for need in needs)
-    parts = ", ".join(f"{size(need.megabytes * 1e6)} {need.purpose}" for need in needs)
+    parts = ", ".join(f"{format_size(need.megabytes * 1e6)} {need.purpose}" for need in needs)
     folder = needs[0].disk.folder
     return finding(
         f"disk of {folder}",
-        f"{size(free * 1e6)} free",
-        f"{size(wanted * 1e6)} ({parts})",
+        f"{format_size(free * 1e6)} free",
+        f"{format_size(wanted * 1e6)} ({parts})",
         CheckVerdict.FATAL if free < wanted else None,
         "Free some space, or set TENSORWRIGHT_CACHE and TMPDIR to folders on a larger disk.",
     )

@@ -14,7 +14,7 @@ from email.message import Message
 from http.client import HTTPException
 from urllib.parse import SplitResult, urlsplit
 
-from tfbuild.upstream.download import without_login
+from tfbuild.upstream.download import strip_login
 
 LIMIT_S = 5.0
 """For all hosts together."""
@@ -47,7 +47,7 @@ def ask(
     the threads are left behind, and end with the program. A user name and password in an address
     are left out: who refuses without them was reached.
     """
-    wanted = tuple(dict.fromkeys(map(without_login, urls)))
+    wanted = tuple(dict.fromkeys(map(strip_login, urls)))
     answers: dict[str, HostAnswer] = {}
 
     def work(url: str) -> None:

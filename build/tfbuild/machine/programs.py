@@ -148,12 +148,12 @@ def python_finding(python: str, interpreter: Interpreter, release: Release) -> F
         if hermetic(release):
             advice = "Install any: Bazel fetches its own, but configure.py runs with this one."
         else:
-            advice = packages.advice(
+            advice = packages.suggest_install(
                 f"Python {python}", f"python{python}-dev", f"python{python}-venv"
             )
         return finding(name, interpreter.problem, wanted, CheckVerdict.FATAL, advice)
     if not (interpreter.headers or hermetic(release)):
-        advice = packages.advice("Python's headers", f"python{python}-dev")
+        advice = packages.suggest_install("Python's headers", f"python{python}-dev")
         return finding(name, "no Python.h", "its headers", CheckVerdict.FATAL, advice)
     return finding(name, interpreter.path, wanted, None, "")
 
@@ -166,7 +166,7 @@ def program_findings(found: Mapping[str, str], release: Release) -> Iterator[Fin
         yield unknown("programs", "not looked for", wanted)
     for program in called:
         path = found.get(program.name, "")
-        advice = packages.advice(program.name, program.package)
+        advice = packages.suggest_install(program.name, program.package)
         bad = None if path else CheckVerdict.FATAL
         yield finding(program.name, path or "not on PATH", program.purpose, bad, advice)
 

@@ -13,8 +13,8 @@ from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval, Verdict
 from tfbuild.measured.kernels import KernelTable
+from tfbuild.records import decode_record
 from tfbuild.records import load as load_fields
-from tfbuild.records import read
 from tfbuild.records import save as save_record
 
 FILE = "comparison.json"
@@ -25,8 +25,10 @@ _CLIENTS = ":clients="
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmFacts:
-    """An arm as its workers saw it. `raised_kernels` counts CPU kernels above priority 0: tuned
-    wheels have many, the stock wheel has the few of tf.data.
+    """The facts of an arm, as its workers reported them.
+
+    `raised_kernels` counts CPU kernels above priority 0: tuned wheels have many, the stock
+    wheel has the few of tf.data.
     """
 
     name: str
@@ -69,10 +71,10 @@ class OpShare:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coverage:
-    """The share of the arm's own op time that is spent in ops whose tuned kernels ran.
+    """The share of the arm's op time that is spent in ops whose tuned kernels ran.
 
-    `fused` is what a library that fuses counted in one launch: of graphs what was fused and what
-    was left alone, and executions (native/fused/tally.h).
+    `fused` are the counters of a library that fuses, of one launch: graphs that were fused
+    and that were not, and executions (native/fused/tally.h).
     """
 
     share: float
@@ -82,8 +84,11 @@ class Coverage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Latency:
-    """Milliseconds of single requests, each with its interval over launches. `p99_ms`, within which
-    99 of 100 are answered, is None where launches have too few of them."""
+    """Milliseconds of single requests, each with its interval over launches.
+
+    99 of 100 requests are answered within `p99_ms`; it is None if launches have too few
+    requests.
+    """
 
     median_ms: Interval
     p99_ms: Interval | None
@@ -91,8 +96,11 @@ class Latency:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseTime:
-    """Milliseconds per step of "train", "validate", "augment" or "infer"; one step is one batch, or
-    one request: the time over all of them, also where several were under way at once."""
+    """Milliseconds per step of "train", "validate", "augment" or "infer".
+
+    One step is one batch, or one request: the time over all of them, also if several ran at
+    once.
+    """
 
     phase: str
     step_ms: Interval
@@ -100,7 +108,10 @@ class PhaseTime:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmTimes:
-    """One arm in one cell. Start-up seconds are medians over launches and no part of a step."""
+    """The times of one arm in one cell.
+
+    Start-up seconds are medians over launches and not part of a step.
+    """
 
     arm: str
     phases: tuple[PhaseTime, ...]
@@ -132,7 +143,7 @@ class ArmTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speedup:
-    """Baseline time over this arm's time: above 1 this arm is faster."""
+    """Baseline time over the arm's time: above 1 the arm is faster."""
 
     arm: str
     interval: Interval
@@ -154,12 +165,12 @@ baseline. Programs amplify what is rounded, some to any size within a few steps.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
-    """An arm's largest differences from the baseline: of the first losses (relative), of the
-    predictions after them (absolute). None where one is not a finite number.
+    """An arm's largest differences from the baseline in losses and predictions.
 
-    Those beyond the tolerance that rounding explains stand apart: they are no proof of anything. An
-    arm is not `held` to the tolerance where it has another generation of Keras, whose dropout and
-    updates are its own.
+    Those of the first losses are relative, those of the predictions after them absolute; None
+    if one is not a finite number. Differences beyond the tolerance that rounding explains are
+    stored separately: they prove nothing. An arm is not `held` to the tolerance if it has
+    another generation of Keras, whose dropout and updates differ.
     """
 
     arm: str
@@ -172,41 +183,44 @@ class Agreement:
 
     @property
     def agrees(self) -> bool:
-        return self.within(self.tolerance if self.held else math.inf)
+        return self.is_within(self.tolerance if self.held else math.inf)
 
-    def within(self, tolerance: float) -> bool:
+    def is_within(self, tolerance: float) -> bool:
         both = (self.losses, self.predictions)
-        return all(each is not None and each <= tolerance for each in both)
+        return all(difference is not None and difference <= tolerance for difference in both)
 
     @property
     def losses_apart(self) -> float | None:
-        """The largest difference, whatever explains it."""
-        own = self.losses
-        return None if own is None else max(own, self.losses_by_rounding)
+        """Return the largest difference of losses, rounding included."""
+        unexplained = self.losses
+        return None if unexplained is None else max(unexplained, self.losses_by_rounding)
 
     @property
     def predictions_apart(self) -> float | None:
-        """The largest difference, whatever explains it."""
-        own = self.predictions
-        return None if own is None else max(own, self.predictions_by_rounding)
+        """Return the largest difference of predictions, rounding included."""
+        unexplained = self.predictions
+        return None if unexplained is None else max(unexplained, self.predictions_by_rounding)
 
     @property
     def is_excused(self) -> bool:
-        """Whether some of its differences are explained by rounding alone."""
+        """Return True if some of the differences are explained by rounding alone."""
         return self.held and max(self.losses_by_rounding, self.predictions_by_rounding) > 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmFailure:
-    """An arm that gave no answer in a cell, and why. The baseline's failure is the cell's."""
+    """An arm that failed in a cell, and the reason.
+
+    A failure of the baseline is one of the cell.
+    """
 
     arm: str
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ArmAnswer:
-    """What a cell says of one arm; None of what it does not say."""
+class ArmResult:
+    """The results of one arm in a cell; None for those that the cell lacks."""
 
     times: ArmTimes | None
     speedup: Speedup | None
@@ -217,13 +231,13 @@ class ArmAnswer:
 _Said = TypeVar("_Said", ArmTimes, Speedup, Agreement, ArmFailure)
 
 
-def _of(arm: str, said: Iterable[_Said]) -> _Said | None:
-    return next((each for each in said if each.arm == arm), None)
+def _find_arm(arm: str, said: Iterable[_Said]) -> _Said | None:
+    return next((result for result in said if result.arm == arm), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
-    """How narrow the widest interval was after so many launches and seconds of a cell."""
+class InterimAnalysis:
+    """An interim analysis of a cell: the widest interval after so many launches and seconds."""
 
     launches: int
     seconds: float
@@ -232,7 +246,7 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gates:
-    """Blocks that are no measurement, by reason; one block may have several."""
+    """Blocks that were dropped as no measurement, by reason; one block may have several."""
 
     dropped: int
     reasons: tuple[tuple[str, int], ...]
@@ -243,7 +257,10 @@ class Gates:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedCell:
-    """One workload at one number of vCPUs. Without agreement nothing was timed."""
+    """One workload at one number of vCPUs.
+
+    Without agreement nothing was timed.
+    """
 
     workload: str
     vcpus: int
@@ -255,7 +272,7 @@ class ComparedCell:
     seconds: float
     stopped_by: str
     """One of effort.Stop; empty when nothing was timed."""
-    looks: tuple[Look, ...]
+    looks: tuple[InterimAnalysis, ...]
     gates: Gates
     others: float
     """The share of the CPU time that other processes and the hypervisor took."""
@@ -269,27 +286,27 @@ class ComparedCell:
     speedups: tuple[Speedup, ...]
     failures: tuple[ArmFailure, ...] = ()
 
-    def of(self, arm: str) -> ArmAnswer:
-        return ArmAnswer(
-            times=_of(arm, self.arms),
-            speedup=_of(arm, self.speedups),
-            agreement=_of(arm, self.agreements),
-            failure=_of(arm, self.failures),
+    def get_result(self, arm: str) -> ArmResult:
+        return ArmResult(
+            times=_find_arm(arm, self.arms),
+            speedup=_find_arm(arm, self.speedups),
+            agreement=_find_arm(arm, self.agreements),
+            failure=_find_arm(arm, self.failures),
         )
 
     @property
     def agrees(self) -> bool:
-        return all(each.agrees for each in self.agreements)
+        return all(agreement.agrees for agreement in self.agreements)
 
     @property
-    def asks(self) -> bool:
-        """Whether its steps are requests to a model, not training."""
+    def is_inference(self) -> bool:
+        """Return True if its steps are requests to a model, not training."""
         return _CLIENTS in self.workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overall:
-    """An arm's geometric mean over all cells with the same number of vCPUs, and the A/A one."""
+    """An arm's geometric mean over all cells with the same number of vCPUs, and that of A/A."""
 
     vcpus: int
     workloads: int
@@ -299,9 +316,10 @@ class Overall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """The first arm is the baseline. `margin` and `level` are what the verdicts were made with.
+    """A comparison of arms, of which the first is the baseline.
 
-    Of a merged one `parts` names the comparisons it was made of; their seconds add up.
+    `margin` and `level` are those of the verdicts. `parts` of a merged comparison names those
+    that it was merged from; their seconds add up.
     """
 
     schema: int
@@ -322,13 +340,18 @@ class Comparison:
 
     @property
     def baseline(self) -> str:
-        """Its name. Where not even the baseline started, nothing is known of it."""
+        """Return the name of the baseline.
+
+        If not even the baseline started, nothing is known of it.
+        """
         return self.arms[0].name if self.arms else "the baseline"
 
     @property
     def margin_level(self) -> float:
-        """Of the interval that two one-sided tests leave, each at 1 - level; what lies within the
-        margin is no difference."""
+        """Return the level of the interval of two one-sided tests, each at 1 - level.
+
+        An interval within the margin shows no difference.
+        """
         return 2 * self.level - 1
 
 
@@ -337,9 +360,12 @@ def save(path: Path, comparison: Comparison) -> None:
 
 
 def load(path: Path) -> Comparison:
-    """Raises RecordError for a missing, torn or foreign file."""
+    """Load a comparison.
+
+    Raises RecordError if the file is missing, truncated or of another schema.
+    """
     fields = load_fields(path, schema=SCHEMA)
     try:
-        return read(Comparison, fields)
+        return decode_record(Comparison, fields)
     except (TypeError, ValueError, KeyError, UsageError) as error:
         raise RecordError(f"{path} is not a comparison ({error})") from error

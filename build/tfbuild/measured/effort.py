@@ -12,7 +12,7 @@ FEWEST_BLOCKS = 2
 
 
 class Stop(StrEnum):
-    """Why a cell was not measured longer."""
+    """Why the measurement of a cell ended."""
 
     PRECISION = "precision"
     LAUNCHES = "launches"
@@ -23,14 +23,15 @@ class Stop(StrEnum):
 class Effort:
     """How much is measured in a cell.
 
-    Launches of `blocks` each (0: as many as suit what a start costs, see `repetition`), as many as
-    the first look at which all intervals are as narrow as `precision` (half a width, 0.015 is
-    1.5 %), the last of `looks`, or the end of `budget_s`. The budget holds the start of the
-    workers, too. `phase_blocks` are those of each phase but training.
+    Launches of `blocks` each (0: as many as suit the cost of a start, see `repetition`). They
+    end at the first interim analysis at which all intervals are as narrow as `precision`
+    (half a width, 0.015 is 1.5 %), at the last of `looks`, or after `budget_s`. The budget
+    includes the start of the workers. `phase_blocks` are those of each phase but training.
 
-    Looks are few and fixed beforehand: whoever looks after each launch and stops at a lucky one
-    has intervals that are too narrow (simulated: 8 % misses with five looks, 6 % with these three).
-    Raises UsageError for no look, and for launches too short to count, which would go on for ever.
+    Interim analyses are few and fixed beforehand: analysing after each launch and stopping at
+    a lucky one gives intervals that are too narrow (simulated: 8 % misses with five analyses,
+    6 % with these three). Raises UsageError without an interim analysis, and for launches too
+    short to count, which would go on for ever.
     """
 
     looks: tuple[int, ...] = (6, 10, 20)

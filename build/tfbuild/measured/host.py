@@ -16,8 +16,10 @@ _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """`affinity` are the numbers of the CPUs that this process may run on. `hugepages` is the mode
-    of transparent huge pages. Texts are empty where the kernel does not say.
+    """The machine of a comparison.
+
+    `affinity` are the numbers of the CPUs that this process may run on. `read_hugepages` is the
+    mode of transparent huge pages. Texts are empty if the kernel does not report them.
     """
 
     cpu: Cpu
@@ -31,31 +33,36 @@ class Host:
 
     @property
     def usable(self) -> tuple[int, ...]:
-        """Numbers of the CPUs that a process here may keep busy: the quota caps the affinity."""
+        """Return the numbers of the CPUs that a process can keep busy: the quota caps the
+        affinity.
+        """
         return self.affinity[: self.vcpus.usable]
 
 
 def read_host() -> Host:
-    """Raises CpuError."""
+    """Return the facts of this machine.
+
+    Raises CpuError.
+    """
     return Host(
         cpu=read_cpu(),
         vcpus=read_vcpus(),
         affinity=tuple(sorted(os.sched_getaffinity(0))),
         kernel=platform.release(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        hugepages=hugepages(_HUGEPAGES),
-        clocksource=_text(_CLOCK),
-        governor=_text(_GOVERNOR),
+        hugepages=read_hugepages(_HUGEPAGES),
+        clocksource=_read_text(_CLOCK),
+        governor=_read_text(_GOVERNOR),
     )
 
 
-def hugepages(path: Path) -> str:
-    """The value in brackets, as in `always [madvise] never`."""
-    words = _text(path).split()
+def read_hugepages(path: Path) -> str:
+    """Return the value in brackets, as in `always [madvise] never`; empty without one."""
+    words = _read_text(path).split()
     return next((word.strip("[]") for word in words if word.startswith("[")), "")
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii").strip()
     except OSError:

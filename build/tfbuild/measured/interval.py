@@ -16,23 +16,23 @@ class Interval:
     high: float
 
     @property
-    def leaves_out_1(self) -> bool:
-        """Whether a ratio is told apart from no difference."""
+    def excludes_1(self) -> bool:
+        """Return True if a ratio differs significantly from 1."""
         return self.low > 1 or self.high < 1
 
     @property
     def half_width(self) -> float:
-        """Half the width on a logarithmic scale: 0.01 is about 1 % to either side."""
+        """Return half the width on a logarithmic scale: 0.01 is about 1 % to either side."""
         return math.log(self.high / self.low) / 2
 
     @property
     def reach(self) -> float:
-        """The largest distance of the interval from 1, on a logarithmic scale."""
+        """Return the largest distance of the interval from 1, on a logarithmic scale."""
         return max(abs(math.log(self.low)), abs(math.log(self.high)))
 
 
 class Verdict(StrEnum):
-    """The worst first."""
+    """The verdict of a comparison, from the worst to the best."""
 
     SLOWER = "slower"
     INCONCLUSIVE = "inconclusive"

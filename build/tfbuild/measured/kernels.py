@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class TypedOp:
-    """A registration: an op, and the types that it is limited to as native/registration.h writes
-    them, such as T=1 or T=1|2,Tidx=3 (numbers of types.proto), empty for none."""
+    """A registration: an op and the types that it is limited to.
+
+    Types are written as in native/registration.h, such as T=1 or T=1|2,Tidx=3 (numbers of
+    types.proto), empty for none.
+    """
 
     op: str
     types: str = ""
@@ -16,13 +19,15 @@ class TypedOp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelRow:
-    """One kernel at one place of a profile: seconds per execution of the stock kernel and of ours.
+    """One kernel at one call site of a profile.
 
-    `shapes` are the inputs' as the profiler writes them, float[128,512];float[], `attributes` those
-    of the op that matter; `share` is that of the place in the profile's time. `ratio` is stock over
-    tuned, above 1 where ours is faster, with its interval; `p` the probability of so much gain
-    where there is none. `confirmed` is the interval (value, low, high) of a fresh run, None where
-    there was none. `kept` is what became of the registration, `reason` why it was not.
+    Times are seconds per execution of the stock and the tuned kernel. `shapes` are the
+    inputs' as the profiler writes them, float[128,512];float[], `attributes` those of the op
+    that matter; `share` is that of the call site in the profile's time. `ratio` is stock over
+    tuned, above 1 if the tuned kernel is faster, with its interval; `p` is the probability of
+    so much gain if there is none. `confirmed` is the interval (value, low, high) of a fresh
+    run, None without one. `kept` is True if the registration was selected, `reason` why it
+    was not.
     """
 
     op: str
@@ -48,7 +53,9 @@ class KernelRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelTable:
-    """What the kernels of a library (a file name) were chosen by, and where that was measured."""
+    """The measurements that the kernels of a library (a file name) were chosen by, and their
+    machine.
+    """
 
     library: str
     measured_on: str

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tfbuild.errors import AdmissionError, KernelError, RecordError
 from tfbuild.packing.tuned import Tuned
-from tfbuild.records import load, read, save
+from tfbuild.records import decode_record, load, save
 
 SCHEMA = 1
 _ENDING = ".admitted.json"
@@ -88,7 +88,7 @@ def read_record(wheel: Path, sha256: str) -> Record | None:
         return None
     hint = "Remove it and run invoke admit again"
     try:
-        found = read(Record, load(path, schema=SCHEMA))
+        found = decode_record(Record, load(path, schema=SCHEMA))
     except RecordError as error:
         raise RecordError(error.message, hint=hint) from error
     except (TypeError, ValueError, KeyError) as error:

@@ -21,7 +21,7 @@ import tfbuild
 from tfbuild.packing.notices import APACHE, ARCHSPEC, HeaderLibrary
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.planning import guard
-from tfbuild.records import key_of
+from tfbuild.records import hash_record
 
 FILE = "sboms/tensorwright.cdx.json"
 """In dist-info. `.cdx.json` is CycloneDX's own suffix."""
@@ -95,7 +95,7 @@ def _written(
     """The document of a wheel with these libraries, of which each is compiled from all `inside`."""
     targets = _targets()
     bom = Bom(
-        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{wheel.purl}#{key_of(tuned)}"),
+        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{wheel.purl}#{hash_record(tuned)}"),
         metadata=BomMetaData(component=wheel, tools=ToolRepository(components=_tools(tuned))),
         components=[*libraries, *inside, targets],
     )

@@ -15,9 +15,9 @@ from tfbuild.packing.wheel import WheelIdentity, opened, read_identity, read_mem
 from tfbuild.planning.defaults import Default
 from tfbuild.planning.guard import Carrier
 from tfbuild.planning.plan import Scope
-from tfbuild.records import parse_json, pretty, read, shown
+from tfbuild.records import decode_record, format_json, parse_json, quote_value
 from tfbuild.upstream import kernels, releases
-from tfbuild.upstream.nearness import Nearness
+from tfbuild.upstream.nearness import SourceMatch
 
 SCHEMA = 7
 FILE = "tuned.json"
@@ -129,7 +129,7 @@ class Tuned:
     tree: TunedTree | None = None
     source_file: str
     source_sha256: str
-    nearness: Nearness | None = None
+    nearness: SourceMatch | None = None
     stock_sha256: str
 
     @property
@@ -152,7 +152,7 @@ class Tuned:
         return frozenset(unit for library in self.libraries for unit in library.kernels)
 
     def to_bytes(self) -> bytes:
-        return pretty(self).encode()
+        return format_json(self).encode()
 
 
 def read_tuned(wheel: Path) -> Tuned | None:
@@ -173,10 +173,10 @@ def parse(text: bytes, wheel: str) -> Tuned:
         schema = fields["schema"]
         if schema != SCHEMA:
             raise WheelError(
-                f"{wheel} has {FILE} of schema {shown(schema)}, this version reads {SCHEMA}",
+                f"{wheel} has {FILE} of schema {quote_value(schema)}, this version reads {SCHEMA}",
                 hint="Build it anew",
             )
-        tuned = read(Tuned, fields)
+        tuned = decode_record(Tuned, fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WheelError(f"{wheel} has a {FILE} that cannot be read ({error})") from error
     there = (bool(tuned.libraries), tuned.tree is not None and bool(tuned.tree.libraries))
@@ -242,7 +242,7 @@ def find_control(wheel: Path, pool: Path) -> Path:
             hint="Compare it with stock, or with a full build of --arch stock given by its path",
         )
     own = read_identity(wheel)
-    target = releases.stock_target(releases.find_release(tuned.release), own.machine)
+    target = releases.create_stock_target(releases.find_release(tuned.release), own.machine)
     difference = ""
     for path in _namesakes(own, f"{tuned.release}+{target.local}", pool):
         control = read_tuned(path)
@@ -268,7 +268,7 @@ def _command_for(own: WheelIdentity, tuned: Tuned) -> str:
         "release": tuned.release,
         "package": own.name,
         "python": own.python,
-        "kernels": kernels.choice_of(tuned.kernels),
+        "kernels": kernels.format_choice(tuned.kernels),
         "compiler": f"{'g++' if family == 'gcc' else family}-{version.partition('.')[0]}",
     }
     return "invoke build " + " ".join(f"--{name} {value}" for name, value in options.items())

@@ -17,15 +17,15 @@ from typing import Any
 
 from packaging.version import Version
 
-from tfbuild.console import vcpus as vcpus_text
+from tfbuild.console import format_vcpus as vcpus_text
 from tfbuild.cpus.cpu import Cpu, Vcpus
-from tfbuild.cpus.features import table
+from tfbuild.cpus.features import load_features
 from tfbuild.cpus.targets import STOCK_SPECS, Target
 from tfbuild.errors import UsageError
 from tfbuild.measured import comparison as comparisons
 from tfbuild.measured.comparison import ComparedCell, Comparison
 from tfbuild.measured.interval import Verdict
-from tfbuild.records import read
+from tfbuild.records import decode_record
 
 QUOTA = "quota"
 """The value that stands for the CPUs of the process's cgroup quota, rounded up."""
@@ -147,17 +147,17 @@ class ReleaseTraits:
 
 @functools.cache
 def levers() -> tuple[DefaultLever, ...]:
-    return tuple(read(DefaultLever, row) for row in _table()["lever"])
+    return tuple(decode_record(DefaultLever, row) for row in _table()["lever"])
 
 
 @functools.cache
 def known_measurements() -> tuple[LeverMeasurement, ...]:
-    return tuple(read(LeverMeasurement, row) for row in _table()["evidence"])
+    return tuple(decode_record(LeverMeasurement, row) for row in _table()["evidence"])
 
 
 @functools.cache
 def _traits() -> Mapping[str, ReleaseTraits]:
-    rows = (read(ReleaseTraits, row) for row in _table()["release"])
+    rows = (decode_record(ReleaseTraits, row) for row in _table()["release"])
     return {row.release: row for row in rows}
 
 
@@ -189,7 +189,7 @@ def decide(
     """
     if target.spec in STOCK_SPECS:
         return ()
-    known = table(target.family).keys()
+    known = load_features(target.family).keys()
     fitting = [each for each in levers() if known >= {*each.needs, *each.unless}]
     if wishes.bf16 and not any(each.name == BF16 for each in fitting):
         raise UsageError(f"--bf16 is for CPUs with AMX, {target.spec} is for {target.family}")
@@ -329,7 +329,7 @@ def _assignments(lever: DefaultLever) -> str:
 
 def of_cpu(cpu: Cpu, vcpus: Vcpus, release: str) -> dict[str, str]:
     """What stock TensorFlow does here, and what a tuned wheel can set: a line by lever."""
-    known = table(cpu.architecture).keys()
+    known = load_features(cpu.architecture).keys()
     fitting = [each for each in levers() if known >= {*each.needs, *each.unless}]
     return {lever.name: _here(lever, cpu, vcpus, release) for lever in fitting}
 

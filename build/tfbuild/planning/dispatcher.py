@@ -11,7 +11,7 @@ from typing import Literal
 import jinja2
 
 from tfbuild.cpus import features
-from tfbuild.cpus.features import Feature, every_name
+from tfbuild.cpus.features import Feature, list_feature_names
 from tfbuild.errors import TargetError
 
 SOURCE = Path(__file__).parents[1] / "native" / "dispatcher.c"
@@ -120,7 +120,7 @@ class DispatchTarget:
 def target_of(name: str, library: str, required: Sequence[str], family: str) -> DispatchTarget:
     """The row of a kernel library: every feature that CPUID, or Linux, can show of those that its
     code may use. Raises TargetError for a feature or family that nobody knows."""
-    rows = features.table(family)
+    rows = features.load_features(family)
     unknown = [each for each in required if each not in rows]
     if unknown:
         raise TargetError(f"{unknown[0]} is no feature of {family} that is known")
@@ -162,7 +162,7 @@ def render_header(targets: Sequence[DispatchTarget], templates_dir: Path) -> str
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    known = every_name().union(each.name for target in targets for each in target.features)
+    known = list_feature_names().union(each.name for target in targets for each in target.features)
     return environment.get_template(f"{HEADER}.j2").render(
         folder=LIBRARY_FOLDER, known=sorted(known), targets=targets
     )

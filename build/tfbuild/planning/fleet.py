@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tfbuild.cpus.cpu import x86_64_level
-from tfbuild.cpus.features import computing
+from tfbuild.cpus.cpu import compute_x86_64_level
+from tfbuild.cpus.features import filter_codegen
 from tfbuild.cpus.targets import STOCK_SPECS, Target
 from tfbuild.errors import UsageError
 from tfbuild.planning.defaults import BF16
 from tfbuild.planning.plan import Plan, Scope
-from tfbuild.records import key_of
+from tfbuild.records import hash_record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +32,11 @@ class Fleet:
 
     @property
     def key(self) -> str:
-        return self.first.key if len(self.plans) == 1 else key_of([plan.key for plan in self.plans])
+        return (
+            self.first.key
+            if len(self.plans) == 1
+            else hash_record([plan.key for plan in self.plans])
+        )
 
     @property
     def local(self) -> str:
@@ -67,8 +71,8 @@ def ability(target: Target) -> tuple[int, int, str]:
 
     The x86-64 level counts first: wider vectors are worth more than many small features.
     """
-    used = computing(target.features, target.family)
-    return x86_64_level(target.features), len(used), target.spec
+    used = filter_codegen(target.features, target.family)
+    return compute_x86_64_level(target.features), len(used), target.spec
 
 
 def _need_fleet(plans: tuple[Plan, ...]) -> None:

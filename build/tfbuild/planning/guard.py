@@ -21,12 +21,18 @@ from archspec.cpu import TARGETS
 from archspec.cpu.microarchitecture import Microarchitecture
 from archspec.cpu.schema import TARGETS_JSON
 
-from tfbuild.cpus.features import Feature, canonical, canonical_names, every_name, table
+from tfbuild.cpus.features import (
+    Feature,
+    list_feature_names,
+    load_aliases,
+    load_features,
+    normalize_features,
+)
 from tfbuild.cpus.targets import Target
 from tfbuild.errors import TargetError, WheelError
 from tfbuild.planning.defaults import Default
-from tfbuild.records import canonical as as_json
-from tfbuild.records import plain
+from tfbuild.records import convert_record
+from tfbuild.records import format_canonical as as_json
 
 PACKAGE = "tensorflow"
 INIT = f"{PACKAGE}/__init__.py"
@@ -86,7 +92,8 @@ def defaults_file(family: str, carriers: Iterable[Carrier]) -> dict[str, bytes]:
     features: set[str] = set()
     for name, required, defaults in carriers:
         rows = [
-            {**plain(each.lever), "on": each.on, "evidence": each.evidence} for each in defaults
+            {**convert_record(each.lever), "on": each.on, "evidence": each.evidence}
+            for each in defaults
         ]
         targets.append({"name": name, "needs": sorted(required), "defaults": rows})
         features.update(required)
@@ -94,7 +101,7 @@ def defaults_file(family: str, carriers: Iterable[Carrier]) -> dict[str, bytes]:
     known = {
         "features": _names(family),
         "vendors": _vendors(family),
-        "mask": sorted(every_name()),
+        "mask": sorted(list_feature_names()),
     }
     return {DEFAULTS_DATA: _data({**known, "places": _needs(features, family), "targets": targets})}
 
@@ -118,15 +125,15 @@ def _needs(required: Iterable[str], family: str) -> dict[str, Any]:
 
 
 def _feature(name: str, family: str) -> Feature:
-    if name not in table(family):
+    if name not in load_features(family):
         raise TargetError(f"{name} is no feature of {family} that is known")
-    return table(family)[name]
+    return load_features(family)[name]
 
 
 def _places(feature: Feature) -> dict[str, tuple[int, ...]]:
     """Where CPUID shows a feature, and where that its registers are saved; nothing on aarch64."""
     paths = {"cpuid": feature.cpuid}
-    rows = table(feature.architecture)
+    rows = load_features(feature.architecture)
     if feature.xcr0:
         paths["usable"] = rows["avx512f" if feature.xcr0 & _ZMM else "avx"].cpuid
     return {
@@ -216,12 +223,12 @@ def _known(family: str) -> dict[str, Any]:
         "targets": targets,
         "features": _names(family),
         "vendors": _vendors(family),
-        "mask": sorted(every_name()),
+        "mask": sorted(list_feature_names()),
     }
 
 
 def _names(family: str) -> dict[str, Any]:
-    return {name: canonical([name], family) for name in canonical_names(family)}
+    return {name: normalize_features([name], family) for name in load_aliases(family)}
 
 
 def _vendors(family: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def newest(paths: Paths, pythons: Sequence[str] = ()) -> tuple[Release, str]:
     named = [] if list(pythons) == ["all"] else list(pythons)
     asked = f"Python {' and '.join(named)}" if named else "a Python that is here"
     first, *others = reversed(with_kernels())
-    home = download.refusal(first.archive.url)
+    home = download.probe_url(first.archive.url)
     missing: list[str] = []
     unserved: list[str] = []
     for release in (first, *others):
@@ -54,5 +54,5 @@ def _is_near(release: Release, paths: Paths) -> bool:
         return True
     mirror = paths.mirror
     return bool(mirror) and any(
-        not download.refusal(download.mirrored(mirror, name)) for name in names
+        not download.probe_url(download.build_mirror_url(mirror, name)) for name in names
     )

@@ -26,7 +26,7 @@ from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.defaults import BF16, NO_WISHES, Default, DefaultsRequest, decide
 from tfbuild.planning.selection import Selection
-from tfbuild.records import key_of
+from tfbuild.records import hash_record
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.download import Pin
 from tfbuild.upstream.kernels import KernelUnit
@@ -135,7 +135,7 @@ class Plan:
 
     @property
     def key(self) -> str:
-        return key_of(self)
+        return hash_record(self)
 
     @property
     def local(self) -> str:
@@ -206,8 +206,8 @@ def make_plan(
     for the machine is None in the plan, and an error only for whoever needs it.
     """
     wanted = _scope(scope)
-    march = flags.march_flags(target, compiler.family, compiler.version)
-    required = flags.required_features(target, macros)
+    march = flags.compute_march_flags(target, compiler.family, compiler.version)
+    required = flags.compute_required_features(target, macros)
     _need_python(python)
     _need_package(release, package)
     units: tuple[KernelUnit, ...] = ()
@@ -223,14 +223,14 @@ def make_plan(
             )
         units = offered(kernel_choice, selection, release.version)
         if without:
-            units = kernels.left(units, without, release.version)
+            units = kernels.exclude_units(units, without, release.version)
             selection = selection and without_units(selection, units, release.version)
         if not units:
             raise UsageError("--without leaves no kernel", hint="Leave out fewer")
         units = needed(units, selection.sources if selection else ())
         source_flags = _source_flags(units, selection, extra_flags)
         kernel = kernel_recipe(release, compiler, units, source_flags)
-        releases.need_python(release, releases.python_tag(python))
+        releases.require_python(release, releases.format_python_tag(python))
     else:
         if selection or extra_flags or without:
             option = "--selection" if selection else "--flags" if extra_flags else "--without"
@@ -259,7 +259,7 @@ def make_plan(
         compiler_version=compiler.version,
         flags=march,
         required=tuple(sorted(required)),
-        bazel=releases.kernels_bazel() if wanted is Scope.KERNELS else release.bazel,
+        bazel=releases.read_kernels_bazel() if wanted is Scope.KERNELS else release.bazel,
         sources=sources or source_pins(release),
         stock=_stock(release, package, python, target.family),
         kernels=units,
@@ -284,12 +284,12 @@ def without_units(selection: Selection, units: tuple[KernelUnit, ...], release: 
     there = {source for unit in units for source in unit.sources}
     ops = {
         op
-        for row in kernels.known(release).values()
+        for row in kernels.load_known_sources(release).values()
         if row.unit in selection.kernels and row.unit not in {unit.name for unit in units}
         for op in row.ops
     }
     out = {*selection.kernels} - {unit.name for unit in units}
-    ops |= {op for name in out for op, _ in kernels.own_registrations(name)}
+    ops |= {op for name in out for op, _ in kernels.find_fused_registrations(name)}
     return dataclasses.replace(
         selection,
         kernels=tuple(unit.name for unit in units),
@@ -350,7 +350,7 @@ def kernel_recipe(
 ) -> KernelRecipe:
     """Raises ReleaseError for a release whose kernels nobody has compiled yet, CompilerError for
     flags of sources that the compiler has no use for."""
-    facts = releases.kernel_facts(release, compiler.architecture)
+    facts = releases.find_kernel_facts(release, compiler.architecture)
     unique = ("-fno-gnu-unique",) if compiler.family == "gcc" else ()
     defines = tuple(define.flag for define in facts.defines)
     hidden = ("-fvisibility=hidden", "-include", "tensorwright/registration.h")
@@ -365,7 +365,9 @@ def kernel_recipe(
             "-Wl,-z,now",
             *(f"-Lexternal/tf_wheel/{Path(library).parent}" for library in facts.libraries[:1]),
             *(f"-l:{Path(library).name}" for library in facts.libraries),
-            *flags.link_flags(compiler.family, {w for each in source_flags.values() for w in each}),
+            *flags.compute_link_flags(
+                compiler.family, {w for each in source_flags.values() for w in each}
+            ),
         ),
         dispatcher_copts=dispatcher.compile_flags(compiler.architecture),
         dispatcher_linkopts=dispatcher.LINK_FLAGS,
@@ -377,7 +379,7 @@ def kernel_recipe(
             source: header
             for unit in units
             for source in unit.sources
-            if (header := kernels.improved(source))
+            if (header := kernels.find_replacement_header(source))
         },
         recipe_sha256=_recipe_sha256(compiler.architecture),
     )
@@ -474,7 +476,7 @@ def _repo_env(
 
     Source: tensorflow/docs, site/en/install/source.md of March 2025.
     """
-    pairs = dict(releases.filled(release.repo_env, python=python))
+    pairs = dict(releases.fill_placeholders(release.repo_env, python=python))
     if "WHEEL_NAME" in pairs:
         pairs["WHEEL_NAME"] = package.replace("-", "_")
     if Version(release.version) >= _FIRST_WITH_SUFFIX:
@@ -496,7 +498,9 @@ def source_pins(release: Release) -> tuple[SourcePin, ...]:
 
 def _stock(release: Release, package: str, python: str, machine: str) -> Pin | None:
     try:
-        wheel = releases.stock_wheel(release, package, releases.python_tag(python), machine)
+        wheel = releases.require_stock_wheel(
+            release, package, releases.format_python_tag(python), machine
+        )
     except (PythonError, WheelError):
         return None
     return Pin(name=wheel.file, sha256=wheel.sha256, size=wheel.size)
@@ -506,8 +510,8 @@ def need_stock(plan: Plan) -> Pin:
     """The stock wheel. Raises PythonError or WheelError that says what exists instead."""
     if plan.stock is None:
         release = releases.find_release(plan.release)
-        releases.stock_wheel(
-            release, plan.package, releases.python_tag(plan.python), plan.target.family
+        releases.require_stock_wheel(
+            release, plan.package, releases.format_python_tag(plan.python), plan.target.family
         )
         raise WheelError(f"{plan.package} {plan.release} has no wheel for Python {plan.python}")
     return plan.stock
@@ -525,7 +529,7 @@ def declared_compiler(text: str, architecture: str) -> Compiler:
 
 def estimate(plan: Plan, jobs: int) -> Estimate:
     """Time, memory and disk of a kernels plan, with the ground that each figure stands on."""
-    cost = kernels.cost(plan.kernels, only_selected=plan.only_selected)
+    cost = kernels.estimate_cost(plan.kernels, only_selected=plan.only_selected)
     fixed_s = 75.0  # unpacking, Bazel's start, links, admission, the wheel: measured with 2 cores
     return Estimate(
         seconds=cost.seconds / jobs + fixed_s,

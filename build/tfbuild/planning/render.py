@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jinja2
 
-from tfbuild.cpus.flags import LEARNED, learned
+from tfbuild.cpus.flags import LEARNED, list_profile_hashes
 from tfbuild.errors import DriftError
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning import dispatcher
@@ -26,9 +26,9 @@ from tfbuild.planning.plan import (
     Scope,
     native_files,
 )
-from tfbuild.records import pretty, write_atomic
-from tfbuild.upstream.kernels import FOLDER, OWN, KernelUnit, label
-from tfbuild.upstream.releases import filled
+from tfbuild.records import format_json, write_atomic
+from tfbuild.upstream.kernels import FOLDER, OWN, KernelUnit, format_label
+from tfbuild.upstream.releases import fill_placeholders
 from tfbuild.upstream.source import TREE
 
 _ADMITTED = "admitted.bzl"
@@ -54,7 +54,7 @@ def render(plan: Plan, templates: Path) -> dict[str, str]:
     names = _CONFIGURATION if plan.scope is Scope.FULL else _WORKSPACE
     given = contexts(plan)
     files = {path: rendered(templates, name, given[name]) for path, name in names.items()}
-    files["plan.json"] = pretty(plan)
+    files["plan.json"] = format_json(plan)
     if plan.scope is Scope.FULL:
         return files
     return files | dispatch_table([plan], templates) | _compiled(plan, templates) | _native()
@@ -95,24 +95,24 @@ def _source(plan: Plan, recipe: KernelRecipe, path: str) -> dict[str, object]:
     own = plan.source_flags.get(path, ())
     ours = path.startswith(f"{OWN}/")
     return {
-        "label": label(path),
+        "label": format_label(path),
         "file": path if ours else f"@tf_source//:{TREE}/{path}",
         "fused": ours,
         "improved": bool(header),
-        "profiles": learned(own),
+        "profiles": list_profile_hashes(own),
         "flags": (*before, *map(_with_path, own)),
     }
 
 
 def _with_path(word: str) -> str:
     """A flag as the compiler gets it: a profile's name is the plan's, the path the workspace's."""
-    names = learned((word,))
+    names = list_profile_hashes((word,))
     return f"{LEARNED}{profile_path(names[0])}" if names else word
 
 
 def profiles(plan: Plan) -> tuple[str, ...]:
     """The hashes of the profiles that sources of the plan are compiled with."""
-    return learned(word for words in plan.source_flags.values() for word in words)
+    return list_profile_hashes(word for words in plan.source_flags.values() for word in words)
 
 
 def profile_path(name: str) -> str:
@@ -122,7 +122,7 @@ def profile_path(name: str) -> str:
 
 def _full(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:
     # The machine's own paths are the shell's to know.
-    answers = filled(recipe.configure_env, python_bin="$PYTHON_BIN", clang="$CLANG")
+    answers = fill_placeholders(recipe.configure_env, python_bin="$PYTHON_BIN", clang="$CLANG")
     return {
         "full/tensorwright.bazelrc.j2": {"plan": plan, "recipe": recipe},
         "full/configure.env.j2": {"plan": plan, "answers": answers},

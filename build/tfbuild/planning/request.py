@@ -11,11 +11,11 @@ from pathlib import Path
 
 from tfbuild import console, packages
 from tfbuild.commands import HOT, NEWEST, Request
-from tfbuild.console import did_you_mean
+from tfbuild.console import suggest_spelling
 from tfbuild.cpus import compilers, flags
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import Target, parse_target, resolve, stand_ins
+from tfbuild.cpus.targets import Target, list_proxy_targets, parse_target, resolve_target
 from tfbuild.errors import CompilerError, UsageError
 from tfbuild.interpreters import is_here
 from tfbuild.planning import plan as plans
@@ -26,7 +26,7 @@ from tfbuild.planning.plan import Plan, Scope
 from tfbuild.planning.selection import Selection, own_for, read_selection, recorded, with_own
 from tfbuild.settings import Paths
 from tfbuild.upstream import given, kernels, releases
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import Release
 from tfbuild.upstream.source import SourcePin
 
@@ -40,7 +40,7 @@ def settled(request: Request, paths: Paths) -> Request:
         release, why = releases.find_release(request.release), ""
     else:
         release, why = newest(paths, _pythons(request))
-    console.note(f"release {release.version}{f': {why}' if why else ', the newest'}")
+    console.print_note(f"release {release.version}{f': {why}' if why else ', the newest'}")
     return dataclasses.replace(request, release=release.version)
 
 
@@ -93,14 +93,14 @@ def _every_python(request: Request) -> list[str]:
         for each in release.wheels
         if (each.package, each.platform) == (package, machine)
     )
-    return list(dict.fromkeys(map(releases.python_of, tags)))
+    return list(dict.fromkeys(map(releases.parse_python_tag, tags)))
 
 
 def _package(request: Request, release: Release, machine: str) -> str:
     """The stock package. A full build, which needs none, makes the plainest."""
     if request.scope == Scope.FULL:
         return request.package or releases.CPU_PACKAGES[0]
-    return request.package or releases.cpu_package(release, machine)
+    return request.package or releases.choose_cpu_package(release, machine)
 
 
 def _need_known(request: Request, fleet: Fleet) -> None:
@@ -115,14 +115,14 @@ def _need_known(request: Request, fleet: Fleet) -> None:
             choice = _choice(request, release, plan.target)
             units = plans.offered(choice, selection, release.version)
             names |= {unit.name for unit in units}
-            meant = kernels.meant(word, units, release.version)
+            meant = kernels.find_units(word, units, release.version)
             known = known or bool(meant)
             if meant and selection:
-                console.note(f"{word} is left out of the selection for {plan.target.spec}")
+                console.print_note(f"{word} is left out of the selection for {plan.target.spec}")
         if not known:
             raise UsageError(
                 f"--without {word}: that is none of the chosen kernels",
-                hint=did_you_mean(word, names) or f"They are {', '.join(sorted(names))}",
+                hint=suggest_spelling(word, names) or f"They are {', '.join(sorted(names))}",
             )
 
 
@@ -153,7 +153,7 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
         kernel_choice=_choice(request, release, target),
         without=_left_out(request),
         selection=_selection(request, release, target),
-        extra_flags=flags.extra_flags(request.flags),
+        extra_flags=flags.parse_extra_flags(request.flags),
         lto=request.lto,
         training=_training(request.pgo),
         wishes=_wishes(request),
@@ -166,8 +166,8 @@ def _sources(request: Request, release: Release, target: Target) -> tuple[Source
     """What is built from in place of the release's own sources, if anything is given."""
     if not request.source or request.scope != Scope.KERNELS:
         return ()
-    staging = plans.staging_of(releases.kernel_facts(release, target.family))
-    return given.pins(Path(request.source), plans.source_pins(release), staging)
+    staging = plans.staging_of(releases.find_kernel_facts(release, target.family))
+    return given.create_pins(Path(request.source), plans.source_pins(release), staging)
 
 
 def _wishes(request: Request) -> DefaultsRequest:
@@ -185,7 +185,7 @@ def _selection(request: Request, release: Release, target: Target) -> Selection 
     the units of our own that it says or that are named. Raises RecordError, UsageError."""
     paths = [path.strip() for path in request.selection.split(",") if path.strip()]
     words = {*_words(request.kernels)}
-    named = {word for word in words if kernels.own_registrations(word)}
+    named = {word for word in words if kernels.find_fused_registrations(word)}
     hot = words - named == {HOT} and request.scope == Scope.KERNELS
     found: Selection | None = None
     if paths:
@@ -227,7 +227,7 @@ def _training(path: str) -> str:
         return ""
     if not Path(path).is_file():
         raise UsageError(f"--pgo {path}: there is no such file", hint="Give a Python program")
-    return sha256_of(Path(path))
+    return hash_file(Path(path))
 
 
 def _target(request: Request, release: Release) -> tuple[Target, Compiler]:
@@ -236,31 +236,33 @@ def _target(request: Request, release: Release) -> tuple[Target, Compiler]:
     if arch == "native":
         return _native(request)
     stock = arch == "stock"
-    target = releases.stock_target(release, platform.machine()) if stock else parse_target(arch)
+    target = (
+        releases.create_stock_target(release, platform.machine()) if stock else parse_target(arch)
+    )
     return target, _compiler(request.compiler, target.family)
 
 
 def _native(request: Request) -> tuple[Target, Compiler]:
-    target = resolve("native", read_cpu())
+    target = resolve_target("native", read_cpu())
     compiler = _compiler(request.compiler, target.family)
     fitting = buildable(target, compiler)
     if fitting != target:
         short = f"{compiler.family} {compiler.version} does not know all of {target.spec}"
-        console.note(f"{short}; native is {fitting.spec} with it")
+        console.print_note(f"{short}; native is {fitting.spec} with it")
     return fitting, compiler
 
 
 def buildable(target: Target, compiler: Compiler) -> Target:
     """The target, or where the compiler is older than it the nearest one that the compiler knows,
     with the extras that it knows. Raises CompilerError when there is none."""
-    for candidate in (target, *stand_ins(target)):
-        extras = flags.known(candidate, compiler.family, compiler.version)
+    for candidate in (target, *list_proxy_targets(target)):
+        extras = flags.filter_known_extras(candidate, compiler.family, compiler.version)
         tuned = "" if candidate.tune == candidate.name else f"/{candidate.tune}"
         fitting = parse_target("+".join((candidate.name, *extras)) + tuned)
         with contextlib.suppress(CompilerError):
-            flags.march_flags(fitting, compiler.family, compiler.version)
+            flags.compute_march_flags(fitting, compiler.family, compiler.version)
             return fitting
-    flags.march_flags(target, compiler.family, compiler.version)
+    flags.compute_march_flags(target, compiler.family, compiler.version)
     return target
 
 
@@ -272,8 +274,8 @@ def plannable(request: Request) -> Request:
     try:
         compilers.find_compiler(None, _architecture(request))
     except CompilerError as error:
-        version = packages.clang().partition("-")[2] or str(packages.CLANG)
-        console.note(f"{error.message}; planned with clang {version}. {error.hint}")
+        version = packages.choose_clang().partition("-")[2] or str(packages.CLANG)
+        console.print_note(f"{error.message}; planned with clang {version}. {error.hint}")
         return dataclasses.replace(request, compiler=f"clang@{version}")
     return request
 
@@ -286,11 +288,11 @@ def _compiler(wanted: str, architecture: str) -> Compiler:
 
 def macros_of(target: Target, compiler: Compiler) -> dict[str, str]:
     """What the compiler defines for the target; a declared one (clang@16.0.6) cannot be asked."""
-    march = flags.march_flags(target, compiler.family, compiler.version)
+    march = flags.compute_march_flags(target, compiler.family, compiler.version)
     if not compiler.path.is_absolute():
         return {}
-    macros = compilers.macros(compiler, march)
-    flags.verify(target, compiler.family, compiler.version, macros)
+    macros = compilers.read_macros(compiler, march)
+    flags.verify_macros(target, compiler.family, compiler.version, macros)
     return macros
 
 

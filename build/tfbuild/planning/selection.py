@@ -17,8 +17,8 @@ from pathlib import Path
 from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.errors import RecordError
 from tfbuild.measured.kernels import KernelRow, TypedOp
-from tfbuild.records import load, read
-from tfbuild.upstream.kernels import RELEASE, KernelUnit, own_registrations
+from tfbuild.records import decode_record, load
+from tfbuild.upstream.kernels import RELEASE, KernelUnit, find_fused_registrations
 
 SCHEMA = 1
 _VECTORS = frozenset({"avx", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"})
@@ -78,7 +78,7 @@ def own_for(release: str, target: Target) -> tuple[str, ...]:
 def with_own(selection: Selection, units: Iterable[KernelUnit]) -> Selection:
     """The selection and, whole, those of the units that are ours: they replace no kernel, so that
     none of theirs could have been measured against one."""
-    ours = [unit for unit in units if own_registrations(unit.name)]
+    ours = [unit for unit in units if find_fused_registrations(unit.name)]
     sources = (source for unit in ours for source in unit.sources)
     return dataclasses.replace(
         selection,
@@ -90,7 +90,7 @@ def with_own(selection: Selection, units: Iterable[KernelUnit]) -> Selection:
 
 def own_kept(units: Iterable[KernelUnit]) -> tuple[TypedOp, ...]:
     """All that those of the units register that are ours."""
-    every = (each for unit in units for each in own_registrations(unit.name))
+    every = (each for unit in units for each in find_fused_registrations(unit.name))
     return tuple(TypedOp(op=op, types=types) for op, types in every)
 
 
@@ -102,12 +102,12 @@ def _vectors(selection: Selection) -> frozenset[str]:
 def _recorded() -> tuple[Selection, ...]:
     folder = resources.files("tfbuild.planning").joinpath("selections")
     texts = (each.read_text("utf-8") for each in folder.iterdir() if each.name.endswith(".json"))
-    return tuple(read(Selection, json.loads(text)) for text in sorted(texts))
+    return tuple(decode_record(Selection, json.loads(text)) for text in sorted(texts))
 
 
 def read_selection(path: Path) -> Selection:
     """A selection from its file. Raises RecordError for a file that is none."""
     try:
-        return read(Selection, load(path, schema=SCHEMA))
+        return decode_record(Selection, load(path, schema=SCHEMA))
     except (TypeError, ValueError, KeyError) as error:
         raise RecordError(f"{path} is no selection ({error})") from error

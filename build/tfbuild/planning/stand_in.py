@@ -11,9 +11,9 @@ from archspec.cpu import TARGETS
 
 from tfbuild.cpus import flags
 from tfbuild.cpus.compilers import Compiler
-from tfbuild.cpus.cpu import Cpu, x86_64_level
-from tfbuild.cpus.features import computing
-from tfbuild.cpus.targets import Target, all_targets
+from tfbuild.cpus.cpu import Cpu, compute_x86_64_level
+from tfbuild.cpus.features import filter_codegen
+from tfbuild.cpus.targets import Target, list_targets
 from tfbuild.errors import CompilerError, KernelError
 from tfbuild.planning.fleet import ability
 from tfbuild.planning.plan import Plan
@@ -42,13 +42,13 @@ def stand_in(plan: Plan, beside: Collection[Plan], cpu: Cpu, compiler: Compiler)
             f"its targets this {cpu.architecture} CPU runs none",
             hint=f"Build it on a CPU of {plan.target.family}",
         )
-    level = x86_64_level(best.target.features)
+    level = compute_x86_64_level(best.target.features)
     fitting = [
         each
         for each in beside
         if not absent(each, cpu)
         and {*each.required} <= {*plan.required}
-        and x86_64_level(each.target.features) == level
+        and compute_x86_64_level(each.target.features) == level
     ]
     return _of_sources(plan, max(fitting, key=lambda each: ability(each.target), default=best))
 
@@ -60,9 +60,9 @@ def nearest(target: Target, cpu: Cpu) -> tuple[Target, ...]:
         return ()
     fitting = (
         each
-        for each in all_targets(target.family)
+        for each in list_targets(target.family)
         if each.features <= cpu.features
-        and {*computing(each.features, each.family)} <= target.features
+        and {*filter_codegen(each.features, each.family)} <= target.features
         and not _unlisted(each)
     )
     older = {uarch.name for uarch in TARGETS[target.name].ancestors}
@@ -84,8 +84,8 @@ def _plans(plan: Plan, cpu: Cpu, compiler: Compiler) -> Iterator[Plan]:
     """For the nearest targets that the compiler knows, and of which it asks nothing else."""
     for target in nearest(plan.target, cpu):
         with contextlib.suppress(CompilerError):
-            march = flags.march_flags(target, compiler.family, compiler.version)
-            needs = flags.required_features(target, macros_of(target, compiler))
+            march = flags.compute_march_flags(target, compiler.family, compiler.version)
+            needs = flags.compute_required_features(target, macros_of(target, compiler))
             made = dataclasses.replace(
                 plan, target=target, flags=march, required=tuple(sorted(needs)), defaults=()
             )

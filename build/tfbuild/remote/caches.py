@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from packaging.version import Version
 
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import resolve
+from tfbuild.cpus.targets import resolve_target
 from tfbuild.errors import UsageError
 from tfbuild.remote import bazelrc, headers
 from tfbuild.remote.bazelrc import Bazelrc
@@ -164,7 +164,7 @@ def _check_pem(option: str, path: Path, kind: str) -> None:
 def need_explicit(arch: str, remote: Remote) -> None:
     """Raises UsageError for `native` with a shared cache: it is another target on each machine."""
     if remote.addresses and arch.strip().lower() == "native":
-        spec = resolve("native", read_cpu()).spec
+        spec = resolve_target("native", read_cpu()).spec
         raise UsageError(
             "--arch native means another target on each machine that shares a cache",
             hint=f"Here it is {spec}: give --arch {spec}",

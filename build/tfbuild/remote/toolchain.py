@@ -19,7 +19,7 @@ from tfbuild.cpus.compilers import Compiler
 from tfbuild.errors import CompilerError
 from tfbuild.remote.caches import Remote
 from tfbuild.run import run
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 _TIMEOUT_S = 30.0
 # Bazel links with gold where it finds it, --lto with lld.
@@ -52,7 +52,7 @@ def toolchain_of(compiler: Compiler) -> Toolchain:
     libc, version = platform.libc_ver()
     if libc != "glibc":
         raise CompilerError(f"the C library is {libc or 'unknown'}, TensorFlow is built with glibc")
-    text = "".join(f"{sha256_of(path)}  {path.name}\n" for path in files)
+    text = "".join(f"{hash_file(path)}  {path.name}\n" for path in files)
     return Toolchain(
         compiler=f"{compiler.family}-{compiler.version}",
         glibc=version,

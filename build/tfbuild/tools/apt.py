@@ -22,7 +22,7 @@ _HELD = "Could not get lock"
 def install(packages: Iterable[str], *, wait_s: float = WAIT_S) -> None:
     """Install Debian packages, once no other process is doing so. Raises ToolError."""
     wanted = tuple(packages)
-    with console.step(f"apt-get install {' '.join(wanted)}"):
+    with console.report_step(f"apt-get install {' '.join(wanted)}"):
         deadline = time.monotonic() + wait_s
         _patient(("update", "-qq"), deadline)
         _patient(("install", "-y", "-qq", "--no-install-recommends", *wanted), deadline)
@@ -44,7 +44,7 @@ def _patient(words: tuple[str, ...], deadline: float) -> None:
                     hint="Wait until that process has finished, then run the same command again",
                 ) from error
             if not announced:
-                console.note(f"waiting: {held[0].removeprefix('E: ')}")
+                console.print_note(f"waiting: {held[0].removeprefix('E: ')}")
                 announced = True
             time.sleep(_PAUSE_S)
         else:

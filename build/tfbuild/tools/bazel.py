@@ -146,7 +146,9 @@ def find_bazel(paths: Paths, version: str) -> Bazel:
             f"serve, lacks {', '.join(lacking)}",
             hint=f"Set BAZELISK_BASE_URL to a mirror. {_install(lacking)}",
         )
-    console.note(f"Bazel {version} could not be downloaded; Debian's {DEBIAN_BAZEL.name} serves")
+    console.print_note(
+        f"Bazel {version} could not be downloaded; Debian's {DEBIAN_BAZEL.name} serves"
+    )
     return _probe(bazelisk, str(DEBIAN_BAZEL), paths, "")
 
 
@@ -156,13 +158,13 @@ def lacks_of_debian() -> tuple[str, ...]:
 
 
 def _install(lacking: tuple[str, ...]) -> str:
-    return packages.advice(f"Debian's {', '.join(lacking)}", *lacking)
+    return packages.suggest_install(f"Debian's {', '.join(lacking)}", *lacking)
 
 
 def pinned(version: str) -> str:
     """The hash that bazelisk checks the download against; empty where none is kept."""
     machine = {"x86_64": "linux-x86_64", "aarch64": "linux-arm64"}.get(platform.machine(), "")
-    return releases.bazel_sha256(version, machine) or ""
+    return releases.find_bazel_sha256(version, machine) or ""
 
 
 def _version_of(bazelisk: Path, version: str, paths: Paths) -> Bazel:
@@ -263,7 +265,7 @@ def build(
 
     def on_line(line: str) -> None:
         if line.startswith(_HELD):
-            console.note(
+            console.print_note(
                 "another Bazel, perhaps of a run that was killed, works here: waiting for it"
             )
         found = _PROGRESS.match(line)

@@ -36,7 +36,7 @@ def needs(paths: Paths, *, tests: bool = False, clang: bool = True) -> tuple[Nee
     compiler = Need(
         name="clang",
         purpose="compiles the kernels; TensorFlow's own wheel is built with clang 16",
-        packages=(packages.clang(),),
+        packages=(packages.choose_clang(),),
         present=_clang(),
     )
     found = [
@@ -130,7 +130,7 @@ def commands(missing: Iterable[Need]) -> tuple[str, ...]:
     if not names or not packages.has_apt():
         return ()
     install = f"apt-get install -y --no-install-recommends {shlex.join(names)}"
-    return (packages.as_root("apt-get update"), packages.as_root(install))
+    return (packages.format_root_command("apt-get update"), packages.format_root_command(install))
 
 
 def prepare(
@@ -146,7 +146,7 @@ def prepare(
     With `install` missing Debian packages are installed; bazelisk is put into the cache. Says what
     it does. What it may not do (--no-install) becomes a ToolError with the commands.
     """
-    install = install and settings.may_install()
+    install = install and settings.can_install()
     missing = [need for need in needs(paths, tests=tests, clang=clang) if not need.present]
     if missing:
         names = ", ".join(need.name for need in missing)
@@ -158,19 +158,21 @@ def prepare(
 
 def _prepare_bazel(paths: Paths, version: str, *, install: bool) -> None:
     if bazel.find_bazelisk(paths) is None:
-        if not settings.may_install():
+        if not settings.can_install():
             raise _by_hand("bazelisk is missing", ("npm install --global @bazel/bazelisk",))
-        with console.step("ask npm's registry for bazelisk, its bytes pinned by package-lock.json"):
+        with console.report_step(
+            "ask npm's registry for bazelisk, its bytes pinned by package-lock.json"
+        ):
             bazel.install_bazelisk(paths)
     try:
         found = bazel.find_bazel(paths, version)
     except ToolError as error:
         if not (install and os.geteuid() == 0 and packages.has_apt() and bazel.lacks_of_debian()):
             raise
-        console.note(error.message)
+        console.print_note(error.message)
         apt.install(bazel.lacks_of_debian())
         found = bazel.find_bazel(paths, version)
-    console.note(f"Bazel {found.version}")
+    console.print_note(f"Bazel {found.version}")
 
 
 def _by_hand(what: str, lines: Iterable[str]) -> ToolError:

@@ -9,11 +9,11 @@ from pathlib import Path
 from tfbuild.errors import CommandError, WheelError
 from tfbuild.records import write_atomic
 from tfbuild.run import run
-from tfbuild.settings import Paths, need_disk
+from tfbuild.settings import Paths, require_disk
 from tfbuild.tools import sharing
 from tfbuild.tools.emulation import PYTHON, Emulator
 from tfbuild.tools.environment import MARK, Environment, folder_key
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 _BYTES = 1_500_000_000
 _FIRST_GLIBC = 17
@@ -34,7 +34,7 @@ def create(
 
     Raises WheelError where pip refuses a wheel, DiskError.
     """
-    sha256 = sha256_of(wheel)
+    sha256 = hash_file(wheel)
     environment = Environment(
         folder=paths.arms / folder_key(PYTHON, sha256, requirements),
         wheel=wheel,
@@ -44,7 +44,7 @@ def create(
     mark = environment.folder / MARK
     if mark.is_file() and environment.python.exists():
         return environment
-    need_disk(paths.arms, _BYTES, "an environment with TensorFlow")
+    require_disk(paths.arms, _BYTES, "an environment with TensorFlow")
     _begin(environment, emulator)
     if not (
         like and _shared(environment, like, folder_key(PYTHON, like.wheel_sha256, requirements))

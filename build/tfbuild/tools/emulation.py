@@ -18,10 +18,10 @@ from packaging.version import Version
 
 from tfbuild import console, packages
 from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.features import table
+from tfbuild.cpus.features import load_features
 from tfbuild.errors import CommandError, ToolError
 from tfbuild.run import run
-from tfbuild.settings import Paths, exclusive, need_disk
+from tfbuild.settings import Paths, lock_folder, require_disk
 
 SYSROOT = "TENSORWRIGHT_SYSROOT"
 """A folder with a system of the other architecture, in place of the one that is made."""
@@ -101,7 +101,7 @@ def find_emulator(architecture: str, paths: Paths) -> Emulator:
     if not is_at_hand(architecture):
         raise ToolError(
             f"kernels for {architecture} are admitted under QEMU here, which mmdebstrap brings",
-            hint=packages.advice("mmdebstrap", "mmdebstrap")
+            hint=packages.suggest_install("mmdebstrap", "mmdebstrap")
             + "; or build on a machine of its kind",
         )
     program = _own_program(architecture) or _made_program(architecture, paths)
@@ -148,10 +148,12 @@ def _made(suite: str, architecture: str, packages: str, paths: Paths) -> Path:
     """Packages of a Debian in the cache, as apt has checked them, unpacked and not set up, which
     takes no root and no emulation."""
     folder = paths.tools / f"{suite}-{architecture}-{packages.partition(',')[0]}"
-    with exclusive(paths.tools, f"making {folder.name}", wait=True):
+    with lock_folder(paths.tools, f"making {folder.name}", wait=True):
         if not folder.is_dir():
-            need_disk(paths.tools, _BYTES, f"making {folder.name}")
-            with console.step(f"mmdebstrap: {packages} of Debian {suite} for {architecture}"):
+            require_disk(paths.tools, _BYTES, f"making {folder.name}")
+            with console.report_step(
+                f"mmdebstrap: {packages} of Debian {suite} for {architecture}"
+            ):
                 _make(suite, architecture, packages, folder)
     return folder
 
@@ -204,6 +206,6 @@ def _features(program: Path, sysroot: Path, architecture: str) -> frozenset[str]
     values = dict(enumerate(map(int, said), start=1))
     return frozenset(
         row.name
-        for row in table(architecture).values()
+        for row in load_features(architecture).values()
         if row.hwcap is not None and values[row.hwcap.word] >> row.hwcap.bit & 1
     )

@@ -19,11 +19,11 @@ from tfbuild.errors import ChecksumError, CommandError, DownloadError, WheelErro
 from tfbuild.interpreters import find_python
 from tfbuild.records import write_atomic
 from tfbuild.run import run
-from tfbuild.settings import Paths, exclusive, need_disk
+from tfbuild.settings import Paths, lock_folder, require_disk
 from tfbuild.tools import pip, sharing, uv
 from tfbuild.tools.requirement import FOLDER, Exact, Locked, PackageLock, lock_for, parse_exact
 from tfbuild.upstream import locked, releases
-from tfbuild.upstream.download import Pin, kept, sha256_of, verified
+from tfbuild.upstream.download import Pin, find_cached, hash_file, verify_file
 from tfbuild.upstream.releases import StockWheel
 
 _BYTES = 1_500_000_000
@@ -59,13 +59,13 @@ def fetch_wheel(requirement: str, pin: Pin, paths: Paths, given: Path | None = N
     settings, or from `given`. Raises DownloadError, ChecksumError.
     """
     if given is not None:
-        return verified(given, pin)
+        return verify_file(given, pin)
     target = paths.downloads / pin.name
     # Looked at under the lock: what another run is writing is not a file that went bad.
-    with exclusive(paths.downloads, f"downloading {pin.name}", wait=True):
-        if not kept(target, pin):
+    with lock_folder(paths.downloads, f"downloading {pin.name}", wait=True):
+        if not find_cached(target, pin):
             _fetch_pinned(requirement, pin, paths)
-        return verified(target, pin)
+        return verify_file(target, pin)
 
 
 def fetch_stock(stock: StockWheel, paths: Paths, given: Path | None = None) -> Path:
@@ -74,12 +74,12 @@ def fetch_stock(stock: StockWheel, paths: Paths, given: Path | None = None) -> P
     pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
     own = given / stock.file if given is not None and given.is_dir() else given
     here = own is not None or (paths.downloads / stock.file).is_file()
-    with contextlib.nullcontext() if here else console.step(f"stock wheel {stock.file}"):
+    with contextlib.nullcontext() if here else console.report_step(f"stock wheel {stock.file}"):
         return fetch_wheel(f"{stock.package}=={stock.version}", pin, paths, own)
 
 
 def _fetch_pinned(requirement: str, pin: Pin, paths: Paths) -> None:
-    need_disk(paths.downloads, 3 * (pin.size or 0), f"downloading {pin.name}")
+    require_disk(paths.downloads, 3 * (pin.size or 0), f"downloading {pin.name}")
     tag = pin.name.split("-")
     words = (
         *("--python-version", tag[2].removeprefix("cp"), "--implementation", "cp"),
@@ -125,12 +125,12 @@ def create(
     from the folder `links`, if there is one, and from nowhere else. Raises PythonError,
     CommandError, WheelError.
     """
-    sha256 = sha256_of(wheel)
+    sha256 = hash_file(wheel)
     folder = paths.arms / folder_key(python, sha256, requirements)
     environment = Environment(folder=folder, wheel=wheel, wheel_sha256=sha256)
     if (folder / MARK).is_file() and environment.python.exists():
         return environment
-    need_disk(paths.arms, _BYTES, "an environment with TensorFlow")
+    require_disk(paths.arms, _BYTES, "an environment with TensorFlow")
     fits = like and like.folder.name == folder_key(python, like.wheel_sha256, requirements)
     if not (like and fits and _shared(environment, like, python)):
         _begin(folder, python)
@@ -258,14 +258,14 @@ def needs_of(exact: Exact, *, python: str, paths: Paths) -> str:
 
 
 def _published(exact: Exact, python: str) -> StockWheel | None:
-    tag = releases.python_tag(python)
+    tag = releases.format_python_tag(python)
     return releases.find_stock_wheel(exact.name, exact.version, tag, platform.machine())
 
 
 def _shipped_lock(stock: StockWheel) -> str:
     """The text of the lock in upstream/locks; empty when there is none."""
     try:
-        return locked.requirements_of(stock)
+        return locked.load_requirements(stock)
     except WheelError:
         return ""
 
@@ -279,12 +279,12 @@ def _kept_lock(exact: Exact, stock: StockWheel | None, python: str, paths: Paths
 def _fetch_locked(locked: Locked, interpreter: Path, paths: Paths) -> Path:
     """The locked wheel, in a folder named by its hash: only the index knows the file's name."""
     folder = paths.downloads / locked.sha256[:16]
-    with exclusive(folder, f"downloading {locked.exact}", wait=True):
+    with lock_folder(folder, f"downloading {locked.exact}", wait=True):
         return _only_wheel(folder, locked) or _download_locked(locked, interpreter, folder, paths)
 
 
 def _download_locked(locked: Locked, interpreter: Path, folder: Path, paths: Paths) -> Path:
-    need_disk(paths.downloads, _BYTES, f"downloading {locked.exact}")
+    require_disk(paths.downloads, _BYTES, f"downloading {locked.exact}")
     try:
         _pip_download(locked, folder, interpreter=interpreter)
     except CommandError as error:
@@ -304,7 +304,10 @@ def _download_locked(locked: Locked, interpreter: Path, folder: Path, paths: Pat
 
 
 def _only_wheel(folder: Path, locked: Locked) -> Path | None:
-    paths = (kept(path, Pin(name=path.name, sha256=locked.sha256)) for path in folder.glob("*.whl"))
+    paths = (
+        find_cached(path, Pin(name=path.name, sha256=locked.sha256))
+        for path in folder.glob("*.whl")
+    )
     return next(filter(None, paths), None)
 
 

@@ -44,7 +44,7 @@ def look(place: Path) -> Installed:
         answer = Path(folder) / "answer.json"
         words: list[str | Path] = [python, "-c", _PROBE.read_text(encoding="utf-8"), answer]
         try:
-            with console.step(f"import tensorflow in {place}"):
+            with console.report_step(f"import tensorflow in {place}"):
                 run(words, cwd=Path(folder), env=os.environ | env, timeout_s=_IMPORT_S)
         except CommandError as error:
             raise HostError(

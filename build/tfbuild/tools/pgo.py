@@ -21,7 +21,7 @@ from tfbuild.errors import BuildError, ChecksumError, CommandError, HostError, T
 from tfbuild.records import write_atomic
 from tfbuild.run import run
 from tfbuild.settings import Paths
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 INSTRUMENT = "--fdo_instrument=/nonexistent"
 """The folder is written into the code; LLVM_PROFILE_FILE says at run time where profiles go."""
@@ -41,7 +41,7 @@ def use(profile: Path) -> str:
 def keep(profile: Path, paths: Paths) -> str:
     """The flag of a kernel source that is compiled with this profile, which the cache keeps from
     now on under the hash that the flag names."""
-    name = sha256_of(profile)[:_HASH]
+    name = hash_file(profile)[:_HASH]
     write_atomic(kept(name, paths), profile.read_bytes())
     return f"{LEARNED}{name}"
 
@@ -74,7 +74,7 @@ def bring(names: Iterable[str], folders: Iterable[Path], paths: Paths) -> None:
                 f"a source is to be compiled with the profile {file}, which is not here",
                 hint="Put it beside the selection: invoke flags left it there",
             )
-        if not sha256_of(found).startswith(name):
+        if not hash_file(found).startswith(name):
             raise ChecksumError(f"{found} is not the profile that it is named after")
         keep(found, paths)
 
@@ -93,7 +93,9 @@ def need(compiler: Compiler, required: Collection[str], cpu: Cpu) -> None:
         major = compiler.version.partition(".")[0]
         raise ToolError(
             f"{compiler.path.name} has no profile runtime, and --pgo needs it",
-            hint=packages.advice(f"the runtime of LLVM {major}", f"libclang-rt-{major}-dev"),
+            hint=packages.suggest_install(
+                f"the runtime of LLVM {major}", f"libclang-rt-{major}-dev"
+            ),
         )
 
 
@@ -108,7 +110,7 @@ def merger(compiler: Compiler) -> Path:
     if found is None:
         raise ToolError(
             f"llvm-profdata of LLVM {major} is missing, and --pgo needs it",
-            hint=packages.advice(f"LLVM {major}", f"llvm-{major}"),
+            hint=packages.suggest_install(f"LLVM {major}", f"llvm-{major}"),
         )
     return Path(found)
 

@@ -20,7 +20,7 @@ from tfbuild.errors import ChecksumError, CommandError, DownloadError, RecordErr
 from tfbuild.records import write_atomic
 from tfbuild.run import run
 from tfbuild.settings import Paths
-from tfbuild.upstream.releases import python_tag
+from tfbuild.upstream.releases import format_python_tag
 
 FOLDER = "locks"
 """Folder of the cache for the locks that were made there."""
@@ -109,7 +109,7 @@ def lock_for(
             hint="Look at pip's index settings: they serve another file than the one published",
         )
     if first:
-        console.say(
+        console.print_message(
             f"no lock is shipped for {exact}: what pip finds now is trusted, kept in {path}"
         )
         write_atomic(path, _text(exact, python, lock))
@@ -117,7 +117,7 @@ def lock_for(
 
 
 def _path(exact: Exact, python: str, paths: Paths) -> Path:
-    tag = f"{python_tag(python)}-{platform.machine()}"
+    tag = f"{format_python_tag(python)}-{platform.machine()}"
     return paths.cache / FOLDER / f"{exact.name}-{exact.version}-{tag}.txt"
 
 

@@ -29,7 +29,7 @@ from tfbuild.treebuild.compiling import Call, compile_wheel
 from tfbuild.treebuild.site import Site
 from tfbuild.treebuild.stages import forget, stage
 from tfbuild.upstream import source
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 from tfbuild.vendoring import declarations, vendor, vendored
 from tfbuild.vendoring.vendored import VendorLock
 from tfbuild.watching.attempt import Attempt
@@ -70,7 +70,7 @@ def finished(plan: Plan, order: Order, paths: Paths) -> Built | None:
     other = given != (order.defines, order.remote.rc.deciding)
     if facts is None or not facts.source_sha256 or other:
         return None
-    console.note(f"{found.wheel.name} is already built")
+    console.print_note(f"{found.wheel.name} is already built")
     return found
 
 
@@ -101,7 +101,7 @@ def _need_tools(plan: Plan, compiler: Compiler) -> None:
         major = compiler.version.partition(".")[0]
         raise ToolError(
             f"{compiler.path.name} does not find lld, and --lto needs it",
-            hint=packages.advice(f"lld of LLVM {major}", f"lld-{major}"),
+            hint=packages.suggest_install(f"lld of LLVM {major}", f"lld-{major}"),
         )
     if recipe is not None and recipe.training:
         pgo.need(compiler, plan.required, read_cpu())
@@ -154,7 +154,7 @@ def _checked(plan: Plan, folder: Path | None) -> VendorLock | None:
     """The lock of a vendor folder that is whole and for this plan. Raises VendorError."""
     if folder is None:
         return None
-    with console.step(f"check every file of {folder}"):
+    with console.report_step(f"check every file of {folder}"):
         lock = vendored.check(folder)
     if lock.release != plan.release:
         raise VendorError(
@@ -212,9 +212,9 @@ def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
             links=_links(order),
         )
         folder = site.folder / "profiles"
-        with console.step(f"train with {program.name}"):
+        with console.report_step(f"train with {program.name}"):
             pgo.train(arm.python, program, folder)
-        environment.discard(sha256_of(raw), site.paths)
+        environment.discard(hash_file(raw), site.paths)
         return pgo.merge(folder, site.compiler, site.folder / "learned.profdata")
 
     return _stage(site, "profile", _inputs(site, order), work)
@@ -251,7 +251,7 @@ def _first(order: Order) -> Attempt:
 def _inputs(site: Site, order: Order, *files: Path | None) -> object:
     """What decides the result of a stage."""
     toolchain_key = toolchain.toolchain_of(site.compiler).identity
-    hashes = [sha256_of(file) for file in files if file]
+    hashes = [hash_file(file) for file in files if file]
     made_with = (site.bazel.version, toolchain_key)
     given = (order.defines, order.remote.rc.deciding)
     return [site.plan.key, site.recipe, site.source_sha256, given, made_with, hashes]
@@ -261,7 +261,7 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
     """The wheel in the pool: with its identity, audited, installed and tried."""
     plan, paths = site.plan, site.paths
     licence = site.tree.folder / "LICENSE"
-    with console.step("finish the wheel"):
+    with console.report_step("finish the wheel"):
         fresh = finish.finish(
             raw,
             plan,
@@ -269,12 +269,12 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
             bazel=site.bazel.version,
             source_sha256=site.source_sha256,
             licence=licence.read_bytes() if licence.is_file() else b"",
-            profile_sha256=sha256_of(learned) if learned else "",
+            profile_sha256=hash_file(learned) if learned else "",
         )
-    with console.step("audit"):
+    with console.report_step("audit"):
         audited = audit.audit(fresh, paths=paths)
         audit.judge(audited)
-    with console.step("install the wheel and try it"):
+    with console.report_step("install the wheel and try it"):
         found = finish.try_out(
             fresh,
             plan,

@@ -88,7 +88,7 @@ def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, Build
     budget = replace(call.budget, jobs=attempt.jobs)
     startup, bounds = memory.resource_options(site.bazel.version, budget)
     with (
-        console.counting("actions", 0) as count,
+        console.track_progress("actions", 0) as count,
         _gone_if_stopped(events_file, secret=bool(call.secrets)),
     ):
 

@@ -72,7 +72,7 @@ def _bazel_differs(tree: SourceTree, release: Release, bazel: str) -> Iterator[T
             weight=Weight.ADAPTED if tree.bazel else Weight.INFORMATION,
             advice=f"Bazel {bazel} will be used",
         )
-    if not release.accepts_bazel(bazel):
+    if not release.can_use_bazel(bazel):
         oldest, newest = release.bazel_range
         yield TreeDifference(
             what="Bazel that is here",

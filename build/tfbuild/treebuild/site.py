@@ -20,7 +20,7 @@ from tfbuild.tools.bazel import Bazel
 from tfbuild.treebuild.differences import TreeDifference, Weight, adapted, differences
 from tfbuild.treebuild.tree import SourceTree, read_tree
 from tfbuild.upstream import releases, source
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 _CONFIGURE_S = 300.0
 
@@ -118,14 +118,14 @@ def _recipe(plan: Plan) -> FullRecipe:
 def tree_of(plan: Plan, given: Path | None, paths: Paths) -> tuple[Path, str]:
     """The release's tree, which all plans for it share, and with it what Bazel has fetched."""
     archive = source.fetch_source(plan.sources, paths, given)
-    sha256 = sha256_of(archive)
-    with console.step(f"TensorFlow {plan.release} sources"):
+    sha256 = hash_file(archive)
+    with console.report_step(f"TensorFlow {plan.release} sources"):
         return source.unpack(archive, sha256, paths), sha256
 
 
 def _tell(found: tuple[TreeDifference, ...]) -> None:
     for each in found:
-        console.note(
+        console.print_note(
             f"{each.what}: the table says {each.table}, the tree {each.tree}. {each.advice}"
         )
     fatal = [each for each in found if each.weight is Weight.FATAL]
@@ -140,7 +140,7 @@ def _configure(site: Site) -> None:
     """Run configure.py with every answer given. A question that is left ends it: its input is
     empty. Raises TreeError."""
     answers = dict(
-        releases.filled(
+        releases.fill_placeholders(
             site.recipe.configure_env,
             python_bin=str(site.python),
             clang=str(site.compiler.driver),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tfbuild import console
 from tfbuild.errors import RecordError
-from tfbuild.records import key_of, load, read, save
-from tfbuild.upstream.download import sha256_of
+from tfbuild.records import decode_record, hash_record, load, save
+from tfbuild.upstream.download import hash_file
 
 SCHEMA = 1
 
@@ -35,17 +35,17 @@ def stage(folder: Path, name: str, inputs: object, make: Callable[[], Path]) -> 
 
     It is made again when `inputs` are others, or when the file is gone or has other bytes.
     """
-    record, key = _record(folder, name), key_of(inputs)
+    record, key = _record(folder, name), hash_record(inputs)
     done = _earlier(record)
     if done is not None and done.key == key:
         path = folder / done.file
-        if path.is_file() and sha256_of(path) == done.sha256:
-            console.note(f"{name}: done by an earlier run")
+        if path.is_file() and hash_file(path) == done.sha256:
+            console.print_note(f"{name}: done by an earlier run")
             return path
     record.unlink(missing_ok=True)
-    with console.step(name):
+    with console.report_step(name):
         path = make()
-    save(record, FinishedStage(key=key, file=str(path.relative_to(folder)), sha256=sha256_of(path)))
+    save(record, FinishedStage(key=key, file=str(path.relative_to(folder)), sha256=hash_file(path)))
     return path
 
 
@@ -56,5 +56,5 @@ def _record(folder: Path, name: str) -> Path:
 def _earlier(record: Path) -> FinishedStage | None:
     """The record of an earlier run; None where none has ended here, or its record is torn."""
     with contextlib.suppress(RecordError, TypeError, ValueError, KeyError):
-        return read(FinishedStage, load(record, schema=SCHEMA))
+        return decode_record(FinishedStage, load(record, schema=SCHEMA))
     return None

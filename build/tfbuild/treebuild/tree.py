@@ -121,7 +121,7 @@ def _read(folder: Path, name: str) -> str | None:
             return None
         if path.stat().st_size > _LARGEST:
             raise TreeError(
-                f"{path} has {console.size(path.stat().st_size)}: it is not TensorFlow's"
+                f"{path} has {console.format_size(path.stat().st_size)}: it is not TensorFlow's"
             )
         text = path.read_bytes().decode()
     except FileNotFoundError:

@@ -34,40 +34,43 @@ _UNREACHED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pin:
-    """A file that is known by its bytes: name, SHA-256 (hex) and, where known, its size."""
+    """A pinned file: its name, its SHA-256 (hex) and, if known, its size in bytes."""
 
     name: str
     sha256: str
     size: int | None = None
 
 
-def sha256_of(path: Path) -> str:
+def hash_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def verified(path: Path, pin: Pin) -> Path:
-    """The path, if its bytes are the pinned ones. Raises ChecksumError, DownloadError."""
+def verify_file(path: Path, pin: Pin) -> Path:
+    """Return the path if its bytes are the pinned ones.
+
+    Raises ChecksumError, DownloadError.
+    """
     if not path.is_file():
         raise DownloadError(f"there is no file {path}")
-    seen = sha256_of(path)
-    if seen != pin.sha256:
+    sha256 = hash_file(path)
+    if sha256 != pin.sha256:
         raise ChecksumError(
-            f"{path} has sha256 {seen}, {pin.name} is pinned to {pin.sha256}",
+            f"{path} has sha256 {sha256}, {pin.name} is pinned to {pin.sha256}",
             hint="It was cut short or changed: fetch it again",
         )
     return path
 
 
-def kept(path: Path, pin: Pin) -> Path | None:
-    """What an earlier run left in the cache, if its bytes are still the pinned ones.
+def find_cached(path: Path, pin: Pin) -> Path | None:
+    """Return the file of an earlier run if its bytes are still the pinned ones, else None.
 
-    A file that has gone bad is removed, so that it is fetched again.
+    A file with other bytes is removed, so that it is fetched again.
     """
     if not path.is_file():
         return None
     try:
-        return verified(path, pin)
+        return verify_file(path, pin)
     except ChecksumError as error:
         console.warn(f"{error.message}; it is removed and fetched again")
         path.unlink()
@@ -75,13 +78,13 @@ def kept(path: Path, pin: Pin) -> Path | None:
 
 
 def fetch(url: str, pin: Pin, folder: Path) -> Path:
-    """Download `url` to `folder/pin.name` and check it; a broken download is continued.
+    """Download `url` to `folder/pin.name` and check it; a broken download is resumed.
 
-    Bytes that turn out wrong are removed, so that the next run starts clean. Raises DownloadError,
-    ChecksumError, DiskError.
+    A file with wrong bytes is removed, so that the next run starts clean. Raises
+    DownloadError, ChecksumError, DiskError.
     """
     target = folder / pin.name
-    if kept(target, pin):
+    if find_cached(target, pin):
         return target
     part = folder / f"{pin.name}.part"
     try:
@@ -89,11 +92,11 @@ def fetch(url: str, pin: Pin, folder: Path) -> Path:
         _transfer(url, part, pin)
     except _UNREACHED as error:
         reason = getattr(error, "reason", error)
-        raise DownloadError(f"{_public(url)}: {reason}") from error
+        raise DownloadError(f"{_redact_url(url)}: {reason}") from error
     except OSError as error:
         raise DiskError(f"cannot write {part}: {error.strerror}") from error
     try:
-        verified(part, pin)
+        verify_file(part, pin)
     except ChecksumError:
         part.unlink()
         raise
@@ -101,38 +104,38 @@ def fetch(url: str, pin: Pin, folder: Path) -> Path:
     return target
 
 
-def refusal(url: str) -> str:
-    """Why a file cannot be had at an address; empty where its server says that it can."""
-    request = _request(url)
+def probe_url(url: str) -> str:
+    """Return why a file cannot be had at an address; empty if its server offers it."""
+    request = _create_request(url)
     request.method = "HEAD"
     try:
         urllib.request.urlopen(request, timeout=_ASK_S).close()  # noqa: S310
     except _UNREACHED as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()
-        return f"{urlsplit(url).hostname or _public(url)}: {getattr(error, 'reason', error)}"
+        return f"{urlsplit(url).hostname or _redact_url(url)}: {getattr(error, 'reason', error)}"
     return ""
 
 
 def _transfer(url: str, part: Path, pin: Pin) -> None:
-    have = part.stat().st_size if part.exists() else 0
-    if pin.size is not None and have >= pin.size:
+    resume_at = part.stat().st_size if part.exists() else 0
+    if pin.size is not None and resume_at >= pin.size:
         return
     try:
-        answer = _opened(url, have)
+        answer = _open_url(url, resume_at)
     except urllib.error.HTTPError as error:
-        if not have or error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        if not resume_at or error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
         part.unlink()
-        answer = _opened(url, 0)
+        answer = _open_url(url, 0)
     with contextlib.closing(answer):
         resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT
-        done = have if resumed else 0
+        done = resume_at if resumed else 0
         length = answer.headers.get("Content-Length")
         total = done + int(length) if length else pin.size or 0
         with (
             part.open("ab" if resumed else "wb") as sink,
-            console.counting("MB", total >> 20) as count,
+            console.track_progress("MB", total >> 20) as count,
         ):
             while block := answer.read(_CHUNK):
                 sink.write(block)
@@ -142,9 +145,9 @@ def _transfer(url: str, part: Path, pin: Pin) -> None:
             raise ConnectionError(f"broke off after {done} of {total} bytes")
 
 
-def _opened(url: str, start: int) -> Any:  # noqa: ANN401  (http, https and file answer alike)
-    """The answer to a request for a file from its byte `start` on."""
-    request = _request(url)
+def _open_url(url: str, start: int) -> Any:  # noqa: ANN401  (http, https and file answer alike)
+    """Return the response to a request for a file from its byte `start` on."""
+    request = _create_request(url)
     if start:
         request.add_header("Range", f"bytes={start}-")
     try:
@@ -154,21 +157,27 @@ def _opened(url: str, start: int) -> Any:  # noqa: ANN401  (http, https and file
         raise
 
 
-def _request(url: str) -> urllib.request.Request:
-    """A user name and password in the address become a header, which no redirect takes along."""
+def _create_request(url: str) -> urllib.request.Request:
+    """Return a request whose user name and password, if any, are moved to a header.
+
+    No redirect passes the header on.
+    """
     parts = urlsplit(url)
-    user, given, host = parts.netloc.rpartition("@")
+    user, has_login, host = parts.netloc.rpartition("@")
     address = parts._replace(netloc=host).geturl()
     request = urllib.request.Request(address)  # noqa: S310  (https, http and file are all wanted)
-    if given:
+    if has_login:
         token = base64.b64encode(unquote(user).encode()).decode()
         request.add_unredirected_header("Authorization", f"Basic {token}")
     return request
 
 
 def adopt(path: Path, pin: Pin, folder: Path) -> Path:
-    """Take a file that somebody else fetched into `folder`, after checking its bytes."""
-    verified(path, pin)
+    """Move a file that was fetched elsewhere into `folder`, after checking its bytes.
+
+    Raises ChecksumError, DownloadError.
+    """
+    verify_file(path, pin)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / pin.name
     with contextlib.suppress(FileNotFoundError):
@@ -177,17 +186,17 @@ def adopt(path: Path, pin: Pin, folder: Path) -> Path:
     return target
 
 
-def _public(url: str) -> str:
-    """The address without a user name or password, for messages and logs."""
-    return without_login(url).partition("?")[0]
+def _redact_url(url: str) -> str:
+    """Return the address without login and query, for messages and logs."""
+    return strip_login(url).partition("?")[0]
 
 
-def without_login(url: str) -> str:
-    """The address without a user name or password; it need not be a right one."""
+def strip_login(url: str) -> str:
+    """Return the address without a user name or password; it need not be valid."""
     return re.sub(r"^([\w+.-]+://)[^/]*@", r"\1", url)
 
 
-def mirrored(mirror: str, name: str) -> str:
-    """The address of a file in a mirror, which is an address itself, or a folder."""
+def build_mirror_url(mirror: str, name: str) -> str:
+    """Return the address of a file in a mirror, which is an address itself, or a folder."""
     base = mirror if "://" in mirror else Path(mirror).expanduser().resolve().as_uri()
     return f"{base.rstrip('/')}/{name}"

@@ -19,7 +19,7 @@ from enum import StrEnum
 from importlib import resources
 from typing import Any
 
-from tfbuild.console import did_you_mean
+from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
 
 FOLDER = "tensorflow/core/kernels"
@@ -35,10 +35,10 @@ _OP = re.compile(r"_*[A-Z]\w*", re.ASCII)  # (no source's name has a capital)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelUnit:
-    """Sources that are compiled and admitted together.
+    """A kernel group: sources that are compiled and tested together.
 
-    `sources` are paths in the release's tree (tensorflow/core/kernels/…), or, of a unit that is
-    ours, below native (tensorwright/fused/…).
+    `sources` are paths in the release's tree (tensorflow/core/kernels/…), or, of a fused op,
+    below native (tensorwright/fused/…).
     """
 
     name: str
@@ -46,21 +46,21 @@ class KernelUnit:
 
     @property
     def label(self) -> str:
-        return label(self.name)
+        return format_label(self.name)
 
     @property
     def source_labels(self) -> tuple[str, ...]:
-        return tuple(label(source) for source in self.sources)
+        return tuple(format_label(source) for source in self.sources)
 
 
-def label(name: str) -> str:
-    """A unit's or source's name as Bazel and file names accept it."""
+def format_label(name: str) -> str:
+    """Return the name of a group or source as Bazel and file names accept it."""
     return name.removeprefix(f"{FOLDER}/").removesuffix(".cc").replace("/", "__")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompileCost:
-    """What compiling takes: core-seconds in all, and the largest single compile in megabytes."""
+    """The cost of compiling: core-seconds in all, and the largest single compile in megabytes."""
 
     seconds: float
     megabytes: int
@@ -69,7 +69,9 @@ class CompileCost:
 
 
 class SourceOutcome(StrEnum):
-    """What became of a source: `HELPER` registers nothing and is compiled for others."""
+    """The result of the survey of a source: a `HELPER` registers nothing and is compiled for
+    others.
+    """
 
     ADMITTED = "admitted"
     REFUSED = "stays stock"
@@ -79,12 +81,12 @@ class SourceOutcome(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Surveyed:
-    """A kernel source of a release: what it registers for the CPU, and what was seen of it.
+class SurveyRow:
+    """A kernel source of a release: what it registers for the CPU, and the result of its survey.
 
-    `source` and `sources`, those of its unit, are paths below the kernel folder; `unit` and
-    `sources` are empty where none was found. `registrations` and `cases` are those of the whole
-    unit. `reason` says why it is not admitted.
+    `source` and `sources`, those of its group, are paths below the kernel folder; `unit` and
+    `sources` are empty if no group was found. `registrations` and `cases` are those of the
+    whole group. `reason` is why it did not pass the conformance test.
     """
 
     source: str
@@ -98,33 +100,38 @@ class Surveyed:
 
     @property
     def is_candidate(self) -> bool:
-        """Whether it registers something, and no survey has shown that it stays stock."""
+        """Return True if it registers something, and no survey has shown that it stays stock."""
         return bool(self.ops) and self.outcome not in (SourceOutcome.BROKEN, SourceOutcome.REFUSED)
 
 
-def surveyed(release: str = RELEASE) -> Mapping[str, Surveyed]:
-    """Source → what is known of it; nothing of a release that was not surveyed."""
-    return _surveyed(release)
+def load_survey(release: str = RELEASE) -> Mapping[str, SurveyRow]:
+    """Return the survey by source; empty for a release that was not surveyed."""
+    return _load_survey(release)
 
 
 @functools.cache
-def _surveyed(release: str) -> Mapping[str, Surveyed]:
+def _load_survey(release: str) -> Mapping[str, SurveyRow]:
     table = resources.files("tfbuild.upstream").joinpath(f"survey-{release}.csv")
-    rows = read_survey(table.read_text("utf-8")) if table.is_file() else ()
+    rows = parse_survey(table.read_text("utf-8")) if table.is_file() else ()
     return {row.source: row for row in rows}
 
 
-def known(release: str = RELEASE) -> Mapping[str, Surveyed]:
-    """What is known of a release's sources. Of one that was not surveyed it is what RELEASE's
-    register: sources keep their names, and admission tells what became of them."""
-    return _surveyed(release) or _surveyed(RELEASE)
+def load_known_sources(release: str = RELEASE) -> Mapping[str, SurveyRow]:
+    """Return what is known of a release's sources, by source.
+
+    Of a release that was not surveyed it is the survey of RELEASE: sources keep their names,
+    and the conformance test shows which of them work.
+    """
+    return _load_survey(release) or _load_survey(RELEASE)
 
 
-def read_survey(text: str) -> tuple[Surveyed, ...]:
-    """The rows of a table that `survey_text` wrote. Raises KeyError, ValueError,
-    TypeError."""
+def parse_survey(text: str) -> tuple[SurveyRow, ...]:
+    """Parse a table that `format_survey` wrote.
+
+    Raises KeyError, ValueError, TypeError.
+    """
     return tuple(
-        Surveyed(
+        SurveyRow(
             source=row["source"],
             ops=tuple(row["ops"].split()),
             unit=row["unit"],
@@ -138,87 +145,103 @@ def read_survey(text: str) -> tuple[Surveyed, ...]:
     )
 
 
-def survey_text(rows: Iterable[Surveyed]) -> str:
-    """The rows as CSV; lists have spaces between."""
+def format_survey(rows: Iterable[SurveyRow]) -> str:
+    """Format the rows as CSV; lists have spaces between."""
     sink = io.StringIO()
-    table = csv.DictWriter(sink, [each.name for each in fields(Surveyed)], lineterminator="\n")
+    table = csv.DictWriter(sink, [column.name for column in fields(SurveyRow)], lineterminator="\n")
     table.writeheader()
     for row in rows:
-        plain = {each.name: getattr(row, each.name) for each in fields(row)}
+        plain = {column.name: getattr(row, column.name) for column in fields(row)}
         table.writerow(plain | {"ops": " ".join(row.ops), "sources": " ".join(row.sources)})
     return sink.getvalue()
 
 
-def improved(source: str) -> str:
-    """The header of ours (native/improved) that goes before a source, a path in the release's tree;
-    empty for a source that is compiled as it is."""
+def find_replacement_header(source: str) -> str:
+    """Return the header of the replacement kernel (native/improved) that precedes a source.
+
+    `source` is a path in the release's tree; the result is empty for a source that is
+    compiled as it is.
+    """
     file = source.removeprefix(f"{FOLDER}/")
-    table: dict[str, list[str]] = _table()["improved"]
+    table: dict[str, list[str]] = _load_table()["improved"]
     return next((header for header, files in table.items() if file in files), "")
 
 
 def select(choice: str, release: str = RELEASE) -> tuple[KernelUnit, ...]:
-    """`hot`, `mini`, `all`, or names of units, sources and ops with commas between: Tanh is an op,
-    cwise_op_tanh a source. Raises UsageError.
+    """Return the kernel groups that a choice names.
 
-    A source that belongs to a unit brings the whole unit: alone it would not be closed. `all` are
-    the units of all sources that register something for the CPU, but for those of which a survey
-    has shown that they stay stock.
+    A choice is `hot`, `mini`, `all`, or names of groups, sources and ops with commas between:
+    Tanh is an op, cwise_op_tanh a source. A source that belongs to a group selects the whole
+    group: alone it would not be closed. `all` are the groups of all sources that register
+    something for the CPU, except those that a survey has shown to stay stock. Raises
+    UsageError.
     """
-    rows = known(release)
-    files = _units(rows)
+    rows = load_known_sources(release)
+    files = _list_units(rows)
     names: list[str] = []
-    for word in (each.strip().removesuffix(".cc") for each in choice.split(",")):
-        names += _named(word, files, surveyed(release) if word == "all" else rows)
+    for word in (part.strip().removesuffix(".cc") for part in choice.split(",")):
+        names += _resolve_word(word, files, load_survey(release) if word == "all" else rows)
     for name in names:
-        _insist(name, files, surveyed(release))
-    units = {name: _unit(name, files) for name in names}
+        _require_known(name, files, load_survey(release))
+    units = {name: _create_unit(name, files) for name in names}
     return tuple(units[name] for name in sorted(units))
 
 
-def _insist(name: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveyed]) -> None:
-    """Refuse what is no source where all are known: of a release that was surveyed, and of ours."""
-    folders = {own.partition("/")[0] for own in own_names()}
+def _require_known(
+    name: str, units: Mapping[str, list[str]], rows: Mapping[str, SurveyRow]
+) -> None:
+    """Raise UsageError for an unknown source, if all sources are known.
+
+    They are known of a release that was surveyed, and of the fused ops.
+    """
+    folders = {fused.partition("/")[0] for fused in list_fused_ops()}
     every_known = bool(rows) or name.partition("/")[0] in folders
     if name in units or f"{name}.cc" in rows or not every_known or not _NAME.fullmatch(name):
         return
-    every = {*_table()["set"], *units, *(file.removesuffix(".cc") for file in rows)}
-    raise UsageError(f"there is no kernel source {name}.cc", hint=did_you_mean(name, every))
+    choices = {*_load_table()["set"], *units, *(file.removesuffix(".cc") for file in rows)}
+    raise UsageError(f"there is no kernel source {name}.cc", hint=suggest_spelling(name, choices))
 
 
-def _named(word: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveyed]) -> list[str]:
-    """The units that a word means."""
+def _resolve_word(
+    word: str, units: Mapping[str, list[str]], rows: Mapping[str, SurveyRow]
+) -> list[str]:
+    """Return the names of the groups that a word names."""
     if word == "all":
-        return _of_all(units, rows)
-    if word in (sets := _table()["set"]):
+        return _find_all_units(units, rows)
+    if word in (sets := _load_table()["set"]):
         return list(sets[word])
     if _OP.fullmatch(word):
-        return _of_op(word, units, rows)
-    return [_owner(f"{word}.cc", units, rows) if word not in units else word]
+        return _find_op_units(word, units, rows)
+    return [_find_owner(f"{word}.cc", units, rows) if word not in units else word]
 
 
-def _of_all(units: Mapping[str, list[str]], rows: Mapping[str, Surveyed]) -> list[str]:
-    some = [row for row in rows.values() if row.is_candidate]
-    if not some:
+def _find_all_units(units: Mapping[str, list[str]], rows: Mapping[str, SurveyRow]) -> list[str]:
+    candidates = [row for row in rows.values() if row.is_candidate]
+    if not candidates:
         raise UsageError(
             "--kernels all: it is not known which sources this release has",
             hint="invoke survey looks at them; or name sources",
         )
-    return [_owner(row.source, units, rows) for row in some]
+    return [_find_owner(row.source, units, rows) for row in candidates]
 
 
-def _of_op(op: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveyed]) -> list[str]:
+def _find_op_units(
+    op: str, units: Mapping[str, list[str]], rows: Mapping[str, SurveyRow]
+) -> list[str]:
     sources = [row.source for row in rows.values() if op in row.ops]
     if not sources:
-        known = {name for row in rows.values() for name in row.ops}
+        known_ops = {name for row in rows.values() for name in row.ops}
         raise UsageError(
-            f"no kernel source is known that registers {op}", hint=did_you_mean(op, known)
+            f"no kernel source is known that registers {op}", hint=suggest_spelling(op, known_ops)
         )
-    return [_owner(source, units, rows) for source in sources]
+    return [_find_owner(source, units, rows) for source in sources]
 
 
-def _owner(file: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveyed]) -> str:
-    """The unit of a source: the survey's, else the only one that has it, else the source alone."""
+def _find_owner(file: str, units: Mapping[str, list[str]], rows: Mapping[str, SurveyRow]) -> str:
+    """Return the group of a source.
+
+    It is the survey's, else the only one that has the source, else the source alone.
+    """
     row = rows.get(file)
     if row is not None and row.unit:
         return row.unit
@@ -226,86 +249,103 @@ def _owner(file: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveye
     return owners[0] if len(owners) == 1 else file.removesuffix(".cc")
 
 
-def _units(rows: Mapping[str, Surveyed]) -> Mapping[str, list[str]]:
-    """Unit → its sources: what the survey found; by hand what it did not find, and ours."""
-    found = {row.unit: list(row.sources) for row in rows.values() if row.unit}
-    ours = {name: unit["sources"] for name, unit in _table()["own"].items()}
-    return {**_table()["unit"], **found, **ours}
+def _list_units(rows: Mapping[str, SurveyRow]) -> Mapping[str, list[str]]:
+    """Return the sources of each group.
+
+    They are those of the survey, by hand those that it did not find, and the fused ops.
+    """
+    surveyed_units = {row.unit: list(row.sources) for row in rows.values() if row.unit}
+    fused = {name: unit["sources"] for name, unit in _load_table()["own"].items()}
+    return {**_load_table()["unit"], **surveyed_units, **fused}
 
 
-def own_names() -> tuple[str, ...]:
-    """The units that are ours."""
-    return tuple(_table()["own"])
+def list_fused_ops() -> tuple[str, ...]:
+    """Return the names of the fused ops."""
+    return tuple(_load_table()["own"])
 
 
-def own_registrations(name: str) -> tuple[tuple[str, str], ...]:
-    """Op and types of all kernels of a unit that is ours; none of another unit."""
-    unit = _table()["own"].get(name)
+def find_fused_registrations(name: str) -> tuple[tuple[str, str], ...]:
+    """Return op and types of all kernels of a fused op; empty for another kernel group."""
+    unit = _load_table()["own"].get(name)
     return tuple(itertools.product(unit["ops"], unit["types"])) if unit else ()
 
 
-def left(
+def exclude_units(
     units: Iterable[KernelUnit], without: Collection[str], release: str = RELEASE
 ) -> tuple[KernelUnit, ...]:
-    """The units of a release that no word of `without` means."""
-    every = tuple(units)
-    out = {unit.name for word in without for unit in meant(word, every, release)}
-    return tuple(unit for unit in every if unit.name not in out)
+    """Return the kernel groups of a release that no word of `without` names."""
+    all_units = tuple(units)
+    excluded = {unit.name for word in without for unit in find_units(word, all_units, release)}
+    return tuple(unit for unit in all_units if unit.name not in excluded)
 
 
-def meant(word: str, units: Iterable[KernelUnit], release: str = RELEASE) -> tuple[KernelUnit, ...]:
-    """The units of a release that a word names: by their own name, else by a source or an op.
+def find_units(
+    word: str, units: Iterable[KernelUnit], release: str = RELEASE
+) -> tuple[KernelUnit, ...]:
+    """Return the kernel groups of a release that a word names.
 
-    Units may share a source, so that a name comes first.
+    A word is a group's own name, else a source or an op. Groups may share a source, so a name
+    comes first.
     """
-    every = tuple(units)
-    named = tuple(unit for unit in every if unit.name == word)
-    rows = known(release).values()
+    all_units = tuple(units)
+    named = tuple(unit for unit in all_units if unit.name == word)
+    rows = load_known_sources(release).values()
     files = {row.source for row in rows if word in row.ops} | {f"{word.removesuffix('.cc')}.cc"}
     paths = {f"{FOLDER}/{file}" for file in files}
-    return named or tuple(unit for unit in every if paths.intersection(unit.sources))
+    return named or tuple(unit for unit in all_units if paths.intersection(unit.sources))
 
 
-def choice_of(names: Collection[str]) -> str:
-    """What `select` makes these units of: a set's name where they are one, else their own names."""
-    for name, members in _table()["set"].items():
+def format_choice(names: Collection[str]) -> str:
+    """Return the choice from which `select` makes these groups.
+
+    It is a set's name if they are one, else their own names.
+    """
+    for name, members in _load_table()["set"].items():
         if set(members) == set(names):
             return str(name)
     return ",".join(sorted(names))
 
 
-def _unit(name: str, units: Mapping[str, list[str]]) -> KernelUnit:
+def _create_unit(name: str, units: Mapping[str, list[str]]) -> KernelUnit:
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"'{name}' is not the name of a kernel source",
-            hint=f"Use {', '.join(sorted([*_table()['set'], 'all']))}, names such as "
+            hint=f"Use {', '.join(sorted([*_load_table()['set'], 'all']))}, names such as "
             "cwise_op_log,bias_op, or ops such as Tanh",
         )
-    ours = _table()["own"].get(name)
-    if ours:
-        theirs = ours.get("stock_sources", [])
-        sources = [f"{OWN}/{file}" for file in ours["sources"]]
-        return KernelUnit(name=name, sources=(*sources, *(f"{FOLDER}/{file}" for file in theirs)))
+    fused = _load_table()["own"].get(name)
+    if fused:
+        stock_sources = fused.get("stock_sources", [])
+        sources = [f"{OWN}/{file}" for file in fused["sources"]]
+        return KernelUnit(
+            name=name, sources=(*sources, *(f"{FOLDER}/{file}" for file in stock_sources))
+        )
     files = units.get(name, [f"{name}.cc"])
     return KernelUnit(name=name, sources=tuple(f"{FOLDER}/{file}" for file in files))
 
 
-def cost(units: tuple[KernelUnit, ...], *, only_selected: bool = False) -> CompileCost:
-    """The measured cost of the sources; an unmeasured one counts as the median of the others. Where
-    `only_selected` is compiled of TensorFlow's, reading headers is most of it, and all of those
-    cost about the same.
+def estimate_cost(units: tuple[KernelUnit, ...], *, only_selected: bool = False) -> CompileCost:
+    """Return the measured cost of the sources.
+
+    An unmeasured source counts as the median of the others. If only the selected parts of
+    TensorFlow's sources are compiled, most of it is reading headers, and all of those cost
+    about the same.
     """
-    table: dict[str, dict[str, float]] = _table()["cost"]
-    other = {
+    table: dict[str, dict[str, float]] = _load_table()["cost"]
+    default = {
         "seconds": statistics.median(row["seconds"] for row in table.values()),
         "megabytes": max(row["megabytes"] for row in table.values()),
     }
     if only_selected:
-        other = _table()["cost_of_selected"]
-        table = {file: table[file] for own in _table()["own"].values() for file in own["sources"]}
+        default = _load_table()["cost_of_selected"]
+        table = {
+            file: table[file]
+            for fused in _load_table()["own"].values()
+            for file in fused["sources"]
+        }
     sources = {source for unit in units for source in unit.sources}
     files = [source.removeprefix(f"{FOLDER}/").removeprefix(f"{OWN}/") for source in sources]
-    rows = [table.get(file, other) for file in files]
+    rows = [table.get(file, default) for file in files]
     return CompileCost(
         seconds=sum(row["seconds"] for row in rows),
         megabytes=int(max((row["megabytes"] for row in rows), default=0)),
@@ -315,7 +355,7 @@ def cost(units: tuple[KernelUnit, ...], *, only_selected: bool = False) -> Compi
 
 
 @functools.cache
-def _table() -> Mapping[str, Any]:
+def _load_table() -> Mapping[str, Any]:
     return tomllib.loads(
         resources.files("tfbuild.upstream").joinpath("kernels.toml").read_text("utf-8")
     )

@@ -12,29 +12,34 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from tfbuild.errors import WheelError
-from tfbuild.upstream.releases import StockWheel, python_of
+from tfbuild.upstream.releases import StockWheel, parse_python_tag
 
 LOCKS = Path(__file__).with_name("locks")
 _LATE_PATCH = ".99"
 """Of a bare 3.9 the oldest patch would be taken, and some packages exclude just that."""
 
 
-def requirements_of(wheel: StockWheel) -> str:
-    """The hashed requirements of the wheel's Python and machine, without the wheel itself. Raises
-    WheelError if none are kept of its release."""
+def load_requirements(wheel: StockWheel) -> str:
+    """Return the hashed requirements of the wheel's Python and machine, without the wheel
+    itself.
+
+    Raises WheelError if none are stored for its release.
+    """
     path = LOCKS / f"{wheel.version}.txt"
     if not path.is_file():
         raise WheelError(
             f"no locked dependencies for {wheel.package} {wheel.version}",
-            hint=f"There are: {', '.join(sorted(each.stem for each in LOCKS.glob('*.txt')))}",
+            hint=f"There are: {', '.join(sorted(lock.stem for lock in LOCKS.glob('*.txt')))}",
         )
-    python = python_of(wheel.python_tag)
-    return requirements_for(path.read_text(encoding="utf-8"), python, wheel.platform)
+    python = parse_python_tag(wheel.python_tag)
+    return filter_requirements(path.read_text(encoding="utf-8"), python, wheel.platform)
 
 
-def requirements_for(lock: str, python: str, machine: str) -> str:
-    """The lines of a lock that are for CPython "3.11" on a kind of machine, without markers."""
-    place = {
+def filter_requirements(lock: str, python: str, machine: str) -> str:
+    """Return the lines of a lock that are for CPython "3.11" on a kind of machine, without
+    markers.
+    """
+    environment = {
         "implementation_name": "cpython",
         "os_name": "posix",
         "platform_machine": machine,
@@ -44,12 +49,12 @@ def requirements_for(lock: str, python: str, machine: str) -> str:
         "python_version": python,
         "sys_platform": "linux",
     }
-    return "".join(_lines(lock, place))
+    return "".join(_filter_lines(lock, environment))
 
 
-def _lines(lock: str, place: Mapping[str, str]) -> Iterator[str]:
-    """Of every requirement that holds there: NAME==VERSION, and the hashes as they stand."""
-    for found in re.finditer(r"(?m)^(\w[^\\\n]*?)((?: \\\n +--hash=\S+)+)$", lock):
-        wanted = Requirement(found[1])
-        if wanted.marker is None or wanted.marker.evaluate(dict(place)):
-            yield f"{wanted.name}{wanted.specifier}{found[2]}\n"
+def _filter_lines(lock: str, place: Mapping[str, str]) -> Iterator[str]:
+    """Yield NAME==VERSION and the hashes of every requirement whose marker holds there."""
+    for match in re.finditer(r"(?m)^(\w[^\\\n]*?)((?: \\\n +--hash=\S+)+)$", lock):
+        requirement = Requirement(match[1])
+        if requirement.marker is None or requirement.marker.evaluate(dict(place)):
+            yield f"{requirement.name}{requirement.specifier}{match[2]}\n"

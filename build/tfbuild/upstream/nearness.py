@@ -17,10 +17,13 @@ _TOP = "tensorflow"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Nearness:
-    """`own` are the release's own sources, by the pinned hash of their archive. `commit` is that of
-    a checkout, where git told it. Of the headers that both have, `compared` of them, `differing`
-    are not the same: paths in the tree."""
+class SourceMatch:
+    """A comparison of source headers with those of a stock wheel.
+
+    `own` is True for the release's own sources, by the pinned hash of their archive. `commit`
+    is that of a checkout, if git reported it. `compared` is the number of headers that both
+    have; `differing` are those that differ, as paths in the tree.
+    """
 
     own: bool
     commit: str = ""
@@ -32,8 +35,8 @@ class Nearness:
         return self.own or not self.differing
 
     @property
-    def words(self) -> str:
-        """One line: exact, or near and by how much."""
+    def summary(self) -> str:
+        """Return one line: whether the sources match, or how many headers differ."""
         if not self.differing:
             return f"exact sources: all {self.compared} headers that the wheel has, too, are its"
         of_kernels = sum(name.startswith(f"{FOLDER}/") for name in self.differing)
@@ -44,20 +47,23 @@ class Nearness:
         return f"the release's own sources: {differ}" if self.own else f"near sources: {differ}"
 
 
-def compare(tree: Path, include: Path, *, own: bool, commit: str = "") -> Nearness:
-    """The headers of a source tree with those of a stock wheel, whose folder `include` has them by
-    the same paths. Ends of lines do not count. Raises KernelError when there are none in both."""
+def compare(tree: Path, include: Path, *, own: bool, commit: str = "") -> SourceMatch:
+    """Compare the headers of a source tree with those of a stock wheel.
+
+    The wheel's folder `include` has them by the same paths. Line ends are ignored. Raises
+    KernelError if they have none in common.
+    """
     compared, differing = 0, []
     for path in sorted((tree / _TOP).rglob("*")):
         name = path.relative_to(tree).as_posix()
         if path.suffix in _SUFFIXES and (include / name).is_file():
             compared += 1
-            if _text(path) != _text(include / name):
+            if _read_bytes(path) != _read_bytes(include / name):
                 differing.append(name)
     if not compared:
         raise KernelError("the sources and the stock wheel have no header in common")
-    return Nearness(own=own, commit=commit, compared=compared, differing=tuple(differing))
+    return SourceMatch(own=own, commit=commit, compared=compared, differing=tuple(differing))
 
 
-def _text(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     return path.read_bytes().replace(b"\r\n", b"\n")

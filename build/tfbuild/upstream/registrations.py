@@ -38,15 +38,15 @@ _WORD = re.compile(r'"(?:\\.|[^"\\])*"|\b[A-Za-z_]\w*')
 
 @dataclass(frozen=True, slots=True)
 class _Macro:
-    """`parameters` is None for one that is written without brackets."""
+    """A macro; `parameters` is None for one that is written without brackets."""
 
     parameters: tuple[str, ...] | None
     body: str
 
 
 @dataclass(slots=True)
-class _State:
-    """Where the preprocessor is in one source: what is defined, what was read, what was found."""
+class _Preprocessor:
+    """The state of the preprocessor in one source: what is defined, was read and was found."""
 
     texts: Mapping[str, str]
     macros: dict[str, _Macro]
@@ -55,174 +55,182 @@ class _State:
     found: set[str] = field(default_factory=set)
 
 
-def ops_of(source: str, texts: Mapping[str, str], defines: Mapping[str, str]) -> frozenset[str]:
-    """The ops that a source registers for the CPU.
+def find_ops(source: str, texts: Mapping[str, str], defines: Mapping[str, str]) -> frozenset[str]:
+    """Return the ops that a source registers for the CPU.
 
-    `texts` are the files that it may include, by their paths in the tree, and itself, all `plain`;
-    `defines` is what the compiler is told (-D).
+    `texts` are the files that it may include, by their paths in the tree, and itself, all
+    without comments (`strip_comments`); `defines` are those of the compiler (-D).
     """
     macros = {name: _Macro(None, value) for name, value in defines.items()}
-    state = _State(texts, macros)
-    _read(source, state)
+    state = _Preprocessor(texts, macros)
+    _process_file(source, state)
     return frozenset(state.found)
 
 
 @functools.cache
-def registrations(tree: Path, defines: tuple[str, ...] = ()) -> Mapping[str, tuple[str, ...]]:
-    """Source (as in tensorflow/core/kernels/…, without it) → the ops that it registers for the CPU.
+def find_registrations(tree: Path, defines: tuple[str, ...] = ()) -> Mapping[str, tuple[str, ...]]:
+    """Return, by source, the ops that it registers for the CPU.
 
-    `tree` holds TensorFlow's sources, `defines` are NAME or NAME=VALUE as after -D. Sources that
-    register none have a row, too: others may need what they define.
+    Sources are paths below tensorflow/core/kernels/. `tree` holds TensorFlow's sources,
+    `defines` are NAME or NAME=VALUE as after -D. Sources that register none have a row, too:
+    others may need what they define.
     """
     folder = tree / FOLDER
     files = [path for kind in ("*.cc", "*.h", "*.inc") for path in folder.rglob(kind)]
     files += [tree / name for name in _FRAMEWORK]
-    texts = {str(path.relative_to(tree)): _text(path) for path in files}
+    texts = {str(path.relative_to(tree)): _read_source(path) for path in files}
     pairs = (define.partition("=") for define in defines)
     values = {name: value or "1" for name, _, value in pairs}
     sources = sorted(path.removeprefix(f"{FOLDER}/") for path in texts if path.endswith(".cc"))
     return {
-        source: tuple(sorted(ops_of(f"{FOLDER}/{source}", texts, values)))
+        source: tuple(sorted(find_ops(f"{FOLDER}/{source}", texts, values)))
         for source in sources
         if is_source(source)
     }
 
 
 def is_source(name: str) -> bool:
-    """Whether a path below the kernel folder is a kernel source of the CPU: no test, no GPU code,
-    nothing of oneDNN's own ops."""
+    """Return True if a path below the kernel folder is a kernel source of the CPU.
+
+    Tests, GPU code and oneDNN's own ops are excluded.
+    """
     return not name.endswith(_SKIPPED) and not set(name.split("/")[:-1]) & set(_SKIPPED_FOLDERS)
 
 
-def plain(text: str) -> str:
-    """A source without comments, its continued lines joined."""
+def strip_comments(text: str) -> str:
+    """Return a source without comments, its continued lines joined."""
     return _COMMENT.sub(lambda found: found[1] or " ", text.replace("\\\n", " "))
 
 
-def _text(path: Path) -> str:
-    return plain(path.read_text(encoding="utf-8", errors="replace"))
+def _read_source(path: Path) -> str:
+    return strip_comments(path.read_text(encoding="utf-8", errors="replace"))
 
 
-def _read(path: str, state: _State) -> None:
-    """Go through a file line by line, and through what it includes."""
+def _process_file(path: str, state: _Preprocessor) -> None:
+    """Process a file line by line, with the files that it includes."""
     state.read.add(path)
     pending: list[str] = []
-    lively: list[bool | None] = []  # of each open #if: taken now; None once a branch was taken
+    active: list[bool | None] = []  # of each open #if: taken now; None once a branch was taken
     for line in state.texts[path].splitlines():
         directive = _DIRECTIVE.match(line)
         if directive is None:
-            if all(lively):
+            if all(active):
                 pending.append(line)
             continue
-        word, rest = directive[1], directive[2].strip()
+        word, arguments = directive[1], directive[2].strip()
         if word in _CONDITIONALS:
-            _branch(word, rest, lively, state.macros)
-        elif all(lively):
-            _flush(pending, state)
-            _obey(word, rest, state)
-    _flush(pending, state)
+            _handle_conditional(word, arguments, active, state.macros)
+        elif all(active):
+            _collect_registrations(pending, state)
+            _handle_directive(word, arguments, state)
+    _collect_registrations(pending, state)
 
 
 _CONDITIONALS = {"if", "ifdef", "ifndef", "elif", "else", "endif"}
 
 
-def _branch(word: str, rest: str, lively: list[bool | None], macros: Mapping[str, _Macro]) -> None:
+def _handle_conditional(
+    word: str, rest: str, lively: list[bool | None], macros: Mapping[str, _Macro]
+) -> None:
     if word == "endif":
         if lively:
             lively.pop()
     elif word in {"else", "elif"}:
         # A branch that was taken ends; otherwise the next one may be.
         before = lively.pop() if lively else None
-        after = word == "else" or _true(rest, macros)
+        after = word == "else" or _evaluate_condition(rest, macros)
         lively.append(None if before or before is None else after)
     elif word == "if":
-        lively.append(_true(rest, macros))
+        lively.append(_evaluate_condition(rest, macros))
     else:
-        lively.append((_first(rest) in macros) == (word == "ifdef"))
+        lively.append((_parse_name(rest) in macros) == (word == "ifdef"))
 
 
-def _true(condition: str, macros: Mapping[str, _Macro]) -> bool:
-    """The value of a condition of #if; what cannot be read counts as false."""
+def _evaluate_condition(condition: str, macros: Mapping[str, _Macro]) -> bool:
+    """Return the value of a condition of #if; one that cannot be parsed counts as false."""
     text = re.sub(
         r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))",
         lambda found: str(int((found[1] or found[2]) in macros)),
         condition,
     )
-    text = re.sub(r"\b[A-Za-z_]\w*", lambda found: _number(found[0], macros), text)
+    text = re.sub(r"\b[A-Za-z_]\w*", lambda found: _expand_number(found[0], macros), text)
     text = text.replace("&&", " and ").replace("||", " or ")
     text = re.sub(r"!(?!=)", " not ", text)
     try:
-        return bool(_value(ast.parse(text.strip(), mode="eval").body))
+        return bool(_evaluate_node(ast.parse(text.strip(), mode="eval").body))
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # (the last two: too deep)
         return False
 
 
-def _first(rest: str) -> str:
-    """The name that a directive is about; empty for one without."""
+def _parse_name(rest: str) -> str:
+    """Return the name that a directive is about; empty for one without."""
     return next(iter(rest.split()), "")
 
 
-def _number(name: str, macros: Mapping[str, _Macro]) -> str:
+def _expand_number(name: str, macros: Mapping[str, _Macro]) -> str:
     body = macros[name].body.strip() if name in macros else ""
     return body if body.isdigit() else "0"
 
 
-def _value(node: ast.expr) -> int:
-    """Raises ValueError for what is neither a number nor made of them by and, or, not, ==, >=."""
+def _evaluate_node(node: ast.expr) -> int:
+    """Return the value of numbers combined by and, or, not, ==, >=.
+
+    Raises ValueError for any other expression.
+    """
     match node:
         case ast.Constant(value=int(number)):
             return number
         case ast.BoolOp(op=ast.And(), values=values):
-            return int(all(_value(each) for each in values))
+            return int(all(_evaluate_node(term) for term in values))
         case ast.BoolOp(op=ast.Or(), values=values):
-            return int(any(_value(each) for each in values))
+            return int(any(_evaluate_node(term) for term in values))
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return int(not _value(operand))
+            return int(not _evaluate_node(operand))
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
-            return int(_value(left) == _value(right))
+            return int(_evaluate_node(left) == _evaluate_node(right))
         case ast.Compare(left=left, ops=[ast.GtE()], comparators=[right]):
-            return int(_value(left) >= _value(right))
+            return int(_evaluate_node(left) >= _evaluate_node(right))
         case _:
             raise ValueError(ast.dump(node))
 
 
-def _obey(word: str, rest: str, state: _State) -> None:
+def _handle_directive(word: str, rest: str, state: _Preprocessor) -> None:
     if word == "include":
         path = rest.strip('"')
         # A header is read once (its guard says so), a list of cases as often as it is included.
         if path in state.texts and (path.endswith(".inc") or path not in state.read):
-            _read(path, state)
+            _process_file(path, state)
     elif word == "undef":
-        state.macros.pop(_first(rest), None)
+        state.macros.pop(_parse_name(rest), None)
     elif word == "define":
-        found = _DEFINITION.match(rest)
-        if found:
-            names = found[2]
-            parameters = None if names is None else tuple(_split(names))
-            state.macros[found[1]] = _Macro(parameters, found[3])
+        match = _DEFINITION.match(rest)
+        if match:
+            names = match[2]
+            parameters = None if names is None else tuple(_split_arguments(names))
+            state.macros[match[1]] = _Macro(parameters, match[3])
 
 
-def _flush(pending: list[str], state: _State) -> None:
-    """Look for registrations in the lines since the last directive."""
+def _collect_registrations(pending: list[str], state: _Preprocessor) -> None:
+    """Find registrations in the lines since the last directive."""
     text = "\n".join(pending)
     pending.clear()
     state.constants.update(_CONSTANT.findall(text))
-    for invocation in _invocations(text, state.macros):
-        expanded = _expanded(invocation, state.macros, _DEEPEST)
+    for invocation in _find_invocations(text, state.macros):
+        expanded = _expand_macros(invocation, state.macros, _DEEPEST)
         for builder in _BUILDER.finditer(expanded):
-            inside = expanded[builder.end() : _closing(expanded, builder.end() - 1)]
-            state.found.update(_registered(inside, state.constants))
+            inside = expanded[builder.end() : _find_closing(expanded, builder.end() - 1)]
+            state.found.update(_parse_registration(inside, state.constants))
 
 
-def _invocations(text: str, macros: Mapping[str, _Macro]) -> Iterator[str]:
-    """The macro calls of a text that may register something."""
-    for found in re.finditer(r"\b([A-Z_]\w*)\s*\(", text):
-        if found[1] in macros or _BUILDER.match(found[0]):
-            yield text[found.start() : _closing(text, found.end() - 1) + 1]
+def _find_invocations(text: str, macros: Mapping[str, _Macro]) -> Iterator[str]:
+    """Yield the macro calls of a text that may register something."""
+    for match in re.finditer(r"\b([A-Z_]\w*)\s*\(", text):
+        if match[1] in macros or _BUILDER.match(match[0]):
+            yield text[match.start() : _find_closing(text, match.end() - 1) + 1]
 
 
-def _registered(builder: str, constants: Mapping[str, str]) -> Iterator[str]:
-    """The op of one registration's text, if it is for the CPU."""
+def _parse_registration(builder: str, constants: Mapping[str, str]) -> Iterator[str]:
+    """Yield the op of one registration's text, if it is for the CPU."""
     name = _NAME.search(builder)
     if name is None or not _DEVICE.search(builder):
         return
@@ -232,77 +240,87 @@ def _registered(builder: str, constants: Mapping[str, str]) -> Iterator[str]:
         yield op
 
 
-def _expanded(text: str, macros: Mapping[str, _Macro], depth: int) -> str:
-    """The text with every macro replaced, but for a macro's own name in what it was replaced with
-    (C++17, [cpp.rescan])."""
+def _expand_macros(text: str, macros: Mapping[str, _Macro], depth: int) -> str:
+    """Return the text with every macro replaced.
+
+    A macro's own name in its replacement is not replaced again (C++17, [cpp.rescan]).
+    """
     parts: list[str] = []
     at = 0
-    for found in _WORD.finditer(text):
-        macro = macros.get(found[0])
-        if found.start() < at or macro is None or depth == 0:
+    for match in _WORD.finditer(text):
+        macro = macros.get(match[0])
+        if match.start() < at or macro is None or depth == 0:
             continue
-        end = found.end()
-        given: tuple[str, ...] = ()
+        end = match.end()
+        arguments: tuple[str, ...] = ()
         if macro.parameters is not None:
             opening = re.compile(r"\s*\(").match(text, end)
             if opening is None:
                 continue
-            end = _closing(text, opening.end() - 1) + 1
-            given = tuple(_split(text[opening.end() : end - 1]))
-        body = _replaced(macro, given, macros, depth - 1)
+            end = _find_closing(text, opening.end() - 1) + 1
+            arguments = tuple(_split_arguments(text[opening.end() : end - 1]))
+        body = _substitute_parameters(macro, arguments, macros, depth - 1)
         others = {name: each for name, each in macros.items() if each is not macro}
-        parts += [text[at : found.start()], _expanded(body, others, depth - 1)]
+        parts += [text[at : match.start()], _expand_macros(body, others, depth - 1)]
         at = end
     return "".join([*parts, text[at:]])
 
 
-def _replaced(
+def _substitute_parameters(
     macro: _Macro, given: tuple[str, ...], macros: Mapping[str, _Macro], depth: int
 ) -> str:
-    """A macro's body with its parameters replaced: stringified, pasted, or expanded before. The
-    macros in it stand as they were."""
+    """Return a macro's body with its parameters replaced: stringified, pasted, or expanded
+    before.
+
+    The macros in it are not expanded.
+    """
     body = macro.body
     if macro.parameters:
         *names, last = macro.parameters
         if last == "...":
-            rest = ", ".join(given[len(names) :])
-            pairs = dict(zip([*names, "__VA_ARGS__"], [*given[: len(names)], rest], strict=False))
+            variadic = ", ".join(given[len(names) :])
+            pairs = dict(
+                zip([*names, "__VA_ARGS__"], [*given[: len(names)], variadic], strict=False)
+            )
         else:
             pairs = dict(zip(macro.parameters, given, strict=False))
-        words = "|".join(map(re.escape, pairs)) or "$^"
-        body = re.sub(rf"(?<!#)#\s*({words})\b", lambda found: f'"{pairs[found[1]]}"', body)
-        pasted = re.compile(rf"(##\s*)?\b({words})\b(?=(\s*##)?)")
+        alternatives = "|".join(map(re.escape, pairs)) or "$^"
+        body = re.sub(rf"(?<!#)#\s*({alternatives})\b", lambda found: f'"{pairs[found[1]]}"', body)
+        pasted = re.compile(rf"(##\s*)?\b({alternatives})\b(?=(\s*##)?)")
         pieces = re.split(r'("(?:\\.|[^"\\])*")', body)
 
-        def put(found: re.Match[str]) -> str:
+        def substitute(found: re.Match[str]) -> str:
             raw = pairs[found[2]]
             beside = found[1] or found[3]
-            return (found[1] or "") + (raw if beside else _expanded(raw, macros, depth))
+            return (found[1] or "") + (raw if beside else _expand_macros(raw, macros, depth))
 
-        pieces[::2] = [pasted.sub(put, piece) for piece in pieces[::2]]
+        pieces[::2] = [pasted.sub(substitute, piece) for piece in pieces[::2]]
         body = "".join(pieces)
     return re.sub(r"\s*##\s*", "", body)
 
 
-def _split(arguments: str) -> Iterator[str]:
-    """The arguments of a macro call; a comma in round brackets or a literal separates none."""
+def _split_arguments(arguments: str) -> Iterator[str]:
+    """Yield the arguments of a macro call.
+
+    A comma in round brackets or a literal separates none.
+    """
     depth, start = 0, 0
-    for found in re.finditer(r'"(?:\\.|[^"\\])*"|[(),]', arguments):
-        if found[0] == "(":
+    for match in re.finditer(r'"(?:\\.|[^"\\])*"|[(),]', arguments):
+        if match[0] == "(":
             depth += 1
-        elif found[0] == ")":
+        elif match[0] == ")":
             depth -= 1
-        elif found[0] == "," and depth == 0:
-            yield arguments[start : found.start()].strip()
-            start = found.end()
+        elif match[0] == "," and depth == 0:
+            yield arguments[start : match.start()].strip()
+            start = match.end()
     yield arguments[start:].strip()
 
 
-def _closing(text: str, opening: int) -> int:
-    """Where the bracket that opens at `opening` is closed; the text's end if it is not."""
+def _find_closing(text: str, opening: int) -> int:
+    """Return where the bracket that opens at `opening` is closed; the text's end if it is not."""
     depth = 0
-    for found in re.compile(r'"(?:\\.|[^"\\])*"|[()]').finditer(text, opening):
-        depth += {"(": 1, ")": -1}.get(found[0], 0)
+    for match in re.compile(r'"(?:\\.|[^"\\])*"|[()]').finditer(text, opening):
+        depth += {"(": 1, ")": -1}.get(match[0], 0)
         if depth == 0:
-            return found.start()
+            return match.start()
     return len(text)

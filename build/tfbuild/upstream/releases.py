@@ -56,7 +56,7 @@ class StockWheel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Define:
-    """A preprocessor name and the place in TensorFlow's tree that decides about it."""
+    """A preprocessor name and the place in TensorFlow's tree that sets it."""
 
     name: str
     value: str | None
@@ -69,11 +69,11 @@ class Define:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelFacts:
-    """What compiling this release's kernels against its stock wheel needs.
+    """The facts needed to compile this release's kernels against its stock wheel.
 
-    Staged prefixes are paths in the source tree; include roots, libraries and the load folder are
-    paths under site-packages. `flags` are the published wheel's, without defines and -m flags.
-    `machine` is the one that the wheels are for.
+    Staged prefixes are paths in the source tree; include roots, libraries and the load folder
+    are paths under site-packages. `flags` are the published wheel's, without defines and -m
+    flags. `machine` is the one that the wheels are for.
     """
 
     machine: str
@@ -99,12 +99,13 @@ class Release:
     """One TensorFlow release.
 
     `repo_env` and `configure_env` hold names in braces ({python}, {python_bin}, {clang}) that
-    `filled` replaces. `unasked` are the questions of configure.py that these answers keep from
-    being asked. `configs` are those of .bazelrc that concern a CPU build. `guarded` pairs a CPU
-    feature with the name that TensorFlow prints for it, in the order of printing. `wheel_folder` is
-    empty where the built script is told a folder. `distinct_host`: without
-    --distinct_host_configuration=true the tools that run during the build are compiled for the
-    target too. `options` are what else Bazel needs to compile with this machine's compiler.
+    `fill_placeholders` replaces. `unasked` are the questions of configure.py that these
+    answers keep from being asked. `configs` are those of .bazelrc that concern a CPU build.
+    `guarded` pairs a CPU feature with the name that TensorFlow prints for it, in the order of
+    printing. `wheel_folder` is empty if the wheel's build script takes a folder.
+    `distinct_host`: without --distinct_host_configuration=true the tools that run during the
+    build are compiled for the target too. `options` are what else Bazel needs to compile with
+    this machine's compiler.
     """
 
     version: str
@@ -131,44 +132,52 @@ class Release:
     wheels: tuple[StockWheel, ...]
     kernels: tuple[KernelFacts, ...]
 
-    def accepts_bazel(self, version: str) -> bool:
-        """Whether `version` lies in the range that is known to build this release."""
+    def can_use_bazel(self, version: str) -> bool:
+        """Return True if `version` is in the range that is known to build this release."""
         oldest, newest = self.bazel_range
         newest_parts = Version(newest).release
-        seen = Version(version)
-        return Version(oldest) <= seen and seen.release[: len(newest_parts)] <= newest_parts
+        parsed = Version(version)
+        return Version(oldest) <= parsed and parsed.release[: len(newest_parts)] <= newest_parts
 
     @property
     def verified(self) -> str:
-        """What was verified of each scope that the release has."""
+        """Return what was verified for each scope that the release has."""
         full = f"full scope: {self.verified_full}"
         return f"kernels scope: {self.verified_kernels}; {full}" if self.verified_kernels else full
 
 
-def filled(pairs: tuple[tuple[str, str], ...], **names: str) -> tuple[tuple[str, str], ...]:
-    """The pairs with every {name} in a value replaced. Raises KeyError for a missing name."""
+def fill_placeholders(
+    pairs: tuple[tuple[str, str], ...], **names: str
+) -> tuple[tuple[str, str], ...]:
+    """Return the pairs with every {name} in a value replaced.
+
+    Raises KeyError for a missing name.
+    """
     return tuple((name, value.format(**names)) for name, value in pairs)
 
 
 def with_kernels() -> tuple[Release, ...]:
-    """The releases that the kernels scope knows, oldest first."""
+    """Return the releases that the kernels scope supports, oldest first."""
     return tuple(release for release in load_releases() if release.kernels)
 
 
 def find_release(version: str) -> Release:
-    """The release with this version, the patch release of this "2.14", or the newest with kernels.
-    Raises ReleaseError."""
+    """Return the release with this version.
+
+    "2.14" is its patch release in the table; NEWEST is the newest release with kernels.
+    Raises ReleaseError.
+    """
     if version == NEWEST:
         return with_kernels()[-1]
     releases = {release.version: release for release in load_releases()}
-    wanted = version.strip().removeprefix("v")
-    if wanted in releases:
-        return releases[wanted]
-    by_series = {_series(known): release for known, release in releases.items()}
-    if wanted in by_series:
-        return by_series[wanted]
-    near = by_series.get(_series(wanted))
-    close = [near.version] if near else console.near(wanted, releases)
+    requested = version.strip().removeprefix("v")
+    if requested in releases:
+        return releases[requested]
+    by_series = {_parse_series(known): release for known, release in releases.items()}
+    if requested in by_series:
+        return by_series[requested]
+    same_series = by_series.get(_parse_series(requested))
+    close = [same_series.version] if same_series else console.find_similar(requested, releases)
     nearest = f"the closest is {close[0]}, " if close else ""
     raise ReleaseError(
         f"TensorFlow {version} is not in the release table",
@@ -176,39 +185,41 @@ def find_release(version: str) -> Release:
     )
 
 
-def python_tag(python: str) -> str:
-    """cp311 of 3.11, as it stands in the names of wheels (PEP 425)."""
+def format_python_tag(python: str) -> str:
+    """Return the tag cp311 of Python 3.11, as in the names of wheels (PEP 425)."""
     return f"cp{python.replace('.', '')}"
 
 
-def need_python(release: Release, python_tag: str) -> None:
-    """Raises PythonError when the release has no wheel for that Python (cp311) at all."""
+def require_python(release: Release, python_tag: str) -> None:
+    """Raise PythonError if the release has no wheel for that Python (cp311) at all."""
     tags = dict.fromkeys(wheel.python_tag for wheel in release.wheels)
     if python_tag not in tags:
         raise PythonError(
-            f"TensorFlow {release.version} has no wheel for Python {python_of(python_tag)}",
-            hint=f"It has wheels for {', '.join(map(python_of, tags))}: choose one of those with "
+            f"TensorFlow {release.version} has no wheel for Python {parse_python_tag(python_tag)}",
+            hint=f"It has wheels for {', '.join(map(parse_python_tag, tags))}: choose one of those with "
             "--python",
         )
 
 
-def python_of(tag: str) -> str:
-    """3.11 of cp311."""
+def parse_python_tag(tag: str) -> str:
+    """Return the Python version 3.11 of the tag cp311."""
     return f"{tag[2]}.{tag[3:]}"
 
 
-def stock_wheel(release: Release, package: str, python_tag: str, platform: str) -> StockWheel:
-    """The published wheel, for example ("tensorflow-cpu", "cp311", "x86_64").
+def require_stock_wheel(
+    release: Release, package: str, python_tag: str, platform: str
+) -> StockWheel:
+    """Return the published wheel, for example of ("tensorflow-cpu", "cp311", "x86_64").
 
-    Raises PythonError when the release has no wheel for that Python at all, and WheelError when it
-    has none of that package for that machine.
+    Raises PythonError if the release has no wheel for that Python at all, and WheelError if
+    it has none of that package for that machine.
     """
-    need_python(release, python_tag)
-    own = [wheel for wheel in release.wheels if wheel.python_tag == python_tag]
-    for wheel in own:
+    require_python(release, python_tag)
+    matching = [wheel for wheel in release.wheels if wheel.python_tag == python_tag]
+    for wheel in matching:
         if (wheel.package, wheel.platform) == (package, platform):
             return wheel
-    pairs = dict.fromkeys(f"{wheel.package} on {wheel.platform}" for wheel in own)
+    pairs = dict.fromkeys(f"{wheel.package} on {wheel.platform}" for wheel in matching)
     raise WheelError(
         f"{package} {release.version} has no published {python_tag} wheel for {platform}",
         hint=f"There are: {', '.join(pairs)}",
@@ -219,30 +230,32 @@ CPU_PACKAGES = ("tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow")
 """The packages with TensorFlow for CPUs, the plainest first."""
 
 
-def cpu_package(release: Release, machine: str) -> str:
-    """The package that has the release's wheels for CPUs of a machine; the plainest for one that
-    has none."""
-    here = {wheel.package for wheel in release.wheels if wheel.platform == machine}
-    return next((name for name in CPU_PACKAGES if name in here), CPU_PACKAGES[0])
+def choose_cpu_package(release: Release, machine: str) -> str:
+    """Return the package that has the release's wheels for CPUs of a machine.
+
+    It is the plainest one if no package has them.
+    """
+    packages = {wheel.package for wheel in release.wheels if wheel.platform == machine}
+    return next((name for name in CPU_PACKAGES if name in packages), CPU_PACKAGES[0])
 
 
 def find_stock_wheel(
     package: str, version: str, python_tag: str, platform: str
 ) -> StockWheel | None:
-    """The published wheel that the table pins under this package and version, if it does."""
-    wanted = (package, python_tag, platform)
+    """Return the published wheel that the table pins under this package and version, or None."""
+    requested = (package, python_tag, platform)
     for release in load_releases():
         if Version(release.version) == Version(version):
             for wheel in release.wheels:
-                if (wheel.package, wheel.python_tag, wheel.platform) == wanted:
+                if (wheel.package, wheel.python_tag, wheel.platform) == requested:
                     return wheel
     return None
 
 
-def stock_target(release: Release, machine: str) -> Target:
-    """What the release's published wheels are compiled for, as a target.
+def create_stock_target(release: Release, machine: str) -> Target:
+    """Return the target that the release's published wheels are compiled for.
 
-    What is built for it differs from the stock wheel in the compiler, not in the flags. Raises
+    A build for it differs from the stock wheel in the compiler, not in the flags. Raises
     TargetError for a machine whose stock flags are not known.
     """
     if machine == "x86_64":
@@ -255,56 +268,61 @@ def stock_target(release: Release, machine: str) -> Target:
     )
 
 
-def kernel_facts(release: Release, machine: str) -> KernelFacts:
-    """Of the wheels for a machine (x86_64, aarch64). Raises ReleaseError for a release that the
-    table says nothing of."""
-    found = next((each for each in release.kernels if each.machine == machine), None)
-    if found is None:
-        known = ", ".join(each.version for each in with_kernels())
+def find_kernel_facts(release: Release, machine: str) -> KernelFacts:
+    """Return the kernel facts of the wheels for a machine (x86_64, aarch64).
+
+    Raises ReleaseError for a release that the table has none for.
+    """
+    match = next((each for each in release.kernels if each.machine == machine), None)
+    if match is None:
+        versions = ", ".join(each.version for each in with_kernels())
         raise ReleaseError(
             f"the kernels scope is not known for TensorFlow {release.version} on {machine}",
-            hint=f"Use --scope full, or one of these releases: {known}",
+            hint=f"Use --scope full, or one of these releases: {versions}",
         )
-    return found
+    return match
 
 
-def bazel_sha256(version: str, platform: str) -> str | None:
-    """The pinned hash of Bazel for a platform ("linux-x86_64", "linux-arm64"), if one is kept."""
+def find_bazel_sha256(version: str, platform: str) -> str | None:
+    """Return the pinned hash of Bazel for a platform ("linux-x86_64", "linux-arm64"), or None."""
     for binary in load_bazels():
         if (binary.version, binary.platform) == (version, platform):
             return binary.sha256
     return None
 
 
-def pinned_bazel(release: Release) -> str:
-    """The Bazel for this release's whole tree: its own if its bytes are pinned, else the newest of
-    the pinned ones that builds it."""
+def choose_bazel(release: Release) -> str:
+    """Return the Bazel version for this release's whole tree.
+
+    It is the release's own if its bytes are pinned, else the newest of the pinned ones that
+    builds it.
+    """
     pinned = {binary.version for binary in load_bazels()}
     if release.bazel in pinned:
         return release.bazel
-    fitting = [version for version in pinned if release.accepts_bazel(version)]
+    fitting = [version for version in pinned if release.can_use_bazel(version)]
     return max(fitting, key=Version, default=release.bazel)
 
 
-def kernels_bazel() -> str:
-    """The Bazel for kernels, of whichever release: their workspace is ours."""
-    return str(_table()["kernels"]["bazel"])
+def read_kernels_bazel() -> str:
+    """Return the Bazel version for kernels, of any release: their workspace is ours."""
+    return str(_load_table()["kernels"]["bazel"])
 
 
 @functools.cache
 def load_releases() -> tuple[Release, ...]:
-    """Every release in the table, oldest first."""
-    table = _table()
-    return tuple(_release(fields, table) for fields in table["release"])
+    """Return every release in the table, oldest first."""
+    table = _load_table()
+    return tuple(_parse_release(fields, table) for fields in table["release"])
 
 
 @functools.cache
 def load_bazels() -> tuple[BazelBinary, ...]:
-    return tuple(BazelBinary(**fields) for fields in _table()["bazel"])
+    return tuple(BazelBinary(**fields) for fields in _load_table()["bazel"])
 
 
 @functools.cache
-def _table() -> dict[str, Any]:
+def _load_table() -> dict[str, Any]:
     with TABLE.open("rb") as source:
         table = tomllib.load(source)
     if table["schema"] != SCHEMA:
@@ -312,7 +330,7 @@ def _table() -> dict[str, Any]:
     return table
 
 
-def _release(fields: Mapping[str, Any], table: Mapping[str, Any]) -> Release:
+def _parse_release(fields: Mapping[str, Any], table: Mapping[str, Any]) -> Release:
     version = fields["version"]
     oldest, newest = fields["bazel_range"]
     archive = {name: text.format(version=version) for name, text in table["archive"].items()}
@@ -329,9 +347,9 @@ def _release(fields: Mapping[str, Any], table: Mapping[str, Any]) -> Release:
         wheel_target=fields["wheel_target"],
         wheel_folder=fields["wheel_folder"],
         repo_env=tuple(fields["repo_env"].items()),
-        configure_env=_answers(fields, table),
+        configure_env=_select_answers(fields, table),
         unasked=tuple(table["unasked"]),
-        configs=_configs(version, table["configs"]),
+        configs=_select_configs(version, table["configs"]),
         distinct_host=fields.get("distinct_host", False),
         options=tuple(fields.get("options", ())),
         archive=SourceArchive(sha256=fields["source_sha256"], **archive),
@@ -339,31 +357,38 @@ def _release(fields: Mapping[str, Any], table: Mapping[str, Any]) -> Release:
         stock_flags=tuple(table["stock"]["flags"]),
         stock_features=tuple(table["stock"]["features"]),
         guarded=tuple(table["guarded"].items()),
-        wheels=tuple(_wheel(wheel) for wheel in fields["wheels"]),
-        kernels=_kernels(version, table["kernels"]),
+        wheels=tuple(_parse_wheel(wheel) for wheel in fields["wheels"]),
+        kernels=_parse_kernels(version, table["kernels"]),
     )
 
 
-def _answers(fields: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The answers for all releases and its own, without those that it has no question for."""
+def _select_answers(
+    fields: Mapping[str, Any], table: Mapping[str, Any]
+) -> tuple[tuple[str, str], ...]:
+    """Return the answers for all releases and its own, without those that it has no question
+    for.
+    """
     answers = table["configure_env"] | fields["configure_env"]
     unknown = fields.get("configure_env_unknown", ())
     return tuple((name, value) for name, value in answers.items() if name not in unknown)
 
 
-def _configs(version: str, spans: Mapping[str, Any]) -> tuple[str, ...]:
-    """The configs whose first and last series enclose this release's."""
+def _select_configs(version: str, spans: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the configs whose first and last series enclose this release's."""
     return tuple(name for name, span in spans.items() if _is_in(version, span))
 
 
 def _is_in(version: str, span: Sequence[str]) -> bool:
-    """Whether a release lies between the first and the last series of a span."""
+    """Return True if a release is between the first and the last series of a span."""
     first, last = span
-    return Version(first) <= Version(_series(version)) <= Version(last)
+    return Version(first) <= Version(_parse_series(version)) <= Version(last)
 
 
-def _wheel(fields: Mapping[str, Any]) -> StockWheel:
-    """What the file name says, so that the table does not say it twice."""
+def _parse_wheel(fields: Mapping[str, Any]) -> StockWheel:
+    """Return a wheel with the facts that its file name gives.
+
+    The table does not repeat them.
+    """
     package, version, _, tags = parse_wheel_filename(fields["file"])
     interpreters = {tag.interpreter for tag in tags}
     machines = {tag.platform.partition("_x86_64")[1] or "_aarch64" for tag in tags}
@@ -378,17 +403,21 @@ def _wheel(fields: Mapping[str, Any]) -> StockWheel:
     )
 
 
-def _kernels(version: str, fields: Mapping[str, Any]) -> tuple[KernelFacts, ...]:
-    """What the table says of all kernels, with the defines of this release's series, for each
-    machine that has wheels; nothing for a release that it says nothing of."""
+def _parse_kernels(version: str, fields: Mapping[str, Any]) -> tuple[KernelFacts, ...]:
+    """Return the kernel facts of a release for each machine that has wheels.
+
+    They are what the table has for all kernels, with the defines of the release's series;
+    empty for a release that it does not cover.
+    """
     if not _is_in(version, fields["series"]):
         return ()
     return tuple(
-        _facts(version, fields, machine, own) for machine, own in fields["machine"].items()
+        _parse_facts(version, fields, machine, machine_fields)
+        for machine, machine_fields in fields["machine"].items()
     )
 
 
-def _facts(
+def _parse_facts(
     version: str, fields: Mapping[str, Any], machine: str, own: Mapping[str, Any]
 ) -> KernelFacts:
     return KernelFacts(
@@ -399,13 +428,18 @@ def _facts(
         libraries=tuple(fields["libraries"]),
         load_folder=fields["load_folder"],
         flags=(*fields["flags"], *own["flags"]),
-        defines=_defines(version, machine, fields["define"]),
-        forbidden=_defines(version, machine, fields["forbidden"]),
+        defines=_select_defines(version, machine, fields["define"]),
+        forbidden=_select_defines(version, machine, fields["forbidden"]),
     )
 
 
-def _defines(version: str, machine: str, rows: Iterable[Mapping[str, Any]]) -> tuple[Define, ...]:
-    """Those of a release's series and of a machine; a row without them is of every one."""
+def _select_defines(
+    version: str, machine: str, rows: Iterable[Mapping[str, Any]]
+) -> tuple[Define, ...]:
+    """Return the defines of a release's series and of a machine.
+
+    A row without them applies to every one.
+    """
     return tuple(
         Define(name=row["name"], value=row.get("value"), origin=row["origin"])
         for row in rows
@@ -414,6 +448,6 @@ def _defines(version: str, machine: str, rows: Iterable[Mapping[str, Any]]) -> t
     )
 
 
-def _series(version: str) -> str:
-    """2.14 of 2.14.1."""
+def _parse_series(version: str) -> str:
+    """Return the series 2.14 of the version 2.14.1."""
     return ".".join(version.split(".")[:2])

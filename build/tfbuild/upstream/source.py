@@ -31,7 +31,7 @@ from tfbuild.errors import (
 )
 from tfbuild.records import write_atomic
 from tfbuild.run import run
-from tfbuild.settings import Paths, exclusive, need_disk
+from tfbuild.settings import Paths, lock_folder, require_disk
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
 
@@ -54,7 +54,7 @@ _TORN = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourcePin:
-    """One form in which a release's sources exist: `kind` is "home" or "debian".
+    """One form of a release's sources: `kind` is "home" or "debian".
 
     For "home" `origin` is a URL; for "debian" it is "<suite>/<source package>".
     """
@@ -66,35 +66,39 @@ class SourcePin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Staging:
-    """Which files of a tree are taken: those whose paths have such a prefix and suffix."""
+    """The files of a tree that are staged: those whose paths have such a prefix and suffix."""
 
     prefixes: tuple[str, ...]
     suffixes: tuple[str, ...]
 
 
 def fetch_source(pins: tuple[SourcePin, ...], paths: Paths, given: Path | None) -> Path:
-    """The archive, with the pinned bytes. Raises DownloadError that lists everything tried."""
+    """Return the source archive, with the pinned bytes.
+
+    Raises DownloadError that lists everything tried; ChecksumError for a given file with
+    other bytes.
+    """
     if given is not None:
-        return _given(pins, given)
+        return _check_given(pins, given)
     # Looked at under the lock: what another run is writing is not a file that went bad.
-    with exclusive(paths.downloads, "downloading TensorFlow's sources", wait=True):
-        return _kept(pins, paths) or _fetched(pins, paths)
+    with lock_folder(paths.downloads, "downloading TensorFlow's sources", wait=True):
+        return _find_cached(pins, paths) or _fetch_any(pins, paths)
 
 
-def _kept(pins: tuple[SourcePin, ...], paths: Paths) -> Path | None:
-    """What an earlier run has fetched."""
-    found = (download.kept(paths.downloads / pin.file.name, pin.file) for pin in pins)
-    return next(filter(None, found), None)
+def _find_cached(pins: tuple[SourcePin, ...], paths: Paths) -> Path | None:
+    """Return the archive that an earlier run has fetched, if any."""
+    cached = (download.find_cached(paths.downloads / pin.file.name, pin.file) for pin in pins)
+    return next(filter(None, cached), None)
 
 
-def _fetched(pins: tuple[SourcePin, ...], paths: Paths) -> Path:
+def _fetch_any(pins: tuple[SourcePin, ...], paths: Paths) -> Path:
     tried: list[str] = []
-    for what, attempt in _attempts(pins, paths):
+    for origin, attempt in _list_attempts(pins, paths):
         try:
             return attempt()
         except (DownloadError, ChecksumError, ToolError, CommandError) as error:
-            tried.append(f"{what}: {error.message.splitlines()[0]}")
-            console.note(f"{tried[-1]}; trying the next place")
+            tried.append(f"{origin}: {error.message.splitlines()[0]}")
+            console.print_note(f"{tried[-1]}; trying the next place")
     lines = "".join(f"\n  - {line}" for line in tried)
     raise DownloadError(
         f"the sources could not be had. Tried:{lines}\n",
@@ -102,44 +106,44 @@ def _fetched(pins: tuple[SourcePin, ...], paths: Paths) -> Path:
     )
 
 
-def _given(pins: tuple[SourcePin, ...], given: Path) -> Path:
+def _check_given(pins: tuple[SourcePin, ...], given: Path) -> Path:
     if not given.is_file():
         raise DownloadError(f"--source {given}: there is no such file")
-    seen = download.sha256_of(given)
-    if seen not in {pin.file.sha256 for pin in pins}:
-        known = " or ".join(f"{pin.file.name} ({pin.file.sha256})" for pin in pins)
-        raise ChecksumError(f"--source {given} has sha256 {seen}; wanted is {known}")
+    sha256 = download.hash_file(given)
+    if sha256 not in {pin.file.sha256 for pin in pins}:
+        expected = " or ".join(f"{pin.file.name} ({pin.file.sha256})" for pin in pins)
+        raise ChecksumError(f"--source {given} has sha256 {sha256}; wanted is {expected}")
     return given
 
 
-def _attempts(
+def _list_attempts(
     pins: tuple[SourcePin, ...], paths: Paths
 ) -> Iterator[tuple[str, Callable[[], Path]]]:
-    """What can be tried, cheapest first."""
+    """Yield the attempts that can be made, cheapest first."""
     folder = paths.downloads
 
-    def web(url: str, pin: SourcePin) -> Callable[[], Path]:
+    def create_download(url: str, pin: SourcePin) -> Callable[[], Path]:
         return lambda: download.fetch(url, pin.file, folder)
 
-    def apt(pin: SourcePin) -> Callable[[], Path]:
-        return lambda: _from_debian(pin, paths)
+    def create_apt_download(pin: SourcePin) -> Callable[[], Path]:
+        return lambda: _fetch_debian(pin, paths)
 
     if paths.mirror:
         for pin in pins:
             yield (
                 f"mirror {pin.file.name}",
-                web(download.mirrored(paths.mirror, pin.file.name), pin),
+                create_download(download.build_mirror_url(paths.mirror, pin.file.name), pin),
             )
     for pin in pins:
         if pin.kind == "home":
-            yield "home", web(pin.origin, pin)
+            yield "home", create_download(pin.origin, pin)
     for pin in pins:
         if pin.kind == "debian":
-            yield f"Debian source package {pin.origin}", apt(pin)
+            yield f"Debian source package {pin.origin}", create_apt_download(pin)
 
 
-def _from_debian(pin: SourcePin, paths: Paths) -> Path:
-    """Debian's source package, through apt in a private state folder.
+def _fetch_debian(pin: SourcePin, paths: Paths) -> Path:
+    """Fetch Debian's source package, through apt in a private state folder.
 
     The mirror is the machine's own; the machine's package lists are left alone.
     """
@@ -149,7 +153,7 @@ def _from_debian(pin: SourcePin, paths: Paths) -> Path:
         state.chmod(0o755)  # (apt's unprivileged fetcher must be able to look in)
         for folder in ("lists/partial", "cache/archives/partial", "out"):
             (state / folder).mkdir(parents=True)
-        uri = _debian_mirror()
+        uri = _find_debian_mirror()
         keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
         write_atomic(state / "sources.list", f"deb-src [signed-by={keyring}] {uri} {suite} main\n")
         options = (
@@ -168,8 +172,11 @@ def _from_debian(pin: SourcePin, paths: Paths) -> Path:
         return download.adopt(state / "out" / pin.file.name, pin.file, paths.downloads)
 
 
-def _debian_mirror() -> str:
-    """The archive that this machine installs from: the first that is no security archive."""
+def _find_debian_mirror() -> str:
+    """Return the archive that this machine installs from: the first that is no security archive.
+
+    Raises DownloadError.
+    """
     listing = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(SUITE)"]).output
     for line in listing.splitlines():
         uri, _, suite = line.partition(" ")
@@ -181,20 +188,21 @@ def _debian_mirror() -> str:
 
 
 def stage(archive: Path, sha256: str, staging: Staging, paths: Paths) -> Path:
-    """Unpack what a kernels build reads: the tree, in a folder named by the archive's hash, which
-    is a repository of Bazel's.
+    """Unpack what a kernels build reads: the tree, in a folder named by the archive's hash.
 
-    The BUILD files stay out, or Bazel would see packages of TensorFlow's own there. Raises
-    ChecksumError for an archive that is torn, DiskError.
+    The folder is a repository of Bazel's. The BUILD files are excluded, or Bazel would see
+    packages of TensorFlow's own there. Raises ChecksumError for a broken archive; DiskError.
     """
     folder = paths.sources / f"{sha256[:16]}-staged"
     if folder.is_dir():
         return folder / TREE
-    need_disk(paths.sources, _STAGED_BYTES, "unpacking TensorFlow's sources")
-    with scratch(folder) as fresh:
-        with archive.open("rb") as packed, _opened(packed) as tar:
-            tar.extractall(fresh / TREE, members=_chosen(tar, staging), filter="data")
-        if not (fresh / TREE).is_dir():
+    require_disk(paths.sources, _STAGED_BYTES, "unpacking TensorFlow's sources")
+    with create_folder(folder) as scratch_folder:
+        with archive.open("rb") as packed, _open_archive(packed) as tar:
+            tar.extractall(
+                scratch_folder / TREE, members=_select_members(tar, staging), filter="data"
+            )
+        if not (scratch_folder / TREE).is_dir():
             raise ChecksumError(f"{archive} holds none of {', '.join(staging.prefixes)}")
     return folder / TREE
 
@@ -202,33 +210,37 @@ def stage(archive: Path, sha256: str, staging: Staging, paths: Paths) -> Path:
 def unpack(archive: Path, sha256: str, paths: Paths) -> Path:
     """Unpack the whole tree into a folder named by the archive's hash.
 
-    A folder that is there is taken as it is: it appeared when it was whole. Raises ChecksumError
-    for an archive that is torn, or has a member or a link that leads out of it; DiskError.
+    An existing folder is used as it is: it appears only when it is complete. Raises
+    ChecksumError for an archive that is broken, or has a member or a link that leads out of
+    it; DiskError.
     """
     folder = paths.sources / f"{sha256[:16]}-tree"
     if folder.is_dir():
         return folder
-    need_disk(paths.sources, _TREE_BYTES, "unpacking TensorFlow's source tree")
-    with scratch(folder) as fresh:
-        with archive.open("rb") as packed, _opened(packed) as tar:
-            tar.extractall(fresh, members=_counted(tar, packed), filter="data")
-        if not any(fresh.iterdir()):
+    require_disk(paths.sources, _TREE_BYTES, "unpacking TensorFlow's source tree")
+    with create_folder(folder) as scratch_folder:
+        with archive.open("rb") as packed, _open_archive(packed) as tar:
+            tar.extractall(scratch_folder, members=_track_members(tar, packed), filter="data")
+        if not any(scratch_folder.iterdir()):
             raise ChecksumError(f"{archive} holds no folder with a source tree")
     return folder
 
 
 @contextlib.contextmanager
-def _opened(packed: io.BufferedReader) -> Iterator[tarfile.TarFile]:
-    """Raises ChecksumError for what the block finds torn."""
+def _open_archive(packed: io.BufferedReader) -> Iterator[tarfile.TarFile]:
+    """Open a packed archive.
+
+    Raises ChecksumError if the block finds it broken.
+    """
     try:
-        limited = _Limited(_unpacked(packed))
+        limited = _LimitedStream(_open_stream(packed))
         with tarfile.open(fileobj=limited, mode="r:") as tar:
             yield tar
     except _TORN as error:
         raise ChecksumError(f"{packed.name} cannot be unpacked: {error}") from error
 
 
-def _unpacked(packed: io.BufferedReader) -> io.BufferedIOBase:
+def _open_stream(packed: io.BufferedReader) -> io.BufferedIOBase:
     begin = packed.peek(2)
     if begin.startswith(b"\x1f\x8b"):
         return gzip.open(packed)
@@ -238,16 +250,19 @@ def _unpacked(packed: io.BufferedReader) -> io.BufferedIOBase:
 
 
 @contextlib.contextmanager
-def _torn() -> Iterator[None]:
-    """What cannot be read is no fault of the disk that is written to."""
+def _convert_errors() -> Iterator[None]:
+    """Raise a read error of the archive as ReadError.
+
+    An archive that cannot be read is no fault of the disk that is written to.
+    """
     try:
         yield
     except OSError as error:
         raise tarfile.ReadError(str(error)) from error
 
 
-class _Limited:
-    """An unpacked archive of which no header fills the memory."""
+class _LimitedStream:
+    """An unpacked archive that refuses headers which would fill the memory."""
 
     def __init__(self, stream: io.BufferedIOBase) -> None:
         self._stream = stream
@@ -255,19 +270,22 @@ class _Limited:
     def read(self, size: int) -> bytes:
         if size > _AT_ONCE:
             raise tarfile.ReadError(f"it has a header of {size} bytes")
-        with _torn():
+        with _convert_errors():
             return self._stream.read(size)
 
     def seek(self, place: int) -> int:
-        with _torn():
+        with _convert_errors():
             return self._stream.seek(place)
 
     def tell(self) -> int:
         return self._stream.tell()
 
 
-def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """All members, each before a byte of it is unpacked."""
+def _list_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield all members, each before a byte of it is unpacked.
+
+    Raises ReadError if the archive unpacks to too many bytes.
+    """
     for member in tar:
         if member.offset_data + member.size > _MOST:
             raise tarfile.ReadError(f"it unpacks to more than {_MOST // _MB} MB")
@@ -275,44 +293,54 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 @contextlib.contextmanager
-def scratch(folder: Path) -> Iterator[Path]:
-    """A folder that appears under its name only when the block ends well."""
+def create_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder that appears under its name only if the block succeeds.
+
+    Raises DiskError.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for left in folder.parent.glob(f".{folder.name}.*"):  # by a run that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    for leftover in folder.parent.glob(f".{folder.name}.*"):  # by a run that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        yield fresh
-        fresh.chmod(0o755)
-        fresh.rename(folder)
+        yield temporary
+        temporary.chmod(0o755)
+        temporary.rename(folder)
     except OSError as error:
         raise DiskError(f"cannot write {folder}: {error.strerror}") from error
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _counted(tar: tarfile.TarFile, packed: io.BufferedReader) -> Iterator[tarfile.TarInfo]:
-    """Every member with the archive's own top folder taken off; progress is how much is read."""
+def _track_members(tar: tarfile.TarFile, packed: io.BufferedReader) -> Iterator[tarfile.TarInfo]:
+    """Yield every member without the archive's own top folder, and show the progress of reading."""
     total = Path(packed.name).stat().st_size
-    with console.counting("MB of the archive", total // _MB) as count:
-        for member in _members(tar):
-            _, _, inner = member.name.partition("/")
+    with console.track_progress("MB of the archive", total // _MB) as count:
+        for member in _list_members(tar):
+            _, _, inner_name = member.name.partition("/")
             linked = member.linkname.partition("/")[2] if member.islnk() else member.linkname
-            if inner:
-                yield member.replace(name=inner, linkname=linked, deep=False)
+            if inner_name:
+                yield member.replace(name=inner_name, linkname=linked, deep=False)
             count.advance(packed.tell() // _MB)
 
 
-def _chosen(tar: tarfile.TarFile, staging: Staging) -> Iterator[tarfile.TarInfo]:
-    """Members below the prefixes, with the archive's own top folder taken off."""
-    for member in _members(tar):
-        _, _, inner = member.name.partition("/")
-        if member.isreg() and inner.startswith(staging.prefixes) and wanted(inner, staging):
-            yield member.replace(name=inner, mode=0o644, deep=False)
+def _select_members(tar: tarfile.TarFile, staging: Staging) -> Iterator[tarfile.TarInfo]:
+    """Yield the members below the prefixes, without the archive's own top folder."""
+    for member in _list_members(tar):
+        _, _, inner_name = member.name.partition("/")
+        if (
+            member.isreg()
+            and inner_name.startswith(staging.prefixes)
+            and is_staged(inner_name, staging)
+        ):
+            yield member.replace(name=inner_name, mode=0o644, deep=False)
 
 
-def wanted(name: str, staging: Staging) -> bool:
-    """A file that is named itself is; Eigen's headers have no suffix at all, and are."""
+def is_staged(name: str, staging: Staging) -> bool:
+    """Return True if a file of the tree is staged.
+
+    A prefix that is a file itself is; Eigen's headers have no suffix at all, and are.
+    """
     if name in staging.prefixes:
         return True
     file = name.rpartition("/")[2]

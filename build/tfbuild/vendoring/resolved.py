@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfbuild.errors import VendorError
-from tfbuild.upstream.download import without_login
+from tfbuild.upstream.download import strip_login
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +50,7 @@ def _of_entry(entry: Mapping[str, Any]) -> Iterator[FetchedRepository]:
             pinned = bool(original.get("sha256") or original.get("integrity"))
             yield FetchedRepository(
                 name=original["name"],
-                urls=tuple(map(without_login, listed)),
+                urls=tuple(map(strip_login, listed)),
                 sha256=sha256,
                 pinned=pinned,
             )

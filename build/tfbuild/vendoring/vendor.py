@@ -16,7 +16,7 @@ from pathlib import Path
 from tfbuild import console, records
 from tfbuild.errors import ChecksumError, CommandError, DiskError, DownloadError, VendorError
 from tfbuild.run import run
-from tfbuild.settings import Paths, exclusive
+from tfbuild.settings import Paths, lock_folder
 from tfbuild.tools import bazel, pip
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream import download
@@ -67,7 +67,7 @@ def vendor(
     killed run goes on with what it has. Raises VendorError, DownloadError, DiskError, BusyError.
     """
     folder = folder.resolve()
-    with exclusive(folder, "vendoring"):
+    with lock_folder(folder, "vendoring"):
         known = _earlier(folder)
         _sound(folder)
         if source is not None:
@@ -78,7 +78,7 @@ def vendor(
             wheels(tree, python, folder / "wheels")
             dependencies(requirements, python, folder / DEPENDENCIES)
         prefetch(archives, folder, mirror=paths.mirror)
-        with console.step("Bazel fetches what the build needs"):
+        with console.report_step("Bazel fetches what the build needs"):
             fetched = _fetched(
                 folder, tree, targets, found, (*options, "--nobuild"), startup, paths
             )
@@ -98,8 +98,10 @@ def vendor(
         records.save(folder / LOCK, lock)
         (folder / BEFORE).unlink(missing_ok=True)
     for name in sorted(lock.first_use):
-        console.note(f"{name} is not pinned by TensorFlow: pinned here on first use")
-    console.note(f"{console.count(len(lock.files), 'file')}, {console.size(lock.size)}")
+        console.print_note(f"{name} is not pinned by TensorFlow: pinned here on first use")
+    console.print_note(
+        f"{console.format_count(len(lock.files), 'file')}, {console.format_size(lock.size)}"
+    )
     return lock
 
 
@@ -121,7 +123,7 @@ def _earlier(folder: Path) -> Mapping[str, str]:
 def _sound(folder: Path) -> None:
     """Remove cached archives that have gone bad, so that they are fetched again."""
     for path in (folder / _CACHED).glob("*/file"):
-        download.kept(path, Pin(name=path.parent.name, sha256=path.parent.name))
+        download.find_cached(path, Pin(name=path.parent.name, sha256=path.parent.name))
 
 
 def _sweep(folder: Path) -> None:
@@ -149,7 +151,7 @@ def prefetch(
     """
     wanted = {each.sha256: each for each in archives if each.sha256}
     absent = []
-    with console.counting("archives", len(wanted)) as count:
+    with console.track_progress("archives", len(wanted)) as count:
         for number, archive in enumerate(wanted.values()):
             count.advance(number, detail=archive.name)
             if not (_cached(folder, archive.sha256).is_file() or _had(archive, folder, mirror)):
@@ -165,7 +167,7 @@ def wheels(tree: Path, python: Path, folder: Path) -> None:
     version = run([python, "-I", "-c", asked]).output.strip()
     locked = tree / f"requirements_lock_{version}.txt"
     if not locked.is_file():
-        console.note(f"the tree has no {locked.name}: pip downloads nothing for it")
+        console.print_note(f"the tree has no {locked.name}: pip downloads nothing for it")
         return
     _downloaded(locked, python, folder)
 
@@ -196,7 +198,7 @@ def _fetched(
 ) -> tuple[FetchedRepository, ...]:
     """Load and analyse the targets with an output base of its own: only what is fetched in this
     very run is told."""
-    work = paths.cache / "vendor" / records.key_of(str(folder))[:16]
+    work = paths.cache / "vendor" / records.hash_record(str(folder))[:16]
     work.mkdir(parents=True, exist_ok=True)
     for left in work.glob("base.*"):  # by a run that was killed
         shutil.rmtree(left, ignore_errors=True)
@@ -249,12 +251,12 @@ def _had(archive: DeclaredArchive, folder: Path, mirror: str) -> bool:
     pin = Pin(name=archive.file or archive.name, sha256=archive.sha256)
     # Another archive may have the name already: then each waits in a folder of its own.
     waiting = folder / _WAITING / archive.sha256
-    first = (download.mirrored(mirror, pin.name),) if mirror else ()
+    first = (download.build_mirror_url(mirror, pin.name),) if mirror else ()
     for url in (*first, *archive.urls):
         try:
             _moved(download.fetch(url, pin, waiting), _cached(folder, archive.sha256))
         except (DownloadError, ChecksumError) as error:
-            console.note(f"{error.message}; trying the next address")
+            console.print_note(f"{error.message}; trying the next address")
         else:
             shutil.rmtree(waiting)
             return True
@@ -268,7 +270,7 @@ def _cached(folder: Path, sha256: str) -> Path:
 def _items(folder: Path, urls: Mapping[str, tuple[str, ...]]) -> Iterator[VendoredFile]:
     for path in sorted(files_in(folder)):
         file = folder / path
-        sha256 = download.sha256_of(file)
+        sha256 = download.hash_file(file)
         known = urls.get(sha256, ()) if path.startswith(_CACHED) else ()
         yield VendoredFile(path=path, urls=known, sha256=sha256, size=file.stat().st_size)
 

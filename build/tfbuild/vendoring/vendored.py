@@ -23,7 +23,7 @@ from tfbuild.errors import RecordError, ToolError, VendorError
 from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
-from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.download import hash_file
 
 LOCK = "vendor.lock.json"
 BEFORE = "vendor.lock.before"
@@ -33,7 +33,7 @@ AGAIN = "Run invoke vendor again: what was fetched is kept"
 _REMOVE = f"Remove that file. {AGAIN}"
 DEPENDENCIES = "dependencies"
 REQUIREMENTS = "requirements.txt"
-_BUSY = ".lock"  # (settings.exclusive)
+_BUSY = ".lock"  # (settings.lock_folder)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +87,7 @@ def check(folder: Path) -> VendorLock:
 def read_lock(path: Path) -> VendorLock:
     """The record alone; `check` holds the files to it. Raises VendorError."""
     try:
-        lock = records.read(VendorLock, records.load(path, schema=SCHEMA))
+        lock = records.decode_record(VendorLock, records.load(path, schema=SCHEMA))
     except (RecordError, TypeError, ValueError, KeyError, AttributeError) as error:
         raise VendorError(f"there is no usable {path} ({error})", hint=AGAIN) from error
     if lock.key != key_of(lock):
@@ -155,7 +155,7 @@ def bazel_of(folder: Path, lock: VendorLock, paths: Paths) -> Bazel:
 
 def key_of(lock: VendorLock) -> str:
     """The hash of all that the lock says but the key itself."""
-    return records.key_of(replace(lock, key=""))
+    return records.hash_record(replace(lock, key=""))
 
 
 def files_in(folder: Path) -> Iterator[str]:
@@ -178,7 +178,7 @@ def _same(path: Path, item: VendoredFile) -> None:
     size = path.stat().st_size
     if size != item.size:
         raise VendorError(f"{item.path} has {size} bytes, {LOCK} says {item.size}", hint=_REMOVE)
-    seen = sha256_of(path)
+    seen = hash_file(path)
     if seen != item.sha256:
         raise VendorError(f"{item.path} has sha256 {seen}, {LOCK} says {item.sha256}", hint=_REMOVE)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from tfbuild.console import duration
+from tfbuild.console import format_duration
 
 _WINDOW_S = 600.0  # what counts as lately
 _LATEST = 0.25  # of the window: a second look at how fast it is, for a range
@@ -36,7 +36,7 @@ class Progress:
         rate = f"{self.per_minute:.0f} a minute"
         if self.left_s is None:
             return rate
-        least, most = (duration(seconds) for seconds in self.left_s)
+        least, most = (format_duration(seconds) for seconds in self.left_s)
         return f"{rate}, {least if least == most else f'{least} to {most}'} left"
 
 
