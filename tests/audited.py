@@ -18,15 +18,15 @@ from tests.compiled import dispatcher as linked
 from tests.published import tuned_for, written
 from tests.test_guard import STAND_IN
 
-from tfbuild.auditing.libraries import look_at
+from tfbuild.auditing.libraries import inspect_library
 from tfbuild.cpus import flags
 from tfbuild.cpus.targets import parse_target
 from tfbuild.packing import papers, tuned
 from tfbuild.packing.repack import FILE_MODE, repack
 from tfbuild.packing.tuned import KernelLibrary, Tuned
-from tfbuild.packing.wheel import encode_digest, stem_of
+from tfbuild.packing.wheel import encode_digest, read_stem
 from tfbuild.planning import dispatcher, guard
-from tfbuild.planning.dispatcher import DispatchTarget, target_of
+from tfbuild.planning.dispatcher import DispatchTarget, build_target
 from tfbuild.records import decode_record
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import hash_file
@@ -143,8 +143,8 @@ def tuned_wheel(
             required_features=tuple(
                 sorted(flags.compute_required_features(parse_target(claim.target), {}))
             ),
-            floors=look_at(kernels[claim.target]).floors,
-            census=look_at(kernels[claim.target]).census,
+            floors=inspect_library(kernels[claim.target]).floors,
+            census=inspect_library(kernels[claim.target]).census,
         )
         for claim in tuned_for(tuple(kernels)).libraries
     )
@@ -159,9 +159,9 @@ def tuned_wheel(
         stock,
         local="tried",
         add=add,
-        edit={guard.INIT: guard.amended},
+        edit={guard.INIT: guard.amend_init},
         out_dir=stock.parent / "tuned",
-        dist_info_files=papers.of_kernels(
+        dist_info_files=papers.build_kernels_metadata(
             said,
             stock,
             package=PACKAGE,
@@ -175,7 +175,7 @@ def tuned_wheel(
 def rows_of(claims: tuple[KernelLibrary, ...]) -> tuple[DispatchTarget, ...]:
     """What a dispatcher for these libraries asks."""
     return tuple(
-        target_of(each.name, PurePosixPath(each.file).name, each.required_features, "x86_64")
+        build_target(each.name, PurePosixPath(each.file).name, each.required_features, "x86_64")
         for each in claims
     )
 
@@ -214,7 +214,7 @@ def saying(wheel: Path, stock: Path | None = None, **fields: object) -> Path:
 
 def papers_of(facts: Tuned, stock: Path) -> dict[str, bytes]:
     """What a wheel of the stock wheel says of itself, by the places in dist-info."""
-    return papers.of_kernels(
+    return papers.build_kernels_metadata(
         facts,
         stock,
         package=PACKAGE,
@@ -225,10 +225,10 @@ def papers_of(facts: Tuned, stock: Path) -> dict[str, bytes]:
 
 
 def _guards(facts: Tuned) -> dict[str, bytes]:
-    return guard.files("x86_64") | guard.defaults_file("x86_64", facts.carriers)
+    return guard.build_guard_files("x86_64") | guard.build_defaults_file("x86_64", facts.carriers)
 
 
 def fields_of(wheel: Path) -> dict[str, Any]:
     """Those of its tuned.json."""
     with zipfile.ZipFile(wheel) as archive:
-        return dict(json.loads(archive.read(f"{stem_of(wheel)}.dist-info/{tuned.FILE}")))
+        return dict(json.loads(archive.read(f"{read_stem(wheel)}.dist-info/{tuned.FILE}")))

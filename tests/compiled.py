@@ -11,7 +11,7 @@ from tfbuild.planning.dispatcher import (
     LINK_FLAGS,
     SOURCE,
     DispatchTarget,
-    compile_flags,
+    list_compile_flags,
     render_header,
 )
 
@@ -48,7 +48,7 @@ def dispatcher(folder: Path, rows: Sequence[DispatchTarget], name: str = "dispat
     folder.mkdir(exist_ok=True)
     (folder / HEADER).write_text(render_header(rows, TEMPLATES))
     path = folder / f"{name}.so"
-    words = ("clang-16", *compile_flags("x86_64"), f"-I{folder}", str(SOURCE), "-o", str(path))
+    words = ("clang-16", *list_compile_flags("x86_64"), f"-I{folder}", str(SOURCE), "-o", str(path))
     subprocess.run([*words, *LINK_FLAGS], check=True)
     return path
 

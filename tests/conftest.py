@@ -26,7 +26,7 @@ from tfbuild.commands import Request
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.ground import needs_of
 from tfbuild.planning import plan
-from tfbuild.planning.request import fleet_for, plan_for
+from tfbuild.planning.request import resolve_fleet, resolve_plan
 from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
@@ -121,8 +121,8 @@ def fixture_own_cpu() -> OwnCpu:
 @pytest.fixture(scope="session")
 def stock_arm(paths: Paths, run_folder: Path) -> Environment:
     """An environment with the stock wheel of the release that the kernels scope knows."""
-    decided, _ = plan_for(Request(kernels="mini"))
-    pin = plan.need_stock(decided)
+    decided, _ = resolve_plan(Request(kernels="mini"))
+    pin = plan.require_stock(decided)
     requirement = f"{decided.package}=={decided.release}"
     with FileLock(run_folder / "stock.lock"):
         wheel = environment.fetch_wheel(requirement, pin, paths)
@@ -167,7 +167,7 @@ def wheel_for(
     @functools.cache
     def build(arch: str) -> Tried:
         kernels = "cwise_op_tanh" if "," in arch else "mini"
-        fleet, compiler = fleet_for(Request(arch=arch, kernels=kernels))
+        fleet, compiler = resolve_fleet(Request(arch=arch, kernels=kernels))
         jobs = handlers.choose_jobs(fleet.first, "")
         needs = needs_of(fleet.first)
         python = fleet.first.python

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tfbuild.checks import TESTED_RELEASE
 from tfbuild.commands import Request
-from tfbuild.planning.containers import containers
+from tfbuild.planning.containers import render_containers
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.request import fleet_for
+from tfbuild.planning.request import resolve_fleet
 from tfbuild.settings import ROOT
 
 TEMPLATES = ROOT / "templates"
@@ -40,9 +40,11 @@ CASES: dict[str, tuple[Request, int | None]] = {
 
 
 def fleet(request: Request) -> Fleet:
-    made, _ = fleet_for(request)
+    made, _ = resolve_fleet(request)
     return made
 
 
 def contained(request: Request, vcpus: int | None = None) -> dict[str, str]:
-    return containers(fleet(request), kernels=request.kernels, vcpus=vcpus, templates=TEMPLATES)
+    return render_containers(
+        fleet(request), kernels=request.kernels, vcpus=vcpus, templates=TEMPLATES
+    )

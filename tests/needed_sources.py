@@ -19,7 +19,7 @@ from tfbuild.kernelbuild import closure
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.kernelbuild.ground import inputs_for
-from tfbuild.planning.request import plan_for
+from tfbuild.planning.request import resolve_plan
 from tfbuild.planning.selection import Selection, read_selection
 from tfbuild.records import save
 from tfbuild.run import run
@@ -43,7 +43,7 @@ def sources_of(path: Path, source: Path | None, paths: Paths) -> tuple[str, ...]
     given = "" if source is None else str(source)
     chosen = read_selection(path)
     request = Request(arch=chosen.target, release=chosen.release, selection=str(path), source=given)
-    plan, compiler = plan_for(request)
+    plan, compiler = resolve_plan(request)
     inputs = inputs_for(plan, paths, source, None)
     room = workspaces.prepare(plan, compiler, handlers.choose_jobs(plan, ""), inputs, paths)
     workspaces.compile_units(room, plan.kernels, keep_going=False)

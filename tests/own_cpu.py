@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from tfbuild.cpus.cpu import Cpu, read_cpu
 from tfbuild.cpus.targets import Match, match_cpu
-from tfbuild.planning.defaults import levers
+from tfbuild.planning.defaults import load_levers
 
-ONEDNN_FEATURES = next(each.unless for each in levers() if each.name == "onednn")
+ONEDNN_FEATURES = next(each.unless for each in load_levers() if each.name == "onednn")
 """A CPU with one of these has oneDNN on in stock TensorFlow."""
 
 

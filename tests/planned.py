@@ -6,7 +6,7 @@ from typing import Any
 
 from tfbuild.commands import Request
 from tfbuild.planning.plan import Plan
-from tfbuild.planning.request import plan_for
+from tfbuild.planning.request import resolve_plan
 from tfbuild.upstream.releases import find_release
 
 
@@ -31,7 +31,7 @@ def planned(
         compiler=compiler,
         **options,
     )
-    plan, _ = plan_for(request)
+    plan, _ = resolve_plan(request)
     return plan
 
 

@@ -15,7 +15,7 @@ from packaging.utils import parse_wheel_filename
 from tfbuild.cpus.features import filter_codegen
 from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.measured.kernels import TypedOp
-from tfbuild.packing.tuned import Admitted, KernelLibrary, TreeLibrary, Tuned, TunedTree
+from tfbuild.packing.tuned import KernelLibrary, TreeLibrary, Tuned, TunedTree, UnitConformance
 from tfbuild.packing.wheel import encode_digest
 from tfbuild.planning.plan import Scope
 from tfbuild.upstream.releases import CPU_PACKAGES
@@ -168,7 +168,7 @@ def _library(target: Target) -> KernelLibrary:
         required_features=tuple(required),
         flags=(f"-march={target.name}",),
         kernels=("cwise_op_tanh",),
-        admission={"cwise_op_tanh": Admitted(ran_as=target.spec, ops=("Tanh",))},
+        admission={"cwise_op_tanh": UnitConformance(ran_as=target.spec, ops=("Tanh",))},
         registrations=tuple(TypedOp(op="Tanh", types=f"T={number}") for number in range(12)),
         stay_stock={},
         floors={"GLIBC": "2.14"},

@@ -17,8 +17,8 @@ from tfbuild.machine import memory
 from tfbuild.plan_text import format_fleet
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.plan import Plan, native_files
-from tfbuild.planning.render import render, repositories, write
+from tfbuild.planning.plan import Plan, read_native_files
+from tfbuild.planning.render import render, render_repositories, write
 from tfbuild.settings import ROOT
 from tfbuild.upstream.releases import load_releases
 
@@ -62,11 +62,11 @@ def _without_recipe_hash(plan: Plan) -> Plan:
 
 def rendered(plan: Plan) -> dict[str, str]:
     """Everything that a plan renders to, but for our own C++, which is copied as it is."""
-    copied = {f"tensorwright/{name}" for name in native_files()}
+    copied = {f"tensorwright/{name}" for name in read_native_files()}
     files = render(plan, TEMPLATES)
     files = {name: text for name, text in files.items() if name not in copied}
     if plan.kernel_recipe is not None:
-        for repository, texts in repositories(plan, TEMPLATES).items():
+        for repository, texts in render_repositories(plan, TEMPLATES).items():
             files |= {f"repositories/{repository}/{name}": texts[name] for name in texts}
     else:
         fleet = Fleet(plans=(plan,))

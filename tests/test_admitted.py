@@ -13,14 +13,14 @@ from tfbuild.kernelbuild.admission import RefusedKernel, UnitVerdict
 from tfbuild.kernelbuild.finished import outcome
 from tfbuild.packing import admitted
 from tfbuild.packing.admitted import (
-    AdmissionStatus,
-    AdmissionTrial,
-    Record,
+    ConformanceRecord,
+    ConformanceStatus,
+    ConformanceTrial,
     UnitOutcome,
     describe,
-    standings,
+    list_statuses,
 )
-from tfbuild.packing.tuned import Admitted, Tuned
+from tfbuild.packing.tuned import Tuned, UnitConformance
 
 SHA = "a" * 64
 UNIT = "cwise_op_tanh"
@@ -28,12 +28,12 @@ GOOD = UnitOutcome(cases=12, ulps={"Tanh": 2.0})
 BAD = UnitOutcome(reason="Tanh T=1: Tanh(…): 9e+05 ULPs from the stock kernel")
 
 
-def trial(outcome: UnitOutcome = GOOD, cpu: str = "A CPU") -> AdmissionTrial:
-    return AdmissionTrial(cpu=cpu, kind="k", judge="j", units={UNIT: outcome})
+def trial(outcome: UnitOutcome = GOOD, cpu: str = "A CPU") -> ConformanceTrial:
+    return ConformanceTrial(cpu=cpu, kind="k", judge="j", units={UNIT: outcome})
 
 
-def record(sha256: str = SHA, **targets: AdmissionTrial) -> Record:
-    return Record(wheel="a.whl", wheel_sha256=sha256, targets=targets)
+def record(sha256: str = SHA, **targets: ConformanceTrial) -> ConformanceRecord:
+    return ConformanceRecord(wheel="a.whl", wheel_sha256=sha256, targets=targets)
 
 
 def built(*targets: str, ran_as: str = "") -> Tuned:
@@ -41,7 +41,7 @@ def built(*targets: str, ran_as: str = "") -> Tuned:
     facts = tuned_for(targets)
     if not ran_as:
         return facts
-    admission = {UNIT: Admitted(ran_as=ran_as, ops=("Tanh",))}
+    admission = {UNIT: UnitConformance(ran_as=ran_as, ops=("Tanh",))}
     libraries = (dataclasses.replace(each, admission=admission) for each in facts.libraries)
     return dataclasses.replace(facts, libraries=tuple(libraries))
 
@@ -49,7 +49,7 @@ def built(*targets: str, ran_as: str = "") -> Tuned:
 def test_a_record_comes_back_for_the_same_bytes_only(tmp_path: Path) -> None:
     wheel = tmp_path / "a-2.14.1+x.y-cp311-z.whl"
     assert admitted.read_record(wheel, SHA) is None
-    path = admitted.keep(wheel, record(zen4=trial(), zen3=trial(BAD)))
+    path = admitted.save_record(wheel, record(zen4=trial(), zen3=trial(BAD)))
     assert path.name == "a-2.14.1+x.y-cp311-z.admitted.json"
     assert admitted.read_record(wheel, SHA) == record(zen4=trial(), zen3=trial(BAD))
     assert admitted.read_record(wheel, "b" * 64) is None
@@ -58,23 +58,23 @@ def test_a_record_comes_back_for_the_same_bytes_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 9}', '{"schema": 1, "wheel": 3}'])
 def test_a_torn_record_is_an_error_with_a_remedy(text: str, tmp_path: Path) -> None:
     wheel = tmp_path / "a.whl"
-    admitted.record_of(wheel).write_text(text)
+    admitted.get_record_path(wheel).write_text(text)
     with pytest.raises(RecordError) as caught:
         admitted.read_record(wheel, SHA)
     assert caught.value.hint == "Remove it and run invoke admit again"
 
 
 def test_the_records_of_two_machines_become_one() -> None:
-    found = admitted.merged(record(zen4=trial(cpu="one")), record(zen3=trial(cpu="two")))
+    found = admitted.merge_records(record(zen4=trial(cpu="one")), record(zen3=trial(cpu="two")))
     assert found == record(zen4=trial(cpu="one"), zen3=trial(cpu="two"))
 
 
 def test_of_one_target_the_newer_trial_counts_and_of_other_bytes_nothing() -> None:
     old = record(zen4=trial(BAD), zen3=trial())
-    assert admitted.merged(old, record(zen4=trial())).targets["zen4"] == trial()
+    assert admitted.merge_records(old, record(zen4=trial())).targets["zen4"] == trial()
     new = record("b" * 64, zen4=trial())
-    assert admitted.merged(old, new) == new
-    assert admitted.merged(None, new) == new
+    assert admitted.merge_records(old, new) == new
+    assert admitted.merge_records(None, new) == new
 
 
 @pytest.mark.parametrize(
@@ -109,20 +109,20 @@ def test_of_one_target_the_newer_trial_counts_and_of_other_bytes_nothing() -> No
     ],
 )
 def test_what_counts_as_admitted(
-    facts: Tuned, found: Record | None, proven: bool, said: str
+    facts: Tuned, found: ConformanceRecord | None, proven: bool, said: str
 ) -> None:
-    (standing,) = standings(facts, found)
+    (standing,) = list_statuses(facts, found)
     assert (standing.proven, describe(standing)) == (proven, said)
 
 
 def test_each_library_of_a_fleet_stands_for_itself() -> None:
     facts = built("zen4", "haswell", ran_as="haswell")
-    assert [each.proven for each in standings(facts, None)] == [False, True]
+    assert [each.proven for each in list_statuses(facts, None)] == [False, True]
 
 
-def refused(facts: Tuned, found: Record | None) -> AdmissionError:
+def refused(facts: Tuned, found: ConformanceRecord | None) -> AdmissionError:
     with pytest.raises(AdmissionError) as caught:
-        admitted.need_proven(Path("wheels/a.whl"), standings(facts, found))
+        admitted.check_proven(Path("wheels/a.whl"), list_statuses(facts, found))
     return caught.value
 
 
@@ -143,16 +143,16 @@ def test_a_wheel_with_a_kernel_that_failed_is_refused_with_its_name() -> None:
 
 
 def test_what_was_proven_goes_on() -> None:
-    found = standings(built("zen4", ran_as="zen3"), record(zen4=trial()))
-    admitted.need_proven(Path("a.whl"), found)
-    admitted.need_proven(Path("a.whl"), ())
-    admitted.judge("a.whl", record(zen4=trial()).targets)
+    found = list_statuses(built("zen4", ran_as="zen3"), record(zen4=trial()))
+    admitted.check_proven(Path("a.whl"), found)
+    admitted.check_proven(Path("a.whl"), ())
+    admitted.check_trials("a.whl", record(zen4=trial()).targets)
 
 
 def test_kernels_that_fail_are_named_and_the_remedy_is_said() -> None:
     found = record(zen4=trial(BAD)).targets
     with pytest.raises(KernelError, match=f"a.whl: {UNIT} failed admission") as caught:
-        admitted.judge("a.whl", found)
+        admitted.check_trials("a.whl", found)
     assert caught.value.exit_code == 20
     assert f"--without {UNIT}" in caught.value.hint
 
@@ -168,5 +168,5 @@ def test_a_registered_kernel_may_not_be_refused() -> None:
 
 def test_a_full_build_has_nothing_to_admit() -> None:
     whole = dataclasses.replace(tuned_for(()), libraries=())
-    assert standings(whole, None) == ()
-    assert AdmissionStatus(target="x", ran_as=("x",), trial=None, proven=True).failed == {}
+    assert list_statuses(whole, None) == ()
+    assert ConformanceStatus(target="x", ran_as=("x",), trial=None, proven=True).failed == {}

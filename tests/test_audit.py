@@ -24,9 +24,9 @@ from tests.audited import (
 from tests.compiled import KERNEL, QUICK, REGISTERED, VNNI, library
 from tests.published import written
 
-from tfbuild.auditing.audit import SCHEMA, audit, describe, judge
+from tfbuild.auditing.audit import SCHEMA, audit, check_audit, describe
 from tfbuild.auditing.claims import Role
-from tfbuild.auditing.libraries import look_at
+from tfbuild.auditing.libraries import inspect_library
 from tfbuild.cpus.features import STOCK_BASELINE
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import AuditError, ChecksumError, WheelError
@@ -89,7 +89,7 @@ def test_an_honest_wheel_is_what_it_says(
     stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     found = audit(honest(stock, made, "skylake_avx512", "haswell"), paths=paths, stock=stock)
-    judge(found)
+    check_audit(found)
     assert found.problems == ()
     assert found.platform == "manylinux_2_17_x86_64"
     assert (found.stock, found.targets) == (stock.name, ("skylake_avx512", "haswell"))
@@ -145,7 +145,7 @@ def test_a_hidden_instruction_is_named(stock: Path, made: Mapping[str, Path], pa
     assert "smuggled (.text+0x" in problem
     assert describe(found).splitlines()[-1] == f"problem: {problem}"
     with pytest.raises(AuditError, match="haswell: 1 of avx512_vnni") as error:
-        judge(found)
+        check_audit(found)
     assert error.value.exit_code == 34
     assert len(str(error.value).splitlines()) == 1
 
@@ -186,7 +186,7 @@ def test_a_newer_glibc_than_the_tag_says_is_seen(
     assert any(re.match(r"tensorflow/new\.so: .* GLIBC 2\.3", each) for each in problems)
     assert any(each.startswith("tensorflow/new.so is not in stock") for each in problems)
     with pytest.raises(AuditError, match=r"\(and [0-9]+ more\)"):
-        judge(audit(wheel, paths=paths, stock=stock))
+        check_audit(audit(wheel, paths=paths, stock=stock))
 
 
 def test_a_library_of_another_machine_is_seen(
@@ -208,7 +208,7 @@ def test_a_stock_library_that_was_changed_is_counted_again(
     found = audit(wheel, paths=paths, stock=stock)
     assert found.problems == (f"{CORE} is not as stock",)
     (core,) = (each for each in found.libraries if each.file == CORE)
-    before, after = (look_at(made[name]).census for name in ("core", "other core"))
+    before, after = (inspect_library(made[name]).census for name in ("core", "other core"))
     assert core.difference == {
         name: after.get(name, 0) - before.get(name, 0)
         for name in {**before, **after}
@@ -327,7 +327,7 @@ def test_another_stock_wheel_is_refused(
 
 def test_a_wheel_without_tuned_kernels_is_looked_at_too(stock: Path, paths: Paths) -> None:
     found = audit(stock, paths=paths)
-    judge(found)
+    check_audit(found)
     assert "not a tuned wheel" in describe(found)
     assert [each.role for each in found.libraries] == [Role.OTHER]
     (same,) = audit(stock, paths=paths, stock=stock).libraries
@@ -396,7 +396,7 @@ def test_the_audit_says_how_each_library_was_admitted(
     said = fields_of(wheel)
     said["libraries"][0]["admission"]["cwise_op_tanh"]["ran_as"] = "haswell"
     found = audit(saying(wheel, stock, **said), paths=paths, stock=stock)
-    judge(found)
+    check_audit(found)
     lines = describe(found).splitlines()
     assert "kernels   skylake_avx512: admitted as haswell; recorded admission: none" in lines
     assert "kernels   haswell: admitted on its own target" in lines

@@ -166,7 +166,7 @@ def project(here: Paths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     for name, text in texts.items():
         (folder / name).write_text(text)
     rules = own.cache / "rules_cc"
-    render.write(render.repositories(planned(), here.templates)["rules_cc"], rules)
+    render.write(render.render_repositories(planned(), here.templates)["rules_cc"], rules)
     found = bazel.find_bazel(here, release.bazel)
     options = bazel.repository_options(found, {"rules_cc": rules})
     yield Project(bazel=found, folder=folder, paths=own, options=options)

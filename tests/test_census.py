@@ -16,9 +16,15 @@ from hypothesis import strategies as st
 from tests.compiled import KERNEL, QUICK, VNNI, library
 from tests.later import later
 
-from tfbuild.auditing.libraries import look_at
+from tfbuild.auditing.libraries import inspect_library
 from tfbuild.binaries import elf
-from tfbuild.binaries.census import census, count, pieces, unexpected, uses
+from tfbuild.binaries.census import (
+    count_by_function,
+    count_instructions,
+    count_piece,
+    find_uses,
+    split_code,
+)
 from tfbuild.cpus.features import load_features
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import CommandError, WheelError
@@ -51,7 +57,7 @@ def test_a_library_shows_the_features_of_its_flags(
     compiler: str, march: str, target: str, expected: set[str], tmp_path: Path
 ) -> None:
     flags = (*QUICK, f"-march={march}", "-mprefer-vector-width=512")
-    found = census(library(tmp_path, "x", KERNEL, *flags, compiler=compiler))
+    found = count_instructions(library(tmp_path, "x", KERNEL, *flags, compiler=compiler))
     assert next(iter(found)) == "x86_64"
     assert expected <= found.keys() <= parse_target(target).features | {"x86_64"}
     assert all(number > 0 for number in found.values())
@@ -62,18 +68,18 @@ def test_baseline_code_that_finds_bits_shows_no_bmi1(compiler: str, tmp_path: Pa
     """Both write `rep bsf`, which is what tzcnt looks like."""
     text = "int f(unsigned x) { return __builtin_ctz(x); }"
     path = library(tmp_path, "x", text, *QUICK, compiler=compiler)
-    assert [*census(path)] == ["x86_64"]
+    assert [*count_instructions(path)] == ["x86_64"]
     text = "int f(unsigned x, unsigned y) { return ~x & y; }"
     path = library(tmp_path, "y", text, *QUICK, "-mbmi", compiler=compiler)
-    assert "bmi1" in census(path)
+    assert "bmi1" in count_instructions(path)
 
 
 @pytest.mark.parametrize("stripped", [False, True])
 def test_one_hidden_instruction_is_found_and_named(stripped: bool, tmp_path: Path) -> None:
     hidden = ("-s", "-fvisibility=hidden") if stripped else ()
     path = library(tmp_path, "x", KERNEL + VNNI, *QUICK, "-march=haswell", *hidden)
-    assert census(path)["avx512_vnni"] == 1
-    (use,) = uses(path, {"avx512_vnni", "amx_tile"}, 3)
+    assert count_instructions(path)["avx512_vnni"] == 1
+    (use,) = find_uses(path, {"avx512_vnni", "amx_tile"}, 3)
     assert use.feature == "avx512_vnni"
     assert use.instruction == "vpdpbusd zmm0,zmm1,zmm2"
     assert use.place.startswith(".text+0x")
@@ -85,24 +91,24 @@ def test_a_place_is_where_objdump_shows_it(tmp_path: Path) -> None:
     path = library(tmp_path, "x", KERNEL + VNNI, *QUICK)
     shown = subprocess.run(["objdump", "-d", path], check=True, capture_output=True, text=True)
     line = next(each for each in shown.stdout.splitlines() if "vpdpbusd" in each)
-    (text,) = (each for each in elf.code(path).sections if each.name == ".text")
-    (use,) = uses(path, {"avx512_vnni"}, 1)
+    (text,) = (each for each in elf.read_code(path).sections if each.name == ".text")
+    (use,) = find_uses(path, {"avx512_vnni"}, 1)
     assert use.place == f".text+{int(line.split(':')[0], 16) - text.address:#x}"
 
 
 def test_only_the_first_few_functions_are_named(tmp_path: Path) -> None:
     text = "".join(VNNI.replace("smuggled", f"smuggled{i}") for i in range(5))
     path = library(tmp_path, "x", text, *QUICK)
-    assert [use.function for use in uses(path, {"avx512_vnni"}, 3)] == [
+    assert [use.function for use in find_uses(path, {"avx512_vnni"}, 3)] == [
         f"smuggled{i}" for i in range(3)
     ]
-    assert uses(path, {"amx_tile"}, 3) == ()
+    assert find_uses(path, {"amx_tile"}, 3) == ()
 
 
 def test_names_of_functions_are_demangled(tmp_path: Path) -> None:
     text = f"namespace kernels {{ {VNNI} }}"
     path = library(tmp_path, "x", text, *QUICK, compiler="g++", kind="cc")
-    (use,) = uses(path, {"avx512_vnni"}, 1)
+    (use,) = find_uses(path, {"avx512_vnni"}, 1)
     assert use.function == "kernels::smuggled()"
 
 
@@ -111,8 +117,8 @@ def test_a_stripped_library_has_the_same_census(machine: str, tmp_path: Path) ->
     cross = {"x86_64": "gcc", "aarch64": "aarch64-linux-gnu-gcc"}[machine]
     whole = library(tmp_path, "x", KERNEL, *QUICK, compiler=cross)
     bare = library(tmp_path, "y", KERNEL, *QUICK, "-s", compiler=cross)
-    assert census(whole) == census(bare)
-    assert {machine} <= census(bare).keys()
+    assert count_instructions(whole) == count_instructions(bare)
+    assert {machine} <= count_instructions(bare).keys()
 
 
 def test_data_among_the_code_spoils_no_function_behind_it(tmp_path: Path) -> None:
@@ -120,8 +126,8 @@ def test_data_among_the_code_spoils_no_function_behind_it(tmp_path: Path) -> Non
     function = ".globl f\n.type f, @function\nf: vpdpbusd %zmm2, %zmm1, %zmm0\nret\n.size f, .-f\n"
     alone = library(tmp_path, "x", f".text\n{function}", "-nostdlib", kind="s")
     behind = library(tmp_path, "y", f".text\n.byte 0x62, 0xf1\n{function}", "-nostdlib", kind="s")
-    assert dict(census(alone)) == {"x86_64": 1, "avx512_vnni": 1}
-    assert dict(census(behind)) == {"x86_64": 1, "avx512_vnni": 1, "undecoded": 1}
+    assert dict(count_instructions(alone)) == {"x86_64": 1, "avx512_vnni": 1}
+    assert dict(count_instructions(behind)) == {"x86_64": 1, "avx512_vnni": 1, "undecoded": 1}
 
 
 @pytest.mark.parametrize("compiler", ["aarch64-linux-gnu-gcc", "clang-16"])
@@ -144,14 +150,14 @@ def test_an_aarch64_library_shows_the_features_of_its_flags(
     )
     cross = ("--target=aarch64-linux-gnu", "-fuse-ld=bfd") if compiler == "clang-16" else ()
     flags = (*QUICK, f"-march={march}", "-mno-outline-atomics", *cross)
-    found = census(library(tmp_path, "x", text, *flags, compiler=compiler))
+    found = count_instructions(library(tmp_path, "x", text, *flags, compiler=compiler))
     assert next(iter(found)) == "aarch64"
     assert expected <= found.keys() <= expected | {"aarch64", "fphp"}
 
 
 def test_names_come_in_the_tables_order(tmp_path: Path) -> None:
     text = 'void f(void) { __asm__ volatile("xend\\n rdtscp\\n .byte 6\\n tzcnt %eax, %eax"); }'
-    found = [*census(library(tmp_path, "x", text + KERNEL, *QUICK, "-march=haswell"))]
+    found = [*count_instructions(library(tmp_path, "x", text + KERNEL, *QUICK, "-march=haswell"))]
     ours = [name for name in load_features("x86_64") if name in found]
     assert found == ["x86_64", *ours, "rdtscp", "rtm", "undecoded"]
 
@@ -175,9 +181,9 @@ def many_functions(
 
 @given(size=st.integers(1, 1 << 13))
 def test_pieces_have_together_the_census_of_the_whole(size: int, many: Path) -> None:
-    code = elf.code(many)
-    parts = pieces(many, code, size)
-    assert sum(map(count, parts), Counter()) == Counter(census(many))
+    code = elf.read_code(many)
+    parts = split_code(many, code, size)
+    assert sum(map(count_piece, parts), Counter()) == Counter(count_instructions(many))
     covered = [(part.offset, part.offset + part.size) for part in parts]
     assert sum(end - begin for begin, end in covered) == sum(s.size for s in code.sections)
     assert all(one[1] <= other[0] for one, other in itertools.pairwise(covered))
@@ -185,8 +191,8 @@ def test_pieces_have_together_the_census_of_the_whole(size: int, many: Path) -> 
 
 def test_empty_code_has_an_empty_census(tmp_path: Path) -> None:
     path = library(tmp_path, "x", "int only_data = 3;", "-nostdlib")
-    assert census(path) == {}
-    assert uses(path, {"avx"}, 3) == ()
+    assert count_instructions(path) == {}
+    assert find_uses(path, {"avx"}, 3) == ()
 
 
 def test_a_library_cut_anywhere_is_refused(tmp_path: Path) -> None:
@@ -195,7 +201,7 @@ def test_a_library_cut_anywhere_is_refused(tmp_path: Path) -> None:
     for size in (0, 3, 16, 63, 64, 65, *range(100, len(whole), 97), len(whole) - 1):
         path.write_bytes(whole[:size])
         with pytest.raises(WheelError, match=r"cut\.so"):
-            census(path)
+            count_instructions(path)
 
 
 @given(changes=st.lists(st.tuples(st.integers(-2500, 600), st.integers(0, 255)), min_size=1))
@@ -208,7 +214,7 @@ def test_a_library_with_damaged_headers_is_refused_or_counted(
     path = many.with_name("damaged.so")
     path.write_bytes(damaged)
     try:
-        look_at(path)
+        inspect_library(path)
     except WheelError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017  (either is right)
 
@@ -220,7 +226,7 @@ def test_code_that_no_section_names_is_refused(tmp_path: Path) -> None:
     bare[0x3A:0x40] = bytes(6)  # e_shentsize, e_shnum, e_shstrndx
     path.write_bytes(bare)
     with pytest.raises(WheelError, match="no section headers"):
-        census(path)
+        count_instructions(path)
 
 
 def test_another_machines_library_is_refused(tmp_path: Path) -> None:
@@ -229,7 +235,7 @@ def test_another_machines_library_is_refused(tmp_path: Path) -> None:
     foreign[0x12:0x14] = struct.pack("<H", 243)
     path.write_bytes(foreign)
     with pytest.raises(WheelError, match="EM_RISCV"):
-        census(path)
+        count_instructions(path)
 
 
 # ---- several processes ----
@@ -257,9 +263,13 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_processes_count_what_one_does(large: Path) -> None:
-    parts = pieces(large, elf.code(large))
+    parts = split_code(large, elf.read_code(large))
     assert len(parts) == 6
-    assert census(large) == sum(map(count, parts), Counter()) == {"x86_64": 6 * NOPS + 6}
+    assert (
+        count_instructions(large)
+        == sum(map(count_piece, parts), Counter())
+        == {"x86_64": 6 * NOPS + 6}
+    )
 
 
 @pytest.fixture
@@ -312,10 +322,12 @@ def test_a_process_that_is_killed_is_an_error(large: Path, child: subprocess.Pop
 def test_strangers_are_all_that_the_census_has_beyond_what_is_allowed(tmp_path: Path) -> None:
     path = library(tmp_path, "mixed", KERNEL + VNNI, *QUICK, "-march=haswell")
     allowed = ("avx", "sse", "sse2")
-    found = unexpected(path, allowed)
+    found = count_by_function(path, allowed)
     total: Counter[str] = Counter()
     for each in found.values():
         total.update(each)
-    assert total == {n: k for n, k in census(path).items() if n not in {*allowed, "x86_64"}}
+    assert total == {
+        n: k for n, k in count_instructions(path).items() if n not in {*allowed, "x86_64"}
+    }
     assert found["smuggled"] == {"avx512_vnni": 1}
     assert "kernel" in found

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.published import tuned_for
 
-from tfbuild.auditing.claims import Role, WheelLibrary, foreign, is_idle, problems
+from tfbuild.auditing.claims import Role, WheelLibrary, count_foreign, find_problems, is_idle
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 
@@ -54,7 +54,7 @@ DISPATCHER = dataclasses.replace(
 
 
 def found(said: Tuned, *libraries: WheelLibrary) -> list[str]:
-    return list(problems(said, (DISPATCHER, *libraries)))
+    return list(find_problems(said, (DISPATCHER, *libraries)))
 
 
 def test_a_wheel_that_is_what_it_says_has_no_problem() -> None:
@@ -106,9 +106,9 @@ def test_the_control_wheel_must_show_nothing_new() -> None:
     said = tuned(STOCK_FLAGS, **{STOCK_FLAGS: CONTROL})
     library = shown(said.libraries[0])
     assert found(said, library) == []
-    assert foreign(library, control=True) == {}
+    assert count_foreign(library, control=True) == {}
     loud = dataclasses.replace(library, census=HASWELL, required=("avx", "avx2", "fma"))
-    assert foreign(loud, control=True) == {"avx2": 3, "fma": 2}
+    assert count_foreign(loud, control=True) == {"avx2": 3, "fma": 2}
 
 
 def test_foreign_instructions_are_those_that_are_not_asked_for() -> None:
@@ -116,20 +116,25 @@ def test_foreign_instructions_are_those_that_are_not_asked_for() -> None:
     more = dataclasses.replace(
         library, census=HASWELL | {"avx512f": 1, "rtm": 2, "sha_ni": 3, "undecoded": 4}
     )
-    assert foreign(library, control=False) == {}
-    assert foreign(more, control=False) == {"avx512f": 1, "rtm": 2, "sha_ni": 3, "undecoded": 4}
-    assert foreign(dataclasses.replace(more, role=Role.STOCK), control=False) == {}
+    assert count_foreign(library, control=False) == {}
+    assert count_foreign(more, control=False) == {
+        "avx512f": 1,
+        "rtm": 2,
+        "sha_ni": 3,
+        "undecoded": 4,
+    }
+    assert count_foreign(dataclasses.replace(more, role=Role.STOCK), control=False) == {}
 
 
 def test_the_dispatcher_is_baseline_code() -> None:
-    assert foreign(DISPATCHER, control=False) == {}
+    assert count_foreign(DISPATCHER, control=False) == {}
     newer = dataclasses.replace(DISPATCHER, census={**DISPATCHER.census, "popcnt": 1})
-    assert foreign(newer, control=False) == {"popcnt": 1}
+    assert count_foreign(newer, control=False) == {"popcnt": 1}
 
 
 def test_what_is_missing_is_said() -> None:
     said = tuned("haswell", "zen2")
-    lines = problems(said, (shown(said.libraries[0]),))
+    lines = find_problems(said, (shown(said.libraries[0]),))
     library, other = lines
     assert library.startswith("zen2: ")
     assert library.endswith(" tensorflow/core/kernels/tensorwright/zen2.so")
@@ -176,7 +181,7 @@ def test_a_library_that_is_named_twice_is_said() -> None:
 def test_a_marked_dispatcher_would_not_load_everywhere() -> None:
     said = tuned("haswell")
     marked = dataclasses.replace(DISPATCHER, isa_needed="x86-64-v3")
-    lines = problems(said, (marked, shown(said.libraries[0])))
+    lines = find_problems(said, (marked, shown(said.libraries[0])))
     (line,) = lines
     assert "dispatcher" in line
     assert "x86-64-v3" in line

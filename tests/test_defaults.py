@@ -31,23 +31,23 @@ from tfbuild.planning.defaults import (
     LeverMeasurement,
     LeverRatio,
     MeasurementSource,
-    decide,
-    levers,
-    of_cpu,
+    choose_defaults,
+    describe_levers,
+    find_default_problems,
+    load_levers,
     read_measurements,
-    undue,
 )
-from tfbuild.planning.fleet import fleet_of
+from tfbuild.planning.fleet import build_fleet
 from tfbuild.planning.render import render
 from tfbuild.records import convert_record, decode_record, save
 from tfbuild.shipped import _tensorwright_defaults as shipped
 
 VNNI = "avx512_vnni"
-ONEDNN, THREADS, BF16 = levers()
+ONEDNN, THREADS, BF16 = load_levers()
 
 
 def by_name(target: str, **wishes: Any) -> dict[str, Default]:  # noqa: ANN401
-    found = decide(parse_target(target), "2.14.1", DefaultsRequest(**wishes))
+    found = choose_defaults(parse_target(target), "2.14.1", DefaultsRequest(**wishes))
     return {each.lever.name: each for each in found}
 
 
@@ -75,7 +75,7 @@ def measurement(
 
 def test_the_table_names_features_and_tfbenchs_levers() -> None:
     known = load_features("x86_64").keys()
-    assert all(known >= {*lever.needs, *lever.unless} for lever in levers())
+    assert all(known >= {*lever.needs, *lever.unless} for lever in load_levers())
     by_lever = {name: {*lever.variables} for name, lever in arms.LEVERS.items()}
     assert {*ONEDNN.set, *ONEDNN.leave} == by_lever["onednn"]
     assert {*THREADS.set, *THREADS.leave} == by_lever["intra"] | by_lever["inter"]
@@ -129,7 +129,9 @@ def test_a_comparison_from_such_silicon_decides() -> None:
     ],
 )
 def test_evidence_speaks_for_releases_that_are_alike(release: str, of: str) -> None:
-    found = {each.lever.name: each for each in decide(parse_target("zen3"), release)}["onednn"]
+    found = {each.lever.name: each for each in choose_defaults(parse_target("zen3"), release)}[
+        "onednn"
+    ]
     assert found.on == bool(of)
     assert {each.release for each in found.evidence} == ({of} if of else set())
     assert not of or f"TensorFlow {of}" in defaults.describe(found)
@@ -138,7 +140,9 @@ def test_evidence_speaks_for_releases_that_are_alike(release: str, of: str) -> N
 def test_a_releases_own_evidence_decides_alone() -> None:
     lost = dataclasses.replace(measurement(0.8, verdict="slower"), release="2.21.0")
     wishes = DefaultsRequest(evidence=(lost,))
-    found = {each.lever.name: each for each in decide(parse_target("zen3"), "2.21.0", wishes)}
+    found = {
+        each.lever.name: each for each in choose_defaults(parse_target("zen3"), "2.21.0", wishes)
+    }
     assert not found["onednn"].on
     assert found["onednn"].evidence == (lost,)
 
@@ -162,11 +166,11 @@ def test_bfloat16_is_asked_for_and_named() -> None:
     assert whole.local == "sapphirerapids.full.bf16"
     assert whole.full_recipe is not None
     assert dict(whole.full_recipe.repo_env)["ML_WHEEL_VERSION_SUFFIX"] == f"+{whole.local}"
-    fleet = fleet_of([plan, planned("haswell", bf16=True)])
+    fleet = build_fleet([plan, planned("haswell", bf16=True)])
     assert fleet.local.startswith("fleet.of")
     assert fleet.local.endswith(".bf16")
     with pytest.raises(UsageError, match=r"--bf16 .*AMX"):
-        decide(parse_target("neoverse_v1"), "2.14.1", DefaultsRequest(bf16=True))
+        choose_defaults(parse_target("neoverse_v1"), "2.14.1", DefaultsRequest(bf16=True))
 
 
 def test_arm_has_the_defaults_that_need_no_feature() -> None:
@@ -175,16 +179,16 @@ def test_arm_has_the_defaults_that_need_no_feature() -> None:
 
 def test_a_default_that_is_none_of_ours_is_told() -> None:
     haswell, icelake = parse_target("haswell"), parse_target("icelake")
-    ours = decide(haswell, "2.14.1")
-    assert [*undue(ours, haswell)] == []
+    ours = choose_defaults(haswell, "2.14.1")
+    assert [*find_default_problems(ours, haswell)] == []
     evil = Default(lever=dataclasses.replace(ONEDNN, set={"LD_PRELOAD": "evil.so"}), on=True)
-    assert "LD_PRELOAD=evil.so" in next(undue((evil,), haswell))
-    assert "by itself" in next(undue(ours, icelake))
-    assert "twice" in next(undue((*ours, *ours), haswell))
+    assert "LD_PRELOAD=evil.so" in next(find_default_problems((evil,), haswell))
+    assert "by itself" in next(find_default_problems(ours, icelake))
+    assert "twice" in next(find_default_problems((*ours, *ours), haswell))
 
 
 def test_records_survive_json() -> None:
-    for each in decide(parse_target("haswell"), "2.14.1", DefaultsRequest(bf16=True)):
+    for each in choose_defaults(parse_target("haswell"), "2.14.1", DefaultsRequest(bf16=True)):
         assert decode_record(Default, convert_record(each)) == each
 
 
@@ -272,7 +276,9 @@ def test_a_damaged_comparison_is_told(tmp_path: Path, text: str) -> None:
 
 def test_what_holds_on_a_cpu_is_told() -> None:
     two = compute_vcpus(machine=16, affinity=16, quota=2.0)
-    old, new = (of_cpu(cpu_of(name), two, "2.14.1") for name in ("haswell", "sapphirerapids"))
+    old, new = (
+        describe_levers(cpu_of(name), two, "2.14.1") for name in ("haswell", "sapphirerapids")
+    )
     assert old["onednn"].startswith("a tuned wheel can set TF_ENABLE_ONEDNN_OPTS=1: on, emulated")
     assert "measured 1.42x (6 workloads, 1 vCPU of a virtual machine of an AMD" in old["onednn"]
     assert new["onednn"] == f"stock does it by itself on a CPU with {VNNI}"
@@ -281,16 +287,16 @@ def test_what_holds_on_a_cpu_is_told() -> None:
     assert new["bf16"].startswith("with --bf16 a tuned wheel sets ONEDNN_DEFAULT_FPMATH_MODE=BF16")
     assert "it changes results; measured 1.00x (11 workloads, 1 vCPU of a virtual" in new["bf16"]
     free = compute_vcpus(machine=16, affinity=4, quota=None)
-    assert "no quota" in of_cpu(cpu_of("haswell"), free, "2.14.1")["threads"]
+    assert "no quota" in describe_levers(cpu_of("haswell"), free, "2.14.1")["threads"]
 
 
 # ---- what is chosen where it runs ----
 
 
 def data_of(*targets: str, family: str = "x86_64", **wishes: Any) -> dict[str, Any]:  # noqa: ANN401
-    plans = fleet_of(planned(each, **wishes) for each in targets).plans
+    plans = build_fleet(planned(each, **wishes) for each in targets).plans
     carriers = [(each.target.local, each.required, each.defaults) for each in plans]
-    (text,) = guard.defaults_file(family, carriers).values()
+    (text,) = guard.build_defaults_file(family, carriers).values()
     return dict(json.loads(text))
 
 
@@ -438,9 +444,9 @@ def test_an_odd_cgroup_is_none(text: str, tmp_path: Path) -> None:
 
 
 def test_onednns_name_of_a_cpu() -> None:
-    assert defaults.isa_of(cpu_of("haswell").features) == "AVX2"
-    assert defaults.isa_of(cpu_of("skylake_avx512").features) == "AVX512_CORE"
-    assert defaults.isa_of(frozenset()) == ""
+    assert defaults.find_isa(cpu_of("haswell").features) == "AVX2"
+    assert defaults.find_isa(cpu_of("skylake_avx512").features) == "AVX512_CORE"
+    assert defaults.find_isa(frozenset()) == ""
 
 
 @pytest.mark.parametrize(
@@ -451,5 +457,5 @@ def test_where_onednn_is_made_the_default_its_unsupported_types_are_guarded(
     arch: str, release: str, guarded: bool
 ) -> None:
     plan = planned(arch, release=release)
-    assert defaults.guards_low_precision(plan.defaults, release) is guarded
+    assert defaults.needs_low_precision_guard(plan.defaults, release) is guarded
     assert ('name = "low_precision"' in render(plan, TEMPLATES)["BUILD.bazel"]) is guarded

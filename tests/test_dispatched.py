@@ -9,8 +9,13 @@ import pytest
 from tests.compiled import KERNEL, QUICK, VNNI, library
 
 from tfbuild.auditing import dispatched
-from tfbuild.auditing.dispatched import attribute, kept, record_of, row_of
-from tfbuild.binaries.census import census
+from tfbuild.auditing.dispatched import (
+    attribute_instructions,
+    find_row,
+    get_record_path,
+    load_attribution,
+)
+from tfbuild.binaries.census import count_instructions
 from tfbuild.records import save
 
 # Functions of tensorflow_cpu 2.14.1's libraries with instructions beyond -mavx, by row.
@@ -35,7 +40,7 @@ SEEN = {
 
 @pytest.mark.parametrize(("symbol", "row"), SEEN.items())
 def test_what_asks_the_cpu_is_known_by_its_name(symbol: str, row: str) -> None:
-    assert row_of(symbol) == row
+    assert find_row(symbol) == row
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,7 @@ def test_what_asks_the_cpu_is_known_by_its_name(symbol: str, row: str) -> None:
     ],
 )
 def test_other_code_is_of_no_row(symbol: str) -> None:
-    assert row_of(symbol) == ""
+    assert find_row(symbol) == ""
 
 
 def test_every_row_says_why_and_where_that_stands_and_has_been_seen() -> None:
@@ -66,7 +71,7 @@ def test_every_instruction_beyond_the_stock_flags_is_somebodys(tmp_path: Path) -
     asked = VNNI.replace("smuggled", "xnn_qs8_gemm_ukernel_4x16__avx512vnni")
     text = KERNEL + asked + VNNI
     path = library(tmp_path, "mixed", text, *QUICK, "-march=haswell")
-    found, counted = attribute(path), census(path)
+    found, counted = attribute_instructions(path), count_instructions(path)
     assert found.dispatched == {"XNNPACK": {"avx512_vnni": 1}}
     assert found.own["avx512_vnni"] == 1
     assert found.first["avx512_vnni"] == ("smuggled",)
@@ -83,18 +88,18 @@ def test_a_stripped_library_has_functions_without_names(tmp_path: Path) -> None:
         + "\nint seen(void) { return smuggled(); }"
     )
     path = library(tmp_path, "stripped", text, *QUICK, "-s")
-    found = attribute(path)
+    found = attribute_instructions(path)
     assert found.nameless == {"avx512_vnni": 1}
     assert not found.own
 
 
 @pytest.mark.toolchain
 def test_what_was_found_is_kept_and_a_torn_record_is_none(tmp_path: Path) -> None:
-    found = attribute(library(tmp_path, "small", VNNI, *QUICK))
-    record = record_of("0" * 64, tmp_path)
-    assert kept(record) is None
+    found = attribute_instructions(library(tmp_path, "small", VNNI, *QUICK))
+    record = get_record_path("0" * 64, tmp_path)
+    assert load_attribution(record) is None
     save(record, found)
-    assert kept(record) == found
+    assert load_attribution(record) == found
     record.write_text(record.read_text()[:40])
-    assert kept(record) is None
-    assert record_of("1" * 64, tmp_path) != record
+    assert load_attribution(record) is None
+    assert get_record_path("1" * 64, tmp_path) != record

@@ -30,7 +30,7 @@ from tfbuild.planning.dispatcher import (
     TABLE,
     DispatchFeature,
     DispatchTarget,
-    compile_flags,
+    list_compile_flags,
     render_header,
 )
 from tfbuild.run import run
@@ -163,7 +163,7 @@ def install(site: Path, *targets: DispatchTarget, compiler: str = "gcc") -> Whee
     run(
         [
             compiler,
-            *compile_flags("x86_64"),
+            *list_compile_flags("x86_64"),
             *("-Werror", "-pedantic", f"-I{site}", SOURCE),
             *("-o", wheel.kernels / LIBRARY, *LINK_FLAGS),
         ]

@@ -20,11 +20,11 @@ from tfbuild.planning.dispatcher import (
     LIBRARY_FOLDER,
     LINK_FLAGS,
     SOURCE,
-    compile_flags,
+    list_compile_flags,
     render_header,
 )
-from tfbuild.planning.fleet import fleet_of
-from tfbuild.planning.render import dispatch_target
+from tfbuild.planning.fleet import build_fleet
+from tfbuild.planning.render import build_dispatch_target
 from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools.emulation import find_emulator
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.toolchain
 COMPILER = "aarch64-linux-gnu-gcc"
 LIBRARIES = "/usr/aarch64-linux-gnu"
 """Where Debian's cross compiler has the C library that its programs find under QEMU."""
-FLEET = fleet_of(planned(name, release="2.20.0") for name in ("neoverse_n1", "neoverse_v1"))
+FLEET = build_fleet(planned(name, release="2.20.0") for name in ("neoverse_n1", "neoverse_v1"))
 # An atomic addition, which is LSE's where the target has that, and an instruction of SVE.
 KERNELS = """
 #ifdef __ARM_FEATURE_SVE
@@ -62,9 +62,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for plan in FLEET.plans:
         name = folder / LIBRARY_FOLDER / plan.library
         compile_c(COMPILER, KERNELS, name, "-O3", "-shared", "-fPIC", *plan.flags)
-    rows = [dispatch_target(plan) for plan in FLEET.plans]
+    rows = [build_dispatch_target(plan) for plan in FLEET.plans]
     (folder / HEADER).write_text(render_header(rows, TEMPLATES), encoding="utf-8")
-    flags = (*compile_flags("aarch64"), "-Werror", "-pedantic", f"-I{folder}")
+    flags = (*list_compile_flags("aarch64"), "-Werror", "-pedantic", f"-I{folder}")
     run([COMPILER, *flags, SOURCE, "-o", folder / LIBRARY, *LINK_FLAGS])
     compile_c(COMPILER, HOST, folder / "host", "-ldl")
     compile_c(COMPILER, OPENS, folder / "opens", "-ldl")
@@ -138,4 +138,4 @@ def test_without_the_dispatcher_an_older_core_would_have_died(
 
 
 def test_the_dispatcher_needs_no_later_c_library(site: Path) -> None:
-    assert elf.version_floors(site / LIBRARY) == {"GLIBC": "2.17"}
+    assert elf.read_version_floors(site / LIBRARY) == {"GLIBC": "2.17"}

@@ -25,12 +25,12 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.features import load_features
 from tfbuild.cpus.targets import list_targets
 from tfbuild.errors import CompilerError
-from tfbuild.packing.tuned import KernelLibrary, Tuned, chosen, lacking
+from tfbuild.packing.tuned import KernelLibrary, Tuned, choose_build, list_nearest_missing
 from tfbuild.planning.dispatcher import HEADER, LIBRARY_FOLDER, SOURCE, render_header
-from tfbuild.planning.fleet import fleet_of
+from tfbuild.planning.fleet import build_fleet
 from tfbuild.planning.plan import Plan
-from tfbuild.planning.render import dispatch_target
-from tfbuild.planning.request import plan_for
+from tfbuild.planning.render import build_dispatch_target
+from tfbuild.planning.request import resolve_plan
 from tfbuild.run import run
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]
@@ -201,7 +201,7 @@ HOSTS = tuple(recorded(name) for name in COMPLETE if cpu_of(name).architecture =
 def buildable(compiler: str) -> Iterator[Plan]:
     for target in list_targets("x86_64"):
         with contextlib.suppress(CompilerError):
-            yield plan_for(Request(arch=target.spec, kernels="mini", compiler=compiler))[0]
+            yield resolve_plan(Request(arch=target.spec, kernels="mini", compiler=compiler))[0]
 
 
 def tuned_for(plans: Iterable[Plan]) -> Tuned:
@@ -256,7 +256,7 @@ class Driver:
 def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Driver:
     compiler, folder = request.param, tmp_path_factory.mktemp("driver")
     plans = tuple(buildable({"gcc": "g++"}.get(compiler, compiler)))
-    all_rows = render_header([dispatch_target(plan) for plan in plans], TEMPLATES)
+    all_rows = render_header([build_dispatch_target(plan) for plan in plans], TEMPLATES)
     header = all_rows.replace("tw_targets[]", "tw_all[]")
     header += f"static struct tw_target tw_targets[{PLACES}];\n"
     for name, text in ((HEADER, header), ("cpuid.h", CPUID_H), ("immintrin.h", "")):
@@ -275,7 +275,7 @@ def test_each_target_on_each_cpu_runs_or_names_exactly_what_is_missing(driver: D
     answers = iter(driver.answers(f"{host.command}\neach" for host in hosts))
     seen = {True: 0, False: 0}
     for host, plan in itertools.product(hosts, driver.plans):
-        absent = lacking(tuned_for([plan]), host.cpu)
+        absent = list_nearest_missing(tuned_for([plan]), host.cpu)
         needs = f"{plan.target.local} needs {', '.join(absent)}, which this CPU lacks"
         wanted = f"0 {needs}" if absent else "1 "
         assert next(answers) == wanted, (host.name, plan.target.spec)
@@ -290,7 +290,7 @@ def fleets(plans: Sequence[Plan]) -> Iterator[tuple[Plan, ...]]:
     yield from itertools.permutations(plans, 2)
     drawn = random.Random(20)  # noqa: S311  (the same fleets in every run)
     yield from (tuple(drawn.sample(plans, drawn.randint(3, 8))) for _ in range(300))
-    yield fleet_of(plans).plans
+    yield build_fleet(plans).plans
 
 
 def test_a_fleet_gives_each_cpu_the_first_target_that_it_runs(driver: Driver) -> None:
@@ -301,6 +301,6 @@ def test_a_fleet_gives_each_cpu_the_first_target_that_it_runs(driver: Driver) ->
     answers = iter(driver.answers(f"{host.command}\n{asked}" for host in HOSTS))
     said = [tuned_for(wheel) for wheel in wheels]
     for host, tuned in itertools.product(HOSTS, said):
-        best = chosen(tuned, host.cpu)
+        best = choose_build(tuned, host.cpu)
         assert next(answers) == ("-" if best is None else best.name), (host.name, tuned.targets)
     assert next(answers, None) is None

@@ -20,8 +20,8 @@ from tfbuild.auditing.claims import Role
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import HostError, WheelError
 from tfbuild.packing import notices, sbom
-from tfbuild.packing.tuned import chosen, lacking, read_tuned
-from tfbuild.packing.wheel import read_identity, read_member, stem_of, verify_record
+from tfbuild.packing.tuned import choose_build, list_nearest_missing, read_tuned
+from tfbuild.packing.wheel import read_identity, read_member, read_stem, verify_record
 from tfbuild.planning import guard
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.settings import ROOT, Paths
@@ -57,11 +57,11 @@ def test_a_full_build_says_what_it_is(haswell: Path, paths: Paths) -> None:
     wheel = finished(haswell, paths)
     identity = read_identity(wheel)
     assert identity.version == "2.14.1+haswell.full"
-    assert stem_of(wheel) == "tensorflow_cpu-2.14.1+haswell.full"
+    assert read_stem(wheel) == "tensorflow_cpu-2.14.1+haswell.full"
     (tag,) = {each.partition("_x86_64")[0] for each in identity.tags if "manylinux_" in each}
     assert tag.startswith("cp311-cp311-manylinux_2_")
     verify_record(wheel)
-    info = f"{stem_of(wheel)}.dist-info"
+    info = f"{read_stem(wheel)}.dist-info"
     assert b"Version: 2.14.1+haswell.full\n" in read_member(wheel, f"{info}/METADATA")
     assert f"Tag: {identity.tags[0]}".encode() in read_member(wheel, f"{info}/WHEEL")
     assert read_member(wheel, f"{info}/{notices.LICENCE}") == LICENCE
@@ -81,7 +81,7 @@ def test_a_full_build_says_what_it_is(haswell: Path, paths: Paths) -> None:
 
 def test_a_checkout_is_not_said_to_be_the_release(haswell: Path, paths: Paths) -> None:
     wheel = finish(haswell, PLAN, paths=paths, bazel="6.1.0", source_sha256="", licence=LICENCE)
-    info = f"{stem_of(wheel)}.dist-info"
+    info = f"{read_stem(wheel)}.dist-info"
     document = json.loads(read_member(wheel, f"{info}/{sbom.FILE}"))
     (sources,) = (each for each in document["components"] if each["bom-ref"] == "sources")
     assert not {"hashes", "purl"} & sources.keys()
@@ -162,7 +162,7 @@ def test_without_names_nothing_is_judged_and_that_is_said(tmp_path: Path, paths:
 
 
 def altering(wheel: Path, name: str, old: bytes, new: bytes) -> Path:
-    info = f"{stem_of(wheel)}.dist-info/"
+    info = f"{read_stem(wheel)}.dist-info/"
     member = name.replace("INFO/", info)
     data = read_member(wheel, member)
     assert old in data
@@ -257,9 +257,9 @@ def test_it_is_tried_in_an_environment_of_its_own(haswell: Path, paths: Paths) -
     facts, cpu = read_tuned(wheel), read_cpu()
     assert facts is not None
     found = try_out(wheel, PLAN, requirements="", cpu=cpu, paths=paths)
-    if lacking(facts, cpu):
-        assert found == {"refused": [*lacking(facts, cpu)]}
-        assert chosen(facts, cpu) is None
+    if list_nearest_missing(facts, cpu):
+        assert found == {"refused": [*list_nearest_missing(facts, cpu)]}
+        assert choose_build(facts, cpu) is None
     else:
         assert (found["version"], found["sum"], found["losses"]) == ("2.14.1", 262144.0, [])
 

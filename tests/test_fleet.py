@@ -9,16 +9,16 @@ from tests.planned import planned
 from tfbuild.commands import Request
 from tfbuild.errors import UsageError
 from tfbuild.planning.dispatcher import DispatchTarget
-from tfbuild.planning.fleet import Fleet, fleet_of
-from tfbuild.planning.render import dispatch_target
-from tfbuild.planning.request import fleet_for
+from tfbuild.planning.fleet import Fleet, build_fleet
+from tfbuild.planning.render import build_dispatch_target
+from tfbuild.planning.request import resolve_fleet
 
 NAMES = ("x86_64_v3", "haswell", "skylake", "skylake_avx512", "zen3", "zen4", "sapphirerapids")
 PLANS = {name: planned(name) for name in NAMES}
 
 
 def fleet(*names: str) -> Fleet:
-    return fleet_of(PLANS[name] for name in names)
+    return build_fleet(PLANS[name] for name in names)
 
 
 def test_a_wheel_for_one_target_is_a_fleet_of_one() -> None:
@@ -53,7 +53,7 @@ def test_the_local_version_stands_for_the_set_and_is_no_number() -> None:
 
 
 def test_the_libraries_of_a_fleet_have_names_of_their_own() -> None:
-    rows = [dispatch_target(plan) for plan in fleet(*NAMES).plans]
+    rows = [build_dispatch_target(plan) for plan in fleet(*NAMES).plans]
     assert all(isinstance(row, DispatchTarget) for row in rows)
     assert len({row.library for row in rows}) == len({row.name for row in rows}) == len(NAMES)
 
@@ -69,9 +69,9 @@ def test_the_libraries_of_a_fleet_have_names_of_their_own() -> None:
 )
 def test_sets_that_make_no_wheel_are_refused(arch: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        fleet_for(Request(arch=arch, compiler="clang@16.0.6", python="3.11"))
+        resolve_fleet(Request(arch=arch, compiler="clang@16.0.6", python="3.11"))
 
 
 def test_a_full_build_is_for_one_target() -> None:
     with pytest.raises(UsageError, match="one target"):
-        fleet_for(Request(arch="haswell,zen4", scope="full", compiler="clang@16.0.6"))
+        resolve_fleet(Request(arch="haswell,zen4", scope="full", compiler="clang@16.0.6"))

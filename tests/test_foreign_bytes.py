@@ -212,16 +212,16 @@ def use_facts(path: Path) -> None:
     facts = tuned.read_tuned(path)
     if facts is not None:
         cpu = recorded.cpu_of("haswell")
-        tuned.chosen(facts, cpu)
-        tuned.lacking(facts, cpu)
+        tuned.choose_build(facts, cpu)
+        tuned.list_nearest_missing(facts, cpu)
         tuned.is_control(facts)
-        admitted.standings(facts, None)
+        admitted.list_statuses(facts, None)
         facts.to_bytes()
 
 
 def use_admission(path: Path) -> None:
     found = admitted.read_record(path.with_name(WHEEL), SHA)
-    for each in admitted.standings(tuned_for(("zen4",)), found):
+    for each in admitted.list_statuses(tuned_for(("zen4",)), found):
         admitted.describe(each)
     if found is not None:
         format_json(found)
@@ -266,8 +266,8 @@ def resume_kit(path: Path) -> None:
 
 
 def look_into_library(path: Path) -> None:
-    code = elf.code(path)
-    elf.symbols_at(path, [code.sections[0].address] if code.sections else ())
+    code = elf.read_code(path)
+    elf.find_symbols(path, [code.sections[0].address] if code.sections else ())
 
 
 def unpack_sources(path: Path) -> None:
@@ -286,7 +286,7 @@ def stage_sources(path: Path) -> None:
 
 ON_WHEELS: tuple[Read, ...] = (
     wheel.read_identity,
-    wheel.stem_of,
+    wheel.read_stem,
     wheel.verify_record,
     wheel.read_record,
     lambda path: wheel.read_member(path, f"{INFO}/METADATA"),
@@ -295,12 +295,12 @@ ON_WHEELS: tuple[Read, ...] = (
     lambda path: read_entry(path, published=NOW),
 )
 ON_LIBRARIES: tuple[Read, ...] = (
-    census.census,
-    lambda path: census.uses(path, {"avx", "undecoded"}, 3),
-    lambda path: census.unexpected(path, ()),
-    elf.version_floors,
-    elf.needed,
-    elf.isa_needed,
+    census.count_instructions,
+    lambda path: census.find_uses(path, {"avx", "undecoded"}, 3),
+    lambda path: census.count_by_function(path, ()),
+    elf.read_version_floors,
+    elf.list_needed,
+    elf.read_isa_level,
     look_into_library,
 )
 LIBRARY = Path(markupsafe._speedups.__file__)
@@ -360,7 +360,7 @@ READERS: Mapping[str, Reader] = {
         reads=(use_facts, lambda path: read_entry(path, published=NOW)),
     ),
     "record of an admission": Reader(
-        name=admitted.record_of(Path(WHEEL)).name,
+        name=admitted.get_record_path(Path(WHEEL)).name,
         inputs=lambda: torn_or_altered(format_json(record(SHA, zen4=trial())).encode()),
         reads=(use_admission,),
     ),
@@ -559,9 +559,9 @@ def test_tables_of_a_library_may_lead_anywhere(tmp_path: Path) -> None:
         name="a.so",
         inputs=lambda: torn(sound),
         reads=(
-            lambda path: elf.numbers_of(path, KERNELS),
-            lambda path: elf.texts_of(path, re.compile(KERNELS), 1),
-            lambda path: elf.shared_objects(path, frozenset({KERNELS})),
+            lambda path: elf.read_number_table(path, KERNELS),
+            lambda path: elf.read_texts(path, re.compile(KERNELS), 1),
+            lambda path: elf.find_shared_objects(path, frozenset({KERNELS})),
         ),
     )
 
@@ -577,14 +577,14 @@ def test_tables_of_a_library_may_lead_anywhere(tmp_path: Path) -> None:
 def test_a_note_may_claim_more_bytes_than_there_is_memory(tmp_path: Path) -> None:
     broken = tmp_path / "a.so"
     broken.write_bytes(LIBRARY.read_bytes())
-    with elf.opened(broken) as library:
+    with elf.open_library(broken) as library:
         notes = (each for each in library.iter_sections() if isinstance(each, NoteSection))
         offset = next(notes)["sh_offset"]
     with broken.open("r+b") as file:
         file.seek(offset + 4)  # n_descsz, behind n_namesz
         file.write(b"\xff" * 4)
     with confined(tmp_path):
-        assert "a.so is not a whole ELF library" in refusal(elf.isa_needed, broken)
+        assert "a.so is not a whole ELF library" in refusal(elf.read_isa_level, broken)
 
 
 @pytest.mark.toolchain

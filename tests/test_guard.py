@@ -33,10 +33,10 @@ from tfbuild.planning.guard import (
     FIRST,
     INIT,
     NEEDS,
-    amended,
-    defaults_file,
-    files,
-    full_build_files,
+    amend_init,
+    build_defaults_file,
+    build_full_wheel_files,
+    build_guard_files,
 )
 from tfbuild.run import Completed, run
 from tfbuild.shipped._tensorwright import target_of, where
@@ -47,7 +47,7 @@ DATA = "tensorflow/_tensorwright.json"
 
 @functools.cache
 def known(family: str) -> dict[str, Any]:
-    return dict(json.loads(files(family)[DATA]))
+    return dict(json.loads(build_guard_files(family)[DATA]))
 
 
 # ---- the page ----
@@ -119,10 +119,10 @@ __all__ = [_s for _s in dir() if not _s.startswith('_')]
 
 
 def test_the_defaults_come_first_the_check_last_and_nothing_else_changes() -> None:
-    text = amended(STAND_IN)
+    text = amend_init(STAND_IN)
     assert text == guard.DEFAULTS + STAND_IN + guard.CHECK
-    assert amended(STAND_IN.rstrip(b"\n")) == text
-    before, _, after = amended(REAL).partition(guard.DEFAULTS)
+    assert amend_init(STAND_IN.rstrip(b"\n")) == text
+    before, _, after = amend_init(REAL).partition(guard.DEFAULTS)
     assert before + after == REAL + guard.CHECK
     assert before.endswith(b'module of TensorFlow.\n"""\n\n')
 
@@ -140,7 +140,7 @@ def test_the_defaults_come_first_the_check_last_and_nothing_else_changes() -> No
 )
 def test_an_init_that_is_not_tensorflows_is_refused(init: bytes, seen: str) -> None:
     with pytest.raises(WheelError, match=seen):
-        amended(init)
+        amend_init(init)
 
 
 # ---- before everything else, in a full build ----
@@ -161,7 +161,7 @@ if True:
 
 
 def test_the_cpu_is_asked_before_the_first_import() -> None:
-    text = guard.guarded(REAL)
+    text = guard.guard_init(REAL)
     before, _, after = text.partition(FIRST)
     assert before + after == REAL
     assert before.endswith(b'module of TensorFlow.\n"""\n\n')
@@ -182,7 +182,7 @@ def test_the_cpu_is_asked_before_the_first_import() -> None:
     ],
 )
 def test_wherever_the_first_statement_is_it_comes_after(init: bytes) -> None:
-    text = guard.guarded(init)
+    text = guard.guard_init(init)
     assert text.count(FIRST) == 1
     kept = [each for each in ast.parse(text).body if not isinstance(each, ast.Expr)]
     futures = [each for each in kept if ast.unparse(each).startswith("from __future__")]
@@ -200,11 +200,11 @@ def test_wherever_the_first_statement_is_it_comes_after(init: bytes) -> None:
 )
 def test_an_init_without_a_place_for_it_is_refused(init: bytes, seen: str) -> None:
     with pytest.raises(WheelError, match=seen):
-        guard.guarded(init)
+        guard.guard_init(init)
 
 
 def needs_of(spec: str, *required: str) -> dict[str, Any]:
-    return dict(json.loads(full_build_files(parse_target(spec), required)[NEEDS])["needs"])
+    return dict(json.loads(build_full_wheel_files(parse_target(spec), required)[NEEDS])["needs"])
 
 
 def test_the_places_of_a_feature_are_those_of_cpuid() -> None:
@@ -261,12 +261,12 @@ SETTING = Default(
 
 def sets(name: str, *defaults: Default, needs: tuple[str, ...] = ("sse2",)) -> dict[str, bytes]:
     """The data of a wheel for one target with these defaults."""
-    return defaults_file("x86_64", [(name, needs, defaults)])
+    return build_defaults_file("x86_64", [(name, needs, defaults)])
 
 
 def guarded(folder: Path, *targets: DispatchTarget) -> Package:
     install(folder, *targets)
-    members = {INIT: amended(STAND_IN), **files("x86_64"), **sets("zen4", SETTING)}
+    members = {INIT: amend_init(STAND_IN), **build_guard_files("x86_64"), **sets("zen4", SETTING)}
     for name, content in members.items():
         (folder / name).write_bytes(content)
     return Package(folder=folder)

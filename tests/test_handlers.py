@@ -12,13 +12,13 @@ from tfbuild.handlers import build_wheel, choose_jobs, describe_built, describe_
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.measured.kernels import TypedOp
-from tfbuild.planning.request import fleet_for, plan_for
+from tfbuild.planning.request import resolve_fleet, resolve_plan
 
 REQUEST = Request(arch="skylake", compiler="clang@16.0.6", python="3.11")
 
 
 def test_the_estimate_is_for_the_jobs_that_were_asked_for() -> None:
-    fleet, _ = fleet_for(REQUEST)
+    fleet, _ = resolve_fleet(REQUEST)
     found = json.loads(describe_plan(REQUEST, "3", as_json=True))
     assert found["jobs"] == {"count": 3, "limited_by": "--jobs"}
     assert found["estimate"]["seconds"] == estimate(fleet, 3).seconds
@@ -33,7 +33,7 @@ def test_every_line_of_a_plan_has_its_name_or_is_set_under_one() -> None:
 
 
 def test_jobs_are_bounded_by_the_machine_when_nobody_says_how_many() -> None:
-    plan, _ = plan_for(REQUEST)
+    plan, _ = resolve_plan(REQUEST)
     assert choose_jobs(plan, "").count >= 1
     with pytest.raises(UsageError, match="--jobs -1"):
         choose_jobs(plan, "-1")
@@ -111,6 +111,6 @@ def test_a_build_that_learns_is_made_twice(tmp_path: Path) -> None:
     program = tmp_path / "training.py"
     program.touch()
     request = dataclasses.replace(REQUEST, scope="full")
-    once, _ = fleet_for(request)
-    twice, _ = fleet_for(dataclasses.replace(request, pgo=str(program)))
+    once, _ = resolve_fleet(request)
+    twice, _ = resolve_fleet(dataclasses.replace(request, pgo=str(program)))
     assert estimate(twice, 2).seconds == 2 * estimate(once, 2).seconds

@@ -32,7 +32,7 @@ from tfbuild.commands import Request
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import HostError, PythonError, UsageError, WheelError
 from tfbuild.packing.tuned import Tuned
-from tfbuild.planning.defaults import BF16, Default, levers
+from tfbuild.planning.defaults import BF16, Default, load_levers
 from tfbuild.settings import Paths
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import hash_file
@@ -254,7 +254,7 @@ def test_each_wheel_is_installed_once_and_its_arms_share_it(
 
 @pytest.mark.parametrize(("on", "expected"), [(True, BFLOAT16_TOLERANCE), (False, TOLERANCE)])
 def test_a_wheel_that_rounds_to_bfloat16_may_differ_as_far(on: bool, expected: float) -> None:
-    lever = next(each for each in levers() if each.name == BF16)
+    lever = next(each for each in load_levers() if each.name == BF16)
     rounding = dataclasses.replace(test_tuned.LIBRARY, defaults=(Default(lever=lever, on=on),))
     assert tolerance_of(parse_arm("tuned"), rounding) == expected
     assert tolerance_of(parse_arm("tuned"), None) == TOLERANCE

@@ -12,10 +12,10 @@ from iced_x86 import Code, CpuidFeature
 from tfbuild.binaries.instructions import (
     BASELINE,
     UNDECODED,
-    needs_of_code,
-    needs_of_word,
-    read,
-    tally,
+    count_features,
+    decode,
+    list_code_features,
+    list_word_features,
 )
 from tfbuild.cpus import features
 
@@ -54,16 +54,16 @@ SOME = {
 
 @pytest.mark.parametrize("text", SOME)
 def test_x86_64_instructions_need_what_intel_says(text: str) -> None:
-    found = list(read("x86_64", bytes.fromhex(text)))
+    found = list(decode("x86_64", bytes.fromhex(text)))
     assert [needs for _, _, needs in found] == [tuple(SOME[text].split())]
-    assert tally("x86_64", [bytes.fromhex(text)]) == Counter(SOME[text].split())
+    assert count_features("x86_64", [bytes.fromhex(text)]) == Counter(SOME[text].split())
 
 
 def test_every_feature_of_the_table_is_one_of_iceds_or_has_no_instruction() -> None:
     silent = {row.name for row in X86_64.values() if not row.iced}
     assert silent == NO_INSTRUCTION | {"lahf_lm"}
     assert {row.iced for row in X86_64.values() if row.iced} <= ICED
-    seen = {name for code in CODES for name in needs_of_code(code)}
+    seen = {name for code in CODES for name in list_code_features(code)}
     baseline = {"mmx", "sse", "sse2"}
     assert X86_64.keys() - seen == NO_INSTRUCTION | baseline
 
@@ -76,26 +76,26 @@ def test_no_feature_of_iced_passes_silently() -> None:
     assert not named & X86_64.keys()
     assert {"rtm", "rdtscp", "cet_ss"} <= named
     for code in CODES:
-        assert set(needs_of_code(code)) <= X86_64.keys() | named | {"x86_64", UNDECODED}
+        assert set(list_code_features(code)) <= X86_64.keys() | named | {"x86_64", UNDECODED}
 
 
 @pytest.mark.parametrize("zeros", [1, 2, 3, 15, 16])
 def test_the_zeros_that_linkers_fill_with_are_no_riddle(zeros: int) -> None:
     data = bytes.fromhex("c3") + bytes(zeros)
-    assert tally("x86_64", [data]) == {"x86_64": 1 + zeros // 2}
-    assert len(list(read("x86_64", data))) == 1 + zeros // 2
+    assert count_features("x86_64", [data]) == {"x86_64": 1 + zeros // 2}
+    assert len(list(decode("x86_64", data))) == 1 + zeros // 2
 
 
 def test_an_instruction_that_breaks_off_is_no_padding() -> None:
-    assert tally("x86_64", [bytes.fromhex("c3e9")]) == {"x86_64": 1, UNDECODED: 1}
+    assert count_features("x86_64", [bytes.fromhex("c3e9")]) == {"x86_64": 1, UNDECODED: 1}
 
 
 @given(st.sampled_from(["x86_64", "aarch64"]), st.lists(st.binary(max_size=64), max_size=4))
 def test_any_bytes_are_counted_as_they_are_read(machine: str, functions: list[bytes]) -> None:
     one_by_one = Counter(
-        name for data in functions for _, _, needs in read(machine, data) for name in needs
+        name for data in functions for _, _, needs in decode(machine, data) for name in needs
     )
-    assert tally(machine, functions) == one_by_one
+    assert count_features(machine, functions) == one_by_one
 
 
 # Arm's assembler, and what it needs. SVE2 is not told from SVE.
@@ -162,7 +162,7 @@ def test_aarch64_instructions_are_told_by_their_text(tmp_path: Path) -> None:
     subprocess.run(copy, check=True)
     words = memoryview(code.read_bytes()).cast("I")
     assert {
-        text: " ".join(needs_of_word(word)) for text, word in zip(ARM, words, strict=True)
+        text: " ".join(list_word_features(word)) for text, word in zip(ARM, words, strict=True)
     } == ARM
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.errors import UsageError
-from tfbuild.planning.jobs import Jobs, available_mb, choose
+from tfbuild.planning.jobs import Jobs, choose_jobs, read_available_mb
 
 GB = 1_000_000_000
 
@@ -44,13 +44,13 @@ def machine(
 def test_memory_is_what_the_machine_and_the_cgroup_give(
     tmp_path: Path, limit: str, used: int, inactive: int | None, expected: int
 ) -> None:
-    found = available_mb(machine(tmp_path, 16 * GB, limit, used, inactive))
+    found = read_available_mb(machine(tmp_path, 16 * GB, limit, used, inactive))
     assert abs(found - expected) <= 1
 
 
 def test_this_machine_has_memory() -> None:
     total = int(Path("/proc/meminfo").read_text().split()[1]) * 1024 // 1_000_000
-    assert 0 < available_mb() <= total
+    assert 0 < read_available_mb() <= total
 
 
 @pytest.mark.parametrize(
@@ -65,23 +65,23 @@ def test_this_machine_has_memory() -> None:
     ],
 )
 def test_jobs_keep_to_memory(cpus: int, memory: int, per_job: int, expected: Jobs) -> None:
-    assert choose(cpus, memory, per_job) == expected
+    assert choose_jobs(cpus, memory, per_job) == expected
 
 
 @given(st.integers(1, 512), st.integers(-(10**6), 10**6), st.integers(0, 10**4))
 def test_there_is_always_a_job_and_never_more_than_fit(
     cpus: int, memory: int, per_job: int
 ) -> None:
-    found = choose(cpus, memory, per_job)
+    found = choose_jobs(cpus, memory, per_job)
     assert 1 <= found.count <= cpus
     assert found.count == 1 or found.count * per_job < memory
 
 
 def test_the_user_has_the_last_word() -> None:
-    assert choose(2, 0, 3_000, "16") == Jobs(count=16, limited_by="--jobs")
+    assert choose_jobs(2, 0, 3_000, "16") == Jobs(count=16, limited_by="--jobs")
 
 
 @pytest.mark.parametrize("wanted", ["0", "-1", "two", "1.5", " ", "²", "1e3", "0x2", "+2"])
 def test_a_number_of_jobs_that_is_none_is_refused(wanted: str) -> None:
     with pytest.raises(UsageError, match="--jobs"):
-        choose(2, 24_000, 3_000, wanted)
+        choose_jobs(2, 24_000, 3_000, wanted)

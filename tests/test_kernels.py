@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.errors import UsageError
-from tfbuild.planning.plan import native_files
+from tfbuild.planning.plan import read_native_files
 from tfbuild.upstream.kernels import (
     FOLDER,
     OWN,
@@ -60,7 +60,9 @@ def test_a_name_that_is_not_in_the_table_means_its_one_source() -> None:
 
 def test_our_units_have_all_sources_of_their_folder_and_are_in_no_set() -> None:
     units = select("fused/updates,fused/loops,fused/products")
-    ours = {name for name in native_files() if name.startswith("fused/") and name.endswith(".cc")}
+    ours = {
+        name for name in read_native_files() if name.startswith("fused/") and name.endswith(".cc")
+    }
     taken = {source for unit in units for source in unit.sources}
     assert {each for each in taken if each.startswith(OWN)} == {f"{OWN}/{name}" for name in ours}
     assert taken - {f"{OWN}/{name}" for name in ours} == {f"{FOLDER}/tensor_list.cc"}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfbuild.auditing.manylinux import breaches, platform_for, policy_of
+from tfbuild.auditing.manylinux import choose_platform, find_breaches, find_policy
 from tfbuild.errors import AuditError
 
 STOCK = (
@@ -12,23 +12,23 @@ STOCK = (
 
 
 def test_two_names_of_a_platform_are_one_policy() -> None:
-    policy = policy_of(STOCK)
+    policy = find_policy(STOCK)
     assert policy is not None
     assert policy.name == "manylinux_2_17_x86_64"
-    assert policy == policy_of(STOCK[:1]) == policy_of(STOCK[1:])
+    assert policy == find_policy(STOCK[:1]) == find_policy(STOCK[1:])
 
 
 def test_the_oldest_platform_is_what_is_promised() -> None:
     newer = "cp311-cp311-manylinux_2_28_x86_64"
-    policy = policy_of((*STOCK, newer))
+    policy = find_policy((*STOCK, newer))
     assert policy is not None
     assert policy.name == "manylinux_2_17_x86_64"
-    assert policy_of((newer,)) != policy
+    assert find_policy((newer,)) != policy
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_linux_promises_nothing(machine: str) -> None:
-    assert policy_of((f"cp311-cp311-linux_{machine}",)) is None
+    assert find_policy((f"cp311-cp311-linux_{machine}",)) is None
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_linux_promises_nothing(machine: str) -> None:
 )
 def test_a_platform_that_nobody_knows_is_refused(platform: str) -> None:
     with pytest.raises(AuditError, match=platform):
-        policy_of((f"cp311-cp311-{platform}",))
+        find_policy((f"cp311-cp311-{platform}",))
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_a_platform_that_nobody_knows_is_refused(platform: str) -> None:
 def test_what_a_platform_does_not_promise_is_said(
     floors: dict[str, str], needed: list[str], said: list[str]
 ) -> None:
-    policy = policy_of(STOCK)
+    policy = find_policy(STOCK)
     assert policy is not None
-    found = list(breaches(policy, floors, needed, {"libtensorflow_cc.so.2"}))
+    found = list(find_breaches(policy, floors, needed, {"libtensorflow_cc.so.2"}))
     assert len(found) == len(said)
     for line, part in zip(found, said, strict=True):
         assert part in line
@@ -79,14 +79,14 @@ def test_the_platform_is_the_oldest_that_all_libraries_keep_to(
     floors: dict[str, str], needed: tuple[str, ...], platform: str
 ) -> None:
     libraries = {"libtensorflow_framework.so.2": FRAMEWORK, "libtensorflow_cc.so.2": OLD}
-    assert platform_for("x86_64", {**libraries, "more.so": (floors, needed)}) == platform
+    assert choose_platform("x86_64", {**libraries, "more.so": (floors, needed)}) == platform
 
 
 def test_a_library_that_is_not_in_the_wheel_is_missed() -> None:
-    assert platform_for("x86_64", {"libtensorflow_cc.so.2": OLD}) == "linux_x86_64"
+    assert choose_platform("x86_64", {"libtensorflow_cc.so.2": OLD}) == "linux_x86_64"
 
 
 def test_the_platforms_of_another_machine_are_its_own() -> None:
-    assert platform_for("aarch64", {"a.so": ({"GLIBC": "2.17"}, ())}) == (
+    assert choose_platform("aarch64", {"a.so": ({"GLIBC": "2.17"}, ())}) == (
         "manylinux_2_17_aarch64.manylinux2014_aarch64"
     )

@@ -7,9 +7,9 @@ import pytest
 
 from tfbuild.commands import NEWEST, Request
 from tfbuild.planning import newest as newests
-from tfbuild.planning.newest import newest
-from tfbuild.planning.plan import source_pins
-from tfbuild.planning.request import settled
+from tfbuild.planning.newest import find_newest_release
+from tfbuild.planning.plan import list_source_pins
+from tfbuild.planning.request import resolve_release
 from tfbuild.settings import Paths
 from tfbuild.upstream.releases import Release, find_release, load_releases, with_kernels
 
@@ -40,14 +40,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_newest_of_all_is_taken_where_its_home_answers(paths: Paths, home: Path) -> None:
     home.mkdir()
     (home / f"{with_kernels()[-1].version}.tar.gz").touch()
-    assert newest(paths)[0].version == load_releases()[-1].version
-    assert newest(paths)[1] == ""
+    assert find_newest_release(paths)[0].version == load_releases()[-1].version
+    assert find_newest_release(paths)[1] == ""
 
 
 def test_what_was_fetched_before_is_taken_and_the_reason_said(paths: Paths, home: Path) -> None:
     paths.downloads.mkdir(parents=True)
-    (paths.downloads / source_pins(find_release("2.17"))[0].file.name).touch()
-    release, why = newest(paths)
+    (paths.downloads / list_source_pins(find_release("2.17"))[0].file.name).touch()
+    release, why = find_newest_release(paths)
     assert release.version == "2.17.1"
     assert why.startswith(f"the sources of {with_kernels()[-1].version} cannot be had here (")
     assert why.endswith("); those of 2.17.1 can")
@@ -55,15 +55,15 @@ def test_what_was_fetched_before_is_taken_and_the_reason_said(paths: Paths, home
 
 def test_what_the_mirror_has_is_taken(paths: Paths, home: Path, tmp_path: Path) -> None:
     (tmp_path / "mirror").mkdir()
-    (tmp_path / "mirror" / source_pins(find_release("2.20"))[0].file.name).touch()
+    (tmp_path / "mirror" / list_source_pins(find_release("2.20"))[0].file.name).touch()
     mirrored = dataclasses.replace(paths, mirror=str(tmp_path / "mirror"))
-    assert newest(mirrored)[0].version == "2.20.0"
+    assert find_newest_release(mirrored)[0].version == "2.20.0"
 
 
 def test_debian_has_the_sources_of_one(paths: Paths, home: Path, tmp_path: Path) -> None:
     (tmp_path / "apt-get").write_text("#!/bin/sh\n", encoding="utf-8")
     (tmp_path / "apt-get").chmod(0o755)
-    release, why = newest(paths)
+    release, why = find_newest_release(paths)
     assert release.version == "2.14.1"
     assert why.endswith("); Debian has those of 2.14.1")
 
@@ -71,7 +71,7 @@ def test_debian_has_the_sources_of_one(paths: Paths, home: Path, tmp_path: Path)
 def test_without_any_sources_the_newest_is_tried_and_says_what_is_wrong(
     paths: Paths, home: Path
 ) -> None:
-    release, why = newest(paths)
+    release, why = find_newest_release(paths)
     assert (release.version, why) == (with_kernels()[-1].version, "")
 
 
@@ -82,15 +82,17 @@ def test_a_release_without_a_wheel_for_a_python_that_is_here_is_passed_over(
     monkeypatch.setattr(newests, "is_here", lambda version: version == "3.13")
     paths.downloads.mkdir(parents=True)
     for version in ("2.14", "2.20"):
-        (paths.downloads / source_pins(find_release(version))[0].file.name).touch()
-    assert newest(paths)[0].version == "2.20.0"
-    assert newest(paths, ["3.10"])[0].version == "2.20.0"
-    (paths.downloads / source_pins(find_release("2.20"))[0].file.name).unlink()
-    release, why = newest(paths)
+        (paths.downloads / list_source_pins(find_release(version))[0].file.name).touch()
+    assert find_newest_release(paths)[0].version == "2.20.0"
+    assert find_newest_release(paths, ["3.10"])[0].version == "2.20.0"
+    (paths.downloads / list_source_pins(find_release("2.20"))[0].file.name).unlink()
+    release, why = find_newest_release(paths)
     assert release.version == with_kernels()[-1].version
     assert why.endswith("); 2.14.1 has no wheel for a Python that is here")
-    assert newest(paths, ["3.11"])[0].version == "2.14.1"
-    assert newest(paths, ["3.9", "3.13"])[1].endswith("2.14.1 has no wheel for Python 3.9 and 3.13")
+    assert find_newest_release(paths, ["3.11"])[0].version == "2.14.1"
+    assert find_newest_release(paths, ["3.9", "3.13"])[1].endswith(
+        "2.14.1 has no wheel for Python 3.9 and 3.13"
+    )
 
 
 def test_a_host_that_nobody_knows_is_named(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,13 +103,13 @@ def test_a_host_that_nobody_knows_is_named(paths: Paths, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(newests, "with_kernels", lambda: tuple(map(moved, with_kernels())))
     paths.downloads.mkdir(parents=True)
-    (paths.downloads / source_pins(find_release("2.14"))[0].file.name).touch()
-    assert "(nowhere.invalid: " in newest(paths)[1]
+    (paths.downloads / list_source_pins(find_release("2.14"))[0].file.name).touch()
+    assert "(nowhere.invalid: " in find_newest_release(paths)[1]
 
 
 def test_a_release_that_is_named_stays(paths: Paths) -> None:
     request = Request(release="2.16")
-    assert settled(request, paths) is request
+    assert resolve_release(request, paths) is request
 
 
 def test_the_users_own_default_is_taken(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,10 +123,10 @@ def test_newest_becomes_a_version_and_says_which(
     paths: Paths, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths.downloads.mkdir(parents=True)
-    (paths.downloads / source_pins(find_release("2.17"))[0].file.name).touch()
-    assert settled(Request(release=NEWEST), paths).release == "2.17.1"
+    (paths.downloads / list_source_pins(find_release("2.17"))[0].file.name).touch()
+    assert resolve_release(Request(release=NEWEST), paths).release == "2.17.1"
     said = capsys.readouterr().err
     assert "release 2.17.1: the sources of" in said
-    full = settled(Request(release=NEWEST, scope="full"), paths)
+    full = resolve_release(Request(release=NEWEST, scope="full"), paths)
     assert full.release == load_releases()[-1].version
     assert "the newest" in capsys.readouterr().err

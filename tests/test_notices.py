@@ -15,13 +15,13 @@ from tfbuild.packing.notices import (
     LICENCE,
     MPL,
     HeaderLibrary,
-    compiled_in,
-    lacking_licence,
-    need_licence,
-    statement,
+    check_licences,
+    find_missing_licence,
+    list_header_libraries,
+    render_notice,
 )
 from tfbuild.packing.tuned import Tuned
-from tfbuild.packing.wheel import opened
+from tfbuild.packing.wheel import open_wheel
 from tfbuild.planning.guard import DATA
 from tfbuild.tools.environment import Environment
 
@@ -67,7 +67,7 @@ def wheel_with(folder: Path, headers: dict[str, str]) -> Path:
 
 def text_for(tuned: Tuned) -> str:
     added = [*(library.file for library in tuned.libraries), "tensorflow/core/kernels/first.so"]
-    return statement(
+    return render_notice(
         tuned,
         version="2.14.1+haswell",
         stock_file="stock.whl",
@@ -78,14 +78,14 @@ def text_for(tuned: Tuned) -> str:
 
 
 def test_headers_say_what_is_compiled_in(tmp_path: Path) -> None:
-    assert compiled_in(wheel_with(tmp_path, HEADERS)) == COMPILED
+    assert list_header_libraries(wheel_with(tmp_path, HEADERS)) == COMPILED
 
 
 def test_eigen_5_states_its_version_in_a_header_of_its_own(tmp_path: Path) -> None:
     text = "#define EIGEN_WORLD_VERSION 3\n#define EIGEN_MAJOR_VERSION 5\n"
     text += "#define EIGEN_MINOR_VERSION 0\n#define EIGEN_PATCH_VERSION 1\n"
     later = {"tensorflow/include/Eigen/Version": text, ABSEIL: HEADERS[ABSEIL]}
-    assert compiled_in(wheel_with(tmp_path, later))[0].version == "5.0.1"
+    assert list_header_libraries(wheel_with(tmp_path, later))[0].version == "5.0.1"
 
 
 @pytest.mark.parametrize("header", HEADERS)
@@ -93,25 +93,25 @@ def test_a_version_that_no_header_states_is_not_guessed(tmp_path: Path, header: 
     stock = wheel_with(tmp_path, {**HEADERS, header: "// #define EIGEN_WORLD_VERSION 3\n"})
     name = header.removeprefix("tensorflow/include/")
     with pytest.raises(WheelError, match=name):
-        compiled_in(stock)
+        list_header_libraries(stock)
 
 
 def test_a_wheel_with_all_licences_may_be_passed_on() -> None:
-    need_licence(NAMES)
+    check_licences(NAMES)
     moved = [name.replace("dist-info/", "dist-info/licenses/") for name in NAMES]
-    need_licence(moved)
+    check_licences(moved)
 
 
 @pytest.mark.parametrize("lost", NAMES)
 def test_a_wheel_that_lost_one_may_not(lost: str) -> None:
     with pytest.raises(WheelError):
-        need_licence([name for name in NAMES if name != lost])
+        check_licences([name for name in NAMES if name != lost])
 
 
 def test_a_licence_of_something_else_does_not_count() -> None:
     names = [name.replace("2.14.1.dist-info/", "2.14.1/") for name in NAMES]
     with pytest.raises(WheelError, match="LICENSE"):
-        need_licence(names)
+        check_licences(names)
 
 
 def test_the_statement_names_what_was_changed_and_from_what() -> None:
@@ -171,29 +171,29 @@ def test_a_wheel_without_its_licence_gets_that_of_the_sources(
     (tmp_path / "LICENSE").write_bytes(b"The licence\r\n")
     monkeypatch.setattr(notices, "LICENCE_SHA256", sha256(b"The licence\n").hexdigest())
     monkeypatch.setattr(notices, "_ABSEILS", sha256(b"text").hexdigest())
-    assert lacking_licence(stock, tmp_path) == {LICENCE: b"The licence\n"}
+    assert find_missing_licence(stock, tmp_path) == {LICENCE: b"The licence\n"}
     whole = stock_with(tmp_path, *MEMBERS, GENERAL, "tensorflow_cpu-2.20.0.dist-info/LICENSE")
-    assert lacking_licence(whole, tmp_path) == {}
+    assert find_missing_licence(whole, tmp_path) == {}
 
 
 def test_another_licence_in_the_sources_is_not_taken_for_it(tmp_path: Path) -> None:
     stock = stock_with(tmp_path, *MEMBERS, GENERAL)
     (tmp_path / "LICENSE").write_bytes(b"All rights reserved\n")
     with pytest.raises(WheelError, match="not TensorFlow's"):
-        lacking_licence(stock, tmp_path)
+        find_missing_licence(stock, tmp_path)
     (tmp_path / "LICENSE").unlink()
     with pytest.raises(WheelError, match="does not hold TensorFlow's LICENSE"):
-        lacking_licence(stock, tmp_path)
+        find_missing_licence(stock, tmp_path)
 
 
 def test_a_licence_that_is_not_abseils_is_not_taken_for_it(tmp_path: Path) -> None:
     stock = stock_with(tmp_path, *MEMBERS, GENERAL, "tensorflow_cpu-2.20.0.dist-info/LICENSE")
     with pytest.raises(WheelError, match="not Abseil's licence"):
-        lacking_licence(stock, tmp_path)
+        find_missing_licence(stock, tmp_path)
 
 
 @pytest.mark.toolchain
 def test_the_stock_wheel_has_what_it_must(stock_arm: Environment) -> None:
-    with opened(stock_arm.wheel) as archive:
-        need_licence(archive.namelist())
-    assert compiled_in(stock_arm.wheel) == COMPILED
+    with open_wheel(stock_arm.wheel) as archive:
+        check_licences(archive.namelist())
+    assert list_header_libraries(stock_arm.wheel) == COMPILED

@@ -25,10 +25,10 @@ from tfbuild.kernelbuild.origin import Origin, compiler_for, need_kernels, origi
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
-from tfbuild.planning.defaults import LeverMeasurement, LeverRatio, MeasurementSource, levers
+from tfbuild.planning.defaults import LeverMeasurement, LeverRatio, MeasurementSource, load_levers
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.plan import Plan, declared_compiler
-from tfbuild.planning.request import fleet_for
+from tfbuild.planning.plan import Plan, parse_compiler
+from tfbuild.planning.request import resolve_fleet
 from tfbuild.records import save
 from tfbuild.upstream import kernels
 from tfbuild.upstream.nearness import SourceMatch
@@ -36,7 +36,7 @@ from tfbuild.upstream.nearness import SourceMatch
 CLANG = "clang@16.0.6"
 LIBRARY = Path(_speedups.__file__)
 """Any library: what is in it decides nothing here."""
-LEVER = levers()[0]
+LEVER = load_levers()[0]
 EMULATED = LeverMeasurement(
     lever=LEVER.name,
     source=MeasurementSource.EMULATED,
@@ -96,7 +96,7 @@ def found(fleet: Fleet, said: Tuned, *, compiler: str = CLANG) -> Origin:
         version=fleet.version,
         tags=(f"{tag}-{tag}-manylinux_2_17_{plan.target.family}",),
     )
-    here = declared_compiler(compiler, plan.target.family)
+    here = parse_compiler(compiler, plan.target.family)
     return origin_of(said, identity, here)
 
 
@@ -118,7 +118,7 @@ def test_the_plans_of_any_wheel_are_found_again(data: st.DataObject) -> None:
         bf16=wide and data.draw(st.booleans(), label="bf16"),
         trust_emulated=data.draw(st.booleans(), label="trust"),
     )
-    fleet, _ = fleet_for(asked)
+    fleet, _ = resolve_fleet(asked)
     left = data.draw(st.integers(0, len(fleet.first.kernels) - 1), label="units that stay stock")
     origin = found(fleet, made_of(fleet, left), compiler=asked.compiler)
     assert origin.fleet == fleet
@@ -135,7 +135,7 @@ def test_what_was_selected_is_found_again(
     rows = tuple(dataclasses.replace(ROW, types=each.types) for each in (TANH, *refused))
     kept = tuple(sorted((TANH, *refused)))
     save(tmp_path / "s.json", dataclasses.replace(SELECTION, kept=kept, rows=rows, own=own))
-    fleet, _ = fleet_for(request(selection=str(tmp_path / "s.json"), flags=flags))
+    fleet, _ = resolve_fleet(request(selection=str(tmp_path / "s.json"), flags=flags))
     said = made_of(fleet)
     (library,) = said.libraries
     less = tuple(each for each in library.registrations if each not in refused)
@@ -149,8 +149,8 @@ def test_what_was_selected_is_found_again(
 
 def test_part_of_the_recorded_selection_is_found_again() -> None:
     """With flags of which nothing was measured, and a unit that admission has refused."""
-    whole, _ = fleet_for(request(flags="-O3"))
-    fleet, _ = fleet_for(request(flags="-O3", without=whole.first.kernels[0].name))
+    whole, _ = resolve_fleet(request(flags="-O3"))
+    fleet, _ = resolve_fleet(request(flags="-O3", without=whole.first.kernels[0].name))
     assert fleet.first.selection != whole.first.selection
     said = made_of(fleet, 1)
     assert len(said.libraries[0].registrations) < len(fleet.first.selection or ())
@@ -163,7 +163,7 @@ def test_evidence_and_whether_it_was_trusted_are_found_again(trust: bool) -> Non
         asked = request(
             arch="skylake_avx512", release="2.20.0", evidence="c.json", trust_emulated=trust
         )
-        fleet, _ = fleet_for(asked)
+        fleet, _ = resolve_fleet(asked)
     (default,) = (each for each in fleet.first.defaults if each.lever == LEVER)
     assert default.on is trust
     assert found(fleet, made_of(fleet)).fleet == fleet
@@ -171,7 +171,7 @@ def test_evidence_and_whether_it_was_trusted_are_found_again(trust: bool) -> Non
 
 def test_sources_that_were_given_are_found_by_their_name(tmp_path: Path) -> None:
     (tmp_path / "mine.tar").write_bytes(b"sources")
-    fleet, _ = fleet_for(request(source=str(tmp_path / "mine.tar")))
+    fleet, _ = resolve_fleet(request(source=str(tmp_path / "mine.tar")))
     said = made_of(fleet)
     assert found(fleet, said).fleet == fleet
     renamed = dataclasses.replace(said, source_file="renamed.tar")
@@ -181,12 +181,12 @@ def test_sources_that_were_given_are_found_by_their_name(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["", "../x.tar", "a\nb"])
 def test_sources_by_a_name_that_is_no_files_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.tar").write_bytes(b"sources")
-    fleet, _ = fleet_for(request(source=str(tmp_path / "mine.tar")))
+    fleet, _ = resolve_fleet(request(source=str(tmp_path / "mine.tar")))
     with pytest.raises(RebuildError, match="names no file"):
         found(fleet, dataclasses.replace(made_of(fleet), source_file=name))
 
 
-FLEET, _ = fleet_for(request(kernels="mini"))
+FLEET, _ = resolve_fleet(request(kernels="mini"))
 SAID = made_of(FLEET)
 
 

@@ -18,7 +18,7 @@ from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.flags import compute_required_features
 from tfbuild.cpus.targets import Target, list_targets, parse_target
 from tfbuild.errors import CompilerError, PythonError, ReleaseError, UsageError, WheelError
-from tfbuild.planning.plan import Plan, declared_compiler, estimate, make_plan, need_stock
+from tfbuild.planning.plan import Plan, estimate, make_plan, parse_compiler, require_stock
 from tfbuild.records import convert_record, format_canonical, hash_record
 from tfbuild.settings import ROOT
 from tfbuild.upstream.releases import find_kernel_facts, find_release, load_releases
@@ -236,7 +236,7 @@ def test_a_plan_asks_for_all_that_the_compiler_may_use() -> None:
     """gcc's and clang's skylake use PREFETCHW, which archspec's does not name."""
     macros = {"__x86_64__": "1", "__PRFCHW__": "1"}
     target = parse_target("skylake")
-    compiler = declared_compiler("clang@16.0.6", "x86_64")
+    compiler = parse_compiler("clang@16.0.6", "x86_64")
     plan = make_plan(
         scope="kernels",
         release=find_release("2.14.1"),
@@ -266,7 +266,7 @@ def test_a_package_can_be_planned_for_a_machine_that_it_has_no_wheel_for(
     plan = planned("neoverse_v1", **options)
     assert plan.flags == ("-mcpu=neoverse-v1",)
     with pytest.raises(WheelError, match=r"cp311 .*aarch64") as caught:
-        need_stock(plan)
+        require_stock(plan)
     assert "tensorflow-cpu on x86_64" in caught.value.hint
 
 
@@ -275,7 +275,7 @@ def test_kernels_for_aarch64_are_compiled_as_its_wheels_are() -> None:
     recipe = plan.kernel_recipe
     assert recipe is not None
     assert plan.package == "tensorflow"
-    assert need_stock(plan).name.endswith("_aarch64.whl")
+    assert require_stock(plan).name.endswith("_aarch64.whl")
     assert {"-DDNNL_AARCH64_USE_ACL=1", "-O3"} <= set(recipe.copts)
     assert "-DTF_LLVM_X86_AVAILABLE=1" not in recipe.copts
     # Eigen::half stays what it is in the stock libraries, whatever the core has.
@@ -286,10 +286,10 @@ def test_kernels_for_aarch64_are_compiled_as_its_wheels_are() -> None:
 
 
 def test_the_stock_wheel_is_the_package_that_was_asked_for() -> None:
-    assert need_stock(KERNELS).name.startswith("tensorflow_cpu-2.14.1-cp311-")
-    assert need_stock(planned(package="tensorflow")).name.startswith("tensorflow-2.14.1-cp311-")
+    assert require_stock(KERNELS).name.startswith("tensorflow_cpu-2.14.1-cp311-")
+    assert require_stock(planned(package="tensorflow")).name.startswith("tensorflow-2.14.1-cp311-")
     later = planned("neoverse_v1", scope="full", release="2.20.0", package="tensorflow")
-    assert need_stock(later).name.endswith("_aarch64.whl")
+    assert require_stock(later).name.endswith("_aarch64.whl")
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_unusable_choices_are_named(choice: dict[str, str], message: str) -> Non
 )
 def test_a_compiler_is_declared_by_family_and_version(text: str) -> None:
     with pytest.raises(CompilerError):
-        declared_compiler(text, "x86_64")
+        parse_compiler(text, "x86_64")
 
 
 def test_a_compiler_too_old_for_the_target_is_refused_with_the_one_needed() -> None:

@@ -28,7 +28,7 @@ from tfbuild.kernelbuild.origin import Origin
 from tfbuild.kernelbuild.proof import Pair, Proof, Rebuilt, Steps, describe, judge, prove
 from tfbuild.packing import sbom
 from tfbuild.packing.tuned import read_tuned
-from tfbuild.planning.plan import declared_compiler
+from tfbuild.planning.plan import parse_compiler
 from tfbuild.records import convert_record, format_json
 
 pytestmark = pytest.mark.toolchain
@@ -98,7 +98,7 @@ def proven(wheel: Path, fresh: Path, tmp_path: Path, *, unknown: tuple[str, ...]
     facts, said = read_tuned(wheel), read_tuned(fresh)
     assert facts is not None
     assert said is not None
-    clang = declared_compiler("clang@16.0.6", "x86_64")
+    clang = parse_compiler("clang@16.0.6", "x86_64")
     pair = Pair(
         wheel=wheel,
         fresh=fresh,
@@ -140,7 +140,7 @@ def test_a_flipped_byte_is_found_though_all_hashes_were_mended(
     made: Mapping[str, Path], fresh: Path, tmp_path: Path
 ) -> None:
     content = bytearray(made["kernels"].read_bytes())
-    place = elf.code(made["kernels"]).sections[-1].offset + 8
+    place = elf.read_code(made["kernels"]).sections[-1].offset + 8
     content[place] ^= 1
     other = tmp_path / "flipped.so"
     other.write_bytes(content)

@@ -31,7 +31,7 @@ from tfbuild.errors import (
     WheelError,
 )
 from tfbuild.packing import admitted
-from tfbuild.packing.admitted import AdmissionTrial, Record, UnitOutcome
+from tfbuild.packing.admitted import ConformanceRecord, ConformanceTrial, UnitOutcome
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import format_canonical
 from tfbuild.settings import Paths
@@ -614,11 +614,13 @@ def as_stand_in(wheel: Path, stock: Path) -> Path:
 
 def recorded(wheel: Path, reason: str = "") -> None:
     """The record of an admission of these bytes."""
-    trial = AdmissionTrial(
+    trial = ConformanceTrial(
         cpu="A CPU", kind="k", judge="j", units={"cwise_op_tanh": UnitOutcome(reason=reason)}
     )
-    found = Record(wheel=wheel.name, wheel_sha256=hash_file(wheel), targets={"haswell": trial})
-    admitted.keep(wheel, found)
+    found = ConformanceRecord(
+        wheel=wheel.name, wheel_sha256=hash_file(wheel), targets={"haswell": trial}
+    )
+    admitted.save_record(wheel, found)
 
 
 @pytest.mark.toolchain
@@ -659,6 +661,6 @@ def test_a_kernel_that_failed_is_named_and_the_remedy_said(sound: Path, publish:
 
 @pytest.mark.toolchain
 def test_a_torn_record_is_refused(sound: Path, publish: Publish) -> None:
-    admitted.record_of(sound).write_text("{")
+    admitted.get_record_path(sound).write_text("{")
     with pytest.raises(RecordError, match="is not whole JSON"):
         publish(gate=False)

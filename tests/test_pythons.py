@@ -10,7 +10,7 @@ import pytest
 from tfbuild.commands import Request
 from tfbuild.errors import PythonError, UsageError
 from tfbuild.handlers import describe_plan
-from tfbuild.planning.request import fleets_for
+from tfbuild.planning.request import resolve_fleets
 
 REQUEST = Request(
     arch="haswell", release="2.20.0", kernels="mini", compiler="clang@16.0.6", python="3.12,3.10"
@@ -18,11 +18,11 @@ REQUEST = Request(
 
 
 def pythons(request: Request) -> list[str]:
-    return [fleet.first.python for fleet in fleets_for(request)[0]]
+    return [fleet.first.python for fleet in resolve_fleets(request)[0]]
 
 
 def test_each_python_is_a_plan_that_differs_in_the_stock_wheel_only() -> None:
-    (one, other), _ = fleets_for(REQUEST)
+    (one, other), _ = resolve_fleets(REQUEST)
     assert (one.first.python, other.first.python) == ("3.12", "3.10")
     assert one.key != other.key
     assert dataclasses.replace(one.first, python="3.10", stock=other.first.stock) == other.first
@@ -43,18 +43,18 @@ def test_one_that_is_named_twice_is_one() -> None:
 
 def test_one_without_a_wheel_is_refused_with_those_that_have_one() -> None:
     with pytest.raises(PythonError, match=r"3\.8") as caught:
-        fleets_for(dataclasses.replace(REQUEST, python="3.11,3.8"))
+        resolve_fleets(dataclasses.replace(REQUEST, python="3.11,3.8"))
     assert "3.9, 3.10, 3.11, 3.12, 3.13" in caught.value.hint
 
 
 def test_no_version_at_all_is_refused() -> None:
     with pytest.raises(UsageError, match="names no version"):
-        fleets_for(dataclasses.replace(REQUEST, python=" , "))
+        resolve_fleets(dataclasses.replace(REQUEST, python=" , "))
 
 
 def test_a_full_build_is_for_one_python() -> None:
     with pytest.raises(UsageError, match="one --python"):
-        fleets_for(dataclasses.replace(REQUEST, scope="full"))
+        resolve_fleets(dataclasses.replace(REQUEST, scope="full"))
 
 
 def test_a_plan_names_all_of_them() -> None:

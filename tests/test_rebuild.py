@@ -17,7 +17,7 @@ from tfbuild.errors import RebuildError
 from tfbuild.kernelbuild.proof import Proof, judge
 from tfbuild.kernelbuild.rebuild import origin_for
 from tfbuild.packing import tuned
-from tfbuild.planning.request import fleet_for
+from tfbuild.planning.request import resolve_fleet
 
 
 def test_a_full_build_is_refused_in_one_line_that_says_how_to(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_full_build_is_refused_in_one_line_that_says_how_to(tmp_path: Path) ->
 def given(folder: Path) -> Path:
     """A wheel of sources that somebody gave, as far as it says so."""
     (folder / "mine.tar").write_bytes(b"sources")
-    fleet, _ = fleet_for(request(source=str(folder / "mine.tar"), kernels="mini"))
+    fleet, _ = resolve_fleet(request(source=str(folder / "mine.tar"), kernels="mini"))
     said = made_of(fleet)
     stem = f"tensorflow_cpu-{fleet.version}"
     members = {tuned.FILE: said.to_bytes(), "RECORD": b""}

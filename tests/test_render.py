@@ -17,7 +17,7 @@ from tfbuild.errors import DiskError, DriftError
 from tfbuild.planning import dispatcher
 from tfbuild.planning.dispatcher import DispatchFeature, HwcapFeature
 from tfbuild.planning.plan import NATIVE, Plan
-from tfbuild.planning.render import admitted, check, dispatch_target, render, write
+from tfbuild.planning.render import build_dispatch_target, check, render, render_admitted, write
 from tfbuild.run import run
 from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import bazel
@@ -79,7 +79,7 @@ def test_our_own_sources_are_rendered_as_they_are() -> None:
 @pytest.mark.parametrize("target", list_targets("x86_64"), ids=lambda target: target.name)
 def test_the_dispatcher_asks_for_all_that_compilers_may_use(target: Target) -> None:
     plan = planned(target.name, compiler="gcc@99.0")
-    row = dispatch_target(plan)
+    row = build_dispatch_target(plan)
     asked = {feature.name for feature in row.features}
     assert filter_codegen(plan.required, "x86_64") <= asked <= set(plan.required)
     assert row.name == plan.target.local
@@ -89,7 +89,7 @@ def test_the_dispatcher_asks_for_all_that_compilers_may_use(target: Target) -> N
 def test_a_vector_unit_is_asked_of_the_operating_system_too() -> None:
     features = {
         each.name: each
-        for each in dispatch_target(planned("sapphirerapids")).features
+        for each in build_dispatch_target(planned("sapphirerapids")).features
         if isinstance(each, DispatchFeature)
     }
     states = {name: each.xcr0 for name, each in features.items()}
@@ -101,7 +101,9 @@ def test_a_vector_unit_is_asked_of_the_operating_system_too() -> None:
 def test_linux_is_asked_for_the_features_of_an_arm_core() -> None:
     plan = planned("neoverse_v1", release="2.20.0")
     features = {
-        each.name: each for each in dispatch_target(plan).features if isinstance(each, HwcapFeature)
+        each.name: each
+        for each in build_dispatch_target(plan).features
+        if isinstance(each, HwcapFeature)
     }
     assert features.keys() == set(plan.required)
     assert (features["sve"].word, features["sve"].bit) == (1, 22)
@@ -138,11 +140,11 @@ def test_a_source_of_ours_is_compiled_as_kernels_are() -> None:
 def test_admission_changes_only_the_list_of_what_is_linked() -> None:
     plan = planned()
     name = "admitted.bzl"
-    assert render(plan, TEMPLATES)[name] == admitted(plan.kernels, TEMPLATES)[name]
+    assert render(plan, TEMPLATES)[name] == render_admitted(plan.kernels, TEMPLATES)[name]
     first, *kept = plan.kernels
-    assert f'"{first.label}"' in admitted(plan.kernels, TEMPLATES)[name]
-    assert f'"{first.label}"' not in admitted(tuple(kept), TEMPLATES)[name]
-    assert admitted((), TEMPLATES)[name].endswith("ADMITTED = [\n]\n")
+    assert f'"{first.label}"' in render_admitted(plan.kernels, TEMPLATES)[name]
+    assert f'"{first.label}"' not in render_admitted(tuple(kept), TEMPLATES)[name]
+    assert render_admitted((), TEMPLATES)[name].endswith("ADMITTED = [\n]\n")
 
 
 # The configuration of a full build ----------------------------------------------------------------

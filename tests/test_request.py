@@ -13,7 +13,7 @@ from tfbuild.cpus.features import filter_codegen
 from tfbuild.cpus.flags import compute_march_flags, list_implied_features
 from tfbuild.cpus.targets import find_missing_features, match_cpu, parse_target
 from tfbuild.errors import CompilerError, ReleaseError, TargetError
-from tfbuild.planning.request import buildable, default_python, plan_for
+from tfbuild.planning.request import choose_python, find_buildable_target, resolve_plan
 from tfbuild.run import run
 from tfbuild.upstream.releases import create_stock_target, find_release, load_releases
 
@@ -23,7 +23,7 @@ OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 @pytest.mark.toolchain
 @pytest.mark.parametrize("name", ["g++", "clang-16"])
 def test_a_compiler_that_is_here_is_asked_what_it_does(name: str) -> None:
-    plan, compiler = plan_for(Request(arch="haswell", compiler=name, python="3.11"))
+    plan, compiler = resolve_plan(Request(arch="haswell", compiler=name, python="3.11"))
     found = find_compiler(name, "x86_64")
     assert compiler == found
     assert (plan.compiler, plan.compiler_version) == (found.family, found.version)
@@ -34,13 +34,13 @@ def test_a_compiler_that_is_here_is_asked_what_it_does(name: str) -> None:
 
 @pytest.mark.toolchain
 def test_without_a_name_the_best_compiler_is_taken() -> None:
-    _, compiler = plan_for(Request(arch="haswell", python="3.11"))
+    _, compiler = resolve_plan(Request(arch="haswell", python="3.11"))
     assert compiler == find_compiler(None, "x86_64")
 
 
 @pytest.mark.toolchain
 def test_another_architecture_gets_a_compiler_for_it() -> None:
-    plan, compiler = plan_for(Request(arch="neoverse_v1", python="3.11"))
+    plan, compiler = resolve_plan(Request(arch="neoverse_v1", python="3.11"))
     assert compiler.architecture == plan.target.family == "aarch64"
     assert "sve" in plan.required
 
@@ -49,18 +49,18 @@ def test_a_declared_compiler_is_believed_without_one_here(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    plan, _ = plan_for(Request(arch="skylake", compiler="clang@16.0.6"))
+    plan, _ = resolve_plan(Request(arch="skylake", compiler="clang@16.0.6"))
     assert plan.flags == ("-march=skylake", "-mtune=skylake")
     with pytest.raises(CompilerError, match="x86_64"):
-        plan_for(Request(arch="skylake"))
+        resolve_plan(Request(arch="skylake"))
     with pytest.raises(CompilerError, match="called clang-16"):
-        plan_for(Request(arch="skylake", compiler="clang-16"))
+        resolve_plan(Request(arch="skylake", compiler="clang-16"))
 
 
 @pytest.mark.parametrize("arch", ["native", "Native", " native "])
 def test_native_becomes_a_name_and_features_that_this_cpu_has(arch: str) -> None:
-    plan, compiler = plan_for(Request(arch=arch))
-    assert plan.target == buildable(match_cpu(read_cpu()).native, compiler)
+    plan, compiler = resolve_plan(Request(arch=arch))
+    assert plan.target == find_buildable_target(match_cpu(read_cpu()).native, compiler)
     assert plan.target.name != "native"
     assert find_missing_features(plan.target, read_cpu()) == ()
     assert not any("native" in flag for flag in plan.flags)
@@ -77,7 +77,7 @@ def test_native_becomes_a_name_and_features_that_this_cpu_has(arch: str) -> None
 )
 def test_what_is_unknown_is_named(request_: Request, error: type[Exception]) -> None:
     with pytest.raises(error):
-        plan_for(request_)
+        resolve_plan(request_)
 
 
 @pytest.mark.parametrize("pythons", [release.pythons for release in load_releases()])
@@ -85,7 +85,7 @@ def test_the_python_is_this_one_or_the_newest_that_the_release_has(
     pythons: tuple[str, ...],
 ) -> None:
     newest = max(pythons, key=lambda python: tuple(int(part) for part in python.split(".")))
-    assert default_python(pythons) == (OWN if OWN in pythons else newest)
+    assert choose_python(pythons) == (OWN if OWN in pythons else newest)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_compiler_older_than_the_cpu_builds_for_the_nearest_target_it_knows(
 ) -> None:
     compiler = Compiler(family=family, version=version, path=Path(family), architecture="x86_64")
     wanted = parse_target(arch)
-    found = buildable(wanted, compiler)
+    found = find_buildable_target(wanted, compiler)
     assert found.name == name
     assert found.features <= wanted.features
     assert compute_march_flags(found, family, version)
@@ -133,7 +133,7 @@ void copy(Row* to, const Row* from) { std::memcpy(to, from, sizeof(Row)); }
 @pytest.mark.toolchain
 @pytest.mark.parametrize("name", ["g++", "clang-16"])
 def test_stock_is_what_the_published_wheels_flags_do(name: str) -> None:
-    plan, compiler = plan_for(dataclasses.replace(STOCK, compiler=name))
+    plan, compiler = resolve_plan(dataclasses.replace(STOCK, compiler=name))
     published = read_macros(compiler, find_release("2.14.1").stock_flags)
     assert read_macros(compiler, plan.flags) == published
     assert set(plan.required) == filter_codegen(list_implied_features(published), "x86_64")
@@ -154,8 +154,8 @@ def test_stock_makes_the_code_that_the_published_wheels_flags_make(
         run([find_compiler(name).path, *flags, level, "-S", source, "-o", out])
         return out.read_text()
 
-    plan, _ = plan_for(dataclasses.replace(STOCK, compiler=name))
-    haswell, _ = plan_for(dataclasses.replace(STOCK, arch="haswell", compiler=name))
+    plan, _ = resolve_plan(dataclasses.replace(STOCK, compiler=name))
+    haswell, _ = resolve_plan(dataclasses.replace(STOCK, arch="haswell", compiler=name))
     published = code("published", find_release("2.14.1").stock_flags)
     assert code("stock", plan.flags) == published
     assert code("haswell", haswell.flags) != published
@@ -164,7 +164,7 @@ def test_stock_makes_the_code_that_the_published_wheels_flags_make(
 @pytest.mark.parametrize("release", [release.version for release in load_releases()])
 def test_stock_can_be_planned_for_every_release(release: str) -> None:
     request = Request(arch="stock", release=release, scope="full", compiler="clang@18.1.8")
-    plan, _ = plan_for(request)
+    plan, _ = resolve_plan(request)
     assert plan.version == f"{release}+stock.flags.full"
     assert plan.target == create_stock_target(find_release(release), "x86_64")
 
@@ -174,4 +174,4 @@ def test_stock_on_a_machine_whose_stock_flags_are_unknown_is_an_error(
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(TargetError, match="riscv64"):
-        plan_for(dataclasses.replace(STOCK, compiler="clang@16.0.6"))
+        resolve_plan(dataclasses.replace(STOCK, compiler="clang@16.0.6"))

@@ -13,7 +13,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from tests.published import tuned_for
 from tests.test_notices import COMPILED
 
-from tfbuild.packing.sbom import document
+from tfbuild.packing.sbom import render_document
 from tfbuild.packing.tuned import Tuned
 from tfbuild.settings import ROOT
 
@@ -22,7 +22,7 @@ VERSION = "2.14.1+fleet.of1"
 
 
 def bytes_of(tuned: Tuned = FLEET, version: str = VERSION) -> bytes:
-    return document(
+    return render_document(
         tuned,
         package="tensorflow-cpu",
         version=version,

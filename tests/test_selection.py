@@ -16,9 +16,15 @@ from tfbuild.errors import RecordError, UsageError
 from tfbuild.kernelbuild.admission import UnitVerdict, registered
 from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.measured.kernels import KernelRow, TypedOp
-from tfbuild.planning.render import render, selected
-from tfbuild.planning.request import plan_for
-from tfbuild.planning.selection import Selection, _recorded, own_for, read_selection, recorded
+from tfbuild.planning.render import render, render_selected
+from tfbuild.planning.request import resolve_plan
+from tfbuild.planning.selection import (
+    Selection,
+    _load_recorded_selections,
+    find_fused_ops,
+    find_recorded_selection,
+    read_selection,
+)
 from tfbuild.records import save
 from tfbuild.upstream.kernels import RELEASE, find_fused_registrations, list_fused_ops, select
 
@@ -133,13 +139,13 @@ def test_sources_are_needed_that_register_or_define_what_others_lack() -> None:
 
 def test_the_table_is_sorted_as_the_library_looks_it_up() -> None:
     log = TypedOp(op="Log", types="T=1")
-    (text,) = selected((TANH, log, TypedOp(op="Tanh")), TEMPLATES).values()
+    (text,) = render_selected((TANH, log, TypedOp(op="Tanh")), TEMPLATES).values()
     rows = [line.strip() for line in text.splitlines() if line.startswith("    ")]
     assert rows == ['{"Log", "T=1"},', '{"Tanh", ""},', '{"Tanh", "T=1"},']
 
 
 def test_nothing_selected_is_still_a_table() -> None:
-    (text,) = selected((), TEMPLATES).values()
+    (text,) = render_selected((), TEMPLATES).values()
     assert '{"", ""}' in text
 
 
@@ -155,7 +161,9 @@ def test_a_selection_leaves_out_what_was_not_admitted() -> None:
 # ---- what this project measured itself ----
 
 
-@pytest.mark.parametrize("own", _recorded(), ids=lambda own: f"{own.release}-{own.target}")
+@pytest.mark.parametrize(
+    "own", _load_recorded_selections(), ids=lambda own: f"{own.release}-{own.target}"
+)
 def test_a_recorded_selection_can_be_built(own: Selection) -> None:
     units = select(",".join(own.kernels), own.release)
     assert {unit.name for unit in units} == set(own.kernels)
@@ -169,7 +177,9 @@ def test_a_recorded_selection_can_be_built(own: Selection) -> None:
     assert set(own.own) <= set(list_fused_ops())
 
 
-@pytest.mark.parametrize("own", _recorded(), ids=lambda own: f"{own.release}-{own.target}")
+@pytest.mark.parametrize(
+    "own", _load_recorded_selections(), ids=lambda own: f"{own.release}-{own.target}"
+)
 def test_a_recorded_selection_keeps_what_won_and_was_confirmed(own: Selection) -> None:
     assert own.kept
     assert {row.choice for row in own.rows if row.kept} == set(own.kept)
@@ -194,14 +204,14 @@ def test_a_recorded_selection_keeps_what_won_and_was_confirmed(own: Selection) -
 def test_hot_kernels_are_those_of_the_nearest_kind_of_cpu(
     target: str, measured: str | None
 ) -> None:
-    found = recorded(RELEASE, parse_target(target))
+    found = find_recorded_selection(RELEASE, parse_target(target))
     assert (found.target if found else None) == measured
-    assert recorded("2.8.4", parse_target(target)) is None
+    assert find_recorded_selection("2.8.4", parse_target(target)) is None
 
 
 def test_hot_kernels_are_registered_as_they_were_selected() -> None:
-    plan, _ = plan_for(Request(arch="skylake_avx512", compiler="clang@16.0.6"))
-    found = recorded(RELEASE, plan.target)
+    plan, _ = resolve_plan(Request(arch="skylake_avx512", compiler="clang@16.0.6"))
+    found = find_recorded_selection(RELEASE, plan.target)
     assert found is not None
     assert found.own == ("fused/loops", "fused/products", "fused/updates")
     assert plan.selection == tuple(sorted((*found.kept, *registrations_of(*found.own))))
@@ -219,9 +229,9 @@ def registrations_of(*units: str) -> tuple[TypedOp, ...]:
 
 def test_units_of_ours_are_left_out_of_the_hot_kernels_by_name() -> None:
     request = Request(arch="skylake_avx512", compiler="clang@16.0.6")
-    both, _ = plan_for(request)
+    both, _ = resolve_plan(request)
     assert both.selection is not None
-    less, _ = plan_for(dataclasses.replace(request, without="fused/updates"))
+    less, _ = resolve_plan(dataclasses.replace(request, without="fused/updates"))
     ours = registrations_of("fused/updates")
     assert len(ours) == 8
     assert less.selection == tuple(each for each in both.selection if each not in ours)
@@ -245,7 +255,7 @@ def test_units_of_ours_go_with_what_is_selected_where_they_were_measured() -> No
         (release, target)
         for release in ("2.14.1", "2.20.0")
         for target in ("zen4", "zen3", "x86_64_v2", "neoverse_v1")
-        if own_for(release, parse_target(target))
+        if find_fused_ops(release, parse_target(target))
     ]
     assert measured == [
         (release, target) for release in ("2.14.1", "2.20.0") for target in ("zen4", "zen3")
@@ -257,7 +267,7 @@ def test_units_of_ours_are_there_where_others_are_named_beside_the_hot_kernels()
     plan = planned(kernels="hot,Tanh")
     assert plan.selection is None
     names = {unit.name for unit in plan.kernels}
-    assert {"cwise_op_tanh", *own_for(RELEASE, plan.target)} <= names
+    assert {"cwise_op_tanh", *find_fused_ops(RELEASE, plan.target)} <= names
 
 
 @pytest.mark.parametrize(
@@ -284,14 +294,14 @@ def test_hot_kernels_that_were_never_measured_have_the_units_of_ours_that_were(
 
 
 def test_named_kernels_are_all_registered() -> None:
-    plan, _ = plan_for(
+    plan, _ = resolve_plan(
         Request(arch="skylake_avx512", compiler="clang@16.0.6", kernels="cwise_op_tanh")
     )
     assert plan.selection is None
 
 
 def test_flags_of_a_request_are_those_of_every_source() -> None:
-    plan, _ = plan_for(Request(arch="haswell", compiler="clang@16.0.6", flags="-O3"))
+    plan, _ = resolve_plan(Request(arch="haswell", compiler="clang@16.0.6", flags="-O3"))
     sources = {source for unit in plan.kernels for source in unit.sources}
     assert plan.source_flags == dict.fromkeys(sources, ("-O3",))
     assert (plan.measured, plan.measured_on) == ((), "")  # that was other code

@@ -13,19 +13,19 @@ from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.cpu import apply_mask, compute_x86_64_level
 from tfbuild.cpus.targets import list_targets, parse_target
 from tfbuild.errors import KernelError
-from tfbuild.planning.fleet import fleet_of
-from tfbuild.planning.plan import Plan, declared_compiler
-from tfbuild.planning.stand_in import absent, nearest, stand_in
+from tfbuild.planning.fleet import build_fleet
+from tfbuild.planning.plan import Plan, parse_compiler
+from tfbuild.planning.stand_in import choose_proxy_plan, list_missing_features, list_nearest_targets
 
-CLANG: Compiler = declared_compiler("clang@16.0.6", "x86_64")
+CLANG: Compiler = parse_compiler("clang@16.0.6", "x86_64")
 NAMES = ("haswell", "skylake", "cascadelake", "sapphirerapids", "zen3", "zen4", "x86_64_v4")
 PLANS = {name: planned(name, kernels="mini") for name in (*NAMES, "skylake_avx512", "x86_64")}
 X86 = tuple(each.spec for each in list_targets("x86_64"))
 
 
 def ran_as(target: str, cpu: str, *beside: str) -> str:
-    plans = fleet_of(PLANS[name] for name in {target, *beside}).plans
-    return stand_in(PLANS[target], plans, cpu_of(cpu), CLANG).target.spec
+    plans = build_fleet(PLANS[name] for name in {target, *beside}).plans
+    return choose_proxy_plan(PLANS[target], plans, cpu_of(cpu), CLANG).target.spec
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_nearest_target_of_both_stands_in(target: str, cpu: str, expected: s
 @pytest.mark.parametrize("cpu", ["skylake_avx512", "zen4", "sapphirerapids"])
 def test_what_this_cpu_runs_is_run_as_it_is(cpu: str) -> None:
     plan = PLANS["skylake_avx512"]
-    assert stand_in(plan, (), cpu_of(cpu), CLANG) is plan
+    assert choose_proxy_plan(plan, (), cpu_of(cpu), CLANG) is plan
 
 
 def test_a_plan_of_the_fleet_stands_in_for_others_for_it_is_compiled_anyway() -> None:
@@ -61,7 +61,7 @@ def test_a_plan_of_the_fleet_with_narrower_vectors_does_not() -> None:
 
 def test_the_stand_in_has_the_plans_sources_and_the_fleets_flags() -> None:
     plan = planned("skylake_avx512", kernels="mini", flags="-O3")
-    found = stand_in(plan, (PLANS["haswell"],), cpu_of("haswell"), CLANG)
+    found = choose_proxy_plan(plan, (PLANS["haswell"],), cpu_of("haswell"), CLANG)
     assert (found.kernels, found.source_flags) == (plan.kernels, plan.source_flags)
     assert found.kernel_recipe == plan.kernel_recipe
     assert found.flags == PLANS["haswell"].flags
@@ -70,13 +70,13 @@ def test_the_stand_in_has_the_plans_sources_and_the_fleets_flags() -> None:
 
 def test_of_the_same_sources_it_is_the_fleets_own_plan() -> None:
     haswell = PLANS["haswell"]
-    found = stand_in(PLANS["skylake_avx512"], (haswell,), cpu_of("haswell"), CLANG)
+    found = choose_proxy_plan(PLANS["skylake_avx512"], (haswell,), cpu_of("haswell"), CLANG)
     assert found.key == haswell.key
 
 
 def test_nothing_stands_in_on_another_architecture() -> None:
     with pytest.raises(KernelError, match="no kernel for haswell can be admitted") as caught:
-        stand_in(PLANS["haswell"], (), cpu_of("neoverse_v1"), CLANG)
+        choose_proxy_plan(PLANS["haswell"], (), cpu_of("neoverse_v1"), CLANG)
     assert caught.value.hint == "Build it on a CPU of x86_64"
 
 
@@ -85,7 +85,7 @@ def test_the_nearest_asks_nothing_that_either_lacks(target: str, cpu: str) -> No
     here, wanted = cpu_of(cpu), parse_target(target)
     if here.architecture != "x86_64":
         return
-    found = nearest(wanted, here)
+    found = list_nearest_targets(wanted, here)
     assert found
     assert "x86_64" in {each.name for each in found}
     levels = [compute_x86_64_level(each.features) for each in found]
@@ -96,8 +96,8 @@ def test_a_mask_makes_a_machine_without_the_features() -> None:
     wide = cpu_of("zen4")
     hidden = ",".join(name for name in wide.features if name.startswith("avx512"))
     plan: Plan = PLANS["skylake_avx512"]
-    assert absent(plan, wide) == ()
-    assert "avx512f" in absent(plan, apply_mask(wide, hidden))
+    assert list_missing_features(plan, wide) == ()
+    assert "avx512f" in list_missing_features(plan, apply_mask(wide, hidden))
 
 
 def test_the_request_of_a_stand_in_is_no_other_wheel() -> None:

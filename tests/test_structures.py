@@ -47,8 +47,8 @@ def test_what_only_one_table_tells_is_a_difference() -> None:
 def test_tables_are_read_without_running_anything(compiler: str, tmp_path: Path) -> None:
     """So for a CPU that this one is not, too."""
     path = tables(tmp_path, {KERNELS: SEEN, WHEEL: {"sizeof(Tensor)": 2**40}}, compiler)
-    assert list(elf.numbers_of(path, KERNELS).items()) == list(SEEN.items())
-    assert elf.numbers_of(path, WHEEL) == {"sizeof(Tensor)": 2**40}
+    assert list(elf.read_number_table(path, KERNELS).items()) == list(SEEN.items())
+    assert elf.read_number_table(path, WHEEL) == {"sizeof(Tensor)": 2**40}
 
 
 @pytest.mark.toolchain

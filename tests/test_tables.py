@@ -17,7 +17,7 @@ from tests.compiled import KERNEL, QUICK, REGISTERED, TEMPLATES, library
 from tests.compiled import dispatcher as linked
 from tests.published import tuned_for
 
-from tfbuild.auditing.tables import problems, table_of, unregistered
+from tfbuild.auditing.tables import find_problems, find_unregistered, read_table
 from tfbuild.errors import WheelError
 from tfbuild.packing.tuned import Tuned
 from tfbuild.planning.dispatcher import (
@@ -25,9 +25,9 @@ from tfbuild.planning.dispatcher import (
     LINK_FLAGS,
     SOURCE,
     DispatchTarget,
-    compile_flags,
+    build_target,
+    list_compile_flags,
     render_header,
-    target_of,
 )
 
 pytestmark = pytest.mark.toolchain
@@ -53,26 +53,26 @@ def scratch(folder: Path) -> Path:
 
 def arm_rows(said: Tuned) -> tuple[DispatchTarget, ...]:
     return tuple(
-        target_of(each.name, Path(each.file).name, each.required_features, "aarch64")
+        build_target(each.name, Path(each.file).name, each.required_features, "aarch64")
         for each in said.libraries
     )
 
 
 def test_the_table_is_read_as_it_was_linked(fleet: Path) -> None:
-    assert table_of(fleet) == rows_of(FLEET.libraries)
-    assert list(problems(FLEET, fleet)) == []
+    assert read_table(fleet) == rows_of(FLEET.libraries)
+    assert list(find_problems(FLEET, fleet)) == []
 
 
 def test_the_other_compiler_leaves_the_same_table(fleet: Path, folder: Path) -> None:
-    flags = (*compile_flags("x86_64"), f"-I{folder}")
+    flags = (*list_compile_flags("x86_64"), f"-I{folder}")
     path = folder / "gcc.so"
     subprocess.run(["gcc", *flags, str(SOURCE), "-o", str(path), *LINK_FLAGS], check=True)
-    assert table_of(path) == table_of(fleet)
+    assert read_table(path) == read_table(fleet)
 
 
 def test_the_order_of_the_targets_is_compared(fleet: Path) -> None:
     other = dataclasses.replace(FLEET, libraries=FLEET.libraries[::-1])
-    (problem,) = problems(other, fleet)
+    (problem,) = find_problems(other, fleet)
     assert "chooses among zen4, skylake.avx512, haswell" in problem
 
 
@@ -81,28 +81,28 @@ def test_on_aarch64_it_is_words_and_bits(folder: Path) -> None:
     own.mkdir()
     rows = arm_rows(said)
     (own / HEADER).write_text(render_header(rows, TEMPLATES))
-    words = ["aarch64-linux-gnu-gcc", *compile_flags("aarch64"), f"-I{own}", str(SOURCE)]
+    words = ["aarch64-linux-gnu-gcc", *list_compile_flags("aarch64"), f"-I{own}", str(SOURCE)]
     subprocess.run([*words, "-o", str(own / "arm.so"), *LINK_FLAGS], check=True)
-    assert table_of(own / "arm.so") == rows
+    assert read_table(own / "arm.so") == rows
     assert {row.features[0].__class__.__name__ for row in rows} == {"HwcapFeature"}
-    assert list(problems(said, own / "arm.so")) == []
+    assert list(find_problems(said, own / "arm.so")) == []
     fewer = dataclasses.replace(
         said.libraries[1], required_features=said.libraries[1].required_features[1:]
     )
     other = dataclasses.replace(said, libraries=(said.libraries[0], fewer))
-    (problem,) = problems(other, own / "arm.so")
+    (problem,) = find_problems(other, own / "arm.so")
     assert f"asks for {said.libraries[1].required_features[0]}" in problem
 
 
 def test_a_dispatcher_of_the_other_architecture_is_a_problem(fleet: Path) -> None:
-    found = list(problems(tuned_for(ARM), fleet))
+    found = list(find_problems(tuned_for(ARM), fleet))
     assert found
     assert found[0].startswith("the dispatcher chooses among zen4")
 
 
 def test_what_cannot_be_read_is_a_problem(scratch: Path) -> None:
     scratch.write_bytes(b"no library")
-    (problem,) = problems(FLEET, scratch)
+    (problem,) = find_problems(FLEET, scratch)
     assert problem.startswith("what the dispatcher asks cannot be read: ")
 
 
@@ -126,7 +126,7 @@ def test_broken_bytes_are_an_error_and_never_more(
     ):
         whole[at : at + len(word)] = word
     scratch.write_bytes(whole[: data.draw(st.integers(0, 2 * len(whole)))])
-    for read in (table_of, lambda path: unregistered(path, ["Tanh"])):
+    for read in (read_table, lambda path: find_unregistered(path, ["Tanh"])):
         with contextlib.suppress(WheelError):
             read(scratch)
 
@@ -143,14 +143,17 @@ def test_a_library_without_a_table_of_names_is_an_error(fleet: Path, scratch: Pa
     content[40:48], content[60:64] = bytes(8), bytes(4)  # no sections either
     scratch.write_bytes(content)
     with pytest.raises(WheelError):
-        table_of(scratch)
+        read_table(scratch)
 
 
 def test_a_registration_is_two_pointers_and_not_a_text(folder: Path) -> None:
     ops = ["Tanh", "MatMul"]
     full = library(folder, "full", KERNEL + REGISTERED, *QUICK, "-s")
-    assert unregistered(full, ops) == ("MatMul",)
+    assert find_unregistered(full, ops) == ("MatMul",)
     text = library(folder, "text", KERNEL + 'const char text[] = "Tanh";', *QUICK, "-s")
-    assert unregistered(text, ops) == ("MatMul", "Tanh")
+    assert find_unregistered(text, ops) == ("MatMul", "Tanh")
     alone = 'const char* const names[] = {"Tanh", 0, 0};'
-    assert unregistered(library(folder, "alone", alone, *QUICK, "-s"), ops) == ("MatMul", "Tanh")
+    assert find_unregistered(library(folder, "alone", alone, *QUICK, "-s"), ops) == (
+        "MatMul",
+        "Tanh",
+    )

@@ -10,7 +10,7 @@ from tests import contained
 from tests.planned import planned
 
 from tfbuild.planning import containers
-from tfbuild.planning.render import contexts
+from tfbuild.planning.render import build_contexts
 from tfbuild.settings import ROOT
 
 TEMPLATES = ROOT / "templates"
@@ -26,9 +26,9 @@ ELSEWHERE = {
 
 # What each template is given, of plans of both scopes and of containers.
 EVERY = (
-    contexts(planned()),
-    contexts(planned(scope="full")),
-    containers.contexts(
+    build_contexts(planned()),
+    build_contexts(planned(scope="full")),
+    containers.build_contexts(
         contained.fleet(contained.CASES["containers-full"][0]), kernels="hot", vcpus=None
     ),
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.trees import PIP_PACKAGE, change, facts_of, make_tree, reduced_tree
 
 from tfbuild.errors import TreeError
-from tfbuild.planning.plan import source_pins
+from tfbuild.planning.plan import list_source_pins
 from tfbuild.settings import Paths
 from tfbuild.treebuild.tree import (
     bazel_version,
@@ -293,7 +293,7 @@ def test_configures_questions_are_told_from_what_it_only_names() -> None:
 @pytest.fixture(scope="module")
 def real_tree(paths: Paths) -> Path:
     """It stays in the user's cache, as after a build."""
-    archive = source.fetch_source(source_pins(find_release("2.14.1")), paths, None)
+    archive = source.fetch_source(list_source_pins(find_release("2.14.1")), paths, None)
     return source.unpack(archive, hash_file(archive), paths)
 
 

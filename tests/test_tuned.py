@@ -17,11 +17,11 @@ from tfbuild.errors import HostError, WheelError
 from tfbuild.packing.tuned import (
     FILE,
     Tuned,
-    chosen,
+    check_runnable,
+    choose_build,
     find_control,
     is_control,
-    lacking,
-    need_runnable,
+    list_nearest_missing,
     read_tuned,
 )
 from tfbuild.upstream.kernels import _load_table, format_choice, select
@@ -104,11 +104,11 @@ def test_two_records_are_refused_and_one_in_another_place_is_none(tmp_path: Path
 
 def test_a_cpu_that_lacks_a_feature_is_told_which(tmp_path: Path) -> None:
     cpu = cpu_of("haswell")
-    assert lacking(SOME, cpu) == ()
-    need_runnable(tmp_path / "a.whl", SOME, cpu)
+    assert list_nearest_missing(SOME, cpu) == ()
+    check_runnable(tmp_path / "a.whl", SOME, cpu)
     newer = with_library(required_features=("avx", "avx512f", "avx512bw"))
     with pytest.raises(HostError, match="lacks avx512bw, avx512f") as caught:
-        need_runnable(tmp_path / "a.whl", newer, cpu)
+        check_runnable(tmp_path / "a.whl", newer, cpu)
     assert "--arch native" in caught.value.hint
 
 
@@ -118,17 +118,17 @@ OLD = dataclasses.replace(cpu_of("haswell"), features=cpu_of("haswell").features
 
 def test_the_first_library_that_a_cpu_can_run_is_the_one_it_gets() -> None:
     newest, oldest = FLEET.libraries
-    assert chosen(FLEET, cpu_of("skylake_avx512")) == newest
-    assert chosen(FLEET, cpu_of("haswell")) == oldest
-    assert chosen(FLEET, OLD) is None
+    assert choose_build(FLEET, cpu_of("skylake_avx512")) == newest
+    assert choose_build(FLEET, cpu_of("haswell")) == oldest
+    assert choose_build(FLEET, OLD) is None
 
 
 def test_a_cpu_that_runs_no_library_is_told_what_the_nearest_one_needs(tmp_path: Path) -> None:
-    assert lacking(FLEET, cpu_of("haswell")) == ()
-    assert lacking(FLEET, OLD) == ("avx2",)
+    assert list_nearest_missing(FLEET, cpu_of("haswell")) == ()
+    assert list_nearest_missing(FLEET, OLD) == ("avx2",)
     expected = "skylake_avx512, haswell.* avx2"
     with pytest.raises(HostError, match=expected):
-        need_runnable(tmp_path / "a.whl", FLEET, OLD)
+        check_runnable(tmp_path / "a.whl", FLEET, OLD)
 
 
 FULL_BUILD = full_build_for("haswell")
@@ -163,11 +163,11 @@ def test_a_record_of_the_schema_before_is_to_be_built_anew(tmp_path: Path) -> No
 
 
 def test_a_full_build_runs_whole_or_not_at_all(tmp_path: Path) -> None:
-    assert chosen(FULL_BUILD, cpu_of("haswell")) == FULL_BUILD.tree
-    assert chosen(FULL_BUILD, OLD) is None
-    assert lacking(FULL_BUILD, OLD) == ("avx2",)
+    assert choose_build(FULL_BUILD, cpu_of("haswell")) == FULL_BUILD.tree
+    assert choose_build(FULL_BUILD, OLD) is None
+    assert list_nearest_missing(FULL_BUILD, OLD) == ("avx2",)
     with pytest.raises(HostError, match="lacks avx2"):
-        need_runnable(tmp_path / "a.whl", FULL_BUILD, OLD)
+        check_runnable(tmp_path / "a.whl", FULL_BUILD, OLD)
 
 
 def test_a_full_build_has_no_control_of_kernels(tmp_path: Path, pool: Path) -> None:

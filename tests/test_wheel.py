@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from tests.examples import at_most
 
 from tfbuild.errors import BusyError, DiskError, WheelError
-from tfbuild.packing.repack import repack, with_platform
+from tfbuild.packing.repack import repack, replace_platform
 from tfbuild.packing.wheel import (
     WheelIdentity,
     extract,
@@ -801,12 +801,12 @@ def test_a_wheel_gets_the_platform_in_its_name_and_its_tags(stock: Path, tmp_pat
     ],
 )
 def test_other_lines_of_wheel_stay(text: bytes, changed: bytes) -> None:
-    assert with_platform(text, "a.b").lstrip(b"\n") == changed
+    assert replace_platform(text, "a.b").lstrip(b"\n") == changed
 
 
 def test_a_wheel_without_a_tag_gets_none() -> None:
     with pytest.raises(zipfile.BadZipFile, match="no tag"):
-        with_platform(b"Wheel-Version: 1.0\n", "a")
+        replace_platform(b"Wheel-Version: 1.0\n", "a")
 
 
 def test_a_local_version_that_is_there_stays_and_another_is_refused(

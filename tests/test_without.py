@@ -10,7 +10,7 @@ from tests.planned import planned
 from tfbuild.commands import Request
 from tfbuild.errors import UsageError
 from tfbuild.planning.plan import Plan
-from tfbuild.planning.request import fleet_for
+from tfbuild.planning.request import resolve_fleet
 from tfbuild.upstream import kernels
 
 
@@ -20,7 +20,7 @@ def units(plan: Plan) -> set[str]:
 
 def asked(arch: str = "haswell", **options: Any) -> tuple[Plan, ...]:  # noqa: ANN401  (of Request)
     request = Request(arch=arch, compiler="clang@16.0.6", python="3.11", **options)
-    return fleet_for(request)[0].plans
+    return resolve_fleet(request)[0].plans
 
 
 @pytest.mark.parametrize("word", ["cwise_op_tanh", "cwise_op_tanh.cc", "Tanh", " Tanh "])

@@ -51,7 +51,7 @@ def make_tree(
 def repository_options(found: Bazel, paths: Paths) -> tuple[str, ...]:
     """Where Debian's Bazel finds what belongs to any Bazel; nothing for another."""
     rules_cc = paths.tools / "rules_cc"
-    render.write(render.rules_cc(paths.templates), rules_cc)
+    render.write(render.render_rules_cc(paths.templates), rules_cc)
     return bazel.repository_options(found, {"rules_cc": rules_cc})
 
 

@@ -180,7 +180,7 @@ def audit(options: AuditOptions, output: Output) -> None:
     rebuilt = handlers.rebuild_wheel(options) if options.rebuild else None
     if rebuilt:
         print_text(handlers.describe_rebuild(findings, rebuilt, as_json=output.json))
-    auditing.judge(findings)
+    auditing.check_audit(findings)
     if rebuilt:
         proof.judge(rebuilt)
 
@@ -193,4 +193,4 @@ def admit(options: AdmitOptions, output: Output) -> None:
 
     trials, text = handlers.admit_wheel(options.wheel, as_json=output.json, dry_run=output.dry_run)
     print_text(text)
-    admitted.judge(options.wheel, trials)
+    admitted.check_trials(options.wheel, trials)

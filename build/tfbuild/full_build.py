@@ -16,7 +16,7 @@ from tfbuild.machine import checklist, memory, preflight
 from tfbuild.machine.memory import Budget
 from tfbuild.planning import jobs
 from tfbuild.planning.plan import Estimate, Plan
-from tfbuild.planning.request import fleet_for
+from tfbuild.planning.request import resolve_fleet
 from tfbuild.records import format_json
 from tfbuild.remote import caches
 from tfbuild.remote.caches import Remote
@@ -61,7 +61,7 @@ def _resolve_request(request: Request, options: BuildOptions) -> tuple[Plan, Com
     remote = parse_remote(options)
     caches.check_given(remote)
     caches.need_explicit(request.arch, remote)
-    fleet, compiler = fleet_for(request)
+    fleet, compiler = resolve_fleet(request)
     return fleet.first, compiler, _create_order(fleet.first, request, options, remote)
 
 
@@ -91,7 +91,7 @@ def list_archives(request: Request, options: BuildOptions, *, as_json: bool) -> 
     Needs no network if the tree is here.
     """
     paths = settings.paths()
-    plan = fleet_for(request)[0].first
+    plan = resolve_fleet(request)[0].first
     tree = (
         _parse_folder("tree", options.tree)
         or site.tree_of(plan, parse_path(options.source), paths)[0]
@@ -116,7 +116,9 @@ def choose_budget(plan: Plan, wanted: str) -> Budget:
     """
     lto = plan.full_recipe is not None and plan.full_recipe.lto
     usable = cpu.read_vcpus().usable
-    return memory.choose(jobs.available_mb(), usable, family=plan.compiler, lto=lto, wanted=wanted)
+    return memory.choose(
+        jobs.read_available_mb(), usable, family=plan.compiler, lto=lto, wanted=wanted
+    )
 
 
 def estimate(plan: Plan, budget: Budget) -> Estimate:

@@ -32,14 +32,20 @@ from tfbuild.kernelbuild.finished import Finished
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.kernelbuild.proof import Proof, Rebuilt
 from tfbuild.packing import admitted, tuned
-from tfbuild.packing.admitted import AdmissionTrial
+from tfbuild.packing.admitted import ConformanceTrial
 from tfbuild.planning import containers, jobs, render
 from tfbuild.planning import plan as plans
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Estimate, Plan, Scope
-from tfbuild.planning.request import fleet_for, fleets_for, plan_for, plannable, settled
-from tfbuild.planning.stand_in import absent, stand_in
+from tfbuild.planning.request import (
+    fill_compiler,
+    resolve_fleet,
+    resolve_fleets,
+    resolve_plan,
+    resolve_release,
+)
+from tfbuild.planning.stand_in import choose_proxy_plan, list_missing_features
 from tfbuild.records import convert_record, format_json
 from tfbuild.settings import Paths
 from tfbuild.tools import doctor, emulation, environment, pgo
@@ -63,8 +69,8 @@ def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
     Nothing is built. Of several Pythons it is the plan of the first one: the others differ in
     the stock wheel only.
     """
-    request = settled(plannable(request), settings.paths())
-    (fleet, *others), compiler = fleets_for(request)
+    request = resolve_release(fill_compiler(request), settings.paths())
+    (fleet, *others), compiler = resolve_fleets(request)
     plan = fleet.first
     chosen = choose_jobs(plan, wanted_jobs)
     guess = estimate(fleet, chosen.count)
@@ -92,7 +98,7 @@ def _find_proxy_targets(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
             # Which that is, the emulator itself says: it may have to be fetched first.
             proxies[plan.target.spec] = f"a target that qemu-{family} runs"
         with contextlib.suppress(KernelError, CpuError):
-            runner = stand_in(plan, fleet.plans, cpu.read_cpu(), compiler)
+            runner = choose_proxy_plan(plan, fleet.plans, cpu.read_cpu(), compiler)
             proxies[plan.target.spec] = runner.target.spec
     return proxies
 
@@ -116,7 +122,7 @@ def estimate(fleet: Fleet, jobs: int) -> Estimate:
     if plan.scope is Scope.FULL:
         return full_build.estimate(plan, full_build.choose_budget(plan, str(jobs)))
     single = plans.estimate(plan, jobs)
-    foreign = sum(bool(absent(each, cpu.read_cpu())) for each in fleet.plans)
+    foreign = sum(bool(list_missing_features(each, cpu.read_cpu())) for each in fleet.plans)
     return dataclasses.replace(single, seconds=single.seconds * (len(fleet.plans) + foreign))
 
 
@@ -125,7 +131,7 @@ def choose_jobs(plan: Plan, wanted: str) -> Jobs:
         budget = full_build.choose_budget(plan, wanted)
         return Jobs(count=budget.jobs, limited_by=budget.limited_by)
     per_job = kernels.estimate_cost(plan.kernels, only_selected=plan.only_selected).megabytes
-    return jobs.choose(cpu.read_vcpus().usable, jobs.available_mb(), per_job, wanted)
+    return jobs.choose_jobs(cpu.read_vcpus().usable, jobs.read_available_mb(), per_job, wanted)
 
 
 def render_plan(request: Request, out: str, *, check: bool) -> str:
@@ -134,7 +140,7 @@ def render_plan(request: Request, out: str, *, check: bool) -> str:
     Those of a fleet are in a folder for each target.
     """
     paths = settings.paths()
-    fleet, _ = fleet_for(settled(plannable(request), paths))
+    fleet, _ = resolve_fleet(resolve_release(fill_compiler(request), paths))
     lines = []
     for plan in fleet.plans:
         folder = paths.reports / "rendered" / plan.key[:16]
@@ -158,8 +164,8 @@ def write_containers(request: Request, vcpus: str, out: str) -> str:
     if vcpus and not (vcpus.isdecimal() and int(vcpus)):
         raise UsageError(f"--vcpus {vcpus} is no number of vCPUs")
     paths = settings.paths()
-    fleet, _ = fleet_for(settled(plannable(request), paths))
-    files = containers.containers(
+    fleet, _ = resolve_fleet(resolve_release(fill_compiler(request), paths))
+    files = containers.render_containers(
         fleet,
         kernels=request.kernels,
         vcpus=int(vcpus) if vcpus else None,
@@ -196,20 +202,20 @@ def build_wheel(
     paths = settings.paths()
     if pool is not None:
         paths = dataclasses.replace(paths, pool=pool)
-    request = settled(dataclasses.replace(request, source=options.source), paths)
+    request = resolve_release(dataclasses.replace(request, source=options.source), paths)
     if options.install:
         release = releases.find_release(request.release)
         full = request.scope == Scope.FULL
         bazel = releases.choose_bazel(release) if full else releases.read_kernels_bazel()
         doctor.prepare(paths, bazel, install=True)
     if request.scope == Scope.FULL:
-        fleets_for(request)
+        resolve_fleets(request)
         return (full_build.build(request, options),)
-    fleets, compiler = fleets_for(request)
+    fleets, compiler = resolve_fleets(request)
     plan = fleets[0].first
     chosen = choose_jobs(plan, options.jobs)
     for fleet in fleets:
-        plans.need_stock(fleet.first)
+        plans.require_stock(fleet.first)
     compiler.require_installed()
     with settings.lock_folder(paths.cache, "a build"):
         doctor.prepare(paths, plan.bazel, clang=False)  # the plan has its compiler
@@ -236,7 +242,7 @@ def _collect_profiles(request: Request, fleet: Fleet, paths: Paths) -> None:
     Raises BuildError, ChecksumError.
     """
     folders = [Path(path.strip()).parent for path in request.selection.split(",") if path.strip()]
-    pgo.bring({name for plan in fleet.plans for name in render.profiles(plan)}, folders, paths)
+    pgo.bring({name for plan in fleet.plans for name in render.list_profiles(plan)}, folders, paths)
 
 
 def _refuse_full_options(options: BuildOptions) -> None:
@@ -264,7 +270,7 @@ def _fetch_stock(wheel: Path, paths: Paths) -> None:
     Raises DownloadError.
     """
     facts = tuned.read_tuned(wheel)
-    stock = audit.stock_of(wheel, facts) if facts else None
+    stock = audit.find_stock(wheel, facts) if facts else None
     if stock is None:
         return
     try:
@@ -371,7 +377,7 @@ def _require_wheel(text: str) -> Path:
 
 def admit_wheel(
     wheel: str, *, as_json: bool, dry_run: bool
-) -> tuple[Mapping[str, AdmissionTrial], str]:
+) -> tuple[Mapping[str, ConformanceTrial], str]:
     """Run the conformance test of a finished wheel's kernels that this CPU can run.
 
     Returns the trial of each target, and a text. Raises WheelError, HostError, RecordError.
@@ -383,10 +389,10 @@ def admit_wheel(
     paths = settings.paths()
     with settings.lock_folder(paths.cache, "an admission"):
         record = finished.admit(found, host, paths)
-    record_path = admitted.record_of(path)
+    record_path = admitted.get_record_path(path)
     if as_json:
         return record.targets, format_json({"record": record_path} | convert_record(record))
-    standings = admitted.standings_in(path, found.facts, found.sha256)
+    standings = admitted.read_statuses(path, found.facts, found.sha256)
     lines = [f"{each.target}: {admitted.describe(each)}" for each in standings]
     units = [
         f"  {target}, {unit}: {each.reason or f'agrees with stock over {each.cases} cases'}"
@@ -397,8 +403,10 @@ def admit_wheel(
 
 
 def _describe_trial_plan(found: Finished, here: Cpu, *, as_json: bool) -> str:
-    standings = admitted.standings_in(found.wheel, found.facts, found.sha256)
-    lacks = {entry.target: tuned.absent(entry, here) for entry in found.facts.libraries}
+    standings = admitted.read_statuses(found.wheel, found.facts, found.sha256)
+    lacks = {
+        entry.target: tuned.list_missing_features(entry, here) for entry in found.facts.libraries
+    }
     if as_json:
         return format_json({"wheel": found.wheel, "standings": standings, "lacks": lacks})
     lines = [
@@ -407,7 +415,7 @@ def _describe_trial_plan(found: Finished, here: Cpu, *, as_json: bool) -> str:
         for entry in standings
         for missing in [lacks[entry.target]]
     ]
-    return "\n".join([*lines, f"record: {admitted.record_of(found.wheel)}", ""])
+    return "\n".join([*lines, f"record: {admitted.get_record_path(found.wheel)}", ""])
 
 
 def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
@@ -418,9 +426,9 @@ def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
     """
     paths = settings.paths()
     budget_s = durations.parse_duration(budget, "--budget")
-    request = settled(dataclasses.replace(request, source=options.source), paths)
-    plan, compiler = plan_for(request)
-    lacks = absent(plan, cpu.read_cpu())
+    request = resolve_release(dataclasses.replace(request, source=options.source), paths)
+    plan, compiler = resolve_plan(request)
+    lacks = list_missing_features(plan, cpu.read_cpu())
     if lacks:
         raise HostError(
             f"a survey runs the kernels of {plan.target.spec}, and this CPU lacks "
@@ -428,7 +436,7 @@ def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
             hint="Survey a target that it has, such as --arch native",
         )
     chosen = choose_jobs(plan, options.jobs)
-    plans.need_stock(plan)
+    plans.require_stock(plan)
     compiler.require_installed()
     with settings.lock_folder(paths.cache, "a survey"):
         doctor.prepare(paths, plan.bazel, clang=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfbuild.commands import get_default_release
 from tfbuild.cpus import detect
-from tfbuild.planning.defaults import of_cpu
+from tfbuild.planning.defaults import describe_levers
 from tfbuild.records import convert_record, format_json
 from tfbuild.upstream.releases import find_release
 
@@ -12,7 +12,9 @@ from tfbuild.upstream.releases import find_release
 def describe_cpu(*, as_json: bool) -> str:
     """Return what this CPU is, and TensorFlow's run-time defaults on it, as text or JSON."""
     detection = detect.detect()
-    defaults = of_cpu(detection.cpu, detection.vcpus, find_release(get_default_release()).version)
+    defaults = describe_levers(
+        detection.cpu, detection.vcpus, find_release(get_default_release()).version
+    )
     if as_json:
         return format_json(convert_record(detection) | {"defaults": defaults})
     return f"{detect.describe(detection, defaults)}\n"

@@ -22,7 +22,7 @@ from tfbuild.kernelbuild.proof import Proof
 from tfbuild.packing import admitted, tuned
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.request import fleet_for
+from tfbuild.planning.request import resolve_fleet
 from tfbuild.settings import Paths
 from tfbuild.tools.emulation import find_emulator
 from tfbuild.upstream.download import hash_file
@@ -50,7 +50,7 @@ def made(arch: str, release: str, tree: Path, paths: Paths, pool: Path) -> tuple
     request = Request(
         arch=arch, release=release, kernels="cwise_op_tanh", python="3.11", source=str(tree)
     )
-    fleet, compiler = fleet_for(request)
+    fleet, compiler = resolve_fleet(request)
     built = builder.build(
         fleet,
         compiler=compiler,
@@ -89,14 +89,14 @@ def test_what_ran_under_an_emulator_is_not_published_before_it_ran_on_a_cpu(
         (ran_as,) = library.ran_as
         assert ran_as.startswith(f"{library.target} under qemu-aarch64 ")
         assert len(library.registrations) == 12
-    found = admitted.standings_in(wheel, facts, hash_file(wheel))
+    found = admitted.read_statuses(wheel, facts, hash_file(wheel))
     with pytest.raises(AdmissionError, match="under qemu-aarch64") as caught:
-        admitted.need_proven(wheel, found)
+        admitted.check_proven(wheel, found)
     assert "invoke admit" in caught.value.hint
 
 
 def test_another_cross_compiler_than_clang_is_refused(paths: Paths) -> None:
-    fleet, compiler = fleet_for(
+    fleet, compiler = resolve_fleet(
         Request(arch="neoverse_v1", kernels="mini", compiler="aarch64-linux-gnu-g++")
     )
     with pytest.raises(ToolError, match="does not link kernels for aarch64") as caught:

@@ -160,7 +160,7 @@ def test_a_header_whose_members_are_in_another_order_is_seen(
     def table(name: str, *flags: str) -> dict[str, int]:
         define = f"-DTENSORWRIGHT_STRUCTURES={name}"
         path = library(name, source, tmp_path, native, staged, paths, define, *flags)
-        return elf.numbers_of(path, name)
+        return elf.read_number_table(path, name)
 
     wheel = table(structures.WHEEL)
     kernels = table(structures.KERNELS, f"-isystem{tmp_path / 'other'}")

@@ -33,7 +33,7 @@ from tfbuild.errors import BuildError, UsageError
 from tfbuild.machine import memory
 from tfbuild.planning import render
 from tfbuild.planning.plan import Plan
-from tfbuild.planning.request import plan_for
+from tfbuild.planning.request import resolve_plan
 from tfbuild.remote import bazelrc, caches, toolchain
 from tfbuild.remote.caches import Remote
 from tfbuild.run import run
@@ -259,7 +259,7 @@ def variants(release: Release, program: Path) -> Iterator[tuple[str, Plan]]:
             ("lto", replace(request, lto=True)),
             ("pgo", replace(request, pgo=str(program))),
         ):
-            yield f"{arch}-{kind}", plan_for(replace(chosen, arch=arch))[0]
+            yield f"{arch}-{kind}", resolve_plan(replace(chosen, arch=arch))[0]
 
 
 @pytest.fixture(scope="module")
@@ -503,7 +503,7 @@ def test_the_startup_options_are_taken_as_they_are(
     found = bench.bazel(case.claimed, debian=real.version == OLD)
     remote = remotes[cache]
     request = Request(arch="skylake", release=case.release, scope="full", compiler="clang@16.0.6")
-    site = bench.site(plan_for(request)[0], bench.tree(case.release), found, "as-it-is")
+    site = bench.site(resolve_plan(request)[0], bench.tree(case.release), found, "as-it-is")
     (call,) = calls(site, remote)
     words = bench.written(site, call)
     # The product knows the startup options that Debian's Bazel needs, of 4.2.3 alone.

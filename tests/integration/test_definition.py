@@ -10,7 +10,7 @@ from tests.tried import Tried
 
 from tfbuild.cpus import compilers
 from tfbuild.kernelbuild.ground import unpack_stock
-from tfbuild.planning.plan import NATIVE, need_stock
+from tfbuild.planning.plan import NATIVE, require_stock
 from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
@@ -59,7 +59,7 @@ def test_a_definition_is_compared_as_it_is_compiled(
     recipe = plan.kernel_recipe
     assert recipe is not None
     # (The native wheel's build has unpacked them: two processes that do are in each other's way.)
-    headers = unpack_stock(stock_arm.wheel, need_stock(plan).sha256, recipe, paths)
+    headers = unpack_stock(stock_arm.wheel, require_stock(plan).sha256, recipe, paths)
     own = tmp_path / "tensorwright"
     own.mkdir()
     (own / "definition.h").symlink_to(NATIVE / "definition.h")

@@ -20,11 +20,11 @@ from tfbuild.planning.dispatcher import (
     LIBRARY_FOLDER,
     LINK_FLAGS,
     SOURCE,
-    compile_flags,
+    list_compile_flags,
     render_header,
 )
 from tfbuild.planning.plan import Plan
-from tfbuild.planning.render import dispatch_target
+from tfbuild.planning.render import build_dispatch_target
 from tfbuild.run import run
 
 pytestmark = [on_x86_64, pytest.mark.toolchain, pytest.mark.slow]
@@ -117,9 +117,9 @@ def compile_all(site: Path, plans: tuple[Plan, ...]) -> None:
     for plan in plans:
         library = site / LIBRARY_FOLDER / plan.library
         compile_c(COMPILER, KERNELS, library, "-O3", "-shared", "-fPIC", *plan.flags)
-    rows = [dispatch_target(plan) for plan in plans]
+    rows = [build_dispatch_target(plan) for plan in plans]
     (site / HEADER).write_text(render_header(rows, TEMPLATES), encoding="utf-8")
-    flags = (*compile_flags("x86_64"), f"-I{site}")
+    flags = (*list_compile_flags("x86_64"), f"-I{site}")
     run([COMPILER, *flags, SOURCE, "-o", site / LIBRARY, *LINK_FLAGS])
     compile_c("gcc", HOST, site / "host", f'-DDISPATCHER="{site / LIBRARY}"', "-ldl")
 

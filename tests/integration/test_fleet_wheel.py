@@ -64,7 +64,7 @@ def test_every_target_has_its_library_the_most_able_first(fleet: Tried, facts: t
 def test_the_first_library_that_this_cpu_can_run_is_taken(
     fleet: Tried, facts: tuned.Tuned, own_cpu: OwnCpu, tmp_path: Path
 ) -> None:
-    expected = tuned.chosen(facts, own_cpu.cpu)
+    expected = tuned.choose_build(facts, own_cpu.cpu)
     assert expected is not None
     found = assemble.smoke(fleet.arm, tmp_path)
     assert found["loaded"] == expected.name

@@ -27,8 +27,8 @@ from tfbuild.kernelbuild.pool import Built
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing import admitted, tuned
 from tfbuild.packing.repack import repack
-from tfbuild.packing.tuned import Admitted
-from tfbuild.planning.request import fleet_for
+from tfbuild.packing.tuned import UnitConformance
+from tfbuild.planning.request import resolve_fleet
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import hash_file
@@ -51,7 +51,7 @@ def foreign(elsewhere: Paths) -> Built:
     What stands in for that is the fleet's own older target, which other tests have compiled."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MASK, HIDDEN)
-        fleet, compiler = fleet_for(Request(arch=f"{OLDER},{TARGET}", kernels="mini"))
+        fleet, compiler = resolve_fleet(Request(arch=f"{OLDER},{TARGET}", kernels="mini"))
         jobs = handlers.choose_jobs(fleet.first, "")
         return builder.build(fleet, compiler=compiler, jobs=jobs, paths=elsewhere)
 
@@ -115,7 +115,7 @@ def test_on_a_cpu_with_the_features_it_is_admitted_and_may_go_on(
     done = invoke("admit", str(foreign.wheel), "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    assert said["record"] == str(admitted.record_of(foreign.wheel))
+    assert said["record"] == str(admitted.get_record_path(foreign.wheel))
     assert {unit: each["reason"] for unit, each in said["targets"][TARGET]["units"].items()} == {
         "cwise_op_sigmoid": "",
         "cwise_op_tanh": "",
@@ -147,7 +147,7 @@ def wheel_of(path: Path, native: Tried, folder: Path, stock: Path, *kernels: str
         size=path.stat().st_size,
         sha256=hash_file(path),
         kernels=tuple(op.lower() for op in ops),
-        admission={op.lower(): Admitted(ran_as="x86_64", ops=(op,)) for op in ops},
+        admission={op.lower(): UnitConformance(ran_as="x86_64", ops=(op,)) for op in ops},
         registrations=registrations,
     )
     said = dataclasses.replace(facts, libraries=(claim,))
@@ -191,7 +191,7 @@ def failed(wheel: Path, paths: Paths) -> list[str]:
     """What is said of each unit of a wheel that is not admitted here."""
     cpu = own_cpu().cpu
     record = finished.admit(finished.finished(wheel, cpu), cpu, paths)
-    return list(admitted.failures(record.targets))
+    return list(admitted.describe_failures(record.targets))
 
 
 def test_a_registration_that_only_one_target_has_is_seen_without_running_it(

@@ -22,7 +22,7 @@ from tests.test_dispatcher import on_x86_64
 from tests.trees import change, make_tree, repository_options
 
 from tfbuild import settings
-from tfbuild.binaries.census import census
+from tfbuild.binaries.census import count_instructions
 from tfbuild.commands import Request
 from tfbuild.cpus.compilers import find_compiler
 from tfbuild.errors import BuildError, TreeError
@@ -30,7 +30,7 @@ from tfbuild.kernelbuild.pool import Built
 from tfbuild.machine import memory
 from tfbuild.packing.tuned import FILE, Tuned, read_tuned
 from tfbuild.packing.wheel import extract, read_identity
-from tfbuild.planning.request import plan_for
+from tfbuild.planning.request import resolve_plan
 from tfbuild.records import convert_record
 from tfbuild.remote import caches
 from tfbuild.settings import ROOT, Paths
@@ -120,7 +120,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def built(paths: Paths, tree: Path, order: Order | None = None, **options: object) -> Built:
     request = Request(scope="full", python="3.11", **({"arch": "haswell"} | options))  # type: ignore[arg-type]
-    plan, compiler = plan_for(request)
+    plan, compiler = resolve_plan(request)
     order = dataclasses.replace(order or Order(budget=BUDGET), tree=tree, requirements="")
     return build(plan, compiler=compiler, order=order, paths=paths)
 
@@ -132,7 +132,7 @@ def haswell(paths: Paths, tree: Path) -> Built:
 
 def used(file: Path) -> set[str]:
     """The features beyond the baseline that a program or library has instructions of."""
-    return {name for name, times in census(file).items() if times} & TUNED
+    return {name for name, times in count_instructions(file).items() if times} & TUNED
 
 
 def library(wheel: Path, folder: Path) -> Path:
@@ -192,7 +192,7 @@ def test_a_wheel_of_a_checkout_is_made_again_with_the_same_bytes(
     haswell: Built, paths: Paths, tree: Path
 ) -> None:
     before = haswell.wheel.read_bytes()
-    plan, _ = plan_for(Request(scope="full", arch="haswell", python="3.11"))
+    plan, _ = resolve_plan(Request(scope="full", arch="haswell", python="3.11"))
     assert finished(plan, Order(budget=BUDGET, tree=tree), paths) is None
     assert finished(plan, Order(budget=BUDGET), paths) is None  # (not of the release's sources)
     again = built(paths, tree)
@@ -205,7 +205,7 @@ def test_a_wheel_of_a_checkout_is_made_again_with_the_same_bytes(
 def test_a_wheel_of_the_release_is_found_finished_unless_bazel_is_told_more(
     haswell: Built, paths: Paths, tmp_path: Path
 ) -> None:
-    plan, _ = plan_for(Request(scope="full", arch="haswell", python="3.11"))
+    plan, _ = resolve_plan(Request(scope="full", arch="haswell", python="3.11"))
     own = dataclasses.replace(paths, pool=tmp_path)
     manifest = json.loads(haswell.manifest.read_text())
     facts = read_tuned(haswell.wheel)
@@ -255,7 +255,7 @@ def test_releases_whose_bazel_makes_the_wheel(paths: Paths, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_vendor_folder_serves_a_build_on_another_machine(paths: Paths, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree")
-    plan, compiler = plan_for(Request(scope="full", python="3.11", arch="haswell"))
+    plan, compiler = resolve_plan(Request(scope="full", python="3.11", arch="haswell"))
     order = Order(budget=BUDGET, tree=tree, requirements="")
     fill(plan, tmp_path / "vendor", compiler=compiler, order=order, paths=paths)
     there = own_paths(tmp_path)

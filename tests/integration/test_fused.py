@@ -18,7 +18,7 @@ from tfbuild import handlers, settings
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.ground import ground_for
-from tfbuild.planning.request import plan_for
+from tfbuild.planning.request import resolve_plan
 from tfbuild.probe import products
 from tfbuild.run import run
 from tfbuild.settings import Paths
@@ -78,7 +78,7 @@ def libraries(paths: Paths) -> Mapping[str, Path]:
 
 
 def compiled(request: Request, paths: Paths) -> Mapping[str, Path]:
-    plan, compiler = plan_for(request)
+    plan, compiler = resolve_plan(request)
     ground = ground_for(plan, paths, None, None)
     workspace = workspaces.prepare(plan, compiler, handlers.choose_jobs(plan, ""), ground, paths)
     return workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries

@@ -13,7 +13,7 @@ from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.ground import ground_for
-from tfbuild.planning.request import plan_for
+from tfbuild.planning.request import resolve_plan
 from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
@@ -41,7 +41,7 @@ def tuned(
     stock_arm: Environment, paths: Paths, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """With the libraries that admission would see."""
-    plan, compiler = plan_for(Request(kernels=KERNELS))
+    plan, compiler = resolve_plan(Request(kernels=KERNELS))
     ground = ground_for(plan, paths, None, None)
     workspace = workspaces.prepare(plan, compiler, handlers.choose_jobs(plan, ""), ground, paths)
     made = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries

@@ -26,7 +26,7 @@ from tests.test_dispatcher import (
 from tests.test_guard import STAND_IN
 
 from tfbuild.planning.dispatcher import LIBRARY
-from tfbuild.planning.guard import INIT, amended, files
+from tfbuild.planning.guard import INIT, amend_init, build_guard_files
 from tfbuild.run import Completed, run
 from tfbuild.settings import Paths, lock_folder
 from tfbuild.upstream import source
@@ -153,7 +153,7 @@ def test_an_older_target_stands_in_for_kernels_that_are_too_new(root: Root) -> N
 def test_the_requirement_holds_in_its_python_too(root: Root) -> None:
     site = root.own / "site"
     install(site, target("zen4", ABSENT[0]))
-    for name, content in {INIT: amended(STAND_IN), **files("x86_64")}.items():
+    for name, content in {INIT: amend_init(STAND_IN), **build_guard_files("x86_64")}.items():
         (site / name).write_bytes(content)
     code = "import sys, tensorflow; print(sys.version_info[:2])"
     assert root.python(code, path=site).output.splitlines()[-1] == "(3, 9)"

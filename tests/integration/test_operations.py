@@ -20,8 +20,8 @@ from tfbuild.commands import Request
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.ground import needs_of
-from tfbuild.planning.request import fleet_for
-from tfbuild.planning.selection import _recorded
+from tfbuild.planning.request import resolve_fleet
+from tfbuild.planning.selection import _load_recorded_selections
 from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools import environment
@@ -132,9 +132,9 @@ def tuned_arm(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Environ
     """With every type of the kernels that the project times, for this CPU. Its wheel is called as
     the other tests' native one, so it has a pool of its own."""
     paths = dataclasses.replace(paths, pool=tmp_path_factory.mktemp("operations"))
-    hot = {unit for selection in _recorded() for unit in selection.kernels}
+    hot = {unit for selection in _load_recorded_selections() for unit in selection.kernels}
     names = ",".join(sorted({*hot, *OTHERS}))
-    fleet, compiler = fleet_for(Request(arch="native", kernels=names))
+    fleet, compiler = resolve_fleet(Request(arch="native", kernels=names))
     jobs = handlers.choose_jobs(fleet.first, "")
     built = builder.build(fleet, compiler=compiler, jobs=jobs, paths=paths)
     needs = needs_of(fleet.first)

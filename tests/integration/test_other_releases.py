@@ -24,8 +24,8 @@ from tfbuild.kernelbuild.pool import Built
 from tfbuild.packing import tuned
 from tfbuild.packing.tuned import Tuned
 from tfbuild.packing.wheel import read_identity, read_record
-from tfbuild.planning.plan import NATIVE, need_stock
-from tfbuild.planning.request import fleets_for, plan_for
+from tfbuild.planning.plan import NATIVE, require_stock
+from tfbuild.planning.request import resolve_fleets, resolve_plan
 from tfbuild.records import load
 from tfbuild.run import run
 from tfbuild.settings import Paths
@@ -61,7 +61,7 @@ def build(paths: Paths, one_builder: FileLock, tmp_path_factory: pytest.TempPath
     own = dataclasses.replace(paths, pool=tmp_path_factory.mktemp("releases"))
 
     def made(request: Request) -> tuple[Built, ...]:
-        fleets, compiler = fleets_for(request)
+        fleets, compiler = resolve_fleets(request)
         with one_builder:
             return builder.build_all(
                 fleets,
@@ -156,8 +156,8 @@ def test_every_header_of_ours_compiles_before_a_source_of_the_release(
     release: str, paths: Paths, tmp_path: Path
 ) -> None:
     tree = tree_of(NEAR[release], tmp_path)
-    plan, compiler = plan_for(Request(arch="haswell", release=release, kernels="mini"))
-    recipe, pin = plan.kernel_recipe, need_stock(plan)
+    plan, compiler = resolve_plan(Request(arch="haswell", release=release, kernels="mini"))
+    recipe, pin = plan.kernel_recipe, require_stock(plan)
     assert recipe is not None
     stock = environment.fetch_wheel(f"{plan.package}=={release}", pin, paths)
     headers = unpack_stock(stock, pin.sha256, recipe, paths)

@@ -25,7 +25,7 @@ from tests.tried import Tried
 from tfbuild.kernelbuild import admission
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import KernelLibrary, read_tuned
-from tfbuild.packing.wheel import opened
+from tfbuild.packing.wheel import open_wheel
 from tfbuild.run import run
 from tfbuild.settings import paths as users_paths
 from tfwheels.serve import TreeServer
@@ -125,7 +125,7 @@ def test_a_changed_byte_in_the_kernels_is_found(
 ) -> None:
     wheel = Path(shutil.copy(native.built.wheel, tmp_path))
     library = libraries(native)[0]
-    with opened(wheel) as archive:
+    with open_wheel(wheel) as archive:
         member = archive.getinfo(library.file)
     with wheel.open("r+b") as file:
         file.seek(member.header_offset + member.compress_size // 2)

@@ -21,7 +21,7 @@ from tfbuild.kernelbuild.proof import Proof, Rebuilt
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import KernelLibrary, read_tuned
 from tfbuild.packing.wheel import read_member
-from tfbuild.planning.request import fleet_for
+from tfbuild.planning.request import resolve_fleet
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import hash_file
@@ -106,13 +106,13 @@ def test_a_flipped_byte_of_a_kernel_is_found(
     content = bytearray(read_member(native.built.wheel, library.file))
     path = tmp_path / "library.so"
     path.write_bytes(content)
-    code = elf.code(path)
+    code = elf.read_code(path)
     text = next(each for each in code.sections if each.name == ".text")
     # An immediate or a displacement: no other instruction comes of it.
     for place in range(text.offset + text.size // 2, text.offset + text.size):
         content[place] ^= 1
         path.write_bytes(content)
-        if census.census(path) == dict(library.census):
+        if census.count_instructions(path) == dict(library.census):
             break
         content[place] ^= 1
     wheel = doctored(
@@ -131,7 +131,7 @@ def test_other_code_in_the_dispatcher_is_found(
 ) -> None:
     path = tmp_path / "dispatcher.so"
     path.write_bytes(read_member(native.built.wheel, DISPATCHER))
-    text = next(each for each in elf.code(path).sections if each.name == ".text")
+    text = next(each for each in elf.read_code(path).sections if each.name == ".text")
     content, place = bytearray(path.read_bytes()), text.offset + text.size // 2
     content[place] ^= 1
     found = again(doctored(native, tmp_path / "out", {DISPATCHER: bytes(content)}))
@@ -146,7 +146,7 @@ def test_kernels_of_other_flags_than_it_says_are_found(
 ) -> None:
     """A wheel of other flags, with the record of the one without them."""
     other = dataclasses.replace(paths, pool=tmp_path / "pool")
-    fleet, compiler = fleet_for(Request(kernels="mini", flags="-O1"))
+    fleet, compiler = resolve_fleet(Request(kernels="mini", flags="-O1"))
     jobs = handlers.choose_jobs(fleet.first, "")
     built = builder.build(fleet, compiler=compiler, jobs=jobs, paths=other)
     tried = dataclasses.replace(native, built=built, fleet=fleet)
@@ -171,7 +171,7 @@ def test_sources_that_were_given_must_be_given_again(
 ) -> None:
     tree = tmp_path / "mine"
     shutil.copytree(staged, tree)
-    fleet, compiler = fleet_for(Request(kernels="mini", source=str(tree)))
+    fleet, compiler = resolve_fleet(Request(kernels="mini", source=str(tree)))
     built = builder.build(
         fleet,
         compiler=compiler,
@@ -191,7 +191,7 @@ def test_fused_units_come_beside_the_hot_kernels_and_are_made_again(
 ) -> None:
     """Nothing of the hot kernels is compiled but what was selected, and the units are whole."""
     units = ("fused/updates", "fused/loops")
-    fleet, compiler = fleet_for(Request(kernels=f"hot,{','.join(units)}"))
+    fleet, compiler = resolve_fleet(Request(kernels=f"hot,{','.join(units)}"))
     built = builder.build(
         fleet,
         compiler=compiler,

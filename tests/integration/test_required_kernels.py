@@ -11,7 +11,7 @@ from tests.test_dispatcher import ABSENT, PRESENT, install, on_x86_64, target
 
 from tfbuild.kernelbuild import admission
 from tfbuild.planning.dispatcher import DispatchTarget
-from tfbuild.planning.guard import INIT, amended, defaults_file, files
+from tfbuild.planning.guard import INIT, amend_init, build_defaults_file, build_guard_files
 from tfbuild.run import Completed, run
 from tfbuild.tools.environment import Environment
 
@@ -50,8 +50,8 @@ def lay_over(arm: Environment, folder: Path, *targets: DispatchTarget) -> Overla
     link_all(package, ours, "core", "__init__.py")
     link_all(package / "core", ours / "core", "kernels")
     link_all(package / "core" / "kernels", ours / "core" / "kernels")
-    init = amended((package / "__init__.py").read_bytes())
-    members = {INIT: init, **files("x86_64"), **defaults_file("x86_64", [])}
+    init = amend_init((package / "__init__.py").read_bytes())
+    members = {INIT: init, **build_guard_files("x86_64"), **build_defaults_file("x86_64", [])}
     for name, content in members.items():
         (site / name).write_bytes(content)
     return Overlay(arm=arm, site=site)

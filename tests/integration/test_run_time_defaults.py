@@ -11,7 +11,7 @@ from tests.planned import planned
 from tests.test_dispatcher import PRESENT, on_x86_64, target
 
 from tfbuild.kernelbuild import admission
-from tfbuild.planning.guard import DEFAULTS_DATA, defaults_file
+from tfbuild.planning.guard import DEFAULTS_DATA, build_defaults_file
 from tfbuild.run import run
 from tfbuild.tools.environment import Environment
 
@@ -30,7 +30,7 @@ def overlay(arm: Environment, folder: Path) -> Overlay:
     """TensorFlow with the defaults of a wheel for haswell."""
     plan = planned("haswell", trust_emulated=True)
     made = lay_over(arm, folder, target("haswell", *PRESENT))
-    data = defaults_file("x86_64", [(plan.target.local, plan.required, plan.defaults)])
+    data = build_defaults_file("x86_64", [(plan.target.local, plan.required, plan.defaults)])
     (made.site / DEFAULTS_DATA).write_bytes(data[DEFAULTS_DATA])
     return made
 

@@ -25,7 +25,7 @@ from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing import tuned, wheel
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.request import fleet_for
+from tfbuild.planning.request import resolve_fleet
 from tfbuild.planning.selection import Selection
 from tfbuild.records import save
 from tfbuild.run import run
@@ -100,7 +100,7 @@ def test_the_library_loads_wherever_the_stock_wheel_does(native: Tried, tmp_path
     for library in libraries:
         floors = {
             name: [int(n) for n in text.split(".")]
-            for name, text in elf.version_floors(library).items()
+            for name, text in elf.read_version_floors(library).items()
         }
         assert floors.get("GLIBC", [0]) <= [2, 17]
         assert floors.get("GLIBCXX", [0]) <= [3, 4, 19]
@@ -217,7 +217,7 @@ def test_building_again_gives_the_same_bytes(native: Tried, paths: Paths, tmp_pa
     """With nothing left but the caches: the workspace is rendered, linked and packed anew."""
     shutil.rmtree(paths.work / native.plan.key[:16])
     fresh = dataclasses.replace(paths, pool=tmp_path)
-    _, compiler = fleet_for(Request(kernels="mini"))
+    _, compiler = resolve_fleet(Request(kernels="mini"))
     jobs = handlers.choose_jobs(native.plan, "")
     again = builder.build(native.fleet, compiler=compiler, jobs=jobs, paths=fresh)
     assert not again.reused
@@ -228,7 +228,7 @@ def test_building_again_gives_the_same_bytes(native: Tried, paths: Paths, tmp_pa
 def test_what_was_linked_last_is_not_linked_again_and_decides_nothing(
     native: Tried, paths: Paths, tmp_path: Path
 ) -> None:
-    _, compiler = fleet_for(Request(kernels="mini"))
+    _, compiler = resolve_fleet(Request(kernels="mini"))
     jobs = handlers.choose_jobs(native.plan, "")
 
     def build(pool: Path) -> bytes:
@@ -244,7 +244,9 @@ def test_what_was_linked_last_is_not_linked_again_and_decides_nothing(
     assert build(tmp_path / "first") == expected
     assert log.stat().st_mtime_ns == before
     # As if admission had let only one unit in.
-    render.write(render.admitted(native.plan.kernels[:1], paths.templates), work / "workspace")
+    render.write(
+        render.render_admitted(native.plan.kernels[:1], paths.templates), work / "workspace"
+    )
     assert build(tmp_path / "second") == expected
     assert log.stat().st_mtime_ns > before
 
@@ -305,7 +307,7 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
         rows=(),
     )
     save(tmp_path / "selection.json", selection)
-    decided, compiler = fleet_for(Request(selection=str(tmp_path / "selection.json")))
+    decided, compiler = resolve_fleet(Request(selection=str(tmp_path / "selection.json")))
     fresh = dataclasses.replace(paths, pool=tmp_path)
     jobs = handlers.choose_jobs(decided.first, "")
     built = builder.build(decided, compiler=compiler, jobs=jobs, paths=fresh)
@@ -341,7 +343,7 @@ def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(
     native: Tried, paths: Paths, tmp_path: Path
 ) -> None:
     """debug_ops needs gRPC's headers, which no wheel ships."""
-    decided, compiler = fleet_for(Request(kernels="mini,debug_ops"))
+    decided, compiler = resolve_fleet(Request(kernels="mini,debug_ops"))
     jobs = handlers.choose_jobs(decided.first, "")
     pool = dataclasses.replace(paths, pool=tmp_path)
     with pytest.raises(KernelError, match=r"debug_ops (.|\n)*grpc") as caught:
@@ -357,7 +359,7 @@ def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(
 
 def test_a_kernel_that_the_tree_lacks_names_the_close_ones(paths: Paths, native: Tried) -> None:
     """As a plan of a release may have it whose sources nobody has listed."""
-    fleet, compiler = fleet_for(Request(kernels="cwise_op_tanh"))
+    fleet, compiler = resolve_fleet(Request(kernels="cwise_op_tanh"))
     missing = KernelUnit(name="cwise_op_tahn", sources=(f"{FOLDER}/cwise_op_tahn.cc",))
     decided = Fleet(plans=(dataclasses.replace(fleet.first, kernels=(missing,)),))
     jobs = handlers.choose_jobs(decided.first, "")

@@ -18,7 +18,7 @@ from tfbuild.errors import (
     WheelError,
 )
 from tfbuild.packing import admitted
-from tfbuild.packing.admitted import AdmissionStatus
+from tfbuild.packing.admitted import ConformanceStatus
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
 from tfbuild.settings import Paths
 from tfbuild.tools import environment
@@ -49,7 +49,7 @@ class WheelCandidate:
     wheel: Path
     entry: Entry
     tuned: Tuned
-    standings: tuple[AdmissionStatus, ...] = ()
+    standings: tuple[ConformanceStatus, ...] = ()
     judgement: Judgement
 
 
@@ -73,11 +73,11 @@ def candidate(path: Path, rule: Rule, paths: Paths) -> WheelCandidate:
         )
     _need_exact(path, facts, rule)
     entry, _ = read_entry(path, published=rule.now)
-    standings = admitted.standings_in(path, facts, entry.sha256)
-    admitted.need_proven(path, standings)
+    standings = admitted.read_statuses(path, facts, entry.sha256)
+    admitted.check_proven(path, standings)
     stock = _stock_of(path, facts, rule, paths)
     with console.report_step(f"audit {path.name}"):
-        audit.judge(audit.audit(path, paths=paths, stock=stock))
+        audit.check_audit(audit.audit(path, paths=paths, stock=stock))
     files = rule.comparisons or gate.find_comparisons(paths.reports, entry.sha256)
     judge = gate.judge if rule.gated else gate.examine
     return WheelCandidate(
@@ -92,7 +92,7 @@ def candidate(path: Path, rule: Rule, paths: Paths) -> WheelCandidate:
 def _stock_of(path: Path, facts: Tuned, rule: Rule, paths: Paths) -> Path | None:
     """What a wheel of kernels is held against; None for a full build, and where no such wheel is
     known, which no audit lets pass. Raises PublishError where it cannot be had."""
-    known = audit.stock_of(path, facts)
+    known = audit.find_stock(path, facts)
     if known is None:
         return None
     try:

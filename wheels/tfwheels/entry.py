@@ -13,7 +13,13 @@ from packaging.version import Version
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import PublishError, TargetError
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
-from tfbuild.packing.wheel import WheelIdentity, opened, read_identity, read_member, record_name
+from tfbuild.packing.wheel import (
+    WheelIdentity,
+    find_record_name,
+    open_wheel,
+    read_identity,
+    read_member,
+)
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import CPU_PACKAGES
 from tfwheels.layout import digest_of, pool_key
@@ -153,8 +159,8 @@ def _near(tuned: Tuned | None) -> str:
 
 
 def _read_metadata(path: Path) -> bytes:
-    with opened(path) as archive:
-        folder = record_name(archive).rpartition("/")[0]
+    with open_wheel(path) as archive:
+        folder = find_record_name(archive).rpartition("/")[0]
     return read_member(path, f"{folder}/METADATA")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tfbuild import console, settings
 from tfbuild.errors import ChecksumError, PublishError
-from tfbuild.packing.wheel import BLOCK, writing
+from tfbuild.packing.wheel import BLOCK, convert_os_errors
 from tfbuild.upstream.download import hash_file
 from tfwheels.layout import place
 
@@ -101,11 +101,11 @@ class Folder:
         """
         part = place(self.root, ".part")
         try:
-            with writing(path):
+            with convert_os_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 actual = _settle(part, blocks)
             _need_unchanged(path, actual, sha256)
-            with writing(path):
+            with convert_os_errors(path):
                 part.replace(path)
         except BaseException:
             part.unlink(missing_ok=True)

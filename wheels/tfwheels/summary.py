@@ -11,7 +11,7 @@ from packaging.version import Version
 from tfbuild.console import format_count
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.targets import match_cpu, parse_target
-from tfbuild.packing.tuned import chosen
+from tfbuild.packing.tuned import choose_build
 from tfbuild.terminal_tables import format_grid
 from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.catalog import with_judgement
@@ -119,7 +119,7 @@ def unserved(published: Published, made: Iterable[WheelCandidate], cpu: Cpu) -> 
     target = match_cpu(cpu).best
     for choice in published.choices.get(target.name, ()):
         why = explain(choice, target)
-        for entry in (each.entry for each in made if chosen(each.tuned, cpu)):
+        for entry in (each.entry for each in made if choose_build(each.tuned, cpu)):
             if entry.file in why and decide((entry,), target) is None:
                 yield (
                     f"this CPU runs {entry.version}, but simple/{target.name}/ lists "

@@ -9,7 +9,7 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import KernelError
 from tfbuild.kernelbuild import finished
 from tfbuild.packing import admitted, tuned
-from tfbuild.packing.admitted import AdmissionStatus
+from tfbuild.packing.admitted import ConformanceStatus
 from tfbuild.settings import Paths
 from tfbuild.upstream.download import hash_file
 
@@ -25,20 +25,20 @@ def need_admitted(wheel: Path, cpu: Cpu, paths: Paths) -> None:
     if found.failed:
         raise KernelError(
             f"{wheel.name}: {', '.join(found.failed)} failed admission on {found.target}",
-            hint=admitted.remedy(found.failed),
+            hint=admitted.describe_remedy(found.failed),
         )
     console.print_message(
         f"{wheel.name}: {found.target} is {admitted.describe(found)}; its kernels run first"
     )
     record = finished.admit(finished.finished(wheel, cpu), cpu, paths, {found.target})
-    admitted.judge(wheel.name, record.targets)
+    admitted.check_trials(wheel.name, record.targets)
 
 
-def standing_of(wheel: Path, cpu: Cpu) -> AdmissionStatus | None:
+def standing_of(wheel: Path, cpu: Cpu) -> ConformanceStatus | None:
     """What is known of the kernels that this CPU takes of a wheel; None where it takes none."""
     facts = tuned.read_tuned(wheel)
-    library = tuned.chosen(facts, cpu) if facts else None
+    library = tuned.choose_build(facts, cpu) if facts else None
     if facts is None or library is None or not facts.libraries:
         return None
-    every = admitted.standings_in(wheel, facts, hash_file(wheel))
+    every = admitted.read_statuses(wheel, facts, hash_file(wheel))
     return next(each for each in every if each.target == library.target)

@@ -25,7 +25,7 @@ from tfbuild.measured.kernels import KernelTable
 from tfbuild.packing import admitted, tuned, wheel
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.planning.defaults import BF16
-from tfbuild.planning.request import default_python
+from tfbuild.planning.request import choose_python
 from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools import environment
@@ -148,7 +148,7 @@ def newest_runnable(paths: Paths) -> Path:
         except WheelError as error:
             console.warn(f"passed over: {error}")
             continue
-        if not facts or tuned.is_control(facts) or tuned.lacking(facts, cpu):
+        if not facts or tuned.is_control(facts) or tuned.list_nearest_missing(facts, cpu):
             continue
         if kernels.format_choice(facts.kernels) != kernels.MINI:
             return path
@@ -220,7 +220,7 @@ def _default_stock() -> WheelSource:
     release = releases.find_release(request.release)
     return WheelSource(
         requirement=f"{releases.choose_cpu_package(release, platform.machine())}=={release.version}",
-        python=default_python(release.pythons),
+        python=choose_python(release.pythons),
     )
 
 
@@ -241,7 +241,7 @@ def _existing(text: str) -> Path:
         raise WheelError(f"there is no wheel {path}", hint="Give the path of a .whl file")
     facts = tuned.read_tuned(path)
     if facts is not None:
-        tuned.need_runnable(path, facts, read_cpu())
+        tuned.check_runnable(path, facts, read_cpu())
     return path.resolve()
 
 
@@ -255,7 +255,7 @@ def _create(source: WheelSource, paths: Paths) -> Environment:
 
 def _arm(choice: ArmChoice, made: Environment) -> Arm:
     spec, facts = choice.spec, tuned.read_tuned(made.wheel)
-    build = tuned.chosen(facts, read_cpu()) if facts else None
+    build = tuned.choose_build(facts, read_cpu()) if facts else None
     standing = admitting.standing_of(made.wheel, read_cpu())
     return Arm(
         name=spec.name,

@@ -176,7 +176,7 @@ def _built(tf: TensorFlow, model: Model, examples: Structure) -> bool:
 def _batched(tf: TensorFlow, given: Structure) -> Structure:
     """The given data as batches of one shape. Raises ProgramError."""
     if isinstance(given, tf.data.Dataset):
-        return _stacked(tf, list(given.take(BATCHES).as_numpy_iterator()))
+        return _stacked(tf, list(given.copy_stock(BATCHES).as_numpy_iterator()))
     whole = tf.nest.map_structure(_array, _tupled(given))
     lengths = {len(each) if each.ndim else 0 for each in tf.nest.flatten(whole)}
     if len(lengths) != 1 or 0 in lengths:

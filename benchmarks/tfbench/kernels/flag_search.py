@@ -25,8 +25,8 @@ from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
 from tfbuild.measured.kernels import TypedOp
-from tfbuild.planning.request import plan_for, settled
-from tfbuild.planning.selection import Selection, own_for
+from tfbuild.planning.request import resolve_plan, resolve_release
+from tfbuild.planning.selection import Selection, find_fused_ops
 from tfbuild.records import format_now, save
 from tfbuild.settings import Paths
 from tfbuild.tools import pgo
@@ -137,16 +137,16 @@ def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
             "--flags and --selection are what is looked for here", hint="Leave them out"
         )
     # Once, or each build would look for the newest release by itself.
-    request = settled(replace(request, source=wanted.source), settings.paths())
+    request = resolve_release(replace(request, source=wanted.source), settings.paths())
     names = options.words(request.compiler) or ("",)
-    plan, *_ = [plan_for(replace(request, compiler=name))[0] for name in names]
+    plan, *_ = [resolve_plan(replace(request, compiler=name))[0] for name in names]
     usual = ["-O3", *(NARROW[each] for each in sorted(NARROW.keys() & plan.target.features))]
     texts = wanted.flag_sets.split(";") if wanted.flag_sets else usual
     variants = tuple(dict.fromkeys(filter(None, map(flags.parse_extra_flags, texts))))
     if not variants and not wanted.pgo and len(names) == 1:
         raise UsageError("--flag-sets names none", hint=f"Try --flag-sets '{'; '.join(usual)}'")
     for name in names if wanted.pgo else ():
-        plan, compiler = plan_for(replace(request, compiler=name, flags=flags.COUNTING))
+        plan, compiler = resolve_plan(replace(request, compiler=name, flags=flags.COUNTING))
         pgo.need(compiler, plan.required, read_cpu())
     timing = SelectOptions(
         profile=wanted.profile, vcpus=wanted.vcpus, launches=wanted.launches, seed=wanted.seed
@@ -186,7 +186,7 @@ def _learned(config: _Config, compiler: str, out: Path, paths: Paths) -> str:
     assert config.training is not None  # noqa: S101  (or there is no such set)
     found = learning.earlier_profile(out)
     if found is None:
-        _, used = plan_for(replace(config.request, compiler=compiler))
+        _, used = resolve_plan(replace(config.request, compiler=compiler))
         wheel = _candidate(config, compiler, (flags.COUNTING,), paths)
         found = learning.learn(wheel, config.training, used, out=out, paths=paths)
     word = pgo.keep(found, paths)
@@ -215,5 +215,5 @@ def _selection(
         flags=found,
         kept=tuple(sorted(choice for choice, unit in kept.items() if unit in chosen)),
         rows=(),
-        own=own_for(wheel_kernels.release, parse_target(wheel_kernels.library.target)),
+        own=find_fused_ops(wheel_kernels.release, parse_target(wheel_kernels.library.target)),
     )

@@ -20,7 +20,7 @@ from tfbuild import console
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import SampleError
 from tfbuild.measured.kernels import KernelRow, TypedOp
-from tfbuild.planning.selection import Selection, own_for
+from tfbuild.planning.selection import Selection, find_fused_ops
 from tfbuild.records import format_now, save
 
 SCHEMA = 2
@@ -266,7 +266,7 @@ def _selection(
         flags=wheel_kernels.flags(units),
         kept=kept,
         rows=rows,
-        own=own_for(wheel_kernels.release, parse_target(wheel_kernels.library.target)),
+        own=find_fused_ops(wheel_kernels.release, parse_target(wheel_kernels.library.target)),
     )
 
 

@@ -12,7 +12,7 @@ from tfbuild.errors import RecordError, WheelError
 from tfbuild.kernelbuild import pool
 from tfbuild.kernelbuild.pool import Part
 from tfbuild.measured.kernels import TypedOp
-from tfbuild.packing.tuned import KernelLibrary, chosen, read_tuned
+from tfbuild.packing.tuned import KernelLibrary, choose_build, read_tuned
 from tfbuild.records import decode_record, hash_record, load
 from tfbuild.upstream.download import hash_file
 
@@ -43,7 +43,7 @@ def read_wheel_kernels(wheel: Path, cpu: Cpu) -> WheelKernels:
     """Raises WheelError for a wheel without kernels that run here, RecordError without its own
     manifest beside it, which says which source registers what."""
     tuned = read_tuned(wheel)
-    library = None if tuned is None else chosen(tuned, cpu)
+    library = None if tuned is None else choose_build(tuned, cpu)
     if tuned is None or not isinstance(library, KernelLibrary):
         raise WheelError(
             f"{wheel.name} has no kernels for this CPU",

@@ -15,7 +15,7 @@ from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE
 from tfbuild.cpus.targets import STOCK_SPECS, parse_target
 from tfbuild.errors import TargetError
 from tfbuild.packing.tuned import KernelLibrary, TreeLibrary, Tuned, TunedTree, is_control
-from tfbuild.planning.defaults import undue
+from tfbuild.planning.defaults import find_default_problems
 from tfbuild.planning.dispatcher import KERNEL_FOLDER, LIBRARY_FOLDER
 
 _FOLDER = PurePosixPath(KERNEL_FOLDER, LIBRARY_FOLDER)
@@ -24,8 +24,9 @@ _DISPATCHER_USES = frozenset({"xsave"})
 
 
 class Role(StrEnum):
-    """What a library is in its wheel. OTHER is one that no stock wheel was at hand for, and FALSE
-    one in the place of kernels that are not what tuned.json says of them."""
+    """The role of a library in its wheel. OTHER is one for which no stock wheel was available,
+    FALSE one in the place of kernels that differs from tuned.json.
+    """
 
     STOCK = "as stock"
     CHANGED = "not as stock"
@@ -42,9 +43,10 @@ class WheelLibrary:
     """A library in a wheel.
 
     `name` is the dispatcher's for a kernel library, else the file's. `census` is that of
-    census.census, and `difference` the same less the stock library's in its place; None where no
-    stock wheel is at hand. `required` are the features that a CPU must have before it is loaded,
-    `unregistered` the ops that tuned.json says it registers, and it does not.
+    census.count_instructions, and `difference` the same minus that of the stock library in
+    its place; None if no stock wheel is available. `required` are the features that a CPU
+    must have before it is loaded, `unregistered` the ops that it does not register although
+    tuned.json lists them.
     """
 
     file: str
@@ -61,24 +63,24 @@ class WheelLibrary:
     unregistered: tuple[str, ...] = ()
 
 
-def problems(tuned: Tuned, libraries: Collection[WheelLibrary]) -> Iterator[str]:
-    """Everything that is not as tuned.json says, a line each, but for foreign instructions."""
-    there = {library.file: library for library in libraries}
-    for name, times in Counter(each.file for each in tuned.libraries).items():
+def find_problems(tuned: Tuned, libraries: Collection[WheelLibrary]) -> Iterator[str]:
+    """Yield a line for each difference from tuned.json, except foreign instructions."""
+    present = {library.file: library for library in libraries}
+    for name, times in Counter(claimed.file for claimed in tuned.libraries).items():
         if times > 1:
             yield f"tuned.json names {name} {times} times"
     for claim in tuned.libraries:
         if PurePosixPath(claim.file).parent != _FOLDER:
             yield f"{claim.name}: {claim.file} does not lie in {_FOLDER}"
-        if claim.file not in there:
+        if claim.file not in present:
             yield f"{claim.name}: there is no {claim.file}"
             continue
-        shown = there[claim.file]
-        yield from (f"{claim.name}: {what}" for what in _untrue(claim, shown))
-        if not is_control(tuned) and is_idle(shown):
+        actual = present[claim.file]
+        yield from (f"{claim.name}: {problem}" for problem in _find_claim_problems(claim, actual))
+        if not is_control(tuned) and is_idle(actual):
             yield (
                 f"{claim.name}: its flags did nothing, there is no instruction of "
-                f"{', '.join(_beyond_stock(shown.required))}"
+                f"{', '.join(_list_beyond_stock(actual.required))}"
             )
     if not any(library.role is Role.DISPATCHER for library in libraries):
         yield "there is no dispatcher"
@@ -87,29 +89,35 @@ def problems(tuned: Tuned, libraries: Collection[WheelLibrary]) -> Iterator[str]
             yield f"the dispatcher is marked to need {library.isa_needed}"
 
 
-def full_build_problems(
+def find_full_build_problems(
     tree: TunedTree, libraries: Collection[WheelLibrary], found: Mapping[str, Attribution]
 ) -> Iterator[str]:
-    """Everything in a full build that is not as tuned.json says, a line each.
+    """Yield a line for each difference of a full build from tuned.json.
 
-    `found` says whose the instructions are, of the libraries that have any beyond the stock wheel's
-    flags. Code that is chosen at run time may be for any CPU, all other for the target only.
+    `found` attributes the instructions, for the libraries that have any beyond the stock
+    wheel's flags. Code that is dispatched at run time may be for any CPU, all other code for
+    the target only.
     """
-    there = {library.file: library for library in libraries}
-    yield from (f"there is no {file}" for file in sorted(tree.libraries.keys() - there.keys()))
-    yield from (f"tuned.json does not name {f}" for f in sorted(there.keys() - tree.libraries))
-    for file in sorted(tree.libraries.keys() & there.keys()):
-        yield from (f"{file}: {what}" for what in _unlike(tree.libraries[file], there[file]))
-    yield from _unfit(tree)
-    for file, each in found.items():
-        for feature in sorted(each.own.keys() - {*tree.required_features, UNDECODED}):
-            shown = ", ".join(each.first[feature])
+    present = {library.file: library for library in libraries}
+    yield from (f"there is no {file}" for file in sorted(tree.libraries.keys() - present.keys()))
+    yield from (f"tuned.json does not name {f}" for f in sorted(present.keys() - tree.libraries))
+    for file in sorted(tree.libraries.keys() & present.keys()):
+        yield from (
+            f"{file}: {problem}"
+            for problem in _find_byte_problems(tree.libraries[file], present[file])
+        )
+    yield from _find_target_problems(tree)
+    for file, attribution in found.items():
+        for feature in sorted(attribution.own.keys() - {*tree.required_features, UNDECODED}):
+            examples = ", ".join(attribution.first[feature])
             yield (
-                f"{file}: {each.own[feature]} of {feature}, which {tree.target} does not require, "
-                f"in code that is not known to ask the CPU: {shown}"
+                f"{file}: {attribution.own[feature]} of {feature}, which {tree.target} does not require, "
+                f"in code that is not known to ask the CPU: {examples}"
             )
-    beyond = _beyond_stock(tree.required_features)
-    used = {name for each in found.values() for name in (*each.own, *each.nameless)}
+    beyond = _list_beyond_stock(tree.required_features)
+    used = {
+        name for attribution in found.values() for name in (*attribution.own, *attribution.nameless)
+    }
     if tree.target not in STOCK_SPECS and _is_wider(beyond) and used.isdisjoint(beyond):
         yield (
             f"its flags did nothing, there is no instruction of {', '.join(beyond)} but in code "
@@ -117,35 +125,40 @@ def full_build_problems(
         )
 
 
-def unjudged(
+def list_unjudged(
     tree: TunedTree, libraries: Collection[WheelLibrary], found: Mapping[str, Attribution]
 ) -> Iterator[str]:
-    """The instructions of a full build of which the audit cannot tell whether they may be there."""
+    """Yield the instructions of a full build that the audit can neither allow nor refuse."""
     for library in libraries:
-        each = found.get(library.file)
-        if each is None:
-            strange = {} if library.census.get("x86_64") else _strange(tree, library.census)
-            why = "whose functions are not told apart on this machine"
+        attribution = found.get(library.file)
+        if attribution is None:
+            unrequired = (
+                {} if library.census.get("x86_64") else _select_unrequired(tree, library.census)
+            )
+            reason = "whose functions are not told apart on this machine"
         else:
-            strange, why = _strange(tree, each.nameless), "in functions without a name"
-        for feature, times in strange.items():
-            yield f"{library.file}: {times} of {feature} {why}: not judged"
-        data = each.own.get(UNDECODED, 0) if each else 0
+            unrequired, reason = (
+                _select_unrequired(tree, attribution.nameless),
+                "in functions without a name",
+            )
+        for feature, times in unrequired.items():
+            yield f"{library.file}: {times} of {feature} {reason}: not judged"
+        data = attribution.own.get(UNDECODED, 0) if attribution else 0
         if data:
             yield f"{library.file}: {data} places are no instructions, as data among assembler is"
 
 
-def _strange(tree: TunedTree, counted: Mapping[str, int]) -> dict[str, int]:
-    """Those of the counted features that the target does not require."""
+def _select_unrequired(tree: TunedTree, counted: Mapping[str, int]) -> dict[str, int]:
+    """Return those of the counted features that the target does not require."""
     known = {*tree.required_features, *ARCHITECTURES}
     return {name: times for name, times in counted.items() if name not in known}
 
 
-def foreign(library: WheelLibrary, *, control: bool) -> dict[str, int]:
-    """The features, with instructions counted, that a library of ours uses and must not.
+def count_foreign(library: WheelLibrary, *, control: bool) -> dict[str, int]:
+    """Count the instructions of one of our libraries by each feature that it must not use.
 
-    Kernels may use what is asked for before they are loaded; those of the control wheel, what the
-    stock wheel is compiled for. The dispatcher runs anywhere.
+    Kernels may use the features checked before they are loaded; those of the control wheel,
+    what the stock wheel is compiled for. The dispatcher must run anywhere.
     """
     if library.role is Role.KERNELS:
         allowed = STOCK_BASELINE if control else frozenset(library.required)
@@ -158,9 +171,10 @@ def foreign(library: WheelLibrary, *, control: bool) -> dict[str, int]:
 
 
 def is_idle(library: WheelLibrary) -> bool:
-    """Whether a library that may use wider vectors than the stock wheel, or FMA, uses nothing that
-    the stock wheel's flags have not."""
-    beyond = _beyond_stock(library.required)
+    """Return whether a library that may use wider vectors than the stock wheel, or FMA, uses
+    nothing beyond the stock wheel's flags.
+    """
+    beyond = _list_beyond_stock(library.required)
     return _is_wider(beyond) and not any(name in library.census for name in beyond)
 
 
@@ -168,14 +182,14 @@ def _is_wider(beyond: Collection[str]) -> bool:
     return any(name in {"avx2", "fma"} or name.startswith("avx512") for name in beyond)
 
 
-def _beyond_stock(required: Collection[str]) -> tuple[str, ...]:
+def _list_beyond_stock(required: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted({*required} - STOCK_BASELINE))
 
 
-def _untrue(claim: KernelLibrary, shown: WheelLibrary) -> Iterator[str]:
-    """Where a kernel library is not what tuned.json says of it."""
-    yield from _unlike(claim, shown)
-    yield from _unfit(claim)
+def _find_claim_problems(claim: KernelLibrary, shown: WheelLibrary) -> Iterator[str]:
+    """Yield a line for each difference between a kernel library and its entry in tuned.json."""
+    yield from _find_byte_problems(claim, shown)
+    yield from _find_target_problems(claim)
     if shown.unregistered:
         yield f"it does not register {', '.join(shown.unregistered)}, as tuned.json says"
     if not claim.registrations:
@@ -184,21 +198,21 @@ def _untrue(claim: KernelLibrary, shown: WheelLibrary) -> Iterator[str]:
         yield "tuned.json does not say of each of its kernel units how it was admitted"
 
 
-def _unlike(claim: KernelLibrary | TreeLibrary, shown: WheelLibrary) -> Iterator[str]:
-    """Where a library's bytes show something else than tuned.json says."""
+def _find_byte_problems(claim: KernelLibrary | TreeLibrary, shown: WheelLibrary) -> Iterator[str]:
+    """Yield a line for each difference between a library's bytes and its entry in tuned.json."""
     if (claim.size, claim.sha256) != (shown.size, shown.sha256):
         yield "its bytes are not those that tuned.json names"
     if dict(claim.floors) != dict(shown.floors):
-        said, actual = _listed(claim.floors), _listed(shown.floors)
-        yield f"tuned.json says that it asks for {said}, it asks for {actual}"
+        claimed, actual = _format_floors(claim.floors), _format_floors(shown.floors)
+        yield f"tuned.json says that it asks for {claimed}, it asks for {actual}"
     if dict(claim.census) != dict(shown.census):
         name = min(claim.census.items() ^ shown.census.items())[0]
-        counted, there = claim.census.get(name, 0), shown.census.get(name, 0)
-        yield f"tuned.json counts {counted} instructions of {name}, there are {there}"
+        expected, present = claim.census.get(name, 0), shown.census.get(name, 0)
+        yield f"tuned.json counts {expected} instructions of {name}, there are {present}"
 
 
-def _unfit(claim: KernelLibrary | TunedTree) -> Iterator[str]:
-    """Where what tuned.json says of a target is not the target's."""
+def _find_target_problems(claim: KernelLibrary | TunedTree) -> Iterator[str]:
+    """Yield a line for each entry in tuned.json that does not fit its target."""
     try:
         target = parse_target(claim.target)
     except TargetError as error:
@@ -206,11 +220,11 @@ def _unfit(claim: KernelLibrary | TunedTree) -> Iterator[str]:
         return
     if claim.name != target.local:
         yield f"tuned.json says that it is for {claim.target}, which is called {target.local}"
-    unasked = flags.compute_required_features(target, {}) - {*claim.required_features}
-    if unasked:
-        yield f"tuned.json does not require {', '.join(sorted(unasked))} of {claim.target}"
-    yield from undue(claim.defaults, target)
+    unrequired = flags.compute_required_features(target, {}) - {*claim.required_features}
+    if unrequired:
+        yield f"tuned.json does not require {', '.join(sorted(unrequired))} of {claim.target}"
+    yield from find_default_problems(claim.defaults, target)
 
 
-def _listed(floors: Mapping[str, str]) -> str:
+def _format_floors(floors: Mapping[str, str]) -> str:
     return ", ".join(f"{family} {version}" for family, version in floors.items()) or "nothing"

@@ -26,12 +26,12 @@ _FEW = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attribution:
-    """How many instructions of an x86-64 library need each feature that the stock wheel's flags do
-    not bring, by whose they are.
+    """The instructions of an x86-64 library beyond the stock wheel's flags, counted by needed
+    feature and attributed to functions.
 
-    `dispatched` counts those in code that is chosen at run time, by its name in the table; `own`
-    those in all other functions, `nameless` those in functions without a name. `first` has the
-    names, mangled, of a few of the functions in `own`, by feature.
+    `dispatched` counts those in code that is chosen at run time, by its name in the table;
+    `own` those in all other functions, `nameless` those in functions without a name. `first`
+    has the mangled names of a few of the functions in `own`, by feature.
     """
 
     schema: int = SCHEMA
@@ -41,22 +41,25 @@ class Attribution:
     first: Mapping[str, tuple[str, ...]]
 
 
-def attribute(path: Path) -> Attribution:
-    """Look at every function of a library. Raises WheelError."""
+def attribute_instructions(path: Path) -> Attribution:
+    """Attribute the instructions of a library to its functions.
+
+    Raises WheelError.
+    """
     dispatched: dict[str, Counter[str]] = {}
     own, nameless = Counter[str](), Counter[str]()
     first: dict[str, list[str]] = {}
-    unexpected = census.unexpected(path, STOCK_BASELINE)
+    unexpected = census.count_by_function(path, STOCK_BASELINE)
     for name in sorted(unexpected):
-        row = row_of(name) if name else ""
+        row = find_row(name) if name else ""
         if row:
             dispatched.setdefault(row, Counter()).update(unexpected[name])
             continue
         (own if name else nameless).update(unexpected[name])
         for feature in unexpected[name] if name else ():
-            shown = first.setdefault(feature, [])
-            if len(shown) < _FEW:
-                shown.append(name)
+            examples = first.setdefault(feature, [])
+            if len(examples) < _FEW:
+                examples.append(name)
     return Attribution(
         dispatched=dispatched,
         own=own,
@@ -65,14 +68,16 @@ def attribute(path: Path) -> Attribution:
     )
 
 
-def record_of(sha256: str, folder: Path) -> Path:
-    """Where `folder` keeps what was found in a library: by its hash, the table and the decoders."""
+def get_record_path(sha256: str, folder: Path) -> Path:
+    """Return the path in `folder` of a library's attribution: by its hash, the table and the
+    decoders.
+    """
     key = hash_record([sha256, _TABLE.read_text(encoding="utf-8"), instructions.DECODERS])
     return folder / f"{key}.json"
 
 
-def kept(record: Path) -> Attribution | None:
-    """What an earlier look found; None if there was none, or it is unreadable."""
+def load_attribution(record: Path) -> Attribution | None:
+    """Return an earlier attribution; None if there is none, or it is unreadable."""
     try:
         return decode_record(Attribution, load(record, schema=SCHEMA))
     except (RecordError, TypeError, ValueError, KeyError):
@@ -80,12 +85,14 @@ def kept(record: Path) -> Attribution | None:
 
 
 @functools.lru_cache(1 << 16)
-def row_of(symbol: str) -> str:
-    """The row of the table that a function is of; empty for none."""
-    return next((name for name, pattern in _patterns().items() if pattern.match(symbol)), "")
+def find_row(symbol: str) -> str:
+    """Return the row of the table that a function belongs to; empty for none."""
+    return next(
+        (name for name, pattern in _compile_patterns().items() if pattern.match(symbol)), ""
+    )
 
 
 @functools.cache
-def _patterns() -> Mapping[str, re.Pattern[str]]:
+def _compile_patterns() -> Mapping[str, re.Pattern[str]]:
     rows = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
     return {name: re.compile("|".join(row["symbols"])) for name, row in rows.items()}

@@ -16,7 +16,14 @@ from tfbuild.auditing.dispatched import Attribution
 from tfbuild.binaries import census, elf, instructions
 from tfbuild.errors import AuditError, RecordError, WheelError
 from tfbuild.packing.tuned import KernelLibrary, Tuned
-from tfbuild.packing.wheel import RecordLine, extract, opened, read_record, verify_record, writing
+from tfbuild.packing.wheel import (
+    RecordLine,
+    convert_os_errors,
+    extract,
+    open_wheel,
+    read_record,
+    verify_record,
+)
 from tfbuild.records import decode_record, load, save
 
 SCHEMA = 1
@@ -25,16 +32,17 @@ _LIBRARY = re.compile(r".*\.so(\.\d+)*")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
-    """The size of a file in a wheel in bytes, and its SHA-256 (hex)."""
+    """A file in a wheel: its size in bytes and its SHA-256 (hex)."""
 
     size: int
     sha256: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
-    """What the bytes of a library show: its instructions (census.census), the runtime versions and
-    libraries that it asks for, and its ISA marker (elf.isa_needed)."""
+class LibraryFacts:
+    """The facts read from a library's bytes: its instructions (census.count_instructions), the
+    runtime versions and libraries that it requires, and its ISA marker (elf.read_isa_level).
+    """
 
     schema: int = SCHEMA
     decoders: Mapping[str, str]
@@ -44,84 +52,105 @@ class Facts:
     isa_needed: str
 
 
-def members(wheel: Path, *, known: bool = False) -> dict[str, Member]:
-    """The files of a wheel that RECORD names. Raises AuditError when their bytes are others; those
-    of a wheel whose own hash is `known` to be right are not read."""
+def read_members(wheel: Path, *, known: bool = False) -> dict[str, Member]:
+    """Return the files of a wheel that RECORD names.
+
+    Their bytes are not read if the wheel's own hash is `known` to be right.
+
+    Raises AuditError if their bytes differ from RECORD.
+    """
     try:
         lines = read_record(wheel) if known else verify_record(wheel)
     except WheelError as error:
         raise AuditError(error.message, hint=error.hint) from error
-    return {line.name: _member(line) for line in lines}
+    return {line.name: _parse_member(line) for line in lines}
 
 
-def libraries_of(every: Mapping[str, Member]) -> dict[str, Member]:
-    """Those of the members that are shared libraries, by their names."""
-    return {name: each for name, each in every.items() if _LIBRARY.fullmatch(name)}
+def filter_libraries(every: Mapping[str, Member]) -> dict[str, Member]:
+    """Return those of the members that are shared libraries, by their names."""
+    return {name: member for name, member in every.items() if _LIBRARY.fullmatch(name)}
 
 
-def _member(line: RecordLine) -> Member:
+def _parse_member(line: RecordLine) -> Member:
     algorithm, _, digest = line.digest.partition("=")
     if algorithm != "sha256":
         raise AuditError(f"RECORD has no SHA-256 of {line.name}")
     return Member(size=int(line.size), sha256=base64.urlsafe_b64decode(f"{digest}=").hex())
 
 
-def facts_of(wheel: Path, wanted: Mapping[str, Member], folder: Path) -> dict[str, Facts]:
-    """The facts of some libraries of a wheel. `folder` keeps them by the hash of the library.
+def read_facts(wheel: Path, wanted: Mapping[str, Member], folder: Path) -> dict[str, LibraryFacts]:
+    """Return the facts of some libraries of a wheel.
 
-    Raises WheelError for a library that is not whole, DiskError.
+    `folder` caches them by the hash of the library.
+
+    Raises WheelError for an incomplete library, DiskError.
     """
-    found = {file: _kept(folder / f"{wanted[file].sha256}.json") for file in sorted(wanted)}
-    fresh = [file for file, facts in found.items() if facts is None]
-    with _unpacked(wheel, fresh, folder) as paths:
+    known = {file: _load_facts(folder / f"{wanted[file].sha256}.json") for file in sorted(wanted)}
+    fresh = [file for file, facts in known.items() if facts is None]
+    with _unpack_members(wheel, fresh, folder) as paths:
         for file, path in paths.items():
-            found[file] = look_at(path)
-            save(folder / f"{wanted[file].sha256}.json", found[file])
-    return {file: facts for file, facts in found.items() if facts is not None}
+            known[file] = inspect_library(path)
+            save(folder / f"{wanted[file].sha256}.json", known[file])
+    return {file: facts for file, facts in known.items() if facts is not None}
 
 
-def attributions_of(
+def read_attributions(
     wheel: Path, wanted: Mapping[str, Member], folder: Path
 ) -> dict[str, Attribution]:
-    """Whose the instructions of some libraries of a wheel are. `folder` keeps what was found.
+    """Return the attributions of some libraries of a wheel. `folder` caches them.
 
-    Raises WheelError for a library that is not whole, DiskError.
+    Raises WheelError for an incomplete library, DiskError.
     """
-    records = {file: dispatched.record_of(wanted[file].sha256, folder) for file in sorted(wanted)}
-    found = {file: dispatched.kept(record) for file, record in records.items()}
-    fresh = [file for file, each in found.items() if each is None]
-    with _unpacked(wheel, fresh, folder) as paths:
+    records = {
+        file: dispatched.get_record_path(wanted[file].sha256, folder) for file in sorted(wanted)
+    }
+    known = {file: dispatched.load_attribution(record) for file, record in records.items()}
+    fresh = [file for file, attribution in known.items() if attribution is None]
+    with _unpack_members(wheel, fresh, folder) as paths:
         for file, path in paths.items():
-            found[file] = dispatched.attribute(path)
-            save(records[file], found[file])
-    return {file: each for file, each in found.items() if each is not None}
+            known[file] = dispatched.attribute_instructions(path)
+            save(records[file], known[file])
+    return {file: attribution for file, attribution in known.items() if attribution is not None}
 
 
-def unregistered_in(
+def find_unregistered(
     wheel: Path, libraries: Iterable[KernelLibrary], folder: Path
 ) -> dict[str, tuple[str, ...]]:
-    """The ops that kernel libraries do not register, though tuned.json says so, by the library's
-    member. Raises WheelError for a library that is not whole or not there, DiskError."""
-    ops = {each.file: {choice.op for choice in each.registrations} for each in libraries}
-    with _unpacked(wheel, ops, folder) as paths:
-        return {file: tables.unregistered(path, ops[file]) for file, path in paths.items()}
+    """Return the ops that kernel libraries do not register although tuned.json lists them.
+
+    They are by the library's member.
+
+    Raises WheelError for a library that is incomplete or missing, DiskError.
+    """
+    ops = {
+        library.file: {registration.op for registration in library.registrations}
+        for library in libraries
+    }
+    with _unpack_members(wheel, ops, folder) as paths:
+        return {file: tables.find_unregistered(path, ops[file]) for file, path in paths.items()}
 
 
-def dispatcher_problems(wheel: Path, file: str, facts: Tuned, folder: Path) -> tuple[str, ...]:
-    """Where the dispatcher, a member of a wheel, asks for other things than tuned.json says. Raises
-    WheelError for one that is not there, DiskError."""
-    with _unpacked(wheel, (file,), folder) as paths:
-        return tuple(tables.problems(facts, paths[file]))
+def find_dispatcher_problems(wheel: Path, file: str, facts: Tuned, folder: Path) -> tuple[str, ...]:
+    """Return the differences between the features that the dispatcher checks and tuned.json.
+
+    `file` is the dispatcher, a member of the wheel.
+
+    Raises WheelError if it is missing, DiskError.
+    """
+    with _unpack_members(wheel, (file,), folder) as paths:
+        return tuple(tables.find_problems(facts, paths[file]))
 
 
 @contextlib.contextmanager
-def _unpacked(wheel: Path, wanted: Iterable[str], folder: Path) -> Iterator[dict[str, Path]]:
-    """Members of a wheel as files in `folder`, as long as they are needed. Raises WheelError,
-    DiskError."""
+def _unpack_members(wheel: Path, wanted: Iterable[str], folder: Path) -> Iterator[dict[str, Path]]:
+    """Unpack members of a wheel into a temporary folder in `folder` within this context.
+
+    Raises WheelError, DiskError.
+    """
     names = tuple(wanted)
-    with opened(wheel) as archive:
+    with open_wheel(wheel) as archive:
         infos = [archive.NameToInfo[name] for name in names if name in archive.NameToInfo]
-    with writing(folder):
+    with convert_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     settings.require_disk(folder, sum(info.file_size for info in infos), "unpacking libraries")
     with tempfile.TemporaryDirectory(prefix=".unpacked.", dir=folder) as unpacked:
@@ -130,20 +159,22 @@ def _unpacked(wheel: Path, wanted: Iterable[str], folder: Path) -> Iterator[dict
         yield {name: Path(unpacked) / "wheel" / name for name in names}
 
 
-def look_at(path: Path) -> Facts:
-    return Facts(
+def inspect_library(path: Path) -> LibraryFacts:
+    return LibraryFacts(
         decoders=instructions.DECODERS,
-        census=census.census(path),
-        floors=elf.version_floors(path),
-        needed=elf.needed(path),
-        isa_needed=elf.isa_needed(path),
+        census=census.count_instructions(path),
+        floors=elf.read_version_floors(path),
+        needed=elf.list_needed(path),
+        isa_needed=elf.read_isa_level(path),
     )
 
 
-def _kept(path: Path) -> Facts | None:
-    """What an earlier run found with the same decoders; None if it did not, or is unreadable."""
+def _load_facts(path: Path) -> LibraryFacts | None:
+    """Return the facts of an earlier run with the same decoders; None if there are none, or they
+    are unreadable.
+    """
     try:
-        facts = decode_record(Facts, load(path, schema=SCHEMA))
+        facts = decode_record(LibraryFacts, load(path, schema=SCHEMA))
     except (RecordError, TypeError, ValueError, KeyError):
         return None
     return facts if facts.decoders == instructions.DECODERS else None

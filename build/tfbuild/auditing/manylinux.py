@@ -22,52 +22,61 @@ _LOADER = re.compile(r"ld-linux.*\.so\.\d")
 
 
 Demands = tuple[Mapping[str, str], Collection[str]]
-"""What a library asks for: elf.floors and elf.needed."""
+"""What a library asks for: elf.floors and elf.list_needed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """What every machine of a platform has: versions of each runtime family, and libraries."""
+    """A platform policy: the versions of each runtime family, and the libraries, that every such
+    machine has.
+    """
 
     name: str
     versions: Mapping[str, frozenset[str]]
     libraries: frozenset[str]
 
 
-def policy_of(tags: Collection[str]) -> Policy | None:
-    """The policy of the oldest platform that the tags name, such as manylinux_2_17_x86_64.
+def find_policy(tags: Collection[str]) -> Policy | None:
+    """Return the policy of the oldest platform that the tags name, such as
+    manylinux_2_17_x86_64.
 
-    None for linux_x86_64, which promises nothing. Raises AuditError for a platform that auditwheel
-    does not know.
+    None for linux_x86_64, which promises nothing.
+
+    Raises AuditError for a platform that auditwheel does not know.
     """
     platforms = sorted({tag.rpartition("-")[2] for tag in tags})
-    found = [_policy(each) for each in platforms if not each.startswith("linux_")]
-    return min(found, key=lambda policy: len(policy.versions["GLIBC"]), default=None)
+    policies = [
+        _load_policy(platform) for platform in platforms if not platform.startswith("linux_")
+    ]
+    return min(policies, key=lambda policy: len(policy.versions["GLIBC"]), default=None)
 
 
-def platform_for(machine: str, libraries: Mapping[str, Demands]) -> str:
-    """The platforms of the oldest policy that a wheel's libraries keep, as a file name has them:
-    manylinux_2_17_x86_64.manylinux2014_x86_64.
+def choose_platform(machine: str, libraries: Mapping[str, Demands]) -> str:
+    """Return the platforms of the oldest policy that a wheel's libraries comply with.
 
-    Where they keep none it is linux_x86_64, which promises nothing: PyPI refuses such a wheel, and
-    pip installs it on any Linux of the machine, whatever its C library. `libraries` are by their
-    file names.
+    They are as in a file name: manylinux_2_17_x86_64.manylinux2014_x86_64. If the libraries
+    comply with none it is linux_x86_64, which promises nothing: PyPI refuses such a wheel,
+    and pip installs it on any Linux of the machine, whatever its C library. `libraries` are
+    by their file names.
     """
     beside = frozenset(libraries)
-    for known in sorted(_policies(machine), key=lambda each: each.priority, reverse=True):
-        policy = _promises(known)
+    for known in sorted(_load_policies(machine), key=lambda each: each.priority, reverse=True):
+        policy = _convert_policy(known)
         if policy.versions and not any(
-            any(breaches(policy, floors, needed, beside)) for floors, needed in libraries.values()
+            any(find_breaches(policy, floors, needed, beside))
+            for floors, needed in libraries.values()
         ):
             return ".".join((policy.name, *known.aliases))
     return f"linux_{machine}"
 
 
-def breaches(
+def find_breaches(
     policy: Policy, floors: Mapping[str, str], needed: Collection[str], beside: Collection[str]
 ) -> Iterator[str]:
-    """What a library asks for that the policy does not promise: versions of runtime libraries
-    (elf.floors), and libraries that are neither in it nor `beside` it in the wheel."""
+    """Yield what a library requires that the policy does not promise: versions of runtime
+    libraries (elf.read_version_floors), and libraries that are neither in it nor `beside` it
+    in the wheel.
+    """
     for family, version in floors.items():
         if version not in policy.versions.get(family, ()):
             yield f"it asks for {family} {version}, which {policy.name} does not promise"
@@ -76,17 +85,19 @@ def breaches(
             yield f"it needs {name}, which {policy.name} does not promise"
 
 
-def _policy(platform: str) -> Policy:
-    machine = next((each for each in ARCHITECTURES if platform.endswith(each)), "")
+def _load_policy(platform: str) -> Policy:
+    machine = next(
+        (architecture for architecture in ARCHITECTURES if platform.endswith(architecture)), ""
+    )
     try:
-        return _promises(_policies(machine).get_policy_by_name(platform))
+        return _convert_policy(_load_policies(machine).get_policy_by_name(platform))
     except (LookupError, ValueError) as error:
         raise AuditError(f"auditwheel knows no platform {platform}") from error
 
 
-def _policies(machine: str) -> Any:  # noqa: ANN401  (auditwheel has no types)
+def _load_policies(machine: str) -> Any:  # noqa: ANN401  (auditwheel has no types)
     return WheelPolicies(libc=Libc.GLIBC, arch=Architecture(machine))
 
 
-def _promises(known: Any) -> Policy:  # noqa: ANN401
+def _convert_policy(known: Any) -> Policy:  # noqa: ANN401
     return Policy(name=known.name, versions=known.symbol_versions, libraries=known.whitelist)

@@ -20,7 +20,7 @@ from typing import IO
 
 from tfbuild.errors import WheelError
 from tfbuild.packing.repack import FILE_MODE
-from tfbuild.packing.wheel import RecordLine, opened, read_member, stem_of
+from tfbuild.packing.wheel import RecordLine, open_wheel, read_member, read_stem
 
 _LOCAL = struct.Struct("<4s2xHH4xIIIHH")  # signature, flags, method, CRC, two sizes, two lengths
 _DIRECTORY = 46  # bytes of an entry without its name, extra fields and comment
@@ -36,83 +36,92 @@ _SETTING_IDS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemberForm:
-    """How a member of the stock wheel lies in it: its mode as zip has it, and whether it is a
-    folder."""
+    """The form of a member in the stock wheel: its mode as in zip, and whether it is a folder."""
 
     mode: int
     folder: bool
 
 
-def forms_of(stock: Path) -> dict[str, MemberForm]:
-    """By the names of all members. Raises WheelError."""
-    with opened(stock) as archive:
+def read_forms(stock: Path) -> dict[str, MemberForm]:
+    """Return the form of each member by name.
+
+    Raises WheelError.
+    """
+    with open_wheel(stock) as archive:
         return {
             info.filename: MemberForm(mode=info.external_attr, folder=info.is_dir())
             for info in archive.infolist()
         }
 
 
-def problems(wheel: Path, forms: Mapping[str, MemberForm] | None) -> Iterator[str]:
-    """Where a wheel is packed otherwise than `repack` does, a line each. `forms` are the stock
-    wheel's, by the names that its members have in this one; None where there is none to compare
-    with. Raises WheelError.
+def find_problems(wheel: Path, forms: Mapping[str, MemberForm] | None) -> Iterator[str]:
+    """Yield a line for each way in which a wheel is packed differently from `repack`.
+
+    `forms` are the stock wheel's, by the names that its members have in this one; None if
+    there is none to compare with.
+
+    Raises WheelError.
     """
-    with opened(wheel) as archive, wheel.open("rb") as file:
-        yield from _gaps(archive, file)
+    with open_wheel(wheel) as archive, wheel.open("rb") as file:
+        yield from _find_gaps(archive, file)
         for info in archive.infolist():
-            yield from (f"{info.filename} {what}" for what in _odd(info))
+            yield from (f"{info.filename} {problem}" for problem in _find_oddities(info))
             if forms is not None:
-                yield from _unlike(info, forms.get(info.filename))
+                yield from _compare_form(info, forms.get(info.filename))
             elif (info.external_attr >> 16) & _SETTING_IDS:
                 yield f"{info.filename} would be installed with another's rights"
-    yield from _disorder(wheel)
+    yield from _find_record_problems(wheel)
 
 
-def _gaps(archive: zipfile.ZipFile, file: IO[bytes]) -> Iterator[str]:
-    """Bytes of the file that belong to no member, and headers that say another thing than the
-    directory. Raises WheelError."""
-    at = 0
+def _find_gaps(archive: zipfile.ZipFile, file: IO[bytes]) -> Iterator[str]:
+    """Yield bytes of the file that belong to no member, and headers that contradict the
+    directory.
+
+    Raises WheelError.
+    """
+    offset = 0
     for info in archive.infolist():
-        if info.header_offset != at:
+        if info.header_offset != offset:
             yield f"there are bytes before {info.filename} that are no member"
             return
-        file.seek(at)
-        length, what = _header(file, info)
-        if what:
-            yield f"{info.filename} {what}"
+        file.seek(offset)
+        length, problem = _check_header(file, info)
+        if problem:
+            yield f"{info.filename} {problem}"
             return
-        at += length + info.compress_size
+        offset += length + info.compress_size
     directory = sum(
-        _DIRECTORY + len(_encoded(info)) + len(info.extra) + len(info.comment)
+        _DIRECTORY + len(_encode_name(info)) + len(info.extra) + len(info.comment)
         for info in archive.infolist()
     )
-    file.seek(at + directory)
+    file.seek(offset + directory)
     number = len(archive.infolist())
-    if archive.start_dir != at or not _ends(file.read(), number, directory, at):
+    if archive.start_dir != offset or not _is_valid_end(file.read(), number, directory, offset):
         yield "there are bytes before or behind its directory that are no part of it"
 
 
-def _ends(tail: bytes, number: int, size: int, at: int) -> bool:
-    """Whether what is behind the directory says just what it is, with Zip64's numbers only where
-    others are too small."""
+def _is_valid_end(tail: bytes, number: int, size: int, at: int) -> bool:
+    """Return whether the end records describe the directory exactly, with Zip64's numbers only
+    if the others are too small.
+    """
     if max(size, at) <= zipfile.ZIP64_LIMIT and number <= zipfile.ZIP_FILECOUNT_LIMIT:
         return tail == _END.pack(b"PK\x05\x06", 0, 0, number, number, size, at, 0)
     if len(tail) != _LARGE_END.size + _LOCATOR + _END.size:
         return False
-    said = _LARGE_END.unpack_from(tail)
-    return said == (b"PK\x06\x06", 0, 0, number, number, size, at) and tail.endswith(b"\0\0")
+    fields = _LARGE_END.unpack_from(tail)
+    return fields == (b"PK\x06\x06", 0, 0, number, number, size, at) and tail.endswith(b"\0\0")
 
 
-def _header(file: IO[bytes], info: zipfile.ZipInfo) -> tuple[int, str]:
-    """The bytes of a member's own header, and what is wrong with it."""
+def _check_header(file: IO[bytes], info: zipfile.ZipInfo) -> tuple[int, str]:
+    """Return the size in bytes of a member's local header, and what is wrong with it."""
     fields = _LOCAL.unpack(file.read(_LOCAL.size))
     signature, flags, method, crc, packed, size, name_length, extra_length = fields
     name, extra = file.read(name_length), file.read(extra_length)
     length = _LOCAL.size + name_length + extra_length
-    if signature != b"PK\x03\x04" or name != _encoded(info):
+    if signature != b"PK\x03\x04" or name != _encode_name(info):
         return length, "has another name in its own header"
     large = _IN_EXTRA in {packed, size}
-    if _foreign_fields(extra, large=large):
+    if _has_foreign_fields(extra, large=large):
         return length, "has extra fields in its own header"
     if large:
         size, packed = struct.unpack_from("<QQ", extra.ljust(20, b"\0"), 4)
@@ -122,12 +131,14 @@ def _header(file: IO[bytes], info: zipfile.ZipInfo) -> tuple[int, str]:
     return length, ""
 
 
-def _encoded(info: zipfile.ZipInfo) -> bytes:
+def _encode_name(info: zipfile.ZipInfo) -> bytes:
     return info.orig_filename.encode("utf-8" if info.flag_bits & _UTF_8 else "cp437")
 
 
-def _foreign_fields(extra: bytes, *, large: bool) -> bool:
-    """Whether there is another field than Zip64's, or that where no number is `large`."""
+def _has_foreign_fields(extra: bytes, *, large: bool) -> bool:
+    """Return whether there is a field other than Zip64's, or Zip64's although no number is
+    `large`.
+    """
     if extra and not large:
         return True
     while extra:
@@ -138,11 +149,11 @@ def _foreign_fields(extra: bytes, *, large: bool) -> bool:
     return False
 
 
-def _odd(info: zipfile.ZipInfo) -> Iterator[str]:
+def _find_oddities(info: zipfile.ZipInfo) -> Iterator[str]:
     if info.orig_filename != info.filename:
         yield "has a second name"
     numbers = (info.file_size, info.compress_size, info.header_offset)
-    if _foreign_fields(info.extra, large=max(numbers) > zipfile.ZIP64_LIMIT):
+    if _has_foreign_fields(info.extra, large=max(numbers) > zipfile.ZIP64_LIMIT):
         yield "has extra fields"
     if info.comment:
         yield "has a comment"
@@ -150,22 +161,22 @@ def _odd(info: zipfile.ZipInfo) -> Iterator[str]:
         yield "is packed in another way than Tensorwright packs"
 
 
-def _unlike(info: zipfile.ZipInfo, form: MemberForm | None) -> Iterator[str]:
+def _compare_form(info: zipfile.ZipInfo, form: MemberForm | None) -> Iterator[str]:
     if info.is_dir() and not (form and form.folder):
         yield f"{info.filename} is a folder that is not in stock"
     elif info.external_attr != (form.mode if form else FILE_MODE):
         yield f"{info.filename} has the mode {info.external_attr >> 16:o}"
 
 
-def _disorder(wheel: Path) -> Iterator[str]:
-    """Where RECORD has other lines, or in another order, than the members have."""
-    name = f"{stem_of(wheel)}.dist-info/RECORD"
+def _find_record_problems(wheel: Path) -> Iterator[str]:
+    """Yield a line if RECORD has other lines, or another order, than the members."""
+    name = f"{read_stem(wheel)}.dist-info/RECORD"
     text = read_member(wheel, name)
     try:
         rows = [RecordLine(*row) for row in csv.reader(io.StringIO(text.decode(), newline=""))]
     except (csv.Error, TypeError, UnicodeDecodeError) as error:
         raise WheelError(f"{wheel.name} has a RECORD that cannot be read ({error})") from error
-    with opened(wheel) as archive:
+    with open_wheel(wheel) as archive:
         members = [info.filename for info in archive.infolist() if not info.is_dir()]
     if members[-1:] != [name] or [row.name for row in rows] != members:
         yield f"{name} does not name each member once, in their order, itself at the end"

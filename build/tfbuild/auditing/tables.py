@@ -21,7 +21,7 @@ from tfbuild.planning.dispatcher import (
     DispatchFeature,
     DispatchTarget,
     HwcapFeature,
-    target_of,
+    build_target,
 )
 
 _TARGET = 3 * WORD  # a target's name, its library, its features
@@ -30,9 +30,11 @@ _HWCAP = struct.Struct("<QIxxxx")  # word of the auxiliary vector, bit
 _MOST_TARGETS, _MOST_FEATURES = 64, 256
 
 
-def table_of(path: Path) -> tuple[DispatchTarget, ...]:
-    """The rows of a linked dispatcher, for x86-64 or aarch64. Raises WheelError for a file without
-    a table that can be read."""
+def read_table(path: Path) -> tuple[DispatchTarget, ...]:
+    """Return the rows of a linked dispatcher, for x86-64 or aarch64.
+
+    Raises WheelError for a file without a readable table.
+    """
     image = read_image(path)
     if TABLE not in image.objects:
         raise WheelError(f"{path.name} has no table {TABLE}")
@@ -42,9 +44,9 @@ def table_of(path: Path) -> tuple[DispatchTarget, ...]:
     try:
         return tuple(
             DispatchTarget(
-                name=image.text(image.pointer(at)),
-                library=image.text(image.pointer(at + WORD)),
-                features=tuple(_features(image, image.pointer(at + 2 * WORD))),
+                name=image.read_string(image.read_pointer(at)),
+                library=image.read_string(image.read_pointer(at + WORD)),
+                features=tuple(_read_features(image, image.read_pointer(at + 2 * WORD))),
             )
             for at in range(begin, begin + size, _TARGET)
         )
@@ -52,20 +54,25 @@ def table_of(path: Path) -> tuple[DispatchTarget, ...]:
         raise WheelError(f"{path.name} has a table that no dispatcher has: {error}") from error
 
 
-def _features(image: Image, address: int) -> Iterator[DispatchFeature | HwcapFeature]:
-    """Up to the row without a name. Raises WheelError, TargetError."""
+def _read_features(image: Image, address: int) -> Iterator[DispatchFeature | HwcapFeature]:
+    """Yield the features up to the row without a name.
+
+    Raises WheelError, TargetError.
+    """
     row = _CPUID if image.machine == "x86_64" else _HWCAP
     for number in range(_MOST_FEATURES):
         at = address + number * (WORD + row.size)
-        name = image.pointer(at)
+        name = image.read_pointer(at)
         if not name:
             return
-        fields = row.unpack(image.constant(at + WORD, row.size))
-        yield (_cpuid if row is _CPUID else _hwcap)(image.text(name), *fields)
+        fields = row.unpack(image.read_constant(at + WORD, row.size))
+        yield (_build_cpuid_feature if row is _CPUID else _build_hwcap_feature)(
+            image.read_string(name), *fields
+        )
     raise TargetError(f"a target has more than {_MOST_FEATURES} features")
 
 
-def _cpuid(name: str, *fields: int) -> DispatchFeature:
+def _build_cpuid_feature(name: str, *fields: int) -> DispatchFeature:
     leaf, subleaf, register, bit, xcr0 = fields
     if register >= len(REGISTERS):
         raise TargetError(f"{name} is asked of register {register}")
@@ -74,64 +81,76 @@ def _cpuid(name: str, *fields: int) -> DispatchFeature:
     )
 
 
-def _hwcap(name: str, *fields: int) -> HwcapFeature:
+def _build_hwcap_feature(name: str, *fields: int) -> HwcapFeature:
     word, bit = fields
     if word not in WORDS:
         raise TargetError(f"{name} is asked of word {word} of the auxiliary vector")
     return HwcapFeature(name=name, word=WORDS[word], bit=bit)
 
 
-def problems(facts: Tuned, path: Path) -> Iterator[str]:
-    """Where a dispatcher asks for other things than tuned.json says of its kernel libraries, a line
-    each. One that asks for less ends in SIGILL on a CPU that lacks the rest."""
+def find_problems(facts: Tuned, path: Path) -> Iterator[str]:
+    """Yield a line for each difference between a dispatcher's table and tuned.json.
+
+    A dispatcher that checks fewer features than its kernel libraries need ends in SIGILL on a
+    CPU that lacks the rest.
+    """
     try:
-        wanted = tuple(
-            target_of(
-                each.name,
-                PurePosixPath(each.file).name,
-                each.required_features,
-                parse_target(each.target).family,
+        expected = tuple(
+            build_target(
+                entry.name,
+                PurePosixPath(entry.file).name,
+                entry.required_features,
+                parse_target(entry.target).family,
             )
-            for each in facts.libraries
+            for entry in facts.libraries
         )
-        actual = table_of(path)
+        actual = read_table(path)
     except WheelError as error:
         yield f"what the dispatcher asks cannot be read: {error.message}"
         return
     except TargetError as error:
         yield f"what the dispatcher asks cannot be compared with tuned.json: {error.message}"
         return
-    names, there = ([each.name for each in rows] for rows in (wanted, actual))
-    if names != there:
-        said = ", ".join(names)
-        yield f"the dispatcher chooses among {', '.join(there)}, tuned.json names {said}"
+    names, actual_names = ([entry.name for entry in rows] for rows in (expected, actual))
+    if names != actual_names:
+        listed = ", ".join(names)
+        yield f"the dispatcher chooses among {', '.join(actual_names)}, tuned.json names {listed}"
         return
-    for must, row in zip(wanted, actual, strict=True):
-        yield from (f"the dispatcher {what} for {must.name}" for what in _unlike(must, row))
+    for expected_row, row in zip(expected, actual, strict=True):
+        yield from (
+            f"the dispatcher {difference} for {expected_row.name}"
+            for difference in _compare_rows(expected_row, row)
+        )
 
 
-def _unlike(must: DispatchTarget, actual: DispatchTarget) -> Iterator[str]:
+def _compare_rows(must: DispatchTarget, actual: DispatchTarget) -> Iterator[str]:
     if must.library != actual.library:
         yield f"opens {actual.library}, not {must.library},"
-    wanted, asked = ({each.name: each for each in row.features} for row in (must, actual))
-    if lost := [name for name in wanted if name not in asked]:
-        yield f"does not ask for {', '.join(lost)}, which tuned.json requires,"
-    if more := [name for name in asked if name not in wanted]:
-        yield f"asks for {', '.join(more)}, which tuned.json does not require,"
-    for name, each in asked.items():
-        if name in wanted and wanted[name] != each:
-            yield f"asks for {name} in another place ({each.place}, not {wanted[name].place})"
-    if wanted == asked and must.features != actual.features:
+    required, checked = (
+        {feature.name: feature for feature in row.features} for row in (must, actual)
+    )
+    if missing := [name for name in required if name not in checked]:
+        yield f"does not ask for {', '.join(missing)}, which tuned.json requires,"
+    if extra := [name for name in checked if name not in required]:
+        yield f"asks for {', '.join(extra)}, which tuned.json does not require,"
+    for name, feature in checked.items():
+        if name in required and required[name] != feature:
+            yield f"asks for {name} in another place ({feature.place}, not {required[name].place})"
+    if required == checked and must.features != actual.features:
         yield "asks in another order, or for a feature twice,"
 
 
-def unregistered(path: Path, ops: Collection[str]) -> tuple[str, ...]:
-    """Those of the ops of which a library has no registration: a pair of pointers to the op's name
-    and the kernel's class. Raises WheelError."""
+def find_unregistered(path: Path, ops: Collection[str]) -> tuple[str, ...]:
+    """Return those of the ops that a library does not register.
+
+    A registration is a pair of pointers to the op's name and the kernel's class.
+
+    Raises WheelError.
+    """
     image = read_image(path)
-    wanted = {op.encode() for op in ops}
-    longest = max(map(len, wanted), default=0) + 1
-    for place, to in image.pointers.items():
-        if to and image.pointers.get(place + WORD):
-            wanted.discard(image.begin(to, longest).partition(b"\0")[0])
-    return tuple(sorted(op.decode() for op in wanted))
+    missing = {op.encode() for op in ops}
+    longest = max(map(len, missing), default=0) + 1
+    for place, target in image.pointers.items():
+        if target and image.pointers.get(place + WORD):
+            missing.discard(image.read_prefix(target, longest).partition(b"\0")[0])
+    return tuple(sorted(op.decode() for op in missing))

@@ -36,9 +36,9 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """Code of a library that can be counted by itself: whole functions.
+    """A piece of a library's code that can be counted independently: whole functions.
 
-    `offset` is in the file; `cuts`, counted from there, are where decoding starts anew.
+    `offset` is in the file; `cuts`, relative to it, are where decoding starts anew.
     """
 
     path: Path
@@ -47,8 +47,8 @@ class Piece:
     size: int
     cuts: tuple[int, ...]
 
-    def functions(self) -> Iterator[tuple[int, bytes]]:
-        """The bytes of each and where in the file they begin."""
+    def read_functions(self) -> Iterator[tuple[int, bytes]]:
+        """Yield each function's offset in the file and its bytes."""
         with self.path.open("rb") as file:
             file.seek(self.offset)
             data = file.read(self.size)
@@ -58,8 +58,9 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstructionUse:
-    """An instruction that needs `feature`. `place` is section and offset, as objdump counts them;
-    `function` is empty in a stripped library."""
+    """An instruction that needs `feature`. `place` is section and offset, as in objdump;
+    `function` is empty in a stripped library.
+    """
 
     feature: str
     instruction: str
@@ -71,77 +72,83 @@ class InstructionUse:
         return f"{self.instruction} at {where}"
 
 
-def census(path: Path) -> Mapping[str, int]:
-    """How many instructions of a library need each feature, by the names of features.toml and in
-    its order; an instruction that needs several counts for each.
+def count_instructions(path: Path) -> Mapping[str, int]:
+    """Count the instructions of a library that need each feature.
 
-    First comes the machine's own name, x86_64 or aarch64: instructions that every CPU of it has.
-    Last come features that the table does not know, by iced's names in small letters, and
-    instructions.UNDECODED. Raises WheelError for what is no whole library of these machines.
+    The names and the order are those of features.toml; an instruction that needs several
+    features counts for each. The first name is the machine's own, x86_64 or aarch64:
+    instructions that every such CPU has. The last are features that the table does not know,
+    by iced's names in lower case, and instructions.UNDECODED.
+
+    Raises WheelError if the file is not a complete library for these machines.
     """
-    code = elf.code(path)
+    code = elf.read_code(path)
     total: Counter[str] = Counter()
-    for found in _counted(pieces(path, code)):
-        total.update(found)
+    for counts in _count_pieces(split_code(path, code)):
+        total.update(counts)
     known = (code.machine, *features.load_features(code.machine))
     others = sorted(total.keys() - {*known, instructions.UNDECODED})
     return {name: total[name] for name in (*known, *others, instructions.UNDECODED) if total[name]}
 
 
-def uses(path: Path, wanted: Collection[str], limit: int) -> tuple[InstructionUse, ...]:
-    """The first instructions of a library that need a feature of `wanted`, one of each function."""
-    found: list[InstructionUse] = []
-    code = elf.code(path)
-    functions = (each for piece in pieces(path, code) for each in piece.functions())
+def find_uses(path: Path, wanted: Collection[str], limit: int) -> tuple[InstructionUse, ...]:
+    """Find the first instructions of a library that need a feature of `wanted`, at most one per
+    function.
+    """
+    matches: list[InstructionUse] = []
+    code = elf.read_code(path)
+    functions = (each for piece in split_code(path, code) for each in piece.read_functions())
     for begin, data in functions:
-        read = instructions.read(code.machine, data)
-        first = next((each for each in read if not set(wanted).isdisjoint(each[2])), None)
+        decoded = instructions.decode(code.machine, data)
+        first = next((each for each in decoded if not set(wanted).isdisjoint(each[2])), None)
         if first is None:
             continue
         place, text, needs = first
-        section = code.section_at(begin)
+        section = code.find_section(begin)
         offset = begin + place - section.offset
         use = InstructionUse(
             feature=min(set(needs).intersection(wanted)),
             instruction=text,
             place=f"{section.name}+{offset:#x}",
-            function=elf.function_at(path, section.address + offset),
+            function=elf.find_function(path, section.address + offset),
         )
-        found.append(use)
-        if len(found) == limit:
+        matches.append(use)
+        if len(matches) == limit:
             break
-    return tuple(found)
+    return tuple(matches)
 
 
-def unexpected(path: Path, allowed: Collection[str]) -> Mapping[str, Mapping[str, int]]:
-    """How many instructions of an x86-64 library need each feature beyond `allowed`, by function.
+def count_by_function(path: Path, allowed: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+    """Count an x86-64 library's instructions that need features beyond `allowed`, by function.
 
-    Functions have the names of symbols, as the linker has them (mangled); what no symbol names is
-    counted under the empty name. Data behind a function counts as its own. Raises WheelError.
+    Functions have the symbol names of the linker (mangled); code without a symbol is counted
+    under the empty name. Data behind a function counts as part of it.
+
+    Raises WheelError.
     """
-    code = elf.code(path)
+    code = elf.read_code(path)
     known = frozenset((code.machine, *allowed))
-    found: Counter[tuple[int, str]] = Counter()
-    for each in _from_each(pieces(path, code), partial(count_unexpected, known=known)):
-        found.update(each)
+    total: Counter[tuple[int, str]] = Counter()
+    for counts in _map_pieces(split_code(path, code), partial(count_unexpected, known=known)):
+        total.update(counts)
     addresses: dict[int, int] = {}
-    for place, _ in found:
-        section = code.section_at(place)
+    for place, _ in total:
+        section = code.find_section(place)
         addresses[place] = place - section.offset + section.address
-    names = elf.symbols_at(path, addresses.values())
+    names = elf.find_symbols(path, addresses.values())
     by_name: dict[str, Counter[str]] = {}
-    for (place, feature), times in found.items():
+    for (place, feature), times in total.items():
         by_name.setdefault(names[addresses[place]], Counter())[feature] += times
     return by_name
 
 
-def pieces(path: Path, code: elf.Code, size: int = _PIECE) -> tuple[Piece, ...]:
-    """A library's code in pieces of about `size` bytes.
+def split_code(path: Path, code: elf.Code, size: int = _PIECE) -> tuple[Piece, ...]:
+    """Split a library's code into pieces of about `size` bytes.
 
-    They end where a function does. Instructions of aarch64 have one length, so there they end
+    They end where a function does; on aarch64, whose instructions have one length, they end
     anywhere.
     """
-    found: list[Piece] = []
+    result: list[Piece] = []
     for section in code.sections:
         begin, end = section.offset, section.offset + section.size
         first, last = bisect.bisect(code.starts, begin), bisect.bisect_left(code.starts, end)
@@ -161,34 +168,38 @@ def pieces(path: Path, code: elf.Code, size: int = _PIECE) -> tuple[Piece, ...]:
                     size=start - begin,
                     cuts=tuple(cuts),
                 )
-                found.append(piece)
+                result.append(piece)
                 begin, cuts = start, []
-    return tuple(found)
+    return tuple(result)
 
 
-def count(piece: Piece) -> Counter[str]:
-    return instructions.tally(piece.machine, (data for _, data in piece.functions()))
+def count_piece(piece: Piece) -> Counter[str]:
+    return instructions.count_features(piece.machine, (data for _, data in piece.read_functions()))
 
 
 def count_unexpected(piece: Piece, known: frozenset[str]) -> Counter[tuple[int, str]]:
-    """How many instructions need each feature that is not `known`, by where in the file their
-    function begins."""
-    found: Counter[tuple[int, str]] = Counter()
-    for begin, data in piece.functions():
-        for name, times in instructions.tally(piece.machine, (data,)).items():
+    """Count the instructions that need each feature not in `known`, by the function's offset in
+    the file.
+    """
+    counts: Counter[tuple[int, str]] = Counter()
+    for begin, data in piece.read_functions():
+        for name, times in instructions.count_features(piece.machine, (data,)).items():
             if name not in known:
-                found[begin, name] += times
-    return found
+                counts[begin, name] += times
+    return counts
 
 
-def _counted(parts: Sequence[Piece]) -> Iterator[Counter[str]]:
-    return _from_each(parts, count)
+def _count_pieces(parts: Sequence[Piece]) -> Iterator[Counter[str]]:
+    return _map_pieces(parts, count_piece)
 
 
-def _from_each(
+def _map_pieces(
     parts: Sequence[Piece], job: Callable[[Piece], Counter[Found]]
 ) -> Iterator[Counter[Found]]:
-    """What `job` finds in each piece as it comes, from as many processes as there are CPUs."""
+    """Yield the result of `job` for each piece as it arrives, from one process per CPU.
+
+    Raises CommandError if a process ends early.
+    """
     total = sum(piece.size for piece in parts)
     if total < _ALONE:
         yield from map(job, parts)
@@ -197,10 +208,10 @@ def _from_each(
     with console.track_progress("MB", total >> 20) as progress:
         done = 0
         try:
-            for size, found in _from_processes(parts, job, read_vcpus().usable):
+            for size, counts in _map_in_processes(parts, job, read_vcpus().usable):
                 done += size
                 progress.advance(done >> 20, detail=name)
-                yield found
+                yield counts
         except (EOFError, OSError) as error:
             raise CommandError(
                 f"a process that counted the instructions of {name} was ended",
@@ -208,36 +219,38 @@ def _from_each(
             ) from error
 
 
-def _from_processes(
+def _map_in_processes(
     parts: Sequence[Piece], job: Callable[[Piece], Counter[Found]], number: int
 ) -> Iterator[tuple[int, Counter[Found]]]:
-    """Size of each piece and what was found. Raises EOFError or OSError when a process ends
-    early."""
+    """Yield the size and the result of each piece.
+
+    Raises EOFError or OSError if a process ends early.
+    """
     context = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:
-        ends: list[Connection] = []
+        receivers: list[Connection] = []
         for share in (parts[first::number] for first in range(number)):
-            end, theirs = context.Pipe(duplex=False)
-            stack.enter_context(end)
-            process = context.Process(target=_do_share, args=(share, job, theirs), daemon=True)
-            with theirs, _ctrl_c_held():
+            receiver, sender = context.Pipe(duplex=False)
+            stack.enter_context(receiver)
+            process = context.Process(target=_process_share, args=(share, job, sender), daemon=True)
+            with sender, _block_sigint():
                 process.start()
             stack.callback(process.join)
             stack.callback(process.terminate)
-            ends.append(end)
-        while ends:
-            for ready in wait(ends):
+            receivers.append(receiver)
+        while receivers:
+            for ready in wait(receivers):
                 assert isinstance(ready, Connection)  # noqa: S101  (what was waited for)
                 answer = ready.recv()
                 if answer is None:
-                    ends.remove(ready)
+                    receivers.remove(ready)
                 else:
                     yield answer
 
 
 @contextlib.contextmanager
-def _ctrl_c_held() -> Iterator[None]:
-    """A process that is started in here never gets SIGINT: ending it is up to this one."""
+def _block_sigint() -> Iterator[None]:
+    """Block SIGINT in processes started within this context: ending them is up to this process."""
     resource_tracker.ensure_running()  # when it starts, it lets SIGINT through again
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -246,10 +259,10 @@ def _ctrl_c_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
-def _do_share(
+def _process_share(
     share: Sequence[Piece], job: Callable[[Piece], Counter[Found]], end: Connection
 ) -> None:
-    """What a process does: each piece's size and findings, then None. Ends when nobody listens."""
+    """Send the size and the result of each piece, then None; stop if the receiver has closed."""
     with end, contextlib.suppress(BrokenPipeError):
         for piece in share:
             end.send((piece.size, job(piece)))

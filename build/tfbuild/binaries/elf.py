@@ -49,7 +49,7 @@ _TRUNCATED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Symbol:
-    """A symbol as nm shows it: `kind` is nm's letter, `name` is demangled."""
+    """A symbol as shown by nm: `kind` is nm's letter, `name` is demangled."""
 
     kind: str
     name: str
@@ -57,7 +57,7 @@ class Symbol:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CodeSection:
-    """Executable bytes of a library: `offset` is in the file, `address` where they are loaded."""
+    """An executable section of a library: `offset` is in the file, `address` where it is loaded."""
 
     name: str
     offset: int
@@ -67,7 +67,7 @@ class CodeSection:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Code:
-    """The executable sections of a library for `machine`, and where functions begin in them.
+    """The executable sections of a library for `machine`, and the starts of its functions.
 
     `starts` are sorted offsets in the file, each inside a section.
     """
@@ -76,51 +76,60 @@ class Code:
     sections: tuple[CodeSection, ...]
     starts: tuple[int, ...]
 
-    def section_at(self, offset: int) -> CodeSection:
-        """The section that holds a byte of the code."""
-        return next(each for each in self.sections if 0 <= offset - each.offset < each.size)
+    def find_section(self, offset: int) -> CodeSection:
+        """Return the section that holds a byte of the code."""
+        return next(
+            section for section in self.sections if 0 <= offset - section.offset < section.size
+        )
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[ELFFile]:
-    """A library to read from. Bytes that are none, or not all of one, become a WheelError."""
+def open_library(path: Path) -> Iterator[ELFFile]:
+    """Open a library for reading.
+
+    Raises WheelError if the file is not a complete ELF library.
+    """
     try:
         with path.open("rb") as file:
             yield ELFFile(file)
     except _TRUNCATED as error:
-        why = str(error) or type(error).__name__
-        raise WheelError(f"{path.name} is not a whole ELF library ({why})") from error
+        reason = str(error) or type(error).__name__
+        raise WheelError(f"{path.name} is not a whole ELF library ({reason})") from error
 
 
-def version_floors(path: Path) -> dict[str, str]:
-    """The newest version of each runtime family that the library asks for, such as
+def read_version_floors(path: Path) -> dict[str, str]:
+    """Return the newest version of each runtime family that the library requires, such as
     {"GLIBC": "2.14", "GLIBCXX": "3.4.19"}: the oldest machine that can load it.
     """
     newest: dict[str, tuple[int, ...]] = {}
-    with opened(path) as elf:
+    with open_library(path) as elf:
         for section in elf.iter_sections():
             if not isinstance(section, GNUVerNeedSection):
                 continue
             for _, versions in section.iter_versions():
                 for version in versions:
-                    found = _VERSION.match(version.name)
-                    if found:
-                        parts = tuple(int(part) for part in found[2].split("."))
-                        newest[found[1]] = max(newest.get(found[1], ()), parts)
+                    matched = _VERSION.match(version.name)
+                    if matched:
+                        parts = tuple(int(part) for part in matched[2].split("."))
+                        newest[matched[1]] = max(newest.get(matched[1], ()), parts)
     return {family: ".".join(map(str, parts)) for family, parts in sorted(newest.items())}
 
 
-def undefined(path: Path) -> tuple[str, ...]:
-    """Demangled names that the library takes from others, without those of the C and C++ runtime
-    (known by their versions)."""
-    symbols = _nm(path, "--dynamic", "--undefined-only", "--demangle")
+def list_undefined(path: Path) -> tuple[str, ...]:
+    """List the demangled names that the library imports, without those of the C and C++ runtime
+    (recognised by their versions).
+    """
+    symbols = _run_nm(path, "--dynamic", "--undefined-only", "--demangle")
     names = (symbol.name.partition("@") for symbol in symbols)
     return tuple(name for name, _, version in names if not version.startswith(_RUNTIME))
 
 
-def shared_objects(path: Path, exports: frozenset[str]) -> tuple[str, ...]:
-    """Writable objects of the library, demangled, of which the stock libraries have one too."""
-    with opened(path) as elf:
+def find_shared_objects(path: Path, exports: frozenset[str]) -> tuple[str, ...]:
+    """Return the library's writable objects, demangled, that the stock libraries export too.
+
+    Raises WheelError if there is no symbol table.
+    """
+    with open_library(path) as elf:
         table = elf.get_section_by_name(".symtab")
         if table is None:
             raise WheelError(f"{path.name} has no symbol table to look for shared state in")
@@ -135,18 +144,18 @@ def shared_objects(path: Path, exports: frozenset[str]) -> tuple[str, ...]:
             if symbol["st_info"]["type"] in {"STT_OBJECT", "STT_TLS"}
             and symbol["st_shndx"] in writable
         }
-    return demangled(sorted(names & exports))
+    return demangle(sorted(names & exports))
 
 
-def exported(path: Path) -> frozenset[str]:
-    """Mangled names that a library exports as data."""
-    found = _nm(path, "--dynamic", "--defined-only")
-    return frozenset(s.name.partition("@")[0] for s in found if s.kind in "BDVu")
+def list_exported(path: Path) -> frozenset[str]:
+    """List the mangled names that a library exports as data."""
+    symbols = _run_nm(path, "--dynamic", "--defined-only")
+    return frozenset(s.name.partition("@")[0] for s in symbols if s.kind in "BDVu")
 
 
-def needed(path: Path) -> tuple[str, ...]:
-    """The libraries that must be there to load this one (DT_NEEDED)."""
-    with opened(path) as elf:
+def list_needed(path: Path) -> tuple[str, ...]:
+    """List the libraries that loading this one requires (DT_NEEDED)."""
+    with open_library(path) as elf:
         return tuple(
             tag.needed
             for section in elf.iter_sections()
@@ -155,13 +164,13 @@ def needed(path: Path) -> tuple[str, ...]:
         )
 
 
-def isa_needed(path: Path) -> str:
-    """The x86-64 level that the library is marked to need, such as x86-64-v3; empty without a mark.
+def read_isa_level(path: Path) -> str:
+    """Return the x86-64 level that the library is marked to need; empty without a mark.
 
-    It is GNU_PROPERTY_X86_ISA_1_NEEDED (psABI supplement for x86-64), which compilers write only
-    when asked: no mark says nothing.
+    An example is x86-64-v3. The mark is GNU_PROPERTY_X86_ISA_1_NEEDED (psABI supplement for
+    x86-64), which compilers write only on request: its absence proves nothing.
     """
-    with opened(path) as elf:
+    with open_library(path) as elf:
         bits = [
             prop.pr_data
             for section in elf.iter_sections()
@@ -175,117 +184,135 @@ def isa_needed(path: Path) -> str:
     return (*_LEVELS, "an unknown level")[min(highest - 1, len(_LEVELS))] if highest else ""
 
 
-def code(path: Path) -> Code:
-    """Where a library has its code. Raises WheelError for one that cannot be looked through.
+def read_code(path: Path) -> Code:
+    """Return the executable sections and function starts of a library.
 
-    Functions begin where the unwind table (.eh_frame_hdr) says, which a stripped library has too,
-    and where a symbol of a function is.
+    Functions begin where the unwind table (.eh_frame_hdr) says, which a stripped library has
+    too, and at function symbols.
+
+    Raises WheelError if the library cannot be analysed.
     """
-    with opened(path) as elf:
-        machine = machine_of(elf, path)
+    with open_library(path) as elf:
+        machine = read_machine(elf, path)
         if not elf.num_sections():
             raise WheelError(f"{path.name} has no section headers to find its code by")
-        sections = tuple(sorted(_executable(elf), key=lambda section: section.offset))
-        addresses = {*_unwound(elf), *(address for address, _, _ in _functions(elf))}
-    return Code(machine=machine, sections=sections, starts=_starts(sections, addresses))
+        sections = tuple(sorted(_find_code_sections(elf), key=lambda section: section.offset))
+        addresses = {*_read_unwind_table(elf), *(address for address, _, _ in _read_functions(elf))}
+    return Code(machine=machine, sections=sections, starts=_convert_to_offsets(sections, addresses))
 
 
-def machine_of(elf: ELFFile, path: Path) -> str:
-    """Raises WheelError for a library of another machine than x86_64 and aarch64."""
+def read_machine(elf: ELFFile, path: Path) -> str:
+    """Return the library's machine.
+
+    Raises WheelError if it is not x86_64 or aarch64.
+    """
     machine = _MACHINES.get(elf["e_machine"])
     if machine is None or not elf.little_endian or elf.elfclass != 64:  # noqa: PLR2004  (bits)
         raise WheelError(f"{path.name} is for {elf['e_machine']}, not x86_64 or aarch64")
     return machine
 
 
-def function_at(path: Path, address: int) -> str:
-    """The demangled name of the function that holds an address; empty where no symbol tells."""
-    with opened(path) as elf:
-        for start, size, name in _functions(elf):
+def find_function(path: Path, address: int) -> str:
+    """Return the demangled name of the function that holds an address; empty without a symbol."""
+    with open_library(path) as elf:
+        for start, size, name in _read_functions(elf):
             if start <= address < start + size:
-                strings = elf.get_section(_symbols(elf)["sh_link"])
-                return demangled([strings.get_string(name)])[0]
+                strings = elf.get_section(_find_symbol_table(elf)["sh_link"])
+                return demangle([strings.get_string(name)])[0]
     return ""
 
 
-def symbols_at(path: Path, addresses: Iterable[int]) -> dict[int, str]:
-    """The mangled name of the function that holds each address; empty where no symbol tells."""
-    with opened(path) as elf:
-        functions = sorted(_functions(elf))
-        strings = _strings(elf)
+def find_symbols(path: Path, addresses: Iterable[int]) -> dict[int, str]:
+    """Return the mangled name of the function that holds each address; empty without a symbol."""
+    with open_library(path) as elf:
+        functions = sorted(_read_functions(elf))
+        strings = _read_symbol_names(elf)
     begins = [begin for begin, _, _ in functions]
-    found = dict.fromkeys(addresses, "")
-    for address in found:
+    names = dict.fromkeys(addresses, "")
+    for address in names:
         # Aliases begin at the same place, one of them perhaps without a size: a few are looked at.
         last = bisect.bisect_right(begins, address)
         for begin, size, name in reversed(functions[max(0, last - _ALIASES) : last]):
             if address < begin + size or address == begin:
-                found[address] = _text(strings, name)
+                names[address] = _decode_text(strings, name)
                 break
-    return found
+    return names
 
 
-def texts_of(path: Path, name: re.Pattern[str], count: int) -> tuple[tuple[str, ...], ...]:
-    """The texts that the first `count` pointers of each object with such a (mangled) name lead to,
-    sorted. Nothing of the library is run.
+def read_texts(path: Path, name: re.Pattern[str], count: int) -> tuple[tuple[str, ...], ...]:
+    """Return the C strings that the objects with such a (mangled) name point to, sorted.
 
-    Raises WheelError for a library without symbols, or whose pointers lead elsewhere.
+    The first `count` pointers of each object are read. Nothing of the library is run.
+
+    Raises WheelError for a library without symbols, or whose pointers point elsewhere.
     """
-    with opened(path) as elf:
+    with open_library(path) as elf:
         table = elf.get_section_by_name(".symtab")
         if table is None:
             raise WheelError(f"{path.name} has no symbol table to look for {name.pattern} in")
-        names = _strings(elf)
+        names = _read_symbol_names(elf)
         objects = [
             address
-            for begin, info, _, section, address, _ in _SYMBOL.iter_unpack(_data(elf, table))
-            if info & 0xF == _OBJECT and section != _UNDEFINED and name.search(_text(names, begin))
+            for begin, info, _, section, address, _ in _SYMBOL.iter_unpack(
+                _read_section(elf, table)
+            )
+            if info & 0xF == _OBJECT
+            and section != _UNDEFINED
+            and name.search(_decode_text(names, begin))
         ]
-        lead = dict(_pointers(elf))
-        places = [[lead[at + _WORD * word] for word in range(count)] for at in objects]
-        return tuple(sorted(tuple(_text_at(elf, to) for to in each) for each in places))
+        pointers = dict(_read_pointers(elf))
+        targets = [[pointers[at + _WORD * word] for word in range(count)] for at in objects]
+        return tuple(sorted(tuple(_read_text(elf, target) for target in row) for row in targets))
 
 
-def pairs_of(path: Path) -> frozenset[tuple[str, str]]:
-    """The texts that any two pointers lead to of which the second stands behind the first, as in a
-    table of pairs. No symbol is needed, and nothing of the library is run."""
-    with opened(path) as elf:
-        lead = dict(_pointers(elf))
+def find_text_pairs(path: Path) -> frozenset[tuple[str, str]]:
+    """Return the C strings of all pairs of adjacent pointers, as in a table of pairs.
+
+    No symbol is needed, and nothing of the library is run.
+    """
+    with open_library(path) as elf:
+        pointers = dict(_read_pointers(elf))
         return frozenset(
-            (_text_at(elf, first), _text_at(elf, lead[place + _WORD]))
-            for place, first in lead.items()
-            if place + _WORD in lead and _is_text(elf, first) and _is_text(elf, lead[place + _WORD])
+            (_read_text(elf, first), _read_text(elf, pointers[place + _WORD]))
+            for place, first in pointers.items()
+            if place + _WORD in pointers
+            and _is_text_address(elf, first)
+            and _is_text_address(elf, pointers[place + _WORD])
         )
 
 
-def constants_of(path: Path) -> tuple[bytes, tuple[tuple[int, int | str], ...]]:
-    """The bytes of the constants with pointers among them (.data.rel.ro), and where these are and
-    lead to: a place in the same constants, or a text."""
-    with opened(path) as elf:
+def read_constants(path: Path) -> tuple[bytes, tuple[tuple[int, int | str], ...]]:
+    """Return the bytes of the constants with pointers (.data.rel.ro), and for each pointer its
+    offset and its target: an offset in the same constants, or a C string.
+    """
+    with open_library(path) as elf:
         section = elf.get_section_by_name(".data.rel.ro")
-        data = bytearray(_data(elf, section))
+        data = bytearray(_read_section(elf, section))
         begin = section["sh_addr"] if section else 0
-        held = range(begin, begin + len(data))
+        addresses = range(begin, begin + len(data))
         rows: list[tuple[int, int | str]] = []
-        for place, lead in sorted(_pointers(elf)):
-            if place in held:
+        for place, target in sorted(_read_pointers(elf)):
+            if place in addresses:
                 at = place - begin
                 data[at : at + _WORD] = bytes(_WORD)
-                rows.append((at, lead - begin if lead in held else _text_at(elf, lead)))
+                rows.append(
+                    (at, target - begin if target in addresses else _read_text(elf, target))
+                )
         return bytes(data), tuple(rows)
 
 
-def made_by(path: Path) -> tuple[str, ...]:
-    """What the programs that made a library say of themselves in it (.comment): the version and
-    package of the compiler of each object, those of the C library's own among them."""
-    with opened(path) as elf:
-        texts = _data(elf, elf.get_section_by_name(".comment")).split(b"\0")
+def read_producers(path: Path) -> tuple[str, ...]:
+    """Return what .comment records about the programs that made a library: the version and
+    package of the compiler of each object, including those of the C library.
+    """
+    with open_library(path) as elf:
+        texts = _read_section(elf, elf.get_section_by_name(".comment")).split(b"\0")
     return tuple(sorted({text.decode(errors="replace") for text in texts if text}))
 
 
-def section_at(path: Path, offset: int) -> str:
-    """The name of the section that holds a byte of the file; empty where none does."""
-    with opened(path) as elf:
+def find_section(path: Path, offset: int) -> str:
+    """Return the name of the section that holds a byte of the file; empty if none does."""
+    with open_library(path) as elf:
         for section in elf.iter_sections():
             begin = section["sh_offset"]
             if section["sh_type"] != "SHT_NOBITS" and begin <= offset < begin + section["sh_size"]:
@@ -293,61 +320,72 @@ def section_at(path: Path, offset: int) -> str:
     return ""
 
 
-def numbers_of(path: Path, name: str) -> dict[str, int]:
-    """The rows of the table with this name, each a pointer to a text and a number of 8 bytes.
-    Nothing of the library is run. Raises WheelError for a library without such a table."""
-    with opened(path) as elf:
-        names, symbols = _strings(elf), _data(elf, _symbols(elf))
+def read_number_table(path: Path, name: str) -> dict[str, int]:
+    """Return the rows of a table by name, each a pointer to a C string and an 8-byte number.
+
+    Nothing of the library is run.
+
+    Raises WheelError if there is no such table.
+    """
+    with open_library(path) as elf:
+        names, symbols = _read_symbol_names(elf), _read_section(elf, _find_symbol_table(elf))
         for begin, info, _, _, address, size in _SYMBOL.iter_unpack(symbols):
-            if info & 0xF == _OBJECT and _text(names, begin) == name:
-                lead = dict(_pointers(elf))
-                data, first = _held(elf, address)
+            if info & 0xF == _OBJECT and _decode_text(names, begin) == name:
+                pointers = dict(_read_pointers(elf))
+                data, first = _read_section_at(elf, address)
                 return {
-                    _text_at(elf, lead[address + at]): _ROW.unpack_from(data, first + at)[0]
-                    for at in range(0, size, _ROW.size)
+                    _read_text(elf, pointers[address + offset]): _ROW.unpack_from(
+                        data, first + offset
+                    )[0]
+                    for offset in range(0, size, _ROW.size)
                 }
     raise WheelError(f"{path.name} has no table {name}")
 
 
-def _pointers(elf: ELFFile) -> Iterator[tuple[int, int]]:
-    """Where the loader puts an address of the library itself, and which."""
-    data = _data(elf, elf.get_section_by_name(".rela.dyn"))
+def _read_pointers(elf: ELFFile) -> Iterator[tuple[int, int]]:
+    """Yield where the loader writes an address of the library itself, and that address."""
+    data = _read_section(elf, elf.get_section_by_name(".rela.dyn"))
     for place, kind, _, addend in _RELOCATION.iter_unpack(data):
         if kind in _RELATIVE:
             yield place, addend
 
 
-def _text_at(elf: ELFFile, address: int) -> str:
-    """The text of C that begins at an address."""
-    return _text(*_held(elf, address))
+def _read_text(elf: ELFFile, address: int) -> str:
+    """Return the C string at an address."""
+    return _decode_text(*_read_section_at(elf, address))
 
 
-def _is_text(elf: ELFFile, address: int) -> bool:
-    """Whether an address is among constants without pointers, where texts are."""
+def _is_text_address(elf: ELFFile, address: int) -> bool:
+    """Return whether an address is among constants without pointers (.rodata), where C strings
+    are.
+    """
     section = elf.get_section_by_name(".rodata")
     return section is not None and 0 <= address - section["sh_addr"] < section["sh_size"]
 
 
-def _held(elf: ELFFile, address: int) -> tuple[bytes, int]:
-    """The bytes of the section that holds an address, and where in them it is."""
+def _read_section_at(elf: ELFFile, address: int) -> tuple[bytes, int]:
+    """Return the bytes of the section that holds an address, and the address's offset in them.
+
+    Raises ELFError if no section does.
+    """
     for section in elf.iter_sections():
         begin = section["sh_addr"]
         if section["sh_flags"] & _ALLOCATED and begin <= address < begin + section["sh_size"]:
-            return _data(elf, section), address - begin
+            return _read_section(elf, section), address - begin
     raise ELFError(f"no section holds the address {address:#x}")
 
 
-def _text(data: bytes, begin: int) -> str:
+def _decode_text(data: bytes, begin: int) -> str:
     return data[begin : data.index(b"\0", begin)].decode()
 
 
-def _strings(elf: ELFFile) -> bytes:
-    """The names of _functions; none where there are no symbols."""
-    symbols = _symbols(elf)
-    return b"" if symbols is None else _data(elf, elf.get_section(symbols["sh_link"]))
+def _read_symbol_names(elf: ELFFile) -> bytes:
+    """Return the string table of _read_functions; empty if there are no symbols."""
+    symbols = _find_symbol_table(elf)
+    return b"" if symbols is None else _read_section(elf, elf.get_section(symbols["sh_link"]))
 
 
-def _executable(elf: ELFFile) -> Iterator[CodeSection]:
+def _find_code_sections(elf: ELFFile) -> Iterator[CodeSection]:
     for section in elf.iter_sections():
         flags = section["sh_flags"]
         if (
@@ -356,7 +394,7 @@ def _executable(elf: ELFFile) -> Iterator[CodeSection]:
             or not flags & _ALLOCATED
         ):
             continue
-        _need_complete(elf, section)
+        _check_complete(elf, section)
         yield CodeSection(
             name=section.name,
             offset=section["sh_offset"],
@@ -365,10 +403,10 @@ def _executable(elf: ELFFile) -> Iterator[CodeSection]:
         )
 
 
-def _unwound(elf: ELFFile) -> Iterator[int]:
-    """Addresses of functions in the table that the unwinder searches (LSB Core, .eh_frame_hdr)."""
+def _read_unwind_table(elf: ELFFile) -> Iterator[int]:
+    """Yield the addresses of functions in the unwinder's search table (LSB Core, .eh_frame_hdr)."""
     header = elf.get_section_by_name(".eh_frame_hdr")
-    data = _data(elf, header)
+    data = _read_section(elf, header)
     if not data.startswith(_UNWIND_TABLE):
         return
     (count,) = struct.unpack_from("<I", data, 8)
@@ -376,55 +414,57 @@ def _unwound(elf: ELFFile) -> Iterator[int]:
         yield header["sh_addr"] + start
 
 
-def _functions(elf: ELFFile) -> Iterator[tuple[int, int, int]]:
-    """Each function's address, size, and name as an offset in the string table.
+def _read_functions(elf: ELFFile) -> Iterator[tuple[int, int, int]]:
+    """Yield each function's address, size, and name as an offset in the string table.
 
     A large library has a million symbols: too many for pyelftools' own objects.
     """
-    for name, info, _, section, address, size in _SYMBOL.iter_unpack(_data(elf, _symbols(elf))):
+    for name, info, _, section, address, size in _SYMBOL.iter_unpack(
+        _read_section(elf, _find_symbol_table(elf))
+    ):
         if info & 0xF in (_FUNCTION, _INDIRECT) and section != _UNDEFINED:
             yield address, size, name
 
 
-def _symbols(elf: ELFFile) -> Any:  # noqa: ANN401  (pyelftools has no types)
-    """The whole symbol table, the dynamic one of a stripped library, or None."""
+def _find_symbol_table(elf: ELFFile) -> Any:  # noqa: ANN401  (pyelftools has no types)
+    """Return the full symbol table, the dynamic one of a stripped library, or None."""
     return elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
 
 
-def _data(elf: ELFFile, section: Any) -> bytes:  # noqa: ANN401
-    """The bytes of a section; none for a section that is not there."""
+def _read_section(elf: ELFFile, section: Any) -> bytes:  # noqa: ANN401
+    """Return the bytes of a section; empty if there is no section."""
     if section is None:
         return b""
-    _need_complete(elf, section)
+    _check_complete(elf, section)
     elf.stream.seek(section["sh_offset"])
     data: bytes = elf.stream.read(section["sh_size"])
     return data
 
 
-def _need_complete(elf: ELFFile, section: Any) -> None:  # noqa: ANN401
+def _check_complete(elf: ELFFile, section: Any) -> None:  # noqa: ANN401
     if section["sh_offset"] + section["sh_size"] > elf.stream_len:
         raise ELFError(f"{section.name} goes on behind its end")
 
 
-def _starts(sections: tuple[CodeSection, ...], addresses: set[int]) -> tuple[int, ...]:
-    """The addresses that are in a section, as offsets in the file."""
+def _convert_to_offsets(sections: tuple[CodeSection, ...], addresses: set[int]) -> tuple[int, ...]:
+    """Return the addresses that are in a section, as sorted offsets in the file."""
     ordered = sorted(addresses)
-    found: list[int] = []
+    offsets: list[int] = []
     for section in sections:
         first = bisect.bisect_left(ordered, section.address)
         last = bisect.bisect_left(ordered, section.address + section.size)
-        found += [each - section.address + section.offset for each in ordered[first:last]]
-    return tuple(sorted(found))
+        offsets += [address - section.address + section.offset for address in ordered[first:last]]
+    return tuple(sorted(offsets))
 
 
-def demangled(names: list[str]) -> tuple[str, ...]:
+def demangle(names: list[str]) -> tuple[str, ...]:
     if not names:
         return ()
     return tuple(run(["c++filt", *names]).output.splitlines())
 
 
-def _nm(path: Path, *options: str) -> Iterator[Symbol]:
+def _run_nm(path: Path, *options: str) -> Iterator[Symbol]:
     for line in run(["nm", *options, path]).output.splitlines():
-        found = re.match(r"^(?:[0-9a-f]+)? *(\w) (.*)$", line)
-        if found:
-            yield Symbol(kind=found[1], name=found[2])
+        matched = re.match(r"^(?:[0-9a-f]+)? *(\w) (.*)$", line)
+        if matched:
+            yield Symbol(kind=matched[1], name=matched[2])

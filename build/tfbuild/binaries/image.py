@@ -35,7 +35,7 @@ _LONGEST = 4096  # bytes of a text
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """What is loaded from the file at an address; zeros that follow it are in no file."""
+    """A part of the file loaded at an address, without the zeros that follow it in memory only."""
 
     address: int
     data: bytes
@@ -47,11 +47,12 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """The memory of a library for `machine` that is loaded at address 0.
+    """The memory of a library for `machine`, loaded at address 0.
 
-    `pointers` are, by the place that the loader writes, the address within the library that it
-    writes there, or None for one that it finds elsewhere; `places` are those places in order, as
-    often as they are written. `objects` are address and size of exported data, by name.
+    `pointers` maps each location that the loader writes to the address within the library
+    that it writes there, or to None for an address outside it; `places` are those locations
+    in order, repeated if written repeatedly. `objects` maps the name of exported data to
+    address and size.
     """
 
     name: str
@@ -61,111 +62,131 @@ class Image:
     places: tuple[int, ...]
     objects: Mapping[str, tuple[int, int]]
 
-    def constant(self, address: int, size: int) -> bytes:
-        """Bytes that the loader leaves as they are in the file. Raises WheelError."""
-        if self._written(address, size):
-            raise self._wrong(f"the loader changes what is at {address:#x}")
-        segment = self._segment(address, size)
+    def read_constant(self, address: int, size: int) -> bytes:
+        """Return bytes that the loader leaves unchanged.
+
+        Raises WheelError if it changes them, or they are not loaded.
+        """
+        if self._find_written(address, size):
+            raise self._build_error(f"the loader changes what is at {address:#x}")
+        segment = self._find_segment(address, size)
         start = address - segment.address
         return segment.data[start : start + size]
 
-    def pointer(self, address: int) -> int:
-        """The address that a pointer holds; 0 for none. Raises WheelError for one that leads out of
-        the library."""
-        if not self._written(address, WORD):
-            if any(self.constant(address, WORD)):
-                raise self._wrong(f"the pointer at {address:#x} leads out of it")
-            return 0
-        to = self.pointers.get(address)
-        if to is None or self._written(address, WORD) != (address,):
-            raise self._wrong(f"the pointer at {address:#x} leads out of it")
-        return to
+    def read_pointer(self, address: int) -> int:
+        """Return the address that a pointer holds; 0 for a null pointer.
 
-    def text(self, address: int) -> str:
-        """The text of C that begins at an address. Raises WheelError."""
-        segment = self._segment(address, 1)
+        Raises WheelError if it points out of the library.
+        """
+        if not self._find_written(address, WORD):
+            if any(self.read_constant(address, WORD)):
+                raise self._build_error(f"the pointer at {address:#x} leads out of it")
+            return 0
+        target = self.pointers.get(address)
+        if target is None or self._find_written(address, WORD) != (address,):
+            raise self._build_error(f"the pointer at {address:#x} leads out of it")
+        return target
+
+    def read_string(self, address: int) -> str:
+        """Return the C string at an address.
+
+        Raises WheelError.
+        """
+        segment = self._find_segment(address, 1)
         start = address - segment.address
         end = segment.data.find(b"\0", start, start + _LONGEST)
         try:
-            return self.constant(address, max(0, end - start)).decode()
+            return self.read_constant(address, max(0, end - start)).decode()
         except UnicodeDecodeError as error:
-            raise self._wrong(f"what is at {address:#x} is no text") from error
+            raise self._build_error(f"what is at {address:#x} is no text") from error
 
-    def begin(self, address: int, size: int) -> bytes:
-        """What the file has from an address on, at most so many bytes; nothing of what is not
-        loaded."""
+    def read_prefix(self, address: int, size: int) -> bytes:
+        """Return at most `size` bytes of the file at an address; empty if nothing is loaded
+        there.
+        """
         for segment in self.segments:
             if segment.address <= address < segment.end:
                 start = address - segment.address
                 return segment.data[start : start + size]
         return b""
 
-    def _written(self, address: int, size: int) -> tuple[int, ...]:
-        """The places within these bytes that the loader writes to."""
+    def _find_written(self, address: int, size: int) -> tuple[int, ...]:
+        """Return the locations within these bytes that the loader writes to."""
         first = bisect.bisect_right(self.places, address - WORD)
         return self.places[first : bisect.bisect_left(self.places, address + size)]
 
-    def _segment(self, address: int, size: int) -> Segment:
+    def _find_segment(self, address: int, size: int) -> Segment:
         for segment in self.segments:
             if segment.address <= address and address + size <= segment.end:
                 return segment
-        raise self._wrong(f"nothing is loaded at {address:#x}")
+        raise self._build_error(f"nothing is loaded at {address:#x}")
 
-    def _wrong(self, what: str) -> WheelError:
+    def _build_error(self, what: str) -> WheelError:
         return WheelError(f"{self.name} cannot be read: {what}")
 
 
 def read_image(path: Path) -> Image:
-    """Raises WheelError for a library that the loader would not take, or that cannot be read."""
-    with elf.opened(path) as library:
-        machine = elf.machine_of(library, path)
-        segments = tuple(_loaded(library))
+    """Read a library as the loader does.
+
+    Raises WheelError if the loader would reject it, or it cannot be read.
+    """
+    with elf.open_library(path) as library:
+        machine = elf.read_machine(library, path)
+        segments = tuple(_read_segments(library))
         (dynamic,) = (each for each in library.iter_segments() if isinstance(each, DynamicSegment))
         known = {tag["d_tag"]: tag["d_val"] for tag in dynamic.iter_tags()}
         if not _UNREAD.isdisjoint(known):
             raise ELFError("it has relocations of another form")
-        bare = Image(
+        base = Image(
             name=path.name, machine=machine, segments=segments, pointers={}, places=(), objects={}
         )
-        written = tuple(itertools.chain(*(_relocations(bare, known, *each) for each in _LISTS)))
+        written = tuple(
+            itertools.chain(*(_read_relocations(base, known, *each) for each in _LISTS))
+        )
         return replace(
-            bare,
+            base,
             pointers=dict(written),
             places=tuple(sorted(place for place, _ in written)),
-            objects=dict(_objects(bare, known, dynamic.num_symbols())),
+            objects=dict(_read_objects(base, known, dynamic.num_symbols())),
         )
 
 
-def _loaded(library: ELFFile) -> Iterator[Segment]:
-    """Raises ELFError for segments of which one would be loaded over another."""
-    before = 0
-    for each in library.iter_segments(type="PT_LOAD"):
-        if each["p_vaddr"] < before:
+def _read_segments(library: ELFFile) -> Iterator[Segment]:
+    """Yield the loaded segments.
+
+    Raises ELFError if one would overlap another or is truncated.
+    """
+    end = 0
+    for segment in library.iter_segments(type="PT_LOAD"):
+        if segment["p_vaddr"] < end:
             raise ELFError("a segment lies over another")
-        size = each["p_filesz"]
-        if each["p_offset"] + size > library.stream_len or size > each["p_memsz"]:
+        size = segment["p_filesz"]
+        if segment["p_offset"] + size > library.stream_len or size > segment["p_memsz"]:
             raise ELFError("a segment goes on behind its end")
-        library.stream.seek(each["p_offset"])
-        yield Segment(address=each["p_vaddr"], data=library.stream.read(size))
-        before = -(-(each["p_vaddr"] + each["p_memsz"]) // _PAGE) * _PAGE
+        library.stream.seek(segment["p_offset"])
+        yield Segment(address=segment["p_vaddr"], data=library.stream.read(size))
+        end = -(-(segment["p_vaddr"] + segment["p_memsz"]) // _PAGE) * _PAGE
 
 
-def _relocations(
+def _read_relocations(
     image: Image, known: Mapping[str, int], at: str, size: str
 ) -> Iterator[tuple[int, int | None]]:
-    """What the loader writes where, of one of its lists."""
-    for place, kind, _, addend in _RELOCATION.iter_unpack(_table(image, known, at, size)):
+    """Yield where the loader writes and which address, from one of its lists."""
+    for place, kind, _, addend in _RELOCATION.iter_unpack(_read_table(image, known, at, size)):
         if kind in _COPY:
             raise ELFError("it takes over another library's data")
         yield place, addend if kind in _RELATIVE else None
 
 
-def _objects(
+def _read_objects(
     image: Image, known: Mapping[str, int], count: int
 ) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Exported data. Raises ELFError for a name that is there twice."""
-    names = _table(image, known, "DT_STRTAB", "DT_STRSZ")
-    symbols = image.constant(known["DT_SYMTAB"], count * _SYMBOL.size)
+    """Yield the exported data: name, address and size.
+
+    Raises ELFError for a repeated name.
+    """
+    names = _read_table(image, known, "DT_STRTAB", "DT_STRSZ")
+    symbols = image.read_constant(known["DT_SYMTAB"], count * _SYMBOL.size)
     seen = set()
     for begin, info, _, section, address, size in _SYMBOL.iter_unpack(symbols):
         if section and info & 0xF == _OBJECT:
@@ -176,5 +197,5 @@ def _objects(
             yield name, (address, size)
 
 
-def _table(image: Image, known: Mapping[str, int], at: str, size: str) -> bytes:
-    return image.constant(known[at], known[size]) if at in known else b""
+def _read_table(image: Image, known: Mapping[str, int], at: str, size: str) -> bytes:
+    return image.read_constant(known[at], known[size]) if at in known else b""

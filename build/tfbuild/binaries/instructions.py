@@ -50,20 +50,21 @@ _EXCEPTIONS: Mapping[int, tuple[str, ...]] = {
 }
 
 
-def tally(machine: str, functions: Iterable[bytes]) -> Counter[str]:
-    """How many instructions need each feature.
+def count_features(machine: str, functions: Iterable[bytes]) -> Counter[str]:
+    """Count the instructions that need each feature.
 
-    One that needs several features counts for each. One that every CPU has counts for `machine`.
+    An instruction that needs several features counts for each. One that every CPU has counts
+    for `machine`.
     """
     kinds: Counter[int] = Counter()
-    needs = needs_of_word if machine == "aarch64" else needs_of_code
+    needs = list_word_features if machine == "aarch64" else list_code_features
     for data in functions:
         if machine == "aarch64":
-            kinds.update(_words(data))
+            kinds.update(_split_words(data))
             continue
         decoder = Decoder(_BITS, data)
         kinds.update(map(_CODE, decoder))
-        kinds[Code.INVALID] -= _ends_in_padding(decoder, data)
+        kinds[Code.INVALID] -= _has_padding(decoder, data)
     total: Counter[str] = Counter()
     for kind, times in (+kinds).items():
         for name in needs(kind):
@@ -71,72 +72,79 @@ def tally(machine: str, functions: Iterable[bytes]) -> Counter[str]:
     return total
 
 
-def read(machine: str, data: bytes) -> Iterator[tuple[int, str, tuple[str, ...]]]:
-    """Each instruction's place in `data`, its text and what it needs."""
+def decode(machine: str, data: bytes) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """Yield each instruction's offset in `data`, its text and the features that it needs."""
     if machine == "aarch64":
-        for number, word in enumerate(_words(data)):
-            yield number * WORD, _text(word), needs_of_word(word)
+        for number, word in enumerate(_split_words(data)):
+            yield number * WORD, _disassemble(word), list_word_features(word)
     else:
         decoder = Decoder(_BITS, data)
         for instruction in decoder:
-            if not _ends_in_padding(decoder, data):
-                yield instruction.ip, str(instruction), needs_of_code(instruction.code)
+            if not _has_padding(decoder, data):
+                yield instruction.ip, str(instruction), list_code_features(instruction.code)
 
 
-def _ends_in_padding(decoder: Decoder, data: bytes) -> bool:
-    """Linkers fill up with zeros. Two are an instruction, so of an odd number one is left."""
+def _has_padding(decoder: Decoder, data: bytes) -> bool:
+    """Return whether the data ends in half an instruction of padding.
+
+    Linkers pad with zeros; two of them are an instruction, so an odd number leaves one.
+    """
     return decoder.last_error == DecoderError.NO_MORE_BYTES and data.endswith(b"\0")
 
 
 @functools.cache
-def needs_of_code(code: int) -> tuple[str, ...]:
-    """What an instruction of iced's `code` needs. A feature that the table does not know keeps
-    iced's name, in small letters."""
+def list_code_features(code: int) -> tuple[str, ...]:
+    """Return the features that an instruction with iced's `code` needs.
+
+    A feature that the table does not know keeps iced's name, in lower case.
+    """
     if code in _EXCEPTIONS:
         return _EXCEPTIONS[code]
     instruction = Instruction()
     instruction.code = code  # type: ignore[assignment]  # iced's Code is int when it runs
-    names = {_iced_names()[number] for number in instruction.cpuid_features()} - BASELINE
-    return tuple(sorted(_ours().get(name, name.lower()) for name in names)) or ("x86_64",)
+    names = {_list_iced_names()[number] for number in instruction.cpuid_features()} - BASELINE
+    return tuple(sorted(_map_iced_features().get(name, name.lower()) for name in names)) or (
+        "x86_64",
+    )
 
 
 @functools.lru_cache(1 << 16)
-def needs_of_word(word: int) -> tuple[str, ...]:
-    text = _text(word)
+def list_word_features(word: int) -> tuple[str, ...]:
+    text = _disassemble(word)
     if not text:
         return (UNDECODED,)
-    return tuple(name for name, begins in _patterns() if begins(text)) or ("aarch64",)
+    return tuple(name for name, begins in _compile_patterns() if begins(text)) or ("aarch64",)
 
 
 _CODE = attrgetter("code")
 
 
 @functools.cache
-def _iced_names() -> Mapping[int, str]:
+def _list_iced_names() -> Mapping[int, str]:
     return {number: name for name, number in vars(CpuidFeature).items() if name.isupper()}
 
 
 @functools.cache
-def _ours() -> Mapping[str, str]:
-    """iced's names of features to those of the table."""
+def _map_iced_features() -> Mapping[str, str]:
+    """Return iced's feature names → the table's."""
     return {row.iced: row.name for row in features.load_features("x86_64").values() if row.iced}
 
 
-def _words(data: bytes) -> memoryview[int]:
+def _split_words(data: bytes) -> memoryview[int]:
     return memoryview(data + bytes(-len(data) % WORD)).cast("I")
 
 
-def _text(word: int) -> str:
-    found = _capstone().disasm_lite(word.to_bytes(WORD, "little"), 0, 1)
-    return next((f"{name} {operands}".strip() for _, _, name, operands in found), "")
+def _disassemble(word: int) -> str:
+    instructions = _create_disassembler().disasm_lite(word.to_bytes(WORD, "little"), 0, 1)
+    return next((f"{name} {operands}".strip() for _, _, name, operands in instructions), "")
 
 
 @functools.cache
-def _capstone() -> Any:  # noqa: ANN401  (capstone has no types)
+def _create_disassembler() -> Any:  # noqa: ANN401  (capstone has no types)
     return capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_LITTLE_ENDIAN)
 
 
 @functools.cache
-def _patterns() -> tuple[tuple[str, Any], ...]:
+def _compile_patterns() -> tuple[tuple[str, Any], ...]:
     rows = features.load_features("aarch64").values()
     return tuple((row.name, re.compile(row.capstone).match) for row in rows if row.capstone)

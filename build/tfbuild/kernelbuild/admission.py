@@ -129,7 +129,7 @@ def _claims(
 
 def registered_by(library: Path) -> Counter[tuple[str, str]]:
     """Op and kernel class of every registration in a unit's library."""
-    return Counter((op, kernel) for op, kernel in elf.texts_of(library, _COUNTER, 2))
+    return Counter((op, kernel) for op, kernel in elf.read_texts(library, _COUNTER, 2))
 
 
 def vouched(
@@ -170,12 +170,12 @@ def _looked_at(
     libraries: Mapping[str, Path], staged: Path, stock_libraries: Iterable[Path]
 ) -> dict[str, UnitVerdict]:
     """What each library shows without being run: that it is closed, and shares no state."""
-    exports = frozenset[str]().union(*(elf.exported(path) for path in stock_libraries))
+    exports = frozenset[str]().union(*(elf.list_exported(path) for path in stock_libraries))
     own, others = declared(staged)
     found = {}
     for unit, library in libraries.items():
-        state = elf.shared_objects(library, exports)
-        reason = _static_reason(elf.undefined(library), state, own, others)
+        state = elf.find_shared_objects(library, exports)
+        reason = _static_reason(elf.list_undefined(library), state, own, others)
         found[unit] = UnitVerdict(unit=unit, reason=reason, state=state)
     return found
 

@@ -15,10 +15,10 @@ from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing import notices, papers, repack, tuned
-from tfbuild.packing.tuned import Admitted, KernelLibrary, Tuned
+from tfbuild.packing.tuned import KernelLibrary, Tuned, UnitConformance
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.plan import Plan, need_stock
+from tfbuild.planning.plan import Plan, require_stock
 from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
@@ -62,7 +62,7 @@ def assemble(
         stock,
         local=fleet.local,
         add=add,
-        edit={guard.INIT: guard.amended},
+        edit={guard.INIT: guard.amend_init},
         pinned=True,  # (as it was fetched)
         out_dir=out_dir,
         dist_info_files=papers_of(facts, fleet, stock, tree),
@@ -95,7 +95,7 @@ def facts_of(
         source_file=_name_of(fleet.first, source_sha256),
         source_sha256=source_sha256,
         nearness=nearness,
-        stock_sha256=need_stock(fleet.first).sha256,
+        stock_sha256=require_stock(fleet.first).sha256,
     )
 
 
@@ -107,19 +107,19 @@ def _name_of(plan: Plan, sha256: str) -> str:
 def _guards(fleet: Fleet, facts: Tuned) -> dict[str, bytes]:
     """What asks the CPU, and sets the defaults, at import."""
     family = fleet.first.target.family
-    return guard.files(family) | guard.defaults_file(family, facts.carriers)
+    return guard.build_guard_files(family) | guard.build_defaults_file(family, facts.carriers)
 
 
 def papers_of(facts: Tuned, fleet: Fleet, stock: Path, tree: Path) -> dict[str, bytes]:
     """What goes into dist-info: the record, the bill of materials, and what licences ask for."""
-    licences = notices.lacking_licence(stock, tree)
+    licences = notices.find_missing_licence(stock, tree)
     libraries = (f"{_folder(fleet)}/{dispatcher.LIBRARY}", *(e.file for e in facts.libraries))
-    return licences | papers.of_kernels(
+    return licences | papers.build_kernels_metadata(
         facts,
         stock,
         package=fleet.first.package,
         version=fleet.version,
-        stock_file=need_stock(fleet.first).name,
+        stock_file=require_stock(fleet.first).name,
         added=[*libraries, *_guards(fleet, facts)],
         licences=licences,
     )
@@ -145,14 +145,14 @@ def _facts(made: LinkedLibrary, folder: str) -> KernelLibrary:
         measured_on=plan.measured_on,
         defaults=plan.defaults,
         stay_stock={each.unit: each.reason for each in verdicts if not each.admitted},
-        floors=elf.version_floors(made.library),
-        census=census.census(made.library),
+        floors=elf.read_version_floors(made.library),
+        census=census.count_instructions(made.library),
     )
 
 
-def _admitted(verdict: UnitVerdict, made: LinkedLibrary) -> Admitted:
+def _admitted(verdict: UnitVerdict, made: LinkedLibrary) -> UnitConformance:
     ops = {each.op for each in verdict.registrations} & {each.op for each in made.registrations}
-    return Admitted(ran_as=made.ran_as, ops=tuple(sorted(ops)))
+    return UnitConformance(ran_as=made.ran_as, ops=tuple(sorted(ops)))
 
 
 def try_out(
@@ -166,7 +166,7 @@ def try_out(
     assert facts is not None  # noqa: S101  (we have just made it)
     if not found["computes"]:
         raise AgreementError(f"{wheel.name} does not compute what it should")
-    library = tuned.chosen(facts, cpu)
+    library = tuned.choose_build(facts, cpu)
     if library is None:
         if found["loaded"] is not None:
             raise HostError(f"{wheel.name} loaded kernels that this CPU cannot run")

@@ -27,8 +27,8 @@ from tfbuild.packing import wheel
 from tfbuild.planning import defaults
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.plan import Plan, need_stock
-from tfbuild.planning.stand_in import absent, stand_in
+from tfbuild.planning.plan import Plan, require_stock
+from tfbuild.planning.stand_in import choose_proxy_plan, list_missing_features
 from tfbuild.settings import Paths
 from tfbuild.tools import emulation
 
@@ -76,7 +76,7 @@ def build_all(
     """The wheels of fleets that differ in Python only, as `build` makes one: their libraries are
     built once."""
     for fleet in fleets:
-        need_stock(fleet.first)
+        require_stock(fleet.first)
     found = {fleet.key: pool.find(fleet, paths) for fleet in fleets}
     finished = {key: built for key, built in found.items() if built is not None}
     for built in finished.values():
@@ -123,7 +123,9 @@ class _Making:
     def libraries(self, fleet: Fleet, compiler: Compiler, jobs: Jobs, *, keep_going: bool) -> None:
         """The linked library of every target, compiled and admitted."""
         ground, paths = self._ground, self._paths
-        runners = [stand_in(plan, fleet.plans, ground.cpu, compiler) for plan in fleet.plans]
+        runners = [
+            choose_proxy_plan(plan, fleet.plans, ground.cpu, compiler) for plan in fleet.plans
+        ]
         distinct = {plan.key: plan for plan in (*fleet.plans, *runners)}
         rooms = {
             key: dataclasses.replace(
@@ -174,7 +176,7 @@ class _Making:
     def _stock_of(self, plan: Plan) -> Path:
         """The stock wheel of another Python. Raises WheelError where its libraries are not those
         that the kernels were linked to and admitted in."""
-        pin, recipe = need_stock(plan), plan.kernel_recipe
+        pin, recipe = require_stock(plan), plan.kernel_recipe
         assert recipe is not None  # noqa: S101  (a kernels plan has one)
         stock = stock_wheel_of(plan, pin, self._paths, self._given_stock)
         theirs, ours = (
@@ -291,7 +293,7 @@ def _made(
     """The library of one target, of the units that agree with the stock kernels as compiled for the
     target of `runner`; beside it the dispatcher of these plans."""
     if runner.target != plan.target:
-        lacks = ", ".join(absent(plan, tried.ground.cpu))
+        lacks = ", ".join(list_missing_features(plan, tried.ground.cpu))
         console.print_message(
             f"{plan.target.spec}: {_host(tried.ground)} lacks {lacks}; the same sources compiled "
             f"for {runner.target.spec} are run instead"

@@ -18,7 +18,7 @@ from tfbuild.errors import HostError, WheelError
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.packing import admitted, tuned
-from tfbuild.packing.admitted import AdmissionTrial, Record, UnitOutcome
+from tfbuild.packing.admitted import ConformanceRecord, ConformanceTrial, UnitOutcome
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import extract, read_identity
 from tfbuild.settings import Paths
@@ -54,11 +54,11 @@ def finished(wheel: Path, cpu: Cpu) -> Finished:
             f"{wheel.name} is {what}: it has no kernels to hold against the stock ones",
             hint="invoke compare says whether it computes the same",
         )
-    runs = tuned.runnable(facts, cpu)
+    runs = tuned.list_runnable(facts, cpu)
     if not runs:
         raise HostError(
             f"{wheel.name} is built for {', '.join(facts.targets)}, and this CPU lacks "
-            f"{', '.join(tuned.lacking(facts, cpu))}",
+            f"{', '.join(tuned.list_nearest_missing(facts, cpu))}",
             hint="Admit it on a machine that has them",
         )
     return Finished(
@@ -82,7 +82,9 @@ def _stock(wheel: Path, facts: Tuned) -> StockWheel:
     return found
 
 
-def admit(found: Finished, cpu: Cpu, paths: Paths, targets: Collection[str] = ()) -> Record:
+def admit(
+    found: Finished, cpu: Cpu, paths: Paths, targets: Collection[str] = ()
+) -> ConformanceRecord:
     """Run the kernels of the wheel's libraries, or of those for `targets`, and write what came of
     it into the record beside the wheel.
 
@@ -101,9 +103,9 @@ def admit(found: Finished, cpu: Cpu, paths: Paths, targets: Collection[str] = ()
                 _extracted(found.wheel, library, folder) as path,
             ):
                 trials[library.target] = _tried(library, path, arm, cpu, folder)
-    new = Record(wheel=found.wheel.name, wheel_sha256=found.sha256, targets=trials)
-    admitted.keep(found.wheel, admitted.merged(before, new))
-    for line in admitted.failures(trials):
+    new = ConformanceRecord(wheel=found.wheel.name, wheel_sha256=found.sha256, targets=trials)
+    admitted.save_record(found.wheel, admitted.merge_records(before, new))
+    for line in admitted.describe_failures(trials):
         console.warn(line)
     return new
 
@@ -132,16 +134,16 @@ def _extracted(wheel: Path, library: KernelLibrary, folder: Path) -> Iterator[Pa
 
 def _tried(
     library: KernelLibrary, path: Path, arm: Environment, cpu: Cpu, folder: Path
-) -> AdmissionTrial:
+) -> ConformanceTrial:
     claims = {
         unit: registrations
         for unit in library.admission
-        if (registrations := library.registrations_of(unit))
+        if (registrations := library.list_registrations(unit))
     }
     _, rows = admission.probe(dict.fromkeys(claims, path), arm, folder, claims)
     found = {unit: admission.verdict_of(unit, rows[unit], ()) for unit in claims}
     admission.need_judged(found.values(), folder)
-    return AdmissionTrial(
+    return ConformanceTrial(
         cpu=cpu.name,
         kind=cpu.kind,
         judge=admission.judge_sha256(),

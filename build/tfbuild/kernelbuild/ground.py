@@ -11,7 +11,7 @@ from tfbuild.console import suggest_spelling
 from tfbuild.cpus.cpu import Cpu, read_cpu
 from tfbuild.errors import KernelError, PythonError
 from tfbuild.packing import notices, wheel
-from tfbuild.planning.plan import KernelRecipe, Plan, need_stock
+from tfbuild.planning.plan import KernelRecipe, Plan, require_stock
 from tfbuild.settings import Paths
 from tfbuild.tools import emulated, environment
 from tfbuild.tools.emulation import PYTHON, Emulator, find_emulator
@@ -74,7 +74,7 @@ def inputs_for(
     plan: Plan, paths: Paths, given_source: Path | None, given_stock: Path | None
 ) -> Inputs:
     """Fetch and unpack what the plan is compiled from."""
-    recipe, wheel_pin = plan.kernel_recipe, need_stock(plan)
+    recipe, wheel_pin = plan.kernel_recipe, require_stock(plan)
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
     with console.report_step(f"TensorFlow {plan.release} sources"):
         pin, staged = _staged(plan, recipe.staging, given_source, paths)
@@ -84,8 +84,8 @@ def inputs_for(
         stock = stock_wheel_of(plan, wheel_pin, paths, given_stock)
         headers = unpack_stock(stock, wheel_pin.sha256, recipe, paths)
         include, own = headers / recipe.include_roots[0], pin.kind != given.KIND
-        notices.lacking_licence(stock, staged)  # (hours before they are needed)
-        notices.compiled_in(stock)
+        notices.find_missing_licence(stock, staged)  # (hours before they are needed)
+        notices.list_header_libraries(stock)
         near = nearness.compare(staged, include, own=own, commit="" if own else pin.origin)
     if near.differing or not own:
         console.print_message(near.summary)

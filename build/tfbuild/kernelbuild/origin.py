@@ -21,10 +21,15 @@ from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
 from tfbuild.planning import plan as plans
 from tfbuild.planning import selection as selections
-from tfbuild.planning.defaults import BF16, DefaultsRequest, decide, known_measurements
-from tfbuild.planning.fleet import Fleet, fleet_of
+from tfbuild.planning.defaults import (
+    BF16,
+    DefaultsRequest,
+    choose_defaults,
+    load_known_measurements,
+)
+from tfbuild.planning.fleet import Fleet, build_fleet
 from tfbuild.planning.plan import Plan, Scope
-from tfbuild.planning.request import macros_of
+from tfbuild.planning.request import read_macros
 from tfbuild.upstream import given, releases
 from tfbuild.upstream.download import Pin
 from tfbuild.upstream.releases import Release
@@ -91,7 +96,7 @@ def origin_of(facts: Tuned, identity: WheelIdentity, compiler: Compiler) -> Orig
         release = releases.find_release(facts.release)
         sources = _sources(facts, release)
         made = [_planned(facts, each, identity, compiler, sources) for each in facts.libraries]
-        fleet = fleet_of(plan for plan, _ in made)
+        fleet = build_fleet(plan for plan, _ in made)
     except RebuildError:
         raise
     except TensorwrightError as error:
@@ -107,7 +112,7 @@ def origin_of(facts: Tuned, identity: WheelIdentity, compiler: Compiler) -> Orig
 
 def _sources(facts: Tuned, release: Release) -> tuple[SourcePin, ...]:
     """The release's own, or what was given in their place."""
-    near, own = facts.nearness, plans.source_pins(release)
+    near, own = facts.nearness, plans.list_source_pins(release)
     if near is not None and not near.own:
         name = facts.source_file
         if not name or "/" in name or not name.isprintable():
@@ -139,12 +144,12 @@ def _planned(
         python=identity.python,
         target=target,
         compiler=compiler,
-        macros=macros_of(target, compiler),
+        macros=read_macros(target, compiler),
         kernel_choice=",".join(sorted({*library.kernels, *library.stay_stock})),
         wishes=_wishes(library, target, facts.release),
         sources=sources,
     )
-    units = plans.needed(plan.kernels, library.sources)
+    units = plans.filter_sources(plan.kernels, library.sources)
     plan = dataclasses.replace(
         plan,
         kernels=units,
@@ -152,7 +157,7 @@ def _planned(
         only_selected=bool(library.sources),
         measured=library.measured,
         measured_on=library.measured_on,
-        kernel_recipe=plans.kernel_recipe(release, compiler, units, library.source_flags),
+        kernel_recipe=plans.build_kernel_recipe(release, compiler, units, library.source_flags),
     )
     # As tuned.json has it, whether this version would decide so or not: then only what tuned.json
     # does not say, Tensorwright's own part, can make another key.
@@ -183,17 +188,17 @@ def _selections(library: KernelLibrary, plan: Plan) -> Iterator[tuple[TypedOp, .
     the plan's key tells which it is."""
     kept = {row.choice for row in library.measured if row.kept}
     yield None
-    yield tuple(sorted({*kept, *selections.own_kept(plan.kernels)}))
-    recorded = selections.recorded(plan.release, plan.target)
+    yield tuple(sorted({*kept, *selections.list_fused_kernels(plan.kernels)}))
+    recorded = selections.find_recorded_selection(plan.release, plan.target)
     if recorded is not None:
-        every = selections.with_own(recorded, plan.kernels)
-        yield plans.without_units(every, plan.kernels, plan.release).kept
+        every = selections.add_fused_ops(recorded, plan.kernels)
+        yield plans.reduce_selection(every, plan.kernels, plan.release).kept
     yield library.registrations
 
 
 def _wishes(library: KernelLibrary, target: Target, release: str) -> DefaultsRequest:
     """What was asked for of run-time defaults."""
-    known = known_measurements()
+    known = load_known_measurements()
     measurements = tuple(
         each for default in library.defaults for each in default.evidence if each not in known
     )
@@ -202,8 +207,12 @@ def _wishes(library: KernelLibrary, target: Target, release: str) -> DefaultsReq
         DefaultsRequest(bf16=bf16, trust_emulated=trust, evidence=measurements)
         for trust in (False, True)
     )
-    trusted = decide(target, release, trusting) == library.defaults
-    return trusting if trusted and decide(target, release, plain) != library.defaults else plain
+    trusted = choose_defaults(target, release, trusting) == library.defaults
+    return (
+        trusting
+        if trusted and choose_defaults(target, release, plain) != library.defaults
+        else plain
+    )
 
 
 def _need_plain(library: KernelLibrary) -> None:

@@ -17,7 +17,7 @@ from tfbuild.binaries import elf
 from tfbuild.errors import AuditError, RebuildError
 from tfbuild.kernelbuild.origin import Origin
 from tfbuild.packing import tuned
-from tfbuild.packing.file_differences import FileDifference, file_differences
+from tfbuild.packing.file_differences import FileDifference, compare_files
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import extract, read_member
 from tfbuild.planning import dispatcher
@@ -101,7 +101,7 @@ def prove(pair: Pair, steps: tuple[Steps, ...]) -> Rebuilt:
     Raises WheelError for what cannot be read."""
     proof, reasons, findings, agreeing = Proof.SAME, list[str](), list[str](), list[str]()
     if (pair.wheel.name, hash_file(pair.wheel)) != (pair.fresh.name, hash_file(pair.fresh)):
-        found = file_differences(pair.wheel, pair.fresh)
+        found = compare_files(pair.wheel, pair.fresh)
         unknown, unlike = list(_unknown(pair.origin)), list(_unlike(pair, found))
         reasons = [*unknown, *unlike] or ([] if found else [_packed(pair)])
         agreed = {
@@ -147,7 +147,7 @@ def _unlike(pair: Pair, found: Sequence[FileDifference]) -> Iterator[str]:
         yield f"made with Bazel {said.bazel}, here is {made.bazel}"
     for each in found:
         if each.file.endswith(".so") and each.both:
-            there, here = (set(elf.made_by(path)) for path in pair.files(each.file))
+            there, here = (set(elf.read_producers(path)) for path in pair.files(each.file))
             if there != here:
                 more, less = ("; ".join(sorted(names)) for names in (there - here, here - there))
                 name = Path(each.file).name
@@ -164,7 +164,7 @@ def _finding(pair: Pair, each: FileDifference) -> str:
     sizes = f"{each.size:,} bytes" + (f", here {each.other:,}" if each.size != each.other else "")
     what = f"{each.file} ({sizes}) differs from byte {each.at:,} on"
     if each.file.endswith(".so"):
-        section = elf.section_at(pair.files(each.file)[1], each.at or 0)
+        section = elf.find_section(pair.files(each.file)[1], each.at or 0)
         return f"{what}, in {section}" if section else what
     if each.file.endswith(f".dist-info/{tuned.FILE}"):
         fields = list(_fields(pair))
@@ -200,7 +200,7 @@ def _agreement(pair: Pair, each: FileDifference) -> str:
     if there is None or here is None:
         return ""
     if there.name == dispatcher.LIBRARY:
-        same = elf.constants_of(there) == elf.constants_of(here)
+        same = elf.read_constants(there) == elf.read_constants(here)
         return "the dispatcher has the same table of targets" if same else ""
     said = next((lib for lib in pair.origin.facts.libraries if lib.file == each.file), None)
     ours = next((lib for lib in pair.made.libraries if lib.file == each.file), None)
@@ -237,7 +237,7 @@ def _of_library(said: KernelLibrary, ours: KernelLibrary, there: Path, here: Pat
 
 def _registered(library: Path) -> set[tuple[str, str]]:
     """The rows of its table of what is registered (native/selection.cc)."""
-    pairs = elf.pairs_of(library)
+    pairs = elf.find_text_pairs(library)
     return {(op, types) for op, types in pairs if _OP.fullmatch(op) and _TYPES.fullmatch(types)}
 
 

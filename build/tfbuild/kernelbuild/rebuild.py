@@ -122,7 +122,7 @@ def _source(origin: Origin, path: Path | None, paths: Paths) -> Path:
 
 
 def _bring_profiles(wheel: Path, origin: Origin, paths: Paths) -> None:
-    names = {name for plan in origin.fleet.plans for name in render.profiles(plan)}
+    names = {name for plan in origin.fleet.plans for name in render.list_profiles(plan)}
     try:
         pgo.bring(names, [wheel.parent], paths)
     except BuildError as error:
@@ -155,7 +155,7 @@ def _verdicts(said: KernelLibrary) -> tuple[UnitVerdict, ...]:
         unit: UnitVerdict(unit=unit, reason=reason) for unit, reason in said.stay_stock.items()
     }
     for unit in said.kernels:
-        own = said.registrations_of(unit) if unit in said.admission else ()
+        own = said.list_registrations(unit) if unit in said.admission else ()
         every[unit] = UnitVerdict(unit=unit, registrations=own)
     return tuple(every[unit] for unit in sorted(every))
 

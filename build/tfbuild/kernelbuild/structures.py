@@ -53,7 +53,7 @@ def need_same(library: Path, notes: Path) -> None:
     Raises KernelError for the first structure in which they differ, WheelError for a library
     without them.
     """
-    kernels, wheel = (elf.numbers_of(library, table) for table in (KERNELS, WHEEL))
+    kernels, wheel = (elf.read_number_table(library, table) for table in (KERNELS, WHEEL))
     save(notes, {"kernels": kernels, "wheel": wheel})
     for found in differences(kernels, wheel):
         raise KernelError(

@@ -89,9 +89,9 @@ def prepare(plan: Plan, compiler: Compiler, jobs: Jobs, inputs: Inputs, paths: P
     files = render.render(plan, paths.templates)
     chosen = {name for name in render.CHOSEN if linked and (folder / name).is_file()}
     render.write({name: files[name] for name in files if name not in chosen}, folder)
-    for name in render.profiles(plan):
-        write_atomic(folder / render.profile_path(name), pgo.kept(name, paths).read_bytes())
-    texts = render.repositories(plan, paths.templates)
+    for name in render.list_profiles(plan):
+        write_atomic(folder / render.format_profile_path(name), pgo.kept(name, paths).read_bytes())
+    texts = render.render_repositories(plan, paths.templates)
     folders = {
         "tf_source": inputs.staged.parent,
         "tf_wheel": inputs.headers,
@@ -181,9 +181,11 @@ def link(
     comes with a library because a call of Bazel takes seconds before it does anything.
     """
     templates = workspace.paths.templates
-    files = render.admitted(units, templates) | render.selected(registrations, templates)
+    files = render.render_admitted(units, templates) | render.render_selected(
+        registrations, templates
+    )
     if dispatched:
-        files |= render.dispatch_table(dispatched, templates)
+        files |= render.render_dispatch_table(dispatched, templates)
     wanted = (KERNEL_LIBRARY, *((dispatcher.LIBRARY,) if dispatched else ()))
     changed = render.write(files, workspace.folder)
     if compiled.complete and not changed and {*wanted} <= {*workspace.linked}:

@@ -94,7 +94,7 @@ def choose(
     if not fitting:
         limited_by = f"memory ({memory_mb} MB free, {need(1)} MB wanted for a single job)"
     if wanted:
-        asked = jobs.choose(cores, memory_mb, 0, wanted)
+        asked = jobs.choose_jobs(cores, memory_mb, 0, wanted)
         count, limited_by = asked.count, asked.limited_by
     return Budget(
         jobs=count,

@@ -21,7 +21,8 @@ _ENDING = ".admitted.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnitOutcome:
-    """What was seen of a unit's kernels; `reason` is empty if they agree with the stock ones.
+    """The result of a kernel group's conformance test; `reason` is empty if its kernels agree
+    with the stock ones.
 
     `ulps` is the largest distance from the stock kernel per op, over `cases` cases.
     """
@@ -32,9 +33,10 @@ class UnitOutcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AdmissionTrial:
-    """A library's kernels as they ran on a CPU, whose `kind` tells it from others. `judge` is the
-    hash of the code that compared them."""
+class ConformanceTrial:
+    """A conformance test of a library's kernels on a CPU, whose `kind` distinguishes it from
+    others. `check_trials` is the hash of the code that compared them.
+    """
 
     cpu: str
     kind: str
@@ -43,29 +45,30 @@ class AdmissionTrial:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Unit → why it is not admitted."""
-        return {unit: each.reason for unit, each in self.units.items() if each.reason}
+        """The kernel groups that failed: name → reason."""
+        return {unit: outcome.reason for unit, outcome in self.units.items() if outcome.reason}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Record:
-    """The trials of a wheel with these bytes, by the target of the library."""
+class ConformanceRecord:
+    """The conformance trials of a wheel with this hash, by the target of the library."""
 
     schema: int = SCHEMA
     wheel: str
     wheel_sha256: str
-    targets: Mapping[str, AdmissionTrial]
+    targets: Mapping[str, ConformanceTrial]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AdmissionStatus:
-    """What is known of a target's kernels: as what they were run when they were built, and the
-    recorded `trial` of the finished library. `proven` if they ran on their own target and agreed
-    with the stock ones."""
+class ConformanceStatus:
+    """The conformance status of a target's kernels: the targets that they ran as at build time,
+    and the recorded `trial` of the finished library. `proven` if they ran on their own target
+    and agreed with the stock ones.
+    """
 
     target: str
     ran_as: tuple[str, ...]
-    trial: AdmissionTrial | None
+    trial: ConformanceTrial | None
     proven: bool
 
     @property
@@ -73,78 +76,86 @@ class AdmissionStatus:
         return self.trial.failed if self.trial else {}
 
 
-def record_of(wheel: Path) -> Path:
-    """Where a wheel's record lies."""
+def get_record_path(wheel: Path) -> Path:
+    """Return the path of a wheel's record."""
     return wheel.with_suffix(_ENDING)
 
 
-def read_record(wheel: Path, sha256: str) -> Record | None:
-    """The record of the wheel with these bytes; None where there is none of them.
+def read_record(wheel: Path, sha256: str) -> ConformanceRecord | None:
+    """Return the record of the wheel with this hash; None if there is none.
 
-    Raises RecordError for a file that is torn.
+    Raises RecordError for a damaged file.
     """
-    path = record_of(wheel)
+    path = get_record_path(wheel)
     if not path.is_file():
         return None
     hint = "Remove it and run invoke admit again"
     try:
-        found = decode_record(Record, load(path, schema=SCHEMA))
+        record = decode_record(ConformanceRecord, load(path, schema=SCHEMA))
     except RecordError as error:
         raise RecordError(error.message, hint=hint) from error
     except (TypeError, ValueError, KeyError) as error:
         raise RecordError(f"{path} is no record of an admission ({error})", hint=hint) from error
-    return found if found.wheel_sha256 == sha256 else None
+    return record if record.wheel_sha256 == sha256 else None
 
 
-def merged(old: Record | None, new: Record) -> Record:
-    """Both, if they are of the same bytes; of a target that both have, the new one."""
+def merge_records(old: ConformanceRecord | None, new: ConformanceRecord) -> ConformanceRecord:
+    """Return both records merged if they are of the same wheel hash; for a target in both, the
+    new trial.
+    """
     if old is None or old.wheel_sha256 != new.wheel_sha256:
         return new
-    return Record(
+    return ConformanceRecord(
         wheel=new.wheel, wheel_sha256=new.wheel_sha256, targets={**old.targets, **new.targets}
     )
 
 
-def keep(wheel: Path, record: Record) -> Path:
-    """Write the record beside its wheel. Raises DiskError."""
-    path = record_of(wheel)
+def save_record(wheel: Path, record: ConformanceRecord) -> Path:
+    """Write the record beside its wheel.
+
+    Raises DiskError.
+    """
+    path = get_record_path(wheel)
     save(path, record)
     return path
 
 
-def standings(facts: Tuned, record: Record | None) -> tuple[AdmissionStatus, ...]:
-    """One for each kernel library, in the wheel's order; a full build has none."""
-    found = []
+def list_statuses(facts: Tuned, record: ConformanceRecord | None) -> tuple[ConformanceStatus, ...]:
+    """Return the status of each kernel library, in the wheel's order; a full build has none."""
+    statuses = []
     for library in facts.libraries:
         trial = record.targets.get(library.target) if record else None
-        units = {unit for unit, each in library.admission.items() if each.ops}
+        units = {unit for unit, conformance in library.admission.items() if conformance.ops}
         at_build = library.ran_as == (library.target,)
-        whole = trial is not None and units <= trial.units.keys()
-        found.append(
-            AdmissionStatus(
+        complete = trial is not None and units <= trial.units.keys()
+        statuses.append(
+            ConformanceStatus(
                 target=library.target,
                 ran_as=library.ran_as,
                 trial=trial,
-                proven=(at_build or whole) and not (trial and trial.failed),
+                proven=(at_build or complete) and not (trial and trial.failed),
             )
         )
-    return tuple(found)
+    return tuple(statuses)
 
 
-def standings_in(wheel: Path, facts: Tuned, sha256: str) -> tuple[AdmissionStatus, ...]:
-    """Those of a wheel and the record beside it. Raises RecordError for a torn one."""
-    return standings(facts, read_record(wheel, sha256))
+def read_statuses(wheel: Path, facts: Tuned, sha256: str) -> tuple[ConformanceStatus, ...]:
+    """Return the statuses of a wheel from the record beside it.
+
+    Raises RecordError for a damaged record.
+    """
+    return list_statuses(facts, read_record(wheel, sha256))
 
 
-def describe(standing: AdmissionStatus) -> str:
-    """In a line, without the target."""
+def describe(standing: ConformanceStatus) -> str:
+    """Describe a status in one line, without the target."""
     if standing.ran_as == (standing.target,):
-        begun = "admitted on its own target"
-        return f"{begun}; {_tried(standing)}" if standing.trial else begun
-    return f"admitted as {' and '.join(standing.ran_as)}; {_tried(standing)}"
+        at_build = "admitted on its own target"
+        return f"{at_build}; {_describe_trial(standing)}" if standing.trial else at_build
+    return f"admitted as {' and '.join(standing.ran_as)}; {_describe_trial(standing)}"
 
 
-def _tried(standing: AdmissionStatus) -> str:
+def _describe_trial(standing: ConformanceStatus) -> str:
     trial = standing.trial
     if trial is None:
         return "recorded admission: none"
@@ -153,41 +164,44 @@ def _tried(standing: AdmissionStatus) -> str:
     return f"recorded admission: on {trial.cpu}"
 
 
-def failures(found: Mapping[str, AdmissionTrial]) -> Iterator[str]:
-    """A line for each kernel unit that is not admitted."""
+def describe_failures(found: Mapping[str, ConformanceTrial]) -> Iterator[str]:
+    """Yield a line for each kernel group that failed the conformance test."""
     for target, trial in found.items():
         for unit, reason in trial.failed.items():
             yield f"kernel {unit} is not admitted on {target} ({trial.cpu}): {reason}"
 
 
-def remedy(units: Mapping[str, str]) -> str:
-    """What is to be done about units that failed."""
+def describe_remedy(units: Mapping[str, str]) -> str:
+    """Return the advice for kernel groups that failed."""
     return f"Do not publish it; build it again, with --without {','.join(units)}"
 
 
-def judge(file: str, found: Mapping[str, AdmissionTrial]) -> None:
-    """Raises KernelError when kernels of the wheel are not admitted."""
-    failed = {unit: why for trial in found.values() for unit, why in trial.failed.items()}
+def check_trials(file: str, found: Mapping[str, ConformanceTrial]) -> None:
+    """Raise KernelError if kernels of the wheel failed the conformance test."""
+    failed = {unit: reason for trial in found.values() for unit, reason in trial.failed.items()}
     if failed:
-        raise KernelError(f"{file}: {', '.join(failed)} failed admission", hint=remedy(failed))
+        raise KernelError(
+            f"{file}: {', '.join(failed)} failed admission", hint=describe_remedy(failed)
+        )
 
 
-def need_proven(wheel: Path, found: tuple[AdmissionStatus, ...]) -> None:
-    """Raises AdmissionError for a wheel with kernels that failed, or that never ran on their own
-    target."""
-    for each in found:
-        if each.failed:
-            unit, reason = next(iter(each.failed.items()))
+def check_proven(wheel: Path, found: tuple[ConformanceStatus, ...]) -> None:
+    """Raise AdmissionError for a wheel with kernels that failed, or that never ran on their own
+    target.
+    """
+    for status in found:
+        if status.failed:
+            unit, reason = next(iter(status.failed.items()))
             raise AdmissionError(
-                f"{wheel.name} is refused: kernel {unit} failed admission on {each.target}: "
+                f"{wheel.name} is refused: kernel {unit} failed admission on {status.target}: "
                 f"{reason}",
-                hint=remedy(each.failed),
+                hint=describe_remedy(status.failed),
             )
-    unproven = [each for each in found if not each.proven]
+    unproven = [status for status in found if not status.proven]
     if unproven:
-        what = "; ".join(f"{each.target} is {describe(each)}" for each in unproven)
-        targets = " and ".join(each.target for each in unproven)
+        descriptions = "; ".join(f"{status.target} is {describe(status)}" for status in unproven)
+        targets = " and ".join(status.target for status in unproven)
         raise AdmissionError(
-            f"{wheel.name} has kernels that never ran on their own target: {what}",
+            f"{wheel.name} has kernels that never ran on their own target: {descriptions}",
             hint=f"Run: invoke admit {wheel}, on a CPU that runs {targets}",
         )

@@ -9,13 +9,14 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
-from tfbuild.packing.wheel import BLOCK, opened, read_record, record_name
+from tfbuild.packing.wheel import BLOCK, find_record_name, open_wheel, read_record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileDifference:
-    """A file of a wheel and of another one: their sizes in bytes, None where there is none, and the
-    place of the first byte that differs."""
+    """A file that differs between two wheels: its sizes in bytes, None where it is missing, and
+    the offset of the first byte that differs.
+    """
 
     file: str
     size: int | None
@@ -24,45 +25,53 @@ class FileDifference:
 
     @property
     def both(self) -> bool:
-        """Whether either wheel has it."""
+        """Whether both wheels have it."""
         return self.size is not None and self.other is not None
 
 
-def file_differences(wheel: Path, other: Path) -> tuple[FileDifference, ...]:
-    """The files that are not the same, RECORD last. Both wheels are what their RECORD says.
+def compare_files(wheel: Path, other: Path) -> tuple[FileDifference, ...]:
+    """Return the files that differ, RECORD last. Both wheels must match their RECORD.
 
     Raises WheelError.
     """
-    mine, theirs = ({each.name: each for each in read_record(path)} for path in (wheel, other))
-    with opened(wheel) as one, opened(other) as two:
-        names = [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
-        records = dict.fromkeys([record_name(one), record_name(two)])
+    lines, other_lines = (
+        {line.name: line for line in read_record(path)} for path in (wheel, other)
+    )
+    with open_wheel(wheel) as one, open_wheel(other) as two:
+        names = [
+            name
+            for name in sorted({*lines, *other_lines})
+            if lines.get(name) != other_lines.get(name)
+        ]
+        records = dict.fromkeys([find_record_name(one), find_record_name(two)])
         return tuple(
-            FileDifference(file=name, size=_size(one, name), other=_size(two, name), at=at)
+            FileDifference(file=name, size=_get_size(one, name), other=_get_size(two, name), at=at)
             for name in (*names, *records)
-            if (at := _place(one, two, name)) is not None or name in names
+            if (at := _find_difference(one, two, name)) is not None or name in names
         )
 
 
-def _size(archive: zipfile.ZipFile, name: str) -> int | None:
+def _get_size(archive: zipfile.ZipFile, name: str) -> int | None:
     info = archive.NameToInfo.get(name)
     return info.file_size if info else None
 
 
-def _place(one: zipfile.ZipFile, two: zipfile.ZipFile, name: str) -> int | None:
-    """The first byte that differs; None where there is none, or but one file."""
+def _find_difference(one: zipfile.ZipFile, two: zipfile.ZipFile, name: str) -> int | None:
+    """Return the offset of the first byte that differs; None if none does, or only one wheel has
+    the file.
+    """
     if name not in one.NameToInfo or name not in two.NameToInfo:
         return None
     with one.open(name) as first, two.open(name) as second:
-        return next(_differing(first, second), None)
+        return next(_find_differing_bytes(first, second), None)
 
 
-def _differing(first: IO[bytes], second: IO[bytes]) -> Iterator[int]:
+def _find_differing_bytes(first: IO[bytes], second: IO[bytes]) -> Iterator[int]:
     for number in count():
         blocks = first.read(BLOCK), second.read(BLOCK)
         if blocks[0] != blocks[1]:
             pairs = enumerate(zip(*blocks, strict=False))
             short = min(map(len, blocks))
-            yield number * BLOCK + next((at for at, (a, b) in pairs if a != b), short)
+            yield number * BLOCK + next((offset for offset, (a, b) in pairs if a != b), short)
         if not all(blocks):
             return

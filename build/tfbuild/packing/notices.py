@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tfbuild.errors import WheelError
 from tfbuild.packing.tuned import Tuned, TunedTree
-from tfbuild.packing.wheel import opened, read_member
+from tfbuild.packing.wheel import open_wheel, read_member
 from tfbuild.planning import guard
 
 FILE = "licenses/NOTICE.tensorwright.txt"
@@ -59,9 +59,10 @@ wheels from 2.16 on have the same bytes in the folder of all headers."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeaderLibrary:
-    """A library of which every kernel library holds code: templates and inline functions from its
-    headers, which lie in `folders` of the stock wheel. `licence` is an SPDX identifier, `purl` a
-    package URL."""
+    """A library whose code every kernel library contains: templates and inline functions from
+    its headers, which are in `folders` of the stock wheel. `licence` is an SPDX identifier,
+    `purl` a package URL.
+    """
 
     name: str
     version: str
@@ -70,19 +71,21 @@ class HeaderLibrary:
     folders: tuple[str, ...]
 
 
-def compiled_in(stock: Path) -> tuple[HeaderLibrary, ...]:
-    """What the kernels are compiled with besides TensorFlow's own sources, by the versions that the
-    stock wheel's headers state. Raises WheelError.
+def list_header_libraries(stock: Path) -> tuple[HeaderLibrary, ...]:
+    """List the libraries that the kernels are compiled with beside TensorFlow's own sources.
 
-    Other headers are included, too (protobuf, float8.h), but leave nothing of their own in the
-    objects of the kernels that were looked at (nm --defined-only, TensorFlow 2.14.1).
+    Their versions are those that the stock wheel's headers state. Other headers are included,
+    too (protobuf, float8.h), but leave nothing of their own in the objects of the kernels
+    that were examined (nm --defined-only, TensorFlow 2.14.1).
+
+    Raises WheelError.
     """
-    with opened(stock) as archive:
+    with open_wheel(stock) as archive:
         fifth = f"{_HEADERS}{_EIGEN_5}" in archive.namelist()
     header, parts = (_EIGEN_5, _SINCE_5) if fifth else (_EIGEN_3, _UP_TO_3)
-    eigen = _version(stock, header, [f"EIGEN_{part}_VERSION" for part in parts])
+    eigen = _read_version(stock, header, [f"EIGEN_{part}_VERSION" for part in parts])
     parts = ["ABSL_LTS_RELEASE_VERSION", "ABSL_LTS_RELEASE_PATCH_LEVEL"]
-    abseil = _version(stock, "absl/base/config.h", parts)
+    abseil = _read_version(stock, "absl/base/config.h", parts)
     return (
         HeaderLibrary(
             name="Eigen",
@@ -101,54 +104,61 @@ def compiled_in(stock: Path) -> tuple[HeaderLibrary, ...]:
     )
 
 
-def _version(stock: Path, header: str, names: Iterable[str]) -> str:
-    """The numbers that a header defines under these names, with dots between."""
+def _read_version(stock: Path, header: str, names: Iterable[str]) -> str:
+    """Return the numbers that a header defines under these names, joined by dots.
+
+    Raises WheelError if one is missing.
+    """
     text = read_member(stock, f"{_HEADERS}{header}").decode(errors="replace")
-    found = [re.search(rf"^#define {name} (\d+)$", text, re.MULTILINE) for name in names]
-    numbers = [each[1] for each in found if each]
-    if len(numbers) < len(found):
+    matches = [re.search(rf"^#define {name} (\d+)$", text, re.MULTILINE) for name in names]
+    numbers = [match[1] for match in matches if match]
+    if len(numbers) < len(matches):
         raise WheelError(f"{stock.name}: {header} does not state its version")
     return ".".join(numbers)
 
 
-def lacking_licence(stock: Path, tree: Path) -> dict[str, bytes]:
-    """What must be put into dist-info of a wheel of kernels made of `stock`, by its path there:
-    TensorFlow's licence from its source tree, where the stock wheel has it not. Raises WheelError.
+def find_missing_licence(stock: Path, tree: Path) -> dict[str, bytes]:
+    """Return what must be added to dist-info of a wheel of kernels made of `stock`, by its path.
+
+    It is TensorFlow's licence from its source tree, if the stock wheel lacks it.
+
+    Raises WheelError.
     """
-    with opened(stock) as archive:
+    with open_wheel(stock) as archive:
         names = archive.namelist()
-    lacking: dict[str, bytes] = {}
+    missing: dict[str, bytes] = {}
     if not has_licence(names) and (tree / _OF_TREE).is_file():
-        lacking[LICENCE] = (tree / _OF_TREE).read_bytes().replace(b"\r\n", b"\n")
-        if hashlib.sha256(lacking[LICENCE]).hexdigest() != LICENCE_SHA256:
+        missing[LICENCE] = (tree / _OF_TREE).read_bytes().replace(b"\r\n", b"\n")
+        if hashlib.sha256(missing[LICENCE]).hexdigest() != LICENCE_SHA256:
             raise WheelError(
                 f"{stock.name} has no LICENSE, and the one of the sources is not TensorFlow's",
                 hint="Give the sources as their authors licensed them",
             )
-    need_licence([*names, *(f"{stock.name}.dist-info/{name}" for name in lacking)])
+    check_licences([*names, *(f"{stock.name}.dist-info/{name}" for name in missing)])
     if _GENERAL in names:
         actual = hashlib.sha256(read_member(stock, _GENERAL)).hexdigest()
         if actual != _ABSEILS and _OWN not in names:
             raise WheelError(f"{stock.name}: {_GENERAL} is not Abseil's licence")
-    return lacking
+    return missing
 
 
-def need_licence(names: Collection[str]) -> None:
-    """Raises WheelError unless a wheel with these members has TensorFlow's licence and notices, and
-    the sources and licences of what is compiled into its kernel libraries."""
-    for what, pattern in _NEEDED.items():
+def check_licences(names: Collection[str]) -> None:
+    """Raise WheelError unless a wheel with these members has TensorFlow's licence and notices,
+    and the sources and licences of what is compiled into its kernel libraries.
+    """
+    for item, pattern in _NEEDED.items():
         if not any(re.fullmatch(pattern, name) for name in names):
             raise WheelError(
-                f"the wheel does not hold {what}", hint="Without it, it must not be passed on"
+                f"the wheel does not hold {item}", hint="Without it, it must not be passed on"
             )
 
 
 def has_licence(names: Iterable[str]) -> bool:
-    """Whether TensorFlow's licence is among these members of a wheel."""
+    """Return whether TensorFlow's licence is among these members of a wheel."""
     return any(re.fullmatch(_TENSORFLOWS, name) for name in names)
 
 
-def statement(
+def render_notice(
     tuned: Tuned,
     *,
     version: str,
@@ -157,41 +167,51 @@ def statement(
     added: Iterable[str],
     compiled: Iterable[HeaderLibrary],
 ) -> bytes:
-    """The text of FILE. `version` is the wheel's; `changed` says of each member what was changed
-    (METADATA and RECORD always are); `added` are the new members."""
+    """Return the text of FILE.
+
+    `version` is the wheel's; `changed` describes the change of each member (METADATA and
+    RECORD always change); `added` are the new members.
+    """
     lines = [
         "This is a modified TensorFlow. It was not published by the TensorFlow authors.",
         "",
         f"Tensorwright made version {version} of",
-        *_file(stock_file, tuned.stock_sha256),
+        *_render_file(stock_file, tuned.stock_sha256),
         "which is licensed under the Apache License, Version 2.0. Its LICENSE and",
         "tensorflow/THIRD_PARTY_NOTICES.txt are in this wheel, unchanged.",
         "",
         "Changed files:",
-        *_table({**_ALWAYS, **changed}),
+        *_render_table({**_ALWAYS, **changed}),
         "Added files:",
-        *_table(dict.fromkeys(added, "")),
+        *_render_table(dict.fromkeys(added, "")),
         "All other files are the published ones.",
         "",
         f"The kernel libraries are kernel sources of TensorFlow {tuned.release}, from",
-        *_file(tuned.source_file, tuned.source_sha256),
+        *_render_file(tuned.source_file, tuned.source_sha256),
         "unchanged. Headers of Tensorwright's, included before them, raise the priority of what",
         "they register, and for some take the place of TensorFlow's templates that they use.",
         f"{tuned.compiler} compiled them for these targets, with these flags:",
-        *_table({each.file: " ".join((each.target, *each.flags)) for each in tuned.libraries}),
+        *_render_table(
+            {
+                library.file: " ".join((library.target, *library.flags))
+                for library in tuned.libraries
+            }
+        ),
         "They hold code from these libraries' headers, which are in this wheel as source code:",
-        *(line for each in compiled for line in _source(each)),
+        *(line for library in compiled for line in _render_source(library)),
         "",
-        *_archspec(),
+        *_render_archspec(),
     ]
     return ("\n".join(lines).rstrip() + "\n").encode()
 
 
-def full_build_statement(
+def render_full_build_notice(
     tuned: Tuned, tree: TunedTree, *, version: str, added: Iterable[str], own: bool
 ) -> bytes:
-    """The text of FILE in a full build; `own` says whether TensorFlow's build made THIRD_PARTY."""
-    papers = f" and\n{THIRD_PARTY} are" if own else " is"
+    """Return the text of FILE in a full build; `own` says whether TensorFlow's build made
+    THIRD_PARTY.
+    """
+    notices = f" and\n{THIRD_PARTY} are" if own else " is"
     changed = {
         **_ALWAYS,
         "*.dist-info/WHEEL": "the platform tags",
@@ -201,45 +221,45 @@ def full_build_statement(
         "This is a modified TensorFlow. It was not published by the TensorFlow authors.",
         "",
         f"Tensorwright made version {version} of the wheel that TensorFlow's own build made of",
-        *_file(tuned.source_file, tuned.source_sha256),
-        "which is licensed under the Apache License, Version 2.0. Its LICENSE" + papers,
+        *_render_file(tuned.source_file, tuned.source_sha256),
+        "which is licensed under the Apache License, Version 2.0. Its LICENSE" + notices,
         "in this wheel.",
         "",
         f"{tuned.compiler} compiled all of it for {tree.target}, with these flags:",
-        *_table({" ".join(tree.flags): ""}),
-        *([_OPTIONS, *_table(tree.options)] if tree.options else []),
+        *_render_table({" ".join(tree.flags): ""}),
+        *([_OPTIONS, *_render_table(tree.options)] if tree.options else []),
         "Changed files:",
-        *_table(changed),
+        *_render_table(changed),
         "Added files:",
-        *_table(dict.fromkeys(added, "")),
+        *_render_table(dict.fromkeys(added, "")),
         "All other files are as TensorFlow's build made them.",
         "",
-        *_archspec(),
+        *_render_archspec(),
     ]
     return ("\n".join(lines).rstrip() + "\n").encode()
 
 
-def _archspec() -> Iterator[str]:
-    """What its licence asks to be said of its data."""
+def _render_archspec() -> Iterator[str]:
+    """Yield what archspec's licence requires to be stated about its data."""
     yield f"{guard.DATA} holds data of archspec {ARCHSPEC},"
     yield f"under {_LICENCES[APACHE]}. Its notice:"
     yield ""
-    yield from (f"  {line}".rstrip() for line in _archspec_notice().splitlines())
+    yield from (f"  {line}".rstrip() for line in _read_archspec_notice().splitlines())
 
 
-def _archspec_notice() -> str:
-    """What section 4 asks to pass on, from archspec's own package."""
+def _read_archspec_notice() -> str:
+    """Return the notice that section 4 requires to be passed on, from archspec's own package."""
     return (resources.files("archspec") / "json" / "NOTICE").read_text(encoding="utf-8")
 
 
-def _file(name: str, sha256: str) -> Iterator[str]:
+def _render_file(name: str, sha256: str) -> Iterator[str]:
     yield f"  {name}"
     if sha256:
         yield f"  sha256 {sha256}"
 
 
-def _table(rows: Mapping[str, str]) -> Iterator[str]:
-    """A name a line, sorted, what is said of it below, then an empty line."""
+def _render_table(rows: Mapping[str, str]) -> Iterator[str]:
+    """Yield one sorted name per line with its description below, then an empty line."""
     for name in sorted(rows):
         yield f"  {name}"
         if rows[name]:
@@ -247,6 +267,6 @@ def _table(rows: Mapping[str, str]) -> Iterator[str]:
     yield ""
 
 
-def _source(compiled: HeaderLibrary) -> Iterator[str]:
+def _render_source(compiled: HeaderLibrary) -> Iterator[str]:
     yield f"  {compiled.name} {compiled.version}, {' and '.join(compiled.folders)}"
     yield f"    under {_LICENCES[compiled.licence]}"

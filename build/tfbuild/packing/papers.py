@@ -16,7 +16,7 @@ FILES = (tuned.FILE, sbom.FILE, notices.FILE)
 _CHANGED = {guard.INIT: "run-time defaults first; a check at its end, for TENSORWRIGHT_REQUIRE"}
 
 
-def of_kernels(
+def build_kernels_metadata(
     facts: Tuned,
     stock: Path,
     *,
@@ -26,28 +26,31 @@ def of_kernels(
     added: Iterable[str],
     licences: Iterable[str] = (),
 ) -> dict[str, bytes]:
-    """FILES of a wheel of kernels, by their places in dist-info. `stock` is the stock wheel, which
-    was published as `stock_file`; `added` are the members added elsewhere, `licences` those that
-    are added to dist-info. Raises WheelError for a stock wheel whose headers state no versions.
+    """Return FILES of a wheel of kernels, by their paths in dist-info.
+
+    `stock` is the stock wheel, which was published as `stock_file`; `added` are the members
+    added elsewhere, `licences` those added to dist-info.
+
+    Raises WheelError for a stock wheel whose headers state no versions.
     """
-    compiled = notices.compiled_in(stock)
+    compiled = notices.list_header_libraries(stock)
     return {
         tuned.FILE: facts.to_bytes(),
-        sbom.FILE: sbom.document(
+        sbom.FILE: sbom.render_document(
             facts, package=package, version=version, stock_file=stock_file, compiled=compiled
         ),
-        notices.FILE: notices.statement(
+        notices.FILE: notices.render_notice(
             facts,
             version=version,
             stock_file=stock_file,
             changed=_CHANGED,
-            added=_every(added, licences),
+            added=_list_added(added, licences),
             compiled=compiled,
         ),
     }
 
 
-def of_tree(
+def build_tree_metadata(
     facts: Tuned,
     tree: TunedTree,
     *,
@@ -57,17 +60,18 @@ def of_tree(
     own: bool,
     licences: Iterable[str] = (),
 ) -> dict[str, bytes]:
-    """FILES of a full build, as `of_kernels`; `own` says whether TensorFlow's build made the
-    third-party notices."""
+    """Return FILES of a full build, like `build_kernels_metadata`; `own` says whether
+    TensorFlow's build made the third-party notices.
+    """
     return {
         tuned.FILE: facts.to_bytes(),
-        sbom.FILE: sbom.full_build_document(facts, tree, package=package, version=version),
-        notices.FILE: notices.full_build_statement(
-            facts, tree, version=version, added=_every(added, licences), own=own
+        sbom.FILE: sbom.render_full_build_document(facts, tree, package=package, version=version),
+        notices.FILE: notices.render_full_build_notice(
+            facts, tree, version=version, added=_list_added(added, licences), own=own
         ),
     }
 
 
-def _every(added: Iterable[str], licences: Iterable[str]) -> list[str]:
-    """All that is added, as it is named where the version does not stand."""
+def _list_added(added: Iterable[str], licences: Iterable[str]) -> list[str]:
+    """List all added members, by names without the version."""
     return [*added, *(f"*.dist-info/{name}" for name in (*licences, *FILES))]

@@ -30,16 +30,16 @@ from tfbuild.errors import BusyError, WheelError
 from tfbuild.packing.wheel import (
     BLOCK,
     RecordLine,
+    convert_os_errors,
     encode_digest,
+    find_record_name,
     is_plain,
-    opened,
+    list_unhashed,
+    open_wheel,
     read_identity,
     read_record,
-    record_name,
-    self_signed,
-    small_member,
+    read_small_member,
     verify_record,
-    writing,
 )
 
 _LOCAL_HEADER = struct.Struct("<26xHH")  # PKWARE's APPNOTE.TXT 4.3.7: the two lengths at its end
@@ -66,46 +66,48 @@ def repack(
     edit: Mapping[str, Edit] | None = None,
     pinned: bool = False,
 ) -> Path:
-    """Write the stock wheel with `add` (member names) and `dist_info_files` (names in dist-info).
+    """Write the stock wheel with `add` (member names) and `dist_info_files` (names in
+    dist-info).
 
-    The version gets the local part `local`, normalized as PEP 440 says, in the file name, METADATA,
-    RECORD and dist-info alike; the members in `edit` are changed. The stock wheel is verified
-    first, unless its own hash was (`pinned`). The same input gives the same bytes, and the wheel
-    appears in `out_dir` when it is whole. Raises WheelError, DiskError, or BusyError when another
-    process is writing the same wheel.
+    The version gets the local part `local`, normalized as PEP 440 specifies, in the file
+    name, METADATA, RECORD and dist-info alike; the members in `edit` are changed. The stock
+    wheel is verified first, unless its own hash was (`pinned`). The same input gives the same
+    bytes, and the wheel appears in `out_dir` when it is complete.
 
-    A wheel that has `local` already keeps it, another one is refused. Without a `local` the version
-    loses the one that it has; `label` is a variant's (PEP 825), at
-    the end of the file name. `platform` takes the place of the platform tags, in the file name as
-    in WHEEL; several are joined by dots (PEP 425).
+    A wheel that has `local` already keeps it; a wheel with another local version is refused.
+    Without `local` the version loses its local part; `label` is a variant's (PEP 825), at the
+    end of the file name. `platform` replaces the platform tags, in the file name and in
+    WHEEL; several are joined by dots (PEP 425).
+
+    Raises WheelError, DiskError, or BusyError if another process is writing the same wheel.
     """
-    renaming = _renaming(stock, local, label, platform)
+    renaming = _build_renaming(stock, local, label, platform)
     edits = dict(edit or {})
     added = {name: add[name] for name in sorted(add)}
     for name in sorted(dist_info_files):
         added[f"{renaming.dist_info}/{name}"] = dist_info_files[name]
     lines = {line.name: line for line in (read_record if pinned else verify_record)(stock)}
-    absent = sorted(edits.keys() - lines.keys())
-    if absent:
-        raise WheelError(f"{stock.name} has no {absent[0]} to change")
-    edits[f"{renaming.stock_info}/METADATA"] = partial(with_version, version=renaming.version)
+    missing = sorted(edits.keys() - lines.keys())
+    if missing:
+        raise WheelError(f"{stock.name} has no {missing[0]} to change")
+    edits[f"{renaming.stock_info}/METADATA"] = partial(replace_version, version=renaming.version)
     if platform:
-        edits[f"{renaming.stock_info}/WHEEL"] = partial(with_platform, platform=platform)
-    taken = {renaming.member(name) for name in lines} | self_signed(renaming.record)
+        edits[f"{renaming.stock_info}/WHEEL"] = partial(replace_platform, platform=platform)
+    taken = {renaming.rename(name) for name in lines} | list_unhashed(renaming.record)
     for name in added:
         if not is_plain(name) or name in taken:
             raise WheelError(f"{name} cannot be added to {stock.name}")
     final = out_dir / renaming.file_name
     with (
-        opened(stock) as archive,
-        _arriving(final) as sink,
+        open_wheel(stock) as archive,
+        _write_atomically(final) as sink,
         zipfile.ZipFile(sink, "w") as target,
     ):
-        wheel = _Assembly(target, sink)
-        wheel.take(archive, renaming, lines, edits)
+        wheel = _WheelWriter(target, sink)
+        wheel.copy_stock(archive, renaming, lines, edits)
         for name, content in added.items():
-            wheel.put(name, content)
-        wheel.finish(renaming.record)
+            wheel.add_member(name, content)
+        wheel.write_record(renaming.record)
     return final
 
 
@@ -114,7 +116,7 @@ def repack(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Renaming:
-    """Stock names to tuned names: the version stands in the file name and in two folders."""
+    """The stock names and the tuned names: the version is in the file name and in two folders."""
 
     file_name: str
     stock_stem: str  # tensorflow_cpu-2.14.1
@@ -133,19 +135,19 @@ class _Renaming:
     def record(self) -> str:
         return f"{self.dist_info}/RECORD"
 
-    def member(self, name: str) -> str:
-        return renamed(name, self.stock_stem, self.stem)
+    def rename(self, name: str) -> str:
+        return rename_member(name, self.stock_stem, self.stem)
 
 
-def renamed(name: str, old: str, new: str) -> str:
-    """A member's name when the wheel's own, such as tensorflow_cpu-2.14.1, becomes another."""
+def rename_member(name: str, old: str, new: str) -> str:
+    """Return a member's name after the wheel's stem, such as tensorflow_cpu-2.14.1, has changed."""
     for suffix in (".dist-info/", ".data/"):
         if name.startswith(old + suffix):
             return new + name.removeprefix(old)
     return name
 
 
-def _renaming(stock: Path, local: str | None, label: str, platform: str) -> _Renaming:
+def _build_renaming(stock: Path, local: str | None, label: str, platform: str) -> _Renaming:
     published = Version(read_identity(stock).version)
     try:
         version = published.public if local is None else str(Version(f"{published.public}+{local}"))
@@ -154,8 +156,8 @@ def _renaming(stock: Path, local: str | None, label: str, platform: str) -> _Ren
     if local is not None and published.local is not None and version != str(published):
         raise WheelError(f"{published} cannot get the local version {local!r}: it has one")
     dist, stock_version, rest = stock.name.split("-", 2)
-    with opened(stock) as archive:
-        record = record_name(archive)
+    with open_wheel(stock) as archive:
+        record = find_record_name(archive)
     if record != f"{dist}-{stock_version}.dist-info/RECORD":
         raise WheelError(f"{stock.name} was renamed: inside is {record}")
     tags = rest.removesuffix(".whl")
@@ -169,10 +171,11 @@ def _renaming(stock: Path, local: str | None, label: str, platform: str) -> _Ren
     )
 
 
-def with_version(metadata: bytes, version: str) -> bytes:
-    """METADATA with another version: one header of a mail-like text, the rest byte for byte.
+def replace_version(metadata: bytes, version: str) -> bytes:
+    """Return METADATA with another version: one header of a mail-like text, the rest byte for
+    byte.
 
-    Raises BadZipFile for a text that has not one version.
+    Raises BadZipFile if the text does not have exactly one version.
     """
     end = re.search(rb"\r?\n\r?\n|\Z", metadata)
     assert end is not None  # noqa: S101  (every text has an end)
@@ -183,46 +186,47 @@ def with_version(metadata: bytes, version: str) -> bytes:
     return changed + metadata[end.start() :]
 
 
-def with_platform(text: bytes, platform: str) -> bytes:
-    """WHEEL with other platforms (joined by dots): a Tag line for each, the rest as it is.
+def replace_platform(text: bytes, platform: str) -> bytes:
+    """Return WHEEL with other platforms (joined by dots): a Tag line for each, the rest
+    unchanged.
 
-    Raises BadZipFile for a text without a tag.
+    Raises BadZipFile if the text has no tag.
     """
     tags = re.findall(rb"(?m)^Tag:[ \t]*(\S+)-[^-\s]+[ \t]*\r?$", text)
     if not tags:
         raise zipfile.BadZipFile("WHEEL has no tag")
-    kept = re.sub(rb"(?m)^Tag:.*\n?", b"", text).rstrip(b"\r\n")
+    rest = re.sub(rb"(?m)^Tag:.*\n?", b"", text).rstrip(b"\r\n")
     pairs = itertools.product(dict.fromkeys(tags), platform.split("."))
-    lines = (b"Tag: %s-%s\n" % (tag, each.encode()) for tag, each in pairs)
-    return kept + b"\n" + b"".join(lines)
+    lines = (b"Tag: %s-%s\n" % (tag, name.encode()) for tag, name in pairs)
+    return rest + b"\n" + b"".join(lines)
 
 
 # ---- writing ----
 
 
-class _Assembly:
-    """A wheel being written, and the RECORD of what is in it."""
+class _WheelWriter:
+    """A wheel being written, and its RECORD."""
 
     def __init__(self, archive: zipfile.ZipFile, sink: IO[bytes]) -> None:
         self._archive = archive
         self._sink = sink  # what the archive writes to
         self._lines: list[RecordLine] = []
 
-    def take(
+    def copy_stock(
         self,
         stock: zipfile.ZipFile,
         renaming: _Renaming,
         lines: Mapping[str, RecordLine],
         edits: Mapping[str, Edit],
     ) -> None:
-        """Everything in the stock wheel, in its order, but for RECORD, which comes last."""
-        dropped = self_signed(record_name(stock))
+        """Copy all members of the stock wheel, in their order, except RECORD, which comes last."""
+        dropped = list_unhashed(find_record_name(stock))
         assert stock.filename is not None  # noqa: S101  (it was opened by path)
         with Path(stock.filename).open("rb") as source:
             for info in stock.infolist():
-                name = renaming.member(info.filename)
+                name = renaming.rename(info.filename)
                 if info.filename in edits:
-                    self.put(name, edits[info.filename](small_member(stock, info)))
+                    self.add_member(name, edits[info.filename](read_small_member(stock, info)))
                 elif info.is_dir():
                     self.copy(source, info, name)
                 elif info.filename not in dropped:
@@ -232,9 +236,9 @@ class _Assembly:
     def copy(self, source: IO[bytes], info: zipfile.ZipInfo, name: str) -> None:
         """Copy a member's compressed bytes.
 
-        `info` comes from the stock directory, which knows the sizes even where the local header
-        does not. Extra fields are left out: they differ between the two, and hold nothing that
-        an installer reads.
+        `info` comes from the stock directory, which has the sizes even where the local header
+        lacks them. Extra fields are dropped: they differ between the two, and hold nothing
+        that an installer reads.
         """
         copied = zipfile.ZipInfo(name, info.date_time)
         copied.compress_type, copied.CRC = info.compress_type, info.CRC
@@ -249,13 +253,13 @@ class _Assembly:
         self._archive.filelist.append(copied)
         self._archive.NameToInfo[name] = copied
 
-    def put(self, name: str, content: Path | bytes) -> None:
-        """Compress a new member and take down its line for RECORD."""
+    def add_member(self, name: str, content: Path | bytes) -> None:
+        """Compress a new member and record its line for RECORD."""
         info = zipfile.ZipInfo(name, _EPOCH)
         info.compress_type = zipfile.ZIP_DEFLATED
         info.create_system, info.external_attr = _UNIX, FILE_MODE
         digest = hashlib.sha256()
-        with _reading(content) as source:
+        with _open_content(content) as source:
             info.file_size = source.seek(0, io.SEEK_END)  # zipfile decides about Zip64 by it
             source.seek(0)
             with self._archive.open(info, "w") as sink:
@@ -265,27 +269,27 @@ class _Assembly:
         line = RecordLine(name, encode_digest("sha256", digest.digest()), str(info.file_size))
         self._lines.append(line)
 
-    def finish(self, record: str) -> None:
+    def write_record(self, record: str) -> None:
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerows([*self._lines, (record, "", "")])
-        self.put(record, text.getvalue().encode())
+        self.add_member(record, text.getvalue().encode())
 
 
 def _copy_raw(source: IO[bytes], info: zipfile.ZipInfo, sink: IO[bytes]) -> None:
     source.seek(info.header_offset)
     name_length, extra_length = _LOCAL_HEADER.unpack(source.read(_LOCAL_HEADER.size))
     source.seek(name_length + extra_length, io.SEEK_CUR)
-    left = info.compress_size
-    while left:
-        block = source.read(min(left, BLOCK))
+    remaining = info.compress_size
+    while remaining:
+        block = source.read(min(remaining, BLOCK))
         if not block:
             raise EOFError(f"{info.filename} ends early")
         sink.write(block)
-        left -= len(block)
+        remaining -= len(block)
 
 
 @contextlib.contextmanager
-def _reading(content: Path | bytes) -> Iterator[IO[bytes]]:
+def _open_content(content: Path | bytes) -> Iterator[IO[bytes]]:
     if isinstance(content, bytes):
         yield io.BytesIO(content)
         return
@@ -298,13 +302,15 @@ def _reading(content: Path | bytes) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def _arriving(final: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when it is whole. What a killed run left is written over."""
+def _write_atomically(final: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file that is renamed to `final` when it is complete, and overwrite what a
+    killed run left.
+    """
     part = final.with_name(f".{final.name}.part")
-    with writing(final):
+    with convert_os_errors(final):
         final.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT, 0o644), "w+b") as sink:
-            _claim(sink, part)
+            _lock_file(sink, part)
             try:
                 sink.truncate(0)
                 yield sink
@@ -316,18 +322,19 @@ def _arriving(final: Path) -> Iterator[IO[bytes]]:
                 raise
 
 
-def _claim(sink: IO[bytes], part: Path) -> None:
-    """Lock the file for this process, or raise BusyError.
+def _lock_file(sink: IO[bytes], part: Path) -> None:
+    """Lock the file for this process.
 
-    It must still have its name: between opening and locking, the process that held it may have
-    finished, and then these are the bytes of a finished wheel.
+    Raises BusyError if another process holds it, or the file lost its name: between opening
+    and locking, that process may have finished, and then these are the bytes of a finished
+    wheel.
     """
     try:
         fcntl.flock(sink, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        ours = part.stat().st_ino == os.fstat(sink.fileno()).st_ino
+        locked = part.stat().st_ino == os.fstat(sink.fileno()).st_ino
     except (BlockingIOError, FileNotFoundError):
-        ours = False
-    if not ours:
+        locked = False
+    if not locked:
         raise BusyError(
             f"another process is writing {part.name.removeprefix('.').removesuffix('.part')}",
             hint="Wait until it has finished, then run the same command again",

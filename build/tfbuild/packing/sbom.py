@@ -27,7 +27,7 @@ FILE = "sboms/tensorwright.cdx.json"
 """In dist-info. `.cdx.json` is CycloneDX's own suffix."""
 
 
-def document(
+def render_document(
     tuned: Tuned,
     *,
     package: str,
@@ -35,26 +35,30 @@ def document(
     stock_file: str,
     compiled: Iterable[HeaderLibrary],
 ) -> bytes:
-    """The bytes of FILE for `version` of `package`: the stock wheel that it descends from, its
-    kernel libraries, what they are compiled from, and the tools."""
-    wheel = _wheel(
+    """Return the bytes of FILE for `version` of `package`: the stock wheel that it descends
+    from, its kernel libraries, what they are compiled from, and the tools.
+    """
+    wheel = _build_wheel(
         package,
         version,
         Pedigree(
-            ancestors=[_stock(tuned, package, stock_file)],
+            ancestors=[_build_stock(tuned, package, stock_file)],
             notes="The components listed are what it holds beside its ancestor's content.",
         ),
     )
-    sources = _sources(tuned, f"The kernel sources, from {tuned.source_file}")
-    inside = [sources, *(_headers(each) for each in compiled)]
-    libraries = [_library(each, version, inside) for each in tuned.libraries]
-    return _written(tuned, wheel, libraries, inside)
+    sources = _build_sources(tuned, f"The kernel sources, from {tuned.source_file}")
+    inputs = [sources, *(_build_headers(item) for item in compiled)]
+    libraries = [_build_library(item, version, inputs) for item in tuned.libraries]
+    return _render_bom(tuned, wheel, libraries, inputs)
 
 
-def full_build_document(tuned: Tuned, tree: TunedTree, *, package: str, version: str) -> bytes:
-    """The bytes of FILE for a full build: its libraries, the archive that they are
-    compiled from, and the tools. What TensorFlow's build fetches itself is not listed."""
-    wheel = _wheel(
+def render_full_build_document(
+    tuned: Tuned, tree: TunedTree, *, package: str, version: str
+) -> bytes:
+    """Return the bytes of FILE for a full build: its libraries, the archive that they are
+    compiled from, and the tools. What TensorFlow's build downloads itself is not listed.
+    """
+    wheel = _build_wheel(
         package,
         version,
         Pedigree(
@@ -62,8 +66,8 @@ def full_build_document(tuned: Tuned, tree: TunedTree, *, package: str, version:
             "listed: its WORKSPACE pins them."
         ),
     )
-    sources = _sources(tuned, f"TensorFlow's sources, from {tuned.source_file}")
-    said = {
+    sources = _build_sources(tuned, f"TensorFlow's sources, from {tuned.source_file}")
+    properties = {
         "target": tree.target,
         "required_features": " ".join(tree.required_features),
         "flags": " ".join(tree.flags),
@@ -71,13 +75,13 @@ def full_build_document(tuned: Tuned, tree: TunedTree, *, package: str, version:
         **tree.options,
     }
     libraries = [
-        _file(name, version, tree.libraries[name].sha256, [sources], said)
+        _build_file(name, version, tree.libraries[name].sha256, [sources], properties)
         for name in sorted(tree.libraries)
     ]
-    return _written(tuned, wheel, libraries, [sources])
+    return _render_bom(tuned, wheel, libraries, [sources])
 
 
-def _wheel(package: str, version: str, pedigree: Pedigree) -> Component:
+def _build_wheel(package: str, version: str, pedigree: Pedigree) -> Component:
     return Component(
         bom_ref="wheel",
         type=ComponentType.LIBRARY,
@@ -89,14 +93,14 @@ def _wheel(package: str, version: str, pedigree: Pedigree) -> Component:
     )
 
 
-def _written(
+def _render_bom(
     tuned: Tuned, wheel: Component, libraries: Sequence[Component], inside: Sequence[Component]
 ) -> bytes:
-    """The document of a wheel with these libraries, of which each is compiled from all `inside`."""
-    targets = _targets()
+    """Return the document of a wheel with these libraries, each compiled from all of `inside`."""
+    targets = _build_targets()
     bom = Bom(
         serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{wheel.purl}#{hash_record(tuned)}"),
-        metadata=BomMetaData(component=wheel, tools=ToolRepository(components=_tools(tuned))),
+        metadata=BomMetaData(component=wheel, tools=ToolRepository(components=_list_tools(tuned))),
         components=[*libraries, *inside, targets],
     )
     bom.metadata.timestamp = None  # type: ignore[assignment]  # (optional in the schema)
@@ -106,7 +110,7 @@ def _written(
     return (JsonV1Dot6(bom).output_as_string(indent=2) + "\n").encode()
 
 
-def _stock(tuned: Tuned, package: str, file: str) -> Component:
+def _build_stock(tuned: Tuned, package: str, file: str) -> Component:
     return Component(
         bom_ref="stock",
         type=ComponentType.LIBRARY,
@@ -115,27 +119,27 @@ def _stock(tuned: Tuned, package: str, file: str) -> Component:
         purl=PackageURL(
             "pypi", name=package, version=tuned.release, qualifiers={"file_name": file}
         ),
-        hashes=_sha256(tuned.stock_sha256),
+        hashes=_build_hashes(tuned.stock_sha256),
         licenses=[LicenseExpression(APACHE)],
     )
 
 
-def _sources(tuned: Tuned, what: str) -> Component:
-    """The release's archive; a checkout of the user's own has no hash, and is not the release."""
-    known = PackageURL("github", "tensorflow", "tensorflow", f"v{tuned.release}")
+def _build_sources(tuned: Tuned, what: str) -> Component:
+    """Return the release's archive; a user's own checkout has no hash, and is not the release."""
+    release = PackageURL("github", "tensorflow", "tensorflow", f"v{tuned.release}")
     return Component(
         bom_ref="sources",
         type=ComponentType.LIBRARY,
         name="tensorflow",
         version=tuned.release,
         description=what,
-        purl=known if tuned.source_sha256 else None,
-        hashes=_sha256(tuned.source_sha256),
+        purl=release if tuned.source_sha256 else None,
+        hashes=_build_hashes(tuned.source_sha256),
         licenses=[LicenseExpression(APACHE)],
     )
 
 
-def _headers(compiled: HeaderLibrary) -> Component:
+def _build_headers(compiled: HeaderLibrary) -> Component:
     return Component(
         bom_ref=compiled.name,
         type=ComponentType.LIBRARY,
@@ -147,7 +151,7 @@ def _headers(compiled: HeaderLibrary) -> Component:
     )
 
 
-def _targets() -> Component:
+def _build_targets() -> Component:
     return Component(
         bom_ref="archspec",
         type=ComponentType.DATA,
@@ -159,44 +163,46 @@ def _targets() -> Component:
     )
 
 
-def _library(library: KernelLibrary, version: str, inside: Iterable[Component]) -> Component:
-    said = {
+def _build_library(library: KernelLibrary, version: str, inside: Iterable[Component]) -> Component:
+    properties = {
         "target": library.target,
         "required_features": " ".join(library.required_features),
         "flags": " ".join(library.flags),
         "kernels": " ".join(library.kernels),
         "plan_key": library.plan_key,
     }
-    return _file(library.file, version, library.sha256, inside, said)
+    return _build_file(library.file, version, library.sha256, inside, properties)
 
 
-def _file(
+def _build_file(
     name: str, version: str, sha256: str, inside: Iterable[Component], said: Mapping[str, str]
 ) -> Component:
-    licences = {str(each.value) for part in inside for each in part.licenses}
+    licences = {str(licence.value) for part in inside for licence in part.licenses}
     return Component(
         bom_ref=name,
         type=ComponentType.FILE,
         name=name,
         version=version,
-        hashes=_sha256(sha256),
+        hashes=_build_hashes(sha256),
         licenses=[LicenseExpression(" AND ".join(sorted(licences)))],
-        properties=_properties(said),
+        properties=_build_properties(said),
     )
 
 
-def _tools(tuned: Tuned) -> Iterable[Component]:
+def _list_tools(tuned: Tuned) -> Iterable[Component]:
     compiler, _, version = tuned.compiler.partition(" ")
     names = {"Tensorwright": tfbuild.__version__, compiler: version, "Bazel": tuned.bazel}
     return [
-        Component(bom_ref=f"tool:{name}", type=ComponentType.APPLICATION, name=name, version=each)
-        for name, each in names.items()
+        Component(
+            bom_ref=f"tool:{name}", type=ComponentType.APPLICATION, name=name, version=tool_version
+        )
+        for name, tool_version in names.items()
     ]
 
 
-def _sha256(digest: str) -> Iterable[HashType]:
+def _build_hashes(digest: str) -> Iterable[HashType]:
     return [HashType(alg=HashAlgorithm.SHA_256, content=digest)] if digest else []
 
 
-def _properties(values: Mapping[str, str]) -> Iterable[Property]:
+def _build_properties(values: Mapping[str, str]) -> Iterable[Property]:
     return [Property(name=f"tensorwright:{name}", value=value) for name, value in values.items()]

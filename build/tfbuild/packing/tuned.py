@@ -11,7 +11,7 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.targets import STOCK_SPECS, Target
 from tfbuild.errors import HostError, WheelError
 from tfbuild.measured.kernels import KernelRow, TypedOp
-from tfbuild.packing.wheel import WheelIdentity, opened, read_identity, read_member
+from tfbuild.packing.wheel import WheelIdentity, open_wheel, read_identity, read_member
 from tfbuild.planning.defaults import Default
 from tfbuild.planning.guard import Carrier
 from tfbuild.planning.plan import Scope
@@ -25,9 +25,11 @@ _PLACE = r"[^/]+\.dist-info/" + re.escape(FILE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Admitted:
-    """How a unit was admitted: its kernels of these `ops` were run as compiled for `ran_as`, which
-    is another target than the library's where the building CPU could not run that."""
+class UnitConformance:
+    """The conformance test that a kernel group passed: its kernels of these `ops` ran as
+    compiled for `ran_as`, which is another target than the library's if the building CPU
+    could not run that.
+    """
 
     ran_as: str
     ops: tuple[str, ...]
@@ -35,18 +37,18 @@ class Admitted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelLibrary:
-    """A library of kernels in the wheel, compiled for one target.
+    """A kernel library in the wheel, compiled for one target.
 
-    `name` is what the dispatcher calls it (TENSORWRIGHT_TARGET), `file` its member of the wheel.
-    `flags` are those of every source, `source_flags` what some get beside them. `sources` are what
-    was compiled where that was only what had been selected; without them it was all of `kernels`.
-    `registrations` are the kernels that take the place of the stock ones, and `measured` what a
-    selection knows of each candidate, `measured_on` of which CPU and code; without a selection both
-    are empty, and all that was admitted is registered.
-    `defaults` are what is set at run time where it runs. `floors` are the newest versions of the
-    runtime libraries that it asks for; `stay_stock` gives a reason for each unit that was not
-    admitted, `admission` says how each of `kernels` was; `census` counts instructions by CPUID
-    feature.
+    `name` is its name in the dispatcher (TENSORWRIGHT_TARGET), `file` its member of the
+    wheel. `flags` are those of all sources, `source_flags` the additional ones of some.
+    `sources` are what was compiled if that was only what had been selected; without them it
+    was all of `kernels`. `registrations` are the kernels that replace the stock ones, and
+    `measured` what a selection knows of each candidate, `measured_on` of which CPU and code;
+    without a selection both are empty, and everything that passed the conformance test is
+    registered. `defaults` are what is set at run time where it runs. `floors` are the newest
+    versions of the runtime libraries that it requires; `stay_stock` gives a reason for each
+    kernel group that failed the conformance test, `admission` says how each of `kernels`
+    passed; `census` counts instructions by CPUID feature.
     """
 
     name: str
@@ -60,7 +62,7 @@ class KernelLibrary:
     source_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     kernels: tuple[str, ...]
-    admission: Mapping[str, Admitted]
+    admission: Mapping[str, UnitConformance]
     registrations: tuple[TypedOp, ...]
     measured: tuple[KernelRow, ...] = ()
     measured_on: str = ""
@@ -71,17 +73,23 @@ class KernelLibrary:
 
     @property
     def ran_as(self) -> tuple[str, ...]:
-        """The targets that its units were compiled for when they were admitted."""
-        return tuple(sorted({each.ran_as for each in self.admission.values()}))
+        """The targets that its kernel groups were compiled for when they passed the conformance
+        test.
+        """
+        return tuple(sorted({conformance.ran_as for conformance in self.admission.values()}))
 
-    def registrations_of(self, unit: str) -> tuple[TypedOp, ...]:
-        """Those of its registrations that are a unit's: no op is in two units."""
-        return tuple(each for each in self.registrations if each.op in self.admission[unit].ops)
+    def list_registrations(self, unit: str) -> tuple[TypedOp, ...]:
+        """List the registrations that belong to a kernel group: no op is in two groups."""
+        return tuple(
+            registration
+            for registration in self.registrations
+            if registration.op in self.admission[unit].ops
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TreeLibrary:
-    """A library that a full build made: bytes, floors and census as of a KernelLibrary."""
+    """A library that a full build made: size, hash, floors and census as in KernelLibrary."""
 
     size: int
     sha256: str
@@ -91,11 +99,11 @@ class TreeLibrary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TunedTree:
-    """What a full build compiled for one target: all of the wheel.
+    """The result of a full build for one target: the whole wheel.
 
-    A CPU must have `required_features` to import it at all. `options` are the plan's own, such as
-    lto and profile; `libraries` are by their members of the wheel. `name` and `defaults` are as a
-    KernelLibrary's.
+    A CPU must have `required_features` to import it at all. `options` are the plan's own,
+    such as lto and profile; `libraries` are by their members of the wheel. `name` and
+    `defaults` are as in KernelLibrary.
     """
 
     name: str
@@ -110,13 +118,13 @@ class TunedTree:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuned:
-    """What the wheel was made from and how. No time and no path of a machine stands in it.
+    """The record of what the wheel was made from and how, without any time or path of a machine.
 
-    A wheel of kernels has `libraries`, in the order in which the dispatcher tries them; one of a
-    full build has a `tree` instead. `stock_sha256` is the published wheel that it is made of, or,
-    of a full build, that it is compared with; empty where none is known. `source_file` is the name
-    of the archive of the sources, or what a tree without a name is called; `nearness` is how near
-    the sources of kernels are to that wheel's.
+    A wheel of kernels has `libraries`, in the order in which the dispatcher tries them; a
+    full build has a `tree` instead. `stock_sha256` is the published wheel that it is made of
+    or, for a full build, that it is compared with; empty if none is known. `source_file` is
+    the name of the archive of the sources, or the label of a tree without a name; `nearness`
+    is how closely the sources of kernels match that wheel's.
     """
 
     schema: int = SCHEMA
@@ -134,7 +142,7 @@ class Tuned:
 
     @property
     def builds(self) -> tuple[KernelLibrary | TunedTree, ...]:
-        """What is compiled for each target."""
+        """The builds, one per target."""
         return self.libraries if self.tree is None else (self.tree,)
 
     @property
@@ -143,12 +151,12 @@ class Tuned:
 
     @property
     def carriers(self) -> tuple[Carrier, ...]:
-        """Each target's name, required features and defaults."""
-        return tuple((each.name, each.required_features, each.defaults) for each in self.builds)
+        """The name, required features and defaults of each target."""
+        return tuple((build.name, build.required_features, build.defaults) for build in self.builds)
 
     @property
     def kernels(self) -> frozenset[str]:
-        """The units of all libraries."""
+        """The kernel groups of all libraries."""
         return frozenset(unit for library in self.libraries for unit in library.kernels)
 
     def to_bytes(self) -> bytes:
@@ -156,8 +164,11 @@ class Tuned:
 
 
 def read_tuned(wheel: Path) -> Tuned | None:
-    """The record in a wheel; None for a wheel that is not tuned. Raises WheelError."""
-    with opened(wheel) as archive:
+    """Read the record in a wheel; None for a wheel that is not tuned.
+
+    Raises WheelError.
+    """
+    with open_wheel(wheel) as archive:
         names = [name for name in archive.namelist() if re.fullmatch(_PLACE, name)]
     if not names:
         return None
@@ -167,7 +178,10 @@ def read_tuned(wheel: Path) -> Tuned | None:
 
 
 def parse(text: bytes, wheel: str) -> Tuned:
-    """The record that stands in a wheel of this name. Raises WheelError."""
+    """Parse the record of a wheel with this file name.
+
+    Raises WheelError.
+    """
     try:
         fields = parse_json(text)
         schema = fields["schema"]
@@ -179,59 +193,66 @@ def parse(text: bytes, wheel: str) -> Tuned:
         tuned = decode_record(Tuned, fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WheelError(f"{wheel} has a {FILE} that cannot be read ({error})") from error
-    there = (bool(tuned.libraries), tuned.tree is not None and bool(tuned.tree.libraries))
-    if there != (tuned.scope is Scope.KERNELS, tuned.scope is Scope.FULL):
+    present = (bool(tuned.libraries), tuned.tree is not None and bool(tuned.tree.libraries))
+    if present != (tuned.scope is Scope.KERNELS, tuned.scope is Scope.FULL):
         raise WheelError(f"{wheel} has a {FILE} without the libraries of its scope")
     return tuned
 
 
-def chosen(tuned: Tuned, cpu: Cpu) -> KernelLibrary | TunedTree | None:
-    """What this CPU runs: the library that the dispatcher takes, or the whole of a full build.
+def choose_build(tuned: Tuned, cpu: Cpu) -> KernelLibrary | TunedTree | None:
+    """Return the library that the dispatcher takes on this CPU, or the whole of a full build.
 
-    None where it runs the stock kernels, or cannot import a full build.
+    None if the CPU runs the stock kernels, or cannot import a full build.
     """
-    fitting = (each for each in tuned.builds if not absent(each, cpu))
+    fitting = (build for build in tuned.builds if not list_missing_features(build, cpu))
     return next(fitting, None)
 
 
-def lacking(tuned: Tuned, cpu: Cpu) -> tuple[str, ...]:
-    """The features that this CPU has not of the target that it comes nearest to; empty when it can
-    run one."""
-    return min((absent(each, cpu) for each in tuned.builds), key=len)
+def list_nearest_missing(tuned: Tuned, cpu: Cpu) -> tuple[str, ...]:
+    """List the features that this CPU lacks of the target that it comes nearest to; empty if it
+    can run one.
+    """
+    return min((list_missing_features(build, cpu) for build in tuned.builds), key=len)
 
 
-def runnable(tuned: Tuned, cpu: Cpu) -> tuple[KernelLibrary, ...]:
-    """The kernel libraries that this CPU can run, though the dispatcher takes but the first."""
-    return tuple(each for each in tuned.libraries if not absent(each, cpu))
+def list_runnable(tuned: Tuned, cpu: Cpu) -> tuple[KernelLibrary, ...]:
+    """List the kernel libraries that this CPU can run, although the dispatcher takes only the
+    first.
+    """
+    return tuple(library for library in tuned.libraries if not list_missing_features(library, cpu))
 
 
-def absent(build: KernelLibrary | TunedTree, cpu: Cpu) -> tuple[str, ...]:
-    """The features that this CPU lacks of those that a library requires."""
+def list_missing_features(build: KernelLibrary | TunedTree, cpu: Cpu) -> tuple[str, ...]:
+    """List the features that a library requires and this CPU lacks."""
     return tuple(sorted(set(build.required_features) - cpu.features))
 
 
-def need_runnable(wheel: Path, tuned: Tuned, cpu: Cpu) -> None:
-    """Raises HostError that names what this CPU lacks."""
-    lacks = lacking(tuned, cpu)
-    if lacks:
+def check_runnable(wheel: Path, tuned: Tuned, cpu: Cpu) -> None:
+    """Raise HostError that names the missing features if this CPU cannot run the wheel."""
+    missing = list_nearest_missing(tuned, cpu)
+    if missing:
         raise HostError(
             f"{wheel.name} is built for {', '.join(tuned.targets)}, and this CPU lacks "
-            f"{', '.join(lacks)}",
+            f"{', '.join(missing)}",
             hint="Compare it on a machine that has them, or build one for this CPU: --arch native",
         )
 
 
 def is_control(tuned: Tuned) -> bool:
-    """Whether the kernels have the stock wheel's own flags: such a wheel is for comparing only."""
+    """Return whether the kernels have the stock wheel's own flags: such a wheel is for comparing
+    only.
+    """
     return len(tuned.targets) == 1 and tuned.targets[0] in STOCK_SPECS
 
 
 def find_control(wheel: Path, pool: Path) -> Path:
-    """The wheel of `pool` that differs from a tuned one in the flags of its kernels only, which are
-    the stock wheel's: same release, package, Python, kernels and compiler.
+    """Return the wheel of `pool` that differs from a tuned one only in the flags of its kernels.
 
-    Raises WheelError with the command that makes it, and TargetError for a machine whose stock
-    flags are not known.
+    The flags are the stock wheel's; release, package, Python, kernels and compiler are the
+    same.
+
+    Raises WheelError with the command that makes it, and TargetError for a machine whose
+    stock flags are not known.
     """
     tuned = read_tuned(wheel)
     if tuned is None:
@@ -241,27 +262,29 @@ def find_control(wheel: Path, pool: Path) -> Path:
             f"{wheel.name} is a full build, whose control would be another full build",
             hint="Compare it with stock, or with a full build of --arch stock given by its path",
         )
-    own = read_identity(wheel)
-    target = releases.create_stock_target(releases.find_release(tuned.release), own.machine)
+    identity = read_identity(wheel)
+    target = releases.create_stock_target(releases.find_release(tuned.release), identity.machine)
     difference = ""
-    for path in _namesakes(own, f"{tuned.release}+{target.local}", pool):
+    for path in _find_namesakes(identity, f"{tuned.release}+{target.local}", pool):
         control = read_tuned(path)
-        difference = "it is not tuned" if control is None else _difference(control, tuned, target)
+        difference = (
+            "it is not tuned" if control is None else _describe_difference(control, tuned, target)
+        )
         if not difference:
             return path
-    what = (
+    reason = (
         f"the control wheel in {pool} does not fit: {difference}"
         if difference
         else f"{pool} has none"
     )
     raise WheelError(
-        f"no control wheel for {wheel.name}: {what}",
-        hint=f"Make it: {_command_for(own, tuned)}",
+        f"no control wheel for {wheel.name}: {reason}",
+        hint=f"Make it: {_format_control_command(identity, tuned)}",
     )
 
 
-def _command_for(own: WheelIdentity, tuned: Tuned) -> str:
-    """What builds the control of a wheel."""
+def _format_control_command(own: WheelIdentity, tuned: Tuned) -> str:
+    """Return the command that builds the control of a wheel."""
     family, _, version = tuned.compiler.partition(" ")
     options = {
         "arch": "stock",
@@ -274,16 +297,18 @@ def _command_for(own: WheelIdentity, tuned: Tuned) -> str:
     return "invoke build " + " ".join(f"--{name} {value}" for name, value in options.items())
 
 
-def _namesakes(own: WheelIdentity, version: str, pool: Path) -> list[Path]:
-    """The wheels of the pool with this version, and the name, Python and machine of `own`."""
-    found = pool.glob(f"{own.name.replace('-', '_')}-{version}-*.whl")
-    wheels = {path: read_identity(path) for path in sorted(found)}
-    alike = (own.python, own.machine)
-    return [path for path, each in wheels.items() if (each.python, each.machine) == alike]
+def _find_namesakes(own: WheelIdentity, version: str, pool: Path) -> list[Path]:
+    """Find the wheels of the pool with this version, and the name, Python and machine of `own`."""
+    paths = pool.glob(f"{own.name.replace('-', '_')}-{version}-*.whl")
+    wheels = {path: read_identity(path) for path in sorted(paths)}
+    wanted = (own.python, own.machine)
+    return [
+        path for path, identity in wheels.items() if (identity.python, identity.machine) == wanted
+    ]
 
 
-def _difference(control: Tuned, tuned: Tuned, target: Target) -> str:
-    """What keeps `control` from being the control of `tuned`; empty when nothing does."""
+def _describe_difference(control: Tuned, tuned: Tuned, target: Target) -> str:
+    """Return why `control` is not the control of `tuned`; empty if it is."""
     if control.targets != (target.spec,):
         return f"it is built for {', '.join(control.targets)}"
     if control.scope is not tuned.scope:
@@ -291,6 +316,6 @@ def _difference(control: Tuned, tuned: Tuned, target: Target) -> str:
     if control.compiler != tuned.compiler:
         return f"it is compiled by {control.compiler}, not by {tuned.compiler}"
     if control.kernels != tuned.kernels:
-        have, want = (", ".join(sorted(each.kernels)) for each in (control, tuned))
+        have, want = (", ".join(sorted(record.kernels)) for record in (control, tuned))
         return f"its kernels are {have}, not {want}"
     return ""

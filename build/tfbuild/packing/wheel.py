@@ -59,7 +59,7 @@ _BROKEN = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelIdentity:
-    """What a wheel's file name says: normalized name and version, sorted tags."""
+    """The parts of a wheel's file name: normalized name and version, sorted tags."""
 
     name: str
     version: str
@@ -67,21 +67,23 @@ class WheelIdentity:
 
     @property
     def python(self) -> str:
-        """3.11 of cp311-cp311-manylinux_2_17_x86_64. Raises WheelError for a wheel that is not for
-        one CPython, as TensorFlow's are."""
-        found = re.match(r"cp([0-9])([0-9]+)-", self.tags[0])
-        if not found:
+        """The Python version: 3.11 of cp311-cp311-manylinux_2_17_x86_64.
+
+        Raises WheelError for a wheel that is not for one CPython, as TensorFlow's are.
+        """
+        matched = re.match(r"cp([0-9])([0-9]+)-", self.tags[0])
+        if not matched:
             raise WheelError(f"{self.name} {self.version} is for {self.tags[0]}, not one CPython")
-        return f"{found[1]}.{found[2]}"
+        return f"{matched[1]}.{matched[2]}"
 
     @property
     def machine(self) -> str:
-        """x86_64 of cp311-cp311-manylinux_2_17_x86_64."""
+        """The machine: x86_64 of cp311-cp311-manylinux_2_17_x86_64."""
         return "aarch64" if self.tags[0].endswith("aarch64") else "x86_64"
 
 
 class RecordLine(NamedTuple):
-    """A line of RECORD: `digest` is `sha256=` and the hash in URL-safe base 64 without padding."""
+    """A line of RECORD: `digest` is `sha256=` and the hash in URL-safe base64 without padding."""
 
     name: str
     digest: str
@@ -92,7 +94,10 @@ _LineOf: TypeAlias = Callable[[zipfile.ZipFile, zipfile.ZipInfo, RecordLine | No
 
 
 def read_identity(path: Path) -> WheelIdentity:
-    """Raises WheelError when the file name is not a wheel's."""
+    """Parse a wheel's file name.
+
+    Raises WheelError if it is not a wheel's.
+    """
     try:
         name, version, _, tags = parse_wheel_filename(path.name)
     except ValueError as error:
@@ -102,40 +107,52 @@ def read_identity(path: Path) -> WheelIdentity:
 
 
 def read_member(path: Path, name: str) -> bytes:
-    """The bytes of one member. Raises WheelError when it is not there or damaged."""
-    with opened(path) as archive:
+    """Return the bytes of one member.
+
+    Raises WheelError if it is missing or damaged.
+    """
+    with open_wheel(path) as archive:
         if name not in archive.NameToInfo:
             raise WheelError(f"{path.name} has no {name}")
-        return small_member(archive, archive.NameToInfo[name])
+        return read_small_member(archive, archive.NameToInfo[name])
 
 
-def stem_of(path: Path) -> str:
-    """What a wheel calls itself inside, such as tensorflow_cpu-2.14.1. Raises WheelError."""
-    with opened(path) as archive:
-        return record_name(archive).removesuffix(".dist-info/RECORD")
+def read_stem(path: Path) -> str:
+    """Return a wheel's stem from inside, such as tensorflow_cpu-2.14.1.
+
+    Raises WheelError.
+    """
+    with open_wheel(path) as archive:
+        return find_record_name(archive).removesuffix(".dist-info/RECORD")
 
 
 def verify_record(path: Path) -> tuple[RecordLine, ...]:
-    """Check every member's hash; the lines of RECORD in the archive's order, but for its own.
+    """Check every member's hash and return the lines of RECORD, except its own.
 
-    Raises WheelError naming the first member that is damaged, unlisted, or not there.
+    They are in the archive's order.
+
+    Raises WheelError naming the first member that is damaged, unlisted, or missing.
     """
-    return _recorded(path, _checked)
+    return _read_lines(path, _verify_member)
 
 
 def read_record(path: Path) -> tuple[RecordLine, ...]:
-    """The same of a wheel whose own hash is known to be right: its members are not read again,
-    which takes seconds for TensorFlow's. Raises WheelError for one that is unlisted or not there.
+    """Return the lines of RECORD of a wheel whose own hash is known to be right.
+
+    Unlike in `verify_record`, its members are not read again, which takes seconds for
+    TensorFlow's.
+
+    Raises WheelError for a member that is unlisted or missing.
     """
-    return _recorded(path, _listed)
+    return _read_lines(path, _require_line)
 
 
-def _recorded(path: Path, line_of: _LineOf) -> tuple[RecordLine, ...]:
-    with opened(path) as archive:
-        record = record_name(archive)
-        listed = _read_record(small_member(archive, archive.NameToInfo[record]))
-        silent = self_signed(record)
-        members = [info for info in files(archive) if info.filename not in silent]
+def _read_lines(path: Path, line_of: _LineOf) -> tuple[RecordLine, ...]:
+    with open_wheel(path) as archive:
+        record = find_record_name(archive)
+        listed = _parse_record(read_small_member(archive, archive.NameToInfo[record]))
+        unhashed = list_unhashed(record)
+        members = [info for info in list_files(archive) if info.filename not in unhashed]
         lines = tuple(line_of(archive, info, listed.get(info.filename)) for info in members)
         missing = listed.keys() - archive.NameToInfo.keys()
         if missing:
@@ -146,32 +163,36 @@ def _recorded(path: Path, line_of: _LineOf) -> tuple[RecordLine, ...]:
 def extract(
     path: Path, prefixes: tuple[str, ...], folder: Path, *, without: tuple[str, ...] = ()
 ) -> None:
-    """Unpack the members under `prefixes` (folders end with a slash) into `folder`; those under
-    `without` only where a prefix is longer.
+    """Unpack the members under `prefixes` into `folder`.
 
-    The folder appears at once when it is whole; one that is there already is left as it is.
-    Raises WheelError when a prefix has no member, DiskError when the disk refuses.
+    Prefixes of folders end with a slash. Members under `without` are unpacked only if a
+    prefix is longer. The folder appears at once when it is complete; an existing one is left
+    unchanged.
+
+    Raises WheelError if a prefix has no member, DiskError if the disk refuses.
     """
     if folder.exists():
         return
-    with opened(path) as archive:
-        infos = [info for info in files(archive) if _under(info.filename, prefixes, without)]
+    with open_wheel(path) as archive:
+        infos = [
+            info for info in list_files(archive) if _is_under(info.filename, prefixes, without)
+        ]
         for prefix in prefixes:
-            if not any(_under(info.filename, (prefix,)) for info in infos):
+            if not any(_is_under(info.filename, (prefix,)) for info in infos):
                 raise WheelError(f"{path.name} has nothing under {prefix}")
-        with writing(folder):
+        with convert_os_errors(folder):
             _unpack(archive, infos, folder)
 
 
-def _under(name: str, prefixes: tuple[str, ...], without: tuple[str, ...] = ()) -> bool:
-    def longest(those: tuple[str, ...]) -> int:
-        over = (each for each in those if name == each or _holds(each, name))
+def _is_under(name: str, prefixes: tuple[str, ...], without: tuple[str, ...] = ()) -> bool:
+    def measure_longest(those: tuple[str, ...]) -> int:
+        over = (prefix for prefix in those if name == prefix or _has_member(prefix, name))
         return max(map(len, over), default=0)
 
-    return longest(prefixes) > longest(without)
+    return measure_longest(prefixes) > measure_longest(without)
 
 
-def _holds(folder: str, name: str) -> bool:
+def _has_member(folder: str, name: str) -> bool:
     return folder.endswith("/") and name.startswith(folder)
 
 
@@ -192,30 +213,33 @@ def _unpack(archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo], folder: 
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The wheel as an archive whose names are plain and unique; damage becomes a WheelError."""
+def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open the wheel as an archive whose names are plain and unique.
+
+    Raises WheelError for a damaged wheel.
+    """
     try:
         archive = zipfile.ZipFile(path)
     except OSError as error:
         raise WheelError(f"cannot read {path}: {error.strerror}") from error
     except (*_BROKEN, ValueError) as error:
-        raise _damaged(path, error) from error
+        raise _build_error(path, error) from error
     with archive:
         try:
-            _need_sound_directory(archive)
+            _check_directory(archive)
             yield archive
         except _BROKEN as error:
-            raise _damaged(path, error) from error
+            raise _build_error(path, error) from error
 
 
-def _damaged(path: Path, why: Exception) -> WheelError:
+def _build_error(path: Path, why: Exception) -> WheelError:
     hint = "If it was made or fetched here, delete it, so that it is made or fetched again"
-    said = str(why)  # (zipfile quotes what it finds, up to 64 kB)
-    short = said if len(said) <= _SHORT else f"{said[:_SHORT]}…"
+    message = str(why)  # (zipfile quotes what it finds, up to 64 kB)
+    short = message if len(message) <= _SHORT else f"{message[:_SHORT]}…"
     return WheelError(f"{path.name} is not a whole wheel: {short}", hint=hint)
 
 
-def _need_sound_directory(archive: zipfile.ZipFile) -> None:
+def _check_directory(archive: zipfile.ZipFile) -> None:
     names: set[str] = set()
     for info in archive.infolist():
         if not is_plain(info.filename.removesuffix("/")):
@@ -227,15 +251,17 @@ def _need_sound_directory(archive: zipfile.ZipFile) -> None:
         kind = stat.S_IFMT(info.external_attr >> 16)
         if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
             raise zipfile.BadZipFile(f"{info.filename} is a link or a device, not a file")
-        _need_sound_bytes(info, archive.start_dir)
+        _check_member(info, archive.start_dir)
         names.add(info.filename)
     total = sum(info.file_size for info in archive.infolist())
     if total > _MOST:
-        raise _too_large("what it holds", total)
+        raise _build_size_error("what it holds", total)
 
 
-def _need_sound_bytes(info: zipfile.ZipInfo, end: int) -> None:
-    """That a member lies in the file before `end`, and what it becomes has a limit."""
+def _check_member(info: zipfile.ZipInfo, end: int) -> None:
+    """Raise BadZipFile unless a member lies in the file before `end` and its unpacked size is
+    within the limit.
+    """
     if info.header_offset < 0:
         raise zipfile.BadZipFile(f"{info.filename} would start before the file")
     if info.header_offset + info.compress_size > end:
@@ -243,45 +269,48 @@ def _need_sound_bytes(info: zipfile.ZipInfo, end: int) -> None:
     if info.compress_type not in _METHODS:
         raise zipfile.BadZipFile(f"{info.filename} is packed by method {info.compress_type}")
     if info.file_size > _LARGEST:
-        raise _too_large(info.filename, info.file_size)
+        raise _build_size_error(info.filename, info.file_size)
 
 
-def _too_large(what: str, size: int) -> zipfile.BadZipFile:
+def _build_size_error(what: str, size: int) -> zipfile.BadZipFile:
     return zipfile.BadZipFile(f"{what} has {size} bytes, that is too many")
 
 
 def is_plain(name: str) -> bool:
-    """Whether a member of this name stays inside the folder that it is unpacked in.
+    """Return whether a member of this name stays inside the folder that it is unpacked in.
 
-    Control characters are refused too: RECORD cannot tell a carriage return from a line's end.
+    Control characters are refused too: RECORD cannot tell a carriage return from a line end.
     """
     if re.search(r"[\0-\x1f\x7f\\]|^[A-Za-z]:", name):
         return False
     return not {"", ".", ".."} & {*name.split("/")}
 
 
-def files(archive: zipfile.ZipFile) -> tuple[zipfile.ZipInfo, ...]:
+def list_files(archive: zipfile.ZipFile) -> tuple[zipfile.ZipInfo, ...]:
     return tuple(info for info in archive.infolist() if not info.is_dir())
 
 
-def small_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """The bytes of a small member. Raises BadZipFile for one that would fill the memory."""
+def read_small_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """Return the bytes of a small member.
+
+    Raises BadZipFile for one that would fill the memory.
+    """
     if info.file_size > _SMALL_BYTES:
-        raise _too_large(info.filename, info.file_size)
+        raise _build_size_error(info.filename, info.file_size)
     with archive.open(info) as source:
         # read() would unpack all that is there, which may be more than the member says.
         return source.read(info.file_size + 1)
 
 
-def record_name(archive: zipfile.ZipFile) -> str:
-    found = [name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/RECORD", name)]
-    if len(found) != 1:
-        raise zipfile.BadZipFile(f"it has {len(found)} RECORDs")
-    return found[0]
+def find_record_name(archive: zipfile.ZipFile) -> str:
+    names = [name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/RECORD", name)]
+    if len(names) != 1:
+        raise zipfile.BadZipFile(f"it has {len(names)} RECORDs")
+    return names[0]
 
 
-def self_signed(record: str) -> frozenset[str]:
-    """The members that RECORD holds no hash of: itself and its signatures."""
+def list_unhashed(record: str) -> frozenset[str]:
+    """List the members that RECORD has no hash of: itself and its signatures."""
     return frozenset((record, f"{record}.jws", f"{record}.p7s"))
 
 
@@ -289,30 +318,36 @@ def encode_digest(algorithm: str, digest: bytes) -> str:
     return f"{algorithm}={base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 
-def _read_record(text: bytes) -> dict[str, RecordLine]:
+def _parse_record(text: bytes) -> dict[str, RecordLine]:
     rows = [row for row in csv.reader(io.StringIO(text.decode(), newline=""), strict=True) if row]
     if any(len(row) != len(RecordLine._fields) for row in rows):
         raise zipfile.BadZipFile("RECORD has a line without three fields")
     return {row[0]: RecordLine(*row) for row in rows}
 
 
-def _listed(_: zipfile.ZipFile, info: zipfile.ZipInfo, line: RecordLine | None) -> RecordLine:
-    """The member's line of RECORD."""
+def _require_line(_: zipfile.ZipFile, info: zipfile.ZipInfo, line: RecordLine | None) -> RecordLine:
+    """Return the member's line of RECORD.
+
+    Raises BadZipFile if there is none.
+    """
     if line is None:
         raise zipfile.BadZipFile(f"{info.filename} is not in RECORD")
     return line
 
 
-def _checked(
+def _verify_member(
     archive: zipfile.ZipFile, info: zipfile.ZipInfo, found: RecordLine | None
 ) -> RecordLine:
-    """The same, once its bytes have shown that the line is true."""
-    line = _listed(archive, info, found)
+    """Return the member's line of RECORD after its hash and size were checked.
+
+    Raises BadZipFile if they differ.
+    """
+    line = _require_line(archive, info, found)
     algorithm = line.digest.partition("=")[0]
     if algorithm not in _HASHES:
         raise zipfile.BadZipFile(f"RECORD has no hash of {info.filename} that can be checked")
     try:
-        digest = encode_digest(algorithm, _digest(archive, info, algorithm))
+        digest = encode_digest(algorithm, _hash_member(archive, info, algorithm))
     except (*_BROKEN, OSError) as error:
         raise zipfile.BadZipFile(f"{info.filename} is damaged ({error})") from error
     if (digest, str(info.file_size)) != (line.digest, line.size):
@@ -320,7 +355,7 @@ def _checked(
     return line
 
 
-def _digest(archive: zipfile.ZipFile, info: zipfile.ZipInfo, algorithm: str) -> bytes:
+def _hash_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, algorithm: str) -> bytes:
     digest = hashlib.new(algorithm)
     with archive.open(info) as source:
         while block := source.read(BLOCK):
@@ -329,8 +364,8 @@ def _digest(archive: zipfile.ZipFile, info: zipfile.ZipInfo, algorithm: str) -> 
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """What the file system refuses becomes a DiskError that names `path`."""
+def convert_os_errors(path: Path) -> Iterator[None]:
+    """Convert errors of the file system to a DiskError that names `path`."""
     try:
         yield
     except OSError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tfbuild.errors import CompilerError, PythonError
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, Scope
-from tfbuild.planning.render import rendered
+from tfbuild.planning.render import render_template
 
 # Debian 12 of 2026-08-24, without documentation; an index of images for all machines. Public
 # files of many owners name this digest: MathiasPius/kronform#323 with its date.
@@ -40,41 +40,50 @@ _FOR_BUILDS = ("binutils", "g++", "npm")
 _FOR_TREES = ("patchelf", "python3-dev")
 
 
-def containers(fleet: Fleet, *, kernels: str, vcpus: int | None, templates: Path) -> dict[str, str]:
-    """File name → text. `kernels` is the choice that the plans were made with; with `vcpus` the
-    lines that run the images give them so many CPUs.
+def render_containers(
+    fleet: Fleet, *, kernels: str, vcpus: int | None, templates: Path
+) -> dict[str, str]:
+    """Return the container files: file name → text.
 
-    Raises CompilerError or PythonError for what Debian 12 does not have.
+    `kernels` is the choice that the plans were made with; with `vcpus` the lines that run the
+    images give them that many CPUs.
+
+    Raises CompilerError or PythonError if Debian 12 does not have the compiler or the Python.
     """
-    given = contexts(fleet, kernels=kernels, vcpus=vcpus)
+    variables = build_contexts(fleet, kernels=kernels, vcpus=vcpus)
     files = {}
     for name in ("build.Dockerfile", "compare.Dockerfile"):
         for file, template in ((name, name), (f"{name}.dockerignore", "dockerignore")):
             source = f"containers/{template}.j2"
-            files[file] = rendered(templates, source, given[source])
+            files[file] = render_template(templates, source, variables[source])
     return files
 
 
-def contexts(fleet: Fleet, *, kernels: str, vcpus: int | None) -> dict[str, Mapping[str, object]]:
-    """What each template is given."""
+def build_contexts(
+    fleet: Fleet, *, kernels: str, vcpus: int | None
+) -> dict[str, Mapping[str, object]]:
+    """Return the template variables: template name → variables.
+
+    Raises CompilerError or PythonError if Debian 12 does not have the compiler or the Python.
+    """
     plan = fleet.first
     if plan.python != PYTHON:
         raise PythonError(
             f"the containers' Debian has Python {PYTHON}, the plan is for {plan.python}",
             hint=f"Choose --python {PYTHON}, or build on a machine that has the other",
         )
-    compiler = _compiler(plan)
+    compiler = _find_program(plan)
     common: dict[str, object] = {
         "package": plan.package,
         "version": fleet.version,
         "platform": _PLATFORMS[plan.target.family],
         "base": BASE,
-        "cpus": "" if vcpus is None else f" --cpuset-cpus {_first(vcpus)}",
+        "cpus": "" if vcpus is None else f" --cpuset-cpus {_format_cpu_range(vcpus)}",
     }
     build: dict[str, object] = {
         "image": f"tensorwright-build:{plan.release}-{fleet.local}",
-        "packages": sorted({*_FOR_INV, *_FOR_BUILDS, *_packages(plan, compiler)}),
-        "command": ["./inv", *_build_words(fleet, kernels, compiler)],
+        "packages": sorted({*_FOR_INV, *_FOR_BUILDS, *_list_compiler_packages(plan, compiler)}),
+        "command": ["./inv", *_build_command(fleet, kernels, compiler)],
     }
     compare: dict[str, object] = {
         "image": "tensorwright-compare",
@@ -89,23 +98,27 @@ def contexts(fleet: Fleet, *, kernels: str, vcpus: int | None) -> dict[str, Mapp
     }
 
 
-def _first(vcpus: int) -> str:
+def _format_cpu_range(vcpus: int) -> str:
     return "0" if vcpus == 1 else f"0-{vcpus - 1}"
 
 
-def _compiler(plan: Plan) -> str:
-    """The plan's compiler as Debian 12 calls it; another version would be another plan."""
-    found = _COMPILERS.get((plan.compiler, plan.compiler_version))
-    if found is None:
+def _find_program(plan: Plan) -> str:
+    """Return the program name of the plan's compiler in Debian 12.
+
+    Raises CompilerError if Debian 12 does not have that version: another version would be
+    another plan.
+    """
+    program = _COMPILERS.get((plan.compiler, plan.compiler_version))
+    if program is None:
         known = ", ".join(f"{family}@{version}" for family, version in _COMPILERS)
         raise CompilerError(
             f"the containers' Debian has no {plan.compiler} {plan.compiler_version}",
             hint=f"Name one of these with --compiler: {known}",
         )
-    return found
+    return program
 
 
-def _packages(plan: Plan, compiler: str) -> tuple[str, ...]:
+def _list_compiler_packages(plan: Plan, compiler: str) -> tuple[str, ...]:
     if plan.scope is Scope.KERNELS:
         return (compiler,)
     family, _, number = compiler.rpartition("-")
@@ -115,8 +128,10 @@ def _packages(plan: Plan, compiler: str) -> tuple[str, ...]:
     return (compiler, *llvm, *_FOR_TREES)
 
 
-def _build_words(fleet: Fleet, kernels: str, compiler: str) -> tuple[str, ...]:
-    """The options that make these plans again: `native` is resolved, defaults are written out."""
+def _build_command(fleet: Fleet, kernels: str, compiler: str) -> tuple[str, ...]:
+    """Return the build command that makes these plans again: `native` resolved, defaults written
+    out.
+    """
     plan = fleet.first
     recipe = plan.full_recipe
     return (

@@ -48,8 +48,9 @@ class MeasurementSource(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeverRatio:
-    """Stock's time over the setting's, above 1 where the setting is faster, its 95 % interval and
-    the verdict of the comparison; None and empty where they were not kept."""
+    """Stock's time over the setting's time, above 1 where the setting is faster, with its 95 %
+    interval and the verdict of the comparison; None and empty where these were not kept.
+    """
 
     value: float
     low: float | None = None
@@ -59,8 +60,9 @@ class LeverRatio:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeverMeasurement:
-    """A comparison of one lever with stock. `isa` is the kind of CPU that it speaks of, empty for
-    any; `cpu` the one that it was made on; `ratios` are by workload."""
+    """A comparison of one lever with stock. `isa` is the kind of CPU that it applies to, empty
+    for any; `cpu` the one that it was measured on; `ratios` are by workload.
+    """
 
     lever: str
     source: MeasurementSource
@@ -75,22 +77,23 @@ class LeverMeasurement:
     @property
     def mean(self) -> float:
         """The geometric mean of the ratios."""
-        return statistics.geometric_mean(each.value for each in self.ratios.values())
+        return statistics.geometric_mean(ratio.value for ratio in self.ratios.values())
 
     @property
     def wins(self) -> bool:
-        """Faster on the whole, and no workload slower. With verdicts, one must say faster; without,
-        no interval may lie below 1."""
-        if any(each.high is not None and each.high < 1 for each in self.ratios.values()):
+        """True if the mean is above 1 and no workload is slower. With verdicts, at least one
+        must be "faster"; without verdicts, no interval may lie below 1.
+        """
+        if any(ratio.high is not None and ratio.high < 1 for ratio in self.ratios.values()):
             return False
-        verdicts = {each.verdict for each in self.ratios.values()}
+        verdicts = {ratio.verdict for ratio in self.ratios.values()}
         gains = verdicts == {""} or Verdict.FASTER in verdicts
         return self.mean > 1 and gains and Verdict.SLOWER not in verdicts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DefaultLever:
-    """A setting that may be made; defaults.toml says what each field means."""
+    """A run-time setting that a wheel may carry; defaults.toml documents each field."""
 
     name: str
     set: Mapping[str, str]
@@ -102,7 +105,7 @@ class DefaultLever:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Default:
-    """A lever in a wheel, whether it is on there, and the comparisons that speak of its target."""
+    """A lever in a wheel, whether it is on there, and the comparisons that apply to its target."""
 
     lever: DefaultLever
     on: bool
@@ -111,7 +114,7 @@ class Default:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DefaultsRequest:
-    """What was asked for. `evidence` is beside that of defaults.toml."""
+    """The requested run-time defaults. `evidence` is used in addition to that of defaults.toml."""
 
     bf16: bool = False
     trust_emulated: bool = False
@@ -122,7 +125,9 @@ NO_WISHES = DefaultsRequest()
 
 
 class LowPrecision(StrEnum):
-    """What programs of bfloat16 and float16 do with oneDNN on, in stock on a CPU with AVX2."""
+    """Behaviour of bfloat16 and float16 programs with oneDNN on, in stock TensorFlow on a CPU
+    with AVX2.
+    """
 
     FAILS = "fails"
     RUNS = "runs"
@@ -130,8 +135,10 @@ class LowPrecision(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseTraits:
-    """What decides whether evidence of one release speaks for another, of the patch release whose
-    wheel was read: how port.cc picks oneDNN's default, oneDNN's and Keras's major versions."""
+    """The traits that decide whether evidence of one release applies to another, read from the
+    wheel of that patch release: how port.cc picks oneDNN's default, and the versions of
+    oneDNN and Keras.
+    """
 
     release: str
     policy: str
@@ -141,143 +148,172 @@ class ReleaseTraits:
 
     @property
     def kind(self) -> tuple[str, int, int]:
-        """Equal where evidence of one speaks for the other."""
+        """The policy and the major versions of oneDNN and Keras; equal if evidence of one
+        release applies to the other.
+        """
         return self.policy, Version(self.onednn).major, self.keras
 
 
 @functools.cache
-def levers() -> tuple[DefaultLever, ...]:
-    return tuple(decode_record(DefaultLever, row) for row in _table()["lever"])
+def load_levers() -> tuple[DefaultLever, ...]:
+    return tuple(decode_record(DefaultLever, row) for row in _load_table()["lever"])
 
 
 @functools.cache
-def known_measurements() -> tuple[LeverMeasurement, ...]:
-    return tuple(decode_record(LeverMeasurement, row) for row in _table()["evidence"])
+def load_known_measurements() -> tuple[LeverMeasurement, ...]:
+    return tuple(decode_record(LeverMeasurement, row) for row in _load_table()["evidence"])
 
 
 @functools.cache
-def _traits() -> Mapping[str, ReleaseTraits]:
-    rows = (decode_record(ReleaseTraits, row) for row in _table()["release"])
+def _load_traits() -> Mapping[str, ReleaseTraits]:
+    rows = (decode_record(ReleaseTraits, row) for row in _load_table()["release"])
     return {row.release: row for row in rows}
 
 
-def speaks_for(evidence: str, release: str) -> bool:
-    """Whether evidence of one release says something of another: the rule of defaults.toml."""
-    known = _traits()
+def is_evidence_for(evidence: str, release: str) -> bool:
+    """Return whether evidence of one release applies to another, by the rule of defaults.toml."""
+    known = _load_traits()
     both = evidence in known and release in known
     return evidence == release or (both and known[evidence].kind == known[release].kind)
 
 
 @functools.cache
-def _table() -> Mapping[str, list[dict[str, Any]]]:
+def _load_table() -> Mapping[str, list[dict[str, Any]]]:
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 # ---- what a wheel carries ----
 
 
-def decide(
+def choose_defaults(
     target: Target, release: str, wishes: DefaultsRequest = NO_WISHES
 ) -> tuple[Default, ...]:
-    """The defaults of a wheel for a target: those that could do something on a CPU of it.
+    """Return the defaults of a wheel for a target: those with an effect on such a CPU.
 
-    One is on with a comparison that was measured and won, and none that was measured and lost;
-    what was emulated counts only where it is trusted and nothing was measured. Evidence of another
-    release speaks where `speaks_for` says so and none was measured with this one. The control
-    wheel has none.
-    Raises UsageError for bfloat16 where no CPU of the target's family has what it takes.
+    A default is on if a measured comparison won and none lost; emulated comparisons count
+    only if they are trusted and nothing was measured. Evidence of another release applies if
+    `is_evidence_for` allows it and none was measured with this release. The control wheel has
+    no defaults.
+
+    Raises UsageError if bfloat16 is requested and no CPU of the target's family has the
+    features for it.
     """
     if target.spec in STOCK_SPECS:
         return ()
     known = load_features(target.family).keys()
-    fitting = [each for each in levers() if known >= {*each.needs, *each.unless}]
-    if wishes.bf16 and not any(each.name == BF16 for each in fitting):
+    fitting = [
+        candidate for candidate in load_levers() if known >= {*candidate.needs, *candidate.unless}
+    ]
+    if wishes.bf16 and not any(candidate.name == BF16 for candidate in fitting):
         raise UsageError(f"--bf16 is for CPUs with AMX, {target.spec} is for {target.family}")
     return tuple(
-        _default(lever, isa_of(target.features), release, wishes)
+        _choose_default(lever, find_isa(target.features), release, wishes)
         for lever in fitting
         if target.features.isdisjoint(lever.unless) and (wishes.bf16 or not lever.opt_in)
     )
 
 
-def _default(lever: DefaultLever, isa: str, release: str, wishes: DefaultsRequest) -> Default:
-    speaking = tuple(
-        each
-        for each in (*known_measurements(), *wishes.evidence)
-        if each.lever == lever.name and speaks_for(each.release, release) and each.isa in {"", isa}
+def _choose_default(
+    lever: DefaultLever, isa: str, release: str, wishes: DefaultsRequest
+) -> Default:
+    applicable = tuple(
+        measurement
+        for measurement in (*load_known_measurements(), *wishes.evidence)
+        if measurement.lever == lever.name
+        and is_evidence_for(measurement.release, release)
+        and measurement.isa in {"", isa}
     )
-    own = tuple(each for each in speaking if each.release == release)
-    if any(each.source is MeasurementSource.MEASURED for each in own):
-        speaking = own
-    measured = [each for each in speaking if each.source is MeasurementSource.MEASURED]
-    counted = measured or (speaking if wishes.trust_emulated else ())
-    won = bool(counted) and all(each.wins for each in counted)
-    return Default(lever=lever, on=lever.opt_in or won, evidence=speaking)
+    of_release = tuple(measurement for measurement in applicable if measurement.release == release)
+    if any(measurement.source is MeasurementSource.MEASURED for measurement in of_release):
+        applicable = of_release
+    measured = [
+        measurement
+        for measurement in applicable
+        if measurement.source is MeasurementSource.MEASURED
+    ]
+    counted = measured or (applicable if wishes.trust_emulated else ())
+    won = bool(counted) and all(measurement.wins for measurement in counted)
+    return Default(lever=lever, on=lever.opt_in or won, evidence=applicable)
 
 
-def guards_low_precision(defaults: Sequence[Default], release: str) -> bool:
+def needs_low_precision_guard(defaults: Sequence[Default], release: str) -> bool:
     """Return whether a wheel with these defaults needs native/low_precision.cc: oneDNN is on in it,
     and this release fuses ops of types that oneDNN does not support."""
-    traits = _traits().get(release)
+    traits = _load_traits().get(release)
     fails = traits is not None and traits.low_precision is LowPrecision.FAILS
-    return fails and any(each.on and each.lever.name == "onednn" for each in defaults)
+    return fails and any(default.on and default.lever.name == "onednn" for default in defaults)
 
 
-def isa_of(features: Collection[str]) -> str:
-    """oneDNN's name of the code that it generates for such a CPU, as far as levers differ by it."""
+def find_isa(features: Collection[str]) -> str:
+    """Return oneDNN's name of the ISA that it generates code for on such a CPU, as far as levers
+    differ by it; empty for none.
+    """
     return next((name for name, needed in _ISAS.items() if needed <= {*features}), "")
 
 
-def undue(defaults: Sequence[Default], target: Target) -> Iterator[str]:
-    """What a wheel for this target says of its defaults and this version would not, a line each."""
-    known = {lever.name: lever for lever in levers()}
-    names = [each.lever.name for each in defaults]
+def find_default_problems(defaults: Sequence[Default], target: Target) -> Iterator[str]:
+    """Yield a line for each default in tuned.json that this version would not set for this
+    target.
+    """
+    known = {lever.name: lever for lever in load_levers()}
+    names = [default.lever.name for default in defaults]
     if len({*names}) < len(names):
         yield "tuned.json has a default twice"
-    for each in defaults:
-        what = _assignments(each.lever)
-        if known.get(each.lever.name) != each.lever:
-            yield f"tuned.json has a default {what}, which this version does not know"
-        elif target.features.intersection(each.lever.unless):
-            yield f"tuned.json has a default {what}, which TensorFlow takes there by itself"
+    for default in defaults:
+        assignments = _format_assignments(default.lever)
+        if known.get(default.lever.name) != default.lever:
+            yield f"tuned.json has a default {assignments}, which this version does not know"
+        elif target.features.intersection(default.lever.unless):
+            yield f"tuned.json has a default {assignments}, which TensorFlow takes there by itself"
 
 
 # ---- what a comparison says ----
 
 
 def read_measurements(path: Path) -> tuple[LeverMeasurement, ...]:
-    """What a finished comparison.json says of levers: arms that differ from its baseline in nothing
-    else. Raises RecordError, and UsageError for a comparison of something else."""
+    """Read the lever measurements of a finished comparison.json.
+
+    They come from arms that differ from the baseline in one lever only.
+
+    Raises RecordError, and UsageError if the comparison has no such arm.
+    """
     comparison = comparisons.load(path)
-    found = tuple(each for lever in levers() for each in _said_of(lever, comparison))
-    if not found:
+    measurements = tuple(
+        measurement
+        for lever in load_levers()
+        for measurement in _extract_measurements(lever, comparison)
+    )
+    if not measurements:
         raise UsageError(
             f"{path} has no arm that differs from its baseline in a default only",
             hint="Compare such: --arms stock,onednn=stock:onednn=on",
         )
-    return found
+    return measurements
 
 
-def _said_of(lever: DefaultLever, comparison: Comparison) -> Iterator[LeverMeasurement]:
+def _extract_measurements(
+    lever: DefaultLever, comparison: Comparison
+) -> Iterator[LeverMeasurement]:
+    """Yield the measurements of one lever in a finished comparison."""
     if not comparison.complete or not comparison.arms:
         return
     baseline, *others = comparison.arms
     before, cpu = dict(baseline.env), comparison.host.cpu
     cap = next((before[name] for name in _CAPS if name in before), "")
-    own = {*lever.set, *lever.leave}
-    emulated = bool(cap or own.intersection(before))
+    variables = {*lever.set, *lever.leave}
+    emulated = bool(cap or variables.intersection(before))
     idle = not emulated and not cpu.features.isdisjoint(lever.unless)
     for arm in others:
         after = dict(arm.env)
         changed = {name for name, _ in before.items() ^ after.items()}
-        same = arm.wheel_sha256 == baseline.wheel_sha256 and changed <= own
+        same = arm.wheel_sha256 == baseline.wheel_sha256 and changed <= variables
         if not same or idle or not lever.set.items() <= after.items():
             continue
-        for vcpus, ratios in _ratios(comparison.cells, arm.name).items():
+        for vcpus, ratios in _collect_ratios(comparison.cells, arm.name).items():
             yield LeverMeasurement(
                 lever=lever.name,
                 source=MeasurementSource.EMULATED if emulated else MeasurementSource.MEASURED,
-                isa=cap or isa_of(cpu.features),
+                isa=cap or find_isa(cpu.features),
                 cpu=cpu.name,
                 release=baseline.tensorflow,
                 vcpus=vcpus,
@@ -287,61 +323,71 @@ def _said_of(lever: DefaultLever, comparison: Comparison) -> Iterator[LeverMeasu
             )
 
 
-def _ratios(cells: Sequence[ComparedCell], arm: str) -> dict[int, dict[str, LeverRatio]]:
-    """By the number of vCPUs, then by workload."""
-    found: dict[int, dict[str, LeverRatio]] = {}
+def _collect_ratios(cells: Sequence[ComparedCell], arm: str) -> dict[int, dict[str, LeverRatio]]:
+    """Return the arm's ratios by the number of vCPUs, then by workload."""
+    ratios: dict[int, dict[str, LeverRatio]] = {}
     for cell in cells:
-        for each in cell.speedups:
-            if each.arm == arm:
-                value, low, high = each.interval.value, each.interval.low, each.interval.high
-                ratio = LeverRatio(value=value, low=low, high=high, verdict=each.verdict)
-                found.setdefault(cell.vcpus, {})[cell.workload] = ratio
-    return found
+        for speedup in cell.speedups:
+            if speedup.arm == arm:
+                value, low, high = (
+                    speedup.interval.value,
+                    speedup.interval.low,
+                    speedup.interval.high,
+                )
+                ratio = LeverRatio(value=value, low=low, high=high, verdict=speedup.verdict)
+                ratios.setdefault(cell.vcpus, {})[cell.workload] = ratio
+    return ratios
 
 
 # ---- for a person ----
 
 
 def describe(default: Default) -> str:
-    """One line: what is set, whether it is on, and why."""
+    """Describe a default in one line: what is set, whether it is on, and why."""
     lever = default.lever
-    return f"{_assignments(lever)}: {'on' if default.on else 'off'}, {_why(default)}"
+    return (
+        f"{_format_assignments(lever)}: {'on' if default.on else 'off'}, {_explain_state(default)}"
+    )
 
 
-def _why(default: Default) -> str:
-    known = (
-        "; ".join(map(_line, default.evidence))
+def _explain_state(default: Default) -> str:
+    evidence = (
+        "; ".join(map(_format_measurement, default.evidence))
         or "nothing was measured of it with this release or one like it"
     )
-    return f"and it changes results; {known}" if default.lever.opt_in else known
+    return f"and it changes results; {evidence}" if default.lever.opt_in else evidence
 
 
-def _line(measurement: LeverMeasurement) -> str:
+def _format_measurement(measurement: LeverMeasurement) -> str:
     where = f"{vcpus_text(measurement.vcpus)} of {measurement.cpu}"
     count = f"{len(measurement.ratios)} workloads"
-    of = f"{count}, {where}, TensorFlow {measurement.release}"
-    return f"{measurement.source} {measurement.mean:.2f}x ({of})"
+    scope = f"{count}, {where}, TensorFlow {measurement.release}"
+    return f"{measurement.source} {measurement.mean:.2f}x ({scope})"
 
 
-def _assignments(lever: DefaultLever) -> str:
+def _format_assignments(lever: DefaultLever) -> str:
     return " ".join(f"{name}={value}" for name, value in lever.set.items())
 
 
-def of_cpu(cpu: Cpu, vcpus: Vcpus, release: str) -> dict[str, str]:
-    """What stock TensorFlow does here, and what a tuned wheel can set: a line by lever."""
+def describe_levers(cpu: Cpu, vcpus: Vcpus, release: str) -> dict[str, str]:
+    """Describe, by lever in one line each, what stock TensorFlow does on this CPU and what a
+    tuned wheel can set.
+    """
     known = load_features(cpu.architecture).keys()
-    fitting = [each for each in levers() if known >= {*each.needs, *each.unless}]
-    return {lever.name: _here(lever, cpu, vcpus, release) for lever in fitting}
+    fitting = [
+        candidate for candidate in load_levers() if known >= {*candidate.needs, *candidate.unless}
+    ]
+    return {lever.name: _describe_lever(lever, cpu, vcpus, release) for lever in fitting}
 
 
-def _here(lever: DefaultLever, cpu: Cpu, vcpus: Vcpus, release: str) -> str:
-    own = [name for name in lever.unless if name in cpu.features]
-    if own:
-        return f"stock does it by itself on a CPU with {own[0]}"
+def _describe_lever(lever: DefaultLever, cpu: Cpu, vcpus: Vcpus, release: str) -> str:
+    present = [name for name in lever.unless if name in cpu.features]
+    if present:
+        return f"stock does it by itself on a CPU with {present[0]}"
     if not cpu.features.issuperset(lever.needs):
         return f"nothing to set on a CPU without {lever.needs[0]}"
     if QUOTA in lever.set.values() and vcpus.usable >= vcpus.affinity:
         return f"stock starts {vcpus.affinity}, and no quota is below that"
-    default = _default(lever, isa_of(cpu.features), release, NO_WISHES)
-    can = "with --bf16 a tuned wheel sets" if lever.opt_in else "a tuned wheel can set"
-    return f"{can} {describe(default)}".replace(f"={QUOTA}", f"={vcpus.usable}")
+    default = _choose_default(lever, find_isa(cpu.features), release, NO_WISHES)
+    prefix = "with --bf16 a tuned wheel sets" if lever.opt_in else "a tuned wheel can set"
+    return f"{prefix} {describe(default)}".replace(f"={QUOTA}", f"={vcpus.usable}")

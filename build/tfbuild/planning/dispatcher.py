@@ -48,8 +48,8 @@ WORDS = {16: 1, 26: 2}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def compile_flags(architecture: str) -> tuple[str, ...]:
-    """What the dispatcher is compiled with for an architecture."""
+def list_compile_flags(architecture: str) -> tuple[str, ...]:
+    """Return the flags that the dispatcher is compiled with for an architecture."""
     return (
         *("-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden"),
         *(_BASELINES[architecture], "-mtune=generic"),
@@ -69,13 +69,13 @@ class DispatchFeature:
     xcr0: int
 
     def __post_init__(self) -> None:
-        _need_name(self.name)
+        _check_name(self.name)
         if self.register not in REGISTERS or self.bit not in range(32):
             raise TargetError(f"{self.name} has no CPUID bit {self.register}[{self.bit}]")
 
     @property
     def place(self) -> str:
-        """The members of tw_feature after the name, as C."""
+        """The initializers of the tw_feature members after the name, in C."""
         register = f"TW_{self.register.upper()}"
         return f"{self.leaf:#x}, {self.subleaf}, {register}, {self.bit}, {self.xcr0:#x}"
 
@@ -90,46 +90,50 @@ class HwcapFeature:
     bit: int
 
     def __post_init__(self) -> None:
-        _need_name(self.name)
+        _check_name(self.name)
         if self.word not in _WORDS or self.bit not in range(64):
             raise TargetError(f"{self.name} has no bit {self.bit} of AT_HWCAP word {self.word}")
 
     @property
     def place(self) -> str:
-        """The members of tw_feature after the name, as C."""
+        """The initializers of the tw_feature members after the name, in C."""
         return f"{_WORDS[self.word]}, {self.bit}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DispatchTarget:
-    """A kernel library of the wheel and every feature that its code may use."""
+    """A kernel library of the wheel and all features that its code may use."""
 
     name: str
     library: str
     features: tuple[DispatchFeature | HwcapFeature, ...]
 
     def __post_init__(self) -> None:
-        _need_name(self.name)
-        _need_name(self.library)
+        _check_name(self.name)
+        _check_name(self.library)
         if self.name == "off":
             raise TargetError(
                 "a target cannot be called off: TENSORWRIGHT_TARGET=off has a meaning"
             )
 
 
-def target_of(name: str, library: str, required: Sequence[str], family: str) -> DispatchTarget:
-    """The row of a kernel library: every feature that CPUID, or Linux, can show of those that its
-    code may use. Raises TargetError for a feature or family that nobody knows."""
+def build_target(name: str, library: str, required: Sequence[str], family: str) -> DispatchTarget:
+    """Return the table row of a kernel library.
+
+    It lists those of the required features that CPUID or Linux reports.
+
+    Raises TargetError for an unknown feature or family.
+    """
     rows = features.load_features(family)
-    unknown = [each for each in required if each not in rows]
+    unknown = [feature for feature in required if feature not in rows]
     if unknown:
         raise TargetError(f"{unknown[0]} is no feature of {family} that is known")
-    found = (_feature(rows[each]) for each in required)
-    return DispatchTarget(name=name, library=library, features=tuple(filter(None, found)))
+    located = (_locate_feature(rows[feature]) for feature in required)
+    return DispatchTarget(name=name, library=library, features=tuple(filter(None, located)))
 
 
-def _feature(row: Feature) -> DispatchFeature | HwcapFeature | None:
-    """Where the dispatcher asks for a feature; None for one that nothing tells of."""
+def _locate_feature(row: Feature) -> DispatchFeature | HwcapFeature | None:
+    """Return where the dispatcher reads a feature; None for one that nothing reports."""
     if row.hwcap is not None:
         return HwcapFeature(name=row.name, word=row.hwcap.word, bit=row.hwcap.bit)
     if row.cpuid is None:
@@ -145,9 +149,11 @@ def _feature(row: Feature) -> DispatchFeature | HwcapFeature | None:
 
 
 def render_header(targets: Sequence[DispatchTarget], templates_dir: Path) -> str:
-    """The text of HEADER. The dispatcher takes the first target that fits: the best comes first.
+    """Render the text of HEADER.
 
-    Raises TargetError when there is no target, or the same one twice.
+    The dispatcher takes the first target that fits, so the best comes first.
+
+    Raises TargetError if there is no target, or one is listed twice.
     """
     names = [target.name for target in targets]
     if not names:
@@ -162,13 +168,15 @@ def render_header(targets: Sequence[DispatchTarget], templates_dir: Path) -> str
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    known = list_feature_names().union(each.name for target in targets for each in target.features)
+    known = list_feature_names().union(
+        feature.name for target in targets for feature in target.features
+    )
     return environment.get_template(f"{HEADER}.j2").render(
         folder=LIBRARY_FOLDER, known=sorted(known), targets=targets
     )
 
 
-def _need_name(name: str) -> None:
-    """Names stand in C strings and in paths, so they are plain."""
+def _check_name(name: str) -> None:
+    """Raise TargetError if a name is not plain: names stand in C strings and in paths."""
     if not _NAME.fullmatch(name):
         raise TargetError(f"{name!r} cannot stand in a dispatcher")

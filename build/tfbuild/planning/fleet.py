@@ -27,7 +27,7 @@ class Fleet:
 
     @property
     def first(self) -> Plan:
-        """Stands for what all plans have in common."""
+        """The first plan, which represents what all plans have in common."""
         return self.plans[0]
 
     @property
@@ -40,7 +40,9 @@ class Fleet:
 
     @property
     def local(self) -> str:
-        """The PEP 440 local version: the target's, or for several one that stands for the set."""
+        """The PEP 440 local version: the target's, or for several targets one that identifies
+        the set.
+        """
         if len(self.plans) == 1:
             return self.first.local
         specs = ",".join(plan.target.spec for plan in self.plans)
@@ -57,17 +59,20 @@ class Fleet:
         return tuple(plan.target.spec for plan in self.plans)
 
 
-def fleet_of(plans: Iterable[Plan]) -> Fleet:
-    """The fleet of these plans, the most able target first. Raises UsageError for a target twice,
-    and for targets that no dispatcher can tell apart."""
-    ordered = tuple(sorted(plans, key=lambda plan: ability(plan.target), reverse=True))
+def build_fleet(plans: Iterable[Plan]) -> Fleet:
+    """Return the fleet of these plans, the most capable target first.
+
+    Raises UsageError for a repeated target, and for targets that no dispatcher can tell
+    apart.
+    """
+    ordered = tuple(sorted(plans, key=lambda plan: rank_target(plan.target), reverse=True))
     if len(ordered) > 1:
-        _need_fleet(ordered)
+        _check_fleet(ordered)
     return Fleet(plans=ordered)
 
 
-def ability(target: Target) -> tuple[int, int, str]:
-    """Orders targets so that each comes before those whose features it has too.
+def rank_target(target: Target) -> tuple[int, int, str]:
+    """Return a sort key that puts a target above those whose features it includes.
 
     The x86-64 level counts first: wider vectors are worth more than many small features.
     """
@@ -75,11 +80,11 @@ def ability(target: Target) -> tuple[int, int, str]:
     return compute_x86_64_level(target.features), len(used), target.spec
 
 
-def _need_fleet(plans: tuple[Plan, ...]) -> None:
+def _check_fleet(plans: tuple[Plan, ...]) -> None:
     specs = [plan.target.spec for plan in plans]
-    twice = next((spec for spec in specs if specs.count(spec) > 1), None)
-    if twice:
-        raise UsageError(f"--arch names {twice} twice", hint="Give each target once")
+    repeated = next((spec for spec in specs if specs.count(spec) > 1), None)
+    if repeated:
+        raise UsageError(f"--arch names {repeated} twice", hint="Give each target once")
     if not {*STOCK_SPECS}.isdisjoint(specs):
         raise UsageError(
             "stock cannot stand in a fleet: its kernels are what the wheel has anyway",

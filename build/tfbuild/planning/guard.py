@@ -76,62 +76,78 @@ FIRST = NEED + DEFAULTS
 _MARKS = (rb"^import os as _os$", rb"^ +_ll\.load_library\(_kernel_dir\)$")
 
 
-def files(family: str) -> dict[str, bytes]:
-    """The members to add to any wheel for this family: our modules, and what CPUs there are."""
+def build_guard_files(family: str) -> dict[str, bytes]:
+    """Return the members to add to any wheel for this family: our modules and the table of CPU
+    targets.
+    """
     modules = (_CODE, _CPU_CODE, _DEFAULTS_CODE)
-    ours = {f"{PACKAGE}/{module.name}": module.read_bytes() for module in modules}
-    return {**ours, DATA: _data(_known(family))}
+    members = {f"{PACKAGE}/{module.name}": module.read_bytes() for module in modules}
+    return {**members, DATA: _encode_json(_build_target_data(family))}
 
 
-def defaults_file(family: str, carriers: Iterable[Carrier]) -> dict[str, bytes]:
-    """The member with the run-time defaults of a wheel's targets, the preferred target first.
+def build_defaults_file(family: str, carriers: Iterable[Carrier]) -> dict[str, bytes]:
+    """Return the member with the run-time defaults of a wheel's targets, the preferred first.
 
-    Raises TargetError for a feature that nobody knows.
+    Raises TargetError for an unknown feature.
     """
     targets = []
     features: set[str] = set()
     for name, required, defaults in carriers:
         rows = [
-            {**convert_record(each.lever), "on": each.on, "evidence": each.evidence}
-            for each in defaults
+            {**convert_record(default.lever), "on": default.on, "evidence": default.evidence}
+            for default in defaults
         ]
         targets.append({"name": name, "needs": sorted(required), "defaults": rows})
         features.update(required)
-        features.update(*((*each.lever.needs, *each.lever.unless) for each in defaults))
+        features.update(*((*default.lever.needs, *default.lever.unless) for default in defaults))
     known = {
-        "features": _names(family),
-        "vendors": _vendors(family),
+        "features": _map_features(family),
+        "vendors": _list_vendors(family),
         "mask": sorted(list_feature_names()),
     }
-    return {DEFAULTS_DATA: _data({**known, "places": _needs(features, family), "targets": targets})}
+    return {
+        DEFAULTS_DATA: _encode_json(
+            {**known, "places": _locate_features(features, family), "targets": targets}
+        )
+    }
 
 
-def full_build_files(target: Target, required: Iterable[str]) -> dict[str, bytes]:
-    """The members to add to a full build for `target`, whose code needs the features `required`.
+def build_full_wheel_files(target: Target, required: Iterable[str]) -> dict[str, bytes]:
+    """Return the members to add to a full build for `target`.
 
-    Raises TargetError for a feature that nobody knows.
+    `required` are the features that its code needs.
+
+    Raises TargetError for an unknown feature.
     """
-    needs = _needs(required, target.family)
-    return {**files(target.family), NEEDS: _data({"target": target.spec, "needs": needs})}
+    needs = _locate_features(required, target.family)
+    return {
+        **build_guard_files(target.family),
+        NEEDS: _encode_json({"target": target.spec, "needs": needs}),
+    }
 
 
-def _data(value: object) -> bytes:
+def _encode_json(value: object) -> bytes:
     return (as_json(value) + "\n").encode()
 
 
-def _needs(required: Iterable[str], family: str) -> dict[str, Any]:
-    """Where each of these features shows; one that the family does not have shows nowhere."""
-    return {name: _places(_feature(name, family)) for name in sorted(required)}
+def _locate_features(required: Iterable[str], family: str) -> dict[str, Any]:
+    """Return where each of these features is reported; no location for one without a CPUID bit.
+
+    Raises TargetError for a feature that the family does not have.
+    """
+    return {name: _locate_bits(_find_feature(name, family)) for name in sorted(required)}
 
 
-def _feature(name: str, family: str) -> Feature:
+def _find_feature(name: str, family: str) -> Feature:
     if name not in load_features(family):
         raise TargetError(f"{name} is no feature of {family} that is known")
     return load_features(family)[name]
 
 
-def _places(feature: Feature) -> dict[str, tuple[int, ...]]:
-    """Where CPUID shows a feature, and where that its registers are saved; nothing on aarch64."""
+def _locate_bits(feature: Feature) -> dict[str, tuple[int, ...]]:
+    """Return where CPUID reports a feature, and where it reports that the OS saves its
+    registers; empty on aarch64.
+    """
     paths = {"cpuid": feature.cpuid}
     rows = load_features(feature.architecture)
     if feature.xcr0:
@@ -143,71 +159,81 @@ def _places(feature: Feature) -> dict[str, tuple[int, ...]]:
     }
 
 
-def guarded(init: bytes) -> bytes:
-    """tensorflow/__init__.py of a full build: the question to the CPU and the defaults come first.
+def guard_init(init: bytes) -> bytes:
+    """Return tensorflow/__init__.py of a full build: the CPU check and the defaults come first.
 
-    Raises WheelError for what is no Python, or has no line of its own for that statement.
+    Raises WheelError if it is not valid Python, or the statement before which they go does
+    not start a line.
     """
-    return _begun(init, FIRST)
+    return _insert_at_start(init, FIRST)
 
 
-def _begun(init: bytes, first: bytes) -> bytes:
-    """The module with `first` before its first statement.
+def _insert_at_start(init: bytes, first: bytes) -> bytes:
+    """Return the module with `first` before its first statement.
 
-    Only a docstring and imports from __future__ stay before it, as Python demands. Raises
-    WheelError for what is no Python, or has no line of its own for that statement.
+    Only a docstring and imports from __future__ stay before it, as Python demands.
+
+    Raises WheelError if it is not valid Python, or that statement does not start a line.
     """
     try:
         body = ast.parse(init).body
-        kept = next((n for n, each in enumerate(body) if not _leads(each, n)), len(body))
+        leading = next(
+            (n for n, statement in enumerate(body) if not _is_leading(statement, n)), len(body)
+        )
         lines = init.splitlines(keepends=True)
-        place = _first_line(body[kept]) - 1 if kept < len(body) else len(lines)
-        before, after = b"".join(lines[:place]), b"".join(lines[place:])
-        text = before + (b"\n" if place and not before.endswith(b"\n") else b"") + first + after
-        both = ast.parse(text).body
+        index = _find_first_line(body[leading]) - 1 if leading < len(body) else len(lines)
+        before, after = b"".join(lines[:index]), b"".join(lines[index:])
+        text = before + (b"\n" if index and not before.endswith(b"\n") else b"") + first + after
+        combined = ast.parse(text).body
     except (SyntaxError, ValueError) as error:
         raise WheelError(f"{INIT} is not whole ({error})") from error
-    ours = ast.parse(first).body
-    if [*map(ast.dump, both)] != [*map(ast.dump, (*body[:kept], *ours, *body[kept:]))]:
+    inserted = ast.parse(first).body
+    if [*map(ast.dump, combined)] != [
+        *map(ast.dump, (*body[:leading], *inserted, *body[leading:]))
+    ]:
         raise WheelError(f"{INIT} has no line before which ours can stand")
     return text
 
 
-def _leads(statement: ast.stmt, number: int) -> bool:
-    """Whether the statement of this number must stay before any other."""
+def _is_leading(statement: ast.stmt, number: int) -> bool:
+    """Return whether the statement with this number must stay before any other."""
     if isinstance(statement, ast.ImportFrom):
         return statement.module == "__future__"
     docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     return docstring and number == 0
 
 
-def _first_line(statement: ast.stmt) -> int:
+def _find_first_line(statement: ast.stmt) -> int:
     decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(each.lineno for each in decorators)])
+    return min([statement.lineno, *(decorator.lineno for decorator in decorators)])
 
 
-def amended(init: bytes) -> bytes:
-    """tensorflow/__init__.py of a wheel of kernels: the defaults first, the check at its end.
+def amend_init(init: bytes) -> bytes:
+    """Return tensorflow/__init__.py of a wheel of kernels: defaults first, the check at its end.
 
-    Raises WheelError when it is not TensorFlow's, as far as the check depends on it.
+    Raises WheelError if it is not TensorFlow's, as far as the check depends on it.
     """
     for mark in _MARKS:
         if not re.search(mark, init, re.MULTILINE):
             raise WheelError(
                 f"{INIT} is not one that this version knows: it has no line {mark.decode()}"
             )
-    return _begun(init, DEFAULTS).rstrip(b"\n") + b"\n" + CHECK
+    return _insert_at_start(init, DEFAULTS).rstrip(b"\n") + b"\n" + CHECK
 
 
-def _can_be_seen(uarch: Microarchitecture) -> bool:
-    """Whether a CPU can be recognised as this target. Not as a version of the Arm architecture: no
-    list of features tells which one a CPU has."""
+def _is_detectable(uarch: Microarchitecture) -> bool:
+    """Return whether a CPU can be recognised as this target.
+
+    False for versions of the Arm architecture: no list of features shows which one a CPU has.
+    """
     family = str(uarch.family)
     return uarch.vendor != "generic" or family in {"x86_64", uarch.name}
 
 
-def _known(family: str) -> dict[str, Any]:
-    """archspec's targets that a CPU can be recognised as, and what a kernel's names mean."""
+def _build_target_data(family: str) -> dict[str, Any]:
+    """Return archspec's targets that a CPU can be recognised as, and the meaning of the kernel's
+    names.
+    """
     targets = [
         {
             "name": uarch.name,
@@ -217,19 +243,19 @@ def _known(family: str) -> dict[str, Any]:
             "ancestors": [ancestor.name for ancestor in uarch.ancestors],
         }
         for uarch in TARGETS.values()
-        if str(uarch.family) == family and _can_be_seen(uarch)
+        if str(uarch.family) == family and _is_detectable(uarch)
     ]
     return {
         "targets": targets,
-        "features": _names(family),
-        "vendors": _vendors(family),
+        "features": _map_features(family),
+        "vendors": _list_vendors(family),
         "mask": sorted(list_feature_names()),
     }
 
 
-def _names(family: str) -> dict[str, Any]:
+def _map_features(family: str) -> dict[str, Any]:
     return {name: normalize_features([name], family) for name in load_aliases(family)}
 
 
-def _vendors(family: str) -> dict[str, Any]:
+def _list_vendors(family: str) -> dict[str, Any]:
     return TARGETS_JSON["conversions"]["arm_vendors"] if family == "aarch64" else {}

@@ -12,17 +12,18 @@ _RESERVED_MB = 2500  # Bazel's Java heap and the linker beside the compiles.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Jobs:
-    """The number of compiles at once, and what set it."""
+    """The number of parallel compiles, and what limits it."""
 
     count: int
     limited_by: str
 
 
-def available_mb(root: Path = Path("/")) -> int:
-    """Memory that can be had without swapping, in megabytes: the machine's, or less in a cgroup.
+def read_available_mb(root: Path = Path("/")) -> int:
+    """Return the memory available without swapping, in megabytes.
 
-    Source: proc(5), MemAvailable; cgroup v2 memory.max, memory.current and memory.stat. Files that
-    were read once (inactive_file) count as used there, but the kernel gives them up.
+    It is the machine's, or less in a cgroup. Source: proc(5), MemAvailable; cgroup v2
+    memory.max, memory.current and memory.stat. The cgroup counts the page cache of files that
+    were read once (inactive_file) as used, but the kernel reclaims it.
     """
     text = (root / "proc/meminfo").read_text(encoding="ascii")
     rows = dict(line.split(":", 1) for line in text.splitlines())
@@ -30,21 +31,21 @@ def available_mb(root: Path = Path("/")) -> int:
     group = root / "sys/fs/cgroup"
     try:
         allowed = int((group / "memory.max").read_text())
-        allowed -= int((group / "memory.current").read_text()) - _given_up(group)
+        allowed -= int((group / "memory.current").read_text()) - _read_reclaimable(group)
     except (OSError, ValueError):
         allowed = machine
     return max(0, min(machine, allowed)) // 1_000_000
 
 
-def _given_up(group: Path) -> int:
+def _read_reclaimable(group: Path) -> int:
     rows = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     return int(rows.get("inactive_file", 0))
 
 
-def choose(cpus: int, memory_mb: int, per_job_mb: int, wanted: str = "") -> Jobs:
-    """As many jobs as there are CPUs, but no more than memory holds; at least one.
+def choose_jobs(cpus: int, memory_mb: int, per_job_mb: int, wanted: str = "") -> Jobs:
+    """Choose the number of jobs: one per CPU, but no more than fit into memory; at least one.
 
-    Raises UsageError when `wanted` is not a positive number.
+    Raises UsageError if `wanted` is not a positive number.
     """
     if wanted:
         if not wanted.isdecimal() or int(wanted) < 1:

@@ -6,50 +6,56 @@ from collections.abc import Sequence
 
 from tfbuild import packages
 from tfbuild.interpreters import is_here
-from tfbuild.planning.plan import source_pins
+from tfbuild.planning.plan import list_source_pins
 from tfbuild.settings import Paths
 from tfbuild.upstream import download
 from tfbuild.upstream.releases import Release, with_kernels
 
 
-def newest(paths: Paths, pythons: Sequence[str] = ()) -> tuple[Release, str]:
-    """The newest release whose sources can be had and that has wheels for all of `pythons`, as
-    --python has them, else for one that is here. The line says why it is no newer one; it is empty
-    for the newest of all.
+def find_newest_release(paths: Paths, pythons: Sequence[str] = ()) -> tuple[Release, str]:
+    """Return the newest release that can be built here, and why it is not a newer one.
 
-    Sources that were fetched before, or that the mirror has, can be had; those of all releases if
-    the home of the newest answers; and Debian's, where apt is. If none fits, it is the newest of
-    all: what fetches the sources says then what is wrong.
+    Its sources are available, and it has wheels for all of `pythons` (as in --python) or, if
+    none are named, for one that is installed. The reason is empty for the newest of all.
+
+    Sources are available if they were downloaded before or are on the mirror; those of all
+    releases if the home of the newest answers; and Debian's, where apt is. If no release
+    fits, the newest of all is returned: the download of its sources then reports the error.
     """
-    named = [] if list(pythons) == ["all"] else list(pythons)
-    asked = f"Python {' and '.join(named)}" if named else "a Python that is here"
+    requested = [] if list(pythons) == ["all"] else list(pythons)
+    requirement = f"Python {' and '.join(requested)}" if requested else "a Python that is here"
     first, *others = reversed(with_kernels())
     home = download.probe_url(first.archive.url)
     missing: list[str] = []
     unserved: list[str] = []
     for release in (first, *others):
-        where = _sources(release, paths, home)
-        serves = {*named} <= {*release.pythons} if named else any(map(is_here, release.pythons))
-        if where and serves:
-            return release, "; ".join([*missing, *unserved, *([where] if missing else [])])
-        if where:
-            unserved.append(f"{release.version} has no wheel for {asked}")
+        origin = _describe_sources(release, paths, home)
+        serves = (
+            {*requested} <= {*release.pythons} if requested else any(map(is_here, release.pythons))
+        )
+        if origin and serves:
+            return release, "; ".join([*missing, *unserved, *([origin] if missing else [])])
+        if origin:
+            unserved.append(f"{release.version} has no wheel for {requirement}")
         elif release is first:
             missing.append(f"the sources of {release.version} cannot be had here ({home})")
     return first, "; ".join([*missing, *unserved]) if unserved else ""
 
 
-def _sources(release: Release, paths: Paths, home: str) -> str:
-    """Where its sources can be had; empty for nowhere. `home` is why the home does not answer."""
-    if not home or _is_near(release, paths):
+def _describe_sources(release: Release, paths: Paths, home: str) -> str:
+    """Describe where the release's sources are available; empty for nowhere.
+
+    `home` is the reason why the home does not answer.
+    """
+    if not home or _has_nearby_sources(release, paths):
         return f"those of {release.version} can"
     debian = release.debian is not None and packages.has_apt()
     return f"Debian has those of {release.version}" if debian else ""
 
 
-def _is_near(release: Release, paths: Paths) -> bool:
-    """Whether its sources were fetched before, or the mirror has them."""
-    names = [pin.file.name for pin in source_pins(release)]
+def _has_nearby_sources(release: Release, paths: Paths) -> bool:
+    """Return whether the release's sources were downloaded before, or are on the mirror."""
+    names = [pin.file.name for pin in list_source_pins(release)]
     if any((paths.downloads / name).is_file() for name in names):
         return True
     mirror = paths.mirror

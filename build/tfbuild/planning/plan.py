@@ -24,7 +24,7 @@ from tfbuild.cpus.targets import Target
 from tfbuild.errors import CompilerError, PythonError, UsageError, WheelError
 from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning import dispatcher, guard
-from tfbuild.planning.defaults import BF16, NO_WISHES, Default, DefaultsRequest, decide
+from tfbuild.planning.defaults import BF16, NO_WISHES, Default, DefaultsRequest, choose_defaults
 from tfbuild.planning.selection import Selection
 from tfbuild.records import hash_record
 from tfbuild.upstream import kernels, releases
@@ -54,9 +54,10 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelRecipe:
-    """How a library of kernels is compiled and what stands beside it in the wheel.
+    """How a kernel library is compiled and what stands beside it in the wheel.
 
-    `improved` names the header of ours that goes before a source.
+    `improved` maps a source to the header of its replacement kernels, which is included
+    before it.
     """
 
     cxx_standard: str
@@ -74,12 +75,13 @@ class KernelRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FullRecipe:
-    """How the whole tree is built. {python_bin} and {clang} in `configure_env` are the machine's.
+    """How the whole tree is built. {python_bin} and {clang} in `configure_env` are filled in on
+    the machine.
 
-    `wheel_folder` is where Bazel leaves the wheel; empty where the built script is told a folder.
-    `copts` and `linkopts` reach code for the target only. `training` is empty, or the SHA-256 of
-    the program whose run tells the compiler which branches are taken (PGO). `guard_sha256` is that
-    of what is added to the wheel.
+    `wheel_folder` is where Bazel leaves the wheel; empty if the built script takes the folder
+    as an argument. `copts` and `linkopts` apply to code for the target only. `training` is
+    empty, or the SHA-256 of the program that is run to profile the branches (PGO).
+    `guard_sha256` is the hash of what is added to the wheel.
     """
 
     target: str
@@ -96,18 +98,18 @@ class FullRecipe:
 
     @property
     def program(self) -> str:
-        """Where Bazel leaves the program that packs the wheel, where the target is one."""
+        """The path of the program that packs the wheel, if the Bazel target is one."""
         return f"bazel-bin/{self.target.removeprefix('//').replace(':', '/')}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """One wheel, decided. `required` are the features that a CPU must have to run it.
+    """All decisions about one wheel. `required` are the features that a CPU must have to run it.
 
-    `source_flags` are what some sources of kernels get after `flags`. With a `selection` only its
-    kernels are registered, and with `only_selected` no other is compiled; `measured` is what it is
-    founded on, and `measured_on` says on which CPU and with which code. `defaults` are what the
-    wheel sets at run time for this target.
+    `source_flags` are appended to `flags` for some kernel sources. With a `selection` only
+    its kernels are registered, and with `only_selected` only they are compiled; `measured`
+    are the measurements that it is based on, and `measured_on` names their CPU and code.
+    `defaults` are what the wheel sets at run time for this target.
     """
 
     schema: int = SCHEMA
@@ -139,16 +141,18 @@ class Plan:
 
     @property
     def local(self) -> str:
-        """The local version (PEP 440): the target, how a whole tree was built, and bfloat16."""
+        """The local version (PEP 440): the target, the options of a full build, and bfloat16."""
         recipe = self.full_recipe
         if recipe is None:
             return f"{self.target.local}.{BF16}" if self.bf16 else self.target.local
-        return _full_local(self.target, lto=recipe.lto, training=recipe.training, bf16=self.bf16)
+        return _format_full_local(
+            self.target, lto=recipe.lto, training=recipe.training, bf16=self.bf16
+        )
 
     @property
     def bf16(self) -> bool:
-        """Whether products of float32 may be of inputs rounded to bfloat16."""
-        return any(each.lever.name == BF16 for each in self.defaults)
+        """Whether float32 products may round their inputs to bfloat16."""
+        return any(default.lever.name == BF16 for default in self.defaults)
 
     @property
     def version(self) -> str:
@@ -157,7 +161,7 @@ class Plan:
 
     @property
     def sources_compiled(self) -> tuple[str, ...]:
-        """The sources of all units, each once."""
+        """The sources of all kernel groups, without duplicates."""
         return tuple(sorted({source for unit in self.kernels for source in unit.sources}))
 
     @property
@@ -166,15 +170,15 @@ class Plan:
         return f"libtensorwright_kernels.{self.target.local}.so"
 
 
-def _full_local(target: Target, *, lto: bool, training: str, bf16: bool) -> str:
-    """Tells apart the wheels that are built for one target."""
+def _format_full_local(target: Target, *, lto: bool, training: str, bf16: bool) -> str:
+    """Return the local version of a full build, which distinguishes the wheels for one target."""
     marks = ("full", "lto" if lto else "", "pgo" if training else "", BF16 if bf16 else "")
     return ".".join([target.local, *filter(None, marks)])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """What the work will take on a machine with `jobs` compiles at once."""
+    """The time, memory and disk space of a build on a machine with `jobs` parallel compiles."""
 
     seconds: float
     memory_mb: int
@@ -200,20 +204,20 @@ def make_plan(
     wishes: DefaultsRequest = NO_WISHES,
     sources: tuple[SourcePin, ...] = (),
 ) -> Plan:
-    """The plan of a wheel; `sources` are those that were given in place of the release's.
+    """Make the plan of a wheel; `sources` are those given in place of the release's.
 
-    Raises UsageError, CompilerError, ReleaseError, PythonError; a stock wheel that does not exist
-    for the machine is None in the plan, and an error only for whoever needs it.
+    Raises UsageError, CompilerError, ReleaseError, PythonError. A stock wheel that does not
+    exist for the machine is None in the plan; `require_stock` raises the error.
     """
-    wanted = _scope(scope)
+    requested = _parse_scope(scope)
     march = flags.compute_march_flags(target, compiler.family, compiler.version)
     required = flags.compute_required_features(target, macros)
-    _need_python(python)
-    _need_package(release, package)
+    _check_python(python)
+    _check_package(release, package)
     units: tuple[KernelUnit, ...] = ()
     source_flags: Mapping[str, tuple[str, ...]] = {}
     kernel, full = None, None
-    if wanted is Scope.KERNELS:
+    if requested is Scope.KERNELS:
         if lto or training:
             raise UsageError(f"--{'lto' if lto else 'pgo'} is for --scope full")
         if selection and not selection.kept:
@@ -221,21 +225,21 @@ def make_plan(
                 "the selection keeps no kernel: nothing was faster than the stock wheel",
                 hint="Install the stock wheel, or select among other kernels",
             )
-        units = offered(kernel_choice, selection, release.version)
+        units = select_units(kernel_choice, selection, release.version)
         if without:
             units = kernels.exclude_units(units, without, release.version)
-            selection = selection and without_units(selection, units, release.version)
+            selection = selection and reduce_selection(selection, units, release.version)
         if not units:
             raise UsageError("--without leaves no kernel", hint="Leave out fewer")
-        units = needed(units, selection.sources if selection else ())
-        source_flags = _source_flags(units, selection, extra_flags)
-        kernel = kernel_recipe(release, compiler, units, source_flags)
+        units = filter_sources(units, selection.sources if selection else ())
+        source_flags = _collect_source_flags(units, selection, extra_flags)
+        kernel = build_kernel_recipe(release, compiler, units, source_flags)
         releases.require_python(release, releases.format_python_tag(python))
     else:
         if selection or extra_flags or without:
             option = "--selection" if selection else "--flags" if extra_flags else "--without"
             raise UsageError(f"{option} is for --scope kernels")
-        full = full_recipe(
+        full = build_full_recipe(
             release,
             compiler,
             march,
@@ -250,7 +254,7 @@ def make_plan(
     # Of other flags, which are other code, nothing was measured; nor of a search for flags.
     selected = selection if selection and selection.rows and not extra_flags else None
     return Plan(
-        scope=wanted,
+        scope=requested,
         release=release.version,
         package=package,
         python=python,
@@ -259,69 +263,81 @@ def make_plan(
         compiler_version=compiler.version,
         flags=march,
         required=tuple(sorted(required)),
-        bazel=releases.read_kernels_bazel() if wanted is Scope.KERNELS else release.bazel,
-        sources=sources or source_pins(release),
-        stock=_stock(release, package, python, target.family),
+        bazel=releases.read_kernels_bazel() if requested is Scope.KERNELS else release.bazel,
+        sources=sources or list_source_pins(release),
+        stock=_find_stock(release, package, python, target.family),
         kernels=units,
         source_flags=source_flags,
         selection=selection.kept if selection else None,
         only_selected=bool(selection and selection.sources),
         measured=selected.rows if selected else (),
         measured_on=f"{selected.cpu}, code for {selected.target}" if selected else "",
-        defaults=decide(target, release.version, wishes),
+        defaults=choose_defaults(target, release.version, wishes),
         kernel_recipe=kernel,
         full_recipe=full,
     )
 
 
-def offered(choice: str, selection: Selection | None, release: str) -> tuple[KernelUnit, ...]:
-    """The units of a selection, or those that --kernels names. Raises UsageError."""
+def select_units(choice: str, selection: Selection | None, release: str) -> tuple[KernelUnit, ...]:
+    """Return the kernel groups of a selection, or those that --kernels names.
+
+    Raises UsageError.
+    """
     return kernels.select(",".join(selection.kernels) if selection else choice, release)
 
 
-def without_units(selection: Selection, units: tuple[KernelUnit, ...], release: str) -> Selection:
-    """What is left of a selection whose other units are left out."""
-    there = {source for unit in units for source in unit.sources}
+def reduce_selection(
+    selection: Selection, units: tuple[KernelUnit, ...], release: str
+) -> Selection:
+    """Return the selection reduced to these kernel groups."""
+    remaining = {source for unit in units for source in unit.sources}
     ops = {
         op
         for row in kernels.load_known_sources(release).values()
         if row.unit in selection.kernels and row.unit not in {unit.name for unit in units}
         for op in row.ops
     }
-    out = {*selection.kernels} - {unit.name for unit in units}
-    ops |= {op for name in out for op, _ in kernels.find_fused_registrations(name)}
+    excluded = {*selection.kernels} - {unit.name for unit in units}
+    ops |= {op for name in excluded for op, _ in kernels.find_fused_registrations(name)}
     return dataclasses.replace(
         selection,
         kernels=tuple(unit.name for unit in units),
-        flags={source: each for source, each in selection.flags.items() if source in there},
+        flags={source: each for source, each in selection.flags.items() if source in remaining},
         kept=tuple(each for each in selection.kept if each.op not in ops),
         rows=tuple(each for each in selection.rows if each.op not in ops),
     )
 
 
-def needed(units: tuple[KernelUnit, ...], sources: Collection[str]) -> tuple[KernelUnit, ...]:
-    """The units with none but these of their sources; whole where there are none."""
+def filter_sources(
+    units: tuple[KernelUnit, ...], sources: Collection[str]
+) -> tuple[KernelUnit, ...]:
+    """Return the kernel groups with only these of their sources; all of them if `sources` is
+    empty.
+    """
     return tuple(
-        dataclasses.replace(unit, sources=tuple(each for each in unit.sources if each in sources))
+        dataclasses.replace(
+            unit, sources=tuple(source for source in unit.sources if source in sources)
+        )
         if sources
         else unit
         for unit in units
     )
 
 
-def _source_flags(
+def _collect_source_flags(
     units: tuple[KernelUnit, ...], selection: Selection | None, extra: tuple[str, ...]
 ) -> Mapping[str, tuple[str, ...]]:
-    """Flags by source: those that were asked for all, else those that a selection found for
-    some."""
+    """Return flags by source: those given for all sources, else those that a selection found for
+    some.
+    """
     if extra:
         return {source: extra for unit in units for source in unit.sources}
-    there = {source for unit in units for source in unit.sources}
-    said = selection.flags if selection else {}
-    return {source: each for source, each in said.items() if source in there}
+    compiled = {source for unit in units for source in unit.sources}
+    selected = selection.flags if selection else {}
+    return {source: words for source, words in selected.items() if source in compiled}
 
 
-def _scope(text: str) -> Scope:
+def _parse_scope(text: str) -> Scope:
     try:
         return Scope(text)
     except ValueError:
@@ -329,27 +345,30 @@ def _scope(text: str) -> Scope:
         raise UsageError(f"--scope {text} is unknown", hint=f"Use {known}") from None
 
 
-def _need_python(python: str) -> None:
+def _check_python(python: str) -> None:
     if not re.fullmatch(r"[0-9]+\.[0-9]+", python):
         raise UsageError(
             f"--python {python} is not a Python version", hint="Write it as 3.11, without a patch"
         )
 
 
-def _need_package(release: Release, package: str) -> None:
+def _check_package(release: Release, package: str) -> None:
     known = sorted({wheel.package for wheel in release.wheels})
     if package not in known:
         raise UsageError(f"--package {package} is unknown", hint=f"Use {' or '.join(known)}")
 
 
-def kernel_recipe(
+def build_kernel_recipe(
     release: Release,
     compiler: Compiler,
     units: tuple[KernelUnit, ...],
     source_flags: Mapping[str, tuple[str, ...]],
 ) -> KernelRecipe:
-    """Raises ReleaseError for a release whose kernels nobody has compiled yet, CompilerError for
-    flags of sources that the compiler has no use for."""
+    """Return the recipe of a kernel library.
+
+    Raises ReleaseError for a release whose kernels nobody has compiled yet, CompilerError for
+    source flags that the compiler does not support.
+    """
     facts = releases.find_kernel_facts(release, compiler.architecture)
     unique = ("-fno-gnu-unique",) if compiler.family == "gcc" else ()
     defines = tuple(define.flag for define in facts.defines)
@@ -366,12 +385,12 @@ def kernel_recipe(
             *(f"-Lexternal/tf_wheel/{Path(library).parent}" for library in facts.libraries[:1]),
             *(f"-l:{Path(library).name}" for library in facts.libraries),
             *flags.compute_link_flags(
-                compiler.family, {w for each in source_flags.values() for w in each}
+                compiler.family, {w for words in source_flags.values() for w in words}
             ),
         ),
-        dispatcher_copts=dispatcher.compile_flags(compiler.architecture),
+        dispatcher_copts=dispatcher.list_compile_flags(compiler.architecture),
         dispatcher_linkopts=dispatcher.LINK_FLAGS,
-        staging=staging_of(facts),
+        staging=build_staging(facts),
         include_roots=facts.include_roots,
         libraries=facts.libraries,
         load_folder=facts.load_folder,
@@ -381,40 +400,45 @@ def kernel_recipe(
             for source in unit.sources
             if (header := kernels.find_replacement_header(source))
         },
-        recipe_sha256=_recipe_sha256(compiler.architecture),
+        recipe_sha256=_hash_recipe(compiler.architecture),
     )
 
 
-def staging_of(facts: KernelFacts) -> Staging:
+def build_staging(facts: KernelFacts) -> Staging:
     return Staging(prefixes=facts.staged_prefixes, suffixes=facts.staged_suffixes)
 
 
-def native_files() -> dict[str, bytes]:
-    """Our own sources, by their paths below the folder."""
+def read_native_files() -> dict[str, bytes]:
+    """Return our own sources: path below native/ → bytes."""
     paths = sorted(path for path in NATIVE.rglob("*.*") if path.is_file())
     return {str(path.relative_to(NATIVE)): path.read_bytes() for path in paths}
 
 
 @functools.cache
-def _recipe_sha256(family: str) -> str:
-    """The hash of our own part of a wheel: another registration header is another wheel."""
+def _hash_recipe(family: str) -> str:
+    """Return the hash of our own part of a wheel: another registration header makes another
+    wheel.
+    """
     templates = settings.TEMPLATES
     header = templates / f"{dispatcher.HEADER}.j2"
     paths = (*sorted((templates / "kernels").iterdir()), header)
     parts = {path.name: path.read_bytes() for path in paths}
-    return _sha256(
-        parts | native_files() | guard.files(family) | {guard.INIT: guard.DEFAULTS + guard.CHECK}
+    return _hash_parts(
+        parts
+        | read_native_files()
+        | guard.build_guard_files(family)
+        | {guard.INIT: guard.DEFAULTS + guard.CHECK}
     )
 
 
-def _sha256(parts: Mapping[str, bytes]) -> str:
+def _hash_parts(parts: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
     for name, content in parts.items():
         digest.update(name.encode() + b"\0" + content + b"\0")
     return digest.hexdigest()
 
 
-def full_recipe(
+def build_full_recipe(
     release: Release,
     compiler: Compiler,
     march: tuple[str, ...],
@@ -427,8 +451,11 @@ def full_recipe(
     training: str = "",
     bf16: bool = False,
 ) -> FullRecipe:
-    """The recipe of a full build. Raises CompilerError for what only clang can do, PythonError for
-    a Python that the release cannot be built for."""
+    """Return the recipe of a full build.
+
+    Raises CompilerError for options that need clang, PythonError for a Python that the
+    release cannot be built for.
+    """
     if python not in release.pythons:
         raise PythonError(
             f"TensorFlow {release.version} is built for Python {', '.join(release.pythons)}, not "
@@ -446,7 +473,7 @@ def full_recipe(
     options = [*release.options, "--config=tensorwright"]
     if release.distinct_host:
         options.insert(0, "--distinct_host_configuration=true")
-    local = _full_local(target, lto=lto, training=training, bf16=bf16)
+    local = _format_full_local(target, lto=lto, training=training, bf16=bf16)
     configure = dict(release.configure_env)
     if not clang and "TF_NEED_CLANG" in configure:
         configure["TF_NEED_CLANG"] = "0"
@@ -458,21 +485,23 @@ def full_recipe(
         linkopts=(*_THIN_LTO, "-fuse-ld=lld") if lto else (),
         lto=lto,
         training=training,
-        guard_sha256=_sha256(
-            {**guard.full_build_files(target, required), guard.INIT: guard.FIRST},
+        guard_sha256=_hash_parts(
+            {**guard.build_full_wheel_files(target, required), guard.INIT: guard.FIRST},
         ),
         per_file_copts=tuple(f"-.*XNNPACK/.*@{flag}" for flag in march) if spare_xnnpack else (),
         options=tuple(options),
-        repo_env=_repo_env(release, local, package, python),
+        repo_env=_build_repo_env(release, local, package, python),
         configure_env=tuple(sorted(configure.items())),
     )
 
 
-def _repo_env(
+def _build_repo_env(
     release: Release, local: str, package: str, python: str
 ) -> tuple[tuple[str, str], ...]:
-    """What the tree's own repositories are told: the Python, and where Bazel names the wheel, its
-    name and, from 2.20 on, its local version.
+    """Return the environment of the tree's Bazel repositories.
+
+    It has the Python and, where Bazel names the wheel, its name and, from 2.20 on, its local
+    version.
 
     Source: tensorflow/docs, site/en/install/source.md of March 2025.
     """
@@ -484,8 +513,8 @@ def _repo_env(
     return tuple(pairs.items())
 
 
-def source_pins(release: Release) -> tuple[SourcePin, ...]:
-    """Where the release's sources can be had: its home, and Debian where that has it."""
+def list_source_pins(release: Release) -> tuple[SourcePin, ...]:
+    """List where the release's sources are available: its home, and Debian if it has them."""
     archive, debian = release.archive, release.debian
     name = f"{archive.folder}.tar.gz"
     home = SourcePin(kind="home", origin=archive.url, file=Pin(name=name, sha256=archive.sha256))
@@ -496,7 +525,7 @@ def source_pins(release: Release) -> tuple[SourcePin, ...]:
     return (home, SourcePin(kind="debian", origin=origin, file=tarball))
 
 
-def _stock(release: Release, package: str, python: str, machine: str) -> Pin | None:
+def _find_stock(release: Release, package: str, python: str, machine: str) -> Pin | None:
     try:
         wheel = releases.require_stock_wheel(
             release, package, releases.format_python_tag(python), machine
@@ -506,8 +535,11 @@ def _stock(release: Release, package: str, python: str, machine: str) -> Pin | N
     return Pin(name=wheel.file, sha256=wheel.sha256, size=wheel.size)
 
 
-def need_stock(plan: Plan) -> Pin:
-    """The stock wheel. Raises PythonError or WheelError that says what exists instead."""
+def require_stock(plan: Plan) -> Pin:
+    """Return the stock wheel.
+
+    Raises PythonError or WheelError that names what exists instead.
+    """
     if plan.stock is None:
         release = releases.find_release(plan.release)
         releases.require_stock_wheel(
@@ -517,8 +549,11 @@ def need_stock(plan: Plan) -> Pin:
     return plan.stock
 
 
-def declared_compiler(text: str, architecture: str) -> Compiler:
-    """A compiler that is named but need not be here: clang@16.0.6. Raises CompilerError."""
+def parse_compiler(text: str, architecture: str) -> Compiler:
+    """Parse a compiler that need not be installed: clang@16.0.6.
+
+    Raises CompilerError.
+    """
     family, _, version = text.partition("@")
     if family not in flags.FAMILIES or not re.fullmatch(r"[0-9]+(\.[0-9]+)*", version):
         raise CompilerError(
@@ -528,7 +563,7 @@ def declared_compiler(text: str, architecture: str) -> Compiler:
 
 
 def estimate(plan: Plan, jobs: int) -> Estimate:
-    """Time, memory and disk of a kernels plan, with the ground that each figure stands on."""
+    """Estimate time, memory and disk space of a kernels plan, with the basis of the figures."""
     cost = kernels.estimate_cost(plan.kernels, only_selected=plan.only_selected)
     fixed_s = 75.0  # unpacking, Bazel's start, links, admission, the wheel: measured with 2 cores
     return Estimate(

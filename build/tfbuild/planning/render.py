@@ -16,7 +16,7 @@ from tfbuild.cpus.flags import LEARNED, list_profile_hashes
 from tfbuild.errors import DriftError
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning import dispatcher
-from tfbuild.planning.defaults import guards_low_precision
+from tfbuild.planning.defaults import needs_low_precision_guard
 from tfbuild.planning.dispatcher import DispatchTarget
 from tfbuild.planning.plan import (
     KERNEL_LIBRARY,
@@ -24,7 +24,7 @@ from tfbuild.planning.plan import (
     KernelRecipe,
     Plan,
     Scope,
-    native_files,
+    read_native_files,
 )
 from tfbuild.records import format_json, write_atomic
 from tfbuild.upstream.kernels import FOLDER, OWN, KernelUnit, format_label
@@ -50,22 +50,33 @@ _CONFIGURATION = {
 
 
 def render(plan: Plan, templates: Path) -> dict[str, str]:
-    """Relative path → text of everything that the plan renders to."""
+    """Render all files of the plan: relative path → text."""
     names = _CONFIGURATION if plan.scope is Scope.FULL else _WORKSPACE
-    given = contexts(plan)
-    files = {path: rendered(templates, name, given[name]) for path, name in names.items()}
+    variables = build_contexts(plan)
+    files = {
+        path: render_template(templates, name, variables[name]) for path, name in names.items()
+    }
     files["plan.json"] = format_json(plan)
     if plan.scope is Scope.FULL:
         return files
-    return files | dispatch_table([plan], templates) | _compiled(plan, templates) | _native()
+    return (
+        files
+        | render_dispatch_table([plan], templates)
+        | _render_compiled(plan, templates)
+        | _read_native_sources()
+    )
 
 
-def contexts(plan: Plan) -> dict[str, dict[str, object]]:
-    """What each template of the plan's scope is given."""
-    return _kernels(plan) if plan.full_recipe is None else _full(plan, plan.full_recipe)
+def build_contexts(plan: Plan) -> dict[str, dict[str, object]]:
+    """Return the variables of each template of the plan's scope."""
+    return (
+        _build_kernel_contexts(plan)
+        if plan.full_recipe is None
+        else _build_full_contexts(plan, plan.full_recipe)
+    )
 
 
-def _kernels(plan: Plan) -> dict[str, dict[str, object]]:
+def _build_kernel_contexts(plan: Plan) -> dict[str, dict[str, object]]:
     recipe = plan.kernel_recipe
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
     return {
@@ -73,14 +84,16 @@ def _kernels(plan: Plan) -> dict[str, dict[str, object]]:
         "kernels/BUILD.bazel.j2": {
             "plan": plan,
             "recipe": recipe,
-            "sources": tuple(_source(plan, recipe, each) for each in plan.sources_compiled),
-            "profiles": {name: profile_path(name) for name in profiles(plan)},
+            "sources": tuple(
+                _describe_source(plan, recipe, path) for path in plan.sources_compiled
+            ),
+            "profiles": {name: format_profile_path(name) for name in list_profiles(plan)},
             "library": KERNEL_LIBRARY,
             "dispatcher": dispatcher.LIBRARY,
-            "low_precision": guards_low_precision(plan.defaults, plan.release),
+            "low_precision": needs_low_precision_guard(plan.defaults, plan.release),
         },
         "kernels/admitted.bzl.j2": {"admitted": plan.kernels},
-        "kernels/selected.inc.j2": _rows("kSelected", plan.selection or ()),
+        "kernels/selected.inc.j2": _build_table_context("kSelected", plan.selection or ()),
         "kernels/bazelrc.j2": {"plan": plan, "recipe": recipe},
         "kernels/tf_source.BUILD.j2": {"kernel_folder": FOLDER, "tree": TREE},
         "kernels/tf_wheel.BUILD.j2": {"recipe": recipe},
@@ -88,39 +101,41 @@ def _kernels(plan: Plan) -> dict[str, dict[str, object]]:
     }
 
 
-def _source(plan: Plan, recipe: KernelRecipe, path: str) -> dict[str, object]:
-    """A kernel source, and what it is compiled with beside what all are."""
+def _describe_source(plan: Plan, recipe: KernelRecipe, path: str) -> dict[str, object]:
+    """Return a kernel source with the options that it is compiled with beyond the common ones."""
     header = recipe.improved.get(path, "")
-    before = ("-include", f"tensorwright/improved/{header}") if header else ()
-    own = plan.source_flags.get(path, ())
-    ours = path.startswith(f"{OWN}/")
+    include = ("-include", f"tensorwright/improved/{header}") if header else ()
+    words = plan.source_flags.get(path, ())
+    fused = path.startswith(f"{OWN}/")
     return {
         "label": format_label(path),
-        "file": path if ours else f"@tf_source//:{TREE}/{path}",
-        "fused": ours,
+        "file": path if fused else f"@tf_source//:{TREE}/{path}",
+        "fused": fused,
         "improved": bool(header),
-        "profiles": list_profile_hashes(own),
-        "flags": (*before, *map(_with_path, own)),
+        "profiles": list_profile_hashes(words),
+        "flags": (*include, *map(_resolve_flag, words)),
     }
 
 
-def _with_path(word: str) -> str:
-    """A flag as the compiler gets it: a profile's name is the plan's, the path the workspace's."""
+def _resolve_flag(word: str) -> str:
+    """Return a flag as the compiler gets it: a profile's name in the plan becomes its path in
+    the workspace.
+    """
     names = list_profile_hashes((word,))
-    return f"{LEARNED}{profile_path(names[0])}" if names else word
+    return f"{LEARNED}{format_profile_path(names[0])}" if names else word
 
 
-def profiles(plan: Plan) -> tuple[str, ...]:
-    """The hashes of the profiles that sources of the plan are compiled with."""
+def list_profiles(plan: Plan) -> tuple[str, ...]:
+    """Return the hashes of the profiles that sources of the plan are compiled with."""
     return list_profile_hashes(word for words in plan.source_flags.values() for word in words)
 
 
-def profile_path(name: str) -> str:
-    """Where a profile lies in the workspace."""
+def format_profile_path(name: str) -> str:
+    """Return the path of a profile in the workspace."""
     return f"tensorwright/profiles/{name}.profdata"
 
 
-def _full(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:
+def _build_full_contexts(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:
     # The machine's own paths are the shell's to know.
     answers = fill_placeholders(recipe.configure_env, python_bin="$PYTHON_BIN", clang="$CLANG")
     return {
@@ -129,77 +144,82 @@ def _full(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:
     }
 
 
-def admitted(units: tuple[KernelUnit, ...], templates: Path) -> dict[str, str]:
-    """admitted.bzl once admission has spoken, as a file."""
-    return {_ADMITTED: rendered(templates, "kernels/admitted.bzl.j2", {"admitted": units})}
+def render_admitted(units: tuple[KernelUnit, ...], templates: Path) -> dict[str, str]:
+    """Render admitted.bzl with the kernel groups that passed the conformance test: path → text."""
+    return {_ADMITTED: render_template(templates, "kernels/admitted.bzl.j2", {"admitted": units})}
 
 
-def selected(registrations: Iterable[TypedOp], templates: Path) -> dict[str, str]:
-    """The table of the kernels that a library registers, as a file."""
-    rows = _rows("kSelected", sorted(registrations))
-    return {_SELECTED: rendered(templates, "kernels/selected.inc.j2", rows)}
+def render_selected(registrations: Iterable[TypedOp], templates: Path) -> dict[str, str]:
+    """Render the table of the kernels that a library registers: path → text."""
+    rows = _build_table_context("kSelected", sorted(registrations))
+    return {_SELECTED: render_template(templates, "kernels/selected.inc.j2", rows)}
 
 
-def _compiled(plan: Plan, templates: Path) -> dict[str, str]:
-    """The table of the kernels that are compiled, as a file, where those are not all of the
-    sources'."""
+def _render_compiled(plan: Plan, templates: Path) -> dict[str, str]:
+    """Render the table of the kernels that are compiled, if those are not all in the sources:
+    path → text.
+    """
     if not plan.only_selected:
         return {}
-    rows = _rows("kCompiled", sorted(plan.selection or ()))
-    return {_COMPILED: rendered(templates, "kernels/selected.inc.j2", rows)}
+    rows = _build_table_context("kCompiled", sorted(plan.selection or ()))
+    return {_COMPILED: render_template(templates, "kernels/selected.inc.j2", rows)}
 
 
-def _rows(table: str, registrations: Iterable[TypedOp]) -> dict[str, object]:
+def _build_table_context(table: str, registrations: Iterable[TypedOp]) -> dict[str, object]:
     return {"table": table, "registrations": tuple(registrations)}
 
 
-def repositories(plan: Plan, templates: Path) -> dict[str, dict[str, str]]:
-    """BUILD files of the repositories beside the workspace: repository → path → text."""
-    given = contexts(plan)
+def render_repositories(plan: Plan, templates: Path) -> dict[str, dict[str, str]]:
+    """Render the BUILD files of the repositories beside the workspace: repository → path → text."""
+    variables = build_contexts(plan)
 
-    def text(name: str) -> str:
-        return rendered(templates, name, given[name])
+    def render_build(name: str) -> str:
+        return render_template(templates, name, variables[name])
 
     return {
-        "tf_source": _repository(text("kernels/tf_source.BUILD.j2")),
-        "tf_wheel": _repository(text("kernels/tf_wheel.BUILD.j2")),
-        "rules_cc": rules_cc(templates),
+        "tf_source": _build_repository(render_build("kernels/tf_source.BUILD.j2")),
+        "tf_wheel": _build_repository(render_build("kernels/tf_wheel.BUILD.j2")),
+        "rules_cc": render_rules_cc(templates),
     }
 
 
-def rules_cc(templates: Path) -> dict[str, str]:
-    """The repository that stands in for rules_cc under Debian's Bazel 4, which has no own."""
-    text = rendered(templates, "kernels/rules_cc.defs.bzl.j2", {})
-    return _repository("") | {"cc/BUILD.bazel": "", "cc/defs.bzl": text}
+def render_rules_cc(templates: Path) -> dict[str, str]:
+    """Render the repository that replaces rules_cc under Debian's Bazel 4, which has none of its
+    own.
+    """
+    text = render_template(templates, "kernels/rules_cc.defs.bzl.j2", {})
+    return _build_repository("") | {"cc/BUILD.bazel": "", "cc/defs.bzl": text}
 
 
-def _repository(build: str) -> dict[str, str]:
+def _build_repository(build: str) -> dict[str, str]:
     return {"WORKSPACE": "", "BUILD.bazel": build}
 
 
-def dispatch_table(plans: Sequence[Plan], templates: Path) -> dict[str, str]:
-    """The dispatcher's table of these plans' libraries, the preferred first, as a file."""
-    rows = [dispatch_target(plan) for plan in plans]
+def render_dispatch_table(plans: Sequence[Plan], templates: Path) -> dict[str, str]:
+    """Render the dispatcher's table of these plans' libraries, the preferred first: path → text."""
+    rows = [build_dispatch_target(plan) for plan in plans]
     return {_DISPATCHED: dispatcher.render_header(rows, templates)}
 
 
-def dispatch_target(plan: Plan) -> DispatchTarget:
-    """The dispatcher's row of a plan's library."""
+def build_dispatch_target(plan: Plan) -> DispatchTarget:
+    """Return the dispatcher's table row of a plan's library."""
     target = plan.target
-    return dispatcher.target_of(target.local, plan.library, plan.required, target.family)
+    return dispatcher.build_target(target.local, plan.library, plan.required, target.family)
 
 
-def _native() -> dict[str, str]:
-    """Our own sources, as they are."""
-    return {f"tensorwright/{name}": content.decode() for name, content in native_files().items()}
+def _read_native_sources() -> dict[str, str]:
+    """Return our own sources unchanged: path → text."""
+    return {
+        f"tensorwright/{name}": content.decode() for name, content in read_native_files().items()
+    }
 
 
-def rendered(templates: Path, name: str, context: Mapping[str, object]) -> str:
-    return _environment(templates).get_template(name).render(context)
+def render_template(templates: Path, name: str, context: Mapping[str, object]) -> str:
+    return _create_environment(templates).get_template(name).render(context)
 
 
 @functools.cache
-def _environment(templates: Path) -> jinja2.Environment:
+def _create_environment(templates: Path) -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates),
         undefined=jinja2.StrictUndefined,
@@ -209,8 +229,9 @@ def _environment(templates: Path) -> jinja2.Environment:
 
 
 def write(files: Mapping[str, str], folder: Path) -> tuple[str, ...]:
-    """Names of the files that were written: those that differ, so that Bazel sees the others as
-    unchanged."""
+    """Write the files that differ and return their names, so that Bazel sees the others as
+    unchanged.
+    """
     changed = []
     for name, text in files.items():
         path = folder / name
@@ -221,15 +242,15 @@ def write(files: Mapping[str, str], folder: Path) -> tuple[str, ...]:
 
 
 def check(files: Mapping[str, str], folder: Path) -> None:
-    """Raises DriftError with a diff of the first file that is not as the plan says."""
+    """Raise DriftError with a diff of the first file that differs from what the plan renders."""
     for name, text in files.items():
         path = folder / name
         if not path.is_file():
             raise DriftError(f"{path} is missing", hint="Run the same command without --check")
-        there = path.read_bytes().decode(errors="replace")
-        if there != text:
+        actual = path.read_bytes().decode(errors="replace")
+        if actual != text:
             lines = difflib.unified_diff(
-                there.split("\n"), text.split("\n"), str(path), "rendered", lineterm="", n=1
+                actual.split("\n"), text.split("\n"), str(path), "rendered", lineterm="", n=1
             )
             raise DriftError(
                 f"{path} is not what the plan renders:\n" + "\n".join(lines) + "\n",

@@ -27,14 +27,14 @@ _VECTORS = frozenset({"avx", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """What was measured of the wheel of which plan, on which CPU, and what is kept of it.
+    """The kernels selected from the measurements of one plan's wheel on one CPU.
 
-    `kernels` are the units that the kept ones are in, `flags` what some of their sources (paths in
-    the release's tree) are compiled with beside the target's. `sources` are those that the kept
-    ones need: of these sources nothing else is compiled. Where that was not looked at there are
-    none, and units are compiled whole. `rate` is the false discovery rate that was allowed. `own`
-    are units of ours that come beside them, whole: with them whole models were faster
-    (docs/verified.md).
+    `kernels` are the kernel groups that contain the kept kernels, `flags` the flags that some
+    of their sources (paths in the release's tree) are compiled with beside the target's.
+    `sources` are those that the kept kernels need: nothing else in these sources is compiled.
+    It is empty if that was not examined, and then kernel groups are compiled whole. `rate` is
+    the allowed false discovery rate. `own` are fused ops added whole: with them whole models
+    were faster (docs/verified.md).
     """
 
     schema: int = SCHEMA
@@ -52,61 +52,72 @@ class Selection:
     own: tuple[str, ...] = ()
 
 
-def recorded(release: str, target: Target) -> Selection | None:
-    """What this project measured with code for CPUs of this kind: of the recorded selections whose
-    target's vector instructions this one has, the one with most. None where there is none.
+def find_recorded_selection(release: str, target: Target) -> Selection | None:
+    """Return the recorded selection for this kind of CPU; None if there is none.
 
-    The code was timed on one newer CPU that runs all of it (`cpu` of the selection), so another one
-    may rank kernels otherwise: `invoke select` measures there.
+    Of the selections whose target's vector instructions this target has, it is the one with
+    the most.
+
+    The code was timed on one newer CPU that runs all of it (`cpu` of the selection), so
+    another CPU may rank kernels differently: `invoke select` measures there.
     """
     fitting = (
         each
-        for each in _recorded()
-        if each.release == release and _vectors(each) <= target.features
+        for each in _load_recorded_selections()
+        if each.release == release and _list_vector_features(each) <= target.features
     )
-    return max(fitting, key=lambda each: len(_vectors(each)), default=None)
+    return max(fitting, key=lambda each: len(_list_vector_features(each)), default=None)
 
 
-def own_for(release: str, target: Target) -> tuple[str, ...]:
-    """The units of ours that come beside whatever is selected for a target. Of a release for which
-    nothing was recorded they are those of RELEASE: they replace no kernel of TensorFlow's, and
-    admission says whether they do there what they should."""
-    found = recorded(release, target) or recorded(RELEASE, target)
-    return found.own if found else ()
+def find_fused_ops(release: str, target: Target) -> tuple[str, ...]:
+    """Return the fused ops that are added to any selection for a target.
+
+    For a release without a recorded selection they are those of RELEASE: they replace no
+    kernel of TensorFlow's, and the conformance test checks them there.
+    """
+    selection = find_recorded_selection(release, target) or find_recorded_selection(RELEASE, target)
+    return selection.own if selection else ()
 
 
-def with_own(selection: Selection, units: Iterable[KernelUnit]) -> Selection:
-    """The selection and, whole, those of the units that are ours: they replace no kernel, so that
-    none of theirs could have been measured against one."""
-    ours = [unit for unit in units if find_fused_registrations(unit.name)]
-    sources = (source for unit in ours for source in unit.sources)
+def add_fused_ops(selection: Selection, units: Iterable[KernelUnit]) -> Selection:
+    """Return the selection with those of the kernel groups that are fused ops, whole.
+
+    They replace no kernel, so none of theirs could have been measured against one.
+    """
+    fused = [unit for unit in units if find_fused_registrations(unit.name)]
+    sources = (source for unit in fused for source in unit.sources)
     return dataclasses.replace(
         selection,
-        kernels=(*selection.kernels, *(unit.name for unit in ours)),
-        kept=tuple(sorted((*selection.kept, *own_kept(ours)))),
+        kernels=(*selection.kernels, *(unit.name for unit in fused)),
+        kept=tuple(sorted((*selection.kept, *list_fused_kernels(fused)))),
         sources=(*selection.sources, *sources) if selection.sources else (),
     )
 
 
-def own_kept(units: Iterable[KernelUnit]) -> tuple[TypedOp, ...]:
-    """All that those of the units register that are ours."""
-    every = (each for unit in units for each in find_fused_registrations(unit.name))
-    return tuple(TypedOp(op=op, types=types) for op, types in every)
+def list_fused_kernels(units: Iterable[KernelUnit]) -> tuple[TypedOp, ...]:
+    """List all registrations of those kernel groups that are fused ops."""
+    registrations = (
+        registration for unit in units for registration in find_fused_registrations(unit.name)
+    )
+    return tuple(TypedOp(op=op, types=types) for op, types in registrations)
 
 
-def _vectors(selection: Selection) -> frozenset[str]:
+def _list_vector_features(selection: Selection) -> frozenset[str]:
     return parse_target(selection.target).features & _VECTORS
 
 
 @functools.cache
-def _recorded() -> tuple[Selection, ...]:
+def _load_recorded_selections() -> tuple[Selection, ...]:
     folder = resources.files("tfbuild.planning").joinpath("selections")
-    texts = (each.read_text("utf-8") for each in folder.iterdir() if each.name.endswith(".json"))
+    texts = (file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".json"))
     return tuple(decode_record(Selection, json.loads(text)) for text in sorted(texts))
 
 
 def read_selection(path: Path) -> Selection:
-    """A selection from its file. Raises RecordError for a file that is none."""
+    """Read a selection from its file.
+
+    Raises RecordError if the file is not a selection.
+    """
     try:
         return decode_record(Selection, load(path, schema=SCHEMA))
     except (TypeError, ValueError, KeyError) as error:

@@ -15,27 +15,32 @@ from tfbuild.cpus.cpu import Cpu, compute_x86_64_level
 from tfbuild.cpus.features import filter_codegen
 from tfbuild.cpus.targets import Target, list_targets
 from tfbuild.errors import CompilerError, KernelError
-from tfbuild.planning.fleet import ability
+from tfbuild.planning.fleet import rank_target
 from tfbuild.planning.plan import Plan
-from tfbuild.planning.request import macros_of
+from tfbuild.planning.request import read_macros
 
 
-def absent(plan: Plan, cpu: Cpu) -> tuple[str, ...]:
-    """What this CPU lacks to run what the plan makes; the architecture where it is another."""
+def list_missing_features(plan: Plan, cpu: Cpu) -> tuple[str, ...]:
+    """List the features that this CPU lacks to run the plan's code; the architecture if that
+    differs.
+    """
     if plan.target.family != cpu.architecture:
         return (plan.target.family,)
     return tuple(sorted({*plan.required} - cpu.features))
 
 
-def stand_in(plan: Plan, beside: Collection[Plan], cpu: Cpu, compiler: Compiler) -> Plan:
-    """The plan itself where this CPU runs it, else the same sources for the nearest target that it
-    runs: of the plans `beside` it where one has as wide vectors, for then it is compiled anyway.
+def choose_proxy_plan(plan: Plan, beside: Collection[Plan], cpu: Cpu, compiler: Compiler) -> Plan:
+    """Return the plan itself if this CPU runs it, else a proxy for the nearest target that it
+    runs.
 
-    Raises KernelError where there is none.
+    The proxy has the same sources. A target of the plans `beside` with equally wide vectors
+    is preferred, since it is compiled anyway.
+
+    Raises KernelError if there is none.
     """
-    if not absent(plan, cpu):
+    if not list_missing_features(plan, cpu):
         return plan
-    best = next(_plans(plan, cpu, compiler), None)
+    best = next(_build_proxy_plans(plan, cpu, compiler), None)
     if best is None:
         raise KernelError(
             f"no kernel for {plan.target.spec} can be admitted: admission runs kernels, and of "
@@ -43,19 +48,24 @@ def stand_in(plan: Plan, beside: Collection[Plan], cpu: Cpu, compiler: Compiler)
             hint=f"Build it on a CPU of {plan.target.family}",
         )
     level = compute_x86_64_level(best.target.features)
-    fitting = [
+    compiled = [
         each
         for each in beside
-        if not absent(each, cpu)
+        if not list_missing_features(each, cpu)
         and {*each.required} <= {*plan.required}
         and compute_x86_64_level(each.target.features) == level
     ]
-    return _of_sources(plan, max(fitting, key=lambda each: ability(each.target), default=best))
+    return _copy_sources(
+        plan, max(compiled, key=lambda each: rank_target(each.target), default=best)
+    )
 
 
-def nearest(target: Target, cpu: Cpu) -> tuple[Target, ...]:
-    """The named targets that this CPU is, of which `target` has all that a compiler uses by itself:
-    the most able first, of equals those that `target` descends from."""
+def list_nearest_targets(target: Target, cpu: Cpu) -> tuple[Target, ...]:
+    """List the named targets that are nearest to `target` and that this CPU runs.
+
+    `target` has all features of theirs that a compiler uses by itself. The most capable come
+    first; of equals those that `target` descends from.
+    """
     if target.family != cpu.architecture:
         return ()
     fitting = (
@@ -63,38 +73,42 @@ def nearest(target: Target, cpu: Cpu) -> tuple[Target, ...]:
         for each in list_targets(target.family)
         if each.features <= cpu.features
         and {*filter_codegen(each.features, each.family)} <= target.features
-        and not _unlisted(each)
+        and not _is_unlisted(each)
     )
     older = {uarch.name for uarch in TARGETS[target.name].ancestors}
 
     def rank(each: Target) -> tuple[int, int, bool, int, str]:
-        level, used, name = ability(each)
+        level, used, name = rank_target(each)
         return level, used, each.name in older, len(each.features), name
 
     return tuple(sorted(fitting, key=rank, reverse=True))
 
 
-def _unlisted(target: Target) -> bool:
-    """Targets without a list of features in archspec: the versions of the Arm architecture."""
+def _is_unlisted(target: Target) -> bool:
+    """Return whether archspec has no list of features for the target: a version of the Arm
+    architecture.
+    """
     generic = target.family == "aarch64" and target.vendor == "generic"
     return generic and target.name != target.family
 
 
-def _plans(plan: Plan, cpu: Cpu, compiler: Compiler) -> Iterator[Plan]:
-    """For the nearest targets that the compiler knows, and of which it asks nothing else."""
-    for target in nearest(plan.target, cpu):
+def _build_proxy_plans(plan: Plan, cpu: Cpu, compiler: Compiler) -> Iterator[Plan]:
+    """Yield plans for the nearest targets that the compiler supports, if the CPU has their
+    features.
+    """
+    for target in list_nearest_targets(plan.target, cpu):
         with contextlib.suppress(CompilerError):
             march = flags.compute_march_flags(target, compiler.family, compiler.version)
-            needs = flags.compute_required_features(target, macros_of(target, compiler))
-            made = dataclasses.replace(
+            needs = flags.compute_required_features(target, read_macros(target, compiler))
+            proxy = dataclasses.replace(
                 plan, target=target, flags=march, required=tuple(sorted(needs)), defaults=()
             )
-            if not absent(made, cpu):
-                yield made
+            if not list_missing_features(proxy, cpu):
+                yield proxy
 
 
-def _of_sources(plan: Plan, other: Plan) -> Plan:
-    """The plan's sources, and how they are compiled, for the other's target."""
+def _copy_sources(plan: Plan, other: Plan) -> Plan:
+    """Return the other plan with this plan's sources and their compile options."""
     return dataclasses.replace(
         other,
         kernels=plan.kernels,

@@ -97,7 +97,7 @@ def judge(found: Installed, cpu: Cpu) -> None:
     """Raises WheelError where the stock kernels run though this CPU can run others."""
     if found.facts is None:
         raise WheelError(f"{found.file} is no tuned wheel's", hint=_AGAIN)
-    library = tuned.chosen(found.facts, cpu)
+    library = tuned.choose_build(found.facts, cpu)
     if found.facts.tree is not None or found.loaded or library is None:
         return
     if found.reason.endswith("is missing") or "cannot be loaded" in found.reason:

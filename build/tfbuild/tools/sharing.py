@@ -42,12 +42,12 @@ def replace(old: Path, new: Path, folder: Path) -> bool:
     if any(_goes_elsewhere(name) for name in (*before, *after)):
         return False
     kept = {name for name, line in after.items() if _is_there(folder, line, before.get(name))}
-    with wheel.writing(folder):
+    with wheel.convert_os_errors(folder):
         for name in before.keys() - kept:
             _remove(folder / name)
-        shutil.rmtree(folder / f"{wheel.stem_of(old)}.dist-info")
-        with wheel.opened(new) as archive:
-            record = wheel.record_name(archive)
+        shutil.rmtree(folder / f"{wheel.read_stem(old)}.dist-info")
+        with wheel.open_wheel(new) as archive:
+            record = wheel.find_record_name(archive)
             for name in (*(after.keys() - kept), record):
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)

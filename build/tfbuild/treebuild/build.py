@@ -273,7 +273,7 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
         )
     with console.report_step("audit"):
         audited = audit.audit(fresh, paths=paths)
-        audit.judge(audited)
+        audit.check_audit(audited)
     with console.report_step("install the wheel and try it"):
         found = finish.try_out(
             fresh,

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tfbuild.auditing import libraries, manylinux
-from tfbuild.auditing.libraries import Facts, Member
+from tfbuild.auditing.libraries import LibraryFacts, Member
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import AgreementError, CommandError, HostError, WheelError
 from tfbuild.kernelbuild.admission import probe_env
@@ -43,11 +43,11 @@ def finish(
     The platform is the oldest that the libraries keep to: without any it stays linux_x86_64, which
     pip installs anywhere on Linux and public indexes refuse. Raises WheelError, DiskError.
     """
-    every = libraries.members(raw)
-    own = libraries.libraries_of(every)
+    every = libraries.read_members(raw)
+    own = libraries.filter_libraries(every)
     if not own:
         raise WheelError(f"{raw.name} has no library", hint="Bazel built another target")
-    shown = libraries.facts_of(raw, own, paths.cache / "census")
+    shown = libraries.read_facts(raw, own, paths.cache / "census")
     tree = _tree(plan, own, shown, profile_sha256)
     facts = Tuned(
         scope=Scope.FULL,
@@ -61,11 +61,11 @@ def finish(
         stock_sha256=plan.stock.sha256 if plan.stock else "",
     )
     add: dict[str, Path | bytes] = {
-        **guard.full_build_files(plan.target, plan.required),
-        **guard.defaults_file(plan.target.family, facts.carriers),
+        **guard.build_full_wheel_files(plan.target, plan.required),
+        **guard.build_defaults_file(plan.target.family, facts.carriers),
     }
     licences = _lacking(raw, every, licence)
-    written = papers.of_tree(
+    written = papers.build_tree_metadata(
         facts,
         tree,
         package=plan.package,
@@ -79,14 +79,14 @@ def finish(
         local=plan.local,
         platform=_platform(plan, shown),
         add=add,
-        edit={guard.INIT: guard.guarded},
+        edit={guard.INIT: guard.guard_init},
         out_dir=paths.work / plan.key[:16] / "wheel",
         dist_info_files=licences | written,
     )
 
 
 def _tree(
-    plan: Plan, own: Mapping[str, Member], shown: Mapping[str, Facts], profile_sha256: str
+    plan: Plan, own: Mapping[str, Member], shown: Mapping[str, LibraryFacts], profile_sha256: str
 ) -> TunedTree:
     recipe = plan.full_recipe
     assert recipe is not None  # noqa: S101  (a plan of scope full has one)
@@ -121,9 +121,9 @@ def _name_of(plan: Plan, sha256: str) -> str:
     return next(found, "a source tree of the user's own")
 
 
-def _platform(plan: Plan, shown: Mapping[str, Facts]) -> str:
+def _platform(plan: Plan, shown: Mapping[str, LibraryFacts]) -> str:
     demands = {PurePosixPath(file).name: (f.floors, f.needed) for file, f in shown.items()}
-    return manylinux.platform_for(plan.target.family, demands)
+    return manylinux.choose_platform(plan.target.family, demands)
 
 
 def _lacking(raw: Path, names: Collection[str], licence: bytes) -> dict[str, bytes]:
@@ -159,7 +159,7 @@ def try_out(
     )
     facts = tuned.read_tuned(wheel)
     assert facts is not None  # noqa: S101  (finish has just made it)
-    return probe(arm, tuned.lacking(facts, cpu), paths.work / plan.key[:16])
+    return probe(arm, tuned.list_nearest_missing(facts, cpu), paths.work / plan.key[:16])
 
 
 def probe(

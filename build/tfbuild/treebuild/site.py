@@ -105,7 +105,7 @@ def provided(found: Bazel, recipe: FullRecipe, paths: Paths) -> Mapping[str, Pat
     if not found.debian:
         return {}
     folder = paths.tools / "rules_cc"
-    render.write(render.rules_cc(paths.templates), folder)
+    render.write(render.render_rules_cc(paths.templates), folder)
     mended = {"bazel_tools": bazel.mended_tools(paths)} if recipe.training else {}
     return {"rules_cc": folder} | mended
 
