@@ -24,7 +24,7 @@ from xdist.scheduler import LoadScopeScheduling
 from tfbuild import checks, handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild.ground import needs_of
+from tfbuild.kernelbuild.ground import read_requirements
 from tfbuild.planning import plan
 from tfbuild.planning.request import resolve_fleet, resolve_plan
 from tfbuild.settings import Paths
@@ -126,7 +126,7 @@ def stock_arm(paths: Paths, run_folder: Path) -> Environment:
     requirement = f"{decided.package}=={decided.release}"
     with FileLock(run_folder / "stock.lock"):
         wheel = environment.fetch_wheel(requirement, pin, paths)
-        needs = needs_of(decided)
+        needs = read_requirements(decided)
         return environment.create(wheel, python=decided.python, requirements=needs, paths=paths)
 
 
@@ -144,7 +144,7 @@ def python_of(paths: Paths, request: pytest.FixtureRequest) -> Callable[[str], P
             stock: Path = request.getfixturevalue("stock_python")
             return stock
         requirement = f"tensorflow-cpu=={release}"
-        return environment.create_required(requirement, python=HERE, paths=paths).python
+        return environment.create_from_requirement(requirement, python=HERE, paths=paths).python
 
     return python
 
@@ -169,10 +169,10 @@ def wheel_for(
         kernels = "cwise_op_tanh" if "," in arch else "mini"
         fleet, compiler = resolve_fleet(Request(arch=arch, kernels=kernels))
         jobs = handlers.choose_jobs(fleet.first, "")
-        needs = needs_of(fleet.first)
+        needs = read_requirements(fleet.first)
         python = fleet.first.python
         with one_builder:
-            built = builder.build(fleet, compiler=compiler, jobs=jobs, paths=paths)
+            built = builder.build_wheel(fleet, compiler=compiler, jobs=jobs, paths=paths)
             arm = environment.create(built.wheel, python=python, requirements=needs, paths=paths)
         return Tried(fleet=fleet, built=built, arm=arm)
 

@@ -18,7 +18,7 @@ from tfbuild.commands import Request
 from tfbuild.kernelbuild import closure
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.closure import Symbols
-from tfbuild.kernelbuild.ground import inputs_for
+from tfbuild.kernelbuild.ground import prepare_inputs
 from tfbuild.planning.request import resolve_plan
 from tfbuild.planning.selection import Selection, read_selection
 from tfbuild.records import save
@@ -33,8 +33,8 @@ _COUNTER = re.compile(r"^[0-9a-f]+ [bd] \S*tensorwright_counter_[0-9]+", re.MULT
 def needed(symbols: Mapping[str, Symbols], registering: frozenset[str]) -> tuple[str, ...]:
     """Of the sources those that register something, and what they need of the others."""
     table = {source: (source,) for source in registering}
-    owners = closure.owners_of(symbols, table)
-    found = (closure.closed(source, symbols, table, owners) for source in registering)
+    owners = closure.find_owners(symbols, table)
+    found = (closure.find_closure(source, symbols, table, owners) for source in registering)
     return tuple(sorted(frozenset[str]().union(*found)))
 
 
@@ -44,10 +44,12 @@ def sources_of(path: Path, source: Path | None, paths: Paths) -> tuple[str, ...]
     chosen = read_selection(path)
     request = Request(arch=chosen.target, release=chosen.release, selection=str(path), source=given)
     plan, compiler = resolve_plan(request)
-    inputs = inputs_for(plan, paths, source, None)
-    room = workspaces.prepare(plan, compiler, handlers.choose_jobs(plan, ""), inputs, paths)
+    inputs = prepare_inputs(plan, paths, source, None)
+    room = workspaces.prepare_workspace(
+        plan, compiler, handlers.choose_jobs(plan, ""), inputs, paths
+    )
     workspaces.compile_units(room, plan.kernels, keep_going=False)
-    objects = {each: workspaces.object_of(room, each) for each in plan.sources_compiled}
+    objects = {each: workspaces.locate_object(room, each) for each in plan.sources_compiled}
     symbols = {each: closure.read_symbols(at) for each, at in objects.items()}
     registering = {each for each, at in objects.items() if _COUNTER.search(run(["nm", at]).output)}
     return needed(symbols, frozenset(registering))

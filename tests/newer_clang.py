@@ -24,7 +24,7 @@ def clang(paths: Paths) -> str:
         return name
     if shutil.which("mmdebstrap") is None:
         pytest.skip("mmdebstrap is not installed: apt-get install mmdebstrap")
-    root = emulation._made("bookworm", platform.machine(), f"clang-{MAJOR}", paths)
+    root = emulation._fetch_packages("bookworm", platform.machine(), f"clang-{MAJOR}", paths)
     folder = root / "usr/lib" / f"llvm-{MAJOR}"
     # Elsewhere than in /usr its RUNPATH leads to one of its two libraries only.
     library = folder / "lib" / f"libLLVM.so.{MAJOR}.1"

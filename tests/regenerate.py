@@ -29,7 +29,7 @@ TARGETS = ("skylake", "haswell", "zen3", "sapphirerapids", "neoverse_v1")
 # Named, so that another choice of hot kernels changes no file. Two of them share a source.
 KERNELS = "cwise_op_greater_equal,cwise_op_mul,cwise_op_tanh"
 # What a dry run of a full build counts on.
-MACHINE = memory.choose(64_000, 16)
+MACHINE = memory.choose_budget(64_000, 16)
 
 
 def cases() -> dict[str, Plan]:

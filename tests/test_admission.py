@@ -10,13 +10,13 @@ from tfbuild.kernelbuild.admission import (
     RefusedKernel,
     UnitVerdict,
     _check_abi,
-    _static_reason,
-    _without_arguments,
-    borrowed,
-    declared,
-    need_judged,
-    probe_env,
-    verdict_of,
+    _find_static_defect,
+    _strip_arguments,
+    build_probe_env,
+    find_borrowed_names,
+    find_declared_names,
+    parse_verdict,
+    require_tested,
 )
 from tfbuild.measured.kernels import TypedOp
 
@@ -93,7 +93,7 @@ def staged_headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_headers_say_what_kernels_declare(tree: Path) -> None:
-    own, others = declared(tree)
+    own, others = find_declared_names(tree)
     assert {
         *("GetCpuCastFromBool", "KernelName", "BinaryOpShared", "BinaryOpState"),
         *("SetUnimplementedError", "HandleStridedSliceCase", "MaybeForwardRefInputToRefOutput"),
@@ -103,17 +103,17 @@ def test_headers_say_what_kernels_declare(tree: Path) -> None:
 
 @pytest.mark.parametrize("name", LENT.splitlines())
 def test_what_kernel_sources_define_is_borrowed(tree: Path, name: str) -> None:
-    assert borrowed([name], *declared(tree)) == (name,)
+    assert find_borrowed_names([name], *find_declared_names(tree)) == (name,)
 
 
 @pytest.mark.parametrize("name", NOT_LENT.splitlines())
 def test_what_the_framework_defines_is_not_borrowed(tree: Path, name: str) -> None:
-    assert borrowed([name], *declared(tree)) == ()
+    assert find_borrowed_names([name], *find_declared_names(tree)) == ()
 
 
 def test_a_name_that_both_declare_is_not_the_kernels() -> None:
     both = frozenset({"Shape"})
-    assert borrowed(["tensorflow::Shape::size()"], both, both) == ()
+    assert find_borrowed_names(["tensorflow::Shape::size()"], both, both) == ()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_name_that_both_declare_is_not_the_kernels() -> None:
     ],
 )
 def test_names_are_read_without_what_is_between_brackets(name: str, plain: str) -> None:
-    assert _without_arguments(name) == plain
+    assert _strip_arguments(name) == plain
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_names_are_read_without_what_is_between_brackets(name: str, plain: str) 
     ],
 )
 def test_the_static_reasons(taken: tuple[str, ...], state: tuple[str, ...], reason: str) -> None:
-    assert _static_reason(taken, state, frozenset({"Mine"}), frozenset()) == reason
+    assert _find_static_defect(taken, state, frozenset({"Mine"}), frozenset()) == reason
 
 
 def test_an_answer_of_the_probe_becomes_a_verdict() -> None:
@@ -161,7 +161,7 @@ def test_an_answer_of_the_probe_becomes_a_verdict() -> None:
         "cases": 202,
         "ulps": {"Tanh": 2.5},
     }
-    verdict = verdict_of("tanh", row, ("x",))
+    verdict = parse_verdict("tanh", row, ("x",))
     assert verdict == UnitVerdict(
         unit="tanh",
         registrations=(TypedOp(op="Tanh", types="T=1"),),
@@ -171,10 +171,10 @@ def test_an_answer_of_the_probe_becomes_a_verdict() -> None:
         state=("x",),
     )
     assert verdict.admitted
-    assert verdict_of("tanh", {"reason": "it crashed"}, ()).reason == "it crashed"
+    assert parse_verdict("tanh", {"reason": "it crashed"}, ()).reason == "it crashed"
 
 
-KILLED = verdict_of("tanh", {"lost": "its worker was ended by SIGKILL"}, ())
+KILLED = parse_verdict("tanh", {"lost": "its worker was ended by SIGKILL"}, ())
 
 
 def test_a_unit_that_was_lost_with_the_probe_has_no_verdict() -> None:
@@ -187,20 +187,20 @@ def test_a_lost_unit_is_told_with_the_end_of_the_probe_and_a_remedy(tmp_path: Pa
     (tmp_path / "probe.log").write_text("judged: exp\nno memory left\njudged: log\n")
     good = UnitVerdict(unit="exp")
     with pytest.raises(KernelError) as caught:
-        need_judged([good, KILLED], tmp_path)
+        require_tested([good, KILLED], tmp_path)
     text = str(caught.value)
     for part in ("tanh", "SIGKILL", "probe.log", "\nno memory left\n", "memory runs out"):
         assert part in text
     assert "judged: " not in text
     assert "taskset" in text
     assert "--without tanh" in text
-    need_judged([good, UnitVerdict(unit="tanh", reason="it crashed")], tmp_path)
+    require_tested([good, UnitVerdict(unit="tanh", reason="it crashed")], tmp_path)
 
 
 def test_a_lost_unit_of_a_probe_that_said_nothing_has_its_cause(tmp_path: Path) -> None:
-    illegal = verdict_of("tanh", {"lost": "its worker was ended by SIGILL"}, ())
+    illegal = parse_verdict("tanh", {"lost": "its worker was ended by SIGILL"}, ())
     with pytest.raises(KernelError, match=r"SIGILL.*--arch native"):
-        need_judged([illegal], tmp_path)
+        require_tested([illegal], tmp_path)
 
 
 def test_the_stock_wheels_abi_must_be_among_the_options() -> None:
@@ -215,8 +215,8 @@ def test_the_probe_sees_nothing_of_the_callers_environment(
 ) -> None:
     """But for the mask of CPU features, which it must know."""
     monkeypatch.delenv(MASK, raising=False)
-    before = probe_env()
+    before = build_probe_env()
     for name in (*before, "TF_XLA_FLAGS", "OMP_NUM_THREADS", "PYTHONSTARTUP"):
         monkeypatch.setenv(name, "the caller's")
-    assert probe_env() == before
+    assert build_probe_env() == before
     assert (Path(before["PYTHONPATH"]) / "tfbuild" / "probe").is_dir()

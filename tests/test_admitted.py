@@ -10,7 +10,7 @@ from tests.published import tuned_for
 
 from tfbuild.errors import AdmissionError, KernelError, RecordError
 from tfbuild.kernelbuild.admission import RefusedKernel, UnitVerdict
-from tfbuild.kernelbuild.finished import outcome
+from tfbuild.kernelbuild.finished import convert_verdict
 from tfbuild.packing import admitted
 from tfbuild.packing.admitted import (
     ConformanceRecord,
@@ -159,11 +159,16 @@ def test_kernels_that_fail_are_named_and_the_remedy_is_said() -> None:
 
 def test_a_registered_kernel_may_not_be_refused() -> None:
     lost = RefusedKernel(op="Tanh", types="T=1", reason="9 ULPs from the stock kernel")
-    assert outcome(UnitVerdict(unit=UNIT, cases=3, ulps={"Tanh": 1.0})) == UnitOutcome(
+    assert convert_verdict(UnitVerdict(unit=UNIT, cases=3, ulps={"Tanh": 1.0})) == UnitOutcome(
         cases=3, ulps={"Tanh": 1.0}
     )
-    assert outcome(UnitVerdict(unit=UNIT, refused=(lost,))).reason == f"Tanh T=1: {lost.reason}"
-    assert outcome(UnitVerdict(unit=UNIT, reason="SIGILL", refused=(lost,))).reason == "SIGILL"
+    assert (
+        convert_verdict(UnitVerdict(unit=UNIT, refused=(lost,))).reason
+        == f"Tanh T=1: {lost.reason}"
+    )
+    assert (
+        convert_verdict(UnitVerdict(unit=UNIT, reason="SIGILL", refused=(lost,))).reason == "SIGILL"
+    )
 
 
 def test_a_full_build_has_nothing_to_admit() -> None:

@@ -29,9 +29,9 @@ DEBIAN = Bazel(bazelisk=Path("/b/bazelisk"), use="/usr/bin/bazel-4", version="4.
 
 @pytest.mark.parametrize("found", [DOWNLOADED, DEBIAN])
 def test_nothing_of_the_machines_own_settings_is_read_and_no_server_stays(found: Bazel) -> None:
-    options = bazel.startup_options(found, PATHS)
+    options = bazel.build_startup_options(found, PATHS)
     assert {"--nohome_rc", "--nosystem_rc", "--batch"} <= set(options)
-    staying = bazel.startup_options(found, PATHS, stays=True)
+    staying = bazel.build_startup_options(found, PATHS, stays=True)
     assert "--batch" not in staying
     assert len(staying) == len(options)
     assert "--output_user_root=/cache/bazel" in options
@@ -40,11 +40,11 @@ def test_nothing_of_the_machines_own_settings_is_read_and_no_server_stays(found:
 
 def test_repositories_are_overridden_in_one_order() -> None:
     folders = {"tf_wheel": Path("/w"), "rules_cc": Path("/r"), "tf_source": Path("/s")}
-    assert bazel.repository_options(DOWNLOADED, folders) == (
+    assert bazel.build_repository_options(DOWNLOADED, folders) == (
         "--override_repository=tf_source=/s",
         "--override_repository=tf_wheel=/w",
     )
-    options = bazel.repository_options(DEBIAN, folders)
+    options = bazel.build_repository_options(DEBIAN, folders)
     names = [option.split("=")[1] for option in options if option.startswith("--override")]
     own = ["bazel_skylib", "platforms", "rules_cc", "rules_java", "rules_proto"]
     assert names == [*own, "tf_source", "tf_wheel"]
@@ -56,11 +56,11 @@ def test_the_shell_does_not_choose_the_compiler(monkeypatch: pytest.MonkeyPatch)
     for name, value in {"CC": "gcc", "CXX": "g++", "HTTPS_PROXY": "http://p", "CCC": "x"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("BAZELISK_VERIFY_SHA256", raising=False)
-    found = bazel.environment("6.1.0", "ab")
+    found = bazel.build_environment("6.1.0", "ab")
     assert not {"CC", "CXX"} & set(found)
     assert (found["HTTPS_PROXY"], found["CCC"]) == ("http://p", "x")
     assert (found["USE_BAZEL_VERSION"], found["BAZELISK_VERIFY_SHA256"]) == ("6.1.0", "ab")
-    assert "BAZELISK_VERIFY_SHA256" not in bazel.environment("6.1.0")
+    assert "BAZELISK_VERIFY_SHA256" not in bazel.build_environment("6.1.0")
 
 
 def test_bazelisk_is_taken_from_path_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def project(here: Paths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     rules = own.cache / "rules_cc"
     render.write(render.render_repositories(planned(), here.templates)["rules_cc"], rules)
     found = bazel.find_bazel(here, release.bazel)
-    options = bazel.repository_options(found, {"rules_cc": rules})
+    options = bazel.build_repository_options(found, {"rules_cc": rules})
     yield Project(bazel=found, folder=folder, paths=own, options=options)
     shutil.rmtree(own.cache, ignore_errors=True)  # (Bazel makes its folders read-only)
 
@@ -186,7 +186,7 @@ def test_a_program_is_built_and_its_progress_is_told(project: Project) -> None:
     assert seen
     servers = [command for command in commands() if str(project.paths.cache) in command]
     assert len(servers) == 1
-    bazel.shut_down(project.bazel, workspace=project.folder, paths=project.paths)
+    bazel.stop_server(project.bazel, workspace=project.folder, paths=project.paths)
     need_no_server(project)
 
 

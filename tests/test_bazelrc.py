@@ -30,12 +30,12 @@ def kept(folder: Path, text: str) -> Path:
 
 
 def read(folder: Path, text: str) -> Bazelrc:
-    return bazelrc.read(kept(folder, text))
+    return bazelrc.read_bazelrc(kept(folder, text))
 
 
 def test_without_a_file_there_is_nothing() -> None:
-    assert bazelrc.read(None) == Bazelrc()
-    assert (Bazelrc().secrets, Bazelrc().deciding, Bazelrc().values("copt")) == ((), "", ())
+    assert bazelrc.read_bazelrc(None) == Bazelrc()
+    assert (Bazelrc().secrets, Bazelrc().build_sha256, Bazelrc().get_values("copt")) == ((), "", ())
 
 
 def test_a_value_stands_behind_an_equals_sign_or_is_the_next_word(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_value_stands_behind_an_equals_sign_or_is_the_next_word(tmp_path: Path
         ("build:ci", "remote_timeout", "8s"),
         ("build:ci", "copt", "-DX=1"),
     )
-    assert rc.values("remote_timeout") == ("9s", "8s")
+    assert rc.get_values("remote_timeout") == ("9s", "8s")
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_a_value_stands_behind_an_equals_sign_or_is_the_next_word(tmp_path: Path
     ],
 )
 def test_lines_are_split_as_bazel_splits_them(line: str, words: list[str]) -> None:
-    assert bazelrc.split(line) == words
+    assert bazelrc.split_words(line) == words
 
 
 @given(st.lists(st.text("ab =-#.", min_size=1), max_size=5))
 def test_words_in_single_quotes_are_kept(words: list[str]) -> None:
-    assert bazelrc.split(shlex.join(words)) == words
+    assert bazelrc.split_words(shlex.join(words)) == words
 
 
 def test_a_backslash_continues_a_line_wherever_it_ends(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_what_is_no_file_of_options_is_refused(tmp_path: Path, kind: str) -> Non
     if kind == "large":
         path.write_text("#" * ((1 << 20) + 1))
     with pytest.raises(UsageError, match=str(path)):
-        bazelrc.read(path)
+        bazelrc.read_bazelrc(path)
 
 
 def test_only_what_may_change_results_decides(tmp_path: Path) -> None:
@@ -179,12 +179,12 @@ def test_only_what_may_change_results_decides(tmp_path: Path) -> None:
         "build --remote_header=a=b --noremote_upload_local_results --tls_certificate=/ca\n"
         "build --bes_backend=grpcs://h --remote_default_exec_properties=pool=large\n"
     )
-    assert read(tmp_path, service).deciding == ""
-    copt = read(tmp_path, "build --copt=-O3\n").deciding
+    assert read(tmp_path, service).build_sha256 == ""
+    copt = read(tmp_path, "build --copt=-O3\n").build_sha256
     assert len(copt) == 64
-    assert read(tmp_path, f"# more\n{service}build '--copt=-O3'\n").deciding == copt
+    assert read(tmp_path, f"# more\n{service}build '--copt=-O3'\n").build_sha256 == copt
     others = {
-        read(tmp_path, text).deciding
+        read(tmp_path, text).build_sha256
         for text in (
             "build --copt=-O2",
             "build:ci --copt=-O3",

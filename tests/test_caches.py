@@ -38,7 +38,7 @@ def pem(folder: Path, name: str) -> Path:
     "address", ["http://h:80", "https://h/path", "grpc://h:1", "grpcs://[::1]:2", "unix:/run/c"]
 )
 def test_every_kind_of_cache_that_bazel_knows_is_taken(address: str) -> None:
-    caches.check(Remote(cache=address), BAZEL)
+    caches.check_remote(Remote(cache=address), BAZEL)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_every_kind_of_cache_that_bazel_knows_is_taken(address: str) -> None:
 )
 def test_what_bazel_could_not_use_is_said_before_it_starts(remote: Remote, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        caches.check(remote, BAZEL)
+        caches.check_remote(remote, BAZEL)
 
 
 @pytest.mark.parametrize(
@@ -65,50 +65,56 @@ def test_what_bazel_could_not_use_is_said_before_it_starts(remote: Remote, said:
 )
 def test_a_secret_in_an_address_is_refused_and_not_repeated(address: str) -> None:
     with pytest.raises(UsageError, match="process list") as caught:
-        caches.check(Remote(cache=address), BAZEL)
+        caches.check_remote(Remote(cache=address), BAZEL)
     assert "hunter2" not in str(caught.value)
     assert "--bazelrc" in caught.value.hint
 
 
 def test_addresses_of_the_file_are_held_to_the_same(tmp_path: Path) -> None:
     rc = rc_of(tmp_path, "--remote_cache=grpcs://h:1", "--remote_executor=grpcs://h:2")
-    found = caches.named(rc=rc)
+    found = caches.resolve_remote(rc=rc)
     assert found.addresses == ("grpcs://h:1", "grpcs://h:2")
     with pytest.raises(UsageError, match="gRPC over TLS"):
-        caches.check(found, of("4.2.3", debian=True))
-    old = caches.named(rc=rc_of(tmp_path, "--remote_http_cache=http://h"))
+        caches.check_remote(found, of("4.2.3", debian=True))
+    old = caches.resolve_remote(rc=rc_of(tmp_path, "--remote_http_cache=http://h"))
     assert old.cache == "http://h"
     with pytest.raises(UsageError, match="HTTP cache"):
-        caches.check_given(caches.named(rc=old.rc.path, executor="grpc://h:1"))
+        caches.check_settings(caches.resolve_remote(rc=old.rc.path, executor="grpc://h:1"))
     for wrong, said in (("https://me:hunter2@h", "process list"), ("h:9092", "none of")):
         with pytest.raises(UsageError, match=said) as caught:
-            caches.check_given(caches.named(rc=rc_of(tmp_path, f"--remote_cache={wrong}")))
+            caches.check_settings(
+                caches.resolve_remote(rc=rc_of(tmp_path, f"--remote_cache={wrong}"))
+            )
         assert "hunter2" not in str(caught.value)
     with pytest.raises(UsageError, match="--arch native"):
-        caches.need_explicit("native", old)
+        caches.require_explicit_target("native", old)
 
 
 def test_an_address_stands_in_one_place(tmp_path: Path) -> None:
     rc = rc_of(tmp_path, "--remote_cache=http://hunter2@a", "--remote_executor=")
     with pytest.raises(UsageError, match="--remote-cache and the bazelrc") as caught:
-        caches.named(cache="http://b", rc=rc)
+        caches.resolve_remote(cache="http://b", rc=rc)
     assert "hunter2" not in str(caught.value)
-    assert caches.named(executor="grpc://h:1", rc=rc).executor == "grpc://h:1"
+    assert caches.resolve_remote(executor="grpc://h:1", rc=rc).executor == "grpc://h:1"
     twice = rc_of(tmp_path, "--remote_cache=http://a", "--remote_cache=http://a")
-    assert caches.named(cache="http://a", rc=twice).cache == "http://a"
+    assert caches.resolve_remote(cache="http://a", rc=twice).cache == "http://a"
     with pytest.raises(UsageError, match="--remote-cache and the bazelrc"):
-        caches.named(rc=rc_of(tmp_path, "--remote_cache=http://a", "--remote_http_cache=http://b"))
+        caches.resolve_remote(
+            rc=rc_of(tmp_path, "--remote_cache=http://a", "--remote_http_cache=http://b")
+        )
 
 
 def test_a_file_with_headers_is_its_owners_alone(tmp_path: Path) -> None:
     for header in ("--remote_header=a=b", "--bes_header=a=b"):
         rc = rc_of(tmp_path, header, mode=0o644)
         with pytest.raises(UsageError, match=r"--bazelrc .*mode 644") as caught:
-            caches.check_given(caches.named(rc=rc))
+            caches.check_settings(caches.resolve_remote(rc=rc))
         assert caught.value.hint == f"Run: chmod 600 {rc}"
         rc.chmod(0o600)
-        caches.check_given(caches.named(rc=rc))
-    caches.check_given(caches.named(rc=rc_of(tmp_path, "--remote_timeout=9s", mode=0o644)))
+        caches.check_settings(caches.resolve_remote(rc=rc))
+    caches.check_settings(
+        caches.resolve_remote(rc=rc_of(tmp_path, "--remote_timeout=9s", mode=0o644))
+    )
 
 
 def test_certificates_come_in_pairs_and_need_a_private_key(tmp_path: Path) -> None:
@@ -117,7 +123,7 @@ def test_certificates_come_in_pairs_and_need_a_private_key(tmp_path: Path) -> No
 
     def check(*options: str) -> None:
         rc = rc_of(tmp_path, *options)
-        caches.check(caches.named(cache="grpcs://h:1", rc=rc), of("4.2.3"))
+        caches.check_remote(caches.resolve_remote(cache="grpcs://h:1", rc=rc), of("4.2.3"))
 
     check(certificate, private)
     with pytest.raises(UsageError, match="--tls_client_key is missing"):
@@ -133,18 +139,18 @@ def test_certificates_come_in_pairs_and_need_a_private_key(tmp_path: Path) -> No
 def test_certificates_need_a_connection_that_uses_them(tmp_path: Path) -> None:
     rc = rc_of(tmp_path, f"--tls_certificate={pem(tmp_path, 'ca.pem')}")
     with pytest.raises(UsageError, match="not encrypted"):
-        caches.check(caches.named(cache="grpc://h:1", rc=rc), BAZEL)
-    over_http = caches.named(cache="https://h", rc=rc)
-    caches.check(over_http, of("5.0.0"))
+        caches.check_remote(caches.resolve_remote(cache="grpc://h:1", rc=rc), BAZEL)
+    over_http = caches.resolve_remote(cache="https://h", rc=rc)
+    caches.check_remote(over_http, of("5.0.0"))
     with pytest.raises(UsageError, match=r"Bazel 4\.2\.3 .*https"):
-        caches.check(over_http, of("4.2.3"))
+        caches.check_remote(over_http, of("4.2.3"))
 
 
 @pytest.mark.parametrize("path", ["none", "/nonexistent/ca.pem", "~/ca.pem"])
 def test_a_certificate_is_a_file_that_bazel_finds(tmp_path: Path, path: str) -> None:
     rc = rc_of(tmp_path, f"--tls_certificate={path}")
     with pytest.raises(UsageError, match=f"--tls_certificate {path}"):
-        caches.check(caches.named(cache="grpcs://h:1", rc=rc), BAZEL)
+        caches.check_remote(caches.resolve_remote(cache="grpcs://h:1", rc=rc), BAZEL)
 
 
 @pytest.mark.parametrize(
@@ -163,31 +169,31 @@ def test_a_certificate_is_looked_into_before_bazel_dies_of_it(tmp_path: Path, te
     authority.write_text(text, encoding="latin-1")
     rc = rc_of(tmp_path, f"--tls_certificate={authority}")
     with pytest.raises(UsageError, match=r"--tls_certificate .*PEM"):
-        caches.check_given(caches.named(cache="grpcs://h:1", rc=rc))
+        caches.check_settings(caches.resolve_remote(cache="grpcs://h:1", rc=rc))
 
 
 def test_a_key_is_no_certificate(tmp_path: Path) -> None:
     own = pem(tmp_path, "c.pem")
     rc = rc_of(tmp_path, f"--tls_client_certificate={own}", f"--tls_client_key={own}")
     with pytest.raises(UsageError, match=r"--tls_client_key .*PEM"):
-        caches.check_given(caches.named(cache="grpcs://h:1", rc=rc))
+        caches.check_settings(caches.resolve_remote(cache="grpcs://h:1", rc=rc))
 
 
 def test_debians_bazel_is_not_sent_to_a_server_that_it_crashes_on() -> None:
     debian = of("4.2.3", debian=True)
-    caches.check(Remote(cache="grpc://h:1"), debian)
+    caches.check_remote(Remote(cache="grpc://h:1"), debian)
     for remote in (Remote(cache="grpcs://h:1"), CLUSTER):
         with pytest.raises(UsageError, match="gRPC over TLS"):
-            caches.check(remote, debian)
+            caches.check_remote(remote, debian)
 
 
 def test_without_a_remote_there_is_the_disk_cache_alone() -> None:
-    caches.check(Remote(), BAZEL)
-    assert caches.options(Remote(), "6.5.0", DISK) == ("--disk_cache=/cache/disk",)
+    caches.check_remote(Remote(), BAZEL)
+    assert caches.build_options(Remote(), "6.5.0", DISK) == ("--disk_cache=/cache/disk",)
 
 
 def test_a_remote_cache_is_used_beside_the_one_on_disk() -> None:
-    assert caches.options(Remote(cache="https://h"), "6.5.0", DISK) == (
+    assert caches.build_options(Remote(cache="https://h"), "6.5.0", DISK) == (
         "--disk_cache=/cache/disk",
         "--remote_cache=https://h",
         "--remote_download_outputs=all",
@@ -199,7 +205,7 @@ def test_a_remote_cache_is_used_beside_the_one_on_disk() -> None:
 @pytest.mark.parametrize("cache", ["", "grpcs://h:1"])
 def test_headers_are_shown_nowhere(tmp_path: Path, cache: str) -> None:
     rc = rc_of(tmp_path, "--remote_header=a=hunter2", "--build_event_text_file=/open")
-    options = caches.options(caches.named(cache=cache, rc=rc), "6.5.0", DISK)
+    options = caches.build_options(caches.resolve_remote(cache=cache, rc=rc), "6.5.0", DISK)
     assert not [option for option in options if "hunter2" in option]
     assert "--noannounce_rc" in options  # TensorFlow's .bazelrc announces every option
     # Bazel's command line overrules a bazelrc: no file of events but the one that is redacted.
@@ -208,7 +214,7 @@ def test_headers_are_shown_nowhere(tmp_path: Path, cache: str) -> None:
 
 @pytest.mark.parametrize(("bazel", "disk"), [("4.2.3", False), ("5.0.0", True), ("7.4.1", True)])
 def test_an_old_bazel_has_no_disk_cache_beside_a_cluster(bazel: str, *, disk: bool) -> None:
-    options = caches.options(CLUSTER, bazel, DISK)
+    options = caches.build_options(CLUSTER, bazel, DISK)
     assert ("--disk_cache=/cache/disk" in options) is disk
     assert "--remote_executor=grpcs://cluster:443" in options
 
@@ -221,15 +227,15 @@ def test_only_bazels_that_mix_them_are_told_to_keep_disk_and_remote_apart(
 ) -> None:
     remote = Remote(cache="http://h")
     apart = "--incompatible_remote_results_ignore_disk"
-    assert (apart in caches.options(remote, bazel, DISK)) is expected
+    assert (apart in caches.build_options(remote, bazel, DISK)) is expected
 
 
 def test_native_is_refused_where_others_read_the_results() -> None:
-    caches.need_explicit("native", Remote())
-    caches.need_explicit("skylake", CLUSTER)
+    caches.require_explicit_target("native", Remote())
+    caches.require_explicit_target("skylake", CLUSTER)
     here = resolve_target("native", read_cpu()).spec
     with pytest.raises(UsageError) as caught:
-        caches.need_explicit(" Native", CLUSTER)
+        caches.require_explicit_target(" Native", CLUSTER)
     assert caught.value.hint.endswith(f"--arch {here}")
 
 
@@ -237,7 +243,7 @@ def test_native_is_refused_where_others_read_the_results() -> None:
 def test_any_text_is_an_address_that_fits_one_line_or_a_usage_error(text: str) -> None:
     taken = False
     with contextlib.suppress(UsageError):
-        caches.check(Remote(cache=text), BAZEL)
+        caches.check_remote(Remote(cache=text), BAZEL)
         taken = True
     assert not taken or text.isprintable()
 
@@ -245,7 +251,7 @@ def test_any_text_is_an_address_that_fits_one_line_or_a_usage_error(text: str) -
 @given(st.text(max_size=40))
 def test_a_refusal_is_one_line(text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        caches.check(Remote(cache=f"ftp://{text}"), BAZEL)
+        caches.check_remote(Remote(cache=f"ftp://{text}"), BAZEL)
     assert "\n" not in str(caught.value)
 
 
@@ -258,8 +264,11 @@ def test_a_refusal_is_one_line(text: str) -> None:
     ],
 )
 def test_what_bazel_says_of_a_shared_cache_is_found(output: str) -> None:
-    assert caches.complaint(output) == "Connection refused"
+    assert caches.find_cache_warning(output) == "Connection refused"
 
 
 def test_other_warnings_are_no_complaint_about_a_cache() -> None:
-    assert caches.complaint("WARNING: The following rc files are no longer being read\n") == ""
+    assert (
+        caches.find_cache_warning("WARNING: The following rc files are no longer being read\n")
+        == ""
+    )

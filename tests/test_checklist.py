@@ -3,12 +3,18 @@ from __future__ import annotations
 import pytest
 
 from tfbuild.errors import PreflightError
-from tfbuild.machine.checklist import CheckVerdict, describe, finding, judge, unknown
+from tfbuild.machine.checklist import (
+    CheckVerdict,
+    build_finding,
+    build_unknown,
+    render_table,
+    require_no_fatal,
+)
 
-FULL = finding("disk", "1 GB free", "16 GB", CheckVerdict.FATAL, "Free some space.")
-OLD = finding("compiler", "gcc 9", "gcc 12", CheckVerdict.WARNING, "Take a newer one.")
-GOOD = finding("memory", "64 GB", "12 GB", None, "Add memory.")
-UNSEEN = unknown("clock", "no host to compare with", "within 60 s")
+FULL = build_finding("disk", "1 GB free", "16 GB", CheckVerdict.FATAL, "Free some space.")
+OLD = build_finding("compiler", "gcc 9", "gcc 12", CheckVerdict.WARNING, "Take a newer one.")
+GOOD = build_finding("memory", "64 GB", "12 GB", None, "Add memory.")
+UNSEEN = build_unknown("clock", "no host to compare with", "within 60 s")
 
 
 def test_a_good_finding_needs_no_advice() -> None:
@@ -16,14 +22,14 @@ def test_a_good_finding_needs_no_advice() -> None:
 
 
 def test_only_what_is_fatal_stops_a_build() -> None:
-    judge([OLD, GOOD, UNSEEN])
-    judge([])
+    require_no_fatal([OLD, GOOD, UNSEEN])
+    require_no_fatal([])
 
 
 def test_every_fatal_finding_is_named_with_what_to_do() -> None:
-    missing = finding("git", "not on PATH", "git", CheckVerdict.FATAL, "Install it.")
+    missing = build_finding("git", "not on PATH", "git", CheckVerdict.FATAL, "Install it.")
     with pytest.raises(PreflightError) as caught:
-        judge([FULL, OLD, missing])
+        require_no_fatal([FULL, OLD, missing])
     head, disk, git, hint = str(caught.value).splitlines()
     assert "2 things" in head
     assert disk == "  - disk: 1 GB free; wanted: 16 GB. Free some space."
@@ -33,10 +39,10 @@ def test_every_fatal_finding_is_named_with_what_to_do() -> None:
 
 
 def test_the_table_is_aligned_and_advice_stands_below_its_line() -> None:
-    assert describe([FULL, GOOD, UNSEEN]).splitlines() == [
+    assert render_table([FULL, GOOD, UNSEEN]).splitlines() == [
         "fatal    disk    1 GB free                16 GB",
         "         Free some space.",
         "ok       memory  64 GB                    12 GB",
         "unknown  clock   no host to compare with  within 60 s",
     ]
-    assert not describe([])
+    assert not render_table([])

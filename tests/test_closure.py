@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.errors import CommandError
-from tfbuild.kernelbuild.closure import Symbols, closed, owners_of, read_symbols, units
+from tfbuild.kernelbuild.closure import (
+    Symbols,
+    build_units,
+    find_closure,
+    find_owners,
+    read_symbols,
+)
 from tfbuild.run import run
 
 
@@ -21,7 +27,7 @@ def symbols(taken: str = "", strong: str = "", weak: str = "") -> Symbols:
 
 def grown(objects: dict[str, Symbols], table: dict[str, tuple[str, ...]]) -> dict[str, str]:
     """Unit → its sources, in one line."""
-    found = units(objects, table).values()
+    found = build_units(objects, table).values()
     return {u.name: " ".join(Path(source).stem for source in u.sources) for u in found}
 
 
@@ -77,7 +83,10 @@ def test_a_unit_with_a_source_that_does_not_compile_is_none() -> None:
     objects = {"a.cc": symbols(), "b.cc": symbols()}
     table = {"a.cc": ("A", "B"), "b.cc": ("C",), "broken.cc": ("B",)}
     assert grown(objects, table) == {"b": "b"}
-    assert closed("a.cc", objects, table, owners_of(objects, table)) == {"a.cc", "broken.cc"}
+    assert find_closure("a.cc", objects, table, find_owners(objects, table)) == {
+        "a.cc",
+        "broken.cc",
+    }
 
 
 NAMES = st.sampled_from("abcdefgh")
@@ -94,7 +103,7 @@ OBJECTS = st.dictionaries(
 def test_whatever_grows_is_closed(objects: dict[str, Symbols], data: st.DataObject) -> None:
     ops = st.lists(st.sampled_from(["A", "B", "C"]), unique=True, max_size=2).map(tuple)
     table = {source: data.draw(ops) for source in objects}
-    found = units(objects, table)
+    found = build_units(objects, table)
     assert found.keys() == {source for source in objects if table[source]}
     for source, unit in found.items():
         own = {Path(each).name for each in unit.sources}

@@ -36,7 +36,7 @@ def test_a_crash_is_laid_to_a_shared_cache_once(tmp_path: Path, shared: bool, ca
         name="build",
         startup=(),
         options=(),
-        budget=memory.choose(4_000, 1),
+        budget=memory.choose_budget(4_000, 1),
         disk=disk,
         shared=shared,
     )

@@ -121,7 +121,7 @@ def test_what_is_copied_into_an_image_is_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize("request_", [FULL, KERNELS], ids=lambda each: each.scope)
 def test_an_image_has_what_a_build_asks_for(request_: Request) -> None:
     there = packages(contained(request_)["build.Dockerfile"])
-    needed = {package for need in doctor.needs(paths()) for package in need.packages}
+    needed = {package for need in doctor.list_dependencies(paths()) for package in need.packages}
     assert needed <= there
     if request_.scope == "full":
         base = {"coreutils"}  # no Debian is without them

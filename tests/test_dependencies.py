@@ -16,7 +16,7 @@ from tfbuild import settings
 from tfbuild.errors import BusyError, ChecksumError, DownloadError, RecordError, WheelError
 from tfbuild.run import run
 from tfbuild.settings import ROOT, Paths
-from tfbuild.tools.requirement import Exact
+from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream import locked, releases
 from tfbuild.upstream.download import hash_file
 from tfwheels.dependencies import Pinned, locked_wheels, read_lock, stock_and_dependencies
@@ -181,7 +181,7 @@ def test_a_lock_is_read_as_it_was_written(
     ]
     text = "# head\n\n" + "\n    # via x\n".join(lines) + "\n"
     assert read_lock(text) == tuple(
-        Pinned(exact=Exact(name=name, version=version), sha256s=hashes)
+        Pinned(exact=ExactRequirement(name=name, version=version), sha256s=hashes)
         for name, version, hashes in rows
     )
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tfbuild.watching import diagnosis
 from tfbuild.watching.attempt import Attempt
-from tfbuild.watching.diagnosis import Cause, Diagnosis, diagnose, explain, remedied
+from tfbuild.watching.diagnosis import Cause, Diagnosis, diagnose, explain, plan_next_attempt
 from tfbuild.watching.events import BuildFailure, BuildOutcome, read_outcome
 
 RECORDED = Path(__file__).with_name("data") / "events"
@@ -162,7 +162,7 @@ def test_bazels_own_exit_is_asked_last(name: str, cause: Cause) -> None:
 def test_a_build_that_just_stopped_was_stopped(outcome: BuildOutcome | None) -> None:
     found = diagnose(outcome, "INFO: Found 1 target...\n[3 / 9] Compiling a.cc\n")
     assert found.cause is Cause.INTERRUPTED
-    assert remedied(FIRST, found) is None
+    assert plan_next_attempt(FIRST, found) is None
 
 
 def test_a_message_holds_no_password_and_no_command() -> None:
@@ -185,7 +185,7 @@ def test_any_text_has_a_diagnosis(stderr: str, log: str) -> None:
 
 
 def because(cause: Cause, what: str = "", deciding_line: str = "") -> Diagnosis:
-    return diagnosis._diagnosis(cause, label="//a:b", line=deciding_line, what=what)
+    return diagnosis._build_diagnosis(cause, label="//a:b", line=deciding_line, what=what)
 
 
 def test_out_of_memory_halves_the_jobs_down_to_one() -> None:
@@ -193,20 +193,22 @@ def test_out_of_memory_halves_the_jobs_down_to_one() -> None:
     jobs = []
     while attempt is not None:
         jobs.append(attempt.jobs)
-        attempt = remedied(attempt, because(Cause.MEMORY))
+        attempt = plan_next_attempt(attempt, because(Cause.MEMORY))
     assert jobs == [8, 4, 2, 1]
 
 
 def test_a_flag_switches_off_the_kernels_that_need_it_once() -> None:
     found = because(Cause.FLAG, "-mavx512fp16")
     assert found.remedy == "Give --define xnn_enable_avx512fp16=false"
-    again = remedied(replace(FIRST, defines=("a=b",)), found)
+    again = plan_next_attempt(replace(FIRST, defines=("a=b",)), found)
     assert again == replace(FIRST, defines=("a=b", "xnn_enable_avx512fp16=false"))
-    assert remedied(again, found) is None  # it was switched off, and somebody else uses the flag
+    assert (
+        plan_next_attempt(again, found) is None
+    )  # it was switched off, and somebody else uses the flag
 
 
 def test_every_kernel_that_needs_a_flag_is_switched_off() -> None:
-    found = remedied(FIRST, because(Cause.FLAG, "-mgfni"))
+    found = plan_next_attempt(FIRST, because(Cause.FLAG, "-mgfni"))
     assert found is not None
     assert {"xnn_enable_avxvnni=false", "xnn_enable_avx512amx=false"} <= set(found.defines)
 
@@ -214,15 +216,15 @@ def test_every_kernel_that_needs_a_flag_is_switched_off() -> None:
 def test_a_download_is_tried_three_more_times() -> None:
     attempt, found = FIRST, because(Cause.DOWNLOAD, FAR, "Error downloading: Connection refused")
     for fetches in (1, 2, 3):
-        again = remedied(attempt, found)
+        again = plan_next_attempt(attempt, found)
         assert again == replace(FIRST, fetches=fetches)
         attempt = again
-    assert remedied(attempt, found) is None
+    assert plan_next_attempt(attempt, found) is None
 
 
 @pytest.mark.parametrize("said", ["GET returned 404 Not Found", "PKIX path building failed"])
 def test_an_answer_that_stays_the_same_is_not_asked_for_again(said: str) -> None:
-    assert remedied(FIRST, because(Cause.DOWNLOAD, FAR, said)) is None
+    assert plan_next_attempt(FIRST, because(Cause.DOWNLOAD, FAR, said)) is None
 
 
 @pytest.mark.parametrize("cause", list(Cause))
@@ -231,4 +233,4 @@ def test_each_cause_says_what_to_do_and_no_attempt_repeats_itself(cause: Cause) 
     assert found.remedy
     assert "{" not in found.remedy
     assert explain(found)[0]
-    assert remedied(FIRST, found) != FIRST
+    assert plan_next_attempt(FIRST, found) != FIRST

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tfbuild.machine import disks
 from tfbuild.machine.checklist import CheckVerdict, Finding
-from tfbuild.machine.disks import Disk, DiskNeed, Mount, TriedDisk
+from tfbuild.machine.disks import Disk, DiskNeed, DiskProbe, Mount
 from tfbuild.run import run
 
 # As the kernel writes it: no, one and several optional fields; a space and a backslash in a name.
@@ -34,14 +34,14 @@ def disk(
 ) -> Disk:
     mount = Mount(point=Path("/"), kind=kind, options=frozenset(options.split(",")), device="8:1")
     whole = Disk(
-        folder=Path("/work"), mount=mount, free_mb=100_000, inodes=10_000_000, tried=TriedDisk()
+        folder=Path("/work"), mount=mount, free_mb=100_000, inodes=10_000_000, tried=DiskProbe()
     )
     return dataclasses.replace(whole, **changes)
 
 
 def looked(*given_disks: Disk, mb: int = 1000) -> dict[str, Finding]:
     needs = [DiskNeed(purpose="for x", disk=each, megabytes=mb, runs=True) for each in given_disks]
-    return {found.name: found for found in disks.look(needs)}
+    return {found.name: found for found in disks.check_disks(needs)}
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def looked(*given_disks: Disk, mb: int = 1000) -> dict[str, Finding]:
     ],
 )
 def test_the_mount_that_holds_a_path(path: str, kind: str, device: str) -> None:
-    found = disks.mount_of(Path(path), disks.parse_mounts(MOUNTINFO))
+    found = disks.find_mount(Path(path), disks.parse_mounts(MOUNTINFO))
     assert (found.kind, found.device) == (kind, device)
 
 
 def test_options_are_those_of_the_mount_and_of_the_file_system() -> None:
-    found = disks.mount_of(Path("/scratch/x"), disks.parse_mounts(MOUNTINFO))
+    found = disks.find_mount(Path("/scratch/x"), disks.parse_mounts(MOUNTINFO))
     assert {"noexec", "nosuid", "size=24684084k"} <= found.options
 
 
@@ -73,7 +73,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
 
 
 def test_without_mounts_nothing_is_known() -> None:
-    assert disks.mount_of(Path("/x"), ()).kind == "unknown"
+    assert disks.find_mount(Path("/x"), ()).kind == "unknown"
 
 
 def test_this_machine_is_read(tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ def test_bazel_wants_a_local_disk(kind: str, verdict: CheckVerdict) -> None:
     [
         (disk(options="rw,noexec"), "programs in /work", CheckVerdict.FATAL),
         (disk(inodes=30_000), "free inodes of /work", CheckVerdict.FATAL),
-        (disk(tried=TriedDisk(skew_s=-3600.0)), "file times of /work", CheckVerdict.WARNING),
+        (disk(tried=DiskProbe(skew_s=-3600.0)), "file times of /work", CheckVerdict.WARNING),
         (
-            disk(tried=TriedDisk(capitals_differ=False)),
+            disk(tried=DiskProbe(capitals_differ=False)),
             "FILE and file in /work",
             CheckVerdict.FATAL,
         ),
@@ -161,7 +161,7 @@ def test_a_file_system_without_a_count_of_inodes_is_not_judged_by_it() -> None:
 
 def test_what_two_folders_of_one_mount_have_in_common_is_said_once() -> None:
     found = list(
-        disks.look(
+        disks.check_disks(
             [
                 DiskNeed(purpose="a", disk=disk(), megabytes=1, runs=True),
                 DiskNeed(purpose="b", disk=disk(folder=Path("/b")), megabytes=1),

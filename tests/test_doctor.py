@@ -9,7 +9,7 @@ import pytest
 from tfbuild import packages, settings
 from tfbuild.errors import ToolError
 from tfbuild.settings import ROOT, Paths
-from tfbuild.tools.doctor import Need, commands, needs, prepare
+from tfbuild.tools.doctor import Dependency, list_dependencies, list_install_commands, prepare
 
 SUDO = "" if os.geteuid() == 0 else "sudo "
 
@@ -27,8 +27,8 @@ def programs(folder: Path, *names: str) -> str:
     return str(folder)
 
 
-def need(name: str, *packages: str) -> Need:
-    return Need(name=name, purpose="p", packages=packages, present="")
+def need(name: str, *packages: str) -> Dependency:
+    return Dependency(name=name, purpose="p", packages=packages, present="")
 
 
 @pytest.fixture(autouse=True)
@@ -43,16 +43,16 @@ def test_the_commands_are_what_a_person_would_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", programs(tmp_path / "bin", "apt-get"))
-    assert commands([need("a", "clang-16"), need("b", "g++", "binutils")]) == (
+    assert list_install_commands([need("a", "clang-16"), need("b", "g++", "binutils")]) == (
         f"{SUDO}apt-get update",
         f"{SUDO}apt-get install -y --no-install-recommends clang-16 g++ binutils",
     )
-    assert commands([]) == ()
+    assert list_install_commands([]) == ()
 
 
 def test_tests_need_more_than_builds(paths: Paths) -> None:
-    own = {each.name for each in needs(paths)}
-    tests = {each.name for each in needs(paths, tests=True)}
+    own = {each.name for each in list_dependencies(paths)}
+    tests = {each.name for each in list_dependencies(paths, tests=True)}
     assert own < tests
     assert tests - own == {
         *("QEMU user mode", "mmdebstrap", "aarch64 cross compiler", "debootstrap", "nginx"),
@@ -65,7 +65,7 @@ def test_an_empty_machine_lacks_everything(
     paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", programs(tmp_path / "bin"))
-    found = needs(paths, tests=True)
+    found = list_dependencies(paths, tests=True)
     assert [each.present for each in found] == [""] * len(found)
     assert all(each.packages and each.purpose for each in found)
 
@@ -74,10 +74,10 @@ def test_a_need_of_several_programs_is_met_by_all_of_them(
     paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", programs(tmp_path / "bin", "g++", "nm", "c++filt"))
-    (libraries,) = [each for each in needs(paths) if "linker" in each.name]
+    (libraries,) = [each for each in list_dependencies(paths) if "linker" in each.name]
     assert libraries.present == ""
     (tmp_path / "bin" / "ld").symlink_to("/bin/true")
-    (libraries,) = [each for each in needs(paths) if "linker" in each.name]
+    (libraries,) = [each for each in list_dependencies(paths) if "linker" in each.name]
     assert libraries.present.count(str(tmp_path / "bin")) == 4
 
 

@@ -23,7 +23,7 @@ from tfbuild.tools import environment
 from tfbuild.tools.environment import (
     Environment,
     create,
-    create_required,
+    create_from_requirement,
     discard,
     fetch_wheel,
 )
@@ -238,7 +238,7 @@ def test_a_python_that_is_too_old_for_pip_gets_the_pip_that_came_with_it(
 
 
 def required(paths: Paths, requirement: str = "tiny==1.0", python: str = HERE) -> Environment:
-    return create_required(requirement, python=python, paths=paths)
+    return create_from_requirement(requirement, python=python, paths=paths)
 
 
 VERSIONS = "from importlib.metadata import version; print(version('tiny'), version('dependency'))"

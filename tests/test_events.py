@@ -16,7 +16,7 @@ from tfbuild.watching import events
 from tfbuild.watching.events import (
     BuildFailure,
     BuildOutcome,
-    outcome_of,
+    build_outcome,
     read_events,
     read_outcome,
 )
@@ -80,17 +80,17 @@ def test_a_file_that_is_cut_anywhere_is_read_up_to_there(size: int) -> None:
     data = (RECORDED / "killed.json").read_bytes()
     whole = [json.loads(line) for line in data.splitlines()]
     lines = data[:size].decode().splitlines()
-    found = [event for line in lines if (event := events._parsed(line)) is not None]
+    found = [event for line in lines if (event := events._parse_event(line)) is not None]
     assert found == whole[: len(found)]
     assert len(lines) - len(found) in {0, 1}
-    assert outcome_of(found).finished is any("finished" in event for event in found)
+    assert build_outcome(found).finished is any("finished" in event for event in found)
 
 
 @given(st.binary(max_size=400))
 def test_bytes_that_are_no_events_are_left_out(tmp_path_factory: Any, data: bytes) -> None:  # noqa: ANN401  (pytest's factory)
     path = tmp_path_factory.mktemp("events") / "e.json"
     path.write_bytes(data + b'\n{"id":{"buildFinished":{}},"finished":{"exitCode":{"code":4}}}\n')
-    assert outcome_of(read_events(path)).exit_code == 4
+    assert build_outcome(read_events(path)).exit_code == 4
 
 
 def test_unknown_events_and_payloads_change_nothing() -> None:
@@ -100,7 +100,7 @@ def test_unknown_events_and_payloads_change_nothing() -> None:
         {"id": {"a": None}},
     ]
     known = list(read_events(RECORDED / "sigill.json"))
-    assert outcome_of([*unknown, *known, *unknown]) == outcome_of(known)
+    assert build_outcome([*unknown, *known, *unknown]) == build_outcome(known)
 
 
 def action(**detail: object) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def test_newer_bazels_count_runners_in_the_metrics() -> None:
         ],
     }
     metrics = {"id": {"buildMetrics": {}}, "buildMetrics": {"actionSummary": summary}}
-    found = outcome_of([metrics])
+    found = build_outcome([metrics])
     assert found.runners == {"remote cache hit": 12, "disk cache hit": 8, "internal": 10}
 
 
@@ -141,8 +141,10 @@ def test_newer_bazels_say_in_the_end_why_a_build_failed() -> None:
             "failureDetail": {"message": "no space"},
         },
     }
-    assert outcome_of([end]).failures == (BuildFailure(label="", kind="Build", message="no space"),)
-    failed = outcome_of([action(exitCode=1), end])
+    assert build_outcome([end]).failures == (
+        BuildFailure(label="", kind="Build", message="no space"),
+    )
+    failed = build_outcome([action(exitCode=1), end])
     assert [failure.label for failure in failed.failures] == ["//a:b"]
 
 
@@ -151,14 +153,14 @@ def test_a_failed_test_is_a_failure() -> None:
         "id": {"testSummary": {"label": "//a:t"}},
         "testSummary": {"overallStatus": "FAILED"},
     }
-    assert outcome_of([summary]).failures == (BuildFailure(label="//a:t", kind="Test FAILED"),)
+    assert build_outcome([summary]).failures == (BuildFailure(label="//a:t", kind="Test FAILED"),)
 
 
 def test_what_a_program_said_comes_from_its_file_without_colours(tmp_path: Path) -> None:
     said = tmp_path / "std err-1"
     said.write_bytes(b"\x1b[1mclang: \x1b[0;31merror:\x1b[0m no\n" + b"x" * (1 << 17))
     uri = said.as_uri()
-    (failure,) = outcome_of([action(exitCode=1, stderr={"uri": uri})]).failures
+    (failure,) = build_outcome([action(exitCode=1, stderr={"uri": uri})]).failures
     assert failure.stderr.startswith("clang: error: no\nxxx")
     assert len(failure.stderr) <= 1 << 16
 
@@ -175,13 +177,13 @@ def test_what_a_program_said_comes_from_its_file_without_colours(tmp_path: Path)
     ],
 )
 def test_what_a_program_said_may_be_anywhere_or_gone(file: dict[str, str], said: str) -> None:
-    (failure,) = outcome_of([action(exitCode=1, stderr=file)]).failures
+    (failure,) = build_outcome([action(exitCode=1, stderr=file)]).failures
     assert failure.stderr == said
 
 
 def test_a_successful_action_and_a_consequence_are_no_failures() -> None:
     aborted = {"id": {"targetCompleted": {"label": "//a:c"}}, "aborted": {"reason": "INCOMPLETE"}}
-    assert outcome_of([action(success=True), aborted]).failures == ()
+    assert build_outcome([action(success=True), aborted]).failures == ()
 
 
 # Following ----------------------------------------------------------------------------------------
@@ -200,7 +202,7 @@ def until(met: Any) -> None:  # noqa: ANN401  (any condition)
 
 def test_progress_is_told_line_by_line_while_the_file_grows(tmp_path: Path) -> None:
     path, updates = tmp_path / "events.json", list[Progress]()
-    with events.following(path, updates.append), path.open("w") as file:
+    with events.follow_events(path, updates.append), path.open("w") as file:
         file.write(progress(1, 1200) + progress(1001, 1234)[:20])
         file.flush()
         until(lambda: len(updates) == 1)
@@ -213,19 +215,21 @@ def test_progress_is_told_line_by_line_while_the_file_grows(tmp_path: Path) -> N
 
 
 def test_the_last_progress_of_an_event_counts_with_time_and_colour() -> None:
-    assert events._said("(12:00:01) [1 / 3] a\n\x1b[32m[2 / 3]\x1b[0m b\nINFO: [9 / 9] c\n") == (
+    assert events._parse_progress(
+        "(12:00:01) [1 / 3] a\n\x1b[32m[2 / 3]\x1b[0m b\nINFO: [9 / 9] c\n"
+    ) == (
         2,
         3,
         "b",
     )
-    assert events._said("src.cc:1: [1 / 2] of it\n") is None
+    assert events._parse_progress("src.cc:1: [1 / 2] of it\n") is None
 
 
 def test_what_an_earlier_build_left_is_not_told_and_the_mode_stays(tmp_path: Path) -> None:
     path, updates = tmp_path / "events.json", list[Progress]()
     path.write_text(progress(5, 5))
     path.chmod(0o600)
-    with events.following(path, updates.append):
+    with events.follow_events(path, updates.append):
         path.write_text(progress(1, 9))
         until(lambda: updates)
     assert [each.total for each in updates] == [9]
@@ -236,7 +240,7 @@ def test_what_an_earlier_build_left_is_not_told_and_the_mode_stays(tmp_path: Pat
 def test_a_file_that_cannot_be_followed_is_no_failure(tmp_path: Path, path: str) -> None:
     (tmp_path / "folder").mkdir()
     before = threading.active_count()
-    with events.following(tmp_path / path, lambda _: None):
+    with events.follow_events(tmp_path / path, lambda _: None):
         pass
     until(lambda: threading.active_count() == before)
 
@@ -249,19 +253,19 @@ def test_a_display_that_fails_ends_the_following_and_not_the_build(tmp_path: Pat
         raise ValueError
 
     path = tmp_path / "events.json"
-    with events.following(path, fails):
+    with events.follow_events(path, fails):
         path.write_text(progress(1, 9) + progress(2, 9))
         until(lambda: asked)
     assert len(asked) == 1
 
 
 def test_an_error_in_the_block_is_the_blocks(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), events.following(tmp_path / "e.json", lambda _: None):
+    with pytest.raises(KeyError), events.follow_events(tmp_path / "e.json", lambda _: None):
         raise KeyError
 
 
 def test_bazel_is_told_to_hold_nothing_back(tmp_path: Path) -> None:
-    assert events.options(tmp_path / "e.json") == (
+    assert events.build_options(tmp_path / "e.json") == (
         f"--build_event_json_file={tmp_path}/e.json",
         "--bes_outerr_buffer_size=1",
     )

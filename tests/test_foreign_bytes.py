@@ -72,7 +72,7 @@ from tfbuild.packing import admitted, tuned, wheel
 from tfbuild.planning import selection
 from tfbuild.records import convert_record, format_json, load
 from tfbuild.remote import bazelrc
-from tfbuild.remote.caches import check_given, named
+from tfbuild.remote.caches import check_settings, resolve_remote
 from tfbuild.settings import Paths
 from tfbuild.upstream import source
 from tfbuild.upstream.download import hash_file
@@ -414,7 +414,10 @@ READERS: Mapping[str, Reader] = {
     "bazelrc": Reader(
         name="user.bazelrc",
         inputs=lambda: torn(BAZELRC),
-        reads=(lambda path: check_given(named(rc=path)), lambda path: bazelrc.read(path).deciding),
+        reads=(
+            lambda path: check_settings(resolve_remote(rc=path)),
+            lambda path: bazelrc.read_bazelrc(path).build_sha256,
+        ),
     ),
     "log of an article": Reader(
         name="log.csv",

@@ -10,7 +10,7 @@ from tfbuild.commands import BuildOptions, Request
 from tfbuild.errors import CompilerError, ToolError, UsageError
 from tfbuild.handlers import build_wheel, choose_jobs, describe_built, describe_plan, estimate
 from tfbuild.kernelbuild.admission import UnitVerdict
-from tfbuild.kernelbuild.pool import Built, Part
+from tfbuild.kernelbuild.pool import BuiltWheel, WheelPart
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning.request import resolve_fleet, resolve_plan
 
@@ -39,7 +39,7 @@ def test_jobs_are_bounded_by_the_machine_when_nobody_says_how_many() -> None:
         choose_jobs(plan, "-1")
 
 
-def built(folder: Path) -> Built:
+def built(folder: Path) -> BuiltWheel:
     wheel = folder / "tuned.whl"
     wheel.write_bytes(b"x" * 2_500_000)
     registrations = tuple(TypedOp(op="Tanh", types=f"T={number}") for number in range(6))
@@ -48,8 +48,8 @@ def built(folder: Path) -> Built:
         UnitVerdict(unit="relu_op", reason="", registrations=registrations[:1], cases=45),
         UnitVerdict(unit="softmax_op", reason="it does not load alone:\nabort"),
     )
-    parts = (Part(target="skylake", size=900_000, verdicts=verdicts),)
-    return Built(wheel=wheel, manifest=folder / "tuned.json", parts=parts, reused=False)
+    parts = (WheelPart(target="skylake", size=900_000, verdicts=verdicts),)
+    return BuiltWheel(wheel=wheel, manifest=folder / "tuned.json", parts=parts, reused=False)
 
 
 def test_a_wheel_is_described_with_what_is_in_it_and_what_is_not(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_kernels_that_ran_as_others_are_told_with_what_finishes_them(tmp_path: P
 
 
 def test_the_libraries_of_a_full_build_are_no_kernel_library(tmp_path: Path) -> None:
-    part = Part(target="skylake", size=900_000)
+    part = WheelPart(target="skylake", size=900_000)
     whole = dataclasses.replace(built(tmp_path), parts=(part,))
     assert (
         describe_built([whole], as_json=False).splitlines()[1] == "skylake: libraries of 900.0 kB"

@@ -9,7 +9,7 @@ from tests.planned import planned
 
 from tfbuild.cpus.compilers import Compiler, find_compiler
 from tfbuild.errors import ToolError
-from tfbuild.kernelbuild.build import need_linker
+from tfbuild.kernelbuild.build import require_linker
 from tfbuild.planning.fleet import Fleet
 
 # It links nothing.
@@ -23,16 +23,16 @@ def fleet(flags: str) -> Fleet:
 @pytest.mark.parametrize("flags", ["-flto=thin", "-flto", "-O3 -fprofile-generate"])
 def test_a_linker_that_is_not_there_is_said_first(flags: str) -> None:
     with pytest.raises(ToolError) as caught:
-        need_linker(fleet(flags), DEAF)
+        require_linker(fleet(flags), DEAF)
     assert "apt-get install lld-16 libclang-rt-16-dev" in caught.value.hint
 
 
 @pytest.mark.parametrize("flags", ["", "-O3", "-fprofile-use=0123456789abcdef"])
 def test_flags_that_ask_nothing_of_the_linker_are_not_tried(flags: str) -> None:
-    need_linker(fleet(flags), DEAF)
+    require_linker(fleet(flags), DEAF)
 
 
 @pytest.mark.toolchain
 @pytest.mark.parametrize("flags", ["-flto=thin", "-fprofile-generate"])
 def test_what_the_set_up_installs_links_all_of_it(flags: str) -> None:
-    need_linker(fleet(flags), find_compiler("clang-16"))
+    require_linker(fleet(flags), find_compiler("clang-16"))

@@ -20,7 +20,7 @@ BUDGET = Budget(jobs=3, memory_mb=6000, heap_mb=2000, peak_mb=7000, limited_by="
 
 
 def test_the_table_holds_what_it_says() -> None:
-    table = memory._table()
+    table = memory._load_table()
     assert {"kernels", "runtime", "xla"} <= set(table["class"])
     for name, row in table["class"].items():
         assert 4 <= row["measured"] <= row["tried"] <= row["sources"], name
@@ -31,34 +31,36 @@ def test_the_table_holds_what_it_says() -> None:
 
 def test_the_build_that_was_seen_comes_out_as_it_was() -> None:
     """EasyBuild: 10 jobs of GCC in 36 GB are good, more are not."""
-    assert memory.choose(36_000, 16, family="gcc").jobs == 10
-    assert memory.choose(36_000, 64, family="clang").jobs > 10
+    assert memory.choose_budget(36_000, 16, family="gcc").jobs == 10
+    assert memory.choose_budget(36_000, 64, family="clang").jobs > 10
 
 
 def test_gcc_takes_more_than_clang() -> None:
-    assert memory.model("gcc").peak_mb(8) > memory.model("clang").peak_mb(8)
+    assert memory.build_model("gcc").estimate_peak_mb(8) > memory.build_model(
+        "clang"
+    ).estimate_peak_mb(8)
 
 
 @given(FAMILIES, st.integers(1, 200))
 def test_more_jobs_take_more_and_the_largest_always_fits_in(family: str, count: int) -> None:
-    model = memory.model(family)
-    assert model.peak_mb(count) <= model.peak_mb(count + 1)
-    assert model.peak_mb(count) >= count * model.per_job
-    assert model.peak_mb(count) >= model.largest
+    model = memory.build_model(family)
+    assert model.estimate_peak_mb(count) <= model.estimate_peak_mb(count + 1)
+    assert model.estimate_peak_mb(count) >= count * model.per_job
+    assert model.estimate_peak_mb(count) >= model.largest
 
 
 @given(st.integers(0, 2_000_000), st.integers(1, 512), FAMILIES)
 def test_as_many_jobs_as_fit_and_not_one_more(mb: int, cores: int, family: str) -> None:
-    found = memory.choose(mb, cores, family=family)
+    found = memory.choose_budget(mb, cores, family=family)
     assert 1 <= found.jobs <= min(cores, 128)
     assert found.fits or found.jobs == 1
-    more = memory.choose(mb, cores, family=family, wanted=str(found.jobs + 1))
+    more = memory.choose_budget(mb, cores, family=family, wanted=str(found.jobs + 1))
     assert found.jobs == min(cores, 128) or not more.fits
 
 
 @given(st.integers(0, 200_000), st.integers(0, 50_000), st.integers(1, 64))
 def test_more_memory_never_gives_fewer_jobs(mb: int, extra: int, cores: int) -> None:
-    assert memory.choose(mb, cores).jobs <= memory.choose(mb + extra, cores).jobs
+    assert memory.choose_budget(mb, cores).jobs <= memory.choose_budget(mb + extra, cores).jobs
 
 
 @pytest.mark.parametrize(
@@ -71,20 +73,20 @@ def test_more_memory_never_gives_fewer_jobs(mb: int, extra: int, cores: int) -> 
     ],
 )
 def test_what_limits_is_said(mb: int, cores: int, limit: str) -> None:
-    assert limit in memory.choose(mb, cores).limited_by
+    assert limit in memory.choose_budget(mb, cores).limited_by
 
 
 def test_the_user_has_the_last_word() -> None:
-    found = memory.choose(4_000, 2, wanted="16")
+    found = memory.choose_budget(4_000, 2, wanted="16")
     assert (found.jobs, found.limited_by, found.fits) == (16, "--jobs", False)
     with pytest.raises(UsageError, match="--jobs 0"):
-        memory.choose(4_000, 2, wanted="0")
+        memory.choose_budget(4_000, 2, wanted="0")
 
 
 def test_what_was_not_measured_is_said() -> None:
-    assert "MLIR and LLVM" in memory.choose(4_000, 2).basis
-    assert "link-time" not in memory.choose(4_000, 2).basis
-    assert "link-time" in memory.choose(4_000, 2, lto=True).basis
+    assert "MLIR and LLVM" in memory.choose_budget(4_000, 2).basis
+    assert "link-time" not in memory.choose_budget(4_000, 2).basis
+    assert "link-time" in memory.choose_budget(4_000, 2, lto=True).basis
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_what_was_not_measured_is_said() -> None:
     ],
 )
 def test_options_are_spelled_as_that_bazel_knows_them(version: str, option: str) -> None:
-    startup, build = memory.resource_options(version, BUDGET)
+    startup, build = memory.build_resource_options(version, BUDGET)
     assert startup == ("--host_jvm_args=-Xmx2000m",)
     assert build == ("--jobs=3", option)
 
@@ -114,10 +116,10 @@ def test_a_real_bazel_accepts_its_own_options_and_not_those_of_another(
     (tmp_path / "WORKSPACE").touch()
 
     def canonical(version: str) -> Completed:
-        startup, build = memory.resource_options(version, BUDGET)
-        asked = (*bazel.startup_options(found, ours), *startup, "canonicalize-flags")
+        startup, build = memory.build_resource_options(version, BUDGET)
+        asked = (*bazel.build_startup_options(found, ours), *startup, "canonicalize-flags")
         words: list[str | Path] = [found.bazelisk, *asked, "--for_command=build", "--", *build]
-        return run(words, cwd=tmp_path, env=bazel.environment(found.use), timeout_s=300)
+        return run(words, cwd=tmp_path, env=bazel.build_environment(found.use), timeout_s=300)
 
     assert Version(found.version) < Version("5")
     lines = canonical(found.version).output.splitlines()

@@ -48,7 +48,7 @@ def served(date: str = "") -> Iterator[tuple[str, list[str]]]:
 )
 def test_a_host_is_reached_when_it_answers_itself(path: str, reached: bool) -> None:
     with served() as (address, asked):
-        (found,) = network.ask([f"http://{address}/{path}"], {})
+        (found,) = network.query_hosts([f"http://{address}/{path}"], {})
     assert asked == [f"/{path}"]
     assert found.reached is reached
     assert found.said == f"HTTP {path or 200}"
@@ -57,20 +57,20 @@ def test_a_host_is_reached_when_it_answers_itself(path: str, reached: bool) -> N
 
 
 def test_an_address_that_cannot_be_parsed_is_not_reached() -> None:
-    (found,) = network.ask(["http://[me:secret@bad/"], {"http_proxy": "http://[proxy"})
+    (found,) = network.query_hosts(["http://[me:secret@bad/"], {"http_proxy": "http://[proxy"})
     assert not found.reached
     assert "secret" not in repr(found)
 
 
 def test_a_proxy_that_is_none_reaches_nothing() -> None:
-    (found,) = network.ask(["http://127.0.0.1:9/"], {"http_proxy": "http://[proxy"})
+    (found,) = network.query_hosts(["http://127.0.0.1:9/"], {"http_proxy": "http://[proxy"})
     assert not found.reached
 
 
 def test_a_proxy_is_asked_instead_and_its_password_is_not_shown() -> None:
     with served() as (address, asked):
         env = {"http_proxy": f"http://user:secret@{address}"}
-        (found,) = network.ask(["http://nowhere.invalid/x"], env)
+        (found,) = network.query_hosts(["http://nowhere.invalid/x"], env)
     assert asked == ["http://nowhere.invalid/x"]
     assert found.reached
     assert found.proxy == address
@@ -79,7 +79,7 @@ def test_a_proxy_is_asked_instead_and_its_password_is_not_shown() -> None:
 
 def test_a_password_in_an_address_is_neither_sent_nor_shown() -> None:
     with served() as (address, asked):
-        (found,) = network.ask([f"http://user:secret@{address}/401"], {})
+        (found,) = network.query_hosts([f"http://user:secret@{address}/401"], {})
     assert asked == ["/401"]
     assert found.reached
     assert "secret" not in repr(found)
@@ -88,7 +88,7 @@ def test_a_password_in_an_address_is_neither_sent_nor_shown() -> None:
 def test_no_proxy_is_asked_for_an_excepted_host() -> None:
     with served() as (address, asked):
         env = {"HTTP_PROXY": "http://127.0.0.1:9", "no_proxy": "example.org,127.0.0.1"}
-        (found,) = network.ask([f"http://{address}/x"], env)
+        (found,) = network.query_hosts([f"http://{address}/x"], env)
     assert found.reached
     assert asked == ["/x"]
 
@@ -106,14 +106,14 @@ def test_no_proxy_is_asked_for_an_excepted_host() -> None:
     ],
 )
 def test_the_environment_names_the_proxy(env: dict[str, str], proxy: str) -> None:
-    assert network.proxy_for("https://files.example.org/x", env) == proxy
+    assert network.find_proxy("https://files.example.org/x", env) == proxy
 
 
 def test_a_closed_port_and_a_proxy_that_is_gone_say_why() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"  # bound, but nobody listens
-        direct, through = network.ask(
+        direct, through = network.query_hosts(
             [f"http://{address}/", "https://nowhere.invalid/"], {"https_proxy": f"http://{address}"}
         )
     assert not direct.reached
@@ -125,25 +125,25 @@ def test_a_closed_port_and_a_proxy_that_is_gone_say_why() -> None:
 def test_who_never_answers_does_not_hold_the_others_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, served() as (address, _):
         mute = f"http://127.0.0.1:{silent.getsockname()[1]}/"
-        found = network.ask([mute, f"http://{address}/", mute], {}, limit_s=0.5)
+        found = network.query_hosts([mute, f"http://{address}/", mute], {}, limit_s=0.5)
     assert [each.reached for each in found] == [False, True]
     assert "time" in found[0].said or "no answer within 0.5 s" in found[0].said
 
 
 def test_the_clocks_are_compared() -> None:
     with served() as (address, _):
-        (found,) = network.ask([f"http://{address}/"], {})
+        (found,) = network.query_hosts([f"http://{address}/"], {})
     assert found.skew_s is not None
     assert abs(found.skew_s) < 10
     with served("Sat, 01 Jan 2000 00:00:00 GMT") as (address, _):
-        (found,) = network.ask([f"http://{address}/"], {})
+        (found,) = network.query_hosts([f"http://{address}/"], {})
     assert found.skew_s is not None
     assert found.skew_s > 10 * 365 * 86_400
     with served("yesterday") as (address, _):
-        (found,) = network.ask([f"http://{address}/"], {})
+        (found,) = network.query_hosts([f"http://{address}/"], {})
     assert (found.reached, found.skew_s) == (True, None)
 
 
 def test_an_address_that_is_none_is_not_reached() -> None:
-    (found,) = network.ask(["https://"], {})
+    (found,) = network.query_hosts(["https://"], {})
     assert not found.reached

@@ -19,9 +19,9 @@ from tfbuild.commands import Request
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import RebuildError
 from tfbuild.kernelbuild import assemble
-from tfbuild.kernelbuild.admission import UnitVerdict, registered
+from tfbuild.kernelbuild.admission import UnitVerdict, select_registrations
 from tfbuild.kernelbuild.assemble import LinkedLibrary
-from tfbuild.kernelbuild.origin import Origin, compiler_for, need_kernels, origin_of
+from tfbuild.kernelbuild.origin import Origin, require_kernels, resolve_origin, select_compiler
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
@@ -56,7 +56,7 @@ def request(**options: object) -> Request:
 def made_of(fleet: Fleet, left: int = 0) -> Tuned:
     """What a build of the fleet says of its wheel, where admission lets all but the first `left`
     units in."""
-    return assemble.facts_of(
+    return assemble.build_record(
         fleet,
         [_made(plan, left) for plan in fleet.plans],
         bazel="4.2.3",
@@ -77,7 +77,7 @@ def _made(plan: Plan, left: int) -> LinkedLibrary:
         ran_as=plan.target.spec,
         library=LIBRARY,
         verdicts=verdicts,
-        registrations=registered(verdicts, plan.selection),
+        registrations=select_registrations(verdicts, plan.selection),
     )
 
 
@@ -97,7 +97,7 @@ def found(fleet: Fleet, said: Tuned, *, compiler: str = CLANG) -> Origin:
         tags=(f"{tag}-{tag}-manylinux_2_17_{plan.target.family}",),
     )
     here = parse_compiler(compiler, plan.target.family)
-    return origin_of(said, identity, here)
+    return resolve_origin(said, identity, here)
 
 
 X86 = ("skylake", "haswell", "zen4,haswell", STOCK_FLAGS, "x86_64_v4+avx512_bf16/zen4")
@@ -248,10 +248,10 @@ def test_what_is_not_known_here_is_named(changes: dict[str, object], said: str) 
 
 def test_a_full_build_is_not_made_again_and_how_to_is_said() -> None:
     with pytest.raises(RebuildError, match="core-hours") as caught:
-        need_kernels(full_build_for("haswell"))
+        require_kernels(full_build_for("haswell"))
     assert "--scope full" in caught.value.hint
     with pytest.raises(RebuildError, match="not a tuned wheel"):
-        need_kernels(None)
+        require_kernels(None)
 
 
 def test_a_compiler_that_is_not_here_is_named(
@@ -259,5 +259,5 @@ def test_a_compiler_that_is_not_here_is_named(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RebuildError, match=r"clang 16\.0\.6") as caught:
-        compiler_for(SAID, "x86_64")
+        select_compiler(SAID, "x86_64")
     assert "clang 16" in caught.value.hint

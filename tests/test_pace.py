@@ -9,7 +9,9 @@ from tfbuild.watching.pace import Pace, Progress
 
 def fed(pace: Pace, start: int, end: int, *, per_s: float, before: float = 0) -> Progress:
     """Fed once a second from `start` to `end` with a total of 10,000."""
-    found = [pace.fed(at, int(before + per_s * (at - start)), 10_000) for at in range(start, end)]
+    found = [
+        pace.update(at, int(before + per_s * (at - start)), 10_000) for at in range(start, end)
+    ]
     return found[-1]
 
 
@@ -58,7 +60,7 @@ def test_one_long_action_has_no_estimate() -> None:
 
 def test_a_total_that_still_grows_has_no_estimate() -> None:
     pace = Pace()
-    found = [pace.fed(at, at * 10, 5000 + at * 20) for at in range(300)][-1]
+    found = [pace.update(at, at * 10, 5000 + at * 20) for at in range(300)][-1]
     assert found.per_minute == pytest.approx(600)
     assert found.left_s is None
 
@@ -75,7 +77,7 @@ def test_an_estimate_is_a_range_of_times(steps: list[tuple[float, int, int]]) ->
     pace, at = Pace(), 0.0
     for seconds, done, more in steps:
         at += seconds
-        found = pace.fed(at, done, done + more)
+        found = pace.update(at, done, done + more)
         assert (found.done, found.total) == (done, done + more)
         assert found.per_minute is None or found.per_minute >= 0
         if found.left_s is not None:

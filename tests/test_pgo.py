@@ -15,12 +15,12 @@ CLANG = compilers.find_compiler("clang-16")
 
 @pytest.mark.toolchain
 def test_a_machine_that_has_all_may_train() -> None:
-    pgo.need(CLANG, {"sse2"}, read_cpu())
+    pgo.require_support(CLANG, {"sse2"}, read_cpu())
 
 
 def test_a_cpu_that_cannot_run_the_instrumented_wheel_is_told_before_it_is_built() -> None:
     with pytest.raises(HostError, match="nothing_has_this") as caught:
-        pgo.need(CLANG, {"sse2", "nothing_has_this"}, read_cpu())
+        pgo.require_support(CLANG, {"sse2", "nothing_has_this"}, read_cpu())
     assert "on a CPU that has them" in caught.value.hint
 
 
@@ -32,7 +32,7 @@ def test_the_profiles_of_another_llvm_are_of_no_use(
         family="clang", version="99.0.0", path=tmp_path / "clang", architecture="x86_64"
     )
     with pytest.raises(ToolError, match=r"llvm-profdata .* 99"):
-        pgo.merger(other)
+        pgo.find_llvm_profdata(other)
 
 
 @pytest.fixture
@@ -48,32 +48,32 @@ def learned(folder: Path, text: str = "counts") -> Path:
 
 
 def test_a_profile_is_kept_under_the_hash_that_its_flag_names(tmp_path: Path, paths: Paths) -> None:
-    word = pgo.keep(learned(tmp_path / "out"), paths)
+    word = pgo.store_profile(learned(tmp_path / "out"), paths)
     name = word.removeprefix("-fprofile-use=")
-    assert pgo.kept(name, paths).read_text() == "counts"
-    assert pgo.keep(learned(tmp_path / "out", "others"), paths) != word
+    assert pgo.locate_profile(name, paths).read_text() == "counts"
+    assert pgo.store_profile(learned(tmp_path / "out", "others"), paths) != word
 
 
 def test_a_profile_travels_beside_its_selection(tmp_path: Path, paths: Paths) -> None:
-    name = pgo.keep(learned(tmp_path / "out"), paths).removeprefix("-fprofile-use=")
+    name = pgo.store_profile(learned(tmp_path / "out"), paths).removeprefix("-fprofile-use=")
     beside = tmp_path / "selection"
-    pgo.leave([name], beside, paths)
+    pgo.copy_profiles([name], beside, paths)
     there = Paths(root=tmp_path, cache=tmp_path / "other", pool=tmp_path / "wheels")
     with pytest.raises(BuildError, match=f"{name}.profdata") as caught:
-        pgo.bring([name], [tmp_path], there)
+        pgo.collect_profiles([name], [tmp_path], there)
     assert "beside the selection" in caught.value.hint
-    pgo.bring([name], [tmp_path, beside], there)
-    assert pgo.kept(name, there).read_text() == "counts"
+    pgo.collect_profiles([name], [tmp_path, beside], there)
+    assert pgo.locate_profile(name, there).read_text() == "counts"
     (beside / f"{name}.profdata").unlink()
-    pgo.bring([name], [beside], there)  # the cache has it by now
+    pgo.collect_profiles([name], [beside], there)  # the cache has it by now
 
 
 def test_a_profile_that_was_changed_on_its_way_is_refused(tmp_path: Path, paths: Paths) -> None:
-    name = pgo.keep(learned(tmp_path / "out"), paths).removeprefix("-fprofile-use=")
+    name = pgo.store_profile(learned(tmp_path / "out"), paths).removeprefix("-fprofile-use=")
     beside = tmp_path / "selection"
     beside.mkdir()
     (beside / f"{name}.profdata").write_text("something else")
     there = Paths(root=tmp_path, cache=tmp_path / "other", pool=tmp_path / "wheels")
     with pytest.raises(ChecksumError):
-        pgo.bring([name], [beside], there)
-    assert not pgo.kept(name, there).exists()
+        pgo.collect_profiles([name], [beside], there)
+    assert not pgo.locate_profile(name, there).exists()

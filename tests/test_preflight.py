@@ -12,7 +12,7 @@ from tfbuild import settings
 from tfbuild.cpus import compilers
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.machine import memory, preflight
-from tfbuild.machine.checklist import CheckVerdict, Finding, describe
+from tfbuild.machine.checklist import CheckVerdict, Finding, render_table
 from tfbuild.machine.network import HostAnswer
 from tfbuild.settings import Paths
 from tfbuild.upstream.releases import find_release
@@ -29,16 +29,16 @@ def paths(tmp_path: Path, mirror: str = "") -> Paths:
 
 
 def looked(tmp_path: Path, *, offline: bool, env: dict[str, str]) -> dict[str, Finding]:
-    found = preflight.look(
+    found = preflight.run_checks(
         planned(scope="full"),
         find_release("2.14.1"),
         paths=paths(tmp_path),
         compiler=DECLARED,
-        budget=memory.choose(64_000, 4),
+        budget=memory.choose_budget(64_000, 4),
         offline=offline,
         env=env,
     )
-    assert len(describe(found).splitlines()) >= len(found)
+    assert len(render_table(found).splitlines()) >= len(found)
     return {each.name: each for each in found}
 
 
@@ -68,18 +68,20 @@ def test_a_proxy_that_is_gone_is_found_before_the_build(tmp_path: Path) -> None:
 
 
 def test_temporary_files_count_where_they_go(tmp_path: Path) -> None:
-    output, temporary, pool = preflight.needs(paths(tmp_path), {"TMPDIR": str(tmp_path / "t")})
+    output, temporary, pool = preflight.list_disk_needs(
+        paths(tmp_path), {"TMPDIR": str(tmp_path / "t")}
+    )
     assert temporary.disk.folder == tmp_path / "t"
     assert (output.megabytes, temporary.megabytes, pool.megabytes) == (16_000, 2_000, 500)
     assert (output.runs, temporary.runs, pool.runs) == (True, True, False)
 
 
 def test_memory_is_held_against_the_model() -> None:
-    assert preflight.memory_finding(memory.choose(64_000, 4)).verdict is CheckVerdict.OK
-    short = preflight.memory_finding(memory.choose(64_000, 4, wanted="400"))
+    assert preflight.check_memory(memory.choose_budget(64_000, 4)).verdict is CheckVerdict.OK
+    short = preflight.check_memory(memory.choose_budget(64_000, 4, wanted="400"))
     assert short.verdict is CheckVerdict.FATAL
     assert "for --jobs 400 (limited by --jobs)" in short.wanted
-    assert preflight.memory_finding(memory.choose(2_000, 4)).verdict is CheckVerdict.FATAL
+    assert preflight.check_memory(memory.choose_budget(2_000, 4)).verdict is CheckVerdict.FATAL
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_memory_is_held_against_the_model() -> None:
 def test_the_hosts_are_those_that_the_build_will_ask(
     tmp_path: Path, mirror: str, env: dict[str, str], expected: tuple[str, ...]
 ) -> None:
-    assert preflight.origins(paths(tmp_path, mirror), env) == expected
+    assert preflight.list_origins(paths(tmp_path, mirror), env) == expected
 
 
 def answers(**reached: bool) -> list[HostAnswer]:
@@ -116,7 +118,7 @@ def answers(**reached: bool) -> list[HostAnswer]:
 def test_one_of_the_places_of_the_archives_is_enough(
     reached: dict[str, bool], verdicts: list[str]
 ) -> None:
-    found = preflight.network_findings(answers(**reached), offline=False)
+    found = preflight.check_network(answers(**reached), offline=False)
     assert [each.verdict for each in found] == verdicts
 
 
@@ -131,7 +133,7 @@ def test_one_of_the_places_of_the_archives_is_enough(
     ],
 )
 def test_the_clock(now: float, skews: list[float], verdict: CheckVerdict) -> None:
-    assert preflight.clock_finding(now, skews).verdict is verdict
+    assert preflight.check_clock(now, skews).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,7 @@ def test_the_clock(now: float, skews: list[float], verdict: CheckVerdict) -> Non
     ],
 )
 def test_limits(files: int | None, processes: int | None, verdicts: list[str]) -> None:
-    found = preflight.limit_findings(files, processes, jobs=8)
+    found = preflight.check_limits(files, processes, jobs=8)
     assert [each.verdict for each in found] == verdicts
 
 
@@ -158,12 +160,12 @@ def test_the_machines_python_is_asked() -> None:
 @pytest.mark.toolchain
 def test_the_compiler_of_this_machine_is_judged(tmp_path: Path) -> None:
     here = compilers.find_compiler("g++")
-    found = preflight.look(
+    found = preflight.run_checks(
         planned(scope="full"),
         find_release("2.14.1"),
         paths=paths(tmp_path),
         compiler=here,
-        budget=memory.choose(64_000, 4, family=here.family),
+        budget=memory.choose_budget(64_000, 4, family=here.family),
         offline=True,
         env=dict(os.environ),
     )

@@ -16,7 +16,7 @@ def compiled(family: str, version: str, release: str) -> Finding:
     compiler = Compiler(
         family=family, version=version, path=Path("/usr/bin") / family, architecture="x86_64"
     )
-    (found,) = programs.compiler_findings(compiler, find_release(release))
+    (found,) = programs.check_compiler(compiler, find_release(release))
     return found
 
 
@@ -63,7 +63,7 @@ def test_the_tested_compiler_is_well_and_another_is_a_warning() -> None:
     ],
 )
 def test_a_wheels_name_says_which_glibc_it_runs_on(wheel: str, floor: str) -> None:
-    assert programs.floor_of(wheel) == floor
+    assert programs.parse_glibc_floor(wheel) == floor
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_a_wheels_name_says_which_glibc_it_runs_on(wheel: str, floor: str) -> No
 def test_a_newer_glibc_than_the_stock_wheels_is_told(
     libc: tuple[str, str], verdict: CheckVerdict
 ) -> None:
-    assert programs.glibc_finding(libc, planned(scope="full")).verdict is verdict
+    assert programs.check_glibc(libc, planned(scope="full")).verdict is verdict
 
 
 def test_where_there_is_no_stock_wheel_nothing_is_claimed_about_glibc() -> None:
     plan = planned(scope="full", release="2.11", python="3.7")
     assert plan.stock is None
-    found = programs.glibc_finding(("glibc", "2.36"), plan)
+    found = programs.check_glibc(("glibc", "2.36"), plan)
     assert found.verdict is CheckVerdict.UNKNOWN
 
 
@@ -103,21 +103,24 @@ def test_bazel_brings_python_from_2_14_on(
     interpreter: Interpreter, old: CheckVerdict, new: CheckVerdict
 ) -> None:
     before, after = find_release("2.13"), find_release("2.14")
-    assert programs.python_finding("3.9", interpreter, before).verdict is old
-    assert programs.python_finding("3.9", interpreter, after).verdict is new
+    assert programs.check_python("3.9", interpreter, before).verdict is old
+    assert programs.check_python("3.9", interpreter, after).verdict is new
 
 
 def test_programs_are_those_that_the_releases_scripts_call() -> None:
     found = {"realpath": "/usr/bin/realpath"}
     missing = [
         each.name
-        for each in programs.program_findings(found, find_release("2.14"))
+        for each in programs.check_programs(found, find_release("2.14"))
         if each.verdict is CheckVerdict.FATAL
     ]
     assert missing == ["patchelf"]
-    assert [each.name for each in programs.called_by(find_release("2.14"))] == [*missing, *found]
+    assert [each.name for each in programs.list_programs(find_release("2.14"))] == [
+        *missing,
+        *found,
+    ]
 
 
 def test_of_a_release_whose_scripts_nobody_read_nothing_is_claimed() -> None:
-    (found,) = programs.program_findings({}, find_release("2.20"))
+    (found,) = programs.check_programs({}, find_release("2.20"))
     assert found.verdict is CheckVerdict.UNKNOWN

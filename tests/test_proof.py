@@ -25,7 +25,15 @@ from tests.test_origin import FLEET
 from tfbuild.binaries import elf
 from tfbuild.errors import AuditError, RebuildError
 from tfbuild.kernelbuild.origin import Origin
-from tfbuild.kernelbuild.proof import Pair, Proof, Rebuilt, Steps, describe, judge, prove
+from tfbuild.kernelbuild.proof import (
+    Proof,
+    RebuildResult,
+    StepCounts,
+    WheelPair,
+    compare_wheels,
+    describe,
+    require_proof,
+)
 from tfbuild.packing import sbom
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.planning.plan import parse_compiler
@@ -35,7 +43,7 @@ pytestmark = pytest.mark.toolchain
 
 KERNELS = "tensorflow/core/kernels/tensorwright/haswell.so"
 INFO = f"{STEM}.dist-info"
-STEPS = (Steps(target="haswell", run=3, cached=1),)
+STEPS = (StepCounts(target="haswell", run=3, cached=1),)
 
 
 def table(*rows: tuple[str, str], number: int = 1) -> str:
@@ -94,12 +102,14 @@ def fresh(made: Mapping[str, Path], tmp_path: Path) -> Path:
     return wheel_of(tmp_path / "fresh", made)
 
 
-def proven(wheel: Path, fresh: Path, tmp_path: Path, *, unknown: tuple[str, ...] = ()) -> Rebuilt:
+def proven(
+    wheel: Path, fresh: Path, tmp_path: Path, *, unknown: tuple[str, ...] = ()
+) -> RebuildResult:
     facts, said = read_tuned(wheel), read_tuned(fresh)
     assert facts is not None
     assert said is not None
     clang = parse_compiler("clang@16.0.6", "x86_64")
-    pair = Pair(
+    pair = WheelPair(
         wheel=wheel,
         fresh=fresh,
         origin=Origin(facts=facts, compiler=clang, fleet=FLEET, unknown=unknown),
@@ -107,7 +117,7 @@ def proven(wheel: Path, fresh: Path, tmp_path: Path, *, unknown: tuple[str, ...]
         papers=papers_of(facts, stock_of(fresh)),
         folder=tmp_path / "unpacked",
     )
-    return prove(pair, STEPS)
+    return compare_wheels(pair, STEPS)
 
 
 def stock_of(wheel: Path) -> Path:
@@ -129,7 +139,7 @@ def test_the_same_bytes_are_a_proof(made: Mapping[str, Path], fresh: Path, tmp_p
     found = proven(wheel_of(tmp_path / "own", made), fresh, tmp_path)
     assert found.proof is Proof.SAME
     assert not (*found.reasons, *found.findings, *found.agreeing)
-    judge(found)
+    require_proof(found)
     text = describe(found)
     assert text.startswith("rebuild: the same bytes, made again by clang 16.0.6 with Bazel 4.2.3\n")
     assert "haswell: 3 compiles and links run now, 1 result from the disk cache" in text
@@ -150,7 +160,7 @@ def test_a_flipped_byte_is_found_though_all_hashes_were_mended(
     assert f"differs from byte {place:,} on, in .text" in line
     assert any("haswell: sha256 (" in each for each in found.findings)
     with pytest.raises(AuditError, match="haswell"):
-        judge(found)
+        require_proof(found)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +191,7 @@ def test_of_another_compiler_what_can_be_compared_is(
     assert "haswell registers the same 12 kernels" in text
     assert "tuned.json says nothing else" in text
     with pytest.raises(RebuildError, match="nothing is proven"):
-        judge(found)
+        require_proof(found)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from tests.test_origin import made_of, request
 from tfbuild import handlers
 from tfbuild.commands import AuditOptions
 from tfbuild.errors import RebuildError
-from tfbuild.kernelbuild.proof import Proof, judge
-from tfbuild.kernelbuild.rebuild import origin_for
+from tfbuild.kernelbuild.proof import Proof, require_proof
+from tfbuild.kernelbuild.rebuild import read_origin
 from tfbuild.packing import tuned
 from tfbuild.planning.request import resolve_fleet
 
@@ -28,7 +28,7 @@ def test_a_full_build_is_refused_in_one_line_that_says_how_to(tmp_path: Path) ->
     assert "core-hours" in reason
     assert "invoke build --scope full --release 2.14.1 --arch haswell" in reason
     with pytest.raises(RebuildError, match="nothing is proven"):
-        judge(found)
+        require_proof(found)
 
 
 def given(folder: Path) -> Path:
@@ -46,7 +46,7 @@ def given(folder: Path) -> Path:
 
 def test_sources_that_were_given_are_asked_for_by_name_and_hash(tmp_path: Path) -> None:
     with pytest.raises(RebuildError, match=r"of mine\.tar, sha256 [0-9a-f]{64}") as caught:
-        origin_for(given(tmp_path), None)
+        read_origin(given(tmp_path), None)
     assert "--source" in caught.value.hint
 
 

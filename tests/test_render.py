@@ -200,9 +200,9 @@ def test_bazel_knows_every_option_that_is_rendered(
     assert len(options) > 5
     (tmp_path / "WORKSPACE").touch()
     paths = Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
-    words = [real_bazel.bazelisk, *bazel.startup_options(real_bazel, paths)]
+    words = [real_bazel.bazelisk, *bazel.build_startup_options(real_bazel, paths)]
     words += ["canonicalize-flags", "--for_command=build", "--", *options]
-    env = bazel.environment(real_bazel.use)
+    env = bazel.build_environment(real_bazel.use)
     done = run([str(word) for word in words], cwd=tmp_path, env=env, timeout_s=300)
     known = {line.partition("=")[0] for line in done.output.splitlines()}
     assert {option.partition("=")[0].replace("--no", "--") for option in options} <= known

@@ -15,23 +15,25 @@ from tfbuild.interpreters import find_python
 from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import requirement
 from tfbuild.tools.requirement import (
-    Exact,
-    Locked,
+    ExactRequirement,
+    LockedRequirement,
     PackageLock,
-    constraints,
-    lock_for,
+    list_constraints,
     parse_exact,
     parse_report,
+    resolve_lock,
 )
 from tfbuild.upstream.releases import format_python_tag
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-TINY = Exact(name="tiny", version="1.0")
+TINY = ExactRequirement(name="tiny", version="1.0")
 
 names = st.from_regex(r"[a-z][a-z0-9]{0,5}(-[a-z0-9]{1,5})?", fullmatch=True)
 numbers = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){0,2}(\+[a-z]{1,4})?", fullmatch=True)
 hashes = st.text(alphabet=string.hexdigits[:16], min_size=64, max_size=64)
-lines = st.builds(Locked, exact=st.builds(Exact, name=names, version=numbers), sha256=hashes)
+lines = st.builds(
+    LockedRequirement, exact=st.builds(ExactRequirement, name=names, version=numbers), sha256=hashes
+)
 locks = st.builds(PackageLock, own=lines, needs=st.lists(lines, max_size=4).map(tuple))
 
 
@@ -45,7 +47,7 @@ locks = st.builds(PackageLock, own=lines, needs=st.lists(lines, max_size=4).map(
     ],
 )
 def test_one_version_of_one_package_is_read(text: str, name: str, version: str) -> None:
-    assert parse_exact(text) == Exact(name=name, version=version)
+    assert parse_exact(text) == ExactRequirement(name=name, version=version)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +92,8 @@ def test_no_text_is_a_traceback(text: str) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_lock_is_read_back(tmp_path: Path, lock: PackageLock) -> None:
     path = tmp_path / "lock.txt"
-    path.write_text(requirement._text(lock.own.exact, HERE, lock))
-    assert requirement._read(path, lock.own.exact) == lock
+    path.write_text(requirement._render_lock(lock.own.exact, HERE, lock))
+    assert requirement._read_lock(path, lock.own.exact) == lock
     assert lock.requirements.count("--hash=sha256:") == len(lock.needs)
 
 
@@ -112,7 +114,7 @@ def test_a_torn_or_changed_lock_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "lock.txt"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(RecordError, match=r"tiny==1\.0") as caught:
-        requirement._read(path, TINY)
+        requirement._read_lock(path, TINY)
     assert "Delete it" in caught.value.hint
 
 
@@ -170,7 +172,7 @@ def test_another_form_of_report_is_not_guessed_at() -> None:
 def test_old_tensorflows_get_the_numpy_that_they_do_not_ask_for(
     name: str, version: str, limits: str
 ) -> None:
-    assert constraints(Exact(name=name, version=version)) == limits
+    assert list_constraints(ExactRequirement(name=name, version=version)) == limits
 
 
 @pytest.fixture
@@ -178,13 +180,13 @@ def paths(tmp_path: Path) -> Paths:
     return Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
 
 
-PLUGGY = Exact(name="pluggy", version="1.7.0")
+PLUGGY = ExactRequirement(name="pluggy", version="1.7.0")
 """A pure wheel without needs; requirements-dev.txt pins it."""
 
 
 def pluggy_lock(paths: Paths, pinned: str | None = None) -> PackageLock:
     interpreter = find_python(HERE)
-    return lock_for(PLUGGY, python=HERE, interpreter=interpreter, pinned=pinned, paths=paths)
+    return resolve_lock(PLUGGY, python=HERE, interpreter=interpreter, pinned=pinned, paths=paths)
 
 
 @pytest.mark.toolchain

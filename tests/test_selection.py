@@ -13,7 +13,7 @@ from tfbuild import settings
 from tfbuild.commands import Request
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import RecordError, UsageError
-from tfbuild.kernelbuild.admission import UnitVerdict, registered
+from tfbuild.kernelbuild.admission import UnitVerdict, select_registrations
 from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning.render import render, render_selected
@@ -153,9 +153,9 @@ def test_a_selection_leaves_out_what_was_not_admitted() -> None:
     admitted = UnitVerdict(unit="cwise_op_tanh", registrations=(TANH,), cases=3)
     refused = UnitVerdict(unit="cwise_op_log", reason="it crashed")
     other = TypedOp(op="Log", types="T=1")
-    assert registered([admitted, refused], None) == (TANH,)
-    assert registered([admitted, refused], [other, TANH]) == (TANH,)
-    assert registered([admitted, refused], [other]) == ()
+    assert select_registrations([admitted, refused], None) == (TANH,)
+    assert select_registrations([admitted, refused], [other, TANH]) == (TANH,)
+    assert select_registrations([admitted, refused], [other]) == ()
 
 
 # ---- what this project measured itself ----

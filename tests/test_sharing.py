@@ -15,7 +15,7 @@ from tests.published import wheel_of
 from tfbuild.errors import WheelError
 from tfbuild.settings import ROOT, Paths
 from tfbuild.tools.environment import Environment, create
-from tfbuild.tools.sharing import packages
+from tfbuild.tools.sharing import locate_packages
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 OLD = {"pkg/__init__.py": "", "pkg/same.py": "x = 1\n", "pkg/changed.py": "x = 1\n"}
@@ -52,7 +52,7 @@ def says(arm: Environment, code: str) -> str:
 
 def inside(arm: Environment) -> dict[str, str]:
     """Every file of the packages but what Python compiled and what installers say of themselves."""
-    folder = packages(arm.folder, HERE)
+    folder = locate_packages(arm.folder, HERE)
     return {
         str(path.relative_to(folder)): path.read_text()
         for path in folder.rglob("*")
@@ -79,7 +79,7 @@ def test_it_is_what_uv_makes(tmp_path: Path, paths: Paths, old: Environment) -> 
 
 def test_what_both_have_is_on_the_disk_once(tmp_path: Path, paths: Paths, old: Environment) -> None:
     shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), paths, old)
-    here, there = (packages(each.folder, HERE) / "pkg" for each in (shared, old))
+    here, there = (locate_packages(each.folder, HERE) / "pkg" for each in (shared, old))
     same, changed = "__pycache__/same.*.pyc", "__pycache__/changed.*.pyc"
     assert (here / "same.py").samefile(there / "same.py")
     assert next(here.glob(same)).samefile(next(there.glob(same)))
@@ -92,7 +92,7 @@ def test_what_both_have_is_on_the_disk_once(tmp_path: Path, paths: Paths, old: E
 def test_what_somebody_changed_in_the_other_one_is_unpacked(
     tmp_path: Path, paths: Paths, old: Environment
 ) -> None:
-    same = packages(old.folder, HERE) / "pkg/same.py"
+    same = locate_packages(old.folder, HERE) / "pkg/same.py"
     same.write_text("x = 1000\n")
     shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), paths, old)
     assert says(shared, ASK) == "1 2 3"
@@ -107,7 +107,7 @@ def test_a_wheel_with_files_for_other_places_is_left_to_uv(
 ) -> None:
     shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW | {name: "z"}), paths, old)
     assert says(shared, ASK) == "1 2 3"
-    assert not (packages(shared.folder, HERE) / Path(name).parts[0]).exists()
+    assert not (locate_packages(shared.folder, HERE) / Path(name).parts[0]).exists()
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_one_with_other_dependencies_is_not_like_it(
         wheel_sha256=old.wheel_sha256,
     )
     shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), paths, other)
-    here, there = (packages(each.folder, HERE) / "pkg/same.py" for each in (shared, other))
+    here, there = (locate_packages(each.folder, HERE) / "pkg/same.py" for each in (shared, other))
     assert not here.samefile(there)
 
 

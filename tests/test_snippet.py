@@ -20,7 +20,7 @@ from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import match_cpu
 from tfbuild.errors import HostError, PublishError, TargetError, UsageError
 from tfbuild.records import format_json
-from tfbuild.tools.requirement import Exact
+from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream.download import hash_file
 from tfwheels.commands import SnippetOptions
 from tfwheels.dependencies import Pinned
@@ -51,8 +51,10 @@ WANTED = Query(
     python="3.11",
 )
 NEEDS = (
-    Pinned(exact=Exact(name="one", version="1.0"), sha256s=frozenset({"b" * 64, "c" * 64})),
-    Pinned(exact=Exact(name="two", version="2.5"), sha256s=frozenset({"d" * 64})),
+    Pinned(
+        exact=ExactRequirement(name="one", version="1.0"), sha256s=frozenset({"b" * 64, "c" * 64})
+    ),
+    Pinned(exact=ExactRequirement(name="two", version="2.5"), sha256s=frozenset({"d" * 64})),
 )
 CARRIED: dict[str, tuple[ListedWheel, ...]] = {
     "tensorflow-cpu": PAGE,
@@ -303,7 +305,7 @@ def needs(tmp_path: Path, tree: Path) -> tuple[Pinned, ...]:
     found = []
     for path in sorted((tmp_path / "pool").glob("[ot][nw]*.whl")):
         name, version, _ = path.name.split("-", 2)
-        exact = Exact(name=name, version=version)
+        exact = ExactRequirement(name=name, version=version)
         found.append(Pinned(exact=exact, sha256s=frozenset({hash_file(path), "0" * 64})))
     return tuple(found)
 

@@ -8,7 +8,13 @@ from tests.compiled import library
 
 from tfbuild.binaries import elf
 from tfbuild.errors import KernelError, WheelError
-from tfbuild.kernelbuild.structures import KERNELS, WHEEL, LayoutDifference, differences, need_same
+from tfbuild.kernelbuild.structures import (
+    KERNELS,
+    WHEEL,
+    LayoutDifference,
+    find_differences,
+    require_same,
+)
 
 SEEN = {"sizeof(Tensor)": 32, "offsetof(NodeProperties, node_def)": 8, "sizeof(Var)": 104}
 
@@ -23,12 +29,12 @@ def tables(folder: Path, numbers: dict[str, dict[str, int]], compiler: str = "cl
 
 
 def test_equal_tables_do_not_differ() -> None:
-    assert list(differences(SEEN, dict(reversed(SEEN.items())))) == []
+    assert list(find_differences(SEEN, dict(reversed(SEEN.items())))) == []
 
 
 def test_what_differs_is_told_in_the_order_of_the_wheels_table() -> None:
     kernels = {"sizeof(Var)": 96, "offsetof(NodeProperties, node_def)": 0, "sizeof(Tensor)": 32}
-    first, second = differences(kernels, SEEN)
+    first, second = find_differences(kernels, SEEN)
     assert first == LayoutDifference(what="offsetof(NodeProperties, node_def)", kernels=0, wheel=8)
     assert first.words == "offsetof(NodeProperties, node_def) is 0 for kernels, 8 in the wheel"
     assert second.what == "sizeof(Var)"
@@ -36,8 +42,8 @@ def test_what_differs_is_told_in_the_order_of_the_wheels_table() -> None:
 
 def test_what_only_one_table_tells_is_a_difference() -> None:
     less = {what: SEEN[what] for what in SEEN if what != "sizeof(Var)"}
-    (lost,) = differences(less, SEEN)
-    (gained,) = differences(SEEN, less)
+    (lost,) = find_differences(less, SEEN)
+    (gained,) = find_differences(SEEN, less)
     assert lost.words == "sizeof(Var) is not told for kernels, 104 in the wheel"
     assert gained.words == "sizeof(Var) is 104 for kernels, not told in the wheel"
 
@@ -54,7 +60,7 @@ def test_tables_are_read_without_running_anything(compiler: str, tmp_path: Path)
 @pytest.mark.toolchain
 def test_a_library_whose_tables_are_equal_passes_and_is_written_down(tmp_path: Path) -> None:
     notes = tmp_path / "structures.json"
-    need_same(tables(tmp_path, {KERNELS: SEEN, WHEEL: SEEN}), notes)
+    require_same(tables(tmp_path, {KERNELS: SEEN, WHEEL: SEEN}), notes)
     assert json.loads(notes.read_text()) == {"kernels": SEEN, "wheel": SEEN}
 
 
@@ -63,7 +69,7 @@ def test_a_library_whose_tables_differ_is_refused_and_the_structure_named(tmp_pa
     notes = tmp_path / "structures.json"
     kernels = SEEN | {"offsetof(NodeProperties, node_def)": 0}
     with pytest.raises(KernelError, match=r"NodeProperties, node_def\) is 0 .*, 8 ") as caught:
-        need_same(tables(tmp_path, {KERNELS: kernels, WHEEL: SEEN}), notes)
+        require_same(tables(tmp_path, {KERNELS: kernels, WHEEL: SEEN}), notes)
     assert str(notes) in caught.value.hint
     assert notes.is_file()
 
@@ -71,5 +77,5 @@ def test_a_library_whose_tables_differ_is_refused_and_the_structure_named(tmp_pa
 @pytest.mark.toolchain
 def test_a_library_without_a_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WheelError, match=WHEEL):
-        need_same(tables(tmp_path, {KERNELS: SEEN}), tmp_path / "structures.json")
+        require_same(tables(tmp_path, {KERNELS: SEEN}), tmp_path / "structures.json")
     assert not (tmp_path / "structures.json").exists()

@@ -9,7 +9,7 @@ from tests.planned import planned
 
 from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import survey, survey_page
-from tfbuild.kernelbuild.survey import BatchResult, Survey, rows, shortened
+from tfbuild.kernelbuild.survey import BatchResult, Survey, build_rows, shorten_reason
 from tfbuild.settings import Paths
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, SourceOutcome, parse_survey
 
@@ -45,7 +45,7 @@ FOUND = Survey(
 
 
 def test_every_source_has_a_row_that_says_what_became_of_it() -> None:
-    found = {row.source: row for row in rows(FOUND)}
+    found = {row.source: row for row in build_rows(FOUND)}
     assert list(found) == sorted(FOUND.table)
     assert {source: row.outcome for source, row in found.items()} == {
         "add_1.cc": SourceOutcome.ADMITTED,
@@ -66,16 +66,20 @@ def test_every_source_has_a_row_that_says_what_became_of_it() -> None:
 
 def test_before_the_first_pass_has_ended_only_the_ops_are_known() -> None:
     early = dataclasses.replace(FOUND, broken={}, units={}, results={})
-    assert {row.outcome for row in rows(early)} == {SourceOutcome.UNKNOWN}
-    assert [row.ops for row in rows(early)] == [FOUND.table[name] for name in sorted(FOUND.table)]
+    assert {row.outcome for row in build_rows(early)} == {SourceOutcome.UNKNOWN}
+    assert [row.ops for row in build_rows(early)] == [
+        FOUND.table[name] for name in sorted(FOUND.table)
+    ]
 
 
 def test_the_table_and_the_page_are_written(tmp_path: Path) -> None:
     paths = Paths(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool")
-    (early,) = survey_page.write(FOUND, paths)
+    (early,) = survey_page.write_survey(FOUND, paths)
     assert "**Not finished**" in early.read_text("utf-8")
-    paper, table = sorted(survey_page.write(dataclasses.replace(FOUND, finished=True), paths))
-    assert parse_survey(table.read_text("utf-8")) == rows(FOUND)
+    paper, table = sorted(
+        survey_page.write_survey(dataclasses.replace(FOUND, finished=True), paths)
+    )
+    assert parse_survey(table.read_text("utf-8")) == build_rows(FOUND)
     text = paper.read_text("utf-8")
     for line in (
         "| does not compile | 1 |",
@@ -85,7 +89,7 @@ def test_the_table_and_the_page_are_written(tmp_path: Path) -> None:
         "| add | 12 | 90 | Add AddV2 |",
     ):
         assert line in text
-    assert "Not finished" not in survey_page.page(dataclasses.replace(FOUND, finished=True))
+    assert "Not finished" not in survey_page.render_page(dataclasses.replace(FOUND, finished=True))
 
 
 @pytest.mark.parametrize(
@@ -108,32 +112,34 @@ def test_the_table_and_the_page_are_written(tmp_path: Path) -> None:
     ],
 )
 def test_reasons_are_told_apart(reason: str, kind: str) -> None:
-    assert survey_page.kind(reason).startswith(kind)
+    assert survey_page.classify_reason(reason).startswith(kind)
 
 
 def test_reasons_lose_the_paths_of_the_machine_and_further_lines() -> None:
-    assert shortened("/home/me/x/a.so: undefined symbol: f\nmore") == "a.so: undefined symbol: f"
     assert (
-        shortened("external/tf_source/a.cc:1:2: error: b")
+        shorten_reason("/home/me/x/a.so: undefined symbol: f\nmore") == "a.so: undefined symbol: f"
+    )
+    assert (
+        shorten_reason("external/tf_source/a.cc:1:2: error: b")
         == "external/tf_source/a.cc:1:2: error: b"
     )
-    assert shortened("ab" * 200).endswith("…")
+    assert shorten_reason("ab" * 200).endswith("…")
 
 
 def test_what_was_seen_is_kept_and_a_torn_file_is_told(tmp_path: Path) -> None:
     notes = tmp_path / "survey.json"
-    assert survey._kept(notes) == {}
-    survey._keep(notes, FOUND.results)
-    assert survey._kept(notes) == FOUND.results
+    assert survey._load_results(notes) == {}
+    survey._save_results(notes, FOUND.results)
+    assert survey._load_results(notes) == FOUND.results
     for torn in (notes.read_text()[:-9], '{"schema": 1, "seen": {"a": {"cases": "x"}}}', "[]"):
         notes.write_text(torn)
         with pytest.raises(RecordError):
-            survey._kept(notes)
+            survey._load_results(notes)
 
 
 def test_no_batch_begins_once_the_time_is_up() -> None:
     units = [unit(f"u{n}", f"u{n}.cc") for n in range(50)]
-    batches = list(survey._batches(units, time.monotonic() + 60, "units"))
+    batches = list(survey._split_batches(units, time.monotonic() + 60, "units"))
     assert [each for batch in batches for each in batch] == units
     assert len(batches) > 1
-    assert list(survey._batches(units, time.monotonic(), "units")) == []
+    assert list(survey._split_batches(units, time.monotonic(), "units")) == []

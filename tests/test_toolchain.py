@@ -17,7 +17,7 @@ IDENTITY = "TENSORWRIGHT_TOOLCHAIN=clang-16.0.6-glibc-2.36-abababababababab"
 
 
 def test_every_key_holds_the_toolchain_for_the_target_and_for_tools() -> None:
-    options = toolchain.key_options(MADE, Remote())
+    options = toolchain.build_key_options(MADE, Remote())
     assert options == (
         f"--action_env={IDENTITY}",
         f"--host_action_env={IDENTITY}",
@@ -30,19 +30,24 @@ def test_every_key_holds_the_toolchain_for_the_target_and_for_tools() -> None:
 
 def test_the_cache_on_disk_has_one_key_with_a_shared_cache_and_without() -> None:
     alone, shared = Remote(), Remote(cache="http://h")
-    assert toolchain.key_options(MADE, alone) == toolchain.key_options(MADE, shared)
+    assert toolchain.build_key_options(MADE, alone) == toolchain.build_key_options(MADE, shared)
 
 
 def test_a_cluster_is_asked_for_no_worker_that_it_lacks() -> None:
     cluster = Remote(cache="grpc://h:1", executor="grpc://h:1")
-    assert toolchain.key_options(MADE, cluster) == toolchain.key_options(MADE, Remote())[:2]
+    assert (
+        toolchain.build_key_options(MADE, cluster)
+        == toolchain.build_key_options(MADE, Remote())[:2]
+    )
 
 
 @pytest.mark.parametrize("name", ["exec", "platform"])
 def test_properties_of_the_users_are_the_only_ones(name: str) -> None:
     option = ("build", f"remote_default_{name}_properties", "arch=mine")
     remote = Remote(cache="http://h", rc=Bazelrc(options=(option,)))
-    assert toolchain.key_options(MADE, remote) == toolchain.key_options(MADE, Remote())[:2]
+    assert (
+        toolchain.build_key_options(MADE, remote) == toolchain.build_key_options(MADE, Remote())[:2]
+    )
 
 
 @pytest.mark.toolchain
@@ -52,7 +57,7 @@ def test_properties_of_the_users_are_the_only_ones(name: str) -> None:
 )
 def test_the_files_that_compile_are_found(name: str, takes_part: set[str]) -> None:
     compiler = compilers.find_compiler(name)
-    found = {path.name for path in toolchain._files(compiler)}
+    found = {path.name for path in toolchain._find_files(compiler)}
     assert takes_part <= found
     assert {"libc.so.6", "libgcc.a"} <= found
     assert any(file.startswith("libstdc++.so") for file in found)

@@ -9,7 +9,7 @@ import pytest
 from tests.later import later
 from tests.opdefs import Arg, Attr, Op
 
-from tfbuild.kernelbuild.admission import probe_env
+from tfbuild.kernelbuild.admission import build_probe_env
 from tfbuild.probe.calls import Outcome
 from tfbuild.probe.proposals import FLOAT, Case
 from tfbuild.probe.trials import EMPTY, KEPT, REFUSED, Known, explore, what
@@ -114,7 +114,9 @@ def test_the_stock_kernels_say_what_they_accept(
     ]
     words: list[str | Path] = [stock_arm.python, program, json.dumps(wanted)]
     found = [
-        json.loads(run(words, cwd=tmp_path, env=probe_env(), timeout_s=300).output.splitlines()[-1])
+        json.loads(
+            run(words, cwd=tmp_path, env=build_probe_env(), timeout_s=300).output.splitlines()[-1]
+        )
         for _ in range(times)
     ]
     once = found[0]
@@ -128,7 +130,7 @@ def test_the_stock_kernels_say_what_they_accept(
 def test_the_battery_passes_on_the_stock_wheel(stock_arm: Environment, tmp_path: Path) -> None:
     answer = tmp_path / "battery.json"
     words: list[str | Path] = [stock_arm.python, "-m", "tfbuild.probe.battery", answer]
-    run(words, cwd=tmp_path, env=probe_env(), timeout_s=300)
+    run(words, cwd=tmp_path, env=build_probe_env(), timeout_s=300)
     found = json.loads(answer.read_text())
     assert found["failed"] == {}
     assert len(found["passed"]) >= 15

@@ -200,7 +200,7 @@ def test_bazelisk_puts_the_bazel_that_it_downloads_into_the_folder(
     assert own.bazelisk.is_relative_to(tmp_path)
     assert Path(own.use).read_bytes() == STAND_IN
     cut = ["unshare", "--net", *(() if os.geteuid() == 0 else ("--map-root-user",))]
-    env = bazel.environment(own.use, hashlib.sha256(STAND_IN).hexdigest())
+    env = bazel.build_environment(own.use, hashlib.sha256(STAND_IN).hexdigest())
     said = subprocess.run(
         [*cut, own.bazelisk, "--version"], env=env, check=True, capture_output=True, cwd=tmp_path
     )

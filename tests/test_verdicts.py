@@ -11,7 +11,7 @@ import pytest
 from tfbuild.cpus.cpu import Cpu, read_cpu
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import RefusedKernel, UnitVerdict
-from tfbuild.kernelbuild.verdicts import Verdicts, verdicts_in
+from tfbuild.kernelbuild.verdicts import VerdictCache, open_verdicts
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.tools.environment import Environment
 
@@ -32,42 +32,42 @@ def library(tmp_path: Path) -> Path:
     return path
 
 
-def verdicts(folder: Path, judge: str = "today's") -> Verdicts:
-    return Verdicts(folder=folder / "verdicts", judge=judge)
+def verdicts(folder: Path, judge: str = "today's") -> VerdictCache:
+    return VerdictCache(folder=folder / "verdicts", judge=judge)
 
 
 def test_a_verdict_is_recalled_as_it_was_kept(tmp_path: Path, library: Path) -> None:
-    assert verdicts(tmp_path).recall("cwise_op_tanh", library) is None
-    verdicts(tmp_path).keep(library, FOUND)
-    assert verdicts(tmp_path).recall("cwise_op_tanh", library) == FOUND
+    assert verdicts(tmp_path).find("cwise_op_tanh", library) is None
+    verdicts(tmp_path).store(library, FOUND)
+    assert verdicts(tmp_path).find("cwise_op_tanh", library) == FOUND
 
 
 def test_another_library_another_unit_and_another_judge_are_looked_at(
     tmp_path: Path, library: Path
 ) -> None:
-    verdicts(tmp_path).keep(library, FOUND)
-    assert verdicts(tmp_path, judge="tomorrow's").recall("cwise_op_tanh", library) is None
-    assert verdicts(tmp_path).recall("cwise_op_exp", library) is None
+    verdicts(tmp_path).store(library, FOUND)
+    assert verdicts(tmp_path, judge="tomorrow's").find("cwise_op_tanh", library) is None
+    assert verdicts(tmp_path).find("cwise_op_exp", library) is None
     library.write_bytes(b"other code")
-    assert verdicts(tmp_path).recall("cwise_op_tanh", library) is None
+    assert verdicts(tmp_path).find("cwise_op_tanh", library) is None
 
 
-LOST = admission.verdict_of("cwise_op_tanh", {"lost": "its worker was ended by SIGKILL"}, ())
+LOST = admission.parse_verdict("cwise_op_tanh", {"lost": "its worker was ended by SIGKILL"}, ())
 
 
 def test_a_unit_that_the_probe_did_not_reach_is_looked_at_again(
     tmp_path: Path, library: Path
 ) -> None:
-    verdicts(tmp_path).keep(library, LOST)
-    assert verdicts(tmp_path).recall("cwise_op_tanh", library) is None
+    verdicts(tmp_path).store(library, LOST)
+    assert verdicts(tmp_path).find("cwise_op_tanh", library) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', '{"schema": 1, "verdict": {}}'])
 def test_a_damaged_record_is_none(tmp_path: Path, library: Path, text: str) -> None:
-    verdicts(tmp_path).keep(library, FOUND)
+    verdicts(tmp_path).store(library, FOUND)
     (record,) = (tmp_path / "verdicts").iterdir()
     record.write_text(text, encoding="utf-8")
-    assert verdicts(tmp_path).recall("cwise_op_tanh", library) is None
+    assert verdicts(tmp_path).find("cwise_op_tanh", library) is None
 
 
 def without_a_feature(cpu: Cpu) -> Cpu:
@@ -98,5 +98,5 @@ def test_what_the_judge_stands_on_is_part_of_it(
         "cpu": read_cpu(),
     }
     changed = change(given)
-    assert verdicts_in(**changed).judge != verdicts_in(**given).judge  # type: ignore[arg-type]
-    assert verdicts_in(**dict(given)).judge == verdicts_in(**given).judge  # type: ignore[arg-type]
+    assert open_verdicts(**changed).judge != open_verdicts(**given).judge  # type: ignore[arg-type]
+    assert open_verdicts(**dict(given)).judge == open_verdicts(**given).judge  # type: ignore[arg-type]

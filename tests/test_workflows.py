@@ -100,11 +100,11 @@ def test_a_full_build_gets_the_remote_cache_and_its_headers_as_a_file(tmp_path: 
     run_step(WRITE, tmp_path, BAZELRC=lines)
     said = run_step("./inv build", tmp_path, REMOTE_CACHE="https://cache.example")
     given = options(said)
-    remote = caches.named(cache=str(given["remote_cache"]), rc=Path(str(given["bazelrc"])))
-    caches.check_given(remote)
+    remote = caches.resolve_remote(cache=str(given["remote_cache"]), rc=Path(str(given["bazelrc"])))
+    caches.check_settings(remote)
     assert remote.cache == "https://cache.example"
     assert remote.rc.secrets == (("Authorization", SECRET),)
-    assert remote.rc.values("remote_timeout") == ("9s",)
+    assert remote.rc.get_values("remote_timeout") == ("9s",)
     assert "Bearer" not in said
     assert given["auto_fix"]
 

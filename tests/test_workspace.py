@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfbuild.kernelbuild.workspace import failures, steps
+from tfbuild.kernelbuild.workspace import parse_failures, parse_steps
 from tfbuild.upstream.kernels import FOLDER, KernelUnit
 
 SHARED = f"{FOLDER}/common.cc"
@@ -30,17 +30,17 @@ FAILED: Build did NOT complete successfully
 
 
 def test_a_source_that_does_not_compile_fails_its_unit_alone() -> None:
-    assert failures(UNITS, COMPILING.replace("NAME", "add.cc")) == {
+    assert parse_failures(UNITS, COMPILING.replace("NAME", "add.cc")) == {
         "add": f"external/tf_source/tree/{FOLDER}/add.cc:20:1: error: expected expression"
     }
 
 
 def test_a_shared_source_fails_every_unit_that_has_it() -> None:
-    assert set(failures(UNITS, COMPILING.replace("NAME", "common.cc"))) == {"add", "sub"}
+    assert set(parse_failures(UNITS, COMPILING.replace("NAME", "common.cc"))) == {"add", "sub"}
 
 
 def test_a_library_that_does_not_link_fails_its_unit() -> None:
-    found = failures(UNITS, COMPILING.replace("NAME", "sub.cc") + LINKING)
+    found = parse_failures(UNITS, COMPILING.replace("NAME", "sub.cc") + LINKING)
     assert set(found) == {"sub", "linalg/qr_op"}
     assert "undefined reference to 'g'" in found["linalg/qr_op"]
     assert "undefined" not in found["sub"]
@@ -48,11 +48,11 @@ def test_a_library_that_does_not_link_fails_its_unit() -> None:
 
 def test_a_compiler_that_was_killed_is_told() -> None:
     killed = COMPILING.replace("NAME", "add.cc").replace("1 error generated.", "clang: Killed")
-    assert "Killed" in failures(UNITS, killed)["add"]
+    assert "Killed" in parse_failures(UNITS, killed)["add"]
 
 
 def test_output_without_failures_has_none() -> None:
-    assert failures(UNITS, "INFO: Build completed successfully") == {}
+    assert parse_failures(UNITS, "INFO: Build completed successfully") == {}
 
 
 @pytest.mark.parametrize(
@@ -67,5 +67,5 @@ def test_what_was_run_and_what_was_cached_is_read_from_bazels_own_words(
     said: str, ran: int, cached: int
 ) -> None:
     output = f"INFO: Elapsed time: 5.1s, Critical Path: 2.0s\nINFO: {said}.\nINFO: Build completed"
-    assert steps(output) == (ran, cached)
-    assert steps("ERROR: nothing was built") == (0, 0)
+    assert parse_steps(output) == (ran, cached)
+    assert parse_steps("ERROR: nothing was built") == (0, 0)

@@ -52,7 +52,7 @@ def repository_options(found: Bazel, paths: Paths) -> tuple[str, ...]:
     """Where Debian's Bazel finds what belongs to any Bazel; nothing for another."""
     rules_cc = paths.tools / "rules_cc"
     render.write(render.render_rules_cc(paths.templates), rules_cc)
-    return bazel.repository_options(found, {"rules_cc": rules_cc})
+    return bazel.build_repository_options(found, {"rules_cc": rules_cc})
 
 
 # What a reduced tree has of build_pip_package.sh, in which a word is compared as in the real one.

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.kernelbuild.pool import Built
+from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan
 from tfbuild.tools.environment import Environment
@@ -17,7 +17,7 @@ from tfbuild.tools.environment import Environment
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tried:
     fleet: Fleet
-    built: Built
+    built: BuiltWheel
     arm: Environment
 
     @property

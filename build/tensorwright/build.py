@@ -182,7 +182,7 @@ def audit(options: AuditOptions, output: Output) -> None:
         print_text(handlers.describe_rebuild(findings, rebuilt, as_json=output.json))
     auditing.check_audit(findings)
     if rebuilt:
-        proof.judge(rebuilt)
+        proof.require_proof(rebuilt)
 
 
 @command(GROUP, AdmitOptions, Output)

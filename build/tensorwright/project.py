@@ -39,7 +39,7 @@ def doctor(options: DoctorOptions, output: Output) -> None:
 
         installation, text = lacks.report_kernels(options.wheel, as_json=output.json)
         print_text(text)
-        installed.judge(installation, read_cpu())
+        installed.require_own_kernels(installation, read_cpu())
         return
     text, complete = lacks.report_needs(settings.paths(), tests=options.tests, as_json=output.json)
     print_text(text)

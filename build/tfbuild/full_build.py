@@ -11,7 +11,7 @@ from tfbuild.commands import BuildOptions, Request
 from tfbuild.cpus import cpu
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.errors import UsageError
-from tfbuild.kernelbuild.pool import Built
+from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.machine import checklist, memory, preflight
 from tfbuild.machine.memory import Budget
 from tfbuild.planning import jobs
@@ -32,7 +32,7 @@ NOTHING = BuildOptions()
 _CORE_SECONDS = 40 * 3600
 
 
-def build(request: Request, options: BuildOptions) -> Built:
+def build(request: Request, options: BuildOptions) -> BuiltWheel:
     """Build the wheel of a request from TensorFlow's whole tree.
 
     The request is checked first, so that a wrong one leaves no trace, and then the machine.
@@ -59,8 +59,8 @@ def check_request(request: Request, options: BuildOptions) -> None:
 
 def _resolve_request(request: Request, options: BuildOptions) -> tuple[Plan, Compiler, Order]:
     remote = parse_remote(options)
-    caches.check_given(remote)
-    caches.need_explicit(request.arch, remote)
+    caches.check_settings(remote)
+    caches.require_explicit_target(request.arch, remote)
     fleet, compiler = resolve_fleet(request)
     return fleet.first, compiler, _create_order(fleet.first, request, options, remote)
 
@@ -116,7 +116,7 @@ def choose_budget(plan: Plan, wanted: str) -> Budget:
     """
     lto = plan.full_recipe is not None and plan.full_recipe.lto
     usable = cpu.read_vcpus().usable
-    return memory.choose(
+    return memory.choose_budget(
         jobs.read_available_mb(), usable, family=plan.compiler, lto=lto, wanted=wanted
     )
 
@@ -153,7 +153,7 @@ def _create_order(plan: Plan, request: Request, options: BuildOptions, remote: R
 
 def _run_preflight(plan: Plan, compiler: Compiler, order: Order, paths: Paths) -> None:
     with console.report_step("preflight"):
-        findings = preflight.look(
+        findings = preflight.run_checks(
             plan,
             releases.find_release(plan.release),
             paths=paths,
@@ -162,8 +162,8 @@ def _run_preflight(plan: Plan, compiler: Compiler, order: Order, paths: Paths) -
             offline=order.vendored is not None,
             env=os.environ,
         )
-    console.print_message(checklist.describe(findings))
-    checklist.judge(findings)
+    console.print_message(checklist.render_table(findings))
+    checklist.require_no_fatal(findings)
 
 
 def parse_remote(options: BuildOptions) -> Remote:
@@ -171,7 +171,7 @@ def parse_remote(options: BuildOptions) -> Remote:
 
     Raises UsageError.
     """
-    return caches.named(
+    return caches.resolve_remote(
         cache=options.remote_cache,
         executor=options.remote_executor,
         rc=parse_path(options.bazelrc),

@@ -28,9 +28,9 @@ from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import finished, proof, survey, survey_page
 from tfbuild.kernelbuild import rebuild as rebuilding
 from tfbuild.kernelbuild.admission import UnitVerdict
-from tfbuild.kernelbuild.finished import Finished
-from tfbuild.kernelbuild.pool import Built, Part
-from tfbuild.kernelbuild.proof import Proof, Rebuilt
+from tfbuild.kernelbuild.finished import FinishedWheel
+from tfbuild.kernelbuild.pool import BuiltWheel, WheelPart
+from tfbuild.kernelbuild.proof import Proof, RebuildResult
 from tfbuild.packing import admitted, tuned
 from tfbuild.packing.admitted import ConformanceTrial
 from tfbuild.planning import containers, jobs, render
@@ -94,7 +94,7 @@ def _find_proxy_targets(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
     for plan in fleet.plans if fleet.first.scope is Scope.KERNELS else ():
         family = plan.target.family
         proxies[plan.target.spec] = ""
-        if emulation.is_at_hand(family):
+        if emulation.can_emulate(family):
             # Which that is, the emulator itself says: it may have to be fetched first.
             proxies[plan.target.spec] = f"a target that qemu-{family} runs"
         with contextlib.suppress(KernelError, CpuError):
@@ -187,7 +187,7 @@ def build_wheel(
     options: BuildOptions = full_build.NOTHING,
     *,
     pool: Path | None = None,
-) -> tuple[Built, ...]:
+) -> tuple[BuiltWheel, ...]:
     """Build the wheel of a request, for each of its Pythons, in `pool` or the user's own.
 
     One run at a time works in the cache. The request is checked first, so that a wrong one
@@ -225,7 +225,7 @@ def build_wheel(
                 f"plan {fleet.key[:16]}: {plan.package} {fleet.version} for Python {python}"
             )
         _collect_profiles(request, fleets[0], paths)
-        return builder.build_all(
+        return builder.build_wheels(
             fleets,
             compiler=compiler,
             jobs=chosen,
@@ -242,7 +242,9 @@ def _collect_profiles(request: Request, fleet: Fleet, paths: Paths) -> None:
     Raises BuildError, ChecksumError.
     """
     folders = [Path(path.strip()).parent for path in request.selection.split(",") if path.strip()]
-    pgo.bring({name for plan in fleet.plans for name in render.list_profiles(plan)}, folders, paths)
+    pgo.collect_profiles(
+        {name for plan in fleet.plans for name in render.list_profiles(plan)}, folders, paths
+    )
 
 
 def _refuse_full_options(options: BuildOptions) -> None:
@@ -293,7 +295,7 @@ def refuse_rebuild_options(options: AuditOptions, *, dry_run: bool) -> None:
             raise UsageError(f"{option} is for --rebuild")
 
 
-def rebuild_wheel(options: AuditOptions) -> Rebuilt:
+def rebuild_wheel(options: AuditOptions) -> RebuildResult:
     """Rebuild a wheel of kernels and compare it; if that is impossible, return why.
 
     Raises WheelError, and whatever a stage of a build raises.
@@ -301,7 +303,7 @@ def rebuild_wheel(options: AuditOptions) -> Rebuilt:
     path, paths = _require_wheel(options.wheel), settings.paths()
     given_source = full_build.parse_path(options.source)
     try:
-        origin = rebuilding.origin_for(path, given_source)
+        origin = rebuilding.read_origin(path, given_source)
         first = origin.fleet.first
         with settings.lock_folder(paths.cache, "making a wheel again"):
             doctor.prepare(paths, first.bazel, clang=False)  # (the origin has its compiler)
@@ -314,10 +316,10 @@ def rebuild_wheel(options: AuditOptions) -> Rebuilt:
                 given_stock=full_build.parse_path(options.stock),
             )
     except RebuildError as error:
-        return Rebuilt(wheel=path.name, proof=Proof.NONE, reasons=(str(error),))
+        return RebuildResult(wheel=path.name, proof=Proof.NONE, reasons=(str(error),))
 
 
-def describe_rebuild(found: Audit, made: Rebuilt, *, as_json: bool) -> str:
+def describe_rebuild(found: Audit, made: RebuildResult, *, as_json: bool) -> str:
     """Return the result of a rebuild as text; as JSON together with the audit before it."""
     return (
         format_json(convert_record(found) | {"rebuild": made}) if as_json else proof.describe(made)
@@ -329,7 +331,7 @@ def describe_rebuild_plan(options: AuditOptions, *, as_json: bool) -> str:
 
     Raises RebuildError, WheelError.
     """
-    origin = rebuilding.origin_for(
+    origin = rebuilding.read_origin(
         _require_wheel(options.wheel), full_build.parse_path(options.source)
     )
     fleet, compiler = origin.fleet, origin.compiler
@@ -383,12 +385,12 @@ def admit_wheel(
     Returns the trial of each target, and a text. Raises WheelError, HostError, RecordError.
     """
     path, host = _require_wheel(wheel), cpu.read_cpu()
-    found = finished.finished(path, host)
+    found = finished.load_finished_wheel(path, host)
     if dry_run:
         return {}, _describe_trial_plan(found, host, as_json=as_json)
     paths = settings.paths()
     with settings.lock_folder(paths.cache, "an admission"):
-        record = finished.admit(found, host, paths)
+        record = finished.check_kernels(found, host, paths)
     record_path = admitted.get_record_path(path)
     if as_json:
         return record.targets, format_json({"record": record_path} | convert_record(record))
@@ -402,7 +404,7 @@ def admit_wheel(
     return record.targets, "\n".join([*lines, *units, f"record: {record_path}", ""])
 
 
-def _describe_trial_plan(found: Finished, here: Cpu, *, as_json: bool) -> str:
+def _describe_trial_plan(found: FinishedWheel, here: Cpu, *, as_json: bool) -> str:
     standings = admitted.read_statuses(found.wheel, found.facts, found.sha256)
     lacks = {
         entry.target: tuned.list_missing_features(entry, here) for entry in found.facts.libraries
@@ -440,7 +442,7 @@ def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
     compiler.require_installed()
     with settings.lock_folder(paths.cache, "a survey"):
         doctor.prepare(paths, plan.bazel, clang=False)
-        results = survey.survey(
+        results = survey.survey_sources(
             plan,
             compiler,
             chosen,
@@ -449,11 +451,11 @@ def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
             given_source=full_build.parse_path(options.source),
             given_stock=full_build.parse_path(options.stock_wheel),
         )
-    written = "\n".join(map(str, survey_page.write(results, paths)))
+    written = "\n".join(map(str, survey_page.write_survey(results, paths)))
     return written if results.finished else f"{written}\nnot finished: run the same again"
 
 
-def describe_built(every: Sequence[Built], *, as_json: bool) -> str:
+def describe_built(every: Sequence[BuiltWheel], *, as_json: bool) -> str:
     """Return a description of the wheels; as JSON a record for one, and a list for several."""
     if as_json:
         rows = [_convert_built(built) for built in every]
@@ -461,12 +463,12 @@ def describe_built(every: Sequence[Built], *, as_json: bool) -> str:
     return "".join(_describe_wheel(built) for built in every)
 
 
-def _convert_built(built: Built) -> dict[str, object]:
+def _convert_built(built: BuiltWheel) -> dict[str, object]:
     fields = {"wheel": built.wheel, "manifest": built.manifest, "reused": built.reused}
     return {**fields, "parts": convert_record(built.parts)}
 
 
-def _describe_wheel(built: Built) -> str:
+def _describe_wheel(built: BuiltWheel) -> str:
     lines = [f"{built.wheel} ({console.format_size(built.wheel.stat().st_size)})"]
     for part in built.parts:
         kind = "a kernel library" if part.verdicts else "libraries"
@@ -484,7 +486,7 @@ def _describe_wheel(built: Built) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _has_proxy(part: Part) -> bool:
+def _has_proxy(part: WheelPart) -> bool:
     """Return True if the kernels were tested as compiled for another target."""
     return bool(part.ran_as) and part.ran_as != part.target
 

@@ -8,14 +8,14 @@ from tfbuild.records import format_json
 from tfbuild.settings import Paths
 from tfbuild.terminal_tables import format_grid
 from tfbuild.tools import doctor, installed
-from tfbuild.tools.installed import Installed
+from tfbuild.tools.installed import InstalledWheel
 
 
 def report_needs(paths: Paths, *, tests: bool, as_json: bool) -> tuple[str, bool]:
     """Return what this machine has and lacks as text, and whether nothing is missing."""
-    needed = doctor.needs(paths, tests=tests)
+    needed = doctor.list_dependencies(paths, tests=tests)
     missing_needs = [need for need in needed if not need.present]
-    lines = doctor.commands(missing_needs)
+    lines = doctor.list_install_commands(missing_needs)
     if as_json:
         return format_json({"needs": needed, "commands": lines}), not missing_needs
     rows = [(need.name, need.present or "missing", need.purpose) for need in needed]
@@ -27,12 +27,12 @@ def report_needs(paths: Paths, *, tests: bool, as_json: bool) -> tuple[str, bool
     return text, not missing_needs
 
 
-def report_kernels(place: str, *, as_json: bool) -> tuple[Installed, str]:
+def report_kernels(place: str, *, as_json: bool) -> tuple[InstalledWheel, str]:
     """Report which kernels run where a tuned wheel is installed.
 
     Raises UsageError, HostError.
     """
-    installation = installed.look(Path(place).expanduser())
+    installation = installed.inspect_install(Path(place).expanduser())
     if not as_json:
         return installation, installed.describe(installation)
     targets = installation.facts.targets if installation.facts else ()

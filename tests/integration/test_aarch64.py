@@ -16,8 +16,8 @@ from tfbuild.commands import AuditOptions, Request
 from tfbuild.errors import AdmissionError, ToolError
 from tfbuild.kernelbuild import assemble
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild.ground import installed
-from tfbuild.kernelbuild.pool import Built
+from tfbuild.kernelbuild.ground import create_environment
+from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.kernelbuild.proof import Proof
 from tfbuild.packing import admitted, tuned
 from tfbuild.planning.fleet import Fleet
@@ -41,17 +41,17 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def fleet_and_wheel(
     tree: Path, paths: Paths, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Fleet, Built]:
+) -> tuple[Fleet, BuiltWheel]:
     return made(",".join(TARGETS), RELEASE, tree, paths, tmp_path_factory.mktemp("pool"))
 
 
-def made(arch: str, release: str, tree: Path, paths: Paths, pool: Path) -> tuple[Fleet, Built]:
+def made(arch: str, release: str, tree: Path, paths: Paths, pool: Path) -> tuple[Fleet, BuiltWheel]:
     """A wheel with tanh, built from a tree."""
     request = Request(
         arch=arch, release=release, kernels="cwise_op_tanh", python="3.11", source=str(tree)
     )
     fleet, compiler = resolve_fleet(request)
-    built = builder.build(
+    built = builder.build_wheel(
         fleet,
         compiler=compiler,
         jobs=handlers.choose_jobs(fleet.first, ""),
@@ -63,23 +63,25 @@ def made(arch: str, release: str, tree: Path, paths: Paths, pool: Path) -> tuple
 
 @pytest.fixture(scope="module")
 def seen_on(
-    fleet_and_wheel: tuple[Fleet, Built], paths: Paths, tmp_path_factory: pytest.TempPathFactory
+    fleet_and_wheel: tuple[Fleet, BuiltWheel],
+    paths: Paths,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], dict[str, Any]]:
     """What the wheel does on a model of QEMU's."""
     fleet, built = fleet_and_wheel
     emulator = find_emulator("aarch64", paths)
-    arm = installed(fleet.first, built.wheel, emulator, paths)
+    arm = create_environment(fleet.first, built.wheel, emulator, paths)
 
     def seen(model: str) -> dict[str, Any]:
         launcher = (str(emulator.program), "-L", str(emulator.sysroot), "-cpu", model)
         own = dataclasses.replace(arm, launcher=launcher)
-        return assemble.smoke(own, tmp_path_factory.mktemp(model.replace("-", "_")))
+        return assemble.run_smoke_test(own, tmp_path_factory.mktemp(model.replace("-", "_")))
 
     return seen
 
 
 def test_what_ran_under_an_emulator_is_not_published_before_it_ran_on_a_cpu(
-    fleet_and_wheel: tuple[Fleet, Built],
+    fleet_and_wheel: tuple[Fleet, BuiltWheel],
 ) -> None:
     wheel = fleet_and_wheel[1].wheel
     facts = tuned.read_tuned(wheel)
@@ -100,19 +102,21 @@ def test_another_cross_compiler_than_clang_is_refused(paths: Paths) -> None:
         Request(arch="neoverse_v1", kernels="mini", compiler="aarch64-linux-gnu-g++")
     )
     with pytest.raises(ToolError, match="does not link kernels for aarch64") as caught:
-        builder.build(fleet, compiler=compiler, jobs=Jobs(count=1, limited_by=""), paths=paths)
+        builder.build_wheel(
+            fleet, compiler=compiler, jobs=Jobs(count=1, limited_by=""), paths=paths
+        )
     assert "--compiler clang-16" in caught.value.hint
 
 
 def test_the_wheel_asks_for_no_later_system_than_stock(
-    fleet_and_wheel: tuple[Fleet, Built], paths: Paths
+    fleet_and_wheel: tuple[Fleet, BuiltWheel], paths: Paths
 ) -> None:
     found = audit.audit(fleet_and_wheel[1].wheel, paths=paths, stock=None)
     assert not found.problems
 
 
 def test_the_wheel_is_made_again_of_the_sources_that_were_given(
-    fleet_and_wheel: tuple[Fleet, Built], tree: Path
+    fleet_and_wheel: tuple[Fleet, BuiltWheel], tree: Path
 ) -> None:
     """For CPUs that this machine has not: its kernels are compiled and not run."""
     wheel = str(fleet_and_wheel[1].wheel)

@@ -125,7 +125,7 @@ def test_each_fault_is_seen_and_the_sound_one_is_admitted(
     stock = native.plan.stock
     assert stock is not None
     headers = unpack_stock(native.arm.wheel, stock.sha256, recipe, paths)
-    verdicts = admission.admit(
+    verdicts = admission.run_conformance_tests(
         libraries,
         staged=staged,
         stock_libraries=[headers / name for name in recipe.libraries],
@@ -164,7 +164,7 @@ def test_a_header_whose_members_are_in_another_order_is_seen(
 
     wheel = table(structures.WHEEL)
     kernels = table(structures.KERNELS, f"-isystem{tmp_path / 'other'}")
-    assert [each.what for each in structures.differences(kernels, wheel)] == [
+    assert [each.what for each in structures.find_differences(kernels, wheel)] == [
         "offsetof(NodeProperties, op_def)",
         "offsetof(NodeProperties, node_def)",
     ]

@@ -241,12 +241,12 @@ def calls(site: Site, remote: Remote) -> tuple[Call, ...]:
         key="",
     )
     order = Order(
-        budget=memory.choose(8_000, 2), vendored=site.paths.cache / "vendor", remote=remote
+        budget=memory.choose_budget(8_000, 2), vendored=site.paths.cache / "vendor", remote=remote
     )
     call = build._call(site, order, lock)
     if not site.plan.full_recipe or not site.plan.full_recipe.training:
         return (call,)
-    learned = pgo.use(site.folder / "learned.profdata")
+    learned = pgo.build_use_option(site.folder / "learned.profdata")
     return tuple(replace(call, options=(*call.options, each)) for each in (pgo.INSTRUMENT, learned))
 
 
@@ -303,10 +303,10 @@ def remotes(bench: Bench) -> Mapping[str, Remote]:
     files = {name: rc_of(rcs[name], *options) for name, options in lines.items()}
     return {
         "none": Remote(),
-        "http": caches.named(cache="http://127.0.0.1:9", rc=files["http"]),
-        "https": caches.named(cache="https://127.0.0.1:9/tf", rc=files["https"]),
-        "grpcs": caches.named(cache="grpcs://127.0.0.1:9", rc=files["grpcs"]),
-        "cluster": caches.named(executor="grpcs://127.0.0.1:9", rc=files["cluster"]),
+        "http": caches.resolve_remote(cache="http://127.0.0.1:9", rc=files["http"]),
+        "https": caches.resolve_remote(cache="https://127.0.0.1:9/tf", rc=files["https"]),
+        "grpcs": caches.resolve_remote(cache="grpcs://127.0.0.1:9", rc=files["grpcs"]),
+        "cluster": caches.resolve_remote(executor="grpcs://127.0.0.1:9", rc=files["cluster"]),
     }
 
 
@@ -332,7 +332,7 @@ def written(bench: Bench, remotes: Mapping[str, Remote]) -> Written:
 
 def usable(remote: Remote, bazel: Bazel) -> bool:
     with contextlib.suppress(UsageError):
-        caches.check(remote, bazel)
+        caches.check_remote(remote, bazel)
         return True
     return False
 
@@ -373,7 +373,7 @@ class Real:
         return self._answer([*startup, "info", *options, *AT_ONCE, "release"], self.workspace)
 
     def _spoken(self, option: str) -> str:
-        """Debian's Java in 4.2.3 ends over gRPC with TLS, which `caches.check` sees to."""
+        """Debian's Java in 4.2.3 ends over gRPC with TLS, which `caches.check_remote` sees to."""
         return option.replace("=grpcs://", "=grpc://") if self.version == OLD else option
 
     def as_it_is(self, words: Words) -> Answer:
@@ -549,7 +549,7 @@ def test_a_wrong_line_of_a_bazelrc_is_refused(
 def test_a_bazelrc_is_split_as_bazel_splits_it(real: Real, bench: Bench, every: Words) -> None:
     rc = bench.folder / "odd.bazelrc"
     rc.write_text(ODD)
-    words = [word for _, line in bazelrc._lines(ODD) for word in bazelrc.split(line)[1:]]
+    words = [word for _, line in bazelrc._join_lines(ODD) for word in bazelrc.split_words(line)[1:]]
     assert len(words) == ODD.count("--define")
     answer = real.ask(replace(every, startup=(f"--bazelrc={rc}",), options=("--announce_rc",)))
     assert f"'build' options: {' '.join(words)}\n" in answer.said

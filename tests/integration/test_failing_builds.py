@@ -62,7 +62,7 @@ class Bench:
         change(trees.make_tree(tree))
         words = (
             *trees.repository_options(self.bazel, self.tools),
-            *events.options(self.events),
+            *events.build_options(self.events),
             f"--repo_env=CC={compiler}",
             "--compilation_mode=opt",
             "--color=no",
@@ -127,7 +127,9 @@ def test_a_flag_that_clang_lacks_is_named_with_its_define(bench: Bench) -> None:
     found = bench.diagnosis("--per_file_copt=.*XNNPACK.*@-mavx512fp99")
     assert (found.cause, found.label) == (Cause.FLAG, "@XNNPACK//:XNNPACK")
     assert found.what == "-mavx512fp99"
-    assert diagnosis.remedied(ATTEMPT, found) is None  # no kernels of XNNPACK's are known for it
+    assert (
+        diagnosis.plan_next_attempt(ATTEMPT, found) is None
+    )  # no kernels of XNNPACK's are known for it
 
 
 @pytest.mark.slow
@@ -136,7 +138,7 @@ def test_a_flag_that_gcc_lacks_has_its_kernels_switched_off(bench: Bench) -> Non
     found = bench.diagnosis("--per_file_copt=.*XNNPACK.*@-mavxvnniint8", compiler="/usr/bin/gcc")
     assert (found.cause, found.label) == (Cause.FLAG, "@XNNPACK//:XNNPACK")
     assert found.remedy == "Give --define xnn_enable_avxvnniint8=false"
-    again = diagnosis.remedied(ATTEMPT, found)
+    again = diagnosis.plan_next_attempt(ATTEMPT, found)
     assert again is not None
     assert again.defines == ("xnn_enable_avxvnniint8=false",)
 
@@ -157,7 +159,7 @@ def test_a_compiler_that_the_kernel_killed_is_out_of_memory(bench: Bench) -> Non
     assert (found.cause, found.label) == (Cause.MEMORY, "@XNNPACK//:XNNPACK")
     assert "src/vmul.cc failed: (Killed)" in found.deciding_line
     assert "--jobs" in found.remedy
-    assert diagnosis.remedied(ATTEMPT, found) == dataclasses.replace(ATTEMPT, jobs=4)
+    assert diagnosis.plan_next_attempt(ATTEMPT, found) == dataclasses.replace(ATTEMPT, jobs=4)
 
 
 def test_a_source_that_does_not_compile_is_shown_with_the_compilers_words(bench: Bench) -> None:
@@ -217,7 +219,7 @@ def test_an_archive_that_is_not_the_pinned_one_is_not_fetched_again(bench: Bench
         found = bench.diagnosis(change=needs_archive(url))
     assert (found.cause, found.label, found.what) == (Cause.CHECKSUM, "//external:far", url)
     assert "invoke vendor" in found.remedy
-    assert diagnosis.remedied(ATTEMPT, found) is None
+    assert diagnosis.plan_next_attempt(ATTEMPT, found) is None
 
 
 @pytest.mark.slow
@@ -226,7 +228,7 @@ def test_an_archive_that_no_server_has_is_a_failed_download(bench: Bench) -> Non
         url = f"{site.url}/far.tar.gz"
         found = bench.diagnosis(change=needs_archive(url))
     assert (found.cause, found.label, found.what) == (Cause.DOWNLOAD, "//external:far", url)
-    assert diagnosis.remedied(ATTEMPT, found) is None  # the server will say 404 again
+    assert diagnosis.plan_next_attempt(ATTEMPT, found) is None  # the server will say 404 again
 
 
 @pytest.mark.slow
@@ -323,7 +325,7 @@ def test_a_killed_build_goes_on_where_it_was(bench: Bench) -> None:
 def test_progress_is_told_while_the_build_runs(bench: Bench) -> None:
     updates: list[Progress] = []
     lead: list[int] = []
-    with events.following(bench.events, updates.append):
+    with events.follow_events(bench.events, updates.append):
         done = bench.build(
             "--jobs=1",
             "--action_env=AGAIN=1",

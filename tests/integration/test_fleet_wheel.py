@@ -45,7 +45,7 @@ def loaded(fleet: Tried, **env: str) -> tuple[str, str]:
         "own.tensorwright_loaded.restype = ctypes.c_char_p\n"
         "print(json.dumps((own.tensorwright_loaded() or b'').decode()))\n"
     )
-    quiet = admission.probe_env() | {"TF_CPP_MIN_LOG_LEVEL": "1"}
+    quiet = admission.build_probe_env() | {"TF_CPP_MIN_LOG_LEVEL": "1"}
     done = run([fleet.arm.python, "-P", "-c", script], env=quiet | env, timeout_s=600)
     said = [line for line in done.output.splitlines() if line.startswith("tensorwright")]
     return json.loads(done.output.splitlines()[-1]), "".join(said)
@@ -66,7 +66,7 @@ def test_the_first_library_that_this_cpu_can_run_is_taken(
 ) -> None:
     expected = tuned.choose_build(facts, own_cpu.cpu)
     assert expected is not None
-    found = assemble.smoke(fleet.arm, tmp_path)
+    found = assemble.run_smoke_test(fleet.arm, tmp_path)
     assert found["loaded"] == expected.name
     assert found["computes"]
 

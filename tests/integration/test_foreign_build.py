@@ -23,7 +23,7 @@ from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import HostError, KernelError
 from tfbuild.kernelbuild import admission, finished
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild.pool import Built
+from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing import admitted, tuned
 from tfbuild.packing.repack import repack
@@ -46,14 +46,14 @@ def elsewhere(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Paths:
 
 
 @pytest.fixture(scope="module")
-def foreign(elsewhere: Paths) -> Built:
+def foreign(elsewhere: Paths) -> BuiltWheel:
     """A wheel of the two quick kernels for a fleet with AVX-512 in it, made as on a CPU without.
     What stands in for that is the fleet's own older target, which other tests have compiled."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MASK, HIDDEN)
         fleet, compiler = resolve_fleet(Request(arch=f"{OLDER},{TARGET}", kernels="mini"))
         jobs = handlers.choose_jobs(fleet.first, "")
-        return builder.build(fleet, compiler=compiler, jobs=jobs, paths=elsewhere)
+        return builder.build_wheel(fleet, compiler=compiler, jobs=jobs, paths=elsewhere)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def invoke(elsewhere: Paths, tmp_path_factory: pytest.TempPathFactory) -> Tasks:
     return tasks
 
 
-def published(invoke: Tasks, built: Built, *options: str) -> subprocess.CompletedProcess[str]:
+def published(invoke: Tasks, built: BuiltWheel, *options: str) -> subprocess.CompletedProcess[str]:
     words = ("--to", "index", "--wheels", str(built.wheel), "--only-tuned", "--dry-run")
     return invoke("publish", *words, *options)
 
@@ -73,7 +73,7 @@ def need_avx512() -> None:
         pytest.skip(f"this CPU is no {TARGET}: its code cannot be run here")
 
 
-def test_the_wheel_says_as_what_each_unit_ran(foreign: Built) -> None:
+def test_the_wheel_says_as_what_each_unit_ran(foreign: BuiltWheel) -> None:
     facts = tuned.read_tuned(foreign.wheel)
     assert facts is not None
     found, older = facts.libraries
@@ -88,12 +88,12 @@ def test_the_wheel_says_as_what_each_unit_ran(foreign: Built) -> None:
     assert [part.ran_as for part in foreign.parts] == [OLDER, OLDER]
 
 
-def test_the_build_says_what_finishes_it(foreign: Built) -> None:
+def test_the_build_says_what_finishes_it(foreign: BuiltWheel) -> None:
     said = handlers.describe_built([foreign], as_json=False).splitlines()
     assert f"on a CPU that runs {TARGET}: invoke admit {foreign.wheel}" in said[-1]
 
 
-def test_publish_refuses_it_whatever_was_compared(foreign: Built, invoke: Tasks) -> None:
+def test_publish_refuses_it_whatever_was_compared(foreign: BuiltWheel, invoke: Tasks) -> None:
     done = published(invoke, foreign, "--no-gate")
     assert done.returncode == 41
     assert "never ran on their own target" in done.stderr
@@ -101,7 +101,7 @@ def test_publish_refuses_it_whatever_was_compared(foreign: Built, invoke: Tasks)
 
 
 def test_a_cpu_without_the_features_cannot_admit_it(
-    foreign: Built, monkeypatch: pytest.MonkeyPatch
+    foreign: BuiltWheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MASK, f"{HIDDEN},avx2")
     with pytest.raises(HostError, match="this CPU lacks avx2"):
@@ -109,7 +109,7 @@ def test_a_cpu_without_the_features_cannot_admit_it(
 
 
 def test_on_a_cpu_with_the_features_it_is_admitted_and_may_go_on(
-    foreign: Built, invoke: Tasks
+    foreign: BuiltWheel, invoke: Tasks
 ) -> None:
     need_avx512()
     done = invoke("admit", str(foreign.wheel), "--json")
@@ -190,7 +190,7 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
 def failed(wheel: Path, paths: Paths) -> list[str]:
     """What is said of each unit of a wheel that is not admitted here."""
     cpu = own_cpu().cpu
-    record = finished.admit(finished.finished(wheel, cpu), cpu, paths)
+    record = finished.check_kernels(finished.load_finished_wheel(wheel, cpu), cpu, paths)
     return list(admitted.describe_failures(record.targets))
 
 
@@ -203,10 +203,10 @@ def test_a_registration_that_only_one_target_has_is_seen_without_running_it(
         library(name, text, tmp_path, native, staged, paths, *flags)
         for name, flags in (("ran", ()), ("wide", ("-march=skylake-avx512",)))
     )
-    assert admission.difference(ran, ran) == ""
+    assert admission.find_registration_difference(ran, ran) == ""
     said = "compiled for its own target it does not register Rint by Off<double>"
-    assert admission.difference(wide, ran) == said
-    (verdict,) = admission.vouched(
+    assert admission.find_registration_difference(wide, ran) == said
+    (verdict,) = admission.transfer_verdicts(
         [admission.UnitVerdict(unit="rint", cases=9)],
         {"rint": wide},
         {"rint": ran},

@@ -28,7 +28,7 @@ def emulated(wheel_for: Callable[[str], Tried], tmp_path: Path) -> Emulated:
     def emulate(arches: str, cpu: str) -> dict[str, Any]:
         launcher = ("qemu-x86_64", "-cpu", cpu)
         arm = dataclasses.replace(wheel_for(arches).arm, launcher=launcher)
-        return assemble.smoke(arm, tmp_path)
+        return assemble.run_smoke_test(arm, tmp_path)
 
     return emulate
 

@@ -26,7 +26,7 @@ from tfbuild.binaries.census import count_instructions
 from tfbuild.commands import Request
 from tfbuild.cpus.compilers import find_compiler
 from tfbuild.errors import BuildError, TreeError
-from tfbuild.kernelbuild.pool import Built
+from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.machine import memory
 from tfbuild.packing.tuned import FILE, Tuned, read_tuned
 from tfbuild.packing.wheel import extract, read_identity
@@ -42,7 +42,7 @@ from tfbuild.watching.attempt import Attempt
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]
 
-BUDGET = memory.choose(4_000, 2)
+BUDGET = memory.choose_budget(4_000, 2)
 LIBRARY = "tensorflow/libtensorflow_cc.so.2"
 TOOL = "bazel-out/host/bin/tensorflow/core/op_gen"
 TUNED = {"avx", "avx2", "fma", "bmi2"}
@@ -118,7 +118,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def built(paths: Paths, tree: Path, order: Order | None = None, **options: object) -> Built:
+def built(paths: Paths, tree: Path, order: Order | None = None, **options: object) -> BuiltWheel:
     request = Request(scope="full", python="3.11", **({"arch": "haswell"} | options))  # type: ignore[arg-type]
     plan, compiler = resolve_plan(request)
     order = dataclasses.replace(order or Order(budget=BUDGET), tree=tree, requirements="")
@@ -126,7 +126,7 @@ def built(paths: Paths, tree: Path, order: Order | None = None, **options: objec
 
 
 @pytest.fixture(scope="module")
-def haswell(paths: Paths, tree: Path) -> Built:
+def haswell(paths: Paths, tree: Path) -> BuiltWheel:
     return built(paths, tree)
 
 
@@ -140,7 +140,7 @@ def library(wheel: Path, folder: Path) -> Path:
     return folder / LIBRARY
 
 
-def test_the_wheel_says_what_it_is(haswell: Built) -> None:
+def test_the_wheel_says_what_it_is(haswell: BuiltWheel) -> None:
     identity, facts = read_identity(haswell.wheel), read_tuned(haswell.wheel)
     assert identity.version == "2.14.1+haswell.full"
     assert all("manylinux" in tag for tag in identity.tags)
@@ -151,7 +151,7 @@ def test_the_wheel_says_what_it_is(haswell: Built) -> None:
     assert "avx2" in facts.tree.required_features
 
 
-def test_the_manifest_says_how_it_went(haswell: Built) -> None:
+def test_the_manifest_says_how_it_went(haswell: BuiltWheel) -> None:
     manifest = json.loads(haswell.manifest.read_text())
     assert manifest["smoke"]["sum"] == 512 * 512
     (attempt,) = manifest["course"]["attempts"]
@@ -164,7 +164,7 @@ def test_the_manifest_says_how_it_went(haswell: Built) -> None:
 
 
 def test_the_flags_are_in_the_library_and_not_in_the_tools_of_the_build(
-    haswell: Built, tree: Path, tmp_path: Path
+    haswell: BuiltWheel, tree: Path, tmp_path: Path
 ) -> None:
     assert {"avx", "avx2"} <= used(library(haswell.wheel, tmp_path / "unpacked"))
     assert used(tree / TOOL) == set()
@@ -189,7 +189,7 @@ def test_without_our_option_the_tools_would_be_tuned(tree: Path, tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_wheel_of_a_checkout_is_made_again_with_the_same_bytes(
-    haswell: Built, paths: Paths, tree: Path
+    haswell: BuiltWheel, paths: Paths, tree: Path
 ) -> None:
     before = haswell.wheel.read_bytes()
     plan, _ = resolve_plan(Request(scope="full", arch="haswell", python="3.11"))
@@ -203,7 +203,7 @@ def test_a_wheel_of_a_checkout_is_made_again_with_the_same_bytes(
 
 @pytest.mark.slow
 def test_a_wheel_of_the_release_is_found_finished_unless_bazel_is_told_more(
-    haswell: Built, paths: Paths, tmp_path: Path
+    haswell: BuiltWheel, paths: Paths, tmp_path: Path
 ) -> None:
     plan, _ = resolve_plan(Request(scope="full", arch="haswell", python="3.11"))
     own = dataclasses.replace(paths, pool=tmp_path)
@@ -217,9 +217,9 @@ def test_a_wheel_of_the_release_is_found_finished_unless_bazel_is_told_more(
     assert found is not None
     assert found.wheel == made
     assert finished(plan, Order(budget=BUDGET, defines=("a=b",)), own) is None
-    service = caches.named(rc=rc_of(tmp_path, "--remote_header=a=b"))
+    service = caches.resolve_remote(rc=rc_of(tmp_path, "--remote_header=a=b"))
     assert finished(plan, Order(budget=BUDGET, remote=service), own) == found
-    more = caches.named(rc=rc_of(tmp_path, "--copt=-DOURS"))
+    more = caches.resolve_remote(rc=rc_of(tmp_path, "--copt=-DOURS"))
     assert finished(plan, Order(budget=BUDGET, remote=more), own) is None
 
 
@@ -234,7 +234,7 @@ def _with_facts(wheel: Path, facts: Tuned, folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_from_another_folder_and_a_clean_cache_come_the_same_bytes(
-    haswell: Built, tmp_path: Path
+    haswell: BuiltWheel, tmp_path: Path
 ) -> None:
     other = make_tree(tmp_path / "elsewhere/tree")
     again = built(own_paths(tmp_path / "other"), other)
@@ -308,13 +308,13 @@ def test_a_flag_that_the_compiler_lacks_is_explained_or_mended(
         built(paths, tree, arch="skylake", compiler="g++-12")
     assert "--define xnn_enable_avxvnniint8=false" in caught.value.hint
     assert "--auto-fix" in caught.value.hint
-    remote = caches.named(rc=rc_of(tmp_path, "--remote_header=a=hunter2", "--copt=-DOURS"))
+    remote = caches.resolve_remote(rc=rc_of(tmp_path, "--remote_header=a=hunter2", "--copt=-DOURS"))
     order = Order(budget=BUDGET, remote=remote, auto_fix=True)
     made = built(paths, tree, order, arch="skylake", compiler="g++-12")
     course = json.loads(made.manifest.read_text())["course"]
     defines = [each["defines"] for each in course["attempts"]]
     assert defines == [[], ["xnn_enable_avxvnniint8=false"]]
-    assert course["bazelrc"] == remote.rc.deciding
+    assert course["bazelrc"] == remote.rc.build_sha256
     events = [path.read_text() for path in paths.work.rglob("*.events.json")]
     assert any("-DOURS" in text and "a\\u003d***" in text for text in events)
     assert not any("hunter2" in text for text in events)

@@ -17,7 +17,7 @@ from tests.own_cpu import OwnCpu
 from tfbuild import handlers, settings
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import workspace as workspaces
-from tfbuild.kernelbuild.ground import ground_for
+from tfbuild.kernelbuild.ground import prepare_setup
 from tfbuild.planning.request import resolve_plan
 from tfbuild.probe import products
 from tfbuild.run import run
@@ -79,8 +79,10 @@ def libraries(paths: Paths) -> Mapping[str, Path]:
 
 def compiled(request: Request, paths: Paths) -> Mapping[str, Path]:
     plan, compiler = resolve_plan(request)
-    ground = ground_for(plan, paths, None, None)
-    workspace = workspaces.prepare(plan, compiler, handlers.choose_jobs(plan, ""), ground, paths)
+    ground = prepare_setup(plan, paths, None, None)
+    workspace = workspaces.prepare_workspace(
+        plan, compiler, handlers.choose_jobs(plan, ""), ground, paths
+    )
     return workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
 
 

@@ -12,7 +12,7 @@ import pytest
 from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import workspace as workspaces
-from tfbuild.kernelbuild.ground import ground_for
+from tfbuild.kernelbuild.ground import prepare_setup
 from tfbuild.planning.request import resolve_plan
 from tfbuild.run import run
 from tfbuild.settings import Paths
@@ -42,8 +42,10 @@ def tuned(
 ) -> list[dict[str, Any]]:
     """On one thread and on four, with the libraries that admission would see."""
     plan, compiler = resolve_plan(Request(kernels="sparse_xent_op,xent_op"))
-    ground = ground_for(plan, paths, None, None)
-    workspace = workspaces.prepare(plan, compiler, handlers.choose_jobs(plan, ""), ground, paths)
+    ground = prepare_setup(plan, paths, None, None)
+    workspace = workspaces.prepare_workspace(
+        plan, compiler, handlers.choose_jobs(plan, ""), ground, paths
+    )
     made = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
     folder = tmp_path_factory.mktemp("crossed")
     return [

@@ -75,7 +75,7 @@ def test_only_what_was_asked_for_and_some_convolutions_go_to_xla(
     pip.download(tmp_path / "wanted.txt", tmp_path / "wheels", "--only-binary=:all:")
     for wheel in (tmp_path / "wheels").iterdir():
         zipfile.ZipFile(wheel).extractall(tmp_path / "site")
-    env = admission.probe_env() | {"PYTHONPATH": str(tmp_path / "site")}
+    env = admission.build_probe_env() | {"PYTHONPATH": str(tmp_path / "site")}
     words: list[str | Path] = [stock_arm.python, "-c", PROGRAM, generation]
     found = json.loads(run(words, env=env, timeout_s=600).output.splitlines()[-1])
     assert found.pop("version") == version

@@ -28,7 +28,7 @@ A_TENTH = (
 
 def results(arm: Environment, policy: str, names: list[str]) -> dict[str, Any]:
     """Run the programs in one process, and in another what is left when that dies."""
-    env = {k: v for k, v in admission.probe_env().items() if "ONEDNN" not in k}
+    env = {k: v for k, v in admission.build_probe_env().items() if "ONEDNN" not in k}
     found: dict[str, Any] = {}
     while left := [name for name in names if name not in found]:
         words: list[str | Path] = [arm.python, PROGRAM, policy, *left]
@@ -54,7 +54,9 @@ def test_the_wheel_runs_what_stock_runs(native: Tried, stock_arm: Environment, p
 def test_the_wheel_runs_every_layer_that_stock_runs(
     native: Tried, stock_arm: Environment, policy: str
 ) -> None:
-    names = run([stock_arm.python, PROGRAM], env=admission.probe_env()).output.splitlines()[-1]
+    names = run([stock_arm.python, PROGRAM], env=admission.build_probe_env()).output.splitlines()[
+        -1
+    ]
     compare(native.arm, stock_arm, policy, json.loads(names))
 
 

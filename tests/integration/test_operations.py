@@ -19,7 +19,7 @@ from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild.ground import needs_of
+from tfbuild.kernelbuild.ground import read_requirements
 from tfbuild.planning.request import resolve_fleet
 from tfbuild.planning.selection import _load_recorded_selections
 from tfbuild.run import run
@@ -136,15 +136,17 @@ def tuned_arm(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Environ
     names = ",".join(sorted({*hot, *OTHERS}))
     fleet, compiler = resolve_fleet(Request(arch="native", kernels=names))
     jobs = handlers.choose_jobs(fleet.first, "")
-    built = builder.build(fleet, compiler=compiler, jobs=jobs, paths=paths)
-    needs = needs_of(fleet.first)
+    built = builder.build_wheel(fleet, compiler=compiler, jobs=jobs, paths=paths)
+    needs = read_requirements(fleet.first)
     return environment.create(
         built.wheel, python=fleet.first.python, requirements=needs, paths=paths
     )
 
 
 def program(arm: Environment, name: str, *words: str | Path) -> str:
-    done = run([arm.python, "-P", HERE / name, *words], env=admission.probe_env(), timeout_s=900)
+    done = run(
+        [arm.python, "-P", HERE / name, *words], env=admission.build_probe_env(), timeout_s=900
+    )
     return done.output.splitlines()[-1] if done.output else ""
 
 

@@ -20,7 +20,7 @@ from tfbuild.commands import Request
 from tfbuild.errors import KernelError
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.ground import unpack_stock
-from tfbuild.kernelbuild.pool import Built
+from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.packing import tuned
 from tfbuild.packing.tuned import Tuned
 from tfbuild.packing.wheel import read_identity, read_record
@@ -52,7 +52,7 @@ OTHER = "3.10"
 """A Python beside that of the tests."""
 BOTH = f"3.11,{OTHER}"
 
-Build = Callable[..., tuple[Built, ...]]
+Build = Callable[..., tuple[BuiltWheel, ...]]
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +60,10 @@ def build(paths: Paths, one_builder: FileLock, tmp_path_factory: pytest.TempPath
     """Build a request for this CPU, of sources at a path, into a pool of this module."""
     own = dataclasses.replace(paths, pool=tmp_path_factory.mktemp("releases"))
 
-    def made(request: Request) -> tuple[Built, ...]:
+    def made(request: Request) -> tuple[BuiltWheel, ...]:
         fleets, compiler = resolve_fleets(request)
         with one_builder:
-            return builder.build_all(
+            return builder.build_wheels(
                 fleets,
                 compiler=compiler,
                 jobs=handlers.choose_jobs(fleets[0].first, ""),
@@ -88,7 +88,7 @@ def tree_of(name: str, folder: Path) -> Path:
     return folder / name
 
 
-def facts_of(built: Built) -> Tuned:
+def facts_of(built: BuiltWheel) -> Tuned:
     found = tuned.read_tuned(built.wheel)
     assert found is not None
     return found
@@ -202,7 +202,7 @@ def test_one_build_makes_the_wheels_of_two_pythons(build: Build) -> None:
     assert all(each.reused for each in again)
 
 
-def need_one_build(one: Built, other: Built) -> None:
+def need_one_build(one: BuiltWheel, other: BuiltWheel) -> None:
     """Wheels of Python 3.11 and OTHER with the same library, tried where their Pythons are."""
     assert [read_identity(each.wheel).python for each in (one, other)] == ["3.11", OTHER]
     library, theirs = (facts_of(each).libraries[0] for each in (one, other))

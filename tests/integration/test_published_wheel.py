@@ -248,7 +248,7 @@ def test_a_cpu_that_runs_it_gets_the_tuned_wheel_and_loads_its_kernels(
     index = f"{served.url}/simple/{tuned_target(published, native.built.wheel)}/"
     assert install(name, index, python, stock_python) == native.fleet.version
     (packages(python) / "behind.pth").write_text(f"{packages(stock_python)}\n", encoding="utf-8")
-    done = run([python, "-P", "-c", LOADED], env=admission.probe_env(), timeout_s=300)
+    done = run([python, "-P", "-c", LOADED], env=admission.build_probe_env(), timeout_s=300)
     module, loaded, zero = json.loads(done.output.splitlines()[-1])
     assert Path(module).is_relative_to(tmp_path)
     assert loaded == [str(packages(python) / library.file) for library in libraries(native)]

@@ -17,7 +17,7 @@ from tfbuild.binaries import census, elf
 from tfbuild.commands import AuditOptions, Request
 from tfbuild.kernelbuild import assemble
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild.proof import Proof, Rebuilt
+from tfbuild.kernelbuild.proof import Proof, RebuildResult
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import KernelLibrary, read_tuned
 from tfbuild.packing.wheel import read_member
@@ -57,7 +57,7 @@ def doctored(stock_arm: Environment, staged: Path) -> Doctored:
         first = dataclasses.replace(first, **fields)  # type: ignore[arg-type]
         said = dataclasses.replace(said, libraries=(first, *others))
         info = f"tensorflow_cpu-{tried.fleet.version}.dist-info"
-        papers = assemble.papers_of(said, tried.fleet, stock_arm.wheel, staged)
+        papers = assemble.render_metadata(said, tried.fleet, stock_arm.wheel, staged)
         changed = members | {f"{info}/{name}": content for name, content in papers.items()}
         edits = {name: lambda _, content=content: content for name, content in changed.items()}
         return repack(
@@ -72,7 +72,7 @@ def doctored(stock_arm: Environment, staged: Path) -> Doctored:
     return made
 
 
-def again(wheel: Path, source: str = "") -> Rebuilt:
+def again(wheel: Path, source: str = "") -> RebuildResult:
     """In the cache that the tests build in."""
     return handlers.rebuild_wheel(AuditOptions(wheel=str(wheel), source=source))
 
@@ -148,7 +148,7 @@ def test_kernels_of_other_flags_than_it_says_are_found(
     other = dataclasses.replace(paths, pool=tmp_path / "pool")
     fleet, compiler = resolve_fleet(Request(kernels="mini", flags="-O1"))
     jobs = handlers.choose_jobs(fleet.first, "")
-    built = builder.build(fleet, compiler=compiler, jobs=jobs, paths=other)
+    built = builder.build_wheel(fleet, compiler=compiler, jobs=jobs, paths=other)
     tried = dataclasses.replace(native, built=built, fleet=fleet)
     assert again(built.wheel).proof is Proof.SAME
     wheel = doctored(tried, tmp_path / "out", {}, source_flags={}, plan_key=native.plan.key)
@@ -172,7 +172,7 @@ def test_sources_that_were_given_must_be_given_again(
     tree = tmp_path / "mine"
     shutil.copytree(staged, tree)
     fleet, compiler = resolve_fleet(Request(kernels="mini", source=str(tree)))
-    built = builder.build(
+    built = builder.build_wheel(
         fleet,
         compiler=compiler,
         jobs=handlers.choose_jobs(fleet.first, ""),
@@ -192,7 +192,7 @@ def test_fused_units_come_beside_the_hot_kernels_and_are_made_again(
     """Nothing of the hot kernels is compiled but what was selected, and the units are whole."""
     units = ("fused/updates", "fused/loops")
     fleet, compiler = resolve_fleet(Request(kernels=f"hot,{','.join(units)}"))
-    built = builder.build(
+    built = builder.build_wheel(
         fleet,
         compiler=compiler,
         jobs=handlers.choose_jobs(fleet.first, ""),

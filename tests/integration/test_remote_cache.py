@@ -22,7 +22,7 @@ from tests.trees import PIP_PACKAGE, make_tree, repository_options
 from tfbuild.cpus import compilers
 from tfbuild.remote import caches, headers
 from tfbuild.remote.caches import Remote
-from tfbuild.remote.toolchain import Toolchain, key_options, toolchain_of
+from tfbuild.remote.toolchain import Toolchain, build_key_options, toolchain_of
 from tfbuild.run import Completed
 from tfbuild.settings import Paths
 from tfbuild.tools import bazel
@@ -60,16 +60,16 @@ class Bench:
         return self.again(remote, *options)
 
     def again(self, remote: Remote, *options: str) -> Built:
-        caches.check(remote, self.found)
-        events = headers.closed(self.paths.cache / "events.json")
+        caches.check_remote(remote, self.found)
+        events = headers.create_private_file(self.paths.cache / "events.json")
         given = (
             *repository_options(self.found, self.paths),
             *("--repo_env=CC=/usr/bin/clang-16", "--compilation_mode=opt"),
             *("--color=no", "--curses=no"),
             *(() if remote.executor else ("--spawn_strategy=local",)),
             *("--incompatible_strict_action_env", f"--build_event_json_file={events}"),
-            *caches.options(remote, self.found.version, self.paths.cache / "disk"),
-            *key_options(self.toolchain, remote),
+            *caches.build_options(remote, self.found.version, self.paths.cache / "disk"),
+            *build_key_options(self.toolchain, remote),
             *options,
         )
         done = bazel.build(
@@ -79,7 +79,7 @@ class Bench:
             options=given,
             paths=self.paths,
             log=self.paths.cache / "build.log",
-            startup=headers.startup(remote.rc, self.paths.cache / "closed"),
+            startup=headers.build_startup_options(remote.rc, self.paths.cache / "closed"),
         )
         said = _COUNTS.findall(done.output)
         pairs = [each.split(" ", 1) for each in (said or [""])[-1].split(", ") if each]
@@ -173,7 +173,7 @@ def test_headers_open_the_cache_and_show_nowhere(bench: Bench, tmp_path: Path) -
     over = threading.Event()
     watching = threading.Thread(target=watch, args=(seen, over))
     with nginx(tmp_path / "nginx", authorization=SECRET) as url:
-        remote = caches.named(cache=url, rc=rc)
+        remote = caches.resolve_remote(cache=url, rc=rc)
         refused = bench.build(Remote(cache=url))
         watching.start()
         try:
@@ -228,7 +228,7 @@ def test_a_broken_cache_costs_time_and_nothing_else(
 ) -> None:
     entries = {} if fault == "full" else dict(filled[0])
     with serving(Cache(fault=fault, entries=entries)) as cache:
-        built = bench.build(caches.named(cache=cache.url, rc=hasty(tmp_path)))
+        built = bench.build(caches.resolve_remote(cache=cache.url, rc=hasty(tmp_path)))
     assert built.wheel == filled[1], built.done.output
     hits = built.counts.get("remote cache hit", 0)
     assert hits + built.counts["local"] == COMPILED
@@ -246,7 +246,7 @@ def test_a_cache_that_is_down_costs_nothing_but_its_hits(
     bench: Bench, filled: tuple[dict[str, bytes], str], scheme: str, tmp_path: Path
 ) -> None:
     down = f"{scheme}://127.0.0.1:{free_port()}"
-    built = bench.build(caches.named(cache=down, rc=hasty(tmp_path)))
+    built = bench.build(caches.resolve_remote(cache=down, rc=hasty(tmp_path)))
     assert built.counts["local"] == COMPILED, built.done.output
     assert built.wheel == filled[1]
 
@@ -256,7 +256,7 @@ def test_a_cluster_that_is_down_leaves_the_work_here(
     bench: Bench, filled: tuple[dict[str, bytes], str], tmp_path: Path
 ) -> None:
     down = f"--remote_executor=grpc://127.0.0.1:{free_port()}"
-    built = bench.build(caches.named(rc=hasty(tmp_path, down)))
+    built = bench.build(caches.resolve_remote(rc=hasty(tmp_path, down)))
     assert built.counts["linux-sandbox"] == COMPILED, built.done.output
     assert built.wheel == filled[1]
 
@@ -295,7 +295,7 @@ def test_a_cache_that_is_only_read_gets_nothing_and_the_disk_everything(
 ) -> None:
     with serving(Cache()) as cache:
         rc = rc_of(tmp_path, "--noremote_upload_local_results", f"--remote_cache={cache.url}")
-        built = bench.build(caches.named(rc=rc))
+        built = bench.build(caches.resolve_remote(rc=rc))
     assert (built.counts["local"], cache.written) == (COMPILED, 0)
     bench.clean()
     assert bench.again(Remote()).counts["remote cache hit"] == COMPILED
@@ -320,7 +320,7 @@ def test_a_cluster_compiles_what_this_machine_would_have_and_caches_it(
         remote = Remote(executor=url)
         first, second = bench.build(remote), bench.build(remote)
         rc = rc_of(tmp_path, "--remote_default_exec_properties=pool=large")
-        other = bench.build(caches.named(executor=url, rc=rc))
+        other = bench.build(caches.resolve_remote(executor=url, rc=rc))
     assert first.counts == {"internal": ANY, "remote": COMPILED}, first.done.output
     assert second.counts == {"internal": ANY, "remote cache hit": COMPILED}
     assert "remote cache hit" not in other.counts  # what a worker is, is part of the key

@@ -36,7 +36,7 @@ class Overlay:
     site: Path
 
     def import_it(self, **env: str) -> Completed:
-        known = admission.probe_env() | {"PYTHONPATH": str(self.site)} | env
+        known = admission.build_probe_env() | {"PYTHONPATH": str(self.site)} | env
         return run([self.arm.python, "-c", PROGRAM], env=known, cwd=self.site, check=False)
 
 

@@ -36,7 +36,11 @@ def overlay(arm: Environment, folder: Path) -> Overlay:
 
 
 def lines(made: Overlay, *emulator: str, **env: str) -> list[str]:
-    ours = {**admission.probe_env(), "PYTHONPATH": str(made.site), "TF_CPP_MIN_LOG_LEVEL": "0"}
+    ours = {
+        **admission.build_probe_env(),
+        "PYTHONPATH": str(made.site),
+        "TF_CPP_MIN_LOG_LEVEL": "0",
+    }
     known = {name: value for name, value in ours.items() if "ONEDNN" not in name} | env
     words: list[str | Path] = [*emulator, made.arm.python, "-c", PROGRAM]
     return run(words, env=known, cwd=made.site, timeout_s=600).output.splitlines()

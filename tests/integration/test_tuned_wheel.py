@@ -20,7 +20,7 @@ from tfbuild.commands import Request
 from tfbuild.errors import AgreementError, KernelError, WheelError
 from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild.ground import needs_of
+from tfbuild.kernelbuild.ground import read_requirements
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing import tuned, wheel
 from tfbuild.planning import dispatcher, render
@@ -64,7 +64,7 @@ print("done")
 
 def python(arm: Environment, *words: str | Path, **env: str) -> str:
     """What a program of the arm's Python prints on its last line."""
-    done = run([arm.python, "-P", *words], env=admission.probe_env() | env, timeout_s=600)
+    done = run([arm.python, "-P", *words], env=admission.build_probe_env() | env, timeout_s=600)
     return done.output.strip().splitlines()[-1]
 
 
@@ -121,7 +121,7 @@ def test_tuned_kernels_stand_before_the_stock_ones(native: Tried) -> None:
 
 
 def test_it_is_really_ours_that_runs(native: Tried, tmp_path: Path) -> None:
-    found = assemble.smoke(native.arm, tmp_path)
+    found = assemble.run_smoke_test(native.arm, tmp_path)
     assert found["loaded"] == native.plan.target.local
     assert found["computes"]
     ops = {"Sigmoid", "SigmoidGrad", "Tanh", "TanhGrad"}
@@ -165,7 +165,8 @@ def test_a_cpu_without_a_feature_gets_the_stock_kernels(native: Tried, tmp_path:
     script = "import tensorflow as tf; print(float(tf.tanh(tf.constant([0.5]))[0]))"
     done = run(
         [native.arm.python, "-P", "-c", script],
-        env=admission.probe_env() | {"TENSORWRIGHT_MASK": "avx2", "TF_CPP_MIN_LOG_LEVEL": "1"},
+        env=admission.build_probe_env()
+        | {"TENSORWRIGHT_MASK": "avx2", "TF_CPP_MIN_LOG_LEVEL": "1"},
         cwd=tmp_path,
     )
     said = [line for line in done.output.splitlines() if line.startswith("tensorwright")]
@@ -180,11 +181,11 @@ def test_a_lost_kernel_library_is_no_catastrophe(native: Tried, tmp_path: Path) 
     library = next(own.arm.folder.rglob(native.plan.library))
     content = library.read_bytes()
     library.unlink()
-    found = assemble.smoke(own.arm, tmp_path)
+    found = assemble.run_smoke_test(own.arm, tmp_path)
     assert found["loaded"] is None
     assert found["computes"]
     library.write_bytes(content[:5000])
-    found = assemble.smoke(own.arm, tmp_path)
+    found = assemble.run_smoke_test(own.arm, tmp_path)
     assert found["loaded"] is None
     assert found["computes"]
 
@@ -219,7 +220,7 @@ def test_building_again_gives_the_same_bytes(native: Tried, paths: Paths, tmp_pa
     fresh = dataclasses.replace(paths, pool=tmp_path)
     _, compiler = resolve_fleet(Request(kernels="mini"))
     jobs = handlers.choose_jobs(native.plan, "")
-    again = builder.build(native.fleet, compiler=compiler, jobs=jobs, paths=fresh)
+    again = builder.build_wheel(native.fleet, compiler=compiler, jobs=jobs, paths=fresh)
     assert not again.reused
     assert again.wheel.read_bytes() == native.built.wheel.read_bytes()
 
@@ -233,7 +234,7 @@ def test_what_was_linked_last_is_not_linked_again_and_decides_nothing(
 
     def build(pool: Path) -> bytes:
         fresh = dataclasses.replace(paths, pool=pool)
-        return builder.build(
+        return builder.build_wheel(
             native.fleet, compiler=compiler, jobs=jobs, paths=fresh
         ).wheel.read_bytes()
 
@@ -256,7 +257,7 @@ def test_an_environment_that_shares_files_has_those_of_the_wheel(
 ) -> None:
     """It was made from the stock wheel's."""
     folder, theirs = (
-        sharing.packages(each.folder, native.plan.python) for each in (native.arm, stock_arm)
+        sharing.locate_packages(each.folder, native.plan.python) for each in (native.arm, stock_arm)
     )
     for line in wheel.read_record(native.built.wheel):
         with (folder / line.name).open("rb") as source:
@@ -268,7 +269,7 @@ def test_an_environment_that_shares_files_has_those_of_the_wheel(
 
 
 def test_a_finished_wheel_is_found_again(native: Tried, paths: Paths) -> None:
-    found = pool.find(native.fleet, paths)
+    found = pool.find_wheel(native.fleet, paths)
     assert found is not None
     assert found.wheel == native.built.wheel
 
@@ -282,7 +283,7 @@ def test_a_damaged_wheel_in_the_pool_is_not_taken_for_finished(
     with damaged.open("r+b") as file:
         file.seek(1000)
         file.write(b"\0\0\0\0")
-    assert pool.find(native.fleet, dataclasses.replace(paths, pool=tmp_path)) is None
+    assert pool.find_wheel(native.fleet, dataclasses.replace(paths, pool=tmp_path)) is None
 
 
 @pytest.mark.slow
@@ -310,7 +311,7 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
     decided, compiler = resolve_fleet(Request(selection=str(tmp_path / "selection.json")))
     fresh = dataclasses.replace(paths, pool=tmp_path)
     jobs = handlers.choose_jobs(decided.first, "")
-    built = builder.build(decided, compiler=compiler, jobs=jobs, paths=fresh)
+    built = builder.build_wheel(decided, compiler=compiler, jobs=jobs, paths=fresh)
     facts = tuned.read_tuned(built.wheel)
     assert facts is not None
     assert facts.libraries[0].registrations == kept
@@ -318,7 +319,7 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
     (part,) = built.parts
     seen = {each for verdict in part.verdicts for each in verdict.registrations}
     assert (seen == set(kept)) == bool(sources), "what is compiled whole is admitted whole"
-    needs = needs_of(decided.first)
+    needs = read_requirements(decided.first)
     arm = environment.create(
         built.wheel, python=decided.first.python, requirements=needs, paths=paths
     )
@@ -328,9 +329,9 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
 
 
 def test_what_is_not_as_promised_is_an_error(native: Tried) -> None:
-    assemble._need_promised(native.built.wheel, {})
+    assemble._require_promises(native.built.wheel, {})
     with pytest.raises(AgreementError, match="one_stack: 3 is not 2"):
-        assemble._need_promised(native.built.wheel, {"one_stack": "3 is not 2"})
+        assemble._require_promises(native.built.wheel, {"one_stack": "3 is not 2"})
 
 
 def test_a_pool_that_is_lent_to_one_run_is_left_empty(native: Tried) -> None:
@@ -347,10 +348,10 @@ def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(
     jobs = handlers.choose_jobs(decided.first, "")
     pool = dataclasses.replace(paths, pool=tmp_path)
     with pytest.raises(KernelError, match=r"debug_ops (.|\n)*grpc") as caught:
-        builder.build(decided, compiler=compiler, jobs=jobs, paths=pool)
+        builder.build_wheel(decided, compiler=compiler, jobs=jobs, paths=pool)
     assert "--keep-going" in caught.value.hint
     assert not list(tmp_path.iterdir())
-    built = builder.build(decided, compiler=compiler, jobs=jobs, paths=pool, keep_going=True)
+    built = builder.build_wheel(decided, compiler=compiler, jobs=jobs, paths=pool, keep_going=True)
     (part,) = built.parts
     reasons = {verdict.unit: verdict.reason for verdict in part.verdicts}
     assert "does not compile" in reasons.pop("debug_ops")
@@ -364,7 +365,7 @@ def test_a_kernel_that_the_tree_lacks_names_the_close_ones(paths: Paths, native:
     decided = Fleet(plans=(dataclasses.replace(fleet.first, kernels=(missing,)),))
     jobs = handlers.choose_jobs(decided.first, "")
     with pytest.raises(KernelError) as caught:
-        builder.build(decided, compiler=compiler, jobs=jobs, paths=paths)
+        builder.build_wheel(decided, compiler=compiler, jobs=jobs, paths=paths)
     assert "cwise_op_tanh" in caught.value.hint
 
 

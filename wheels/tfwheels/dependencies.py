@@ -23,7 +23,7 @@ from tfbuild.records import write_atomic
 from tfbuild.settings import Paths
 from tfbuild.tools import pip
 from tfbuild.tools.environment import OTHER_BYTES, fetch_stock
-from tfbuild.tools.requirement import Exact
+from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream import locked, releases
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import Release
@@ -43,7 +43,7 @@ _LOCKED = re.compile(
 class Pinned:
     """A package of a lock and the SHA-256 (hex) of its files: of any machine, sources too."""
 
-    exact: Exact
+    exact: ExactRequirement
     sha256s: frozenset[str]
 
 
@@ -95,7 +95,9 @@ def _pinned(line: str) -> Pinned:
     found = _LOCKED.fullmatch(line.strip())
     if found is None:
         raise RecordError(f"a lock has the line {line.strip()[:60]!r}, which pins no file")
-    exact = Exact(name=canonicalize_name(found["name"]), version=str(Version(found["version"])))
+    exact = ExactRequirement(
+        name=canonicalize_name(found["name"]), version=str(Version(found["version"]))
+    )
     return Pinned(exact=exact, sha256s=frozenset(re.findall(r"[0-9a-f]{64}", found["hashes"])))
 
 

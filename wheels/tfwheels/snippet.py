@@ -27,7 +27,7 @@ from simple_repository.parser import parse_json_project_page
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import match_cpu, parse_target
 from tfbuild.errors import HostError, PublishError, UsageError, WheelError
-from tfbuild.tools.requirement import Exact
+from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream import locked, releases
 from tfwheels import check_wheel
 from tfwheels.choosing import stock_lacks, why_without
@@ -194,7 +194,8 @@ def make_snippet(
     carried = [_carried(each, listed.get(each.exact.name, ())) for each in needs]
     all_hashed = bool(needs) and all(each.sha256s for each in carried)
     own = Pinned(
-        exact=Exact(name=wanted.package, version=str(version)), sha256s=frozenset((wheel.sha256,))
+        exact=ExactRequirement(name=wanted.package, version=str(version)),
+        sha256s=frozenset((wheel.sha256,)),
     )
     before = () if all_hashed or not lock else (f"{_BY_HASH} -r {shlex.quote(lock)}",)
     alone = "" if all_hashed else "--no-deps "

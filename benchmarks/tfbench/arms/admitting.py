@@ -30,7 +30,9 @@ def need_admitted(wheel: Path, cpu: Cpu, paths: Paths) -> None:
     console.print_message(
         f"{wheel.name}: {found.target} is {admitted.describe(found)}; its kernels run first"
     )
-    record = finished.admit(finished.finished(wheel, cpu), cpu, paths, {found.target})
+    record = finished.check_kernels(
+        finished.load_finished_wheel(wheel, cpu), cpu, paths, {found.target}
+    )
     admitted.check_trials(wheel.name, record.targets)
 
 

@@ -30,7 +30,7 @@ from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
-from tfbuild.tools.requirement import Exact, parse_exact
+from tfbuild.tools.requirement import ExactRequirement, parse_exact
 from tfbuild.upstream import kernels, releases
 
 MINI = "mini, the two of a quick try: invoke build makes a wheel of those that gain"
@@ -228,10 +228,10 @@ def _source(path: Path) -> WheelSource:
     return WheelSource(path=path, python=wheel.read_identity(path).python)
 
 
-def exact_of(path: Path) -> Exact:
+def exact_of(path: Path) -> ExactRequirement:
     """The package of a wheel and its version without the local part. Raises WheelError."""
     identity = wheel.read_identity(path)
-    return Exact(name=identity.name, version=Version(identity.version).public)
+    return ExactRequirement(name=identity.name, version=Version(identity.version).public)
 
 
 def _existing(text: str) -> Path:
@@ -248,8 +248,8 @@ def _existing(text: str) -> Path:
 def _create(source: WheelSource, paths: Paths) -> Environment:
     python = source.python
     if source.path is None:
-        return environment.create_required(source.requirement, python=python, paths=paths)
-    needs = environment.needs_of(exact_of(source.path), python=python, paths=paths)
+        return environment.create_from_requirement(source.requirement, python=python, paths=paths)
+    needs = environment.resolve_requirements(exact_of(source.path), python=python, paths=paths)
     return environment.create(source.path, python=python, requirements=needs, paths=paths)
 
 

@@ -147,7 +147,7 @@ def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
         raise UsageError("--flag-sets names none", hint=f"Try --flag-sets '{'; '.join(usual)}'")
     for name in names if wanted.pgo else ():
         plan, compiler = resolve_plan(replace(request, compiler=name, flags=flags.COUNTING))
-        pgo.need(compiler, plan.required, read_cpu())
+        pgo.require_support(compiler, plan.required, read_cpu())
     timing = SelectOptions(
         profile=wanted.profile, vcpus=wanted.vcpus, launches=wanted.launches, seed=wanted.seed
     )
@@ -189,8 +189,8 @@ def _learned(config: _Config, compiler: str, out: Path, paths: Paths) -> str:
         _, used = resolve_plan(replace(config.request, compiler=compiler))
         wheel = _candidate(config, compiler, (flags.COUNTING,), paths)
         found = learning.learn(wheel, config.training, used, out=out, paths=paths)
-    word = pgo.keep(found, paths)
-    pgo.leave(flags.list_profile_hashes((word,)), out, paths)
+    word = pgo.store_profile(found, paths)
+    pgo.copy_profiles(flags.list_profile_hashes((word,)), out, paths)
     return word
 
 

@@ -154,7 +154,7 @@ def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
         console.print_note(f"timings and selection: {bench.out}")
         found = selecting.select(setting, config.served, config.wheel_kernels, memory, bench)
         named = (word for words in found.selection.flags.values() for word in words)
-        pgo.leave(flags.list_profile_hashes(named), bench.out, paths)
+        pgo.copy_profiles(flags.list_profile_hashes(named), bench.out, paths)
     write_atomic(bench.out / "selection.md", table.markdown(found))
     return found, shown(found, table.sheet(found), as_json=as_json)
 

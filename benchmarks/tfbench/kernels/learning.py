@@ -26,5 +26,5 @@ def learn(wheel: Path, program: Path, compiler: Compiler, *, out: Path, paths: P
     (arm,) = installs.install(installs.choose([candidate], str(wheel), paths), paths)
     folder = out / "training"
     with console.report_step(f"train with {program.name}"):
-        pgo.train(arm.python, program, folder)
-    return pgo.merge(folder, compiler, folder / f"learned{pgo.SUFFIX}")
+        pgo.run_training(arm.python, program, folder)
+    return pgo.merge_profiles(folder, compiler, folder / f"learned{pgo.SUFFIX}")

@@ -10,7 +10,7 @@ from typing import Any
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import RecordError, WheelError
 from tfbuild.kernelbuild import pool
-from tfbuild.kernelbuild.pool import Part
+from tfbuild.kernelbuild.pool import WheelPart
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import KernelLibrary, choose_build, read_tuned
 from tfbuild.records import decode_record, hash_record, load
@@ -83,10 +83,10 @@ def read_wheel_kernels(wheel: Path, cpu: Cpu) -> WheelKernels:
     )
 
 
-def _made(fields: Mapping[str, Any], target: str) -> tuple[Part, Mapping[str, Any]]:
+def _made(fields: Mapping[str, Any], target: str) -> tuple[WheelPart, Mapping[str, Any]]:
     """What the manifest says of the library for a target: its part and its plan."""
     for row, plan in zip(fields["parts"], fields["plans"], strict=True):
-        part = decode_record(Part, row)
+        part = decode_record(WheelPart, row)
         if part.target == target:
             return part, plan
     raise KeyError(target)

@@ -58,8 +58,10 @@ HARMLESS_STATE = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RefusedKernel:
-    """A kernel that stays stock though its unit is admitted: nothing was found to try it with, or
-    it lies too far from the stock one."""
+    """A kernel that stays stock although its kernel group passed.
+
+    No test inputs were found for it, or its results differ too much from the stock kernel's.
+    """
 
     op: str
     types: str
@@ -68,11 +70,11 @@ class RefusedKernel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnitVerdict:
-    """Whether a unit is admitted; `reason` is empty if it is.
+    """The conformance test result of a kernel group; `reason` is empty if it passed.
 
     `ulps` is the largest distance from the stock kernel per op, over `cases` cases of all
-    `registrations`. `refused` are the other kernels of the unit, which stay stock. `state` are
-    writable objects that the stock libraries have too.
+    `registrations`. `refused` are the other kernels of the group, which stay stock. `state`
+    lists writable objects that the stock libraries have too.
     """
 
     unit: str
@@ -89,11 +91,11 @@ class UnitVerdict:
 
     @property
     def lost(self) -> bool:
-        """Whether it is no verdict: the probe ended, and that says nothing of the unit."""
+        """Return whether the probe ended before it tested the group, so that this is no result."""
         return self.reason.startswith(LOST)
 
 
-def admit(
+def run_conformance_tests(
     libraries: Mapping[str, Path],
     *,
     staged: Path,
@@ -103,36 +105,40 @@ def admit(
     folder: Path,
     compiled: Iterable[TypedOp] | None = None,
 ) -> tuple[UnitVerdict, ...]:
-    """A verdict on each unit's library. Where only some kernels of the sources were `compiled`, a
-    library has to register those of its ops; else all that stock has of them.
+    """Return the conformance test result of each kernel group's library.
 
-    Raises KernelError when the stock wheel was compiled with another ABI than the kernels.
+    If only some kernels of the sources were `compiled`, a library must register those of its
+    ops; otherwise it must register all that stock has of them.
+
+    Raises KernelError if the stock wheel was compiled with another ABI than the kernels.
     """
     if not libraries:
         return ()
-    looked = _looked_at(libraries, staged, stock_libraries)
-    rest = {unit: path for unit, path in libraries.items() if looked[unit].admitted}
-    claims = None if compiled is None else _claims(rest, tuple(compiled))
-    facts, rows = probe(rest, environment, folder, claims)
+    static = _check_statically(libraries, staged, stock_libraries)
+    candidates = {unit: path for unit, path in libraries.items() if static[unit].admitted}
+    claims = None if compiled is None else _select_claims(candidates, tuple(compiled))
+    facts, rows = run_probe(candidates, environment, folder, claims)
     _check_abi(facts, copts)
-    late = {unit: verdict_of(unit, rows[unit], looked[unit].state) for unit in rest}
-    return tuple((looked | late)[unit] for unit in libraries)
+    tested = {unit: parse_verdict(unit, rows[unit], static[unit].state) for unit in candidates}
+    return tuple((static | tested)[unit] for unit in libraries)
 
 
-def _claims(
+def _select_claims(
     libraries: Mapping[str, Path], compiled: tuple[TypedOp, ...]
 ) -> dict[str, tuple[TypedOp, ...]]:
-    """Of the kernels that were compiled those of each library's ops."""
-    ops = {unit: {op for op, _ in registered_by(path)} for unit, path in libraries.items()}
-    return {unit: tuple(each for each in compiled if each.op in ops[unit]) for unit in libraries}
+    """Return the compiled kernels that belong to each library's ops."""
+    ops = {unit: {op for op, _ in count_registrations(path)} for unit, path in libraries.items()}
+    return {
+        unit: tuple(kernel for kernel in compiled if kernel.op in ops[unit]) for unit in libraries
+    }
 
 
-def registered_by(library: Path) -> Counter[tuple[str, str]]:
-    """Op and kernel class of every registration in a unit's library."""
+def count_registrations(library: Path) -> Counter[tuple[str, str]]:
+    """Count the registrations in a kernel group's library by op and kernel class."""
     return Counter((op, kernel) for op, kernel in elf.read_texts(library, _COUNTER, 2))
 
 
-def vouched(
+def transfer_verdicts(
     verdicts: Iterable[UnitVerdict],
     own: Mapping[str, Path],
     ran: Mapping[str, Path],
@@ -140,88 +146,104 @@ def vouched(
     staged: Path,
     stock_libraries: Iterable[Path],
 ) -> tuple[UnitVerdict, ...]:
-    """The verdicts on units of which other code of the same sources `ran`, for their `own`
-    libraries, which this CPU cannot run: what shows without running is looked at in these."""
-    judged = tuple(verdicts)
-    good = {each.unit: own[each.unit] for each in judged if each.admitted and each.unit in own}
-    looked = _looked_at(good, staged, stock_libraries)
-    for unit, library in good.items():
-        if looked[unit].admitted and (reason := difference(library, ran[unit])):
-            looked[unit] = UnitVerdict(unit=unit, reason=reason, state=looked[unit].state)
+    """Return the verdicts of kernel groups whose `own` libraries this CPU cannot run.
+
+    Other code of the same sources `ran` in their place. Static checks are run on the groups'
+    own libraries.
+    """
+    tested = tuple(verdicts)
+    passed = {
+        verdict.unit: own[verdict.unit]
+        for verdict in tested
+        if verdict.admitted and verdict.unit in own
+    }
+    static = _check_statically(passed, staged, stock_libraries)
+    for unit, library in passed.items():
+        if static[unit].admitted and (reason := find_registration_difference(library, ran[unit])):
+            static[unit] = UnitVerdict(unit=unit, reason=reason, state=static[unit].state)
     return tuple(
-        replace(each, state=looked[each.unit].state)
-        if each.unit in looked and looked[each.unit].admitted
-        else looked.get(each.unit, each)
-        for each in judged
+        replace(verdict, state=static[verdict.unit].state)
+        if verdict.unit in static and static[verdict.unit].admitted
+        else static.get(verdict.unit, verdict)
+        for verdict in tested
     )
 
 
-def difference(library: Path, ran: Path) -> str:
-    """Why a library registers other kernels than the one that ran; empty if it does not. What is
-    under an #ifdef of a feature is in one of them only."""
-    wanted, there = registered_by(ran), registered_by(library)
-    for lost, gained, what in ((wanted, there, "does not register"), (there, wanted, "registers")):
-        for op, kernel in sorted(lost - gained):
-            return f"compiled for its own target it {what} {op} by {kernel}"
+def find_registration_difference(library: Path, ran: Path) -> str:
+    """Return why a library registers other kernels than the one that ran; "" if it does not.
+
+    Kernels under an #ifdef of a CPU feature are in only one of them.
+    """
+    in_proxy, in_library = count_registrations(ran), count_registrations(library)
+    for first, second, verb in (
+        (in_proxy, in_library, "does not register"),
+        (in_library, in_proxy, "registers"),
+    ):
+        for op, kernel in sorted(first - second):
+            return f"compiled for its own target it {verb} {op} by {kernel}"
     return ""
 
 
-def _looked_at(
+def _check_statically(
     libraries: Mapping[str, Path], staged: Path, stock_libraries: Iterable[Path]
 ) -> dict[str, UnitVerdict]:
-    """What each library shows without being run: that it is closed, and shares no state."""
+    """Check without running it that each library is closed and shares no state with stock."""
     exports = frozenset[str]().union(*(elf.list_exported(path) for path in stock_libraries))
-    own, others = declared(staged)
-    found = {}
+    kernel_names, other_names = find_declared_names(staged)
+    verdicts = {}
     for unit, library in libraries.items():
         state = elf.find_shared_objects(library, exports)
-        reason = _static_reason(elf.list_undefined(library), state, own, others)
-        found[unit] = UnitVerdict(unit=unit, reason=reason, state=state)
-    return found
+        reason = _find_static_defect(elf.list_undefined(library), state, kernel_names, other_names)
+        verdicts[unit] = UnitVerdict(unit=unit, reason=reason, state=state)
+    return verdicts
 
 
-def _static_reason(
+def _find_static_defect(
     taken: tuple[str, ...], state: tuple[str, ...], own: frozenset[str], others: frozenset[str]
 ) -> str:
-    lent = borrowed(taken, own, others)
-    if lent:
-        return f"it takes {lent[0]} from the stock library"
+    borrowed_names = find_borrowed_names(taken, own, others)
+    if borrowed_names:
+        return f"it takes {borrowed_names[0]} from the stock library"
     unknown = [name for name in state if not any(re.search(p, name) for p in HARMLESS_STATE)]
     if unknown:
         return f"it would share the state {unknown[0]} with the stock library"
     return ""
 
 
-def borrowed(taken: Iterable[str], own: frozenset[str], others: frozenset[str]) -> tuple[str, ...]:
-    """Of the demangled names that a library takes from elsewhere, those that kernel sources define:
-    such code would run untuned. `own` and `others` are the names that headers below and beside
-    the kernel folder declare."""
-    return tuple(name for name in taken if _is_kernels(name, own, others))
+def find_borrowed_names(
+    taken: Iterable[str], own: frozenset[str], others: frozenset[str]
+) -> tuple[str, ...]:
+    """Return the demangled names that a library takes from elsewhere but kernel sources define.
+
+    Such code would run untuned. `own` and `others` are the names that headers below and
+    beside the kernel folder declare.
+    """
+    return tuple(name for name in taken if _is_kernel_name(name, own, others))
 
 
-def _is_kernels(name: str, own: frozenset[str], others: frozenset[str]) -> bool:
-    plain = _without_arguments(name)
+def _is_kernel_name(name: str, own: frozenset[str], others: frozenset[str]) -> bool:
+    plain = _strip_arguments(name)
     if "tensorflow::functor::" in plain:
         return True
     namespace, *parts = plain.split("::")
     if namespace != "tensorflow":
         return False
     # The outermost name that a header declares says whose it is: members are called alike.
-    whose = next((part for part in parts if part in own or part in others), None)
-    return whose in own and whose not in others
+    owner = next((part for part in parts if part in own or part in others), None)
+    return owner in own and owner not in others
 
 
-def _without_arguments(name: str) -> str:
-    """A demangled name without template and function arguments, return type and qualifiers."""
-    depth, kept = 0, []
-    for letter in _ABI_TAG.sub("", _OPERATOR.sub("operator", name)):
-        if letter in "<(":
+def _strip_arguments(name: str) -> str:
+    """Return a demangled name without arguments, template arguments, return type and qualifiers."""
+    depth, chars = 0, []
+    for char in _ABI_TAG.sub("", _OPERATOR.sub("operator", name)):
+        if char in "<(":
             depth += 1
-        elif letter in ">)":
+        elif char in ">)":
             depth -= 1
         elif depth == 0:
-            kept.append(letter)
-    words = "".join(kept).replace(" const", "").split(" ")
+            chars.append(char)
+    words = "".join(chars).replace(" const", "").split(" ")
     return next((word for word in reversed(words) if "::" in word), words[-1])
 
 
@@ -235,36 +257,39 @@ _FUNCTION = re.compile(r"^(?:[\w:<>,&*]+ )+[&*]?(\w+)\(", re.MULTILINE)
 
 
 @functools.cache
-def declared(staged: Path) -> tuple[frozenset[str], frozenset[str]]:
-    """Names of classes and functions that the headers of the kernel folder declare, and those of
-    the headers beside it (tensorflow/core; what lies elsewhere has a namespace of its own)."""
-    own: set[str] = set()
-    others: set[str] = set()
+def find_declared_names(staged: Path) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the classes and functions that headers in the kernel folder and beside it declare.
+
+    Headers beside it are those of tensorflow/core; code elsewhere has a namespace of its own.
+    """
+    kernel_names: set[str] = set()
+    other_names: set[str] = set()
     for path in (staged / FOLDER).parent.rglob("*.h"):
         text = _COMMENT.sub("", path.read_text(encoding="utf-8", errors="replace"))
-        into = own if path.is_relative_to(staged / FOLDER) else others
-        into.update(_CLASS.findall(text))
-        into.update(_FUNCTION.findall(text))
-    return frozenset(own), frozenset(others)
+        names = kernel_names if path.is_relative_to(staged / FOLDER) else other_names
+        names.update(_CLASS.findall(text))
+        names.update(_FUNCTION.findall(text))
+    return frozenset(kernel_names), frozenset(other_names)
 
 
-def probe(
+def run_probe(
     libraries: Mapping[str, Path],
     environment: Environment,
     folder: Path,
     claims: Mapping[str, Iterable[TypedOp]] | None = None,
 ) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
-    """The stock wheel's facts, and a row for each unit. One that the probe did not get to says how
-    that ended (`lost`).
+    """Run the probe; return the stock wheel's facts and a row for each kernel group.
 
-    `claims` are the registrations of each unit, where several units are in one finished library.
+    The row of a group that the probe did not reach says how the probe ended (`lost`).
+    `claims` are the registrations of each group, if one finished library holds several
+    groups.
     """
     request, answer = folder / "probe-request.json", folder / "probe-answer.jsonl"
-    ended = "it says nothing of it"
-    said = {unit: [(c.op, c.types) for c in each] for unit, each in (claims or {}).items()}
-    times = _EMULATED if environment.launcher else 1
-    limit_s = _CHILD_S * times
-    save(request, {"libraries": dict(libraries), "claims": said, "limit_s": limit_s})
+    end_reason = "it says nothing of it"
+    claimed = {unit: [(c.op, c.types) for c in kernels] for unit, kernels in (claims or {}).items()}
+    factor = _EMULATED if environment.launcher else 1
+    limit_s = _CHILD_S * factor
+    save(request, {"libraries": dict(libraries), "claims": claimed, "limit_s": limit_s})
     answer.unlink(missing_ok=True)
     done = 0
     try:
@@ -279,53 +304,57 @@ def probe(
             run(
                 [*environment.command, "-m", "tfbuild.probe", request, answer],
                 cwd=folder,
-                env=probe_env(),
+                env=build_probe_env(),
                 log=folder / _LOG,
-                timeout_s=max(_PROBE_S, _PROBE_UNIT_S * len(libraries)) * times,
+                timeout_s=max(_PROBE_S, _PROBE_UNIT_S * len(libraries)) * factor,
                 on_line=on_line,
             )
     except CommandError as error:
         if not answer.is_file():
             raise KernelError(
                 f"the stock wheel does not run here: {error.message}\n",
-                hint=_remedy(error.message).strip(),
+                hint=_describe_remedy(error.message).strip(),
             ) from error
-        ended = error.message.splitlines()[0].partition(" (whole output")[0]
+        end_reason = error.message.splitlines()[0].partition(" (whole output")[0]
     rows = [json.loads(line) for line in answer.read_text("utf-8").splitlines()]
-    lost = {unit: {"lost": ended} for unit in libraries}
+    lost = {unit: {"lost": end_reason} for unit in libraries}
     return rows[0]["stock"], lost | {row["unit"]: row for row in rows[1:]}
 
 
-def need_judged(verdicts: Iterable[UnitVerdict], folder: Path) -> None:
-    """Raises KernelError for units that were lost with the probe that ran in `folder`: a wheel
-    without them would be another one, and what was judged is not judged again."""
+def require_tested(verdicts: Iterable[UnitVerdict], folder: Path) -> None:
+    """Raise KernelError if the probe in `folder` ended before it tested some kernel groups.
+
+    A wheel without them would be another wheel, and groups that were tested are not tested
+    again.
+    """
     lost = [verdict for verdict in verdicts if verdict.lost]
     if not lost:
         return
     log = folder / _LOG
-    said = log.read_text("utf-8", errors="replace").splitlines() if log.is_file() else []
-    tail = [line for line in said if not line.startswith(JUDGED)][-_TAIL_LINES:]
+    lines = log.read_text("utf-8", errors="replace").splitlines() if log.is_file() else []
+    tail = [line for line in lines if not line.startswith(JUDGED)][-_TAIL_LINES:]
     shown = "".join(f"{line}\n" for line in (":", *tail)) if tail else ""
     name, reason = lost[0].unit, lost[0].reason
-    again = "Then run the same command again, which goes on there; should the probe end so again, "
+    retry = "Then run the same command again, which goes on there; should the probe end so again, "
     raise KernelError(
         f"{console.format_count(len(lost), 'kernel unit')} of this wheel could not be judged. {name}: "
         f"{reason} (whole output: {log}){shown}",
-        hint=f"{_remedy(reason)}{again}build without the kernel: invoke build --without {name}",
+        hint=f"{_describe_remedy(reason)}{retry}build without the kernel: invoke build --without {name}",
     )
 
 
-def _remedy(ended: str) -> str:
-    """What to do where the probe ended so, as a sentence; empty if nothing is known."""
+def _describe_remedy(ended: str) -> str:
+    """Return what to do about a probe that ended this way, as a sentence; "" if unknown."""
     return next((f"{_BY_END[word]}. " for word in _BY_END if word in ended), "")
 
 
-def probe_env() -> dict[str, str]:
-    """A quiet TensorFlow on the CPU, and this package on the path.
+def build_probe_env() -> dict[str, str]:
+    """Return the environment of a probe: a quiet TensorFlow on the CPU, this package on the
+    path.
 
-    A mask of the caller's goes on: what runs in it must see the CPU that we see.
-    PYTHONSAFEPATH keeps the working directory off it. Before 3.11 Python knows neither that nor -P:
-    so a probe is run in a folder of ours.
+    A CPU mask of the caller is passed on: the probe must see the CPU that we see.
+    PYTHONSAFEPATH keeps the working directory off the path. Before 3.11 Python knows neither
+    that nor -P, so a probe is run in a folder of ours.
     """
     mask = os.environ.get(MASK, "")
     return {
@@ -341,10 +370,10 @@ def probe_env() -> dict[str, str]:
 
 
 def _check_abi(facts: Mapping[str, object], copts: tuple[str, ...]) -> None:
-    """What the stock wheel says of its own ABI must be among the options that kernels get."""
-    said = facts["compile_flags"]
-    assert isinstance(said, list)  # noqa: S101  (the probe writes a list)
-    absent = [flag for flag in said if flag.startswith("-D") and flag not in copts]
+    """Check that the stock wheel's own ABI flags are among the options of the kernels."""
+    stock_flags = facts["compile_flags"]
+    assert isinstance(stock_flags, list)  # noqa: S101  (the probe writes a list)
+    absent = [flag for flag in stock_flags if flag.startswith("-D") and flag not in copts]
     if absent:
         raise KernelError(
             f"the stock wheel was compiled with {' '.join(absent)}, the kernels were not",
@@ -352,8 +381,8 @@ def _check_abi(facts: Mapping[str, object], copts: tuple[str, ...]) -> None:
         )
 
 
-def verdict_of(unit: str, row: Mapping[str, object], state: tuple[str, ...]) -> UnitVerdict:
-    """What the probe's row of a unit says."""
+def parse_verdict(unit: str, row: Mapping[str, object], state: tuple[str, ...]) -> UnitVerdict:
+    """Parse the probe's row of a kernel group."""
     if "lost" in row:
         return UnitVerdict(unit=unit, reason=f"{LOST}: {row['lost']}", state=state)
     if "reason" in row:
@@ -374,8 +403,8 @@ def verdict_of(unit: str, row: Mapping[str, object], state: tuple[str, ...]) -> 
     )
 
 
-def judge_sha256() -> str:
-    """The hash of the code that judges units: a verdict holds as long as it stays the same."""
+def hash_test_code() -> str:
+    """Return the SHA-256 of the conformance test code: a verdict holds while it stays the same."""
     paths = (Path(__file__), *sorted((_PACKAGE / "probe").glob("*.py")))
     digest = hashlib.sha256()
     for path in paths:
@@ -383,9 +412,9 @@ def judge_sha256() -> str:
     return digest.hexdigest()
 
 
-def registered(
+def select_registrations(
     verdicts: Iterable[UnitVerdict], selection: Iterable[TypedOp] | None
 ) -> tuple[TypedOp, ...]:
-    """The kernels of the admitted units, or those of them that are selected."""
-    every = {each for verdict in verdicts for each in verdict.registrations}
-    return tuple(sorted(every if selection is None else every.intersection(selection)))
+    """Return the kernels of the groups that passed, or those of them that are selected."""
+    kernels = {kernel for verdict in verdicts for kernel in verdict.registrations}
+    return tuple(sorted(kernels if selection is None else kernels.intersection(selection)))

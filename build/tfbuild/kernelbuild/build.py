@@ -18,9 +18,14 @@ from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.assemble import LinkedLibrary
-from tfbuild.kernelbuild.ground import Ground, ground_for, installed, stock_wheel_of
-from tfbuild.kernelbuild.pool import Built, Part
-from tfbuild.kernelbuild.verdicts import verdicts_in
+from tfbuild.kernelbuild.ground import (
+    BuildSetup,
+    create_environment,
+    fetch_stock_wheel,
+    prepare_setup,
+)
+from tfbuild.kernelbuild.pool import BuiltWheel, WheelPart
+from tfbuild.kernelbuild.verdicts import open_verdicts
 from tfbuild.kernelbuild.workspace import CompiledUnits, Workspace
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing import wheel
@@ -37,7 +42,7 @@ _OLDEST_PROBED = Version("3.10")
 """The oldest Python that tfbuild.probe runs in."""
 
 
-def build(
+def build_wheel(
     fleet: Fleet,
     *,
     compiler: Compiler,
@@ -46,12 +51,13 @@ def build(
     given_source: Path | None = None,
     given_stock: Path | None = None,
     keep_going: bool = False,
-) -> Built:
-    """Make the fleet's wheel, or find it finished. What an earlier run has done is not done again.
+) -> BuiltWheel:
+    """Build the fleet's wheel, or return it from the pool. Finished work of earlier runs is
+    reused.
 
     Raises whatever a stage raises; the pool gets a whole wheel or nothing.
     """
-    (built,) = build_all(
+    (built,) = build_wheels(
         (fleet,),
         compiler=compiler,
         jobs=jobs,
@@ -63,7 +69,7 @@ def build(
     return built
 
 
-def build_all(
+def build_wheels(
     fleets: Sequence[Fleet],
     *,
     compiler: Compiler,
@@ -72,89 +78,97 @@ def build_all(
     given_source: Path | None = None,
     given_stock: Path | None = None,
     keep_going: bool = False,
-) -> tuple[Built, ...]:
-    """The wheels of fleets that differ in Python only, as `build` makes one: their libraries are
-    built once."""
+) -> tuple[BuiltWheel, ...]:
+    """Build the wheels of fleets that differ only in Python, as `build_wheel` builds one.
+
+    Their libraries are built once.
+    """
     for fleet in fleets:
         require_stock(fleet.first)
-    found = {fleet.key: pool.find(fleet, paths) for fleet in fleets}
-    finished = {key: built for key, built in found.items() if built is not None}
+    pooled = {fleet.key: pool.find_wheel(fleet, paths) for fleet in fleets}
+    finished = {key: built for key, built in pooled.items() if built is not None}
     for built in finished.values():
         console.print_note(f"{built.wheel.name} is already built")
-    left = [fleet for fleet in fleets if fleet.key not in finished]
-    if left:
+    remaining = [fleet for fleet in fleets if fleet.key not in finished]
+    if remaining:
         # One that is finished is built again from the caches, in seconds.
-        first = min(fleets, key=lambda each: (bool(_untried(each)), each.key not in finished))
+        first = min(
+            fleets, key=lambda each: (bool(_find_test_obstacle(each)), each.key not in finished)
+        )
         for plan in first.plans:
             for each in plan.defaults:
                 console.print_message(f"{plan.target.spec}: default {defaults.describe(each)}")
-        _need_probed(first)
-        need_linker(first, compiler)
+        _require_python(first)
+        require_linker(first, compiler)
         settings.require_disk(paths.cache, DISK_BYTES, "building a tuned wheel")
-        ground = ground_for(first.first, paths, given_source, given_stock)
-        make = _Making(ground=ground, paths=paths, given_stock=given_stock)
-        make.libraries(first, compiler, jobs, keep_going=keep_going)
-        finished |= {fleet.key: make.wheel(fleet) for fleet in left}
+        ground = prepare_setup(first.first, paths, given_source, given_stock)
+        fleet_builder = _FleetBuilder(ground=ground, paths=paths, given_stock=given_stock)
+        fleet_builder.build_libraries(first, compiler, jobs, keep_going=keep_going)
+        finished |= {fleet.key: fleet_builder.build_wheel(fleet) for fleet in remaining}
     return tuple(finished[fleet.key] for fleet in fleets)
 
 
-def _untried(fleet: Fleet) -> str:
-    """Why the fleet's wheel cannot be tried here; empty if it can."""
+def _find_test_obstacle(fleet: Fleet) -> str:
+    """Return why the fleet's wheel cannot be tested here; "" if it can."""
     plan = fleet.first
     if Version(plan.python) < _OLDEST_PROBED:
         return f"Python {plan.python} is older than what tries it"
     if plan.target.family != platform.machine():
-        right = plan.python == emulation.PYTHON
-        return "" if right else f"what is emulated has Python {emulation.PYTHON} only"
-    here = interpreters.is_here(plan.python)
-    return "" if here else f"no Python {plan.python} that works is here"
+        has_python = plan.python == emulation.PYTHON
+        return "" if has_python else f"what is emulated has Python {emulation.PYTHON} only"
+    available = interpreters.is_here(plan.python)
+    return "" if available else f"no Python {plan.python} that works is here"
 
 
-class _Making:
-    """The libraries of a fleet, and the wheels of its Pythons that they are put into."""
+class _FleetBuilder:
+    """A builder of a fleet's libraries, and of the wheels of its Pythons that contain them."""
 
-    def __init__(self, *, ground: Ground, paths: Paths, given_stock: Path | None) -> None:
+    def __init__(self, *, ground: BuildSetup, paths: Paths, given_stock: Path | None) -> None:
         self._ground = ground
         self._paths = paths
         self._given_stock = given_stock
         self._made: tuple[LinkedLibrary, ...] = ()
         self._first: Workspace | None = None
 
-    def libraries(self, fleet: Fleet, compiler: Compiler, jobs: Jobs, *, keep_going: bool) -> None:
-        """The linked library of every target, compiled and admitted."""
+    def build_libraries(
+        self, fleet: Fleet, compiler: Compiler, jobs: Jobs, *, keep_going: bool
+    ) -> None:
+        """Compile, test and link the library of every target."""
         ground, paths = self._ground, self._paths
-        runners = [
+        proxies = [
             choose_proxy_plan(plan, fleet.plans, ground.cpu, compiler) for plan in fleet.plans
         ]
-        distinct = {plan.key: plan for plan in (*fleet.plans, *runners)}
-        rooms = {
+        distinct = {plan.key: plan for plan in (*fleet.plans, *proxies)}
+        plan_workspaces = {
             key: dataclasses.replace(
-                workspaces.prepare(plan, compiler, jobs, ground, paths), stays=True
+                workspaces.prepare_workspace(plan, compiler, jobs, ground, paths), stays=True
             )
             for key, plan in distinct.items()
         }
-        self._first = rooms[fleet.first.key]
-        with _Admissions(ground=ground, rooms=rooms, keep_going=keep_going) as tried:
+        self._first = plan_workspaces[fleet.first.key]
+        with _ConformanceTests(
+            ground=ground, rooms=plan_workspaces, keep_going=keep_going
+        ) as tests:
             self._made = tuple(
-                _made(plan, runner, tried, dispatched=() if number else fleet.plans)
-                for number, (plan, runner) in enumerate(zip(fleet.plans, runners, strict=True))
+                _link_library(plan, proxy, tests, dispatched=() if index else fleet.plans)
+                for index, (plan, proxy) in enumerate(zip(fleet.plans, proxies, strict=True))
             )
 
-    def wheel(self, fleet: Fleet) -> Built:
-        """The wheel of this fleet's Python, tried where that Python is here."""
+    def build_wheel(self, fleet: Fleet) -> BuiltWheel:
+        """Assemble the wheel of this fleet's Python, and test it if that Python is here."""
         first, paths = self._first, self._paths
         assert first is not None  # noqa: S101  (libraries comes first)
-        own = fleet.first.stock == first.plan.stock
-        stock = self._ground.stock if own else self._stock_of(fleet.first)
-        made = [
-            dataclasses.replace(each, plan=plan)
-            for each, plan in zip(self._made, fleet.plans, strict=True)
+        is_same_stock = fleet.first.stock == first.plan.stock
+        stock = self._ground.stock if is_same_stock else self._fetch_stock(fleet.first)
+        linked_libraries = [
+            dataclasses.replace(linked, plan=plan)
+            for linked, plan in zip(self._made, fleet.plans, strict=True)
         ]
         with console.report_step(f"assemble the wheel for Python {fleet.first.python}"):
-            fresh = assemble.assemble(
+            new_wheel = assemble.assemble_wheel(
                 fleet,
-                made,
-                workspaces.dispatcher_of(first),
+                linked_libraries,
+                workspaces.locate_dispatcher(first),
                 stock=stock,
                 bazel=first.bazel.version,
                 source_sha256=self._ground.source_sha256,
@@ -163,22 +177,27 @@ class _Making:
                 out_dir=paths.work / fleet.key[:16] / "wheel",
             )
         parts = tuple(
-            Part(
+            WheelPart(
                 target=m.plan.target.spec,
                 ran_as=m.ran_as,
                 size=m.library.stat().st_size,
                 verdicts=m.verdicts,
             )
-            for m in made
+            for m in linked_libraries
         )
-        return pool.admit(fresh, fleet, parts, paths, smoke=self._tried(fresh, fleet, stock))
+        return pool.add_wheel(
+            new_wheel, fleet, parts, paths, smoke=self._test_wheel(new_wheel, fleet, stock)
+        )
 
-    def _stock_of(self, plan: Plan) -> Path:
-        """The stock wheel of another Python. Raises WheelError where its libraries are not those
-        that the kernels were linked to and admitted in."""
+    def _fetch_stock(self, plan: Plan) -> Path:
+        """Fetch the stock wheel of another Python.
+
+        Raises WheelError if its libraries are not those that the kernels were linked to and
+        tested in.
+        """
         pin, recipe = require_stock(plan), plan.kernel_recipe
         assert recipe is not None  # noqa: S101  (a kernels plan has one)
-        stock = stock_wheel_of(plan, pin, self._paths, self._given_stock)
+        stock = fetch_stock_wheel(plan, pin, self._paths, self._given_stock)
         theirs, ours = (
             {line.name: line.digest for line in wheel.read_record(path)}
             for path in (stock, self._ground.stock)
@@ -191,28 +210,33 @@ class _Making:
                 )
         return stock
 
-    def _tried(self, fresh: Path, fleet: Fleet, stock: Path) -> dict[str, Any]:
-        """What was seen of the wheel in its own interpreter; nothing where that is not here."""
+    def _test_wheel(self, fresh: Path, fleet: Fleet, stock: Path) -> dict[str, Any]:
+        """Test the wheel in its own interpreter, and return the report; {} if that is not here."""
         plan, paths = fleet.first, self._paths
-        if why := _untried(fleet):
+        if obstacle := _find_test_obstacle(fleet):
             console.warn(
-                f"{fresh.name} was not tried: {why}. Its libraries are those that ran in Python "
+                f"{fresh.name} was not tried: {obstacle}. Its libraries are those that ran in Python "
                 f"{self._ground.python}"
             )
             return {}
         with console.report_step(f"install the wheel and try it in Python {plan.python}"):
             emulator = self._ground.emulator
-            like = installed(plan, stock, emulator, paths)
-            arm = installed(plan, fresh, emulator, paths, like)
-            found = assemble.try_out(fresh, fleet, arm, cpu=self._ground.cpu, paths=paths)
-        return {name: found[name] for name in found if name != "file"}
+            stock_environment = create_environment(plan, stock, emulator, paths)
+            arm = create_environment(plan, fresh, emulator, paths, stock_environment)
+            report = assemble.check_wheel(fresh, fleet, arm, cpu=self._ground.cpu, paths=paths)
+        return {name: report[name] for name in report if name != "file"}
 
 
-class _Admissions:
-    """What was compiled and admitted in the workspaces (`rooms`, by their plans' keys) of a build:
-    each once, though one target may stand in for several. Bazel stays in them for their links."""
+class _ConformanceTests:
+    """The compiled kernel groups of a build's workspaces, and their conformance test results.
 
-    def __init__(self, *, ground: Ground, rooms: Mapping[str, Workspace], keep_going: bool) -> None:
+    `rooms` maps the plans' keys to their workspaces. Each plan is compiled and tested once,
+    even if its target is the proxy of several. Bazel stays in the workspaces for their links.
+    """
+
+    def __init__(
+        self, *, ground: BuildSetup, rooms: Mapping[str, Workspace], keep_going: bool
+    ) -> None:
         self.ground = ground
         self.rooms = rooms
         self._keep_going = keep_going
@@ -225,14 +249,14 @@ class _Admissions:
 
     def __exit__(self, *_: object) -> None:
         while self._open:
-            workspaces.close(self.rooms[self._open.pop()])
+            workspaces.stop_bazel(self.rooms[self._open.pop()])
 
-    def linked(self, plan: Plan) -> None:
-        """Nothing more is asked of Bazel for the plan. What stays takes memory."""
+    def close_workspace(self, plan: Plan) -> None:
+        """Stop Bazel in the workspace of a linked plan: a server that stays takes memory."""
         self._open.remove(plan.key)
-        workspaces.close(self.rooms[plan.key])
+        workspaces.stop_bazel(self.rooms[plan.key])
 
-    def compiled(self, plan: Plan) -> CompiledUnits:
+    def compile_units(self, plan: Plan) -> CompiledUnits:
         if plan.key not in self._compiled:
             with console.report_step(
                 f"compile {console.format_count(len(plan.kernels), 'kernel unit')} for {plan.target.spec}"
@@ -243,84 +267,92 @@ class _Admissions:
                 )
         return self._compiled[plan.key]
 
-    def verdicts(self, plan: Plan) -> tuple[UnitVerdict, ...]:
-        """Verdicts on the units of a plan whose kernels this CPU runs."""
+    def find_verdicts(self, plan: Plan) -> tuple[UnitVerdict, ...]:
+        """Return the verdicts on the kernel groups of a plan whose kernels this CPU runs."""
         if plan.key not in self._verdicts:
-            compiled = self.compiled(plan)
+            compiled = self.compile_units(plan)
             with console.report_step(
                 f"admission: each unit for {plan.target.spec} against the stock kernels"
             ):
-                room = self.rooms[plan.key]
-                verdicts = admit(room, compiled.libraries, self.ground)
-                admission.need_judged(verdicts, room.folder.parent)
-                self._verdicts[plan.key] = _with_broken(verdicts, compiled)
+                workspace = self.rooms[plan.key]
+                verdicts = resolve_verdicts(workspace, compiled.libraries, self.ground)
+                admission.require_tested(verdicts, workspace.folder.parent)
+                self._verdicts[plan.key] = _add_compile_failures(verdicts, compiled)
         return self._verdicts[plan.key]
 
-    def vouched(self, plan: Plan, runner: Plan) -> tuple[UnitVerdict, ...]:
-        """Verdicts on the units of a plan that this CPU cannot run: those on `runner`, the same
-        sources for a target that it can run, and what shows without running."""
+    def transfer_verdicts(self, plan: Plan, runner: Plan) -> tuple[UnitVerdict, ...]:
+        """Return the verdicts on the kernel groups of a plan that this CPU cannot run.
+
+        They are those of `runner`, the same sources for a target that it can run, and of the
+        static checks of the plan's own libraries.
+        """
         recipe = plan.kernel_recipe
         assert recipe is not None  # noqa: S101  (a kernels plan has one)
-        verdicts = self.verdicts(runner)
-        compiled = self.compiled(plan)
-        _need_same_structures(self.rooms[plan.key])
+        verdicts = self.find_verdicts(runner)
+        compiled = self.compile_units(plan)
+        _require_same_structures(self.rooms[plan.key])
         with console.report_step(f"what shows of {plan.target.spec} without running it"):
-            found = admission.vouched(
+            transferred = admission.transfer_verdicts(
                 verdicts,
                 compiled.libraries,
-                self.compiled(runner).libraries,
+                self.compile_units(runner).libraries,
                 staged=self.ground.staged,
-                stock_libraries=[self.ground.headers / each for each in recipe.libraries],
+                stock_libraries=[self.ground.headers / library for library in recipe.libraries],
             )
-        return _with_broken(found, compiled)
+        return _add_compile_failures(transferred, compiled)
 
 
-def _with_broken(
+def _add_compile_failures(
     verdicts: Sequence[UnitVerdict], compiled: CompiledUnits
 ) -> tuple[UnitVerdict, ...]:
-    """A verdict on every unit, by name; one that does not compile has that for its reason."""
+    """Return a verdict on every kernel group, by name, with those that do not compile."""
     broken = {
         name: UnitVerdict(unit=name, reason=f"it does not compile: {why}")
         for name, why in compiled.failed.items()
     }
-    every = {verdict.unit: verdict for verdict in verdicts} | broken
-    return tuple(every[name] for name in sorted(every))
+    by_unit = {verdict.unit: verdict for verdict in verdicts} | broken
+    return tuple(by_unit[name] for name in sorted(by_unit))
 
 
-def _made(
-    plan: Plan, runner: Plan, tried: _Admissions, *, dispatched: Sequence[Plan]
+def _link_library(
+    plan: Plan, runner: Plan, tried: _ConformanceTests, *, dispatched: Sequence[Plan]
 ) -> LinkedLibrary:
-    """The library of one target, of the units that agree with the stock kernels as compiled for the
-    target of `runner`; beside it the dispatcher of these plans."""
+    """Link the library of one target from the kernel groups that passed.
+
+    They were tested as compiled for the target of `runner`. The dispatcher of the
+    `dispatched` plans is linked beside it.
+    """
     if runner.target != plan.target:
-        lacks = ", ".join(list_missing_features(plan, tried.ground.cpu))
+        missing = ", ".join(list_missing_features(plan, tried.ground.cpu))
         console.print_message(
-            f"{plan.target.spec}: {_host(tried.ground)} lacks {lacks}; the same sources compiled "
+            f"{plan.target.spec}: {_describe_host(tried.ground)} lacks {missing}; the same sources compiled "
             f"for {runner.target.spec} are run instead"
         )
-        verdicts = tried.vouched(plan, runner)
+        verdicts = tried.transfer_verdicts(plan, runner)
     else:
-        verdicts = tried.verdicts(plan)
-    _need_admitted(verdicts)
-    workspace, compiled = tried.rooms[plan.key], tried.compiled(plan)
+        verdicts = tried.find_verdicts(plan)
+    _require_passed(verdicts)
+    workspace, compiled = tried.rooms[plan.key], tried.compile_units(plan)
     with console.report_step("link"):
-        good = {verdict.unit for verdict in verdicts if verdict.admitted}
-        units = tuple(unit for unit in plan.kernels if unit.name in good)
-        registered = admission.registered(verdicts, plan.selection)
-        _need_registered(plan, registered)
-        library = workspaces.link(workspace, units, registered, dispatched, compiled=compiled)
-        tried.linked(plan)
+        passed = {verdict.unit for verdict in verdicts if verdict.admitted}
+        units = tuple(unit for unit in plan.kernels if unit.name in passed)
+        registered = admission.select_registrations(verdicts, plan.selection)
+        _require_registered(plan, registered)
+        library = workspaces.link_library(
+            workspace, units, registered, dispatched, compiled=compiled
+        )
+        tried.close_workspace(plan)
         return LinkedLibrary(
             plan=plan,
-            ran_as=_ran_as(runner, tried.ground),
+            ran_as=_describe_runner(runner, tried.ground),
             library=library,
             verdicts=verdicts,
             registrations=registered,
         )
 
 
-def _need_probed(fleet: Fleet) -> None:
-    """Raises PythonError for one that kernels cannot be admitted in."""
+def _require_python(fleet: Fleet) -> None:
+    """Raise PythonError if the fleet's Python is too old to run the conformance tests."""
     python = fleet.first.python
     if Version(python) < _OLDEST_PROBED:
         raise PythonError(
@@ -329,36 +361,36 @@ def _need_probed(fleet: Fleet) -> None:
         )
 
 
-def _host(ground: Ground) -> str:
+def _describe_host(ground: BuildSetup) -> str:
     return f"a CPU of {ground.emulator.name}" if ground.emulator else "this CPU"
 
 
-def _ran_as(runner: Plan, ground: Ground) -> str:
-    """The target that kernels ran as, and the emulator, if it was no CPU."""
+def _describe_runner(runner: Plan, ground: BuildSetup) -> str:
+    """Return the target that the kernels ran as, and the emulator, if there was one."""
     spec = runner.target.spec
     return f"{spec} under {ground.emulator.name}" if ground.emulator else spec
 
 
-def need_linker(fleet: Fleet, compiler: Compiler) -> None:
-    """Raises ToolError for what the link would miss after the compiles."""
+def require_linker(fleet: Fleet, compiler: Compiler) -> None:
+    """Raise ToolError if the link, after the compiles, would lack a tool."""
     if compiler.architecture != platform.machine():
-        _need_cross(compiler)
+        _require_cross_linker(compiler)
     for plan in fleet.plans:
-        words = {word for each in plan.source_flags.values() for word in each}
-        asked = flags.compute_link_flags(compiler.family, words)
-        if asked and not can_link(compiler, asked):
+        words = {word for source_words in plan.source_flags.values() for word in source_words}
+        link_options = flags.compute_link_flags(compiler.family, words)
+        if link_options and not can_link(compiler, link_options):
             major = compiler.version.partition(".")[0]
             clang = packages.suggest_install(
                 f"lld and the runtime of LLVM {major}", f"lld-{major}", f"libclang-rt-{major}-dev"
             )
             raise ToolError(
-                f"{compiler.path.name} cannot link with {' '.join(asked)}",
+                f"{compiler.path.name} cannot link with {' '.join(link_options)}",
                 hint=clang if compiler.family == "clang" else "Leave out -flto",
             )
 
 
-def _need_cross(compiler: Compiler) -> None:
-    """Raises ToolError for a compiler that makes no libraries for another architecture here."""
+def _require_cross_linker(compiler: Compiler) -> None:
+    """Raise ToolError if the compiler cannot link libraries for another architecture here."""
     architecture = compiler.architecture
     if compiler.family == "gcc":
         # Bazel has it look for its linker among this machine's.
@@ -375,33 +407,36 @@ def _need_cross(compiler: Compiler) -> None:
         )
 
 
-def _need_registered(plan: Plan, registered: Collection[TypedOp]) -> None:
-    """Tells of what was selected and is not admitted. Raises KernelError when that is all."""
-    for each in sorted({*(plan.selection or ())} - {*registered}):
-        console.warn(f"{each.op} {each.types} was selected, but is not admitted: it stays stock")
+def _require_registered(plan: Plan, registered: Collection[TypedOp]) -> None:
+    """Warn of selected kernels that did not pass. Raises KernelError if none passed."""
+    for kernel in sorted({*(plan.selection or ())} - {*registered}):
+        console.warn(
+            f"{kernel.op} {kernel.types} was selected, but is not admitted: it stays stock"
+        )
     if not registered:
         raise KernelError("nothing that was selected is admitted", hint="Run invoke select again")
 
 
-def admit(
-    workspace: Workspace, libraries: Mapping[str, Path], ground: Ground
+def resolve_verdicts(
+    workspace: Workspace, libraries: Mapping[str, Path], ground: BuildSetup
 ) -> tuple[UnitVerdict, ...]:
-    """A verdict on each unit's library; what was found before is not looked for again.
+    """Return the verdict on each kernel group's library, cached or from a new conformance test.
 
-    Raises KernelError, before anything is judged, where kernels would see other structures.
+    Raises KernelError, before any test, if kernels would see other structures than the stock
+    wheel.
     """
     recipe = workspace.plan.kernel_recipe
     assert recipe is not None  # noqa: S101
-    _need_same_structures(workspace)
+    _require_same_structures(workspace)
     folder = workspace.paths.verdicts
-    verdicts = verdicts_in(folder, ground.arm, ground.staged, recipe.copts, ground.cpu)
-    recalled = {unit: verdicts.recall(unit, path) for unit, path in libraries.items()}
+    verdicts = open_verdicts(folder, ground.arm, ground.staged, recipe.copts, ground.cpu)
+    recalled = {unit: verdicts.find(unit, path) for unit, path in libraries.items()}
     known = {unit: verdict for unit, verdict in recalled.items() if verdict is not None}
     if known:
         console.print_note(
             f"{len(known)} of {console.format_count(len(libraries), 'unit')} were looked at before"
         )
-    fresh = admission.admit(
+    fresh = admission.run_conformance_tests(
         {unit: path for unit, path in libraries.items() if unit not in known},
         staged=ground.staged,
         stock_libraries=[ground.headers / library for library in recipe.libraries],
@@ -411,18 +446,18 @@ def admit(
         compiled=workspace.plan.selection if workspace.plan.only_selected else None,
     )
     for verdict in fresh:
-        verdicts.keep(libraries[verdict.unit], verdict)
-    late = {verdict.unit: verdict for verdict in fresh}
-    return tuple((known | late)[unit] for unit in libraries)
+        verdicts.store(libraries[verdict.unit], verdict)
+    new_verdicts = {verdict.unit: verdict for verdict in fresh}
+    return tuple((known | new_verdicts)[unit] for unit in libraries)
 
 
-def _need_same_structures(workspace: Workspace) -> None:
+def _require_same_structures(workspace: Workspace) -> None:
     notes = workspace.folder.parent / structures.NOTES
-    structures.need_same(workspaces.structures_of(workspace), notes)
+    structures.require_same(workspaces.locate_structures(workspace), notes)
 
 
-def _need_admitted(verdicts: Sequence[UnitVerdict]) -> None:
-    """Tells of the units that stay stock. Raises KernelError when those are all."""
+def _require_passed(verdicts: Sequence[UnitVerdict]) -> None:
+    """Warn of the kernel groups that stay stock. Raises KernelError if none passed."""
     for verdict in verdicts:
         if not verdict.admitted:
             console.warn(f"kernel {verdict.unit} stays stock: {verdict.reason.splitlines()[0]}")

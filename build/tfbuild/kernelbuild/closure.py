@@ -22,7 +22,7 @@ _PARTS = re.compile(r"_\d+$")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Symbols:
-    """What an object takes from others and gives them, as mangled names.
+    """The mangled names that an object takes from others, and those that it defines.
 
     `weak` are definitions of which the linker keeps any one: templates and inline functions.
     """
@@ -33,7 +33,7 @@ class Symbols:
 
 
 def read_symbols(path: Path) -> Symbols:
-    """The external symbols of an object file, as nm tells them. Raises CommandError."""
+    """Read the external symbols of an object file with nm. Raises CommandError."""
     kinds: dict[str, set[str]] = defaultdict(set)
     for line in run(["nm", "--extern-only", "--format=posix", path]).output.splitlines():
         name, _, rest = line.partition(" ")
@@ -47,70 +47,74 @@ def read_symbols(path: Path) -> Symbols:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Which source defines a symbol, and which register an op."""
+    """The source that defines each symbol, and the sources that register each op."""
 
     symbols: Mapping[str, str]
     ops: Mapping[str, tuple[str, ...]]
 
 
-def units(
+def build_units(
     symbols: Mapping[str, Symbols], table: Mapping[str, tuple[str, ...]]
 ) -> dict[str, KernelUnit]:
-    """Each source that registers ops → the whole unit that it grows to, for those that have one.
+    """Map each source that registers ops to the kernel group it grows to, if it has one.
 
     Both mappings are by source, a path below the kernel folder: `symbols` of the sources that
-    compile, `table` the ops of all. An op with a source that does not compile is in no unit.
+    compile, `table` the ops of all. An op with a source that does not compile is in no group.
     """
-    owners = owners_of(symbols, table)
+    owners = find_owners(symbols, table)
     groups: dict[frozenset[str], list[str]] = defaultdict(list)
     for source in sorted(symbols):
         if table.get(source):
-            group = closed(source, symbols, table, owners)
+            group = find_closure(source, symbols, table, owners)
             if group <= symbols.keys():
                 groups[group].append(source)
-    found: dict[str, KernelUnit] = {}
+    by_source: dict[str, KernelUnit] = {}
     for group, equal in groups.items():
-        found |= dict.fromkeys(equal, _unit(group, equal, table))
-    return found
+        by_source |= dict.fromkeys(equal, _build_unit(group, equal, table))
+    return by_source
 
 
-def closed(
+def find_closure(
     source: str,
     symbols: Mapping[str, Symbols],
     table: Mapping[str, tuple[str, ...]],
     owners: Owners,
 ) -> frozenset[str]:
-    """The source and all that it needs. A source that does not compile may be among them."""
+    """Return the source and all sources it needs, including ones that do not compile."""
     group: set[str] = set()
     waiting = [source]
     while waiting:
-        fresh = waiting.pop()
-        if fresh not in group:
-            group.add(fresh)
-            waiting += [other for op in table.get(fresh, ()) for other in owners.ops[op]]
+        current = waiting.pop()
+        if current not in group:
+            group.add(current)
+            waiting += [other for op in table.get(current, ()) for other in owners.ops[op]]
         if not waiting:
-            waiting += _lacking(group, symbols, owners)
+            waiting += _find_missing_sources(group, symbols, owners)
     return frozenset(group)
 
 
-def _lacking(group: Iterable[str], symbols: Mapping[str, Symbols], owners: Owners) -> Iterator[str]:
-    """Sources that define what these take and none of them defines."""
-    there = [symbols[source] for source in group if source in symbols]
-    given = frozenset().union(*(each.strong | each.weak for each in there))
-    for name in sorted(frozenset().union(*(each.taken for each in there)) - given):
+def _find_missing_sources(
+    group: Iterable[str], symbols: Mapping[str, Symbols], owners: Owners
+) -> Iterator[str]:
+    """Yield the sources that define what these take and none of them defines."""
+    known = [symbols[source] for source in group if source in symbols]
+    defined = frozenset().union(*(entry.strong | entry.weak for entry in known))
+    for name in sorted(frozenset().union(*(entry.taken for entry in known)) - defined):
         if name in owners.symbols:
             yield owners.symbols[name]
 
 
-def owners_of(symbols: Mapping[str, Symbols], table: Mapping[str, tuple[str, ...]]) -> Owners:
-    """The sources that define each symbol, and those that register each op. Both mappings are those
-    of `units`."""
+def find_owners(symbols: Mapping[str, Symbols], table: Mapping[str, tuple[str, ...]]) -> Owners:
+    """Return the source that defines each symbol, and the sources that register each op.
+
+    Both mappings are those of `build_units`.
+    """
     definers: dict[str, list[tuple[bool, int, str]]] = defaultdict(list)
-    wanted = frozenset().union(*(each.taken for each in symbols.values()))
-    for source, each in symbols.items():
+    needed = frozenset().union(*(entry.taken for entry in symbols.values()))
+    for source, entry in symbols.items():
         # A real definition before a template's; of several the source that brings the least.
-        for name in wanted & (each.strong | each.weak):
-            definers[name].append((name not in each.strong, len(each.taken), source))
+        for name in needed & (entry.strong | entry.weak):
+            definers[name].append((name not in entry.strong, len(entry.taken), source))
     ops: dict[str, list[str]] = defaultdict(list)
     for source in sorted(table):
         for op in table[source]:
@@ -121,10 +125,10 @@ def owners_of(symbols: Mapping[str, Symbols], table: Mapping[str, tuple[str, ...
     )
 
 
-def _unit(
+def _build_unit(
     group: frozenset[str], equal: list[str], table: Mapping[str, tuple[str, ...]]
 ) -> KernelUnit:
-    """The unit of a group of sources, named after `equal`, those that all grow to this group."""
+    """Build the kernel group of `group`, named after `equal`, the sources that all grow to it."""
     stems = {_PARTS.sub("", source.removesuffix(".cc")) for source in equal}
     first = min(equal, key=lambda source: (-len(table[source]), source))
     name = stems.pop() if len(stems) == 1 and len(equal) > 1 else first.removesuffix(".cc")

@@ -30,9 +30,8 @@ from tfbuild.upstream.releases import StockWheel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finished:
-    """A wheel of kernels, the stock wheel that it was made from, and those of its libraries that
-    this CPU runs."""
+class FinishedWheel:
+    """A kernel wheel, the stock wheel it was made from, and the libraries this CPU runs."""
 
     wheel: Path
     sha256: str
@@ -41,85 +40,85 @@ class Finished:
     libraries: tuple[KernelLibrary, ...]
 
 
-def finished(wheel: Path, cpu: Cpu) -> Finished:
-    """What can be admitted of a wheel here.
+def load_finished_wheel(wheel: Path, cpu: Cpu) -> FinishedWheel:
+    """Load a wheel whose kernels can be tested here.
 
-    Raises WheelError for one without kernel libraries, or of an unknown stock wheel, and HostError
-    where this CPU runs none of them.
+    Raises WheelError for a wheel without kernel libraries, or of an unknown stock wheel, and
+    HostError if this CPU runs none of its libraries.
     """
     facts = tuned.read_tuned(wheel)
     if facts is None or facts.tree is not None:
-        what = "a full build" if facts else "not a tuned wheel"
+        kind = "a full build" if facts else "not a tuned wheel"
         raise WheelError(
-            f"{wheel.name} is {what}: it has no kernels to hold against the stock ones",
+            f"{wheel.name} is {kind}: it has no kernels to hold against the stock ones",
             hint="invoke compare says whether it computes the same",
         )
-    runs = tuned.list_runnable(facts, cpu)
-    if not runs:
+    libraries = tuned.list_runnable(facts, cpu)
+    if not libraries:
         raise HostError(
             f"{wheel.name} is built for {', '.join(facts.targets)}, and this CPU lacks "
             f"{', '.join(tuned.list_nearest_missing(facts, cpu))}",
             hint="Admit it on a machine that has them",
         )
-    return Finished(
+    return FinishedWheel(
         wheel=wheel,
         sha256=hash_file(wheel),
         facts=facts,
-        stock=_stock(wheel, facts),
-        libraries=runs,
+        stock=_find_stock_wheel(wheel, facts),
+        libraries=libraries,
     )
 
 
-def _stock(wheel: Path, facts: Tuned) -> StockWheel:
+def _find_stock_wheel(wheel: Path, facts: Tuned) -> StockWheel:
     identity = read_identity(wheel)
     tag = releases.format_python_tag(identity.python)
-    found = releases.find_stock_wheel(identity.name, facts.release, tag, identity.machine)
-    if found is None or found.sha256 != facts.stock_sha256:
+    stock = releases.find_stock_wheel(identity.name, facts.release, tag, identity.machine)
+    if stock is None or stock.sha256 != facts.stock_sha256:
         raise WheelError(
             f"{wheel.name} was made from a stock wheel that is not known here",
             hint="Build it anew",
         )
-    return found
+    return stock
 
 
-def admit(
-    found: Finished, cpu: Cpu, paths: Paths, targets: Collection[str] = ()
+def check_kernels(
+    found: FinishedWheel, cpu: Cpu, paths: Paths, targets: Collection[str] = ()
 ) -> ConformanceRecord:
-    """Run the kernels of the wheel's libraries, or of those for `targets`, and write what came of
-    it into the record beside the wheel.
+    """Test the kernels of the wheel's libraries, or of those for `targets`, and save the record.
 
-    Raises WheelError for a library that is not what the wheel says, RecordError for a torn record,
-    and what fetching and installing the stock wheel raises.
+    The record lies beside the wheel. Raises WheelError for a library that is not what the
+    wheel says, RecordError for a torn record, and what fetching and installing the stock
+    wheel raises.
     """
-    before = admitted.read_record(found.wheel, found.sha256)
+    previous = admitted.read_record(found.wheel, found.sha256)
     folder = paths.work / f"admit-{found.sha256[:16]}"
     with console.report_step("stock environment"):
-        arm = _stock_environment(found, paths)
+        arm = _create_stock_environment(found, paths)
     trials = {}
     for library in found.libraries:
         if not targets or library.target in targets:
             with (
                 console.report_step(f"admission: {library.target} of {found.wheel.name}"),
-                _extracted(found.wheel, library, folder) as path,
+                _extract_library(found.wheel, library, folder) as path,
             ):
-                trials[library.target] = _tried(library, path, arm, cpu, folder)
-    new = ConformanceRecord(wheel=found.wheel.name, wheel_sha256=found.sha256, targets=trials)
-    admitted.save_record(found.wheel, admitted.merge_records(before, new))
+                trials[library.target] = _test_library(library, path, arm, cpu, folder)
+    record = ConformanceRecord(wheel=found.wheel.name, wheel_sha256=found.sha256, targets=trials)
+    admitted.save_record(found.wheel, admitted.merge_records(previous, record))
     for line in admitted.describe_failures(trials):
         console.warn(line)
-    return new
+    return record
 
 
-def _stock_environment(found: Finished, paths: Paths) -> Environment:
+def _create_stock_environment(found: FinishedWheel, paths: Paths) -> Environment:
     wheel = environment.fetch_stock(found.stock, paths)
-    needs = locked.load_requirements(found.stock)
+    requirements = locked.load_requirements(found.stock)
     python = read_identity(found.wheel).python
-    return environment.create(wheel, python=python, requirements=needs, paths=paths)
+    return environment.create(wheel, python=python, requirements=requirements, paths=paths)
 
 
 @contextlib.contextmanager
-def _extracted(wheel: Path, library: KernelLibrary, folder: Path) -> Iterator[Path]:
-    """The library's file, as long as it is needed."""
+def _extract_library(wheel: Path, library: KernelLibrary, folder: Path) -> Iterator[Path]:
+    """Extract the library's file for the duration of the block."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="unpacked.", dir=folder) as unpacked:
         extract(wheel, (library.file,), Path(unpacked) / "wheel")
@@ -132,7 +131,7 @@ def _extracted(wheel: Path, library: KernelLibrary, folder: Path) -> Iterator[Pa
         yield path
 
 
-def _tried(
+def _test_library(
     library: KernelLibrary, path: Path, arm: Environment, cpu: Cpu, folder: Path
 ) -> ConformanceTrial:
     claims = {
@@ -140,20 +139,20 @@ def _tried(
         for unit in library.admission
         if (registrations := library.list_registrations(unit))
     }
-    _, rows = admission.probe(dict.fromkeys(claims, path), arm, folder, claims)
-    found = {unit: admission.verdict_of(unit, rows[unit], ()) for unit in claims}
-    admission.need_judged(found.values(), folder)
+    _, rows = admission.run_probe(dict.fromkeys(claims, path), arm, folder, claims)
+    verdicts = {unit: admission.parse_verdict(unit, rows[unit], ()) for unit in claims}
+    admission.require_tested(verdicts.values(), folder)
     return ConformanceTrial(
         cpu=cpu.name,
         kind=cpu.kind,
-        judge=admission.judge_sha256(),
-        units={unit: outcome(verdict) for unit, verdict in found.items()},
+        judge=admission.hash_test_code(),
+        units={unit: convert_verdict(verdict) for unit, verdict in verdicts.items()},
     )
 
 
-def outcome(verdict: UnitVerdict) -> UnitOutcome:
-    """What a verdict says of kernels that are registered already: none of them may be refused."""
-    refused = (f"{each.op} {each.types}: {each.reason}" for each in verdict.refused)
+def convert_verdict(verdict: UnitVerdict) -> UnitOutcome:
+    """Convert a verdict on kernels that are registered already: none of them may be refused."""
+    refused = (f"{kernel.op} {kernel.types}: {kernel.reason}" for kernel in verdict.refused)
     return UnitOutcome(
         cases=verdict.cases, ulps=verdict.ulps, reason=verdict.reason or next(refused, "")
     )

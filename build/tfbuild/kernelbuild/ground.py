@@ -24,8 +24,8 @@ from tfbuild.upstream.source import SourcePin, Staging
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Inputs:
-    """What every target of a fleet is compiled from: the stock wheel and its parts, the sources."""
+class BuildInputs:
+    """The inputs of every target of a fleet: the stock wheel and its parts, the sources."""
 
     stock: Path
     headers: Path
@@ -35,9 +35,12 @@ class Inputs:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ground(Inputs):
-    """The same, and what kernels are admitted in: an environment with the stock wheel and the CPU
-    that runs them, which is an emulator's for another architecture than this machine's."""
+class BuildSetup(BuildInputs):
+    """The inputs of a fleet, and the environment and CPU that run the conformance tests.
+
+    The environment has the stock wheel. The CPU is an emulator's for another architecture
+    than this machine's.
+    """
 
     arm: Environment
     python: str
@@ -45,19 +48,19 @@ class Ground(Inputs):
     emulator: Emulator | None
 
 
-def ground_for(
+def prepare_setup(
     plan: Plan, paths: Paths, given_source: Path | None, given_stock: Path | None
-) -> Ground:
+) -> BuildSetup:
     """Fetch, unpack and install what the plan is built on.
 
-    Raises ReleaseError before anything is fetched when the dependencies are not locked.
+    Raises ReleaseError before anything is fetched if the dependencies are not locked.
     """
-    needs_of(plan)  # (or nothing is fetched)
-    emulator = emulator_for(plan, paths)
-    inputs = inputs_for(plan, paths, given_source, given_stock)
+    read_requirements(plan)  # (or nothing is fetched)
+    emulator = prepare_emulator(plan, paths)
+    inputs = prepare_inputs(plan, paths, given_source, given_stock)
     with console.report_step("stock environment"):
-        arm = installed(plan, inputs.stock, emulator, paths)
-    return Ground(
+        arm = create_environment(plan, inputs.stock, emulator, paths)
+    return BuildSetup(
         stock=inputs.stock,
         headers=inputs.headers,
         staged=inputs.staged,
@@ -70,26 +73,28 @@ def ground_for(
     )
 
 
-def inputs_for(
+def prepare_inputs(
     plan: Plan, paths: Paths, given_source: Path | None, given_stock: Path | None
-) -> Inputs:
+) -> BuildInputs:
     """Fetch and unpack what the plan is compiled from."""
     recipe, wheel_pin = plan.kernel_recipe, require_stock(plan)
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
     with console.report_step(f"TensorFlow {plan.release} sources"):
-        pin, staged = _staged(plan, recipe.staging, given_source, paths)
+        pin, staged = _stage_sources(plan, recipe.staging, given_source, paths)
         given.require_release(staged, plan.release)
-        _need_sources(plan, staged)
+        _require_sources(plan, staged)
     with console.report_step(f"stock wheel {wheel_pin.name}"):
-        stock = stock_wheel_of(plan, wheel_pin, paths, given_stock)
+        stock = fetch_stock_wheel(plan, wheel_pin, paths, given_stock)
         headers = unpack_stock(stock, wheel_pin.sha256, recipe, paths)
-        include, own = headers / recipe.include_roots[0], pin.kind != given.KIND
+        include, is_release_source = headers / recipe.include_roots[0], pin.kind != given.KIND
         notices.find_missing_licence(stock, staged)  # (hours before they are needed)
         notices.list_header_libraries(stock)
-        near = nearness.compare(staged, include, own=own, commit="" if own else pin.origin)
-    if near.differing or not own:
+        near = nearness.compare(
+            staged, include, own=is_release_source, commit="" if is_release_source else pin.origin
+        )
+    if near.differing or not is_release_source:
         console.print_message(near.summary)
-    return Inputs(
+    return BuildInputs(
         stock=stock,
         headers=headers,
         staged=staged,
@@ -98,9 +103,12 @@ def inputs_for(
     )
 
 
-def emulator_for(plan: Plan, paths: Paths) -> Emulator | None:
-    """What runs the plan's kernels where this machine is of another architecture. Raises ToolError,
-    and PythonError for a Python that is not the emulator's."""
+def prepare_emulator(plan: Plan, paths: Paths) -> Emulator | None:
+    """Return the emulator of the plan's kernels; None if they are of this machine's
+    architecture.
+
+    Raises ToolError, and PythonError for a Python that is not the emulator's.
+    """
     if plan.target.family == platform.machine():
         return None
     emulator = find_emulator(plan.target.family, paths)
@@ -113,41 +121,46 @@ def emulator_for(plan: Plan, paths: Paths) -> Emulator | None:
     return emulator
 
 
-def installed(
+def create_environment(
     plan: Plan,
     wheel: Path,
     emulator: Emulator | None,
     paths: Paths,
     like: Environment | None = None,
 ) -> Environment:
-    """An environment with the plan's stock wheel, or one made from it, and its dependencies."""
-    needs = needs_of(plan)
+    """Create an environment with the plan's stock wheel, or one made from it, and dependencies."""
+    requirements = read_requirements(plan)
     if emulator is not None:
-        return emulated.create(wheel, emulator, requirements=needs, paths=paths, like=like)
-    return environment.create(wheel, python=plan.python, requirements=needs, paths=paths, like=like)
+        return emulated.create(wheel, emulator, requirements=requirements, paths=paths, like=like)
+    return environment.create(
+        wheel, python=plan.python, requirements=requirements, paths=paths, like=like
+    )
 
 
-def stock_wheel_of(plan: Plan, pin: Pin, paths: Paths, given: Path | None) -> Path:
-    """The plan's stock wheel: the given one, or of a given folder the one of its name."""
-    own = given / pin.name if given is not None and given.is_dir() else given
-    return environment.fetch_wheel(f"{plan.package}=={plan.release}", pin, paths, own)
+def fetch_stock_wheel(plan: Plan, pin: Pin, paths: Paths, given: Path | None) -> Path:
+    """Return the plan's stock wheel.
+
+    It is the given file, the file of its name in a given folder, or fetched.
+    """
+    path = given / pin.name if given is not None and given.is_dir() else given
+    return environment.fetch_wheel(f"{plan.package}=={plan.release}", pin, paths, path)
 
 
-def _staged(
+def _stage_sources(
     plan: Plan, staging: Staging, path: Path | None, paths: Paths
 ) -> tuple[SourcePin, Path]:
-    """Which of the plan's sources were had, and the tree that a kernels build reads of them."""
+    """Return the plan's source that was used, and the tree that a kernels build reads of it."""
     pin = plan.sources[0]
     if pin.kind == given.KIND and path is not None and path.is_dir():
         return pin, given.stage(path, pin, staging, paths)
     archive = source.fetch_source(plan.sources, paths, path)
     sha256 = hash_file(archive)
-    had = next(each for each in plan.sources if each.file.sha256 == sha256)
-    return had, source.stage(archive, sha256, staging, paths)
+    used = next(candidate for candidate in plan.sources if candidate.file.sha256 == sha256)
+    return used, source.stage(archive, sha256, staging, paths)
 
 
-def needs_of(plan: Plan) -> str:
-    """The locked dependencies of the plan's stock wheel."""
+def read_requirements(plan: Plan) -> str:
+    """Return the locked dependencies of the plan's stock wheel."""
     release = releases.find_release(plan.release)
     tag = releases.format_python_tag(plan.python)
     stock = releases.require_stock_wheel(release, plan.package, tag, plan.target.family)
@@ -155,9 +168,10 @@ def needs_of(plan: Plan) -> str:
 
 
 def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, paths: Paths) -> Path:
-    """Headers and libraries of the stock wheel, in a folder named by its hash. Of the headers of
-    other projects only those that the compiler looks for: half of the wheel's are LLVM's, gRPC's
-    and others', and Bazel would hash them for each source.
+    """Unpack headers and libraries of the stock wheel into a folder named by its hash.
+
+    Of the headers of other projects only those are unpacked that the compiler looks for: half
+    of the wheel's are LLVM's, gRPC's and others', and Bazel would hash them for each source.
     """
     folder = paths.stock / sha256[:16]
     if not folder.is_dir():
@@ -167,7 +181,7 @@ def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, paths: Paths) -
     return folder
 
 
-def _need_sources(plan: Plan, staged: Path) -> None:
+def _require_sources(plan: Plan, staged: Path) -> None:
     for unit in plan.kernels:
         for name in unit.sources:
             if not name.startswith(f"{OWN}/") and not (staged / name).is_file():

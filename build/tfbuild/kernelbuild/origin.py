@@ -42,9 +42,11 @@ _TYPES = re.compile(r"[\w=|,;>.:+-]*", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """What a wheel says of itself (`facts`), and what this version of Tensorwright makes of that
-    with a compiler of this machine. `unknown` are the targets whose plan in tuned.json is none of
-    this version: another one made it, or tuned.json was changed."""
+    """A wheel's own record (`facts`), and the plans that this version derives from it here.
+
+    `unknown` are the targets whose plan key in tuned.json is none of this version's: another
+    version made it, or tuned.json was changed.
+    """
 
     facts: Tuned
     compiler: Compiler
@@ -52,8 +54,8 @@ class Origin:
     unknown: tuple[str, ...]
 
 
-def need_kernels(facts: Tuned | None) -> Tuned:
-    """The record of a wheel of kernels. Raises RebuildError for another wheel."""
+def require_kernels(facts: Tuned | None) -> Tuned:
+    """Return the record of a kernel wheel. Raises RebuildError for another wheel."""
     if facts is None:
         raise RebuildError(
             "it is not a tuned wheel: nothing says how it was made",
@@ -68,35 +70,41 @@ def need_kernels(facts: Tuned | None) -> Tuned:
     return facts
 
 
-def compiler_for(facts: Tuned, architecture: str) -> Compiler:
-    """The compiler of this machine that is nearest to the wheel's: its version, else its family.
+def select_compiler(facts: Tuned, architecture: str) -> Compiler:
+    """Return this machine's compiler that is nearest to the wheel's: its version, else its
+    family.
 
-    Raises RebuildError where none is here.
+    Raises RebuildError if there is none.
     """
     family, _, version = facts.compiler.partition(" ")
     stem = "g++" if family == "gcc" else "clang"
-    found: list[Compiler] = []
-    refusals: list[CompilerError] = []
+    candidates: list[Compiler] = []
+    errors: list[CompilerError] = []
     for name in (f"{stem}-{version.partition('.')[0]}", stem):
         try:
-            found.append(compilers.find_compiler(name, architecture))
+            candidates.append(compilers.find_compiler(name, architecture))
         except CompilerError as error:
-            refusals.append(error)
-    if not found:
-        first = refusals[0]
-        what = f"it was compiled by {facts.compiler}: {first.message}"
-        raise RebuildError(what, hint=first.hint)
-    return max(found, key=lambda each: (each.family, each.version) == (family, version))
+            errors.append(error)
+    if not candidates:
+        first = errors[0]
+        message = f"it was compiled by {facts.compiler}: {first.message}"
+        raise RebuildError(message, hint=first.hint)
+    return max(candidates, key=lambda each: (each.family, each.version) == (family, version))
 
 
-def origin_of(facts: Tuned, identity: WheelIdentity, compiler: Compiler) -> Origin:
-    """The plans of a wheel of kernels, for this compiler. Raises RebuildError for what this version
-    cannot plan."""
+def resolve_origin(facts: Tuned, identity: WheelIdentity, compiler: Compiler) -> Origin:
+    """Resolve the plans of a kernel wheel for this compiler.
+
+    Raises RebuildError for what this version cannot plan.
+    """
     try:
         release = releases.find_release(facts.release)
-        sources = _sources(facts, release)
-        made = [_planned(facts, each, identity, compiler, sources) for each in facts.libraries]
-        fleet = build_fleet(plan for plan, _ in made)
+        sources = _resolve_sources(facts, release)
+        planned = [
+            _plan_library(facts, library, identity, compiler, sources)
+            for library in facts.libraries
+        ]
+        fleet = build_fleet(plan for plan, _ in planned)
     except RebuildError:
         raise
     except TensorwrightError as error:
@@ -106,37 +114,37 @@ def origin_of(facts: Tuned, identity: WheelIdentity, compiler: Compiler) -> Orig
     for plan in fleet.plans:
         if plan.stock is None or plan.stock.sha256 != facts.stock_sha256:
             raise RebuildError("it was made from a stock wheel that is not known here")
-    unknown = tuple(plan.target.spec for plan, known in made if not known)
+    unknown = tuple(plan.target.spec for plan, known in planned if not known)
     return Origin(facts=facts, compiler=compiler, fleet=fleet, unknown=unknown)
 
 
-def _sources(facts: Tuned, release: Release) -> tuple[SourcePin, ...]:
-    """The release's own, or what was given in their place."""
-    near, own = facts.nearness, plans.list_source_pins(release)
-    if near is not None and not near.own:
+def _resolve_sources(facts: Tuned, release: Release) -> tuple[SourcePin, ...]:
+    """Return the release's own sources, or those that were given in their place."""
+    nearness, release_pins = facts.nearness, plans.list_source_pins(release)
+    if nearness is not None and not nearness.own:
         name = facts.source_file
         if not name or "/" in name or not name.isprintable():
             raise RebuildError(f"tuned.json calls its sources {name!r}, which names no file")
         file = Pin(name=name, sha256=facts.source_sha256)
-        return (SourcePin(kind=given.KIND, origin=near.commit, file=file),)
-    if facts.source_sha256 not in {pin.file.sha256 for pin in own}:
+        return (SourcePin(kind=given.KIND, origin=nearness.commit, file=file),)
+    if facts.source_sha256 not in {pin.file.sha256 for pin in release_pins}:
         raise RebuildError(
             f"its sources, of sha256 {facts.source_sha256[:16]}…, are none that this version knows "
             f"of TensorFlow {facts.release}"
         )
-    return own
+    return release_pins
 
 
-def _planned(
+def _plan_library(
     facts: Tuned,
     library: KernelLibrary,
     identity: WheelIdentity,
     compiler: Compiler,
     sources: tuple[SourcePin, ...],
 ) -> tuple[Plan, bool]:
-    """A library's plan, and whether tuned.json names the same one."""
+    """Return a library's plan, and whether tuned.json names the same one."""
     release, target = releases.find_release(facts.release), parse_target(library.target)
-    _need_plain(library)
+    _require_plain_names(library)
     plan = plans.make_plan(
         scope=Scope.KERNELS,
         release=release,
@@ -146,7 +154,7 @@ def _planned(
         compiler=compiler,
         macros=read_macros(target, compiler),
         kernel_choice=",".join(sorted({*library.kernels, *library.stay_stock})),
-        wishes=_wishes(library, target, facts.release),
+        wishes=_derive_defaults_request(library, target, facts.release),
         sources=sources,
     )
     units = plans.filter_sources(plan.kernels, library.sources)
@@ -161,48 +169,53 @@ def _planned(
     )
     # As tuned.json has it, whether this version would decide so or not: then only what tuned.json
     # does not say, Tensorwright's own part, can make another key.
-    said = dataclasses.replace(
+    recorded_plan = dataclasses.replace(
         plan,
         compiler_version=facts.compiler.partition(" ")[2],
         flags=library.flags,
         required=library.required_features,
         defaults=library.defaults,
     )
-    choices = tuple(_selections(library, plan))
-    fitting = (
-        each
-        for each in choices
-        if dataclasses.replace(said, selection=each).key == library.plan_key
+    choices = tuple(_list_selections(library, plan))
+    matches = (
+        choice
+        for choice in choices
+        if dataclasses.replace(recorded_plan, selection=choice).key == library.plan_key
     )
-    found = next(fitting, _UNFOUND)
-    if found is _UNFOUND:
+    match = next(matches, _UNFOUND)
+    if match is _UNFOUND:
         return dataclasses.replace(plan, selection=choices[-1]), False
-    return dataclasses.replace(plan, selection=found), True
+    return dataclasses.replace(plan, selection=match), True
 
 
 _UNFOUND: tuple[TypedOp, ...] = (TypedOp(op="", types=""),)
 
 
-def _selections(library: KernelLibrary, plan: Plan) -> Iterator[tuple[TypedOp, ...] | None]:
-    """What may have been selected. tuned.json does not say what was and could not be admitted, but
-    the plan's key tells which it is."""
-    kept = {row.choice for row in library.measured if row.kept}
+def _list_selections(library: KernelLibrary, plan: Plan) -> Iterator[tuple[TypedOp, ...] | None]:
+    """Yield the kernel selections that the library may have been built with.
+
+    tuned.json does not record what was selected and did not pass, but the plan's key shows
+    which selection it was.
+    """
+    kept_kernels = {row.choice for row in library.measured if row.kept}
     yield None
-    yield tuple(sorted({*kept, *selections.list_fused_kernels(plan.kernels)}))
+    yield tuple(sorted({*kept_kernels, *selections.list_fused_kernels(plan.kernels)}))
     recorded = selections.find_recorded_selection(plan.release, plan.target)
     if recorded is not None:
-        every = selections.add_fused_ops(recorded, plan.kernels)
-        yield plans.reduce_selection(every, plan.kernels, plan.release).kept
+        complete = selections.add_fused_ops(recorded, plan.kernels)
+        yield plans.reduce_selection(complete, plan.kernels, plan.release).kept
     yield library.registrations
 
 
-def _wishes(library: KernelLibrary, target: Target, release: str) -> DefaultsRequest:
-    """What was asked for of run-time defaults."""
+def _derive_defaults_request(
+    library: KernelLibrary, target: Target, release: str
+) -> DefaultsRequest:
+    """Return the run-time defaults that were requested."""
     known = load_known_measurements()
     measurements = tuple(
-        each for default in library.defaults for each in default.evidence if each not in known
+        entry for default in library.defaults for entry in default.evidence if entry not in known
     )
-    bf16 = any(each.lever.name == BF16 for each in library.defaults)
+    bf16 = any(entry.lever.name == BF16 for entry in library.defaults)
     plain, trusting = (
         DefaultsRequest(bf16=bf16, trust_emulated=trust, evidence=measurements)
         for trust in (False, True)
@@ -215,11 +228,11 @@ def _wishes(library: KernelLibrary, target: Target, release: str) -> DefaultsReq
     )
 
 
-def _need_plain(library: KernelLibrary) -> None:
-    """Raises RebuildError for names that could be more than names where they are compiled."""
-    for each in library.registrations:
-        if not (_OP.fullmatch(each.op) and _TYPES.fullmatch(each.types)):
-            raise RebuildError(f"tuned.json has a registration {each.op!r} {each.types!r}")
+def _require_plain_names(library: KernelLibrary) -> None:
+    """Raise RebuildError for names that could be more than names where they are compiled."""
+    for kernel in library.registrations:
+        if not (_OP.fullmatch(kernel.op) and _TYPES.fullmatch(kernel.types)):
+            raise RebuildError(f"tuned.json has a registration {kernel.op!r} {kernel.types!r}")
     for word in (word for words in library.source_flags.values() for word in words):
         if flags.parse_extra_flags(word) != (word,):
             raise RebuildError(f"tuned.json has a flag {word!r}")

@@ -22,9 +22,11 @@ SCHEMA = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    """What a built wheel holds for one target: bytes of its libraries, and where they are kernels
-    in a stock wheel, admission's verdicts on them as compiled for `ran_as`."""
+class WheelPart:
+    """The part of a built wheel for one target, with its size in bytes.
+
+    Kernels in a stock wheel also have the verdicts on them, as compiled for `ran_as`.
+    """
 
     target: str
     ran_as: str = ""
@@ -33,24 +35,27 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Built:
+class BuiltWheel:
     """A wheel in the pool and the manifest beside it. `reused` if it was there already."""
 
     wheel: Path
     manifest: Path
-    parts: tuple[Part, ...]
+    parts: tuple[WheelPart, ...]
     reused: bool
 
 
-def admit(
+def add_wheel(
     fresh: Path,
     fleet: Fleet,
-    parts: tuple[Part, ...],
+    parts: tuple[WheelPart, ...],
     paths: Paths,
     **details: object,
-) -> Built:
-    """Move a wheel into the pool, whole or not at all, and write its manifest last. `details` is
-    what the manifest says beside the plans: how the wheel was tried, and how its build went."""
+) -> BuiltWheel:
+    """Move a wheel into the pool, whole or not at all, and write its manifest last.
+
+    `details` go into the manifest beside the plans: how the wheel was tested, and how its
+    build went.
+    """
     facts: Mapping[str, object] = {
         "schema": SCHEMA,
         "key": fleet.key,
@@ -73,11 +78,11 @@ def admit(
         part.unlink(missing_ok=True)
     manifest = final.with_suffix(".json")
     save(manifest, facts)
-    return Built(wheel=final, manifest=manifest, parts=parts, reused=False)
+    return BuiltWheel(wheel=final, manifest=manifest, parts=parts, reused=False)
 
 
-def find(fleet: Fleet, paths: Paths) -> Built | None:
-    """The wheel of exactly these plans, if the pool has it whole."""
+def find_wheel(fleet: Fleet, paths: Paths) -> BuiltWheel | None:
+    """Return the wheel of exactly these plans, if the pool has it whole."""
     stem = f"{fleet.first.package.replace('-', '_')}-{fleet.version}"
     for manifest in sorted(paths.pool.glob(f"{stem}-*.json")):
         with contextlib.suppress(RecordError):
@@ -86,6 +91,6 @@ def find(fleet: Fleet, paths: Paths) -> Built | None:
             if fields["key"] != fleet.key or not wheel.is_file():
                 continue
             if hash_file(wheel) == fields["sha256"]:
-                parts = tuple(decode_record(Part, row) for row in fields["parts"])
-                return Built(wheel=wheel, manifest=manifest, parts=parts, reused=True)
+                parts = tuple(decode_record(WheelPart, row) for row in fields["parts"])
+                return BuiltWheel(wheel=wheel, manifest=manifest, parts=parts, reused=True)
     return None

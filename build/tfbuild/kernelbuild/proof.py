@@ -47,9 +47,12 @@ class Proof(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Steps:
-    """How many compiles and links were run for a target, and how many results of earlier ones were
-    taken from the disk cache; what is in neither was there."""
+class StepCounts:
+    """The compiles and links that were run for a target, and the results taken from the disk
+    cache.
+
+    Steps that neither counts were already there.
+    """
 
     target: str
     run: int
@@ -57,11 +60,12 @@ class Steps:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rebuilt:
-    """What came of making a wheel again with `compiler` and `bazel`: both empty where it was not.
+class RebuildResult:
+    """The result of rebuilding a wheel.
 
-    `reasons` are why nothing is proven; `findings` say of each file that is not the same in what,
-    `agreeing` what is the same all the same.
+    `compiler` and `bazel` are empty if it was not rebuilt. `reasons` are why nothing is
+    proven; `findings` describe the difference in each file that differs, `agreeing` what is
+    the same all the same.
     """
 
     schema: int = SCHEMA
@@ -69,16 +73,19 @@ class Rebuilt:
     proof: Proof
     compiler: str = ""
     bazel: str = ""
-    steps: tuple[Steps, ...] = ()
+    steps: tuple[StepCounts, ...] = ()
     reasons: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     agreeing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
-    """A wheel, and the one that was made again (`fresh`). `papers` are what `origin`'s tuned.json
-    makes of the files in dist-info; libraries are unpacked in `folder`."""
+class WheelPair:
+    """A wheel and its rebuild (`fresh`).
+
+    `papers` are the files in dist-info that follow from `origin`'s tuned.json; libraries are
+    unpacked in `folder`.
+    """
 
     wheel: Path
     fresh: Path
@@ -87,32 +94,43 @@ class Pair:
     papers: Mapping[str, bytes]
     folder: Path
 
-    def files(self, name: str) -> tuple[Path, Path]:
-        """The paths of a library of both wheels, unpacked."""
+    def extract_library(self, name: str) -> tuple[Path, Path]:
+        """Extract a library from both wheels, and return the two paths."""
         tops = (self.folder / "there", self.folder / "here")
         for wheel, top in zip((self.wheel, self.fresh), tops, strict=True):
             extract(wheel, (name,), top / Path(name).name)
-        there, here = (top / Path(name).name / name for top in tops)
-        return there, here
+        original, rebuilt = (top / Path(name).name / name for top in tops)
+        return original, rebuilt
 
 
-def prove(pair: Pair, steps: tuple[Steps, ...]) -> Rebuilt:
-    """What a pair of wheels proves: equal bytes, differences, or reasons why nothing is proven.
-    Raises WheelError for what cannot be read."""
+def compare_wheels(pair: WheelPair, steps: tuple[StepCounts, ...]) -> RebuildResult:
+    """Compare a wheel with its rebuild: equal bytes, differences, or reasons why nothing is
+    proven.
+
+    Raises WheelError for what cannot be read.
+    """
     proof, reasons, findings, agreeing = Proof.SAME, list[str](), list[str](), list[str]()
     if (pair.wheel.name, hash_file(pair.wheel)) != (pair.fresh.name, hash_file(pair.fresh)):
-        found = compare_files(pair.wheel, pair.fresh)
-        unknown, unlike = list(_unknown(pair.origin)), list(_unlike(pair, found))
-        reasons = [*unknown, *unlike] or ([] if found else [_packed(pair)])
+        changed_files = compare_files(pair.wheel, pair.fresh)
+        unknown, unlike = (
+            list(_explain_unknown_plans(pair.origin)),
+            list(_find_tool_differences(pair, changed_files)),
+        )
+        reasons = [*unknown, *unlike] or ([] if changed_files else [_explain_packing(pair)])
         agreed = {
-            each.file: _agreement(pair, each) if unlike and not unknown else "" for each in found
+            difference.file: _describe_agreement(pair, difference) if unlike and not unknown else ""
+            for difference in changed_files
         }
-        findings = [_finding(pair, each) for each in found if not agreed[each.file]]
-        agreeing = [what for what in agreed.values() if what]
+        findings = [
+            _describe_difference(pair, difference)
+            for difference in changed_files
+            if not agreed[difference.file]
+        ]
+        agreeing = [text for text in agreed.values() if text]
         agreeing += ["all other files are the same, byte for byte"] * bool(agreeing)
-        doubted = unknown or (unlike and not findings) or not found
+        doubted = unknown or (unlike and not findings) or not changed_files
         proof = Proof.NONE if doubted else Proof.OTHER
-    return Rebuilt(
+    return RebuildResult(
         wheel=pair.wheel.name,
         proof=proof,
         compiler=pair.made.compiler,
@@ -124,13 +142,13 @@ def prove(pair: Pair, steps: tuple[Steps, ...]) -> Rebuilt:
     )
 
 
-def _packed(pair: Pair) -> str:
+def _explain_packing(pair: WheelPair) -> str:
     if pair.wheel.name != pair.fresh.name:
         return f"its files are the same, but it is called {pair.fresh.name}"
     return "its files are the same, byte for byte, but packed otherwise, as another zlib does it"
 
 
-def _unknown(origin: Origin) -> Iterator[str]:
+def _explain_unknown_plans(origin: Origin) -> Iterator[str]:
     if origin.unknown:
         yield (
             f"the plan of {' and '.join(origin.unknown)} in tuned.json is none of this version of "
@@ -138,105 +156,123 @@ def _unknown(origin: Origin) -> Iterator[str]:
         )
 
 
-def _unlike(pair: Pair, found: Sequence[FileDifference]) -> Iterator[str]:
-    """What is other here than where the wheel was made: what it says, and what its libraries do."""
-    said, made = pair.origin.facts, pair.made
-    if said.compiler != made.compiler:
-        yield f"made by {said.compiler}, here is {made.compiler}"
-    if said.bazel != made.bazel:
-        yield f"made with Bazel {said.bazel}, here is {made.bazel}"
-    for each in found:
-        if each.file.endswith(".so") and each.both:
-            there, here = (set(elf.read_producers(path)) for path in pair.files(each.file))
-            if there != here:
-                more, less = ("; ".join(sorted(names)) for names in (there - here, here - there))
-                name = Path(each.file).name
-                yield f"{name} names {more or 'no other program'}, here {less or 'no other'}"
+def _find_tool_differences(pair: WheelPair, found: Sequence[FileDifference]) -> Iterator[str]:
+    """Yield how the tools here differ from those that made the wheel.
+
+    Sources are its record, and the programs that its libraries name.
+    """
+    recorded, rebuilt = pair.origin.facts, pair.made
+    if recorded.compiler != rebuilt.compiler:
+        yield f"made by {recorded.compiler}, here is {rebuilt.compiler}"
+    if recorded.bazel != rebuilt.bazel:
+        yield f"made with Bazel {recorded.bazel}, here is {rebuilt.bazel}"
+    for difference in found:
+        if difference.file.endswith(".so") and difference.both:
+            original, current = (
+                set(elf.read_producers(path)) for path in pair.extract_library(difference.file)
+            )
+            if original != current:
+                only_original, only_current = (
+                    "; ".join(sorted(names)) for names in (original - current, current - original)
+                )
+                name = Path(difference.file).name
+                yield f"{name} names {only_original or 'no other program'}, here {only_current or 'no other'}"
 
 
 # ---- where the compiler is the same ----
 
 
-def _finding(pair: Pair, each: FileDifference) -> str:
-    """In what a file is not the same, as a line."""
+def _describe_difference(pair: WheelPair, each: FileDifference) -> str:
+    """Describe in one line how a file differs."""
     if not each.both:
         return f"{each.file} {'is not made here' if each.other is None else 'is missing'}"
     sizes = f"{each.size:,} bytes" + (f", here {each.other:,}" if each.size != each.other else "")
-    what = f"{each.file} ({sizes}) differs from byte {each.at:,} on"
+    text = f"{each.file} ({sizes}) differs from byte {each.at:,} on"
     if each.file.endswith(".so"):
-        section = elf.find_section(pair.files(each.file)[1], each.at or 0)
-        return f"{what}, in {section}" if section else what
+        section = elf.find_section(pair.extract_library(each.file)[1], each.at or 0)
+        return f"{text}, in {section}" if section else text
     if each.file.endswith(f".dist-info/{tuned.FILE}"):
-        fields = list(_fields(pair))
-        return f"{what}: {'; '.join(fields)}" if fields else what
-    return what
+        fields = list(_list_field_differences(pair))
+        return f"{text}: {'; '.join(fields)}" if fields else text
+    return text
 
 
-def _fields(pair: Pair) -> Iterator[str]:
-    """The fields of tuned.json that are not the same, as `name (there, now here)`."""
-    said, made = convert_record(pair.origin.facts), convert_record(pair.made)
-    theirs, ours = said.pop("libraries"), made.pop("libraries")
-    yield from find_differences(said, made)
-    if [each["name"] for each in theirs] != [each["name"] for each in ours]:
+def _list_field_differences(pair: WheelPair) -> Iterator[str]:
+    """Yield the fields of tuned.json that differ, as `name (there, now here)`."""
+    recorded, rebuilt = convert_record(pair.origin.facts), convert_record(pair.made)
+    theirs, ours = recorded.pop("libraries"), rebuilt.pop("libraries")
+    yield from find_differences(recorded, rebuilt)
+    if [entry["name"] for entry in theirs] != [entry["name"] for entry in ours]:
         yield "the order of its libraries"
         return
     for one, other in zip(theirs, ours, strict=True):
-        for each in find_differences(one, other):
-            yield f"{other['name']}: {each}"
+        for entry in find_differences(one, other):
+            yield f"{other['name']}: {entry}"
 
 
 # ---- where it is another ----
 
 
-def _agreement(pair: Pair, each: FileDifference) -> str:
-    """What is the same in a file that another compiler made; empty where something is not that
-    must be."""
+def _describe_agreement(pair: WheelPair, each: FileDifference) -> str:
+    """Describe what agrees in a file that another compiler made; "" if a required part differs."""
     if not each.both:
         return ""
     folder, _, name = each.file.rpartition(".dist-info/")
     if folder:
-        return _of_paper(pair, name, each.file)
-    there, here = pair.files(each.file) if each.file.endswith(".so") else (None, None)
-    if there is None or here is None:
+        return _describe_metadata_agreement(pair, name, each.file)
+    original, rebuilt = (
+        pair.extract_library(each.file) if each.file.endswith(".so") else (None, None)
+    )
+    if original is None or rebuilt is None:
         return ""
-    if there.name == dispatcher.LIBRARY:
-        same = elf.read_constants(there) == elf.read_constants(here)
+    if original.name == dispatcher.LIBRARY:
+        same = elf.read_constants(original) == elf.read_constants(rebuilt)
         return "the dispatcher has the same table of targets" if same else ""
-    said = next((lib for lib in pair.origin.facts.libraries if lib.file == each.file), None)
-    ours = next((lib for lib in pair.made.libraries if lib.file == each.file), None)
-    return _of_library(said, ours, there, here) if said and ours else ""
+    recorded_library = next(
+        (lib for lib in pair.origin.facts.libraries if lib.file == each.file), None
+    )
+    rebuilt_library = next((lib for lib in pair.made.libraries if lib.file == each.file), None)
+    return (
+        _describe_library_agreement(recorded_library, rebuilt_library, original, rebuilt)
+        if recorded_library and rebuilt_library
+        else ""
+    )
 
 
-def _of_paper(pair: Pair, name: str, file: str) -> str:
+def _describe_metadata_agreement(pair: WheelPair, name: str, file: str) -> str:
     if name == "RECORD":
         return "RECORD is right"
     if read_member(pair.wheel, file) != pair.papers.get(name):
         return ""
     if name != tuned.FILE:
         return f"{name} follows from {tuned.FILE}"
-    false = [each for each in _fields(pair) if _name_of(each) not in _MADE]
-    return "" if false else f"{name} says nothing else that the compiler does not decide"
+    unexpected = [
+        field for field in _list_field_differences(pair) if _parse_field_name(field) not in _MADE
+    ]
+    return "" if unexpected else f"{name} says nothing else that the compiler does not decide"
 
 
-def _name_of(field: str) -> str:
-    """`census` of `haswell: census.avx2 (3, now 4)`."""
+def _parse_field_name(field: str) -> str:
+    """Return `census` of `haswell: census.avx2 (3, now 4)`."""
     return field.rpartition(": ")[2].partition(" ")[0].partition(".")[0]
 
 
-def _of_library(said: KernelLibrary, ours: KernelLibrary, there: Path, here: Path) -> str:
-    wanted = {(each.op, each.types) for each in said.registrations}
-    if wanted != _registered(there) or wanted != _registered(here):
+def _describe_library_agreement(
+    said: KernelLibrary, ours: KernelLibrary, there: Path, here: Path
+) -> str:
+    expected = {(kernel.op, kernel.types) for kernel in said.registrations}
+    if expected != _read_registrations(there) or expected != _read_registrations(here):
         return ""
-    kernels = f"{said.name} registers the same {console.format_count(len(wanted), 'kernel')}"
-    more, less = {*said.census} - {*ours.census}, {*ours.census} - {*said.census}
-    if not more and not less:
+    kernels = f"{said.name} registers the same {console.format_count(len(expected), 'kernel')}"
+    only_original, only_rebuilt = {*said.census} - {*ours.census}, {*ours.census} - {*said.census}
+    if not only_original and not only_rebuilt:
         return f"{kernels} and uses instructions of the same features"
-    lists = (", ".join(sorted(names)) or "none" for names in (more, less))
+    lists = (", ".join(sorted(names)) or "none" for names in (only_original, only_rebuilt))
     return "{}; of features it alone uses {}, the one made here {}".format(kernels, *lists)
 
 
-def _registered(library: Path) -> set[tuple[str, str]]:
-    """The rows of its table of what is registered (native/selection.cc)."""
+def _read_registrations(library: Path) -> set[tuple[str, str]]:
+    """Read the rows of the library's table of registrations (native/selection.cc)."""
     pairs = elf.find_text_pairs(library)
     return {(op, types) for op, types in pairs if _OP.fullmatch(op) and _TYPES.fullmatch(types)}
 
@@ -244,28 +280,28 @@ def _registered(library: Path) -> set[tuple[str, str]]:
 # ---- for a person ----
 
 
-def describe(found: Rebuilt) -> str:
-    """The proof as text: a line for each finding."""
-    lines = [_verdict(found)]
-    lines += [f"  {each}" for each in (*found.reasons, *found.findings)]
-    lines += [f"  agrees: {each}" for each in found.agreeing]
-    lines += [f"  {each.target}: {_work(each)}" for each in found.steps]
+def describe(found: RebuildResult) -> str:
+    """Render the result as text, a line for each finding."""
+    lines = [_describe_proof(found)]
+    lines += [f"  {entry}" for entry in (*found.reasons, *found.findings)]
+    lines += [f"  agrees: {entry}" for entry in found.agreeing]
+    lines += [f"  {entry.target}: {_describe_steps(entry)}" for entry in found.steps]
     if found.compiler:
-        lines += [f"  {each}" for each in _TRUSTED]
+        lines += [f"  {entry}" for entry in _TRUSTED]
     return "\n".join([*lines, ""])
 
 
-def _verdict(found: Rebuilt) -> str:
-    with_ = f"made again by {found.compiler} with Bazel {found.bazel}"
-    said = {
-        Proof.SAME: f"the same bytes, {with_}",
-        Proof.OTHER: f"other bytes than those {with_}",
+def _describe_proof(found: RebuildResult) -> str:
+    made_with = f"made again by {found.compiler} with Bazel {found.bazel}"
+    texts = {
+        Proof.SAME: f"the same bytes, {made_with}",
+        Proof.OTHER: f"other bytes than those {made_with}",
         Proof.NONE: "not proven",
     }
-    return f"rebuild: {said[found.proof]}"
+    return f"rebuild: {texts[found.proof]}"
 
 
-def _work(steps: Steps) -> str:
+def _describe_steps(steps: StepCounts) -> str:
     ran = console.format_count(steps.run, "compile or link", "compiles and links")
     cached = console.format_count(steps.cached, "result")
     if not steps.run and not steps.cached:
@@ -273,8 +309,8 @@ def _work(steps: Steps) -> str:
     return f"{ran} run now, {cached} from the disk cache"
 
 
-def judge(found: Rebuilt) -> None:
-    """Raises AuditError for other bytes, RebuildError where nothing is proven."""
+def require_proof(found: RebuildResult) -> None:
+    """Raise AuditError for other bytes, RebuildError if nothing is proven."""
     if found.proof is Proof.OTHER:
         raise AuditError(
             f"{found.wheel} is not what its plan makes: {found.findings[0]}",

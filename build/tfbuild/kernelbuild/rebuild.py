@@ -19,9 +19,9 @@ from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.assemble import LinkedLibrary
-from tfbuild.kernelbuild.ground import Inputs, inputs_for
-from tfbuild.kernelbuild.origin import Origin, compiler_for, need_kernels, origin_of
-from tfbuild.kernelbuild.proof import Pair, Rebuilt, Steps
+from tfbuild.kernelbuild.ground import BuildInputs, prepare_inputs
+from tfbuild.kernelbuild.origin import Origin, require_kernels, resolve_origin, select_compiler
+from tfbuild.kernelbuild.proof import RebuildResult, StepCounts, WheelPair
 from tfbuild.kernelbuild.workspace import CompiledUnits, Workspace
 from tfbuild.packing import tuned
 from tfbuild.packing.tuned import KernelLibrary
@@ -36,12 +36,12 @@ from tfbuild.upstream import given, source
 _FOLDER = ".again."
 
 
-def origin_for(wheel: Path, given_source: Path | None) -> Origin:
-    """What is to be made again of a wheel. Nothing is fetched.
+def read_origin(wheel: Path, given_source: Path | None) -> Origin:
+    """Return the plans that a rebuild of the wheel needs. Fetches nothing.
 
     Raises RebuildError for what this version of Tensorwright, or this machine, cannot make.
     """
-    facts, identity = need_kernels(tuned.read_tuned(wheel)), read_identity(wheel)
+    facts, identity = require_kernels(tuned.read_tuned(wheel)), read_identity(wheel)
     near = facts.nearness
     if near is not None and not near.own and given_source is None:
         commit = f" ({near.commit})" if near.commit else ""
@@ -50,7 +50,7 @@ def origin_for(wheel: Path, given_source: Path | None) -> Origin:
             f"{facts.source_file}{commit}, sha256 {facts.source_sha256}",
             hint="Give them: --source PATH",
         )
-    return origin_of(facts, identity, compiler_for(facts, identity.machine))
+    return resolve_origin(facts, identity, select_compiler(facts, identity.machine))
 
 
 def rebuild(
@@ -61,48 +61,59 @@ def rebuild(
     paths: Paths,
     given_source: Path | None = None,
     given_stock: Path | None = None,
-) -> Rebuilt:
-    """Make the wheel again, in a folder of its own, and compare. The pool is neither asked nor
+) -> RebuildResult:
+    """Rebuild the wheel in a folder of its own, and compare. The pool is neither read nor
     written.
 
     Raises whatever a stage of a build raises.
     """
     fleet = origin.fleet
-    builder.need_linker(fleet, origin.compiler)
+    builder.require_linker(fleet, origin.compiler)
     settings.require_disk(paths.cache, builder.DISK_BYTES, "making a wheel again")
-    _bring_profiles(wheel, origin, paths)
-    inputs = inputs_for(fleet.first, paths, _source(origin, given_source, paths), given_stock)
-    rooms = [workspaces.prepare(plan, origin.compiler, jobs, inputs, paths) for plan in fleet.plans]
-    made = [
-        _made(room, origin, dispatched=() if number else fleet.plans)
-        for number, room in enumerate(rooms)
+    _collect_profiles(wheel, origin, paths)
+    inputs = prepare_inputs(
+        fleet.first, paths, _fetch_source(origin, given_source, paths), given_stock
+    )
+    plan_workspaces = [
+        workspaces.prepare_workspace(plan, origin.compiler, jobs, inputs, paths)
+        for plan in fleet.plans
     ]
-    for left in paths.work.glob(f"{_FOLDER}*"):  # by a run that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    libraries = [
+        _link_library(workspace, origin, dispatched=() if index else fleet.plans)
+        for index, workspace in enumerate(plan_workspaces)
+    ]
+    for leftover in paths.work.glob(f"{_FOLDER}*"):  # by a run that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_FOLDER, dir=paths.work) as folder:
-        fresh = _assembled(origin, made, rooms[0], inputs, Path(folder) / "wheel")
+        fresh = _assemble_wheel(
+            origin, libraries, plan_workspaces[0], inputs, Path(folder) / "wheel"
+        )
         with console.report_step("compare"):
-            said = tuned.read_tuned(fresh)
-            assert said is not None  # noqa: S101  (we have just made it)
-            pair = Pair(
+            facts = tuned.read_tuned(fresh)
+            assert facts is not None  # noqa: S101  (we have just made it)
+            pair = WheelPair(
                 wheel=wheel,
                 fresh=fresh,
                 origin=origin,
-                made=said,
-                papers=assemble.papers_of(origin.facts, fleet, inputs.stock, inputs.staged),
+                made=facts,
+                papers=assemble.render_metadata(origin.facts, fleet, inputs.stock, inputs.staged),
                 folder=Path(folder),
             )
-            return proof.prove(pair, tuple(map(_steps, rooms)))
+            return proof.compare_wheels(pair, tuple(map(_count_steps, plan_workspaces)))
 
 
-def _assembled(
-    origin: Origin, made: Sequence[LinkedLibrary], first: Workspace, inputs: Inputs, folder: Path
+def _assemble_wheel(
+    origin: Origin,
+    made: Sequence[LinkedLibrary],
+    first: Workspace,
+    inputs: BuildInputs,
+    folder: Path,
 ) -> Path:
     with console.report_step("assemble the wheel"):
-        return assemble.assemble(
+        return assemble.assemble_wheel(
             origin.fleet,
             made,
-            workspaces.dispatcher_of(first),
+            workspaces.locate_dispatcher(first),
             stock=inputs.stock,
             bazel=first.bazel.version,
             source_sha256=inputs.source_sha256,
@@ -112,54 +123,56 @@ def _assembled(
         )
 
 
-def _source(origin: Origin, path: Path | None, paths: Paths) -> Path:
-    """Of what the release can be had from, the very archive that the wheel names."""
+def _fetch_source(origin: Origin, path: Path | None, paths: Paths) -> Path:
+    """Fetch exactly the archive that the wheel names, of all that the release can be had from."""
     pins = origin.fleet.first.sources
     if pins[0].kind == given.KIND and path is not None and path.is_dir():
         return path
-    wanted = tuple(pin for pin in pins if pin.file.sha256 == origin.facts.source_sha256)
-    return source.fetch_source(wanted, paths, path)
+    matches = tuple(pin for pin in pins if pin.file.sha256 == origin.facts.source_sha256)
+    return source.fetch_source(matches, paths, path)
 
 
-def _bring_profiles(wheel: Path, origin: Origin, paths: Paths) -> None:
+def _collect_profiles(wheel: Path, origin: Origin, paths: Paths) -> None:
     names = {name for plan in origin.fleet.plans for name in render.list_profiles(plan)}
     try:
-        pgo.bring(names, [wheel.parent], paths)
+        pgo.collect_profiles(names, [wheel.parent], paths)
     except BuildError as error:
         hint = "Put it beside the wheel: invoke flags left it beside the selection"
         raise RebuildError(error.message, hint=hint) from error
 
 
-def _made(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]) -> LinkedLibrary:
-    """The library of one target, of the units and with the registrations that tuned.json names."""
+def _link_library(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]) -> LinkedLibrary:
+    """Link the library of one target from the kernel groups and registrations in tuned.json."""
     plan = room.plan
-    said = next(each for each in origin.facts.libraries if each.target == plan.target.spec)
-    units = tuple(unit for unit in plan.kernels if unit.name in said.kernels)
-    nothing = CompiledUnits(libraries={}, failed={}, complete=False)
+    recorded = next(entry for entry in origin.facts.libraries if entry.target == plan.target.spec)
+    units = tuple(unit for unit in plan.kernels if unit.name in recorded.kernels)
+    no_units = CompiledUnits(libraries={}, failed={}, complete=False)
     with console.report_step(
         f"compile and link {console.format_count(len(units), 'kernel unit')} for {plan.target.spec}"
     ):
-        library = workspaces.link(room, units, said.registrations, dispatched, compiled=nothing)
+        library = workspaces.link_library(
+            room, units, recorded.registrations, dispatched, compiled=no_units
+        )
     return LinkedLibrary(
         plan=plan,
-        ran_as=next(iter(said.ran_as), ""),
+        ran_as=next(iter(recorded.ran_as), ""),
         library=library,
-        verdicts=_verdicts(said),
-        registrations=said.registrations,
+        verdicts=_restore_verdicts(recorded),
+        registrations=recorded.registrations,
     )
 
 
-def _verdicts(said: KernelLibrary) -> tuple[UnitVerdict, ...]:
-    """Admission's, as far as tuned.json keeps them."""
-    every = {
+def _restore_verdicts(said: KernelLibrary) -> tuple[UnitVerdict, ...]:
+    """Return the conformance test results, as far as tuned.json keeps them."""
+    by_unit = {
         unit: UnitVerdict(unit=unit, reason=reason) for unit, reason in said.stay_stock.items()
     }
     for unit in said.kernels:
-        own = said.list_registrations(unit) if unit in said.admission else ()
-        every[unit] = UnitVerdict(unit=unit, registrations=own)
-    return tuple(every[unit] for unit in sorted(every))
+        kernels = said.list_registrations(unit) if unit in said.admission else ()
+        by_unit[unit] = UnitVerdict(unit=unit, registrations=kernels)
+    return tuple(by_unit[unit] for unit in sorted(by_unit))
 
 
-def _steps(room: Workspace) -> Steps:
-    run, cached = workspaces.steps_of(room)
-    return Steps(target=room.plan.target.spec, run=run, cached=cached)
+def _count_steps(room: Workspace) -> StepCounts:
+    run, cached = workspaces.read_link_steps(room)
+    return StepCounts(target=room.plan.target.spec, run=run, cached=cached)

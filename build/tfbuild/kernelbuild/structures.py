@@ -24,8 +24,11 @@ NOTES = "structures.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayoutDifference:
-    """A size or a place, as native/structures.cc names it, that is another one for kernels than in
-    the stock wheel; None where it is not told."""
+    """A size or offset, as native/structures.cc names it, that differs for kernels and stock
+    wheel.
+
+    None where a table does not have it.
+    """
 
     what: str
     kernels: int | None
@@ -33,31 +36,33 @@ class LayoutDifference:
 
     @property
     def words(self) -> str:
-        return f"{self.what} is {_text(self.kernels)} for kernels, {_text(self.wheel)} in the wheel"
+        return f"{self.what} is {_format_number(self.kernels)} for kernels, {_format_number(self.wheel)} in the wheel"
 
 
-def _text(number: int | None) -> str:
+def _format_number(number: int | None) -> str:
     return "not told" if number is None else str(number)
 
 
-def differences(kernels: Mapping[str, int], wheel: Mapping[str, int]) -> Iterator[LayoutDifference]:
-    """Where two tables differ, in their order: what others are made of comes first."""
-    for what in {**wheel, **kernels}:
-        if kernels.get(what) != wheel.get(what):
-            yield LayoutDifference(what=what, kernels=kernels.get(what), wheel=wheel.get(what))
+def find_differences(
+    kernels: Mapping[str, int], wheel: Mapping[str, int]
+) -> Iterator[LayoutDifference]:
+    """Yield the entries in which two tables differ, in order: parts come before wholes."""
+    for name in {**wheel, **kernels}:
+        if kernels.get(name) != wheel.get(name):
+            yield LayoutDifference(what=name, kernels=kernels.get(name), wheel=wheel.get(name))
 
 
-def need_same(library: Path, notes: Path) -> None:
-    """Hold the library's tables against each other; `notes` is where they are written down.
+def require_same(library: Path, notes: Path) -> None:
+    """Compare the library's two tables, and write them to `notes`.
 
     Raises KernelError for the first structure in which they differ, WheelError for a library
     without them.
     """
     kernels, wheel = (elf.read_number_table(library, table) for table in (KERNELS, WHEEL))
     save(notes, {"kernels": kernels, "wheel": wheel})
-    for found in differences(kernels, wheel):
+    for difference in find_differences(kernels, wheel):
         raise KernelError(
-            f"kernels would see another structure than the stock wheel has: {found.words}",
+            f"kernels would see another structure than the stock wheel has: {difference.words}",
             hint="A header of the sources was read in place of the wheel's, or a flag changed it. "
             f"Both tables are in {notes}",
         )

@@ -23,7 +23,7 @@ from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.closure import Symbols
-from tfbuild.kernelbuild.ground import Ground, ground_for
+from tfbuild.kernelbuild.ground import BuildSetup, prepare_setup
 from tfbuild.kernelbuild.workspace import Workspace
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan
@@ -42,7 +42,7 @@ _PATH = re.compile(r"(?<![\w.])/(?:[^\s/:]+/)+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchResult:
-    """The result of a unit in a batch of admissions; `reason` is empty if it was admitted."""
+    """The conformance test result of a kernel group in a batch; `reason` is empty if it passed."""
 
     reason: str = ""
     registrations: int = 0
@@ -51,7 +51,11 @@ class BatchResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Survey:
-    """`units` by the source that grows to them; `results` by unit, in so far as time was enough."""
+    """The survey of a release's kernel sources.
+
+    `units` is by the source that grows to the kernel group; `results` by group, for those
+    that were tested in time.
+    """
 
     plan: Plan
     table: Mapping[str, tuple[str, ...]]
@@ -61,7 +65,7 @@ class Survey:
     finished: bool
 
 
-def survey(
+def survey_sources(
     plan: Plan,
     compiler: Compiler,
     jobs: Jobs,
@@ -71,115 +75,127 @@ def survey(
     given_source: Path | None = None,
     given_stock: Path | None = None,
 ) -> Survey:
-    """Look at all sources of the plan's release for its target, until the time is up: no batch
-    begins after that. The plan's own kernels do not matter.
+    """Compile and test all sources of the plan's release for its target, until the time is up.
 
-    Raises what a build raises, but for a source that does not compile or is not admitted.
+    No batch begins after that. The plan's own kernels do not matter.
+
+    Raises what a build raises, except for a source that does not compile or pass.
     """
     end = time.monotonic() + budget_s
     settings.require_disk(paths.cache, _DISK_BYTES, "compiling every kernel source")
-    ground = ground_for(plan, paths, given_source, given_stock)
+    ground = prepare_setup(plan, paths, given_source, given_stock)
     with console.report_step("which sources register what"):
-        table = registrations.find_registrations(ground.staged, _defines(plan))
-    alone = tuple(_alone(source) for source in table)
+        table = registrations.find_registrations(ground.staged, _list_defines(plan))
+    single_units = tuple(_build_single_unit(source) for source in table)
 
-    def prepared(units: tuple[KernelUnit, ...]) -> Workspace:
-        own = dataclasses.replace(plan, kernels=units)
-        return workspaces.prepare(own, compiler, jobs, ground, paths)
+    def prepare_workspace(units: tuple[KernelUnit, ...]) -> Workspace:
+        batch_plan = dataclasses.replace(plan, kernels=units)
+        return workspaces.prepare_workspace(batch_plan, compiler, jobs, ground, paths)
 
-    first = prepared(alone)
-    broken = _compiled(first, alone, end)
+    first = prepare_workspace(single_units)
+    broken = _compile_sources(first, single_units, end)
     if broken is None:
         return Survey(plan=plan, table=table, broken={}, units={}, results={}, finished=False)
     with console.report_step("which sources belong together"):
-        symbols = _symbols(first, [source for source in table if source not in broken])
-        units = closure.units(symbols, table)
+        symbols = _read_symbols(first, [source for source in table if source not in broken])
+        units = closure.build_units(symbols, table)
     distinct = tuple(sorted(set(units.values()), key=lambda unit: unit.name))
-    results = _admitted(prepared(distinct), distinct, ground, end)
+    results = _test_units(prepare_workspace(distinct), distinct, ground, end)
     finished = len(results) == len(distinct)
     return Survey(
         plan=plan, table=table, broken=broken, units=units, results=results, finished=finished
     )
 
 
-def _defines(plan: Plan) -> tuple[str, ...]:
+def _list_defines(plan: Plan) -> tuple[str, ...]:
     recipe = plan.kernel_recipe
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
     return tuple(word.removeprefix("-D") for word in recipe.copts if word.startswith("-D"))
 
 
-def _alone(source: str) -> KernelUnit:
+def _build_single_unit(source: str) -> KernelUnit:
     return KernelUnit(name=source.removesuffix(".cc"), sources=(f"{FOLDER}/{source}",))
 
 
-def _compiled(
+def _compile_sources(
     workspace: Workspace, units: Sequence[KernelUnit], end: float
 ) -> dict[str, str] | None:
-    """Source → why it does not compile, of those that do not; None when the time was too short."""
+    """Map the sources that do not compile to the reason; None if the time was too short."""
     notes = workspace.folder.parent / "survey-compiled.json"
-    failed = _kept(notes)
+    failed = _load_results(notes)
     waiting = [
-        unit for unit in units if unit.name not in failed and not _object(workspace, unit).is_file()
+        unit
+        for unit in units
+        if unit.name not in failed and not _locate_object(workspace, unit).is_file()
     ]
-    for batch in _batches(waiting, end, "sources to compile"):
+    for batch in _split_batches(waiting, end, "sources to compile"):
         reasons = workspaces.compile_units(workspace, batch, keep_going=True).failed
         for unit in batch:
             # What only cannot be linked alone is a helper that needs others.
-            if not _object(workspace, unit).is_file():
+            if not _locate_object(workspace, unit).is_file():
                 reason = reasons.get(unit.name, "Bazel did not say why")
-                failed[unit.name] = BatchResult(reason=shortened(reason))
+                failed[unit.name] = BatchResult(reason=shorten_reason(reason))
         # What memory was short for may compile the next time.
-        _keep(notes, {name: each for name, each in failed.items() if "Killed" not in each.reason})
-    late = any(
-        unit.name not in failed and not _object(workspace, unit).is_file() for unit in waiting
+        _save_results(
+            notes,
+            {name: result for name, result in failed.items() if "Killed" not in result.reason},
+        )
+    incomplete = any(
+        unit.name not in failed and not _locate_object(workspace, unit).is_file()
+        for unit in waiting
     )
-    return None if late else {f"{name}.cc": each.reason for name, each in failed.items()}
+    return None if incomplete else {f"{name}.cc": result.reason for name, result in failed.items()}
 
 
-def _object(workspace: Workspace, unit: KernelUnit) -> Path:
-    return workspaces.object_of(workspace, unit.sources[0])
+def _locate_object(workspace: Workspace, unit: KernelUnit) -> Path:
+    return workspaces.locate_object(workspace, unit.sources[0])
 
 
-def _symbols(workspace: Workspace, sources: Sequence[str]) -> dict[str, Symbols]:
-    paths = [workspaces.object_of(workspace, source) for source in sources]
+def _read_symbols(workspace: Workspace, sources: Sequence[str]) -> dict[str, Symbols]:
+    paths = [workspaces.locate_object(workspace, source) for source in sources]
     with ThreadPoolExecutor(_READERS) as pool:
         return dict(zip(sources, pool.map(closure.read_symbols, paths), strict=True))
 
 
-def _admitted(
-    workspace: Workspace, units: Sequence[KernelUnit], ground: Ground, end: float
+def _test_units(
+    workspace: Workspace, units: Sequence[KernelUnit], ground: BuildSetup, end: float
 ) -> dict[str, BatchResult]:
-    """What was seen of each unit that the time was enough for."""
-    notes = workspace.folder.parent / f"survey-{admission.judge_sha256()[:8]}.json"
-    results = _kept(notes)
+    """Return the result of each kernel group that was tested in time."""
+    notes = workspace.folder.parent / f"survey-{admission.hash_test_code()[:8]}.json"
+    results = _load_results(notes)
     waiting = [unit for unit in units if unit.name not in results]
-    for batch in _batches(waiting, end, "units to admit"):
+    for batch in _split_batches(waiting, end, "units to admit"):
         compiled = workspaces.compile_units(workspace, batch, keep_going=True)
-        for verdict in _verdicts(workspace, compiled.libraries, ground):
+        for verdict in _find_verdicts(workspace, compiled.libraries, ground):
             results[verdict.unit] = BatchResult(
-                reason=shortened(verdict.reason),
+                reason=shorten_reason(verdict.reason),
                 registrations=len(verdict.registrations),
                 cases=verdict.cases,
             )
         for unit, reason in compiled.failed.items():
-            results[unit] = BatchResult(reason=f"it does not link: {shortened(reason)}")
-        _keep(notes, results)
+            results[unit] = BatchResult(reason=f"it does not link: {shorten_reason(reason)}")
+        _save_results(notes, results)
     return results
 
 
-def _verdicts(
-    workspace: Workspace, libraries: Mapping[str, Path], ground: Ground
+def _find_verdicts(
+    workspace: Workspace, libraries: Mapping[str, Path], ground: BuildSetup
 ) -> Iterator[UnitVerdict]:
-    """A verdict on each library. One that ends the probe itself takes those behind it along: they
-    are looked at again, each alone."""
-    for verdict in builder.admit(workspace, libraries, ground):
+    """Yield a verdict on each library.
+
+    A group that ends the probe itself takes those behind it along: they are tested again,
+    each alone.
+    """
+    for verdict in builder.resolve_verdicts(workspace, libraries, ground):
         if verdict.lost:
-            yield from builder.admit(workspace, {verdict.unit: libraries[verdict.unit]}, ground)
+            yield from builder.resolve_verdicts(
+                workspace, {verdict.unit: libraries[verdict.unit]}, ground
+            )
         else:
             yield verdict
 
 
-def _batches(
+def _split_batches(
     waiting: Sequence[KernelUnit], end: float, what: str
 ) -> Iterator[Sequence[KernelUnit]]:
     done = 0
@@ -194,12 +210,12 @@ def _batches(
         done += _BATCH
 
 
-def _keep(notes: Path, results: Mapping[str, BatchResult]) -> None:
+def _save_results(notes: Path, results: Mapping[str, BatchResult]) -> None:
     save(notes, {"schema": SCHEMA, "seen": dict(results)})
 
 
-def _kept(notes: Path) -> dict[str, BatchResult]:
-    """What earlier runs have seen; nothing where there was none."""
+def _load_results(notes: Path) -> dict[str, BatchResult]:
+    """Return the results of earlier runs; {} if there were none."""
     if not notes.is_file():
         return {}
     try:
@@ -209,34 +225,34 @@ def _kept(notes: Path) -> dict[str, BatchResult]:
         raise RecordError(f"{notes} holds no survey ({error})", hint="Remove it") from error
 
 
-def shortened(reason: str) -> str:
-    """The first line of a reason that says what is wrong, without paths of this machine."""
+def shorten_reason(reason: str) -> str:
+    """Return the first line of a reason, without paths of this machine and cut to length."""
     line = _PATH.sub("", reason.partition("\n")[0]).strip()
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
-def rows(found: Survey) -> tuple[SurveyRow, ...]:
-    """A row for each source, by name."""
-    return tuple(_row(found, source) for source in sorted(found.table))
+def build_rows(found: Survey) -> tuple[SurveyRow, ...]:
+    """Build a row for each source, sorted by name."""
+    return tuple(_build_row(found, source) for source in sorted(found.table))
 
 
-def _row(found: Survey, source: str) -> SurveyRow:
-    bare = SurveyRow(source=source, ops=found.table[source])
+def _build_row(found: Survey, source: str) -> SurveyRow:
+    row = SurveyRow(source=source, ops=found.table[source])
     if source in found.broken:
-        return dataclasses.replace(bare, outcome=SourceOutcome.BROKEN, reason=found.broken[source])
+        return dataclasses.replace(row, outcome=SourceOutcome.BROKEN, reason=found.broken[source])
     unit = found.units.get(source)
     if unit is None:
-        return _without_unit(found, bare)
-    placed = dataclasses.replace(
-        bare,
+        return _build_ungrouped_row(found, row)
+    with_unit = dataclasses.replace(
+        row,
         unit=unit.name,
-        sources=tuple(each.removeprefix(f"{FOLDER}/") for each in unit.sources),
+        sources=tuple(path.removeprefix(f"{FOLDER}/") for path in unit.sources),
     )
     result = found.results.get(unit.name)
     if result is None:
-        return placed
+        return with_unit
     return dataclasses.replace(
-        placed,
+        with_unit,
         outcome=SourceOutcome.REFUSED if result.reason else SourceOutcome.ADMITTED,
         registrations=result.registrations,
         cases=result.cases,
@@ -244,12 +260,12 @@ def _row(found: Survey, source: str) -> SurveyRow:
     )
 
 
-def _without_unit(found: Survey, bare: SurveyRow) -> SurveyRow:
+def _build_ungrouped_row(found: Survey, bare: SurveyRow) -> SurveyRow:
     if not found.units:  # (before the first pass has ended)
         return bare
     if not bare.ops:
         return dataclasses.replace(bare, outcome=SourceOutcome.HELPER)
-    lost = [source for source in sorted(found.broken) if set(found.table[source]) & set(bare.ops)]
-    what = f"{lost[0]}, which registers its ops too, does" if lost else "what it needs does"
-    reason = f"{what} not compile"
+    broken = [source for source in sorted(found.broken) if set(found.table[source]) & set(bare.ops)]
+    subject = f"{broken[0]}, which registers its ops too, does" if broken else "what it needs does"
+    reason = f"{subject} not compile"
     return dataclasses.replace(bare, outcome=SourceOutcome.REFUSED, reason=reason)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tfbuild.kernelbuild.survey import BatchResult, Survey, rows
+from tfbuild.kernelbuild.survey import BatchResult, Survey, build_rows
 from tfbuild.records import write_atomic
 from tfbuild.settings import Paths
 from tfbuild.upstream import kernels
@@ -29,14 +29,14 @@ _KINDS = (
 )
 
 
-def kind(reason: str) -> str:
-    """The kind of a reason, for counting."""
+def classify_reason(reason: str) -> str:
+    """Return the kind of a reason, for counting."""
     return next((name for name, words in _KINDS if re.search(words, reason)), "another reason")
 
 
-def page(found: Survey) -> str:
-    """The survey as a Markdown page."""
-    every = rows(found)
+def render_page(found: Survey) -> str:
+    """Render the survey as a Markdown page."""
+    surveyed = build_rows(found)
     plan = found.plan
     lines = [
         f"# CPU kernel sources of TensorFlow {plan.release}",
@@ -46,71 +46,76 @@ def page(found: Survey) -> str:
         f"The whole table is `build/tfbuild/upstream/survey-{plan.release}.csv`.",
         *([] if found.finished else ["", "**Not finished**: some were not looked at yet."]),
         "",
-        *_table(("sources", "number"), _counted(row.outcome for row in every)),
+        *_render_table(("sources", "number"), _count_names(row.outcome for row in surveyed)),
         "",
         "## Units",
         "",
         "A unit is one source or several that must be compiled together.",
         "",
-        *_table(("units", "number"), _counted(_state(result) for result in found.results.values())),
+        *_render_table(
+            ("units", "number"),
+            _count_names(_describe_result(result) for result in found.results.values()),
+        ),
         "",
         "## Sources that do not compile",
         "",
-        *_table(("source", "reason"), sorted(found.broken.items())),
+        *_render_table(("source", "reason"), sorted(found.broken.items())),
         "",
         "## Units that stay stock",
         "",
-        *_table(("unit", "reason"), _reasons(found.results)),
+        *_render_table(("unit", "reason"), _list_reasons(found.results)),
         "",
         "## Admitted units",
         "",
-        *_table(("unit", "registrations", "cases", "ops"), _admissions(every)),
+        *_render_table(("unit", "registrations", "cases", "ops"), _list_passed_units(surveyed)),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _state(result: BatchResult) -> str:
-    return kind(result.reason) if result.reason else "admitted"
+def _describe_result(result: BatchResult) -> str:
+    return classify_reason(result.reason) if result.reason else "admitted"
 
 
-def _reasons(results: Mapping[str, BatchResult]) -> list[tuple[str, str]]:
-    return sorted((unit, each.reason) for unit, each in results.items() if each.reason)
+def _list_reasons(results: Mapping[str, BatchResult]) -> list[tuple[str, str]]:
+    return sorted((unit, result.reason) for unit, result in results.items() if result.reason)
 
 
-def _admissions(every: Iterable[SurveyRow]) -> list[tuple[object, ...]]:
+def _list_passed_units(every: Iterable[SurveyRow]) -> list[tuple[object, ...]]:
     units: dict[str, list[SurveyRow]] = {}
     for row in every:
         if row.outcome is SourceOutcome.ADMITTED:
             units.setdefault(row.unit, []).append(row)
     return [
-        (unit, rows[0].registrations, rows[0].cases, " ".join(_ops(rows)))
+        (unit, rows[0].registrations, rows[0].cases, " ".join(_collect_ops(rows)))
         for unit, rows in sorted(units.items())
     ]
 
 
-def _ops(rows: Iterable[SurveyRow]) -> list[str]:
+def _collect_ops(rows: Iterable[SurveyRow]) -> list[str]:
     return sorted({op for row in rows for op in row.ops})
 
 
-def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
+def _count_names(names: Iterable[str]) -> list[tuple[str, int]]:
     return Counter(names).most_common()
 
 
-def _table(head: Sequence[str], body: Iterable[Sequence[object]]) -> list[str]:
-    return [_line(head), "|" + "---|" * len(head), *map(_line, body)]
+def _render_table(head: Sequence[str], body: Iterable[Sequence[object]]) -> list[str]:
+    return [_render_row(head), "|" + "---|" * len(head), *map(_render_row, body)]
 
 
-def _line(cells: Sequence[object]) -> str:
+def _render_row(cells: Sequence[object]) -> str:
     return "| " + " | ".join(str(cell).replace("|", r"\|") for cell in cells) + " |"
 
 
-def write(found: Survey, paths: Paths) -> tuple[Path, ...]:
-    """The page into the checkout, and once all was looked at the table: kernels are selected by it.
-    Returns what was written."""
-    paper = paths.root / f"build/kernels-{found.plan.release}.md"
-    write_atomic(paper, page(found))
+def write_survey(found: Survey, paths: Paths) -> tuple[Path, ...]:
+    """Write the page into the checkout and, once all sources were tested, the table.
+
+    Kernels are selected by the table. Returns the files that were written.
+    """
+    page_path = paths.root / f"build/kernels-{found.plan.release}.md"
+    write_atomic(page_path, render_page(found))
     if not found.finished:
-        return (paper,)
-    table = paths.root / f"build/tfbuild/upstream/survey-{found.plan.release}.csv"
-    write_atomic(table, kernels.format_survey(rows(found)))
-    return table, paper
+        return (page_path,)
+    table_path = paths.root / f"build/tfbuild/upstream/survey-{found.plan.release}.csv"
+    write_atomic(table_path, kernels.format_survey(build_rows(found)))
+    return table_path, page_path

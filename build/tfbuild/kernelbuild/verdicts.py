@@ -22,34 +22,43 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdicts:
-    """Verdicts kept in `folder`, of the judge whose hash is `judge`."""
+class VerdictCache:
+    """A cache of verdicts in `folder`, of the conformance tests whose hash is `judge`."""
 
     folder: Path
     judge: str
 
-    def recall(self, unit: str, library: Path) -> UnitVerdict | None:
-        """The verdict that was kept; None for a library that is new, or whose record is damaged."""
-        path = self._path(unit, library)
+    def find(self, unit: str, library: Path) -> UnitVerdict | None:
+        """Return the cached verdict; None for a library that is new, or whose record is damaged."""
+        path = self._locate_record(unit, library)
         if not path.is_file():
             return None
         with contextlib.suppress(RecordError, TypeError, ValueError, KeyError):
             return decode_record(UnitVerdict, load(path, schema=SCHEMA)["verdict"])
         return None
 
-    def keep(self, library: Path, verdict: UnitVerdict) -> None:
-        """Keep the verdict on a library. Raises DiskError."""
+    def store(self, library: Path, verdict: UnitVerdict) -> None:
+        """Store the verdict on a library. Raises DiskError."""
         if not verdict.lost:
-            save(self._path(verdict.unit, library), {"schema": SCHEMA, "verdict": verdict})
+            save(self._locate_record(verdict.unit, library), {"schema": SCHEMA, "verdict": verdict})
 
-    def _path(self, unit: str, library: Path) -> Path:
+    def _locate_record(self, unit: str, library: Path) -> Path:
         return self.folder / f"{hash_record((self.judge, unit, hash_file(library)))}.json"
 
 
-def verdicts_in(
+def open_verdicts(
     folder: Path, environment: Environment, staged: Path, copts: tuple[str, ...], cpu: Cpu
-) -> Verdicts:
-    """Verdicts of today's judge against this TensorFlow, on this CPU. `staged` lies in a folder
-    that is named by the hash of the sources, whose headers say what belongs to kernels."""
-    judge = (admission.judge_sha256(), environment.folder.name, staged.parent.name, copts, cpu.kind)
-    return Verdicts(folder=folder, judge=hash_record(judge))
+) -> VerdictCache:
+    """Open the cache of verdicts of today's tests against this TensorFlow, on this CPU.
+
+    `staged` lies in a folder that is named by the hash of the sources, whose headers show
+    what belongs to kernels.
+    """
+    key_parts = (
+        admission.hash_test_code(),
+        environment.folder.name,
+        staged.parent.name,
+        copts,
+        cpu.kind,
+    )
+    return VerdictCache(folder=folder, judge=hash_record(key_parts))

@@ -12,7 +12,7 @@ from packaging.version import Version
 from tfbuild import console
 from tfbuild.cpus.compilers import Compiler, link_driver
 from tfbuild.errors import CommandError, KernelError
-from tfbuild.kernelbuild.ground import Inputs
+from tfbuild.kernelbuild.ground import BuildInputs
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.jobs import Jobs
@@ -43,11 +43,11 @@ come in the end with the units' links, 129 for the 30 sources of the hot kernels
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workspace:
-    """Everything that Bazel is called with. Logs lie beside `folder`, results below `out`.
+    """The arguments of a call of Bazel. Logs lie beside `folder`, results below `out`.
 
-    `linked` are the targets that were linked in it by an earlier build: they are built beside the
-    units, as what was chosen then will be chosen again, and one call of Bazel takes seconds. In one
-    that `stays` Bazel waits for the next call, until `close`.
+    `linked` are the targets that an earlier build linked in it: they are built beside the
+    kernel groups, since the same choice is likely again, and one call of Bazel takes seconds.
+    If it `stays`, Bazel waits for the next call until `stop_bazel`.
     """
 
     plan: Plan
@@ -60,26 +60,31 @@ class Workspace:
 
     @property
     def out(self) -> Path:
-        """The link that Bazel makes to what it has built last."""
+        """Return the link that Bazel makes to its last build's outputs."""
         return self.folder / _OUT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompiledUnits:
-    """Units' libraries for admission, why others have none, and whether all that was asked for
-    is there, what was linked before included."""
+    """The libraries of kernel groups for conformance tests, and why other groups have none.
+
+    `complete` is whether all requested targets are there, including those that were linked
+    before.
+    """
 
     libraries: Mapping[str, Path]
     failed: Mapping[str, str]
     complete: bool
 
 
-def prepare(plan: Plan, compiler: Compiler, jobs: Jobs, inputs: Inputs, paths: Paths) -> Workspace:
-    """Render the workspace, and the BUILD files beside it and the inputs; settle Bazel's options.
+def prepare_workspace(
+    plan: Plan, compiler: Compiler, jobs: Jobs, inputs: BuildInputs, paths: Paths
+) -> Workspace:
+    """Render the workspace and the BUILD files beside it and the inputs; choose Bazel's options.
 
-    The cache has the profiles of the plan's sources. Raises ToolError without Bazel.
+    The cache must have the profiles of the plan's sources. Raises ToolError without Bazel.
     """
-    found = bazel.find_bazel(paths, plan.bazel)
+    bazel_found = bazel.find_bazel(paths, plan.bazel)
     folder = paths.work / plan.key[:16] / "workspace"
     linked = tuple(
         name
@@ -87,40 +92,41 @@ def prepare(plan: Plan, compiler: Compiler, jobs: Jobs, inputs: Inputs, paths: P
         if (folder / _OUT / KERNEL_LIBRARY).is_file() and (folder / _OUT / name).is_file()
     )
     files = render.render(plan, paths.templates)
-    chosen = {name for name in render.CHOSEN if linked and (folder / name).is_file()}
-    render.write({name: files[name] for name in files if name not in chosen}, folder)
+    unchanged = {name for name in render.CHOSEN if linked and (folder / name).is_file()}
+    render.write({name: files[name] for name in files if name not in unchanged}, folder)
     for name in render.list_profiles(plan):
-        write_atomic(folder / render.format_profile_path(name), pgo.kept(name, paths).read_bytes())
+        write_atomic(
+            folder / render.format_profile_path(name), pgo.locate_profile(name, paths).read_bytes()
+        )
     texts = render.render_repositories(plan, paths.templates)
     folders = {
         "tf_source": inputs.staged.parent,
         "tf_wheel": inputs.headers,
         "rules_cc": paths.tools / "rules_cc",
     }
-    for name, at in folders.items():
-        render.write(texts[name], at)
+    for name, location in folders.items():
+        render.write(texts[name], location)
     options = (
-        *bazel.repository_options(found, folders),
-        *(("--noenable_bzlmod",) if Version(found.version) >= _MODULES_SINCE else ()),
+        *bazel.build_repository_options(bazel_found, folders),
+        *(("--noenable_bzlmod",) if Version(bazel_found.version) >= _MODULES_SINCE else ()),
         f"--disk_cache={paths.cache / 'bazel-disk-cache'}",
         f"--repo_env=CC={link_driver(compiler, paths.tools / 'cross')}",
         f"--jobs={jobs.count}",
     )
     return Workspace(
-        plan=plan, bazel=found, folder=folder, options=options, paths=paths, linked=linked
+        plan=plan, bazel=bazel_found, folder=folder, options=options, paths=paths, linked=linked
     )
 
 
 def compile_units(
     workspace: Workspace, units: Sequence[KernelUnit], *, keep_going: bool
 ) -> CompiledUnits:
-    """The library for admission of each of these units of the plan, and the reason of each that
-    did not compile; beside them that of the structures.
+    """Compile the libraries of these kernel groups and of the structures, for the tests.
 
-    Raises KernelError for the first unit that does not compile, unless `keep_going`, and
-    CommandError for the structures.
+    Returns the reason of each group that did not compile. Raises KernelError for the first of
+    them, unless `keep_going`, and CommandError for the structures.
     """
-    targets = {unit.name: _library(unit) for unit in units}
+    targets = {unit.name: _name_library(unit) for unit in units}
     log = workspace.folder.parent / "compile.log"
     expected = _ACTIONS_PER_SOURCE * len({s for unit in units for s in unit.sources})
     with console.track_progress("actions", expected) as count:
@@ -139,9 +145,9 @@ def compile_units(
             keep_going=keep_going,
             stays=workspace.stays,
         )
-    failed = failures(units, done.output) if done.returncode else {}
+    failed = parse_failures(units, done.output) if done.returncode else {}
     if done.returncode and not failed:
-        raise CommandError(f"Bazel failed (whole output: {log}):\n{_tail(done.output)}")
+        raise CommandError(f"Bazel failed (whole output: {log}):\n{_take_tail(done.output)}")
     for unit, reason in failed.items():
         if not keep_going:
             raise KernelError(
@@ -149,22 +155,22 @@ def compile_units(
                 hint="Leave it out with --kernels, or build the others with --keep-going",
             )
         console.warn(f"kernel {unit} does not compile:\n{reason}")
-    if not structures_of(workspace).is_file():
+    if not locate_structures(workspace).is_file():
         raise CommandError(f"Bazel made no {_STRUCTURES} (whole output: {log})")
-    made = {unit: workspace.out / name for unit, name in targets.items() if unit not in failed}
-    return CompiledUnits(libraries=made, failed=failed, complete=not done.returncode)
+    libraries = {unit: workspace.out / name for unit, name in targets.items() if unit not in failed}
+    return CompiledUnits(libraries=libraries, failed=failed, complete=not done.returncode)
 
 
-def _library(unit: KernelUnit) -> str:
+def _name_library(unit: KernelUnit) -> str:
     return f"admission/{unit.label}.so"
 
 
-def object_of(workspace: Workspace, source: str) -> Path:
-    """Where Bazel leaves the object of a source (tensorflow/core/kernels/…)."""
+def locate_object(workspace: Workspace, source: str) -> Path:
+    """Return the path of the object that Bazel makes of a source (tensorflow/core/kernels/…)."""
     return workspace.out / "_objs" / f"source_{format_label(source)}" / f"{Path(source).stem}.pic.o"
 
 
-def link(
+def link_library(
     workspace: Workspace,
     units: tuple[KernelUnit, ...],
     registrations: Sequence[TypedOp],
@@ -172,13 +178,15 @@ def link(
     *,
     compiled: CompiledUnits,
 ) -> Path:
-    """The library of the admitted units, which registers these kernels of them, and, if there are
-    any, the dispatcher of the `dispatched` plans. Raises CommandError.
+    """Link the library of the kernel groups that passed, which registers these kernels of them.
 
-    Where they were `compiled` beside the units and are what they were, nothing is left to do.
+    Link the dispatcher too if there are `dispatched` plans. Raises CommandError.
 
-    A fleet's dispatcher is built in one of its workspaces: of its options none is a target's. It
-    comes with a library because a call of Bazel takes seconds before it does anything.
+    If they were `compiled` beside the groups and did not change, nothing is left to do.
+
+    A fleet's dispatcher is built in one of its workspaces: none of its options depends on a
+    target. It comes with a library because a call of Bazel takes seconds before it does
+    anything.
     """
     templates = workspace.paths.templates
     files = render.render_admitted(units, templates) | render.render_selected(
@@ -186,79 +194,84 @@ def link(
     )
     if dispatched:
         files |= render.render_dispatch_table(dispatched, templates)
-    wanted = (KERNEL_LIBRARY, *((dispatcher.LIBRARY,) if dispatched else ()))
+    targets = (KERNEL_LIBRARY, *((dispatcher.LIBRARY,) if dispatched else ()))
     changed = render.write(files, workspace.folder)
-    if compiled.complete and not changed and {*wanted} <= {*workspace.linked}:
+    if compiled.complete and not changed and {*targets} <= {*workspace.linked}:
         return workspace.out / KERNEL_LIBRARY
     log = workspace.folder.parent / _LINK_LOG
-    done = bazel.build(
+    completed = bazel.build(
         workspace.bazel,
-        tuple(f"//:{name}" for name in wanted),
+        tuple(f"//:{name}" for name in targets),
         workspace=workspace.folder,
         options=workspace.options,
         paths=workspace.paths,
         log=log,
         stays=workspace.stays,
     )
-    if done.returncode:
-        said = _tail(done.output)
-        raise CommandError(f"linking failed (whole output: {log}):\n{said}")
+    if completed.returncode:
+        excerpt = _take_tail(completed.output)
+        raise CommandError(f"linking failed (whole output: {log}):\n{excerpt}")
     return workspace.out / KERNEL_LIBRARY
 
 
-def close(workspace: Workspace) -> None:
-    """End the Bazel that stays in it."""
-    bazel.shut_down(workspace.bazel, workspace=workspace.folder, paths=workspace.paths)
+def stop_bazel(workspace: Workspace) -> None:
+    """Stop the Bazel server that stays in the workspace."""
+    bazel.stop_server(workspace.bazel, workspace=workspace.folder, paths=workspace.paths)
 
 
-def steps_of(workspace: Workspace) -> tuple[int, int]:
-    """The `steps` of the last `link`."""
+def read_link_steps(workspace: Workspace) -> tuple[int, int]:
+    """Return the `parse_steps` of the last link."""
     log = workspace.folder.parent / _LINK_LOG
-    return steps(log.read_text(encoding="utf-8", errors="replace"))
+    return parse_steps(log.read_text(encoding="utf-8", errors="replace"))
 
 
-def steps(output: str) -> tuple[int, int]:
-    """How many compiles and links Bazel says that it has run, and how many results it took from the
-    disk cache. What neither counts was there from an earlier run in the same folder."""
-    said = _PROCESSES.search(output)
-    kinds = [each.partition(" ") for each in said[1].split(", ")] if said else []
+def parse_steps(output: str) -> tuple[int, int]:
+    """Count the compiles and links that Bazel ran, and the results it took from the disk cache.
+
+    Steps that neither counts were there from an earlier run in the same folder.
+    """
+    match = _PROCESSES.search(output)
+    kinds = [part.partition(" ") for part in match[1].split(", ")] if match else []
     ran = sum(int(number) for number, _, kind in kinds if not kind.endswith(_NOT_RUN))
     return ran, sum(int(number) for number, _, kind in kinds if kind.endswith(_HIT))
 
 
-def structures_of(workspace: Workspace) -> Path:
-    """The library of native/structures.cc, which is compiled beside the units."""
+def locate_structures(workspace: Workspace) -> Path:
+    """Return the path of the library of native/structures.cc, compiled beside the kernel groups."""
     return workspace.out / _STRUCTURES
 
 
-def dispatcher_of(workspace: Workspace) -> Path:
-    """The dispatcher that was linked in it."""
+def locate_dispatcher(workspace: Workspace) -> Path:
+    """Return the path of the dispatcher that was linked in the workspace."""
     return workspace.out / dispatcher.LIBRARY
 
 
-def failures(units: Sequence[KernelUnit], output: str) -> dict[str, str]:
-    """The units that Bazel names as failed, by a source or by their library, each with the first
-    complaints of compiler or linker."""
-    owners: dict[str, list[str]] = {_library(unit): [unit.name] for unit in units}
+def parse_failures(units: Sequence[KernelUnit], output: str) -> dict[str, str]:
+    """Return the kernel groups that failed, each with the first complaints of compiler or
+    linker.
+
+    Bazel names a failed group by a source or by its library.
+    """
+    owners: dict[str, list[str]] = {_name_library(unit): [unit.name] for unit in units}
     for unit in units:
         for source in unit.sources:
             owners.setdefault(source, []).append(unit.name)
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for match in _FAILED.finditer(output):
-        rest = output[match.end() :].splitlines()
-        own = rest[: _next_error(rest)]
-        said = [line for line in own if _COMPLAINT.search(line)]
-        reason = "\n".join(said[:_SHOWN_LINES]) or _tail("\n".join(own))
+        following = output[match.end() :].splitlines()
+        lines = following[: _find_next_error(following)]
+        complaints = [line for line in lines if _COMPLAINT.search(line)]
+        reason = "\n".join(complaints[:_SHOWN_LINES]) or _take_tail("\n".join(lines))
         for name in owners.get(
             match[1].removeprefix("external/tf_source/").removeprefix(f"{TREE}/"), ()
         ):
-            found.setdefault(name, reason)
-    return found
+            reasons.setdefault(name, reason)
+    return reasons
 
 
-def _next_error(lines: list[str]) -> int:
+def _find_next_error(lines: list[str]) -> int:
     return next((i for i, line in enumerate(lines) if line.startswith("ERROR: ")), len(lines))
 
 
-def _tail(output: str) -> str:
+def _take_tail(output: str) -> str:
     return "\n".join(output.splitlines()[-20:])

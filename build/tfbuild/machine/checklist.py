@@ -19,7 +19,7 @@ class CheckVerdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing that was looked at. `advice` is empty where all is well."""
+    """The result of one check of the machine. `advice` is empty if all is well."""
 
     name: str
     seen: str
@@ -28,8 +28,10 @@ class Finding:
     advice: str = ""
 
 
-def finding(name: str, seen: str, wanted: str, bad: CheckVerdict | None, advice: str) -> Finding:
-    """A finding that is well where `bad` is None; only a bad one needs advice."""
+def build_finding(
+    name: str, seen: str, wanted: str, bad: CheckVerdict | None, advice: str
+) -> Finding:
+    """Build a finding; `bad` is None if all is well, and only a bad one needs advice."""
     return Finding(
         name=name,
         seen=seen,
@@ -39,39 +41,42 @@ def finding(name: str, seen: str, wanted: str, bad: CheckVerdict | None, advice:
     )
 
 
-def unknown(name: str, seen: str, wanted: str) -> Finding:
-    """Something that could not be looked at: no reason to stop, and none to be sure."""
+def build_unknown(name: str, seen: str, wanted: str) -> Finding:
+    """Build a finding of something that could not be checked.
+
+    It is no reason to stop, and none to be sure.
+    """
     return Finding(name=name, seen=seen, wanted=wanted, verdict=CheckVerdict.UNKNOWN)
 
 
-def judge(findings: Iterable[Finding]) -> None:
-    """Raises PreflightError that names every fatal finding and what to do about it."""
-    fatal = [each for each in findings if each.verdict is CheckVerdict.FATAL]
+def require_no_fatal(findings: Iterable[Finding]) -> None:
+    """Raise PreflightError that names every fatal finding and what to do about it."""
+    fatal = [entry for entry in findings if entry.verdict is CheckVerdict.FATAL]
     if not fatal:
         return
     count = console.format_count(len(fatal), "thing")
     raise PreflightError(
-        f"the build would fail here for {count}:{_listed(fatal)}\n",
+        f"the build would fail here for {count}:{_format_fatal(fatal)}\n",
         hint="Mend this, or pass --no-preflight to try all the same",
     )
 
 
-def _listed(fatal: Iterable[Finding]) -> str:
-    return "".join(f"\n  - {each.name}: {_sentence(each)}" for each in fatal)
+def _format_fatal(fatal: Iterable[Finding]) -> str:
+    return "".join(f"\n  - {entry.name}: {_format_finding(entry)}" for entry in fatal)
 
 
-def _sentence(found: Finding) -> str:
+def _format_finding(found: Finding) -> str:
     return f"{found.seen}; wanted: {found.wanted}. {found.advice}"
 
 
-def describe(findings: Sequence[Finding]) -> str:
-    """An aligned table, with advice below the lines that have some."""
-    rows = [(each.verdict.value, each.name, each.seen, each.wanted) for each in findings]
+def render_table(findings: Sequence[Finding]) -> str:
+    """Render the findings as an aligned table, with advice below the lines that have some."""
+    rows = [(entry.verdict.value, entry.name, entry.seen, entry.wanted) for entry in findings]
     widths = [max((len(cell) for cell in column), default=0) for column in zip(*rows, strict=True)]
     lines: list[str] = []
-    for row, found in zip(rows, findings, strict=True):
+    for row, item in zip(rows, findings, strict=True):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         lines.append("  ".join(cells).rstrip())
-        if found.advice:
-            lines.append(f"{' ' * (widths[0] + 2)}{found.advice}")
+        if item.advice:
+            lines.append(f"{' ' * (widths[0] + 2)}{item.advice}")
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild.console import format_size
-from tfbuild.machine.checklist import CheckVerdict, Finding, finding, unknown
+from tfbuild.machine.checklist import CheckVerdict, Finding, build_finding, build_unknown
 
 _NETWORK = frozenset({"nfs", "nfs4"})
 _REMOTE = frozenset(
@@ -26,7 +26,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mount:
-    """One line of mountinfo: where, the file system's type, and the options."""
+    """One line of mountinfo: the mount point, the type of the file system, and the options."""
 
     point: Path
     kind: str
@@ -35,9 +35,12 @@ class Mount:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TriedDisk:
-    """What writing a file showed: how far its time is from the clock, in seconds, and whether a
-    name in capitals is another file. `problem` is why nothing could be written."""
+class DiskProbe:
+    """The result of writing a file: the difference of its time from the clock, in seconds.
+
+    `capitals_differ` is whether a name in capitals is another file, `problem` why nothing
+    could be written.
+    """
 
     skew_s: float = 0.0
     capitals_differ: bool = True
@@ -53,12 +56,12 @@ class Disk:
     mount: Mount
     free_mb: int
     inodes: int | None
-    tried: TriedDisk
+    tried: DiskProbe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiskNeed:
-    """What a folder must hold, in megabytes. `runs` says that programs are started from there."""
+    """The space that a folder needs, in megabytes. `runs` if programs are started from there."""
 
     purpose: str
     disk: Disk
@@ -67,31 +70,33 @@ class DiskNeed:
 
 
 def parse_mounts(text: str) -> tuple[Mount, ...]:
-    """Read /proc/self/mountinfo, in its order.
+    """Parse /proc/self/mountinfo, in its order.
 
-    Source: proc(5): ID, parent, device number, root, mount point, options, any number of optional
-    fields, a hyphen, type, device, the file system's own options.
+    Source: proc(5): ID, parent, device number, root, mount point, options, any number of
+    optional fields, a hyphen, type, device, the file system's own options.
     """
-    found = []
+    mounts = []
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         fields, kinds = before.split(), after.split()
         if len(fields) >= 6 and kinds:  # noqa: PLR2004  (the fields named above)
             options = frozenset(fields[5].split(",")) | frozenset(",".join(kinds[2:]).split(","))
             point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
-            found.append(Mount(point=Path(point), kind=kinds[0], options=options, device=fields[2]))
-    return tuple(found)
+            mounts.append(
+                Mount(point=Path(point), kind=kinds[0], options=options, device=fields[2])
+            )
+    return tuple(mounts)
 
 
-def mount_of(path: Path, mounts: tuple[Mount, ...]) -> Mount:
-    """The mount that holds an absolute path: the deepest, and of two at one point the later."""
+def find_mount(path: Path, mounts: tuple[Mount, ...]) -> Mount:
+    """Return the mount of an absolute path: the deepest, and of two at one point the later."""
     fitting = (mount for mount in reversed(mounts) if path.is_relative_to(mount.point))
-    unknown = Mount(point=Path("/"), kind="unknown", options=frozenset(), device="")
-    return max(fitting, key=lambda mount: len(mount.point.parts), default=unknown)
+    fallback = Mount(point=Path("/"), kind="unknown", options=frozenset(), device="")
+    return max(fitting, key=lambda mount: len(mount.point.parts), default=fallback)
 
 
 def read_disk(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> Disk:
-    """What `folder` lies on. A folder that is not there yet counts as its nearest parent."""
+    """Read the file system of `folder`; for a missing folder, that of its nearest parent."""
     present = folder.absolute()
     while not os.path.exists(present):  # noqa: PTH110  (Path.exists raises below a closed folder)
         present = present.parent
@@ -102,71 +107,77 @@ def read_disk(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> D
     stat = os.statvfs(present)
     return Disk(
         folder=folder,
-        mount=mount_of(present.resolve(), mounts),
+        mount=find_mount(present.resolve(), mounts),
         free_mb=stat.f_bavail * stat.f_frsize // 1_000_000,
         inodes=stat.f_favail if stat.f_files else None,
-        tried=_tried(present),
+        tried=_probe_folder(present),
     )
 
 
-def _tried(folder: Path) -> TriedDisk:
+def _probe_folder(folder: Path) -> DiskProbe:
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".tensorwright-look-") as file:
             skew = time.time() - os.fstat(file.fileno()).st_mtime
             path = Path(file.name)
-            return TriedDisk(
+            return DiskProbe(
                 skew_s=skew, capitals_differ=not path.with_name(path.name.upper()).exists()
             )
     except OSError as error:
-        return TriedDisk(problem=error.strerror or str(error))
+        return DiskProbe(problem=error.strerror or str(error))
 
 
-def look(needs: Sequence[DiskNeed]) -> Iterator[Finding]:
-    """Everything about the folders that a build needs: space for all on one file system together,
-    and what each mount must be able to do, said once."""
-    for sharing in _together(needs, lambda need: need.disk.mount.device):
-        yield _space(sharing)
-    for sharing in _together(needs, lambda need: str(need.disk.mount.point)):
+def check_disks(needs: Sequence[DiskNeed]) -> Iterator[Finding]:
+    """Check the folders that a build needs.
+
+    The space is checked for all folders on one file system together, and what each mount must
+    be able to do is reported once.
+    """
+    for sharing in _group_needs(needs, lambda need: need.disk.mount.device):
+        yield _check_space(sharing)
+    for sharing in _group_needs(needs, lambda need: str(need.disk.mount.point)):
         disk = next((need.disk for need in sharing if need.runs), sharing[0].disk)
         if any(need.runs for need in sharing):
-            yield from _for_programs(disk)
-        yield from _for_files(disk)
+            yield from _check_programs(disk)
+        yield from _check_files(disk)
     for need in needs:
-        yield from _defects(need)
+        yield from _check_folder(need)
 
 
-def _together(
+def _group_needs(
     needs: Sequence[DiskNeed], key: Callable[[DiskNeed], str]
 ) -> Iterator[tuple[DiskNeed, ...]]:
-    """The needs that share something, in their own order."""
+    """Yield the needs that share a key, in their own order."""
     for shared in dict.fromkeys(map(key, needs)):
         yield tuple(need for need in needs if key(need) == shared)
 
 
-def _space(needs: Sequence[DiskNeed]) -> Finding:
-    """Gentoo's tensorflow ebuild checks for 10 GB and 6 GB per Python; EasyBuild notes 2 GB of
-    temporary files."""
-    wanted = sum(need.megabytes for need in needs)
+def _check_space(needs: Sequence[DiskNeed]) -> Finding:
+    """Check the free space of needs on one file system.
+
+    Gentoo's tensorflow ebuild checks for 10 GB and 6 GB per Python; EasyBuild notes 2 GB of
+    temporary files.
+    """
+    required = sum(need.megabytes for need in needs)
     free = min(need.disk.free_mb for need in needs)
     parts = ", ".join(f"{format_size(need.megabytes * 1e6)} {need.purpose}" for need in needs)
     folder = needs[0].disk.folder
-    return finding(
+    return build_finding(
         f"disk of {folder}",
         f"{format_size(free * 1e6)} free",
-        f"{format_size(wanted * 1e6)} ({parts})",
-        CheckVerdict.FATAL if free < wanted else None,
+        f"{format_size(required * 1e6)} ({parts})",
+        CheckVerdict.FATAL if free < required else None,
         "Free some space, or set TENSORWRIGHT_CACHE and TMPDIR to folders on a larger disk.",
     )
 
 
-def _for_files(disk: Disk) -> Iterator[Finding]:
+def _check_files(disk: Disk) -> Iterator[Finding]:
     name = disk.folder
     if disk.inodes is not None:
         few = CheckVerdict.FATAL if disk.inodes < _LEAST_INODES else None
-        wanted = f"more than {_LEAST_INODES}, which TensorFlow's sources alone take"
+        required = f"more than {_LEAST_INODES}, which TensorFlow's sources alone take"
         advice = "Remove files there, or take another disk."
-        yield finding(f"free inodes of {name}", str(disk.inodes), wanted, few, advice)
-    yield finding(
+        yield build_finding(f"free inodes of {name}", str(disk.inodes), required, few, advice)
+    yield build_finding(
         f"file times of {name}",
         f"{disk.tried.skew_s:+.1f} s from the clock",
         f"within {_SKEW_S:g} s",
@@ -175,41 +186,49 @@ def _for_files(disk: Disk) -> Iterator[Finding]:
     )
 
 
-def _defects(need: DiskNeed) -> Iterator[Finding]:
-    """What is said of a folder only where it is wrong."""
+def _check_folder(need: DiskNeed) -> Iterator[Finding]:
+    """Yield findings of a folder only if something is wrong."""
     disk, name = need.disk, need.disk.folder
     if disk.tried.problem:
         seen, advice = disk.tried.problem, "Give this user a folder that it may write."
-        yield finding(f"writing in {name}", seen, "a file", CheckVerdict.FATAL, advice)
+        yield build_finding(f"writing in {name}", seen, "a file", CheckVerdict.FATAL, advice)
     if need.runs and any(mark.isspace() for mark in str(name)):
         advice = "Shell commands in TensorFlow's rules do not all quote paths: take another folder."
-        yield finding(f"path of {name}", "has spaces", "none", CheckVerdict.WARNING, advice)
+        yield build_finding(f"path of {name}", "has spaces", "none", CheckVerdict.WARNING, advice)
     if need.runs and not disk.tried.capitals_differ:
         advice = "Sources whose names differ in capitals only overwrite each other there."
-        yield finding(f"FILE and file in {name}", "are one", "are two", CheckVerdict.FATAL, advice)
+        yield build_finding(
+            f"FILE and file in {name}", "are one", "are two", CheckVerdict.FATAL, advice
+        )
 
 
-def _for_programs(disk: Disk) -> Iterator[Finding]:
+def _check_programs(disk: Disk) -> Iterator[Finding]:
     kind, name = disk.mount.kind, disk.folder
-    wanted = "a local disk"
+    required = "a local disk"
     if kind == "unknown":
-        yield unknown(f"file system of {name}", "/proc/self/mountinfo does not say", wanted)
+        yield build_unknown(f"file system of {name}", "/proc/self/mountinfo does not say", required)
     else:
-        yield finding(f"file system of {name}", kind, wanted, _worth(kind), _about(kind))
+        yield build_finding(
+            f"file system of {name}",
+            kind,
+            required,
+            _rate_file_system(kind),
+            _describe_file_system(kind),
+        )
     noexec = "noexec" in disk.mount.options
     advice = "Bazel starts the tools that it builds: mount it without noexec, or go elsewhere."
     seen = f"mounted at {disk.mount.point}" + (" with noexec" if noexec else "")
     bad = CheckVerdict.FATAL if noexec else None
-    yield finding(f"programs in {name}", seen, "may be started", bad, advice)
+    yield build_finding(f"programs in {name}", seen, "may be started", bad, advice)
 
 
-def _worth(kind: str) -> CheckVerdict | None:
+def _rate_file_system(kind: str) -> CheckVerdict | None:
     if kind in _NETWORK:
         return CheckVerdict.FATAL
     return CheckVerdict.WARNING if kind in _REMOTE | _IN_MEMORY else None
 
 
-def _about(kind: str) -> str:
+def _describe_file_system(kind: str) -> str:
     if kind in _IN_MEMORY:
         return "What is written there is taken from memory: set TENSORWRIGHT_CACHE to a disk."
     return (

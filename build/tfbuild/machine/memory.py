@@ -41,21 +41,24 @@ _LTO = "nor what link-time optimization adds to the link: watch the first one"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryModel:
-    """Megabytes: of one job among many, and the most that a single compile or link takes."""
+    """Memory in megabytes: of one job among many, and the most of a single compile or link."""
 
     per_job: int
     largest: int
 
-    def peak_mb(self, count: int) -> int:
-        """What `count` jobs at once are expected to take at most."""
+    def estimate_peak_mb(self, count: int) -> int:
+        """Estimate the most that `count` jobs at once take, in megabytes."""
         return max(count * self.per_job, self.largest)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """What a build may use. `memory_mb` is for all that Bazel runs here, `heap_mb` for Bazel's own
-    Java heap beside it, `peak_mb` what the model expects of both together. `limited_by` and `basis`
-    say why, in words."""
+    """The jobs and the memory that a build may use, in megabytes.
+
+    `memory_mb` is for all that Bazel runs here, `heap_mb` for Bazel's own Java heap beside
+    it, `peak_mb` the model's estimate of both together. `limited_by` and `basis` explain the
+    budget in words.
+    """
 
     jobs: int
     memory_mb: int
@@ -69,49 +72,53 @@ class Budget:
         return self.peak_mb <= self.memory_mb + self.heap_mb
 
 
-def choose(
+def choose_budget(
     memory_mb: int, cores: int, *, family: str = "clang", lto: bool = False, wanted: str = ""
 ) -> Budget:
-    """As many jobs as there are cores, as long as the expected peak stays within `memory_mb`.
+    """Choose as many jobs as there are cores, if the estimated peak stays within `memory_mb`.
 
-    One job is always given: preflight says whether it fits. `wanted` is --jobs, which is taken as
-    it is. Raises UsageError when that is not a positive number.
+    One job is always allowed: preflight checks whether it fits. `wanted` is --jobs, which is
+    taken as it is. Raises UsageError if it is not a positive number.
     """
-    expected = model(family)
+    expected = build_model(family)
     heap = max(_LEAST_HEAP_MB, min(_HEAP_MB, memory_mb // 4))
 
-    def need(count: int) -> int:
-        return heap + expected.peak_mb(count)
+    def estimate_need(count: int) -> int:
+        return heap + expected.estimate_peak_mb(count)
 
-    most = min(cores, _MOST_JOBS)
-    fitting = [count for count in range(1, most + 1) if need(count) <= memory_mb]
+    max_jobs = min(cores, _MOST_JOBS)
+    fitting = [count for count in range(1, max_jobs + 1) if estimate_need(count) <= memory_mb]
     count = max(fitting, default=1)
     limited_by = (
-        "CPUs" if most == cores else f"Bazel, which is given no more than {_MOST_JOBS} jobs"
+        "CPUs" if max_jobs == cores else f"Bazel, which is given no more than {_MOST_JOBS} jobs"
     )
-    if count < most:
-        limited_by = f"memory ({memory_mb} MB free, {need(count + 1)} MB wanted for one job more)"
+    if count < max_jobs:
+        limited_by = (
+            f"memory ({memory_mb} MB free, {estimate_need(count + 1)} MB wanted for one job more)"
+        )
     if not fitting:
-        limited_by = f"memory ({memory_mb} MB free, {need(1)} MB wanted for a single job)"
+        limited_by = f"memory ({memory_mb} MB free, {estimate_need(1)} MB wanted for a single job)"
     if wanted:
-        asked = jobs.choose_jobs(cores, memory_mb, 0, wanted)
-        count, limited_by = asked.count, asked.limited_by
+        requested = jobs.choose_jobs(cores, memory_mb, 0, wanted)
+        count, limited_by = requested.count, requested.limited_by
     return Budget(
         jobs=count,
         memory_mb=max(0, memory_mb - heap),
         heap_mb=heap,
-        peak_mb=need(count),
+        peak_mb=estimate_need(count),
         limited_by=limited_by,
-        basis=f"{_basis()}, {_LTO}" if lto else _basis(),
+        basis=f"{_describe_basis()}, {_LTO}" if lto else _describe_basis(),
     )
 
 
-def resource_options(bazel_version: str, budget: Budget) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Startup options and build options that keep Bazel within the budget.
+def build_resource_options(
+    bazel_version: str, budget: Budget
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the startup options and the build options that keep Bazel within the budget.
 
     --jobs is what limits: Bazel counts 250 MB for any compile, 200 MB in older ones
-    (CppCompileAction, AbstractAction.DEFAULT_RESOURCE_SET), so that its memory option alone lets
-    too many run (tensorflow#42066). That one bounds links and tests.
+    (CppCompileAction, AbstractAction.DEFAULT_RESOURCE_SET), so that its memory option alone
+    lets too many run (tensorflow#42066). That option bounds links and tests.
     """
     amount = budget.memory_mb
     if Version(bazel_version) < _FIRST_WITH_LOCAL_RESOURCES:
@@ -122,30 +129,30 @@ def resource_options(bazel_version: str, budget: Budget) -> tuple[tuple[str, ...
 
 
 @functools.cache
-def model(family: str = "clang") -> MemoryModel:
-    """The model for a family of compilers, "clang" or "gcc"."""
-    table = _table()
+def build_model(family: str = "clang") -> MemoryModel:
+    """Build the memory model of a family of compilers, "clang" or "gcc"."""
+    table = _load_table()
     seen = table["seen"]
     # Both figures as clang's, then as the family's own.
-    per_job = (seen["memory_mb"] - seen["heap_mb"]) / seen["jobs"] / _factor(seen["family"])
+    per_job = (seen["memory_mb"] - seen["heap_mb"]) / seen["jobs"] / _read_factor(seen["family"])
     return MemoryModel(
-        per_job=round(per_job * _factor(family)),
-        largest=max(_LINK_MB, round(table["heaviest"]["megabytes"] * _factor(family))),
+        per_job=round(per_job * _read_factor(family)),
+        largest=max(_LINK_MB, round(table["heaviest"]["megabytes"] * _read_factor(family))),
     )
 
 
-def _factor(family: str) -> float:
-    return 1.0 if family == "clang" else float(_table()["gcc"]["memory"])
+def _read_factor(family: str) -> float:
+    return 1.0 if family == "clang" else float(_load_table()["gcc"]["memory"])
 
 
-def _basis() -> str:
-    table = _table()
+def _describe_basis() -> str:
+    table = _load_table()
     seen = table["seen"]
     return _BASIS.format(
         jobs=seen["jobs"],
         family=seen["family"],
         memory=seen["memory_mb"],
-        sources=sum(each["measured"] for each in table["class"].values()),
+        sources=sum(row["measured"] for row in table["class"].values()),
         release=table["release"],
         compiler=table["compiler"],
         largest=table["heaviest"]["megabytes"],
@@ -153,7 +160,7 @@ def _basis() -> str:
 
 
 @functools.cache
-def _table() -> Mapping[str, Any]:
+def _load_table() -> Mapping[str, Any]:
     text = resources.files("tfbuild.machine").joinpath(_TABLE).read_text("utf-8")
     table = tomllib.loads(text)
     if table["schema"] != SCHEMA:

@@ -22,9 +22,10 @@ LIMIT_S = 5.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostAnswer:
-    """What a host said. `skew_s` is this machine's clock less the host's, if it told the time.
+    """The answer of a host. `skew_s` is this machine's clock less the host's, if it sent a time.
 
-    `proxy` is the host and port that the request went through, without a password; empty for none.
+    `proxy` is the host and port that the request went through, without a password; empty for
+    none.
     """
 
     url: str
@@ -35,25 +36,25 @@ class HostAnswer:
 
     @property
     def host(self) -> str:
-        return _split(self.url).hostname or self.url
+        return _split_url(self.url).hostname or self.url
 
 
-def ask(
+def query_hosts(
     urls: Iterable[str], env: Mapping[str, str], limit_s: float = LIMIT_S
 ) -> tuple[HostAnswer, ...]:
-    """Ask all at once, and take what has come after `limit_s`.
+    """Query all hosts at once, and return the answers that came within `limit_s` seconds.
 
-    A name server that does not answer holds its thread for longer than any time limit of a socket:
-    the threads are left behind, and end with the program. A user name and password in an address
-    are left out: who refuses without them was reached.
+    A name server that does not answer holds its thread for longer than any time limit of a
+    socket: the threads are left behind, and end with the program. A user name and password in
+    an address are left out: a host that refuses without them was reached.
     """
-    wanted = tuple(dict.fromkeys(map(strip_login, urls)))
+    addresses = tuple(dict.fromkeys(map(strip_login, urls)))
     answers: dict[str, HostAnswer] = {}
 
-    def work(url: str) -> None:
-        answers[url] = _ask(url, env, limit_s)
+    def query(url: str) -> None:
+        answers[url] = _query_host(url, env, limit_s)
 
-    threads = [threading.Thread(target=work, args=(url,), daemon=True) for url in wanted]
+    threads = [threading.Thread(target=query, args=(url,), daemon=True) for url in addresses]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + limit_s
@@ -61,53 +62,58 @@ def ask(
         thread.join(max(0.0, deadline - time.monotonic()))
     late = f"no answer within {limit_s:g} s"
     return tuple(
-        answers.get(url) or HostAnswer(url=url, reached=False, said=late, proxy=_shown(url, env))
-        for url in wanted
+        answers.get(url)
+        or HostAnswer(url=url, reached=False, said=late, proxy=_format_proxy(url, env))
+        for url in addresses
     )
 
 
-def _ask(url: str, env: Mapping[str, str], limit_s: float) -> HostAnswer:
-    proxy = proxy_for(url, env)
-    proxies = {_split(url).scheme: proxy} if proxy else {}
+def _query_host(url: str, env: Mapping[str, str], limit_s: float) -> HostAnswer:
+    proxy = find_proxy(url, env)
+    proxies = {_split_url(url).scheme: proxy} if proxy else {}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
     try:
         request = urllib.request.Request(url, method="HEAD")  # noqa: S310  (https and http)
         with opener.open(request, timeout=limit_s) as answer:
-            return _answer(url, env, answer.status, answer.headers)
+            return _build_answer(url, env, answer.status, answer.headers)
     except urllib.error.HTTPError as error:
         with error:
-            return _answer(url, env, error.code, error.headers)
+            return _build_answer(url, env, error.code, error.headers)
     except (OSError, HTTPException, ValueError) as error:
         reason = str(getattr(error, "reason", error)) or type(error).__name__
-        return HostAnswer(url=url, reached=False, said=reason, proxy=_shown(url, env))
+        return HostAnswer(url=url, reached=False, said=reason, proxy=_format_proxy(url, env))
 
 
-def _answer(url: str, env: Mapping[str, str], status: int, headers: Message) -> HostAnswer:
-    """A host that finds nothing at an address was reached; a proxy that asks who we are was not."""
+def _build_answer(url: str, env: Mapping[str, str], status: int, headers: Message) -> HostAnswer:
+    """Build the answer of an HTTP status.
+
+    A host that finds nothing at an address was reached; a proxy that asks for a login was
+    not.
+    """
     refused = status == http.HTTPStatus.PROXY_AUTHENTICATION_REQUIRED
     down = status >= http.HTTPStatus.INTERNAL_SERVER_ERROR
     return HostAnswer(
         url=url,
         reached=not (refused or down),
         said=f"HTTP {status}",
-        proxy=_shown(url, env),
-        skew_s=_skew(headers.get("Date")),
+        proxy=_format_proxy(url, env),
+        skew_s=_compute_skew(headers.get("Date")),
     )
 
 
-def _skew(date: str | None) -> float | None:
+def _compute_skew(date: str | None) -> float | None:
     try:
         return time.time() - email.utils.parsedate_to_datetime(date or "").timestamp()
     except ValueError:
         return None
 
 
-def proxy_for(url: str, env: Mapping[str, str]) -> str:
-    """The proxy that the environment names for an address; empty for none.
+def find_proxy(url: str, env: Mapping[str, str]) -> str:
+    """Return the proxy that the environment names for an address; "" for none.
 
-    Source: as curl and Bazel read http_proxy, https_proxy and no_proxy, in either case.
+    Source: curl and Bazel, which read http_proxy, https_proxy and no_proxy in either case.
     """
-    parts = _split(url)
+    parts = _split_url(url)
     scheme = parts.scheme
     proxy = env.get(f"{scheme}_proxy") or env.get(f"{scheme}_proxy".upper()) or ""
     excepted = env.get("no_proxy") or env.get("NO_PROXY") or ""
@@ -116,14 +122,17 @@ def proxy_for(url: str, env: Mapping[str, str]) -> str:
     return "" if bypass(host, {"no": excepted}) else proxy
 
 
-def _shown(url: str, env: Mapping[str, str]) -> str:
-    """A proxy's host and port: its address may hold a password."""
-    proxy = proxy_for(url, env)
-    return _split(proxy if "://" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
+def _format_proxy(url: str, env: Mapping[str, str]) -> str:
+    """Return a proxy's host and port: its address may hold a password."""
+    proxy = find_proxy(url, env)
+    return _split_url(proxy if "://" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
 
 
-def _split(url: str) -> SplitResult:
-    """The parts of an address; no host where it is none, which is then said when it is asked."""
+def _split_url(url: str) -> SplitResult:
+    """Split an address into its parts.
+
+    One that is no URL gets no host: querying it then reports the error.
+    """
     try:
         return urlsplit(url)
     except ValueError:

@@ -15,7 +15,7 @@ from tfbuild.cpus.compilers import Compiler
 from tfbuild.errors import CommandError, PythonError, ToolError
 from tfbuild.interpreters import find_python
 from tfbuild.machine import disks, network, programs
-from tfbuild.machine.checklist import CheckVerdict, Finding, finding, unknown
+from tfbuild.machine.checklist import CheckVerdict, Finding, build_finding, build_unknown
 from tfbuild.machine.disks import DiskNeed
 from tfbuild.machine.memory import Budget
 from tfbuild.machine.network import HostAnswer
@@ -51,7 +51,7 @@ _LOOK = (
 )
 
 
-def look(
+def run_checks(
     plan: Plan,
     release: Release,
     *,
@@ -61,25 +61,27 @@ def look(
     offline: bool,
     env: Mapping[str, str],
 ) -> tuple[Finding, ...]:
-    """Everything, in the order of reading. Takes seconds: the network has a limit of its own.
+    """Run all checks, in the order of reading. Takes seconds: the network has its own limit.
 
     `offline` leaves the network out. Raises nothing: what cannot be read is a finding.
     """
-    answers = () if offline else network.ask(origins(paths, env), env)
+    answers = () if offline else network.query_hosts(list_origins(paths, env), env)
     return (
-        memory_finding(budget),
-        *disks.look(needs(paths, env)),
-        *programs.compiler_findings(compiler, release),
-        programs.glibc_finding(platform.libc_ver(), plan),
-        programs.python_finding(plan.python, read_python(plan.python), release),
-        *programs.program_findings(read_programs(release, env), release),
-        *network_findings(answers, offline=offline),
-        clock_finding(time.time(), [each.skew_s for each in answers if each.skew_s is not None]),
-        *limit_findings(*_hard_limits(), budget.jobs),
+        check_memory(budget),
+        *disks.check_disks(list_disk_needs(paths, env)),
+        *programs.check_compiler(compiler, release),
+        programs.check_glibc(platform.libc_ver(), plan),
+        programs.check_python(plan.python, read_python(plan.python), release),
+        *programs.check_programs(find_programs(release, env), release),
+        *check_network(answers, offline=offline),
+        check_clock(
+            time.time(), [answer.skew_s for answer in answers if answer.skew_s is not None]
+        ),
+        *check_limits(*_read_hard_limits(), budget.jobs),
     )
 
 
-def needs(paths: Paths, env: Mapping[str, str]) -> tuple[DiskNeed, ...]:
+def list_disk_needs(paths: Paths, env: Mapping[str, str]) -> tuple[DiskNeed, ...]:
     temporary = Path(env.get("TMPDIR") or tempfile.gettempdir())
     return (
         DiskNeed(
@@ -98,10 +100,10 @@ def needs(paths: Paths, env: Mapping[str, str]) -> tuple[DiskNeed, ...]:
     )
 
 
-def memory_finding(budget: Budget) -> Finding:
+def check_memory(budget: Budget) -> Finding:
     have = budget.memory_mb + budget.heap_mb
     advice = "Take fewer --jobs, add memory or swap, or have a cluster compile (--remote-executor)."
-    return finding(
+    return build_finding(
         "memory",
         f"{have / 1000:.1f} GB",
         f"{budget.peak_mb / 1000:.1f} GB for --jobs {budget.jobs} (limited by {budget.limited_by})",
@@ -110,85 +112,100 @@ def memory_finding(budget: Budget) -> Finding:
     )
 
 
-def origins(paths: Paths, env: Mapping[str, str]) -> tuple[str, ...]:
-    """What a build downloads from: the mirror or the source's home, Bazel, and the archives. pip's
-    index is left out: where it is, is pip's own setting."""
+def list_origins(paths: Paths, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the addresses that a build downloads from.
+
+    They are the mirror or the source's home, Bazel, and the archives. pip's index is left
+    out: its address is pip's own setting.
+    """
     mirror = paths.mirror if paths.mirror.startswith(("http://", "https://")) else ""
     bazel = env.get("BAZELISK_BASE_URL") or _BAZEL
-    own = () if "/" in env.get("USE_BAZEL_VERSION", "") else (bazel,)
-    return tuple(filter(None, (mirror, *_ARCHIVES, *own)))
+    bazel_urls = () if "/" in env.get("USE_BAZEL_VERSION", "") else (bazel,)
+    return tuple(filter(None, (mirror, *_ARCHIVES, *bazel_urls)))
 
 
-def network_findings(answers: Sequence[HostAnswer], *, offline: bool) -> Iterator[Finding]:
-    """Archives come from two places, of which one is enough; nothing stands in for the others, but
-    a build may have them in its caches."""
+def check_network(answers: Sequence[HostAnswer], *, offline: bool) -> Iterator[Finding]:
+    """Check the answers of the hosts.
+
+    Archives come from two places, of which one is enough; nothing stands in for the others,
+    but a build may have them in its caches.
+    """
     if offline:
-        yield finding("network", "not asked: the build is offline", "nothing", None, "")
+        yield build_finding("network", "not asked: the build is offline", "nothing", None, "")
         return
-    archives = any(each.reached for each in answers if each.url in _ARCHIVES)
-    for each in answers:
-        through = f" through {each.proxy}" if each.proxy else ""
-        lost = each.url in _ARCHIVES and not archives
-        bad = None if each.reached else CheckVerdict.FATAL if lost else CheckVerdict.WARNING
+    archives = any(answer.reached for answer in answers if answer.url in _ARCHIVES)
+    for answer in answers:
+        through = f" through {answer.proxy}" if answer.proxy else ""
+        critical = answer.url in _ARCHIVES and not archives
+        bad = None if answer.reached else CheckVerdict.FATAL if critical else CheckVerdict.WARNING
         advice = (
             "Set https_proxy and no_proxy, or run invoke vendor where there is a network."
-            if lost
+            if critical
             else "What only it has will fail to download, unless a cache or mirror holds it."
         )
-        yield finding(f"host {each.host}", f"{each.said}{through}", "an answer", bad, advice)
+        yield build_finding(
+            f"host {answer.host}", f"{answer.said}{through}", "an answer", bad, advice
+        )
 
 
-def clock_finding(now: float, skews: Sequence[float]) -> Finding:
-    """`now` in seconds since 1970; `skews` are this clock less those of hosts. The median counts:
-    one host may be wrong."""
+def check_clock(now: float, skews: Sequence[float]) -> Finding:
+    """Check the clock.
+
+    `now` is in seconds since 1970; `skews` are this clock less those of hosts, in seconds.
+    The median counts: one host may be wrong.
+    """
     today = datetime.fromtimestamp(now, UTC)
-    wanted = f"within {_SKEW_S:g} s of other machines"
+    required = f"within {_SKEW_S:g} s of other machines"
     advice = "Set this machine's clock: TLS and the times of files go wrong with it."
     if today.year < _YEAR:
-        return finding(
+        return build_finding(
             "clock", f"{today:%Y-%m-%d}", f"{_YEAR} or later", CheckVerdict.FATAL, advice
         )
     if not skews:
-        return unknown("clock", f"{today:%Y-%m-%d %H:%M} UTC, and no host to compare with", wanted)
+        return build_unknown(
+            "clock", f"{today:%Y-%m-%d %H:%M} UTC, and no host to compare with", required
+        )
     skew = sorted(skews)[len(skews) // 2]
     bad = CheckVerdict.FATAL if abs(skew) > _SKEW_S else None
-    return finding("clock", f"{skew:+.0f} s from other machines", wanted, bad, advice)
+    return build_finding("clock", f"{skew:+.0f} s from other machines", required, bad, advice)
 
 
-def limit_findings(files: int | None, processes: int | None, jobs: int) -> Iterator[Finding]:
-    """Hard limits, to which Bazel raises its own at the start (blaze.cc, UnlimitResources). None is
-    unlimited."""
+def check_limits(files: int | None, processes: int | None, jobs: int) -> Iterator[Finding]:
+    """Check the hard limits, to which Bazel raises its own at the start.
+
+    None is unlimited. Source: blaze.cc, UnlimitResources.
+    """
     few = CheckVerdict.WARNING if files is not None and files < _LEAST_FILES else None
     limit = "unlimited" if files is None else str(files)
     advice = "Raise it in /etc/security/limits.conf, or in the container's options."
-    yield finding("open files", limit, f"{_LEAST_FILES} or more", few, advice)
-    wanted = _OWN_THREADS + _PER_JOB * jobs
-    few = CheckVerdict.WARNING if processes is not None and processes < wanted else None
+    yield build_finding("open files", limit, f"{_LEAST_FILES} or more", few, advice)
+    required = _OWN_THREADS + _PER_JOB * jobs
+    few = CheckVerdict.WARNING if processes is not None and processes < required else None
     limit = "unlimited" if processes is None else str(processes)
-    yield finding("processes and threads", limit, f"{wanted} or more", few, advice)
+    yield build_finding("processes and threads", limit, f"{required} or more", few, advice)
 
 
-def _hard_limits() -> tuple[int | None, int | None]:
-    return _hard(resource.RLIMIT_NOFILE), _hard(resource.RLIMIT_NPROC)
+def _read_hard_limits() -> tuple[int | None, int | None]:
+    return _read_hard_limit(resource.RLIMIT_NOFILE), _read_hard_limit(resource.RLIMIT_NPROC)
 
 
-def _hard(kind: int) -> int | None:
+def _read_hard_limit(kind: int) -> int | None:
     limit = resource.getrlimit(kind)[1]
     return None if limit == resource.RLIM_INFINITY else limit
 
 
 def read_python(version: str) -> Interpreter:
-    """Ask the machine's Python of this version for its headers."""
+    """Find the machine's Python of this version, and check whether it has its headers."""
     try:
         path = find_python(version)
-        said = run([path, "-I", "-c", _LOOK], timeout_s=_PYTHON_S).output
+        output = run([path, "-I", "-c", _LOOK], timeout_s=_PYTHON_S).output
     except (PythonError, ToolError, CommandError) as error:
         return Interpreter(problem=error.message.splitlines()[0])
-    return Interpreter(path=str(path), headers="True" in said.split())
+    return Interpreter(path=str(path), headers="True" in output.split())
 
 
-def read_programs(release: Release, env: Mapping[str, str]) -> dict[str, str]:
-    """Where PATH has the programs that the release's build calls."""
+def find_programs(release: Release, env: Mapping[str, str]) -> dict[str, str]:
+    """Find on PATH the programs that the release's build calls."""
     path = env.get("PATH", "")
-    called = (program.name for program in programs.called_by(release))
+    called = (program.name for program in programs.list_programs(release))
     return {name: shutil.which(name, path=path) or "" for name in called}

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from tfbuild import packages
 from tfbuild.cpus.compilers import Compiler
-from tfbuild.machine.checklist import CheckVerdict, Finding, finding, unknown
+from tfbuild.machine.checklist import CheckVerdict, Finding, build_finding, build_unknown
 from tfbuild.planning.plan import Plan
 from tfbuild.upstream.releases import Release
 
@@ -27,7 +27,7 @@ class Conflict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildProgram:
-    """A program that a release's build calls, and where that was seen."""
+    """A program that the build of some releases calls, and its source."""
 
     name: str
     purpose: str
@@ -44,7 +44,7 @@ class Interpreter:
     problem: str = ""
 
 
-def _conflict(family: str, compilers: str, tensorflow: str) -> Conflict:
+def _build_conflict(family: str, compilers: str, tensorflow: str) -> Conflict:
     return Conflict(
         family=family, compilers=SpecifierSet(compilers), releases=SpecifierSet(tensorflow)
     )
@@ -53,11 +53,11 @@ def _conflict(family: str, compilers: str, tensorflow: str) -> Conflict:
 # spack-packages, py_tensorflow/package.py. There "gcc up to 9.3" is no good for 2.9 and later, but
 # TensorFlow's own table tests 2.9 to 2.12 with GCC 9.3.1.
 CONFLICTS = (
-    _conflict("gcc", ">=13", "<2.15"),
-    _conflict("gcc", "<12", ">=2.17"),
-    _conflict("gcc", "<9.3", ">=2.9"),
-    _conflict("clang", "<16", ">=2.18"),
-    _conflict("clang", ">=17", "<2.15"),
+    _build_conflict("gcc", ">=13", "<2.15"),
+    _build_conflict("gcc", "<12", ">=2.17"),
+    _build_conflict("gcc", "<9.3", ">=2.9"),
+    _build_conflict("clang", "<16", ">=2.18"),
+    _build_conflict("clang", ">=17", "<2.15"),
 )
 
 PROGRAMS = (
@@ -78,20 +78,22 @@ _LEGACY_TAGS = {"manylinux2010": "2.12", "manylinux2014": "2.17"}  # PEP 571, PE
 _TAG = re.compile(r"(?P<legacy>manylinux20\d\d)_|manylinux_(?P<major>\d+)_(?P<minor>\d+)_")
 
 
-def compiler_findings(compiler: Compiler, release: Release) -> Iterator[Finding]:
-    """The release's tested compiler, and what others found not to work. No finding is fatal: a
-    patch or a define may help."""
+def check_compiler(compiler: Compiler, release: Release) -> Iterator[Finding]:
+    """Check the compiler against the release's tested one and known conflicts.
+
+    No finding is fatal: a patch or a define may help.
+    """
     name = f"{compiler.family} {compiler.version}"
-    for each in CONFLICTS:
+    for conflict in CONFLICTS:
         if (
-            each.family == compiler.family
-            and Version(compiler.version) in each.compilers
-            and Version(release.version) in each.releases
+            conflict.family == compiler.family
+            and Version(compiler.version) in conflict.compilers
+            and Version(release.version) in conflict.releases
         ):
-            yield finding(
+            yield build_finding(
                 "compiler",
                 name,
-                f"not {each.family} {each.compilers} for TensorFlow {each.releases} (Spack)",
+                f"not {conflict.family} {conflict.compilers} for TensorFlow {conflict.releases} (Spack)",
                 CheckVerdict.WARNING,
                 f"TensorFlow {release.version} is tested with {release.compiler}: --compiler "
                 "takes another.",
@@ -101,76 +103,88 @@ def compiler_findings(compiler: Compiler, release: Release) -> Iterator[Finding]
     tested = family == compiler.family and Version(compiler.version) >= Version(version)
     advice = f"TensorFlow {release.version} is not tested with it, though nothing is known against."
     bad = None if tested else CheckVerdict.WARNING
-    yield finding("compiler", name, f"{release.compiler} or newer, as tested", bad, advice)
+    yield build_finding("compiler", name, f"{release.compiler} or newer, as tested", bad, advice)
 
 
-def glibc_finding(libc: tuple[str, str], plan: Plan) -> Finding:
-    """The wheel runs where glibc is as new as here; the stock wheel's tag says where users are."""
+def check_glibc(libc: tuple[str, str], plan: Plan) -> Finding:
+    """Check the glibc of this machine against that of the stock wheel's tag.
+
+    The wheel runs where glibc is as new as here; the stock wheel's tag shows which glibc
+    users have.
+    """
     name, version = libc
     seen = f"{name} {version}".strip()
     if name != "glibc":
         advice = "TensorFlow builds against glibc only: use a Debian container."
-        return finding("C library", seen or "not glibc", "glibc", CheckVerdict.FATAL, advice)
-    wanted = floor_of(plan.stock.name) if plan.stock else ""
-    if not wanted:
-        return unknown("C library", seen, "what the stock wheel promises, which is not known")
-    newer = Version(version) > Version(wanted)
-    return finding(
+        return build_finding("C library", seen or "not glibc", "glibc", CheckVerdict.FATAL, advice)
+    required = parse_glibc_floor(plan.stock.name) if plan.stock else ""
+    if not required:
+        return build_unknown("C library", seen, "what the stock wheel promises, which is not known")
+    newer = Version(version) > Version(required)
+    return build_finding(
         "C library",
         seen,
-        f"glibc {wanted}, as the stock wheel",
+        f"glibc {required}, as the stock wheel",
         CheckVerdict.WARNING if newer else None,
         f"The wheel may need up to glibc {version} where it runs: to serve older machines, build "
         "in a container of theirs.",
     )
 
 
-def floor_of(wheel: str) -> str:
-    """The oldest glibc that a wheel's file name promises; empty for none (PEP 600)."""
-    found = [_LEGACY_TAGS.get(m["legacy"] or "") or _numbered(m) for m in _TAG.finditer(wheel)]
-    return min(filter(None, found), key=Version, default="")
+def parse_glibc_floor(wheel: str) -> str:
+    """Return the oldest glibc that a wheel's file name promises; "" for none (PEP 600)."""
+    versions = [
+        _LEGACY_TAGS.get(m["legacy"] or "") or _format_version(m) for m in _TAG.finditer(wheel)
+    ]
+    return min(filter(None, versions), key=Version, default="")
 
 
-def _numbered(match: re.Match[str]) -> str:
+def _format_version(match: re.Match[str]) -> str:
     return f"{match['major']}.{match['minor']}" if match["major"] else ""
 
 
-def hermetic(release: Release) -> bool:
-    """Whether Bazel brings the Python that the sources are compiled for (from 2.14 on)."""
+def has_hermetic_python(release: Release) -> bool:
+    """Return whether Bazel brings the Python that the sources are compiled for (from 2.14 on)."""
     return "TF_PYTHON_VERSION" in dict(release.repo_env)
 
 
-def python_finding(python: str, interpreter: Interpreter, release: Release) -> Finding:
-    """Modules are not looked for: the build runs its Python in an environment of its own, which has
-    what the release's wheel depends on, NumPy, setuptools and wheel among it."""
-    name, wanted = f"Python {python}", "an interpreter"
+def check_python(python: str, interpreter: Interpreter, release: Release) -> Finding:
+    """Check the interpreter and its headers.
+
+    Modules are not checked: the build runs its Python in an environment of its own, which has
+    the dependencies of the release's wheel, including NumPy, setuptools and wheel.
+    """
+    name, required = f"Python {python}", "an interpreter"
     if interpreter.problem:
-        if hermetic(release):
+        if has_hermetic_python(release):
             advice = "Install any: Bazel fetches its own, but configure.py runs with this one."
         else:
             advice = packages.suggest_install(
                 f"Python {python}", f"python{python}-dev", f"python{python}-venv"
             )
-        return finding(name, interpreter.problem, wanted, CheckVerdict.FATAL, advice)
-    if not (interpreter.headers or hermetic(release)):
+        return build_finding(name, interpreter.problem, required, CheckVerdict.FATAL, advice)
+    if not (interpreter.headers or has_hermetic_python(release)):
         advice = packages.suggest_install("Python's headers", f"python{python}-dev")
-        return finding(name, "no Python.h", "its headers", CheckVerdict.FATAL, advice)
-    return finding(name, interpreter.path, wanted, None, "")
+        return build_finding(name, "no Python.h", "its headers", CheckVerdict.FATAL, advice)
+    return build_finding(name, interpreter.path, required, None, "")
 
 
-def program_findings(found: Mapping[str, str], release: Release) -> Iterator[Finding]:
-    """`found` maps a program's name to its path; what is missing is not in it or empty."""
-    called = called_by(release)
+def check_programs(found: Mapping[str, str], release: Release) -> Iterator[Finding]:
+    """Check that the programs that the build calls are there.
+
+    `found` maps a program's name to its path; a missing one is absent or empty.
+    """
+    called = list_programs(release)
     if not called:
-        wanted = "what this release's scripts call; only 2.14.1's were read"
-        yield unknown("programs", "not looked for", wanted)
+        required = "what this release's scripts call; only 2.14.1's were read"
+        yield build_unknown("programs", "not looked for", required)
     for program in called:
         path = found.get(program.name, "")
         advice = packages.suggest_install(program.name, program.package)
         bad = None if path else CheckVerdict.FATAL
-        yield finding(program.name, path or "not on PATH", program.purpose, bad, advice)
+        yield build_finding(program.name, path or "not on PATH", program.purpose, bad, advice)
 
 
-def called_by(release: Release) -> tuple[BuildProgram, ...]:
-    """The programs that the release's build is known to call."""
-    return tuple(each for each in PROGRAMS if Version(release.version) in each.releases)
+def list_programs(release: Release) -> tuple[BuildProgram, ...]:
+    """Return the programs that the release's build is known to call."""
+    return tuple(program for program in PROGRAMS if Version(release.version) in program.releases)

@@ -25,44 +25,50 @@ _SERVICE = ("remote_", "tls_", "bes_")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bazelrc:
-    """The options of a file in their order, each as the command of its line, its name without
-    hyphens, and its value. None, and no path, where the user gave no file."""
+    """The options of the user's bazelrc, in order; none, and no path, without a file.
+
+    An option has the command of its line, its name without hyphens, and its value.
+    """
 
     path: Path | None = None
     options: tuple[tuple[str, str, str], ...] = field(default=(), repr=False)
 
-    def values(self, *names: str) -> tuple[str, ...]:
+    def get_values(self, *names: str) -> tuple[str, ...]:
         return tuple(value for _, name, value in self.options if name in names)
 
     @property
     def secrets(self) -> tuple[tuple[str, str], ...]:
-        """Name and value of each header, whatever service it is for."""
+        """Return the name and value of each header, whatever service it is for."""
         found = (value.partition("=") for _, name, value in self.options if _is_header(name))
         return tuple((name, value) for name, _, value in found)
 
     @property
-    def deciding(self) -> str:
-        """The SHA-256 of the options that may change what is built; empty where there are none."""
-        own = (each for each in self.options if not each[1].removeprefix("no").startswith(_SERVICE))
-        text = "".join(f"{command} {name}={value}\n" for command, name, value in own)
+    def build_sha256(self) -> str:
+        """Return the SHA-256 of the options that may change what is built; "" if there are none."""
+        build_options = (
+            option
+            for option in self.options
+            if not option[1].removeprefix("no").startswith(_SERVICE)
+        )
+        text = "".join(f"{command} {name}={value}\n" for command, name, value in build_options)
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest() if text else ""
 
 
-def read(path: Path | None) -> Bazelrc:
-    """Raises UsageError that names the line and never shows it."""
+def read_bazelrc(path: Path | None) -> Bazelrc:
+    """Read a bazelrc. Raises UsageError, which names the line but never shows it."""
     if path is None:
         return Bazelrc()
-    text = content("--bazelrc", path).decode(errors="surrogateescape")
+    text = read_user_file("--bazelrc", path).decode(errors="surrogateescape")
     found = (
         option
-        for number, line in _lines(text)
-        for option in _options(split(line), f"line {number} of --bazelrc {path}")
+        for number, line in _join_lines(text)
+        for option in _parse_options(split_words(line), f"line {number} of --bazelrc {path}")
     )
     return Bazelrc(path=path, options=tuple(found))
 
 
-def content(option: str, path: Path) -> bytes:
-    """What a file of the user's holds. Raises UsageError."""
+def read_user_file(option: str, path: Path) -> bytes:
+    """Read a file that an option names, of at most 1 MiB. Raises UsageError."""
     try:
         if path.is_file() and path.stat().st_size <= _LARGEST_B:
             return path.read_bytes()
@@ -71,20 +77,26 @@ def content(option: str, path: Path) -> bytes:
     raise UsageError(f"{option} {path} is no file that can be read, or has more than 1 MiB")
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each with the number that it begins at: a backslash at the end continues it."""
+def _join_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines with the number of their first one.
+
+    A backslash at the end of a line continues it.
+    """
     start, line = 1, ""
-    for number, each in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
-        line += each.removesuffix("\\")
-        if not each.endswith("\\"):
+    for number, part in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
+        line += part.removesuffix("\\")
+        if not part.endswith("\\"):
             yield start, line
             start, line = number + 1, ""
     yield start, line
 
 
-def split(line: str) -> list[str]:
-    """The words of a line: quotes of both kinds, a backslash before any character, # to the end.
-    What is left open ends with the line."""
+def split_words(line: str) -> list[str]:
+    """Split a line into words, as Bazel's rc_file.cc does.
+
+    Quotes are of both kinds, a backslash escapes any character, and # begins a comment. An
+    open quote ends with the line.
+    """
     words, quote = [""], ""
     rest = iter(line.strip(_SPACE))
     for each in rest:
@@ -105,8 +117,8 @@ def split(line: str) -> list[str]:
     return [each for each in words if each]
 
 
-def _options(words: list[str], where: str) -> Iterator[tuple[str, str, str]]:
-    """Those of a line. A value stands behind an = or is the next word. Raises UsageError."""
+def _parse_options(words: list[str], where: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the options of a line. A value follows an = or is the next word. Raises UsageError."""
     command = words[0] if words else ""
     if command.startswith(("startup", "import", "try-import")):
         raise UsageError(
@@ -121,8 +133,8 @@ def _options(words: list[str], where: str) -> Iterator[tuple[str, str, str]]:
             joined[-1] += f"={word}"
         else:
             raise UsageError(f"{where} has a word that belongs to no option", hint=_QUOTED)
-    for each in joined:
-        name, _, value = each.partition("=")
+    for option in joined:
+        name, _, value = option.partition("=")
         if _is_header(name) and not _HEADER.fullmatch(value):
             wrong = "a header is NAME=VALUE, in ASCII without quotes and backslashes"
             raise UsageError(f"{where}: {wrong}", hint=_QUOTED)
@@ -130,5 +142,5 @@ def _options(words: list[str], where: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_header(name: str) -> bool:
-    """Of --remote_header, --remote_cache_header, --bes_header and all others."""
+    """Return True for --remote_header, --remote_cache_header, --bes_header and all others."""
     return name.endswith("_header")

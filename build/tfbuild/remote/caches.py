@@ -57,35 +57,40 @@ class Remote:
         return tuple(filter(None, (self.cache, self.executor)))
 
 
-def named(*, cache: str = "", executor: str = "", rc: Path | None = None) -> Remote:
-    """What the options say, and the file. Raises UsageError."""
-    given = bazelrc.read(rc)
-    caches = given.values("remote_cache", "remote_http_cache")
+def resolve_remote(*, cache: str = "", executor: str = "", rc: Path | None = None) -> Remote:
+    """Resolve the remote from the options and the bazelrc. Raises UsageError."""
+    user_rc = bazelrc.read_bazelrc(rc)
+    caches = user_rc.get_values("remote_cache", "remote_http_cache")
     return Remote(
-        cache=_one("--remote-cache", cache, *caches),
-        executor=_one("--remote-executor", executor, *given.values("remote_executor")),
-        rc=given,
+        cache=_select_address("--remote-cache", cache, *caches),
+        executor=_select_address(
+            "--remote-executor", executor, *user_rc.get_values("remote_executor")
+        ),
+        rc=user_rc,
     )
 
 
-def _one(option: str, *found: str) -> str:
-    """The address that an option and the lines of a file name. Raises UsageError for several."""
+def _select_address(option: str, *found: str) -> str:
+    """Return the address that an option or the bazelrc names. Raises UsageError for several."""
     addresses = set(found) - {""}
     if len(addresses) > 1:
         raise UsageError(f"{option} and the bazelrc name several addresses", hint="Leave one")
     return "".join(addresses)
 
 
-def check(remote: Remote, bazel: Bazel) -> None:
-    """`check_given`, and what this Bazel could not use. Raises UsageError."""
-    check_given(remote)
-    if bazel.debian and any(each.startswith("grpcs:") for each in remote.addresses):
+def check_remote(remote: Remote, bazel: Bazel) -> None:
+    """Check the remote as `check_settings` does, and for what this Bazel could not use.
+
+    Raises UsageError.
+    """
+    check_settings(remote)
+    if bazel.debian and any(address.startswith("grpcs:") for address in remote.addresses):
         # It ends in "JDK provider does not support ALPN protocol" (seen with 4.2.3).
         raise UsageError(
             f"Debian's Bazel {bazel.version} cannot speak gRPC over TLS",
             hint="Set BAZELISK_BASE_URL to a mirror of Bazel's own, or use an http:// cache",
         )
-    old, secured = Version(bazel.version) < _TLS_FOR_HTTP, remote.rc.values(*_PEM)
+    old, secured = Version(bazel.version) < _TLS_FOR_HTTP, remote.rc.get_values(*_PEM)
     if old and secured and remote.cache.startswith("https:"):
         raise UsageError(
             f"Bazel {bazel.version} reads no certificate files for an https cache",
@@ -93,8 +98,8 @@ def check(remote: Remote, bazel: Bazel) -> None:
         )
 
 
-def check_given(remote: Remote) -> None:
-    """Raises UsageError for what no Bazel could use, or any would show to others."""
+def check_settings(remote: Remote) -> None:
+    """Raise UsageError for settings that no Bazel could use, or that would expose secrets."""
     _check_address("--remote-cache", remote.cache, _CACHE_SCHEMES)
     _check_address("--remote-executor", remote.executor, _EXECUTOR_SCHEMES)
     over_http = urlsplit(remote.cache).scheme in {"http", "https"}
@@ -104,7 +109,7 @@ def check_given(remote: Remote) -> None:
             hint="Name the cluster's own cache (grpcs://), or no cache",
         )
     if remote.rc.path and remote.rc.secrets:
-        headers.need_private("--bazelrc", remote.rc.path)
+        headers.require_private("--bazelrc", remote.rc.path)
     _check_files(remote)
 
 
@@ -127,14 +132,14 @@ def _check_address(option: str, address: str, schemes: tuple[str, ...]) -> None:
             f"{option} {address!r} begins with none of {', '.join(schemes)}",
             hint=f"Write it as {schemes[-1] if len(schemes) == 2 else 'grpcs'}://HOST:PORT",  # noqa: PLR2004
         )
-    place = parts.path if parts.scheme == "unix" else parts.hostname
-    if not place or not address.isprintable() or " " in address:
+    host = parts.path if parts.scheme == "unix" else parts.hostname
+    if not host or not address.isprintable() or " " in address:
         raise UsageError(f"{option} {address!r} names no place, or has a space in it")
 
 
 def _check_files(remote: Remote) -> None:
-    """Those for TLS that the bazelrc names."""
-    files = {name: Path(text) for name in _PEM for text in remote.rc.values(name)}
+    """Check the TLS files that the bazelrc names."""
+    files = {name: Path(text) for name in _PEM for text in remote.rc.get_values(name)}
     for name, path in files.items():
         _check_pem(f"--{name}", path, _PEM[name])
     certificate, key = map(files.get, ("tls_client_certificate", "tls_client_key"))
@@ -142,17 +147,20 @@ def _check_files(remote: Remote) -> None:
         lacks = "key" if key is None else "certificate"
         raise UsageError(f"a client certificate has two files, --tls_client_{lacks} is missing")
     if key is not None:
-        headers.need_private("--tls_client_key", key)
-    plain = [each for each in remote.addresses if urlsplit(each).scheme not in _ENCRYPTED]
+        headers.require_private("--tls_client_key", key)
+    plain = [address for address in remote.addresses if urlsplit(address).scheme not in _ENCRYPTED]
     if files and plain:
         raise UsageError(f"--{next(iter(files))} was given, but {plain[0]} is not encrypted")
 
 
 def _check_pem(option: str, path: Path, kind: str) -> None:
-    """Bazel 7.7.1 ends with 37 and not a word over a file that is empty or something else."""
+    """Check that a file is PEM of this kind.
+
+    Bazel 7.7.1 ends with code 37 and no message if the file is empty or something else.
+    """
     if not path.is_absolute():
         raise UsageError(f"{option} {path} is no whole path, which a bazelrc needs")
-    text = bazelrc.content(option, path).decode("ascii", errors="replace")
+    text = bazelrc.read_user_file(option, path).decode("ascii", errors="replace")
     block = rf"^-----BEGIN ([A-Z0-9 ]*{kind})-----\s.+?^-----END \1-----"
     if not re.search(block, text, re.MULTILINE | re.DOTALL):
         raise UsageError(
@@ -161,8 +169,11 @@ def _check_pem(option: str, path: Path, kind: str) -> None:
         )
 
 
-def need_explicit(arch: str, remote: Remote) -> None:
-    """Raises UsageError for `native` with a shared cache: it is another target on each machine."""
+def require_explicit_target(arch: str, remote: Remote) -> None:
+    """Raise UsageError for `native` with a shared cache.
+
+    It is another target on each machine.
+    """
     if remote.addresses and arch.strip().lower() == "native":
         spec = resolve_target("native", read_cpu()).spec
         raise UsageError(
@@ -171,24 +182,24 @@ def need_explicit(arch: str, remote: Remote) -> None:
         )
 
 
-def options(remote: Remote, bazel: str, disk: Path) -> tuple[str, ...]:
-    """Options of `bazel build`, none of them secret. `disk` is the cache of this machine.
+def build_options(remote: Remote, bazel: str, disk: Path) -> tuple[str, ...]:
+    """Return the options of `bazel build`, none of them secret. `disk` is this machine's cache.
 
-    A cache that is down, slow, full or damaged costs time and never the build: a call that fails is
-    tried again, then the action runs here. All outputs are fetched at once, since one that a server
-    forgets before it is needed cannot be had again.
+    A cache that is down, slow, full or damaged costs time and never the build: a call that
+    fails is tried again, then the action runs here. All outputs are fetched at once, since
+    one that a server forgets before it is needed cannot be had again.
     """
     version = Version(bazel)
     local = (f"--disk_cache={disk}",)
     silent = headers.SILENT if remote.rc.secrets else ()
     if not remote.addresses:
         return (*local, *silent)
-    alone = remote.executor and version < _DISK_WITH_EXECUTOR
+    executor_only = remote.executor and version < _DISK_WITH_EXECUTOR
     services = {"remote_cache": remote.cache, "remote_executor": remote.executor}
     # Without it a cache that is only read would stop the disk cache from being written.
     apart = ("--incompatible_remote_results_ignore_disk",) if version < _REMOTE_IS_NOT_DISK else ()
     return (
-        *(() if alone else local),
+        *(() if executor_only else local),
         *(f"--{name}={address}" for name, address in services.items() if address),
         "--remote_download_outputs=all",
         "--remote_local_fallback",
@@ -197,8 +208,10 @@ def options(remote: Remote, bazel: str, disk: Path) -> tuple[str, ...]:
     )
 
 
-def complaint(output: str) -> str:
-    """What Bazel's output says first of a shared cache that did not serve; empty when nothing. Up
-    to Bazel 4 it stands on a line of its own, after a Java class."""
-    said = _COMPLAINT.search(output)
-    return said["what"].strip()[:_SHOWN] if said else ""
+def find_cache_warning(output: str) -> str:
+    """Return Bazel's first warning of a shared cache that did not serve; "" if there is none.
+
+    Up to Bazel 4 it stands on a line of its own, after a Java class.
+    """
+    match = _COMPLAINT.search(output)
+    return match["what"].strip()[:_SHOWN] if match else ""

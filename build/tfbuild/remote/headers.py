@@ -21,8 +21,8 @@ SILENT = ("--noannounce_rc", "--build_event_text_file=", "--build_event_binary_f
 the ones that are redacted."""
 
 
-def need_private(option: str, path: Path) -> None:
-    """Raises UsageError when others than its owner can read the file."""
+def require_private(option: str, path: Path) -> None:
+    """Raise UsageError if others than its owner can read the file."""
     mode = path.stat().st_mode
     if mode & _OTHERS:
         raise UsageError(
@@ -31,46 +31,46 @@ def need_private(option: str, path: Path) -> None:
         )
 
 
-def startup(rc: Bazelrc, root: Path) -> tuple[str, ...]:
-    """Startup options that give Bazel the user's file. Raises DiskError.
+def build_startup_options(rc: Bazelrc, root: Path) -> tuple[str, ...]:
+    """Return the startup options that give Bazel the user's file. Raises DiskError.
 
-    With secrets in it `root` becomes a folder that is closed to others, with all of Bazel's output
-    in it: Bazel opens its --output_user_root to everybody, and the log that it keeps there repeats
-    every option. So a build with headers has its output apart from one without.
+    If it has secrets, `root` becomes a folder that is closed to others, with all of Bazel's
+    output in it: Bazel opens its --output_user_root to everybody, and the log that it keeps
+    there repeats every option. So a build with headers has its output apart from one without.
     """
     if rc.path is None:
         return ()
-    given = f"--bazelrc={rc.path}"
+    rc_option = f"--bazelrc={rc.path}"
     if not rc.secrets:
-        return (given,)
+        return (rc_option,)
     try:
         root.mkdir(parents=True, exist_ok=True)
         root.chmod(0o700)
     except OSError as error:
         raise DiskError(f"cannot write in {root}: {error.strerror}") from error
     output = f"--output_user_root={root / 'bazel'}"
-    return ("--nobatch", f"--max_idle_secs={_IDLE_S}", output, given)
+    return ("--nobatch", f"--max_idle_secs={_IDLE_S}", output, rc_option)
 
 
-def closed(path: Path) -> Path:
-    """An empty file that only its owner can read, for Bazel to write its events into."""
+def create_private_file(path: Path) -> Path:
+    """Create an empty file that only its owner can read, for Bazel to write its events into."""
     write_atomic(path, "")
     path.chmod(0o600)
     return path
 
 
 def redact(secrets: Sequence[tuple[str, str]], events: Path) -> None:
-    """Put *** in place of each header's value in a finished event file, which stays closed."""
+    """Replace each header's value with *** in a finished event file, which stays private."""
     if not secrets or not events.is_file():
         return
     text = events.read_text(encoding="utf-8", errors="surrogateescape")
     for name, value in sorted(secrets, reverse=True):  # (the longer of two that begin alike first)
-        for equals, seen in (("=", value), ("\\u003d", _in_json(value))):
+        for equals, seen in (("=", value), ("\\u003d", _escape_json(value))):
             text = text.replace(f"{name}{equals}{seen}", f"{name}{equals}***")
     write_atomic(events, text.encode("utf-8", errors="surrogateescape"))
     events.chmod(0o600)
 
 
-def _in_json(value: str) -> str:
-    """As Bazel's JSON writer has it, which is Gson made safe for HTML."""
-    return "".join(f"\\u{ord(each):04x}" if each in "=<>&" else each for each in value)
+def _escape_json(value: str) -> str:
+    """Escape a value as Bazel's JSON writer does: Gson made safe for HTML."""
+    return "".join(f"\\u{ord(char):04x}" if char in "=<>&" else char for char in value)

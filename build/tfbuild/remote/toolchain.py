@@ -31,8 +31,11 @@ _LIBRARY = re.compile(r"(?:=>\s+|^\s*)(/\S+) \(0x", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Toolchain:
-    """`compiler` is family-version, `glibc` its version, `digest` (SHA-256, hex) that of all files
-    that take part in compiling and linking."""
+    """The compiler and C library of this machine.
+
+    `compiler` is family-version, `glibc` its version, `digest` the SHA-256 (hex) of all files
+    that take part in compiling and linking.
+    """
 
     compiler: str
     glibc: str
@@ -46,9 +49,12 @@ class Toolchain:
 
 @functools.cache
 def toolchain_of(compiler: Compiler) -> Toolchain:
-    """What this machine compiles with. Raises CompilerError where the C library is not glibc,
-    CommandError when the compiler does not run."""
-    files = tuple(sorted(_files(compiler)))
+    """Return the toolchain that this machine compiles with.
+
+    Raises CompilerError if the C library is not glibc, CommandError if the compiler does not
+    run.
+    """
+    files = tuple(sorted(_find_files(compiler)))
     libc, version = platform.libc_ver()
     if libc != "glibc":
         raise CompilerError(f"the C library is {libc or 'unknown'}, TensorFlow is built with glibc")
@@ -61,13 +67,13 @@ def toolchain_of(compiler: Compiler) -> Toolchain:
     )
 
 
-def key_options(toolchain: Toolchain, remote: Remote) -> tuple[str, ...]:
-    """Options that put the toolchain into the key of every action, for the target and for tools.
+def build_key_options(toolchain: Toolchain, remote: Remote) -> tuple[str, ...]:
+    """Return the options that put the toolchain into the key of every action, target and tools.
 
-    The properties say in the entry itself what made it. They are the same with a shared cache and
-    without, so that the one on disk serves both; a cluster gets none of them, for it chooses a
-    worker by the properties that it is asked for. None go with the user's own, either: Bazel ends
-    over a property that is there twice.
+    The properties record in the cache entry what made it. They are the same with a shared
+    cache and without, so that the one on disk serves both. A cluster gets none of them, since
+    it chooses a worker by the requested properties. None are added to the user's own, either:
+    Bazel fails on a property that is there twice.
     """
     value = f"TENSORWRIGHT_TOOLCHAIN={toolchain.identity}"
     named = {
@@ -76,27 +82,27 @@ def key_options(toolchain: Toolchain, remote: Remote) -> tuple[str, ...]:
         "glibc": toolchain.glibc,
         "toolchain": toolchain.digest,
     }
-    shown = () if remote.executor or remote.rc.values(*_PROPERTIES) else sorted(named.items())
+    shown = () if remote.executor or remote.rc.get_values(*_PROPERTIES) else sorted(named.items())
     properties = (f"--{_PROPERTIES[0]}={name}={text}" for name, text in shown)
     return (f"--action_env={value}", f"--host_action_env={value}", *properties)
 
 
-def _files(compiler: Compiler) -> Iterator[Path]:
-    """The compiler, the programs and libraries that it runs, and what it links into everything."""
+def _find_files(compiler: Compiler) -> Iterator[Path]:
+    """Yield the compiler, the programs and libraries it runs, and what it links into everything."""
     program = compiler.path.resolve()
-    found = {program}
+    files = {program}
     for option, names in (("-print-prog-name", _PROGRAMS), ("-print-file-name", _FILES)):
         for name in names:
-            answer = _answer(compiler, f"{option}={name}")
+            answer = _query_compiler(compiler, f"{option}={name}")
             # What it has no place for comes back as it was asked: a program is then PATH's.
             path = Path(shutil.which(answer) or answer)
             if path.is_absolute() and path.is_file():
-                found.add(path.resolve())
+                files.add(path.resolve())
     loaded = run(["ldd", str(program)], timeout_s=_TIMEOUT_S, check=False).output
-    found.update(Path(each).resolve() for each in _LIBRARY.findall(loaded))
-    yield from found
+    files.update(Path(library).resolve() for library in _LIBRARY.findall(loaded))
+    yield from files
 
 
-def _answer(compiler: Compiler, question: str) -> str:
+def _query_compiler(compiler: Compiler, question: str) -> str:
     words = [str(compiler.path), *compiler.flags, question]
     return run(words, timeout_s=_TIMEOUT_S).output.strip()

@@ -20,15 +20,15 @@ _HELD = "Could not get lock"
 
 
 def install(packages: Iterable[str], *, wait_s: float = WAIT_S) -> None:
-    """Install Debian packages, once no other process is doing so. Raises ToolError."""
-    wanted = tuple(packages)
-    with console.report_step(f"apt-get install {' '.join(wanted)}"):
+    """Install Debian packages; wait while another process holds apt's lock. Raises ToolError."""
+    names = tuple(packages)
+    with console.report_step(f"apt-get install {' '.join(names)}"):
         deadline = time.monotonic() + wait_s
-        _patient(("update", "-qq"), deadline)
-        _patient(("install", "-y", "-qq", "--no-install-recommends", *wanted), deadline)
+        _run_apt(("update", "-qq"), deadline)
+        _run_apt(("install", "-y", "-qq", "--no-install-recommends", *names), deadline)
 
 
-def _patient(words: tuple[str, ...], deadline: float) -> None:
+def _run_apt(words: tuple[str, ...], deadline: float) -> None:
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     announced = False
     while True:

@@ -54,7 +54,7 @@ DEBIAN_PACKAGES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bazel:
-    """One Bazel, run through bazelisk: `use` is the value of USE_BAZEL_VERSION."""
+    """A Bazel that is run through bazelisk; `use` is the value of USE_BAZEL_VERSION."""
 
     bazelisk: Path
     use: str
@@ -63,22 +63,24 @@ class Bazel:
 
 
 def find_bazelisk(paths: Paths) -> Path | None:
-    """bazelisk on PATH, or the one that was installed into the tool folder."""
+    """Find bazelisk on PATH, or the one that was installed into the tool folder."""
     found = shutil.which("bazelisk")
     if found is not None:
         return Path(found)
-    binary = _npm_binary(paths)
+    binary = _locate_npm_binary(paths)
     return binary if binary.is_file() else None
 
 
 def install_bazelisk(paths: Paths) -> Path:
-    """bazelisk from npm: the lock file pins its bytes by SHA-512, and no script is run. Where the
-    registry does not answer it may lie in npm's own cache. Raises DownloadError."""
+    """Install bazelisk from npm; the lock file pins its bytes by SHA-512, and no script is run.
+
+    If the registry does not answer, npm's own cache may have it. Raises DownloadError.
+    """
     folder = paths.tools / "bazelisk"
     for name in ("package.json", "package-lock.json"):
         write_atomic(folder / name, (settings.NPM / name).read_bytes())
-    silent = _registry_fault(folder)
-    offline = ("--offline",) if silent else ()
+    fault = _find_registry_fault(folder)
+    offline = ("--offline",) if fault else ()
     try:
         run(
             ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", *offline],
@@ -88,19 +90,22 @@ def install_bazelisk(paths: Paths) -> Path:
         )
     except CommandError as error:
         raise DownloadError(
-            f"bazelisk could not be fetched from npm: {silent or error.message}",
+            f"bazelisk could not be fetched from npm: {fault or error.message}",
             hint="Set npm's proxy or a mirror (npm config set registry URL), or put bazelisk on "
             "PATH: it is one file, of github.com/bazelbuild/bazelisk/releases",
         ) from error
-    binary = _npm_binary(paths)
+    binary = _locate_npm_binary(paths)
     if not binary.is_file():
         raise ToolError(f"npm installed no {binary.name}", hint="Install bazelisk by hand on PATH")
     return binary
 
 
-def _registry_fault(folder: Path) -> str:
-    """Why npm's registry does not tell of bazelisk; empty if it does. npm itself would try for
-    minutes, and waits for a host that drops every packet as long as Linux does."""
+def _find_registry_fault(folder: Path) -> str:
+    """Return why npm's registry does not serve bazelisk; "" if it does.
+
+    npm itself would try for minutes, and waits for a host that drops every packet as long as
+    Linux does.
+    """
     limit = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=1000")
     try:
         run(
@@ -117,34 +122,36 @@ def _registry_fault(folder: Path) -> str:
     return ""
 
 
-def _npm_binary(paths: Paths) -> Path:
+def _locate_npm_binary(paths: Paths) -> Path:
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     package = paths.tools / "bazelisk/node_modules/@bazel/bazelisk"
     return package / f"bazelisk-linux_{machine}"
 
 
 def find_bazel(paths: Paths, version: str) -> Bazel:
-    """The Bazel to use: what USE_BAZEL_VERSION says, else the release's own by bazelisk's
-    download, else Debian's package. Raises ToolError when none of them runs.
+    """Find the Bazel to use. Raises ToolError if none runs.
+
+    It is the one that USE_BAZEL_VERSION names, else the release's own by bazelisk's download,
+    else Debian's package.
     """
     bazelisk = find_bazelisk(paths) or install_bazelisk(paths)
-    wanted = os.environ.get("USE_BAZEL_VERSION")
-    if wanted:
-        return _version_of(bazelisk, wanted, paths)
+    requested = os.environ.get("USE_BAZEL_VERSION")
+    if requested:
+        return _probe_requested(bazelisk, requested, paths)
     fallback = paths.tools / f"bazel-{version}-is-debian"
-    if fallback.exists() and not lacks_of_debian():
+    if fallback.exists() and not list_missing_packages():
         return _probe(bazelisk, str(DEBIAN_BAZEL), paths, "")
     try:
-        return _probe(bazelisk, version, paths, pinned(version))
+        return _probe(bazelisk, version, paths, find_pinned_sha256(version))
     except CommandError as error:
-        reason = _reason(error)
+        reason = _extract_reason(error)
     # A download that cannot succeed takes 15 s to fail: remembered until the file is removed.
     write_atomic(fallback, f"{reason}\n")
-    if lacking := lacks_of_debian():
+    if lacking := list_missing_packages():
         raise ToolError(
             f"Bazel {version} could not be downloaded ({reason}), and Debian's Bazel, which would "
             f"serve, lacks {', '.join(lacking)}",
-            hint=f"Set BAZELISK_BASE_URL to a mirror. {_install(lacking)}",
+            hint=f"Set BAZELISK_BASE_URL to a mirror. {_advise_install(lacking)}",
         )
     console.print_note(
         f"Bazel {version} could not be downloaded; Debian's {DEBIAN_BAZEL.name} serves"
@@ -152,56 +159,60 @@ def find_bazel(paths: Paths, version: str) -> Bazel:
     return _probe(bazelisk, str(DEBIAN_BAZEL), paths, "")
 
 
-def lacks_of_debian() -> tuple[str, ...]:
-    """The packages of Debian's Bazel that are not here. Bazel itself starts without the others."""
+def list_missing_packages() -> tuple[str, ...]:
+    """Return the missing packages of Debian's Bazel. Bazel itself starts without the others."""
     return tuple(name for name, path in DEBIAN_PACKAGES.items() if not path.exists())
 
 
-def _install(lacking: tuple[str, ...]) -> str:
+def _advise_install(lacking: tuple[str, ...]) -> str:
     return packages.suggest_install(f"Debian's {', '.join(lacking)}", *lacking)
 
 
-def pinned(version: str) -> str:
-    """The hash that bazelisk checks the download against; empty where none is kept."""
+def find_pinned_sha256(version: str) -> str:
+    """Return the hash that bazelisk checks the download against; "" if none is known."""
     machine = {"x86_64": "linux-x86_64", "aarch64": "linux-arm64"}.get(platform.machine(), "")
     return releases.find_bazel_sha256(version, machine) or ""
 
 
-def _version_of(bazelisk: Path, version: str, paths: Paths) -> Bazel:
+def _probe_requested(bazelisk: Path, version: str, paths: Paths) -> Bazel:
     try:
         return _probe(bazelisk, version, paths, "")
     except CommandError as error:
         raise ToolError(f"USE_BAZEL_VERSION={version} does not run: {error.message}") from error
 
 
-def _reason(error: CommandError) -> str:
-    """The last clause of bazelisk's complaint, which names its address four times."""
+def _extract_reason(error: CommandError) -> str:
+    """Return the last clause of bazelisk's error, which names its address four times."""
     lines = [line for line in error.message.splitlines() if "download" in line.lower()]
     return (lines or error.message.splitlines())[-1].rpartition(": ")[2].strip()
 
 
 def _probe(bazelisk: Path, use: str, paths: Paths, sha256: str) -> Bazel:
     if use == str(DEBIAN_BAZEL):
-        if lacking := lacks_of_debian():
-            raise ToolError(f"Debian's Bazel lacks {', '.join(lacking)}", hint=_install(lacking))
+        if lacking := list_missing_packages():
+            raise ToolError(
+                f"Debian's Bazel lacks {', '.join(lacking)}", hint=_advise_install(lacking)
+            )
         package = run(["dpkg-query", "-W", "-f", "${Version}", "bazel-bootstrap"]).output
         return Bazel(bazelisk=bazelisk, use=use, version=package.partition("+")[0], debian=True)
-    env = environment(use, sha256)
-    done = run([bazelisk, "--version"], env=env, timeout_s=_PROBE_S, cwd=_neutral(paths))
-    said = _VERSION.search(done.output)
-    if said is None:
+    env = build_environment(use, sha256)
+    done = run(
+        [bazelisk, "--version"], env=env, timeout_s=_PROBE_S, cwd=_prepare_neutral_folder(paths)
+    )
+    match = _VERSION.search(done.output)
+    if match is None:
         raise ToolError(f"{use} is no Bazel: it answers {done.output.strip()[:60]!r} to --version")
-    return Bazel(bazelisk=bazelisk, use=use, version=said[1], debian=False)
+    return Bazel(bazelisk=bazelisk, use=use, version=match[1], debian=False)
 
 
-def _neutral(paths: Paths) -> Path:
-    """A folder without a .bazelversion, which bazelisk would obey."""
+def _prepare_neutral_folder(paths: Paths) -> Path:
+    """Return a folder without a .bazelversion, which bazelisk would obey."""
     paths.tools.mkdir(parents=True, exist_ok=True)
     return paths.tools
 
 
-def environment(use: str, sha256: str = "") -> dict[str, str]:
-    """What bazelisk is run with: the user's environment without what would steer Bazel itself."""
+def build_environment(use: str, sha256: str = "") -> dict[str, str]:
+    """Return the user's environment for bazelisk, without the variables that would steer Bazel."""
     env = {name: value for name, value in os.environ.items() if name not in _STEERING}
     env["USE_BAZEL_VERSION"] = use
     if sha256:
@@ -209,17 +220,20 @@ def environment(use: str, sha256: str = "") -> dict[str, str]:
     return env
 
 
-def startup_options(bazel: Bazel, paths: Paths, *, stays: bool = False) -> tuple[str, ...]:
-    """Startup options of every call: nothing of the machine's own settings is read, and no server
-    outlives the call. One that `stays` is for the next call in the workspace, until `shut_down`."""
+def build_startup_options(bazel: Bazel, paths: Paths, *, stays: bool = False) -> tuple[str, ...]:
+    """Return the startup options of every call.
+
+    Bazel reads no settings of the machine, and no server outlives the call. A server that
+    `stays` waits for the next call in the workspace, until `stop_server`.
+    """
     life = f"--max_idle_secs={_IDLE_S}" if stays else "--batch"
     own = ("--nohome_rc", "--nosystem_rc", life, "--host_jvm_args=-Xmx2g")
     debian = (f"--install_base={_DEBIAN_SHARE}", "--trust_install_base") if bazel.debian else ()
     return (*own, *debian, f"--output_user_root={paths.cache / 'bazel'}")
 
 
-def repository_options(bazel: Bazel, repositories: Mapping[str, Path]) -> tuple[str, ...]:
-    """Where the workspace's repositories lie, and, for Debian's Bazel, its own."""
+def build_repository_options(bazel: Bazel, repositories: Mapping[str, Path]) -> tuple[str, ...]:
+    """Return options that locate the workspace's repositories and, for Debian's Bazel, its own."""
     folders = dict(repositories)
     java: tuple[str, ...] = ()
     if bazel.debian:
@@ -231,9 +245,12 @@ def repository_options(bazel: Bazel, repositories: Mapping[str, Path]) -> tuple[
     return (*overrides, *java)
 
 
-def mended_tools(paths: Paths) -> Path:
-    """Debian's copy of @bazel_tools with the target that every C++ toolchain asks for where a
-    profile is used: Debian's Bazel 4 leaves it out. It unpacks profiles that are zipped."""
+def prepare_patched_tools(paths: Paths) -> Path:
+    """Copy Debian's @bazel_tools, add a target that it lacks, and return the folder.
+
+    Debian's Bazel 4 leaves it out. Every C++ toolchain asks for that target if a profile is
+    used. It unpacks profiles that are zipped.
+    """
     folder = paths.tools / "bazel_tools"
     build = folder / "tools/zip/BUILD"
     if not build.is_file() or "unzip_fdo" not in build.read_text(encoding="utf-8"):
@@ -257,10 +274,10 @@ def build(
     startup: tuple[str, ...] = (),
     stays: bool = False,
 ) -> Completed:
-    """`bazel build`. The caller looks at the return code: a failed build is no surprise here.
+    """Run `bazel build`. The caller checks the return code: a failed build raises nothing.
 
-    `startup` are further startup options, such as a --bazelrc file. A server that `stays` has read
-    the workspace already when it is called again: that saves seconds.
+    `startup` are further startup options, such as a --bazelrc file. A server that `stays` has
+    already read the workspace when it is called again: that saves seconds.
     """
 
     def on_line(line: str) -> None:
@@ -268,31 +285,31 @@ def build(
             console.print_note(
                 "another Bazel, perhaps of a run that was killed, works here: waiting for it"
             )
-        found = _PROGRESS.match(line)
-        if found:
-            done, total, what = found.groups()
-            on_progress(int(done.replace(",", "")), int(total.replace(",", "")), what)
+        match = _PROGRESS.match(line)
+        if match:
+            done, total, detail = match.groups()
+            on_progress(int(done.replace(",", "")), int(total.replace(",", "")), detail)
 
     words: list[str | Path] = [
         bazel.bazelisk,
-        *startup_options(bazel, paths, stays=stays),
+        *build_startup_options(bazel, paths, stays=stays),
         *startup,
         "build",
         *options,
         *(("--keep_going",) if keep_going else ()),
         *targets,
     ]
-    env = environment(bazel.use)
+    env = build_environment(bazel.use)
     return run(words, cwd=workspace, env=env, log=log, check=False, on_line=on_line)
 
 
-def shut_down(bazel: Bazel, *, workspace: Path, paths: Paths) -> None:
-    """End the server that stayed in a workspace; one that does not answer ends by itself."""
+def stop_server(bazel: Bazel, *, workspace: Path, paths: Paths) -> None:
+    """Stop the server that stayed in a workspace; one that does not answer ends by itself."""
     with contextlib.suppress(TimeLimitError):
         run(
-            [bazel.bazelisk, *startup_options(bazel, paths, stays=True), "shutdown"],
+            [bazel.bazelisk, *build_startup_options(bazel, paths, stays=True), "shutdown"],
             cwd=workspace,
-            env=environment(bazel.use),
+            env=build_environment(bazel.use),
             check=False,
             timeout_s=_END_S,
         )

@@ -16,10 +16,10 @@ from tfbuild.tools import apt, bazel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Need:
-    """One thing that work needs: how it is called, what for, and the packages that have it.
+class Dependency:
+    """A dependency of a build: its name, its purpose, and the packages that provide it.
 
-    `present` is what was found, empty if nothing was.
+    `present` is what was found; empty if nothing was.
     """
 
     name: str
@@ -28,26 +28,28 @@ class Need:
     present: str
 
 
-def needs(paths: Paths, *, tests: bool = False, clang: bool = True) -> tuple[Need, ...]:
-    """Everything that a build needs, and with `tests` what the project's own tests need too.
+def list_dependencies(
+    paths: Paths, *, tests: bool = False, clang: bool = True
+) -> tuple[Dependency, ...]:
+    """Return the dependencies of a build, and with `tests` those of the project's own tests.
 
-    Without `clang` for a build whose compiler was named.
+    Use `clang=False` for a build whose compiler was named.
     """
-    compiler = Need(
+    compiler = Dependency(
         name="clang",
         purpose="compiles the kernels; TensorFlow's own wheel is built with clang 16",
         packages=(packages.choose_clang(),),
-        present=_clang(),
+        present=_find_clang(),
     )
-    found = [
+    dependencies = [
         *([compiler] if clang else []),
-        Need(
+        Dependency(
             name="C++ standard library and linker",
             purpose="what every C++ program is built with",
             packages=("g++", "binutils"),
-            present=_all_of("g++", "ld", "nm", "c++filt"),
+            present=_find_programs("g++", "ld", "nm", "c++filt"),
         ),
-        Need(
+        Dependency(
             name="bazelisk",
             purpose="fetches Bazel; installed from npm",
             packages=("npm",),
@@ -55,78 +57,84 @@ def needs(paths: Paths, *, tests: bool = False, clang: bool = True) -> tuple[Nee
         ),
     ]
     if tests:
-        found += [
-            Need(
+        dependencies += [
+            Dependency(
                 name="QEMU user mode",
                 purpose="runs wheels on CPUs that this machine is not",
                 packages=("qemu-user",),
-                present=_all_of("qemu-x86_64"),
+                present=_find_programs("qemu-x86_64"),
             ),
-            Need(
+            Dependency(
                 name="mmdebstrap",
                 purpose="unpacks the Debian, and the QEMU, that aarch64 wheels are tried in",
                 packages=("mmdebstrap",),
-                present=_all_of("mmdebstrap"),
+                present=_find_programs("mmdebstrap"),
             ),
-            Need(
+            Dependency(
                 name="aarch64 cross compiler",
                 purpose="the libraries that aarch64 kernels are linked with; proves their flags",
                 packages=("g++-aarch64-linux-gnu",),
-                present=_all_of("aarch64-linux-gnu-g++"),
+                present=_find_programs("aarch64-linux-gnu-g++"),
             ),
-            Need(
+            Dependency(
                 name="nginx",
                 purpose="a shared cache for builds",
                 packages=("nginx-light",),
-                present=_all_of("nginx"),
+                present=_find_programs("nginx"),
             ),
-            Need(
+            Dependency(
                 name="bubblewrap",
                 purpose="runs what a build cluster is sent",
                 packages=("bubblewrap",),
-                present=_all_of("bwrap"),
+                present=_find_programs("bwrap"),
             ),
-            Need(
+            Dependency(
                 name="LLVM 16's linker, profile tools and runtime",
                 purpose="builds with link-time and profile-guided optimization",
                 packages=("lld-16", "llvm-16", "libclang-rt-16-dev"),
-                present=_llvm(),
+                present=_find_llvm(),
             ),
-            Need(
+            Dependency(
                 name="debootstrap",
                 purpose="makes an older Debian to load wheels in, and a newer one for its Bazel",
                 packages=("debootstrap",),
-                present=_all_of("debootstrap"),
+                present=_find_programs("debootstrap"),
             ),
         ]
-    return tuple(found)
+    return tuple(dependencies)
 
 
-def _clang() -> str:
+def _find_clang() -> str:
     try:
-        found = compilers.find_compiler()
+        compiler = compilers.find_compiler()
     except CompilerError:
         return ""
-    return f"{found.path} ({found.family} {found.version})" if found.family == "clang" else ""
+    return (
+        f"{compiler.path} ({compiler.family} {compiler.version})"
+        if compiler.family == "clang"
+        else ""
+    )
 
 
-def _llvm() -> str:
-    """The programs, once clang's profile runtime, which is no program, is there too."""
+def _find_llvm() -> str:
+    """Find LLVM's programs, if clang's profile runtime, which is no program, is there too."""
     try:
-        whole = compilers.can_link(compilers.find_compiler("clang-16"), ("-fprofile-generate",))
+        has_runtime = compilers.can_link(
+            compilers.find_compiler("clang-16"), ("-fprofile-generate",)
+        )
     except CompilerError:
         return ""
-    return _all_of("ld.lld-16", "llvm-profdata-16") if whole else ""
+    return _find_programs("ld.lld-16", "llvm-profdata-16") if has_runtime else ""
 
 
-def _all_of(*programs: str) -> str:
-    found = [shutil.which(program) for program in programs]
-    return ", ".join(path for path in found if path) if all(found) else ""
+def _find_programs(*programs: str) -> str:
+    matches = [shutil.which(program) for program in programs]
+    return ", ".join(path for path in matches if path) if all(matches) else ""
 
 
-def commands(missing: Iterable[Need]) -> tuple[str, ...]:
-    """What a person would type to install them; nothing where there is no apt."""
-    names = [package for need in missing for package in need.packages]
+def list_install_commands(missing: Iterable[Dependency]) -> tuple[str, ...]:
+    """Return the shell commands that install the packages; () without apt."""
+    names = [package for dependency in missing for package in dependency.packages]
     if not names or not packages.has_apt():
         return ()
     install = f"apt-get install -y --no-install-recommends {shlex.join(names)}"
@@ -141,41 +149,52 @@ def prepare(
     clang: bool = True,
     install: bool = False,
 ) -> None:
-    """Everything that `needs` names, and a Bazel that runs.
+    """Check that all dependencies of `list_dependencies` are there, and that a Bazel runs.
 
-    With `install` missing Debian packages are installed; bazelisk is put into the cache. Says what
-    it does. What it may not do (--no-install) becomes a ToolError with the commands.
+    With `install`, missing Debian packages are installed; bazelisk is put into the cache.
+    Reports each step. Raises ToolError with the commands for what it may not do
+    (--no-install).
     """
     install = install and settings.can_install()
-    missing = [need for need in needs(paths, tests=tests, clang=clang) if not need.present]
+    missing = [
+        dependency
+        for dependency in list_dependencies(paths, tests=tests, clang=clang)
+        if not dependency.present
+    ]
     if missing:
-        names = ", ".join(need.name for need in missing)
+        names = ", ".join(dependency.name for dependency in missing)
         if not install or os.geteuid() != 0 or not packages.has_apt():
-            raise _by_hand(f"this machine lacks: {names}", commands(missing))
-        apt.install([package for need in missing for package in need.packages])
+            raise _build_manual_error(
+                f"this machine lacks: {names}", list_install_commands(missing)
+            )
+        apt.install([package for dependency in missing for package in dependency.packages])
     _prepare_bazel(paths, version, install=install)
 
 
 def _prepare_bazel(paths: Paths, version: str, *, install: bool) -> None:
     if bazel.find_bazelisk(paths) is None:
         if not settings.can_install():
-            raise _by_hand("bazelisk is missing", ("npm install --global @bazel/bazelisk",))
+            raise _build_manual_error(
+                "bazelisk is missing", ("npm install --global @bazel/bazelisk",)
+            )
         with console.report_step(
             "ask npm's registry for bazelisk, its bytes pinned by package-lock.json"
         ):
             bazel.install_bazelisk(paths)
     try:
-        found = bazel.find_bazel(paths, version)
+        installed = bazel.find_bazel(paths, version)
     except ToolError as error:
-        if not (install and os.geteuid() == 0 and packages.has_apt() and bazel.lacks_of_debian()):
+        if not (
+            install and os.geteuid() == 0 and packages.has_apt() and bazel.list_missing_packages()
+        ):
             raise
         console.print_note(error.message)
-        apt.install(bazel.lacks_of_debian())
-        found = bazel.find_bazel(paths, version)
-    console.print_note(f"Bazel {found.version}")
+        apt.install(bazel.list_missing_packages())
+        installed = bazel.find_bazel(paths, version)
+    console.print_note(f"Bazel {installed.version}")
 
 
-def _by_hand(what: str, lines: Iterable[str]) -> ToolError:
-    listed = "".join(f"\n  {line}" for line in lines)
-    run = f". Run:{listed}\n" if listed else ""
+def _build_manual_error(what: str, lines: Iterable[str]) -> ToolError:
+    listing = "".join(f"\n  {line}" for line in lines)
+    run = f". Run:{listing}\n" if listing else ""
     return ToolError(f"{what}{run}", hint="Then run the same command again")

@@ -12,7 +12,7 @@ from tfbuild.run import run
 from tfbuild.settings import Paths, require_disk
 from tfbuild.tools import sharing
 from tfbuild.tools.emulation import PYTHON, Emulator
-from tfbuild.tools.environment import MARK, Environment, folder_key
+from tfbuild.tools.environment import MARK, Environment, compute_folder_key
 from tfbuild.upstream.download import hash_file
 
 _BYTES = 1_500_000_000
@@ -30,13 +30,14 @@ def create(
     paths: Paths,
     like: Environment | None = None,
 ) -> Environment:
-    """As environment.create, of the emulator's architecture and Python; nothing of it is run.
+    """Create an environment of the emulator's architecture and Python, without running any of
+    it.
 
-    Raises WheelError where pip refuses a wheel, DiskError.
+    See environment.create. Raises WheelError if pip refuses a wheel, DiskError.
     """
     sha256 = hash_file(wheel)
     environment = Environment(
-        folder=paths.arms / folder_key(PYTHON, sha256, requirements),
+        folder=paths.arms / compute_folder_key(PYTHON, sha256, requirements),
         wheel=wheel,
         wheel_sha256=sha256,
         launcher=emulator.launcher,
@@ -45,17 +46,20 @@ def create(
     if mark.is_file() and environment.python.exists():
         return environment
     require_disk(paths.arms, _BYTES, "an environment with TensorFlow")
-    _begin(environment, emulator)
+    _create_skeleton(environment, emulator)
     if not (
-        like and _shared(environment, like, folder_key(PYTHON, like.wheel_sha256, requirements))
+        like
+        and _share_packages(
+            environment, like, compute_folder_key(PYTHON, like.wheel_sha256, requirements)
+        )
     ):
         _install(environment, emulator, requirements)
     write_atomic(mark, f"{sha256}\n")
     return environment
 
 
-def _begin(environment: Environment, emulator: Emulator) -> None:
-    """What venv makes (PEP 405): a link to an interpreter, and a file that names its home."""
+def _create_skeleton(environment: Environment, emulator: Emulator) -> None:
+    """Create what venv does (PEP 405): a link to an interpreter, and a file that names its home."""
     shutil.rmtree(environment.folder, ignore_errors=True)
     environment.python.parent.mkdir(parents=True)
     environment.python.symlink_to(emulator.interpreter)
@@ -63,33 +67,35 @@ def _begin(environment: Environment, emulator: Emulator) -> None:
     write_atomic(environment.folder / "pyvenv.cfg", "\n".join(lines))
 
 
-def _shared(environment: Environment, like: Environment, wanted: str) -> bool:
-    """Make its packages from those of one like it, where that is the `wanted` one."""
+def _share_packages(environment: Environment, like: Environment, wanted: str) -> bool:
+    """Link the packages of a `like` environment, if its folder's name is `wanted`."""
     if like.folder.name != wanted:
         return False
     source = next((like.folder / "lib").glob("python3.*/site-packages"))
     packages = environment.folder / source.relative_to(like.folder)
-    sharing.link(source, packages, compiled=True)
-    if sharing.replace(like.wheel, environment.wheel, packages):
+    sharing.link_packages(source, packages, compiled=True)
+    if sharing.replace_wheel(like.wheel, environment.wheel, packages):
         return True
     shutil.rmtree(packages)
     return False
 
 
 def _install(environment: Environment, emulator: Emulator, requirements: str) -> None:
-    """The wheel and its locked requirements, chosen for the emulator's Python."""
-    own = f"{environment.wheel.resolve().as_uri()} --hash=sha256:{environment.wheel_sha256}\n"
-    wanted = environment.folder / "requirements.txt"
-    write_atomic(wanted, requirements + own)
+    """Install the wheel and its locked requirements, chosen for the emulator's Python."""
+    wheel_line = (
+        f"{environment.wheel.resolve().as_uri()} --hash=sha256:{environment.wheel_sha256}\n"
+    )
+    requirements_file = environment.folder / "requirements.txt"
+    write_atomic(requirements_file, requirements + wheel_line)
     words: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
     words += ["--disable-pip-version-check", "--no-deps", "--require-hashes"]
     words += ["--only-binary=:all:", "--implementation", "cp", "--python-version", PYTHON]
-    for tag in _platforms(emulator.architecture):
+    for tag in _list_platform_tags(emulator.architecture):
         words += ["--platform", tag]
-    words += ["--target", sharing.packages(environment.folder, PYTHON)]
+    words += ["--target", sharing.locate_packages(environment.folder, PYTHON)]
     try:
         run(
-            [*words, "--requirement", wanted],
+            [*words, "--requirement", requirements_file],
             log=environment.folder / "pip.log",
             timeout_s=_INSTALL_S,
         )
@@ -97,7 +103,7 @@ def _install(environment: Environment, emulator: Emulator, requirements: str) ->
         raise WheelError(f"pip refuses {environment.wheel.name} ({error.last_line})") from error
 
 
-def _platforms(architecture: str) -> list[str]:
-    """The platform tags (PEP 600) that the emulator's Debian accepts."""
+def _list_platform_tags(architecture: str) -> list[str]:
+    """Return the platform tags (PEP 600) that the emulator's Debian accepts."""
     numbered = [f"manylinux_2_{n}_{architecture}" for n in range(_FIRST_GLIBC, _LAST_GLIBC + 1)]
     return [*numbered, f"manylinux2014_{architecture}"]

@@ -50,8 +50,11 @@ _ASK = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Emulator:
-    """`program` runs an architecture's programs as a CPU that has `features`; `sysroot` is a system
-    of that architecture with a Python."""
+    """An emulator of another architecture's CPU that has `features`.
+
+    `program` runs the architecture's programs; `sysroot` is a system of that architecture
+    with a Python.
+    """
 
     architecture: str
     program: Path
@@ -61,21 +64,21 @@ class Emulator:
 
     @property
     def name(self) -> str:
-        """The program and its version."""
+        """Return the program and its version."""
         return f"{self.program.name} {self.version}"
 
     @property
     def launcher(self) -> tuple[str, ...]:
-        """What goes before a program of the architecture."""
+        """Return the words that go before a program of the architecture."""
         return (str(self.program), "-L", str(self.sysroot), "-cpu", _MODEL)
 
     @property
     def interpreter(self) -> Path:
-        return _interpreter(self.sysroot)
+        return _locate_interpreter(self.sysroot)
 
     @property
     def cpu(self) -> Cpu:
-        """The CPU that programs see."""
+        """Return the CPU that programs see."""
         return Cpu(
             architecture=self.architecture,
             vendor="QEMU",
@@ -90,63 +93,74 @@ class Emulator:
 
 
 def find_emulator(architecture: str, paths: Paths) -> Emulator:
-    """QEMU for an architecture, and a Debian for it, each made on the first call where the machine
-    has none. Raises ToolError with the commands that bring what is missing.
+    """Find QEMU for an architecture, and a Debian of that architecture.
+
+    Each is created on the first call if the machine has none. Raises ToolError with the
+    commands that install what is missing.
     """
     if architecture not in _EMULATED:
         raise ToolError(
             f"kernels for {architecture} cannot be admitted on {platform.machine()}",
             hint="Build them on a machine of its kind",
         )
-    if not is_at_hand(architecture):
+    if not can_emulate(architecture):
         raise ToolError(
             f"kernels for {architecture} are admitted under QEMU here, which mmdebstrap brings",
             hint=packages.suggest_install("mmdebstrap", "mmdebstrap")
             + "; or build on a machine of its kind",
         )
-    program = _own_program(architecture) or _made_program(architecture, paths)
-    given = os.environ.get(SYSROOT, "")
-    sysroot = Path(given).expanduser().resolve() if given else _made_sysroot(architecture, paths)
-    if not _interpreter(sysroot).exists():
+    program = _find_program(architecture) or _fetch_program(architecture, paths)
+    named_sysroot = os.environ.get(SYSROOT, "")
+    sysroot = (
+        Path(named_sysroot).expanduser().resolve()
+        if named_sysroot
+        else _fetch_sysroot(architecture, paths)
+    )
+    if not _locate_interpreter(sysroot).exists():
         raise ToolError(
-            f"{sysroot} has no {_interpreter(sysroot).name}", hint=f"{SYSROOT} names such a system"
+            f"{sysroot} has no {_locate_interpreter(sysroot).name}",
+            hint=f"{SYSROOT} names such a system",
         )
     return Emulator(
         architecture=architecture,
         program=program,
-        version=str(_version(program)),
+        version=str(_read_version(program)),
         sysroot=sysroot,
-        features=_features(program, sysroot, architecture),
+        features=_read_features(program, sysroot, architecture),
     )
 
 
-def is_at_hand(architecture: str) -> bool:
-    """Whether an architecture is another than this machine's, and find_emulator has what it
-    needs."""
+def can_emulate(architecture: str) -> bool:
+    """Return whether an architecture can be emulated here.
+
+    It must not be this machine's, and `find_emulator` must have what it needs.
+    """
     if architecture not in _EMULATED or architecture == platform.machine():
         return False
-    whole = _own_program(architecture) is not None and bool(os.environ.get(SYSROOT))
-    return whole or shutil.which("mmdebstrap") is not None
+    is_complete = _find_program(architecture) is not None and bool(os.environ.get(SYSROOT))
+    return is_complete or shutil.which("mmdebstrap") is not None
 
 
-def _own_program(architecture: str) -> Path | None:
-    """The machine's QEMU, if it is new enough."""
+def _find_program(architecture: str) -> Path | None:
+    """Find the machine's QEMU, if it is new enough."""
     found = shutil.which(f"qemu-{architecture}")
-    return Path(found) if found and _version(Path(found)) >= _OLDEST else None
+    return Path(found) if found and _read_version(Path(found)) >= _OLDEST else None
 
 
-def _made_program(architecture: str, paths: Paths) -> Path:
-    root = _made(_QEMU_SUITE, platform.machine(), "qemu-user", paths)
+def _fetch_program(architecture: str, paths: Paths) -> Path:
+    root = _fetch_packages(_QEMU_SUITE, platform.machine(), "qemu-user", paths)
     return root / "usr" / "bin" / f"qemu-{architecture}"
 
 
-def _made_sysroot(architecture: str, paths: Paths) -> Path:
-    return _made(_SUITE, architecture, _PACKAGES, paths)
+def _fetch_sysroot(architecture: str, paths: Paths) -> Path:
+    return _fetch_packages(_SUITE, architecture, _PACKAGES, paths)
 
 
-def _made(suite: str, architecture: str, packages: str, paths: Paths) -> Path:
-    """Packages of a Debian in the cache, as apt has checked them, unpacked and not set up, which
-    takes no root and no emulation."""
+def _fetch_packages(suite: str, architecture: str, packages: str, paths: Paths) -> Path:
+    """Fetch packages of a Debian into the cache, as apt has checked them; return the folder.
+
+    They are unpacked and not set up, which takes no root and no emulation.
+    """
     folder = paths.tools / f"{suite}-{architecture}-{packages.partition(',')[0]}"
     with lock_folder(paths.tools, f"making {folder.name}", wait=True):
         if not folder.is_dir():
@@ -154,56 +168,56 @@ def _made(suite: str, architecture: str, packages: str, paths: Paths) -> Path:
             with console.report_step(
                 f"mmdebstrap: {packages} of Debian {suite} for {architecture}"
             ):
-                _make(suite, architecture, packages, folder)
+                _unpack_packages(suite, architecture, packages, folder)
     return folder
 
 
-def _make(suite: str, architecture: str, packages: str, folder: Path) -> None:
+def _unpack_packages(suite: str, architecture: str, packages: str, folder: Path) -> None:
     words: list[str | Path] = ["mmdebstrap", "--quiet", "--variant=extract"]
     words += [f"--architectures={_DEBIAN_NAMES[architecture]}", f"--include={packages}"]
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as scratch:
-        made = Path(scratch) / "root"
+        root = Path(scratch) / "root"
         try:
-            run([*words, suite, made, *_mirrors(suite)], timeout_s=_MAKE_S)
+            run([*words, suite, root, *_list_sources(suite)], timeout_s=_MAKE_S)
         except CommandError as error:
             raise ToolError(
                 f"mmdebstrap could not fetch {packages} for {architecture}: {error.last_line}",
                 hint=f"Check apt's sources; or have QEMU {_OLDEST} on PATH, and name a system of "
                 f"that architecture with {SYSROOT}",
             ) from error
-        made.rename(folder)
+        root.rename(folder)
 
 
-def _mirrors(suite: str) -> list[str]:
-    """The machine's own lists of sources where it is this Debian: they may name a mirror."""
+def _list_sources(suite: str) -> list[str]:
+    """Return the machine's own lists of sources if it is this Debian: they may name a mirror."""
     release = Path("/etc/os-release")
-    here = release.read_text(encoding="utf-8") if release.is_file() else ""
-    own = re.search(rf"(?m)^VERSION_CODENAME={suite}$", here)
-    return [path for path in _SOURCES if own and Path(path).is_file()]
+    os_release = release.read_text(encoding="utf-8") if release.is_file() else ""
+    is_same = re.search(rf"(?m)^VERSION_CODENAME={suite}$", os_release)
+    return [path for path in _SOURCES if is_same and Path(path).is_file()]
 
 
-def _interpreter(sysroot: Path) -> Path:
+def _locate_interpreter(sysroot: Path) -> Path:
     return sysroot / "usr" / "bin" / f"python{PYTHON}"
 
 
-def _version(program: Path) -> Version:
-    said = run([program, "--version"], timeout_s=_ASK_S, check=False).output
-    found = re.search(r"version (\d+(?:\.\d+)+)", said)
-    return Version(found[1] if found else "0")
+def _read_version(program: Path) -> Version:
+    output = run([program, "--version"], timeout_s=_ASK_S, check=False).output
+    match = re.search(r"version (\d+(?:\.\d+)+)", output)
+    return Version(match[1] if match else "0")
 
 
-def _features(program: Path, sysroot: Path, architecture: str) -> frozenset[str]:
-    """What Linux would tell a program of the emulated CPU."""
-    words: list[str | Path] = [program, "-L", sysroot, "-cpu", _MODEL, _interpreter(sysroot)]
+def _read_features(program: Path, sysroot: Path, architecture: str) -> frozenset[str]:
+    """Read the features that Linux would report to a program of the emulated CPU."""
+    words: list[str | Path] = [program, "-L", sysroot, "-cpu", _MODEL, _locate_interpreter(sysroot)]
     words += ["-I", "-S", "-c", _ASK]
     try:
-        said = run(words, timeout_s=_ASK_S).output.split()
+        output = run(words, timeout_s=_ASK_S).output.split()
     except CommandError as error:
         raise ToolError(
             f"{program.name} does not run the Python of {sysroot}: {error.last_line}",
             hint="Remove the folder, and it is made anew",
         ) from error
-    values = dict(enumerate(map(int, said), start=1))
+    values = dict(enumerate(map(int, output), start=1))
     return frozenset(
         row.name
         for row in load_features(architecture).values()

@@ -25,9 +25,12 @@ _ELSEWHERE += "into a virtual environment, not by pip install --target"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Installed:
-    """What an import of TensorFlow showed. `facts` are the wheel's own, None of one that is not
-    tuned; `loaded` is the target whose kernels run, `reason` why the stock ones do."""
+class InstalledWheel:
+    """The TensorFlow that an import found.
+
+    `facts` are the wheel's own, None if it is not tuned; `loaded` is the target whose kernels
+    run, `reason` why the stock ones do.
+    """
 
     file: str
     version: str
@@ -36,10 +39,13 @@ class Installed:
     reason: str
 
 
-def look(place: Path) -> Installed:
-    """Import TensorFlow where a person would. `place` is an interpreter, an environment, or a
-    folder with packages. Raises UsageError, PythonError, and HostError for an import that fails."""
-    python, env = _interpreter(place)
+def inspect_install(place: Path) -> InstalledWheel:
+    """Import TensorFlow as a user would, and return what was found.
+
+    `place` is an interpreter, an environment, or a folder with packages. Raises UsageError,
+    PythonError, and HostError for an import that fails.
+    """
+    python, env = _find_interpreter(place)
     with tempfile.TemporaryDirectory(prefix="tensorwright-") as folder:
         answer = Path(folder) / "answer.json"
         words: list[str | Path] = [python, "-c", _PROBE.read_text(encoding="utf-8"), answer]
@@ -51,16 +57,16 @@ def look(place: Path) -> Installed:
                 f"TensorFlow does not import in {place}: {error.last_line}",
                 hint=f"Run: {python} -c 'import tensorflow'",
             ) from error
-        found = json.loads(answer.read_text(encoding="utf-8"))
-    record = next(map(Path, found.pop("records")), None)
+        report = json.loads(answer.read_text(encoding="utf-8"))
+    record = next(map(Path, report.pop("records")), None)
     facts = None
     if record is not None:
         facts = tuned.parse(record.read_bytes(), record.parent.name)
-    return Installed(**found, facts=facts)
+    return InstalledWheel(**report, facts=facts)
 
 
-def _interpreter(place: Path) -> tuple[Path, dict[str, str]]:
-    """The interpreter that imports what is there, and what it needs in its environment for that."""
+def _find_interpreter(place: Path) -> tuple[Path, dict[str, str]]:
+    """Find the interpreter of an installation, and the variables it needs for the import."""
     if place.is_file() and os.access(place, os.X_OK):
         return place.absolute(), {}
     above = place.absolute().parents[2:3] if place.name == "site-packages" else ()
@@ -68,11 +74,11 @@ def _interpreter(place: Path) -> tuple[Path, dict[str, str]]:
         if (root / "bin" / "python").is_file():
             return root.absolute() / "bin" / "python", {}
     for record in place.glob("tensorflow*.dist-info/WHEEL"):
-        if found := _TAG.search(record.read_text(encoding="utf-8")):
+        if match := _TAG.search(record.read_text(encoding="utf-8")):
             path = os.pathsep.join(
                 filter(None, [str(place.absolute()), os.environ.get("PYTHONPATH")])
             )
-            return interpreters.find_python(f"3.{found[1]}"), {"PYTHONPATH": path}
+            return interpreters.find_python(f"3.{match[1]}"), {"PYTHONPATH": path}
     raise UsageError(
         f"no TensorFlow is installed in {place}",
         hint="Give a Python, its environment, or the folder that pip install --target wrote to; "
@@ -80,21 +86,21 @@ def _interpreter(place: Path) -> tuple[Path, dict[str, str]]:
     )
 
 
-def describe(found: Installed) -> str:
-    """A line: which kernels run."""
-    what = f"TensorFlow {found.version}, {Path(found.file).parent},"
+def describe(found: InstalledWheel) -> str:
+    """Describe in one line which kernels run."""
+    subject = f"TensorFlow {found.version}, {Path(found.file).parent},"
     if found.facts is None:
-        return f"{what} is no tuned wheel\n"
+        return f"{subject} is no tuned wheel\n"
     targets = ", ".join(found.facts.targets)
     if found.facts.tree is not None:
-        return f"{what} is a full build for {targets}\n"
+        return f"{subject} is a full build for {targets}\n"
     if found.loaded:
-        return f"{what} runs its kernels for {found.loaded} (of {targets})\n"
-    return f"{what} runs the stock kernels: {found.reason}\n"
+        return f"{subject} runs its kernels for {found.loaded} (of {targets})\n"
+    return f"{subject} runs the stock kernels: {found.reason}\n"
 
 
-def judge(found: Installed, cpu: Cpu) -> None:
-    """Raises WheelError where the stock kernels run though this CPU can run others."""
+def require_own_kernels(found: InstalledWheel, cpu: Cpu) -> None:
+    """Raise WheelError if the stock kernels run although this CPU can run others."""
     if found.facts is None:
         raise WheelError(f"{found.file} is no tuned wheel's", hint=_AGAIN)
     library = tuned.choose_build(found.facts, cpu)

@@ -34,61 +34,65 @@ _ELSEWHERE = frozenset({"PYTHONPATH", "PYTHONHOME"})
 SUFFIX = ".profdata"
 
 
-def use(profile: Path) -> str:
+def build_use_option(profile: Path) -> str:
     return f"--fdo_optimize={profile}"
 
 
-def keep(profile: Path, paths: Paths) -> str:
-    """The flag of a kernel source that is compiled with this profile, which the cache keeps from
-    now on under the hash that the flag names."""
+def store_profile(profile: Path, paths: Paths) -> str:
+    """Store a profile in the cache under its hash; return the flag of sources compiled with it.
+
+    The flag names the hash.
+    """
     name = hash_file(profile)[:_HASH]
-    write_atomic(kept(name, paths), profile.read_bytes())
+    write_atomic(locate_profile(name, paths), profile.read_bytes())
     return f"{LEARNED}{name}"
 
 
-def kept(name: str, paths: Paths) -> Path:
-    """Where the cache has the profile of a hash, if it has it."""
+def locate_profile(name: str, paths: Paths) -> Path:
+    """Return the path that the profile of a hash has in the cache, if it is there."""
     return paths.profiles / f"{name}{SUFFIX}"
 
 
-def leave(names: Iterable[str], folder: Path, paths: Paths) -> None:
-    """Put the kept profiles of these hashes beside a selection whose flags name them."""
+def copy_profiles(names: Iterable[str], folder: Path, paths: Paths) -> None:
+    """Copy the cached profiles of these hashes beside a selection whose flags name them."""
     for name in names:
-        write_atomic(folder / f"{name}{SUFFIX}", kept(name, paths).read_bytes())
+        write_atomic(folder / f"{name}{SUFFIX}", locate_profile(name, paths).read_bytes())
 
 
-def bring(names: Iterable[str], folders: Iterable[Path], paths: Paths) -> None:
-    """See that the cache has the profiles of these hashes: what it lacks lies in a folder, beside
-    the selection whose flags name it.
+def collect_profiles(names: Iterable[str], folders: Iterable[Path], paths: Paths) -> None:
+    """Copy the profiles of these hashes that the cache lacks into it from the folders.
 
-    Raises BuildError for one that is nowhere, ChecksumError for one of another hash.
+    They lie beside the selection whose flags name them. Raises BuildError for one that is
+    nowhere, ChecksumError for one of another hash.
     """
-    among = tuple(folders)
+    parents = tuple(folders)
     for name in names:
-        if kept(name, paths).is_file():
+        if locate_profile(name, paths).is_file():
             continue
         file = f"{name}{SUFFIX}"
-        found = next((path for each in among if (path := each / file).is_file()), None)
-        if found is None:
+        profile = next((path for parent in parents if (path := parent / file).is_file()), None)
+        if profile is None:
             raise BuildError(
                 f"a source is to be compiled with the profile {file}, which is not here",
                 hint="Put it beside the selection: invoke flags left it there",
             )
-        if not hash_file(found).startswith(name):
-            raise ChecksumError(f"{found} is not the profile that it is named after")
-        keep(found, paths)
+        if not hash_file(profile).startswith(name):
+            raise ChecksumError(f"{profile} is not the profile that it is named after")
+        store_profile(profile, paths)
 
 
-def need(compiler: Compiler, required: Collection[str], cpu: Cpu) -> None:
-    """Raises ToolError for what an instrumented build would miss in the end, and HostError where
-    this CPU could not run what it makes: `required` are the features that this needs."""
+def require_support(compiler: Compiler, required: Collection[str], cpu: Cpu) -> None:
+    """Raise ToolError if an instrumented build would lack a tool in the end.
+
+    Raises HostError if this CPU lacks `required` features, and so could not run the wheel.
+    """
     absent = sorted(set(required) - cpu.features)
     if absent:
         raise HostError(
             f"--pgo runs the wheel that it builds first, and this CPU lacks {', '.join(absent)}",
             hint="Build with --pgo on a CPU that has them",
         )
-    merger(compiler)
+    find_llvm_profdata(compiler)
     if not can_link(compiler, ("-fprofile-generate",)):
         major = compiler.version.partition(".")[0]
         raise ToolError(
@@ -99,8 +103,8 @@ def need(compiler: Compiler, required: Collection[str], cpu: Cpu) -> None:
         )
 
 
-def merger(compiler: Compiler) -> Path:
-    """The llvm-profdata of the same LLVM as the compiler: another cannot read its profiles.
+def find_llvm_profdata(compiler: Compiler) -> Path:
+    """Find the llvm-profdata of the compiler's own LLVM: another cannot read its profiles.
 
     Raises ToolError.
     """
@@ -115,11 +119,11 @@ def merger(compiler: Compiler) -> Path:
     return Path(found)
 
 
-def train(python: Path, program: Path, folder: Path) -> None:
-    """Run the training program with the interpreter of an environment with the instrumented wheel.
-    Its profiles land in `folder`.
+def run_training(python: Path, program: Path, folder: Path) -> None:
+    """Run the training program with the interpreter of an environment with the instrumented
+    wheel.
 
-    Raises BuildError when it fails or leaves no profile.
+    Its profiles land in `folder`. Raises BuildError if it fails or leaves no profile.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -140,15 +144,15 @@ def train(python: Path, program: Path, folder: Path) -> None:
         )
 
 
-def merge(folder: Path, compiler: Compiler, profile: Path) -> Path:
-    """All profiles of a training run as the one file that clang reads."""
+def merge_profiles(folder: Path, compiler: Compiler, profile: Path) -> Path:
+    """Merge all profiles of a training run into the one file that clang reads."""
     raw = sorted(folder.glob("*.profraw"))
     part = profile.with_suffix(".part")
     try:
-        run([merger(compiler), "merge", f"--output={part}", *raw], timeout_s=3600)
+        run([find_llvm_profdata(compiler), "merge", f"--output={part}", *raw], timeout_s=3600)
     except CommandError as error:
-        found = re.search(r"(?m)^.*(?:error|warning): (.+)$", error.message)
-        said = found[1] if found else error.last_line
-        raise BuildError(f"the profiles could not be merged: {said}") from error
+        match = re.search(r"(?m)^.*(?:error|warning): (.+)$", error.message)
+        reason = match[1] if match else error.last_line
+        raise BuildError(f"the profiles could not be merged: {reason}") from error
     part.replace(profile)
     return profile

@@ -21,10 +21,10 @@ def download(
     python: Path = _HERE,
     on_line: Callable[[str], None] | None = None,
 ) -> None:
-    """The files of a list of hashed requirements into `folder`, and nothing that they need beside.
+    """Download the files of a list of hashed requirements into `folder`, without dependencies.
 
-    `choice` says which files, for `interpreter` if one is given, which need not have pip itself:
-    that of `python` is run. Raises CommandError.
+    `choice` selects files, for `interpreter` if one is given. That need not have pip itself:
+    the pip of `python` is run. Raises CommandError.
     """
     target = () if interpreter is None else ("--python", str(interpreter))
     words = ("download", "--no-deps", "--require-hashes", "--no-cache-dir", "--progress-bar", "off")

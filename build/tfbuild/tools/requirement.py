@@ -32,7 +32,7 @@ _LINE = re.compile(r"(?P<name>\S+)==(?P<version>\S+) --hash=sha256:(?P<sha256>[0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Exact:
+class ExactRequirement:
     """One version of one package; the name is normalized."""
 
     name: str
@@ -43,66 +43,74 @@ class Exact:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Locked:
+class LockedRequirement:
     """An exact requirement and the SHA-256 (hex) of the only wheel that may serve it."""
 
-    exact: Exact
+    exact: ExactRequirement
     sha256: str
 
     @property
     def line(self) -> str:
-        """As pip reads it from a file of requirements."""
+        """Return the line of a requirements file."""
         return f"{self.exact} --hash=sha256:{self.sha256}\n"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageLock:
-    """A package's own wheel, and those of all that it needs."""
+    """The locked wheels of a package and of all its dependencies."""
 
-    own: Locked
-    needs: tuple[Locked, ...]
+    own: LockedRequirement
+    needs: tuple[LockedRequirement, ...]
 
     @property
     def requirements(self) -> str:
-        """What the package needs, without itself."""
+        """Return the lines of the dependencies, without the package itself."""
         return "".join(locked.line for locked in self.needs)
 
 
-def parse_exact(text: str) -> Exact:
-    """Read NAME==VERSION. Raises UsageError for a range, an address, extras and markers."""
+def parse_exact(text: str) -> ExactRequirement:
+    """Parse NAME==VERSION. Raises UsageError for a range, an address, extras and markers."""
     try:
-        seen = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement:
-        raise _not_exact(text) from None
-    pins = [pin.version for pin in seen.specifier if pin.operator == "=="]
-    if len(seen.specifier) != 1 or not pins or seen.url or seen.extras or seen.marker:
-        raise _not_exact(text)
+        raise _build_inexact_error(text) from None
+    pins = [pin.version for pin in requirement.specifier if pin.operator == "=="]
+    if (
+        len(requirement.specifier) != 1
+        or not pins
+        or requirement.url
+        or requirement.extras
+        or requirement.marker
+    ):
+        raise _build_inexact_error(text)
     if pins[0].endswith(".*"):
-        raise _not_exact(text)
+        raise _build_inexact_error(text)
     try:
-        return Exact(name=canonicalize_name(seen.name), version=str(Version(pins[0])))
+        return ExactRequirement(
+            name=canonicalize_name(requirement.name), version=str(Version(pins[0]))
+        )
     except ValueError:  # (more digits than Python reads)
-        raise _not_exact(text) from None
+        raise _build_inexact_error(text) from None
 
 
-def _not_exact(text: str) -> UsageError:
+def _build_inexact_error(text: str) -> UsageError:
     return UsageError(
         f"{text!r} does not name one version of one package",
         hint="Write it as tensorflow-cpu==2.13.1",
     )
 
 
-def lock_for(
-    exact: Exact, *, python: str, interpreter: Path, pinned: str | None, paths: Paths
+def resolve_lock(
+    exact: ExactRequirement, *, python: str, interpreter: Path, pinned: str | None, paths: Paths
 ) -> PackageLock:
-    """The lock of an earlier run; the first time it is what pip finds now (trust on first use).
+    """Return the lock of an earlier run, or lock what pip finds now (trust on first use).
 
-    `interpreter` is the one of that Python, `pinned` the SHA-256 that the package's own wheel must
-    have, if that is known. Raises DownloadError, ChecksumError, RecordError.
+    `interpreter` is the one of that Python, `pinned` the SHA-256 that the package's own wheel
+    must have, if that is known. Raises DownloadError, ChecksumError, RecordError.
     """
-    path = _path(exact, python, paths)
+    path = _locate_lock(exact, python, paths)
     first = not path.is_file()
-    lock = _resolve(exact, interpreter) if first else _read(path, exact)
+    lock = _resolve(exact, interpreter) if first else _read_lock(path, exact)
     if pinned is not None and lock.own.sha256 != pinned:
         raise ChecksumError(
             f"{exact} comes with sha256 {lock.own.sha256}, it is pinned to {pinned}",
@@ -112,16 +120,16 @@ def lock_for(
         console.print_message(
             f"no lock is shipped for {exact}: what pip finds now is trusted, kept in {path}"
         )
-        write_atomic(path, _text(exact, python, lock))
+        write_atomic(path, _render_lock(exact, python, lock))
     return lock
 
 
-def _path(exact: Exact, python: str, paths: Paths) -> Path:
+def _locate_lock(exact: ExactRequirement, python: str, paths: Paths) -> Path:
     tag = f"{format_python_tag(python)}-{platform.machine()}"
     return paths.cache / FOLDER / f"{exact.name}-{exact.version}-{tag}.txt"
 
 
-def _text(exact: Exact, python: str, lock: PackageLock) -> str:
+def _render_lock(exact: ExactRequirement, python: str, lock: PackageLock) -> str:
     head = (
         f"# {exact} and all that it needs on CPython {python}, {platform.machine()}, as pip\n"
         "# resolved it when it was first asked for. Delete this file to have that done again.\n"
@@ -129,24 +137,26 @@ def _text(exact: Exact, python: str, lock: PackageLock) -> str:
     return head + lock.own.line + lock.requirements
 
 
-def _read(path: Path, exact: Exact) -> PackageLock:
+def _read_lock(path: Path, exact: ExactRequirement) -> PackageLock:
     text = path.read_text(encoding="utf-8", errors="replace")
-    found = [_LINE.fullmatch(line) for line in text.splitlines() if not line.startswith("#")]
+    matches = [_LINE.fullmatch(line) for line in text.splitlines() if not line.startswith("#")]
     rows = [
-        Locked(exact=Exact(name=row["name"], version=row["version"]), sha256=row["sha256"])
-        for row in found
+        LockedRequirement(
+            exact=ExactRequirement(name=row["name"], version=row["version"]), sha256=row["sha256"]
+        )
+        for row in matches
         if row is not None
     ]
-    if len(rows) < len(found) or not rows or rows[0].exact.name != exact.name:
+    if len(rows) < len(matches) or not rows or rows[0].exact.name != exact.name:
         raise RecordError(f"{path} is not a lock of {exact}", hint="Delete it: it is made again")
     return PackageLock(own=rows[0], needs=tuple(rows[1:]))
 
 
-def _resolve(exact: Exact, interpreter: Path) -> PackageLock:
-    """What pip, with the user's own index settings, would install for this interpreter."""
+def _resolve(exact: ExactRequirement, interpreter: Path) -> PackageLock:
+    """Resolve what pip, with the user's own index settings, would install for this interpreter."""
     with tempfile.TemporaryDirectory() as folder:
         report, limits = Path(folder) / "report.json", Path(folder) / "constraints.txt"
-        write_atomic(limits, constraints(exact))
+        write_atomic(limits, list_constraints(exact))
         words: list[str | Path] = [
             *(sys.executable, "-m", "pip", "--python", interpreter, "install", "--quiet"),
             *("--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", report),
@@ -162,29 +172,31 @@ def _resolve(exact: Exact, interpreter: Path) -> PackageLock:
         return parse_report(report.read_text(encoding="utf-8"), exact)
 
 
-def constraints(exact: Exact) -> str:
-    """Limits that the package needs beyond those that it declares, as pip reads them."""
-    silent = "tensorflow" in exact.name and Version(exact.version) < _FIRST_TO_LIMIT_NUMPY
-    return "numpy<2\n" if silent else ""
+def list_constraints(exact: ExactRequirement) -> str:
+    """Return pip constraints that the package needs beyond those it declares."""
+    needs_limit = "tensorflow" in exact.name and Version(exact.version) < _FIRST_TO_LIMIT_NUMPY
+    return "numpy<2\n" if needs_limit else ""
 
 
-def parse_report(text: str, exact: Exact) -> PackageLock:
-    """Read pip's installation report. Raises RecordError for another version of its format, and
-    DownloadError for a file without a hash.
+def parse_report(text: str, exact: ExactRequirement) -> PackageLock:
+    """Parse pip's installation report.
+
+    Raises RecordError for another version of its format, and DownloadError for a file without
+    a hash.
 
     Source: "Installation Report" in pip's reference.
     """
     report = json.loads(text)
     if report["version"] != _REPORT:
-        seen = f"pip's report has version {report['version']}, this program reads {_REPORT}"
-        raise RecordError(seen, hint="Use another pip")
-    rows = sorted(map(_row, report["install"]), key=lambda row: row.exact.name)
+        message = f"pip's report has version {report['version']}, this program reads {_REPORT}"
+        raise RecordError(message, hint="Use another pip")
+    rows = sorted(map(_parse_row, report["install"]), key=lambda row: row.exact.name)
     own = [row for row in rows if row.exact.name == exact.name]
     needs = tuple(row for row in rows if row.exact.name != exact.name)
     return PackageLock(own=own[0], needs=needs)
 
 
-def _row(item: dict[str, Any]) -> Locked:
+def _parse_row(item: dict[str, Any]) -> LockedRequirement:
     name, version = canonicalize_name(item["metadata"]["name"]), item["metadata"]["version"]
     sha256 = item["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
     if sha256 is None:
@@ -192,4 +204,4 @@ def _row(item: dict[str, Any]) -> Locked:
             f"the index gives no sha256 for {name} {version}",
             hint="Take it from an index that does",
         )
-    return Locked(exact=Exact(name=name, version=version), sha256=sha256)
+    return LockedRequirement(exact=ExactRequirement(name=name, version=version), sha256=sha256)

@@ -13,42 +13,46 @@ from tfbuild.packing.wheel import RecordLine
 _INSTALLER = "tensorwright"
 
 
-def packages(folder: Path, python: str) -> Path:
-    """Where an environment of Python 3.11 has its packages."""
+def locate_packages(folder: Path, python: str) -> Path:
+    """Return the site-packages folder of an environment of this Python, such as 3.11."""
     return folder / "lib" / f"python{python}" / "site-packages"
 
 
-def link(source: Path, target: Path, *, compiled: bool) -> None:
-    """All that `source` holds in `target` as well; with `compiled` what Python compiled of it."""
+def link_packages(source: Path, target: Path, *, compiled: bool) -> None:
+    """Link all files of `source` into `target`; with `compiled` also Python's compiled files."""
     ignore = None if compiled else shutil.ignore_patterns("__pycache__")
-    shutil.copytree(source, target, copy_function=_linked, ignore=ignore, dirs_exist_ok=True)
+    shutil.copytree(source, target, copy_function=_link_file, ignore=ignore, dirs_exist_ok=True)
 
 
-def _linked(name: str, target: str) -> None:
+def _link_file(name: str, target: str) -> None:
     try:
         os.link(name, target)
     except OSError:  # (a file system without links)
         shutil.copy2(name, target)
 
 
-def replace(old: Path, new: Path, folder: Path) -> bool:
-    """Make of the installed wheel `old` in a folder of packages the wheel `new`: what both have
-    stays, what differs is unpacked. False, with nothing done, for a wheel of which some files go
-    elsewhere, as only an installer knows. Scripts are not made.
+def replace_wheel(old: Path, new: Path, folder: Path) -> bool:
+    """Replace the installed wheel `old` in a folder of packages with the wheel `new`.
+
+    Files that both have stay; what differs is unpacked. Scripts are not created. Returns
+    False, with nothing done, for a wheel of which some files go elsewhere, as only an
+    installer knows.
 
     Both wheels' own hashes are known to be right. Raises WheelError, DiskError.
     """
-    before, after = _record(old), _record(new)
-    if any(_goes_elsewhere(name) for name in (*before, *after)):
+    before, after = _read_record(old), _read_record(new)
+    if any(_is_outside(name) for name in (*before, *after)):
         return False
-    kept = {name for name, line in after.items() if _is_there(folder, line, before.get(name))}
+    unchanged = {
+        name for name, line in after.items() if _is_unchanged(folder, line, before.get(name))
+    }
     with wheel.convert_os_errors(folder):
-        for name in before.keys() - kept:
-            _remove(folder / name)
+        for name in before.keys() - unchanged:
+            _remove_file(folder / name)
         shutil.rmtree(folder / f"{wheel.read_stem(old)}.dist-info")
         with wheel.open_wheel(new) as archive:
             record = wheel.find_record_name(archive)
-            for name in (*(after.keys() - kept), record):
+            for name in (*(after.keys() - unchanged), record):
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(name) as source, path.open("wb") as sink:
@@ -57,22 +61,22 @@ def replace(old: Path, new: Path, folder: Path) -> bool:
     return True
 
 
-def _record(path: Path) -> dict[str, RecordLine]:
+def _read_record(path: Path) -> dict[str, RecordLine]:
     return {line.name: line for line in wheel.read_record(path)}
 
 
-def _goes_elsewhere(name: str) -> bool:
+def _is_outside(name: str) -> bool:
     return name.partition("/")[0].endswith(".data")
 
 
-def _is_there(folder: Path, line: RecordLine, before: RecordLine | None) -> bool:
-    """Whether the old wheel has the same file, and nobody has changed it since."""
+def _is_unchanged(folder: Path, line: RecordLine, before: RecordLine | None) -> bool:
+    """Return whether the old wheel has the same file, and its size on disk is unchanged."""
     path = folder / line.name
     return line == before and path.is_file() and str(path.stat().st_size) == line.size
 
 
-def _remove(path: Path) -> None:
-    """A file, and what Python compiled of it."""
+def _remove_file(path: Path) -> None:
+    """Remove a file and its compiled files."""
     path.unlink(missing_ok=True)
-    for each in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
-        each.unlink()
+    for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+        compiled.unlink()

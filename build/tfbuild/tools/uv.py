@@ -19,26 +19,28 @@ _ALONE = ("--offline", "--no-config", "--color", "never", "--no-progress")
 
 
 def install(interpreter: Path, *wanted: str | Path, log: Path) -> None:
-    """Wheel files, or requirements and the folder of their files, into the environment of an
-    interpreter, and nothing that they need beside. Raises CommandError."""
+    """Install wheel files, or requirements and the folder of their files, without dependencies.
+
+    They go into the environment of `interpreter`. Raises CommandError.
+    """
     words = ("install", "--no-deps", "--no-build", "--no-index")
     # Unpacked beside the environment, so that files are linked to where they stay, not copied.
     with tempfile.TemporaryDirectory(dir=interpreter.parents[1], prefix=".uv-") as folder:
-        _pip(interpreter, *words, "--cache-dir", folder, *wanted, log=log)
+        _run_pip(interpreter, *words, "--cache-dir", folder, *wanted, log=log)
 
 
 def check(interpreter: Path, *, log: Path) -> None:
-    """Raises CommandError for what an installed package needs and has not."""
-    _pip(interpreter, "check", "--no-cache", log=log)
+    """Raise CommandError if an installed package lacks a dependency."""
+    _run_pip(interpreter, "check", "--no-cache", log=log)
 
 
-def reason(error: CommandError) -> str:
-    """What uv says of a failure, without the sentences that follow from it."""
-    found = _CAUSE.findall(error.message)
-    return found[-1] if found else error.last_line
+def extract_reason(error: CommandError) -> str:
+    """Return uv's reason for a failure, without the sentences that follow from it."""
+    causes = _CAUSE.findall(error.message)
+    return causes[-1] if causes else error.last_line
 
 
-def _pip(interpreter: Path, command: str, *words: str | Path, log: Path) -> None:
+def _run_pip(interpreter: Path, command: str, *words: str | Path, log: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
-    own = (find_uv_bin(), *_ALONE, "pip", command, "--python", interpreter)
-    run([*own, *words], env=env | {"UV_NO_WRAP": "1"}, log=log, timeout_s=_LIMIT_S)
+    command_start = (find_uv_bin(), *_ALONE, "pip", command, "--python", interpreter)
+    run([*command_start, *words], env=env | {"UV_NO_WRAP": "1"}, log=log, timeout_s=_LIMIT_S)

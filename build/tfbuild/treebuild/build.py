@@ -12,7 +12,7 @@ from tfbuild.cpus.compilers import Compiler, can_link
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import ToolError, VendorError
 from tfbuild.kernelbuild import pool
-from tfbuild.kernelbuild.pool import Built, Part
+from tfbuild.kernelbuild.pool import BuiltWheel, WheelPart
 from tfbuild.machine.memory import Budget
 from tfbuild.packing import tuned
 from tfbuild.planning.fleet import Fleet
@@ -23,7 +23,7 @@ from tfbuild.remote.caches import Remote
 from tfbuild.settings import Paths
 from tfbuild.tools import environment, pgo
 from tfbuild.tools.bazel import Bazel
-from tfbuild.tools.requirement import Exact
+from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.treebuild import compiling, finish, site
 from tfbuild.treebuild.compiling import Call, compile_wheel
 from tfbuild.treebuild.site import Site
@@ -58,23 +58,23 @@ class Order:
     requirements: str | None = None
 
 
-def finished(plan: Plan, order: Order, paths: Paths) -> Built | None:
+def finished(plan: Plan, order: Order, paths: Paths) -> BuiltWheel | None:
     """The wheel in the pool that this order would make again. One of a checkout is always made: the
     plan's key does not have what is in it, and Bazel knows what is still as it was."""
-    found = pool.find(Fleet(plans=(plan,)), paths)
+    found = pool.find_wheel(Fleet(plans=(plan,)), paths)
     if found is None or order.tree:
         return None
     facts = tuned.read_tuned(found.wheel)
     history = load(found.manifest, schema=pool.SCHEMA)["course"]
     given = tuple(history["attempts"][0]["defines"]), history.get("bazelrc", "")
-    other = given != (order.defines, order.remote.rc.deciding)
+    other = given != (order.defines, order.remote.rc.build_sha256)
     if facts is None or not facts.source_sha256 or other:
         return None
     console.print_note(f"{found.wheel.name} is already built")
     return found
 
 
-def build(plan: Plan, *, compiler: Compiler, order: Order, paths: Paths) -> Built:
+def build(plan: Plan, *, compiler: Compiler, order: Order, paths: Paths) -> BuiltWheel:
     """Make the wheel. Stages that an earlier run has ended are not run again, and Bazel goes on
     where it was.
 
@@ -84,7 +84,7 @@ def build(plan: Plan, *, compiler: Compiler, order: Order, paths: Paths) -> Buil
     lock = _checked(plan, order.vendored)
     needs = _requirements(plan, order, paths)
     ground = _ready(plan, compiler, order, needs, lock, paths)
-    caches.check(order.remote, ground.bazel)
+    caches.check_remote(order.remote, ground.bazel)
     if lock and lock.first_use:
         _pin(ground, order, lock)
     call = _call(ground, order, lock)
@@ -104,7 +104,7 @@ def _need_tools(plan: Plan, compiler: Compiler) -> None:
             hint=packages.suggest_install(f"lld of LLVM {major}", f"lld-{major}"),
         )
     if recipe is not None and recipe.training:
-        pgo.need(compiler, plan.required, read_cpu())
+        pgo.require_support(compiler, plan.required, read_cpu())
 
 
 def fill(plan: Plan, folder: Path, *, compiler: Compiler, order: Order, paths: Paths) -> VendorLock:
@@ -181,10 +181,10 @@ def _call(site: Site, order: Order, lock: VendorLock | None) -> Call:
     folder = order.vendored
     return Call(
         name="build",
-        startup=headers.startup(order.remote.rc, site.paths.cache / "bazel-closed"),
+        startup=headers.build_startup_options(order.remote.rc, site.paths.cache / "bazel-closed"),
         options=(
-            *caches.options(order.remote, site.bazel.version, disk),
-            *toolchain.key_options(identity, order.remote),
+            *caches.build_options(order.remote, site.bazel.version, disk),
+            *toolchain.build_key_options(identity, order.remote),
             *(vendored.options(folder, lock) if folder and lock else ()),
         ),
         budget=order.budget,
@@ -213,9 +213,9 @@ def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
         )
         folder = site.folder / "profiles"
         with console.report_step(f"train with {program.name}"):
-            pgo.train(arm.python, program, folder)
+            pgo.run_training(arm.python, program, folder)
         environment.discard(hash_file(raw), site.paths)
-        return pgo.merge(folder, site.compiler, site.folder / "learned.profdata")
+        return pgo.merge_profiles(folder, site.compiler, site.folder / "learned.profdata")
 
     return _stage(site, "profile", _inputs(site, order), work)
 
@@ -223,11 +223,11 @@ def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
 def _compiled(site: Site, call: Call, order: Order, learned: Path | None) -> Path:
     """The wheel as TensorFlow's tools left it, with a record of how its build went beside it."""
     if learned is not None:
-        call = replace(call, options=(*call.options, pgo.use(learned)))
+        call = replace(call, options=(*call.options, pgo.build_use_option(learned)))
 
     def work() -> Path:
         made = compile_wheel(site, call, _first(order))
-        history = replace(made, wheel=Path(made.wheel.name), bazelrc=order.remote.rc.deciding)
+        history = replace(made, wheel=Path(made.wheel.name), bazelrc=order.remote.rc.build_sha256)
         save(site.folder / HISTORY, history)
         return made.wheel
 
@@ -253,11 +253,11 @@ def _inputs(site: Site, order: Order, *files: Path | None) -> object:
     toolchain_key = toolchain.toolchain_of(site.compiler).identity
     hashes = [hash_file(file) for file in files if file]
     made_with = (site.bazel.version, toolchain_key)
-    given = (order.defines, order.remote.rc.deciding)
+    given = (order.defines, order.remote.rc.build_sha256)
     return [site.plan.key, site.recipe, site.source_sha256, given, made_with, hashes]
 
 
-def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: str) -> Built:
+def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: str) -> BuiltWheel:
     """The wheel in the pool: with its identity, audited, installed and tried."""
     plan, paths = site.plan, site.paths
     licence = site.tree.folder / "LICENSE"
@@ -285,10 +285,10 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
         )
     history = load(site.folder / HISTORY, schema=compiling.SCHEMA)
     size = sum(library.size for library in audited.libraries)
-    return pool.admit(
+    return pool.add_wheel(
         fresh,
         Fleet(plans=(plan,)),
-        (Part(target=plan.target.spec, size=size),),
+        (WheelPart(target=plan.target.spec, size=size),),
         paths,
         smoke={name: found[name] for name in found if name != "file"},
         course=history,
@@ -314,8 +314,8 @@ def _requirements(plan: Plan, order: Order, paths: Paths) -> str:
         return order.requirements
     if order.vendored:
         return vendored.requirements(order.vendored)
-    exact = Exact(name=plan.package, version=plan.release)
-    return environment.needs_of(exact, python=plan.python, paths=paths)
+    exact = ExactRequirement(name=plan.package, version=plan.release)
+    return environment.resolve_requirements(exact, python=plan.python, paths=paths)
 
 
 def _links(order: Order) -> Path | None:

@@ -84,9 +84,9 @@ def compile_wheel(site: Site, call: Call, first: Attempt) -> CompiledWheel:
 def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, BuildOutcome | None]:
     if attempt.distrusting:
         shutil.rmtree(call.disk, ignore_errors=True)
-    events_file = headers.closed(site.folder / f"{call.name}.events.json")
+    events_file = headers.create_private_file(site.folder / f"{call.name}.events.json")
     budget = replace(call.budget, jobs=attempt.jobs)
-    startup, bounds = memory.resource_options(site.bazel.version, budget)
+    startup, bounds = memory.build_resource_options(site.bazel.version, budget)
     with (
         console.track_progress("actions", 0) as count,
         _gone_if_stopped(events_file, secret=bool(call.secrets)),
@@ -95,7 +95,7 @@ def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, Build
         def tell(progress: Progress) -> None:
             count.advance(progress.done, progress.total, progress.detail, progress.tempo)
 
-        with events.following(events_file, tell):
+        with events.follow_events(events_file, tell):
             done = bazel.build(
                 site.bazel,
                 (site.recipe.target,),
@@ -107,14 +107,14 @@ def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, Build
                     *(caches.DISTRUSTING if attempt.distrusting else ()),
                     *bounds,
                     *(f"--define={define}" for define in attempt.defines),
-                    *events.options(events_file),
+                    *events.build_options(events_file),
                 ),
                 paths=site.paths,
                 log=site.folder / f"{call.name}.log",
             )
     outcome = events.read_outcome(events_file)
     headers.redact(call.secrets, events_file)
-    said = caches.complaint(done.output) if call.shared else ""
+    said = caches.find_cache_warning(done.output) if call.shared else ""
     if said:
         console.warn(f"the shared cache did not serve everything: {said}")
     return done, outcome
@@ -136,7 +136,7 @@ def _following(site: Site, call: Call, attempt: Attempt, found: Diagnosis) -> At
     """The attempt that mends what was found. Raises BuildError when there is none, or none may be
     made without being asked."""
     message, hint = diagnosis.explain(found)
-    following = diagnosis.remedied(attempt, found)
+    following = diagnosis.plan_next_attempt(attempt, found)
     # What a cache holds is nothing that a person chose: it is passed over without being asked.
     may = call.auto_fix or found.cause is Cause.CACHE
     if following is None or not may:
@@ -188,7 +188,7 @@ def _pack(site: Site, folder: Path) -> None:
     program = site.tree.folder / site.recipe.program
     cpu = site.plan.package == "tensorflow-cpu" and "--cpu" in site.tree.wheel_options
     log = folder.with_suffix(".pack.log")
-    env = bazel.environment(site.bazel.use) | {"PYTHON_BIN_PATH": str(site.python)}
+    env = bazel.build_environment(site.bazel.use) | {"PYTHON_BIN_PATH": str(site.python)}
     words: list[str | Path] = [program, folder]
     try:
         run([*words, *(["--cpu"] if cpu else [])], env=env, log=log, timeout_s=_PACK_S)

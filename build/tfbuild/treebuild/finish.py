@@ -12,7 +12,7 @@ from tfbuild.auditing import libraries, manylinux
 from tfbuild.auditing.libraries import LibraryFacts, Member
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import AgreementError, CommandError, HostError, WheelError
-from tfbuild.kernelbuild.admission import probe_env
+from tfbuild.kernelbuild.admission import build_probe_env
 from tfbuild.packing import notices, papers, repack, tuned
 from tfbuild.packing.tuned import TreeLibrary, Tuned, TunedTree
 from tfbuild.planning import guard
@@ -172,7 +172,7 @@ def probe(
     answer.unlink(missing_ok=True)
     words: list[str | Path] = [*launcher, arm.python, "-m", "tfbuild.probe.full_build", answer]
     try:
-        run(words, cwd=folder, env=probe_env(), log=folder / "whole.log", timeout_s=_TRY_S)
+        run(words, cwd=folder, env=build_probe_env(), log=folder / "whole.log", timeout_s=_TRY_S)
     except CommandError as error:
         if absent and _REFUSAL in error.last_line:
             return {"refused": list(absent)}

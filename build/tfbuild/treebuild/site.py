@@ -54,7 +54,7 @@ class Site:
     def options(self) -> tuple[str, ...]:
         """Bazel's own repositories where it lacks them, the compiler, and the plan's config."""
         return (
-            *bazel.repository_options(self.bazel, self.repositories),
+            *bazel.build_repository_options(self.bazel, self.repositories),
             f"--repo_env=CC={self.compiler.driver}",
             *self.recipe.options,
         )
@@ -106,7 +106,7 @@ def provided(found: Bazel, recipe: FullRecipe, paths: Paths) -> Mapping[str, Pat
         return {}
     folder = paths.tools / "rules_cc"
     render.write(render.render_rules_cc(paths.templates), folder)
-    mended = {"bazel_tools": bazel.mended_tools(paths)} if recipe.training else {}
+    mended = {"bazel_tools": bazel.prepare_patched_tools(paths)} if recipe.training else {}
     return {"rules_cc": folder} | mended
 
 
@@ -165,5 +165,5 @@ def _env(site: Site, answers: Mapping[str, str]) -> dict[str, str]:
     link = tools / "bazel"
     link.unlink(missing_ok=True)
     link.symlink_to(site.bazel.bazelisk)
-    env = bazel.environment(site.bazel.use) | dict(answers)
+    env = bazel.build_environment(site.bazel.use) | dict(answers)
     return env | {"PATH": f"{tools}:{os.environ.get('PATH', os.defpath)}"}

@@ -237,7 +237,7 @@ def _own_bazel(found: Bazel, folder: Path) -> None:
     if Path(found.use).is_absolute():
         _placed(Path(found.use), folder / f"bazel-{found.version}")
         return
-    env = bazel.environment(found.use, bazel.pinned(found.version))
+    env = bazel.build_environment(found.use, bazel.find_pinned_sha256(found.version))
     env["BAZELISK_HOME"] = str(folder)
     folder.mkdir(exist_ok=True)
     try:

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """`jobs` compiles at once. `defines` are --define values that switch off what a compiler cannot
-    do (xnn_enable_avx512fp16=false). `fetches` counts how often downloads were tried again. A
-    `distrusting` attempt takes nothing from a cache, and writes what it makes over what is there.
+    """The settings of one attempt at a build, with `jobs` compiles at once.
+
+    `defines` are --define values that switch off what a compiler cannot do
+    (xnn_enable_avx512fp16=false). `fetches` counts how often downloads were tried again. A
+    `distrusting` attempt takes nothing from a cache, and overwrites what is there with its
+    results.
     """
 
     jobs: int

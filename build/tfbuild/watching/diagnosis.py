@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tfbuild.watching.attempt import Attempt
-from tfbuild.watching.events import BuildFailure, BuildOutcome, plain
+from tfbuild.watching.events import BuildFailure, BuildOutcome, strip_colours
 
 MOST_FETCHES = 3
 _LONGEST = 300
@@ -43,8 +43,11 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """`deciding_line` is the line that decided, `what` the flag, config, option, target or address
-    in it, `label` the Bazel label that failed; each empty when unknown. `remedy` is for the user.
+    """The cause of a failed build.
+
+    `deciding_line` is the line that decided, `what` the flag, config, option, target or
+    address in it, `label` the Bazel label that failed; each is empty if unknown. `remedy` is
+    for the user.
     """
 
     cause: Cause
@@ -232,70 +235,76 @@ _QUOTES = str.maketrans("\u2018\u2019", "''")  # gcc in a UTF-8 locale
 
 
 def diagnose(outcome: BuildOutcome | None, log: str) -> Diagnosis:
-    """Why the build failed: what its first failed action said, else what the log says."""
+    """Return why the build failed: by its first failed action, else by the log."""
     failures = () if outcome is None else outcome.failures
-    log_lines = list(_error_lines(log))
+    log_lines = list(_find_error_lines(log))
     for failure in failures:
-        found = _signalled(failure, log_lines) or _recognised(_lines(failure), failure.label)
+        found = _diagnose_signal(failure, log_lines) or _diagnose_text(
+            _split_lines(failure), failure.label
+        )
         if found is not None:
             return found
     label = failures[0].label if failures else ""
-    found = _recognised(log_lines, label)
+    found = _diagnose_text(log_lines, label)
     if found is not None:
         return found
-    deciding_line = next((line for failure in failures for line in _lines(failure)), "")
+    deciding_line = next((line for failure in failures for line in _split_lines(failure)), "")
     finished = outcome is not None and outcome.finished
     if not (finished or log_lines or failures):
-        return _diagnosis(Cause.INTERRUPTED, label="", line="")
+        return _build_diagnosis(Cause.INTERRUPTED, label="", line="")
     cause = _EXITS.get(outcome.exit_name, Cause.UNKNOWN) if outcome else Cause.UNKNOWN
-    return _diagnosis(cause, label=label, line=deciding_line or next(iter(log_lines), ""))
+    return _build_diagnosis(cause, label=label, line=deciding_line or next(iter(log_lines), ""))
 
 
-def _error_lines(log: str) -> Iterator[str]:
-    """The log's lines from its first error on, without what is no error: a mirror that answered
-    404 before another one served is a warning in every build."""
+def _find_error_lines(log: str) -> Iterator[str]:
+    """Yield the log's lines from its first error on, without warnings and progress.
+
+    A mirror that answered 404 before another one served is a warning in every build.
+    """
     begun = False
-    for line in plain(log).translate(_QUOTES).splitlines():
+    for line in strip_colours(log).translate(_QUOTES).splitlines():
         begun = begun or bool(_BEGINS.match(line))
         if begun and line.strip() and not _NOISE.match(line):
             yield line
 
 
-def _lines(failure: BuildFailure) -> list[str]:
+def _split_lines(failure: BuildFailure) -> list[str]:
     text = f"{failure.stderr}\n{failure.message}".translate(_QUOTES)
     return [line for line in text.splitlines() if line.strip()]
 
 
-def _signalled(failure: BuildFailure, log_lines: list[str]) -> Diagnosis | None:
-    """A signal decides where it is how the program ended; words are only its evidence."""
+def _diagnose_signal(failure: BuildFailure, log_lines: list[str]) -> Diagnosis | None:
+    """Diagnose a program that a signal ended; the log's words are only its evidence."""
     cause = {_SIGKILL: Cause.MEMORY, _SIGILL: Cause.HOST_TOOL}.get(failure.signal)
     if cause is None:
         return None
-    lines = (line for line in (*_lines(failure), *log_lines) if _RULES[cause].search(line))
+    lines = (line for line in (*_split_lines(failure), *log_lines) if _RULES[cause].search(line))
     line = next(lines, f"{failure.kind} was ended by signal {failure.signal}")
-    return _diagnosis(cause, label=failure.label, line=line)
+    return _build_diagnosis(cause, label=failure.label, line=line)
 
 
-def _recognised(lines: list[str], label: str) -> Diagnosis | None:
+def _diagnose_text(lines: list[str], label: str) -> Diagnosis | None:
     for cause, words in _RULES.items():
         for line in lines:
-            found = words.search(line)
-            if found:
-                what = next((part for part in found.groups() if part), "")
-                return _diagnosis(cause, label=label or _label(line), line=line, what=what)
+            match = words.search(line)
+            if match:
+                what = next((part for part in match.groups() if part), "")
+                return _build_diagnosis(
+                    cause, label=label or _find_label(line), line=line, what=what
+                )
     return None
 
 
-def _label(line: str) -> str:
-    """The first label in a line; an address is none."""
-    found = _LABEL.search(_ADDRESS.sub("", line))
-    return found[0] if found else ""
+def _find_label(line: str) -> str:
+    """Return the first label in a line; an address is none."""
+    match = _LABEL.search(_ADDRESS.sub("", line))
+    return match[0] if match else ""
 
 
-def _diagnosis(cause: Cause, *, label: str, line: str, what: str = "") -> Diagnosis:
+def _build_diagnosis(cause: Cause, *, label: str, line: str, what: str = "") -> Diagnosis:
     remedy = _TEXTS[cause][1].format(what=what)
-    if cause is Cause.FLAG and _defines(what):
-        remedy = f"Give --define {','.join(_defines(what))}"
+    if cause is Cause.FLAG and _list_defines(what):
+        remedy = f"Give --define {','.join(_list_defines(what))}"
     return Diagnosis(
         cause=cause,
         label=label,
@@ -305,16 +314,16 @@ def _diagnosis(cause: Cause, *, label: str, line: str, what: str = "") -> Diagno
     )
 
 
-def _defines(flag: str) -> tuple[str, ...]:
+def _list_defines(flag: str) -> tuple[str, ...]:
     return tuple(f"xnn_enable_{isa}=false" for isa in _XNNPACK.get(flag, ()))
 
 
-def remedied(attempt: Attempt, diagnosis: Diagnosis) -> Attempt | None:
-    """The attempt that may succeed where this one failed; None when the user must act."""
+def plan_next_attempt(attempt: Attempt, diagnosis: Diagnosis) -> Attempt | None:
+    """Return the attempt that may succeed where this one failed; None if the user must act."""
     if diagnosis.cause is Cause.MEMORY and attempt.jobs > 1:
         return replace(attempt, jobs=attempt.jobs // 2)
     if diagnosis.cause is Cause.FLAG:
-        new = [name for name in _defines(diagnosis.what) if name not in attempt.defines]
+        new = [name for name in _list_defines(diagnosis.what) if name not in attempt.defines]
         return replace(attempt, defines=(*attempt.defines, *new)) if new else None
     if diagnosis.cause is Cause.CACHE and not attempt.distrusting:
         return replace(attempt, distrusting=True)
@@ -325,8 +334,8 @@ def remedied(attempt: Attempt, diagnosis: Diagnosis) -> Attempt | None:
 
 
 def explain(diagnosis: Diagnosis) -> tuple[str, str]:
-    """One line of what failed, where and why, and the hint of what to do."""
-    log_lines = _TEXTS[diagnosis.cause][0]
+    """Return one line of what failed, where and why, and the hint of what to do."""
+    summary = _TEXTS[diagnosis.cause][0]
     where = f" at {diagnosis.label}" if diagnosis.label else ""
     why = f": {diagnosis.deciding_line}" if diagnosis.deciding_line else ""
-    return f"{log_lines}{where}{why}", diagnosis.remedy
+    return f"{summary}{where}{why}", diagnosis.remedy

@@ -42,9 +42,11 @@ _ANSI = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildFailure:
-    """One thing that failed. `kind` is an action's mnemonic (CppCompile), a test's status, or the
-    reason why something was aborted (LOADING_FAILURE). `exit_code` is the program's, 128 + signal
-    where a signal ended it, 0 where no program ran.
+    """A failure of a build.
+
+    `kind` is an action's mnemonic (CppCompile), a test's status, or the reason why something
+    was aborted (LOADING_FAILURE). `exit_code` is the program's, 128 + signal if a signal
+    ended it, 0 if no program ran.
     """
 
     label: str
@@ -55,15 +57,17 @@ class BuildFailure:
 
     @property
     def signal(self) -> int:
-        """The signal that ended the program; 0 when none did."""
+        """Return the signal that ended the program; 0 if none did."""
         return self.exit_code - 128 if self.exit_code in _SIGNALS else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOutcome:
-    """A build as its events tell it. `finished` is False when Bazel did not live to say how it
-    ended, or refused its options. `runners` counts actions by who took them: "linux-sandbox",
-    "disk cache hit", "remote cache hit", "internal". `seconds` is 0 when unfinished.
+    """The outcome of a build, by its events.
+
+    `finished` is False if Bazel ended before it reported its end, or refused its options.
+    `runners` counts actions by runner: "linux-sandbox", "disk cache hit", "remote cache hit",
+    "internal". `seconds` is 0 if unfinished.
     """
 
     finished: bool
@@ -76,26 +80,29 @@ class BuildOutcome:
     seconds: float = 0.0
 
 
-def options(path: Path) -> tuple[str, ...]:
-    """Bazel options that write events to `path`, in time to follow them. Bazel keeps its progress
-    lines back until 10 kB are together, which is minutes: a buffer of 1 byte holds none back.
+def build_options(path: Path) -> tuple[str, ...]:
+    """Return Bazel options that write events to `path`, in time to follow them.
+
+    Bazel keeps its progress lines back until 10 kB are together, which is minutes: a buffer
+    of 1 byte holds none back.
     """
     return (f"--build_event_json_file={path}", "--bes_outerr_buffer_size=1")
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """Each event of the file. A line that cannot be read is left out: a build that was killed, or
-    whose disk ran full, cuts the last one short, and what it said before is still worth reading.
-    Of a line of more than MOST characters no part is an event.
+    """Yield the events of the file; skip lines that cannot be read.
+
+    A build that was killed, or whose disk ran full, cuts the last line short, but the lines
+    before it are still worth reading. A line of more than MOST characters is skipped whole.
     """
     with path.open(encoding="utf-8", errors="replace") as lines:
         while line := lines.readline(MOST):
-            event = _parsed(line)
+            event = _parse_event(line)
             if event is not None:
                 yield event
 
 
-def _parsed(line: str) -> Event | None:
+def _parse_event(line: str) -> Event | None:
     try:
         event = parse_json(line)
     except ValueError:
@@ -104,18 +111,18 @@ def _parsed(line: str) -> Event | None:
 
 
 def read_outcome(path: Path) -> BuildOutcome | None:
-    """How the build ended. None without a file: Bazel ended before it wrote one.
+    """Read how the build ended. None without a file: Bazel ended before it wrote one.
 
-    To be read before the next build, which uses the names of this one's stderr files again.
+    Read it before the next build, which uses the names of this one's stderr files again.
     """
     try:
-        return outcome_of(read_events(path))
+        return build_outcome(read_events(path))
     except FileNotFoundError:
         return None
 
 
-def outcome_of(events: Iterable[Event]) -> BuildOutcome:
-    """The outcome that the events add up to. What is not of its kind counts as left out."""
+def build_outcome(events: Iterable[Event]) -> BuildOutcome:
+    """Build the outcome of the events. A value of another type counts as missing."""
     failures: list[BuildFailure] = []
     causes: list[
         BuildFailure
@@ -124,129 +131,130 @@ def outcome_of(events: Iterable[Event]) -> BuildOutcome:
     metrics: Event = {}
     runners: dict[str, int] = {}
     for event in events:
-        failure = _failure(event)
+        failure = _parse_failure(event)
         if failure is not None:
             (failures if "completed" not in event else causes).append(failure)
         if "finished" in event:
-            finished = _inner(event, "finished")
-            detail = _text(_inner(finished, "failureDetail"), "message")
+            finished = _get_object(event, "finished")
+            detail = _get_text(_get_object(finished, "failureDetail"), "message")
             causes += [BuildFailure(label="", kind="Build", message=detail)] if detail else []
         if "buildMetrics" in event:
-            metrics = _inner(event, "buildMetrics")
+            metrics = _get_object(event, "buildMetrics")
         if "buildToolLogs" in event:
-            runners = _processes(_inner(event, "buildToolLogs"))
-    exit_code = _inner(finished or {}, "exitCode")
-    actions = _inner(metrics, "actionSummary")
+            runners = _parse_processes(_get_object(event, "buildToolLogs"))
+    exit_code = _get_object(finished or {}, "exitCode")
+    actions = _get_object(metrics, "actionSummary")
     return BuildOutcome(
         finished=finished is not None,
-        exit_code=_number(exit_code, "code"),
-        exit_name=_text(exit_code, "name"),
+        exit_code=_get_number(exit_code, "code"),
+        exit_name=_get_text(exit_code, "name"),
         failures=tuple(failures or causes),
-        actions_created=_number(actions, "actionsCreated"),
-        actions_executed=_number(actions, "actionsExecuted"),
-        runners=_counted(_each(actions, "runnerCount")) or runners,
-        seconds=_number(_inner(metrics, "timingMetrics"), "wallTimeInMs") / 1000,
+        actions_created=_get_number(actions, "actionsCreated"),
+        actions_executed=_get_number(actions, "actionsExecuted"),
+        runners=_count_runners(_get_objects(actions, "runnerCount")) or runners,
+        seconds=_get_number(_get_object(metrics, "timingMetrics"), "wallTimeInMs") / 1000,
     )
 
 
-def _failure(event: Event) -> BuildFailure | None:
-    identity = _inner(event["id"], next(iter(event["id"]), ""))
+def _parse_failure(event: Event) -> BuildFailure | None:
+    identity = _get_object(event["id"], next(iter(event["id"]), ""))
     pattern = identity.get("pattern")
     words = map(str, pattern) if isinstance(pattern, list) else ()
-    label = _text(identity, "label") or " ".join(words)
-    if "action" in event and not _inner(event, "action").get("success"):
-        return _failed_action(label, _inner(event, "action"))
-    aborted = _inner(event, "aborted")
-    reason = _text(aborted, "reason")
+    label = _get_text(identity, "label") or " ".join(words)
+    if "action" in event and not _get_object(event, "action").get("success"):
+        return _parse_failed_action(label, _get_object(event, "action"))
+    aborted = _get_object(event, "aborted")
+    reason = _get_text(aborted, "reason")
     if "aborted" in event and reason not in _CONSEQUENCES:
-        message = _text(aborted, "description")
+        message = _get_text(aborted, "description")
         # An analysis that failed says why at what it failed for, and nothing here.
         if message or reason != "ANALYSIS_FAILURE":
             return BuildFailure(label=label, kind=reason or "UNKNOWN", message=message)
-    status = _text(_inner(event, "testSummary"), "overallStatus")
+    status = _get_text(_get_object(event, "testSummary"), "overallStatus")
     if status in _TESTS_THAT_FAILED:
         return BuildFailure(label=label, kind=f"Test {status}")
-    detail = _inner(_inner(event, "completed"), "failureDetail")
+    detail = _get_object(_get_object(event, "completed"), "failureDetail")
     if detail:
-        return BuildFailure(label=label, kind="Target", message=_text(detail, "message"))
+        return BuildFailure(label=label, kind="Target", message=_get_text(detail, "message"))
     return None
 
 
-def _failed_action(label: str, action: Event) -> BuildFailure:
+def _parse_failed_action(label: str, action: Event) -> BuildFailure:
     # In 4.2.3 `exitCode` is 1 for a program that a signal ended; the spawn's is the program's own.
-    detail = _inner(action, "failureDetail")
-    spawned = _number(_inner(detail, "spawn"), "spawnExitCode")
+    detail = _get_object(action, "failureDetail")
+    spawned = _get_number(_get_object(detail, "spawn"), "spawnExitCode")
     return BuildFailure(
-        label=label or _text(action, "label"),
-        kind=_text(action, "type"),
-        exit_code=spawned or _number(action, "exitCode"),
-        message=_text(detail, "message"),
-        stderr=_contents(_inner(action, "stderr")),
+        label=label or _get_text(action, "label"),
+        kind=_get_text(action, "type"),
+        exit_code=spawned or _get_number(action, "exitCode"),
+        message=_get_text(detail, "message"),
+        stderr=_read_contents(_get_object(action, "stderr")),
     )
 
 
-def _inner(event: Event, name: str) -> Event:
+def _get_object(event: Event, name: str) -> Event:
     value = event.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _each(event: Event, name: str) -> list[Event]:
+def _get_objects(event: Event, name: str) -> list[Event]:
     value = event.get(name)
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def _text(event: Event, name: str) -> str:
+def _get_text(event: Event, name: str) -> str:
     value = event.get(name)
     return value if isinstance(value, str) else ""
 
 
-def _number(event: Event, name: str) -> int:
-    found = _NUMBER.fullmatch(str(event.get(name)))
-    return int(found[0]) if found else 0
+def _get_number(event: Event, name: str) -> int:
+    match = _NUMBER.fullmatch(str(event.get(name)))
+    return int(match[0]) if match else 0
 
 
-def _contents(file: Event) -> str:
-    """What a file of an event holds, from the event or from this machine; "" when it is gone."""
+def _read_contents(file: Event) -> str:
+    """Read a file of an event, from the event or from this machine; "" if it is gone."""
     data = b""
     with contextlib.suppress(OSError, ValueError, binascii.Error):
         if "contents" in file:
-            data = base64.b64decode(_text(file, "contents"), validate=True)
-        place = urlsplit(_text(file, "uri"))
-        if place.scheme == "file" and (path := Path(unquote(place.path))).is_file():
+            data = base64.b64decode(_get_text(file, "contents"), validate=True)
+        address = urlsplit(_get_text(file, "uri"))
+        if address.scheme == "file" and (path := Path(unquote(address.path))).is_file():
             with path.open("rb") as stream:
                 data = stream.read(_STDERR_B)
-    return plain(data[:_STDERR_B].decode(errors="replace"))
+    return strip_colours(data[:_STDERR_B].decode(errors="replace"))
 
 
-def plain(text: str) -> str:
-    """Text without the colours that compilers write even into files."""
+def strip_colours(text: str) -> str:
+    """Remove the colours that compilers write even into files."""
     return _ANSI.sub("", text)
 
 
-def _counted(runners: Iterable[Event]) -> dict[str, int]:
-    """Of `runnerCount`: its entry "total" is the sum of the others."""
-    named = {_text(entry, "name"): _number(entry, "count") for entry in runners}
+def _count_runners(runners: Iterable[Event]) -> dict[str, int]:
+    """Count the actions of `runnerCount`: its entry "total" is the sum of the others."""
+    named = {_get_text(entry, "name"): _get_number(entry, "count") for entry in runners}
     return {name: count for name, count in named.items() if name not in {"", "total"}}
 
 
-def _processes(logs: Event) -> dict[str, int]:
-    """Of "18 processes: 12 internal, 6 linux-sandbox."."""
-    named = (log for log in _each(logs, "log") if _text(log, "name") == "process stats")
-    found = _PROCESSES.match(next((_contents(log).strip() for log in named), ""))
-    parts = [part.partition(" ") for part in found[1].split(", ")] if found else []
+def _parse_processes(logs: Event) -> dict[str, int]:
+    """Parse the log "process stats": "18 processes: 12 internal, 6 linux-sandbox."."""
+    named = (log for log in _get_objects(logs, "log") if _get_text(log, "name") == "process stats")
+    match = _PROCESSES.match(next((_read_contents(log).strip() for log in named), ""))
+    parts = [part.partition(" ") for part in match[1].split(", ")] if match else []
     return {name: int(count) for count, _, name in parts if _NUMBER.fullmatch(count)}
 
 
 @contextlib.contextmanager
-def following(path: Path, on_progress: Callable[[Progress], None]) -> Iterator[None]:
-    """Tell `on_progress`, from a thread, how far the build has come that writes its events to
-    `path` inside the block. What an earlier build left there is cut off first; the file stays, and
-    so does its mode. Progress is a service: what goes wrong with it ends it, and never the build.
+def follow_events(path: Path, on_progress: Callable[[Progress], None]) -> Iterator[None]:
+    """Report to `on_progress`, from a thread, the progress of the build inside the block.
+
+    The build writes its events to `path`. The events of an earlier build are cut off first;
+    the file stays, and so does its mode. Errors of the reporting end it, and never the build.
     """
     with contextlib.suppress(OSError):
         os.truncate(path, 0)
     ended = threading.Event()
-    thread = threading.Thread(target=_follow, args=(path, on_progress, ended), daemon=True)
+    thread = threading.Thread(target=_report_progress, args=(path, on_progress, ended), daemon=True)
     thread.start()
     try:
         yield
@@ -255,27 +263,31 @@ def following(path: Path, on_progress: Callable[[Progress], None]) -> Iterator[N
         thread.join(_JOIN_S)
 
 
-def _follow(path: Path, on_progress: Callable[[Progress], None], ended: threading.Event) -> None:
+def _report_progress(
+    path: Path, on_progress: Callable[[Progress], None], ended: threading.Event
+) -> None:
     pace = Pace()
     with contextlib.suppress(Exception):
-        for line in _tail(path, ended):
-            said = _said(_text(_inner(_parsed(line) or {}, "progress"), "stderr"))
-            if said is not None:
-                on_progress(pace.fed(time.monotonic(), *said))
+        for line in _read_lines(path, ended):
+            progress = _parse_progress(
+                _get_text(_get_object(_parse_event(line) or {}, "progress"), "stderr")
+            )
+            if progress is not None:
+                on_progress(pace.update(time.monotonic(), *progress))
 
 
-def _said(stderr: str) -> tuple[int, int, str] | None:
-    """Done, total and what runs, of the last progress line in what Bazel printed."""
-    for line in reversed(plain(stderr).splitlines()):
-        found = _PROGRESS.match(line)
-        if found:
-            done, total, detail = found.groups()
+def _parse_progress(stderr: str) -> tuple[int, int, str] | None:
+    """Return done, total and what runs, of the last progress line in Bazel's output."""
+    for line in reversed(strip_colours(stderr).splitlines()):
+        match = _PROGRESS.match(line)
+        if match:
+            done, total, detail = match.groups()
             return int(done.replace(",", "")), int(total.replace(",", "")), detail
     return None
 
 
-def _tail(path: Path, ended: threading.Event) -> Iterator[str]:
-    """Whole lines as they come, and what is left when `ended`."""
+def _read_lines(path: Path, ended: threading.Event) -> Iterator[str]:
+    """Yield whole lines as they come, and the rest when `ended`."""
     while not path.exists():
         if ended.wait(_POLL_S):
             return

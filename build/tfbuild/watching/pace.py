@@ -17,9 +17,11 @@ _GROWTH = 0.02  # Bazel finds actions while it builds: more than this in a windo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """`done` of `total` actions, `detail` of which Bazel shows one. `per_minute` is the rate
-    lately. `left_s` is the shortest and longest time that is left, in seconds, and None until what
-    was seen is worth an estimate.
+    """The progress of a build: `done` of `total` actions.
+
+    `detail` is the action that Bazel shows. `per_minute` is the recent rate. `left_s` is the
+    shortest and longest remaining time, in seconds; None until there is enough data for an
+    estimate.
     """
 
     done: int
@@ -30,7 +32,7 @@ class Progress:
 
     @property
     def tempo(self) -> str:
-        """Rate and estimate as a person reads them; empty when neither is known."""
+        """Return the rate and the remaining time as text; "" if neither is known."""
         if self.per_minute is None:
             return ""
         rate = f"{self.per_minute:.0f} a minute"
@@ -41,28 +43,28 @@ class Progress:
 
 
 class Pace:
-    """Collects (time, done, total) of one build over a window, at most one a second."""
+    """A window of samples (time, done, total) of one build, at most one a second."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int, int]] = deque()
 
-    def fed(self, at: float, done: int, total: int, detail: str = "") -> Progress:
-        """The progress at the time `at`, in seconds of a clock that does not go back."""
+    def update(self, at: float, done: int, total: int, detail: str = "") -> Progress:
+        """Add a sample; return the progress at the time `at`, in seconds of a monotonic clock."""
         if not self._seen or at - self._seen[-1][0] >= _SAMPLE_S:
             self._seen.append((at, done, total))
         while len(self._seen) > 1 and at - self._seen[1][0] >= _WINDOW_S:
             self._seen.popleft()
-        per_s = self._rate(at, done, 1.0)
+        per_s = self._compute_rate(at, done, 1.0)
         return Progress(
             done=done,
             total=total,
             detail=detail,
             per_minute=None if per_s is None else per_s * 60,
-            left_s=self._left(at, done, total),
+            left_s=self._estimate_remaining(at, done, total),
         )
 
-    def _rate(self, at: float, done: int, share: float) -> float | None:
-        """Actions per second over the last `share` of what is kept."""
+    def _compute_rate(self, at: float, done: int, share: float) -> float | None:
+        """Return the actions per second over the last `share` of the window."""
         spent = at - self._seen[0][0]
         if spent < _LEAST_S:
             return None
@@ -71,11 +73,11 @@ class Pace:
         )
         return max(0, done - before) / (at - since)
 
-    def _left(self, at: float, done: int, total: int) -> tuple[float, float] | None:
+    def _estimate_remaining(self, at: float, done: int, total: int) -> tuple[float, float] | None:
         _, first_done, first_total = self._seen[0]
         if done - first_done < _LEAST_DONE or total - first_total > total * _GROWTH:
             return None
-        rates = [self._rate(at, done, share) for share in (1.0, _LATEST)]
+        rates = [self._compute_rate(at, done, share) for share in (1.0, _LATEST)]
         known = [rate for rate in rates if rate]
         if len(known) < len(rates):
             return None  # (nothing ended lately: one long action, which no rate tells)
