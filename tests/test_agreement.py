@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import ArrayLike, DTypeLike
 
-from tfbuild.probe.agreement import allowed, assignments, distance
+from tfbuild.probe.agreement import get_allowed_distance, iter_type_assignments, measure_distance
 from tfbuild.probe.cases import (
     KINDS,
     Argument,
     Array,
-    broadcasts,
-    feeds,
-    numbers,
-    offsets,
-    precision,
-    special,
+    create_broadcasts,
+    create_feeds,
+    create_offset_arrays,
+    draw_numbers,
+    draw_special,
+    get_precision,
 )
-from tfbuild.probe.registry import Kernel, difference
-from tfbuild.probe.tolerances import ELEMENTWISE, EXACT, MOVES, TERMS, ULPS, scaled_by_result
+from tfbuild.probe.registry import Kernel, check_registrations
+from tfbuild.probe.tolerances import ELEMENTWISE, EXACT, MOVES, TERMS, ULPS, is_scaled_by_result
 
 FLOAT, DOUBLE, INT32, COMPLEX64, BOOL, HALF = 1, 2, 3, 8, 10, 19  # numbers of types.proto
 DTYPES = {
@@ -44,7 +44,7 @@ HUGE = float(np.finfo(np.float64).max)
 def apart(
     one: ArrayLike, other: ArrayLike, *, op: str = "Tanh", dtype: DTypeLike = np.float32
 ) -> float:
-    return distance(op, (np.asarray(one, dtype),), (np.asarray(other, dtype),))
+    return measure_distance(op, (np.asarray(one, dtype),), (np.asarray(other, dtype),))
 
 
 @example(np.array([9e307, 9e307, 9e307, 0.0]), "Softmax")  # a median of two would overflow
@@ -55,7 +55,7 @@ def apart(
     st.sampled_from(["Tanh", "Softmax"]),
 )
 def test_everything_agrees_with_itself(array: Array, op: str) -> None:
-    assert distance(op, (array,), (array.copy(),)) == 0.0
+    assert measure_distance(op, (array,), (array.copy(),)) == 0.0
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -118,19 +118,19 @@ def test_whole_numbers_and_truths_agree_or_do_not(dtype: type) -> None:
 
 def test_other_shapes_types_and_counts_are_not_comparable() -> None:
     one = np.zeros((2, 3), np.float32)
-    assert distance("Tanh", (one,), (one.reshape(3, 2),)) == INF
-    assert distance("Tanh", (one,), (one.astype(np.float64),)) == INF
-    assert distance("Tanh", (one,), (one, one)) == INF
-    assert distance("Tanh", (one[:0],), (one[:0].astype(np.float16),)) == INF
-    assert distance("NoOp", (), ()) == 0
+    assert measure_distance("Tanh", (one,), (one.reshape(3, 2),)) == INF
+    assert measure_distance("Tanh", (one,), (one.astype(np.float64),)) == INF
+    assert measure_distance("Tanh", (one,), (one, one)) == INF
+    assert measure_distance("Tanh", (one[:0],), (one[:0].astype(np.float16),)) == INF
+    assert measure_distance("NoOp", (), ()) == 0
 
 
 def test_errors_agree_by_their_names() -> None:
     one = np.zeros(3, np.float32)
-    assert distance("Div", "InvalidArgumentError", "InvalidArgumentError") == 0
-    assert distance("Div", "InvalidArgumentError", "InternalError") == INF
-    assert distance("Div", "InvalidArgumentError", (one,)) == INF
-    assert distance("Div", (one,), "InvalidArgumentError") == INF
+    assert measure_distance("Div", "InvalidArgumentError", "InvalidArgumentError") == 0
+    assert measure_distance("Div", "InvalidArgumentError", "InternalError") == INF
+    assert measure_distance("Div", "InvalidArgumentError", (one,)) == INF
+    assert measure_distance("Div", (one,), "InvalidArgumentError") == INF
 
 
 def test_sums_are_measured_at_the_size_of_the_whole_result() -> None:
@@ -142,36 +142,38 @@ def test_sums_are_measured_at_the_size_of_the_whole_result() -> None:
 
 def test_the_worst_of_several_results_counts() -> None:
     good, bad = np.ones(2, np.float32), np.asarray([1, 1 + 2**-22], np.float32)
-    assert distance("Adam", (good, good, good), (good, bad, good)) == distance(
+    assert measure_distance("Adam", (good, good, good), (good, bad, good)) == measure_distance(
         "Adam", (good,), (bad,)
     )
-    assert distance("Tanh", (good, good), (good, bad)) == 2
+    assert measure_distance("Tanh", (good, good), (good, bad)) == 2
 
 
 def test_terms_that_cancel_are_measured_at_the_sum_of_their_magnitudes() -> None:
     """1e6 - 1e6 + 1: one unit of the million, not of the one."""
     stock, tuned, terms = ((np.array([value], np.float32),) for value in (1.0, 1.0625, 2e6))
-    assert distance("Sum", stock, tuned, terms) < 1
-    assert distance("Sum", stock, tuned) > ULPS
-    assert distance("Sum", stock, tuned, "InvalidArgumentError") > ULPS  # (no scale: none is used)
-    assert distance("Sum", stock, tuned, (np.zeros(2, np.float32),)) > ULPS
+    assert measure_distance("Sum", stock, tuned, terms) < 1
+    assert measure_distance("Sum", stock, tuned) > ULPS
+    assert (
+        measure_distance("Sum", stock, tuned, "InvalidArgumentError") > ULPS
+    )  # (no scale: none is used)
+    assert measure_distance("Sum", stock, tuned, (np.zeros(2, np.float32),)) > ULPS
 
 
 def test_words_are_the_same_or_are_not() -> None:
     one, other = (np.array([word, b""], object) for word in (b"a", b"b"))
-    assert distance("StringUpper", (one,), (one.copy(),)) == 0
-    assert distance("StringUpper", (one,), (other,)) == INF
+    assert measure_distance("StringUpper", (one,), (one.copy(),)) == 0
+    assert measure_distance("StringUpper", (one,), (other,)) == INF
 
 
 def test_every_op_has_one_tolerance() -> None:
     assert not EXACT & ELEMENTWISE
     assert not EXACT & TERMS
     assert not TERMS & ELEMENTWISE
-    assert not any(scaled_by_result(op) for op in EXACT | ELEMENTWISE)
-    assert scaled_by_result("FusedBatchNormV3")
-    assert scaled_by_result("gradient of Tanh")
-    assert {allowed(op, REAL) for op in MOVES} == {0.0}
-    assert allowed("gradient of Mul", REAL) == ULPS  # (a sum over what was broadcast)
+    assert not any(is_scaled_by_result(op) for op in EXACT | ELEMENTWISE)
+    assert is_scaled_by_result("FusedBatchNormV3")
+    assert is_scaled_by_result("gradient of Tanh")
+    assert {get_allowed_distance(op, REAL) for op in MOVES} == {0.0}
+    assert get_allowed_distance("gradient of Mul", REAL) == ULPS  # (a sum over what was broadcast)
 
 
 def attr(name: str, *lawful: int) -> SimpleNamespace:
@@ -181,29 +183,33 @@ def attr(name: str, *lawful: int) -> SimpleNamespace:
 
 def test_types_are_assigned_within_what_the_op_allows() -> None:
     op = SimpleNamespace(name="Any", attr=[attr("T"), attr("Tidx", INT32, 9), attr("U", DOUBLE)])
-    assert list(assignments(op, {"T": (FLOAT, DOUBLE)})) == [
+    assert list(iter_type_assignments(op, {"T": (FLOAT, DOUBLE)})) == [
         {"T": FLOAT, "Tidx": INT32, "U": DOUBLE},
         {"T": DOUBLE, "Tidx": INT32, "U": DOUBLE},
     ]
     cast = SimpleNamespace(name="Cast", attr=[attr("SrcT"), attr("DstT", FLOAT, BOOL)])
-    assert len(list(assignments(cast, {}))) == 9 * 2  # (one kernel: every pair of common types)
-    assert list(assignments(op, {"Tidx": (5,)})) == []  # (registered, but no program reaches it)
+    assert (
+        len(list(iter_type_assignments(cast, {}))) == 9 * 2
+    )  # (one kernel: every pair of common types)
+    assert (
+        list(iter_type_assignments(op, {"Tidx": (5,)})) == []
+    )  # (registered, but no program reaches it)
     complex_abs = SimpleNamespace(name="ComplexAbs", attr=[attr("T"), attr("Tout", FLOAT, DOUBLE)])
-    assert list(assignments(complex_abs, {"T": (18,)})) == [{"T": 18, "Tout": DOUBLE}]
+    assert list(iter_type_assignments(complex_abs, {"T": (18,)})) == [{"T": 18, "Tout": DOUBLE}]
 
 
 REAL = (np.zeros(1, np.float32),)
 
 
 def test_what_the_standard_fixes_must_agree_to_the_bit() -> None:
-    assert allowed("Mul", (np.zeros(1, np.complex64),)) == ULPS
-    assert allowed("Transpose", (np.zeros(1, np.complex64),)) == 0
-    assert {allowed(op, REAL) for op in EXACT} == {0.0}
-    assert allowed("Tanh", REAL) == ULPS
+    assert get_allowed_distance("Mul", (np.zeros(1, np.complex64),)) == ULPS
+    assert get_allowed_distance("Transpose", (np.zeros(1, np.complex64),)) == 0
+    assert {get_allowed_distance(op, REAL) for op in EXACT} == {0.0}
+    assert get_allowed_distance("Tanh", REAL) == ULPS
     assert (
-        allowed("Mul", REAL)
-        < allowed("Tanh", REAL)
-        <= allowed("ResourceApplyCenteredRMSProp", REAL)
+        get_allowed_distance("Mul", REAL)
+        < get_allowed_distance("Tanh", REAL)
+        <= get_allowed_distance("ResourceApplyCenteredRMSProp", REAL)
     )
 
 
@@ -217,8 +223,8 @@ ROLES = ("array", "positive", "scalar", "gradient", "resource", "reference")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", [FLOAT, DOUBLE, INT32, COMPLEX64, BOOL, HALF])
 def test_the_same_case_has_the_same_inputs_in_every_process(kind: str, number: int) -> None:
-    once = feeds("Tanh", inputs("array", "array", type=number), DTYPES, kind)
-    again = feeds("Tanh", inputs("array", "array", type=number), DTYPES, kind)
+    once = create_feeds("Tanh", inputs("array", "array", type=number), DTYPES, kind)
+    again = create_feeds("Tanh", inputs("array", "array", type=number), DTYPES, kind)
     for one, other in zip(once, again, strict=True):
         assert one.tobytes() == other.tobytes()
         assert one.dtype == DTYPES[number]
@@ -226,7 +232,7 @@ def test_the_same_case_has_the_same_inputs_in_every_process(kind: str, number: i
 
 def test_other_ops_types_and_kinds_have_other_inputs() -> None:
     def first(op: str, kind: str, number: int = FLOAT) -> bytes:
-        (array,) = feeds(op, inputs("array", type=number), DTYPES, kind)
+        (array,) = create_feeds(op, inputs("array", type=number), DTYPES, kind)
         return array.astype(np.float64).tobytes()
 
     rows = [
@@ -239,7 +245,7 @@ def test_other_ops_types_and_kinds_have_other_inputs() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("role", ROLES)
 def test_every_role_gets_lawful_values(role: str, kind: str) -> None:
-    (array,) = feeds("ResourceApplyAdam", inputs(role), DTYPES, kind)
+    (array,) = create_feeds("ResourceApplyAdam", inputs(role), DTYPES, kind)
     shape = {"random": (37 * 29,), "tiny": (3,), "empty": (0,), "special": (37 * 8,)}[kind]
     assert array.shape == (() if role == "scalar" else shape)
     if role in {"positive", "resource", "reference", "scalar"}:
@@ -250,22 +256,24 @@ def test_every_role_gets_lawful_values(role: str, kind: str) -> None:
 
 def test_indices_address_every_row_once() -> None:
     arguments = (*inputs("resource", "gradient"), Argument("indices", "indices", INT32))
-    variable, gradient, indices = feeds("ResourceSparseApplyAdagrad", arguments, DTYPES, "random")
+    variable, gradient, indices = create_feeds(
+        "ResourceSparseApplyAdagrad", arguments, DTYPES, "random"
+    )
     assert sorted(indices) == list(range(len(variable)))
     assert gradient.shape == variable.shape
 
 
 def test_random_ops_get_a_shape_and_bounds() -> None:
     arguments = inputs("shape", "low", "high", type=INT32)
-    shape, low, high = feeds("RandomUniformInt", arguments, DTYPES, "random")
+    shape, low, high = create_feeds("RandomUniformInt", arguments, DTYPES, "random")
     assert list(shape) == [37 * 29]
     assert low < high
-    (shape,) = feeds("RandomUniform", inputs("shape", type=INT32), DTYPES, "empty")
+    (shape,) = create_feeds("RandomUniform", inputs("shape", type=INT32), DTYPES, "empty")
     assert list(shape) == [0]
 
 
 def test_matrix_ops_get_matrices() -> None:
-    logits, labels = feeds(
+    logits, labels = create_feeds(
         "SoftmaxCrossEntropyWithLogits", inputs("array", "array"), DTYPES, "tiny"
     )
     assert logits.shape == labels.shape == (1, 3)
@@ -273,8 +281,8 @@ def test_matrix_ops_get_matrices() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_special_inputs_hold_every_odd_number(dtype: type) -> None:
-    found = special(dtype, (37, 8), np.random.default_rng(1))
-    _, tiny = precision(dtype)
+    found = draw_special(dtype, (37, 8), np.random.default_rng(1))
+    _, tiny = get_precision(dtype)
     assert found.shape == (37, 8)
     assert np.isnan(found).any()
     assert np.isposinf(found).any()
@@ -286,39 +294,39 @@ def test_special_inputs_hold_every_odd_number(dtype: type) -> None:
 
 
 def test_special_complex_numbers_and_integers() -> None:
-    assert np.isnan(special(np.complex64, (99,), np.random.default_rng(1))).any()
-    whole = special(np.int32, (99,), np.random.default_rng(1))
+    assert np.isnan(draw_special(np.complex64, (99,), np.random.default_rng(1))).any()
+    whole = draw_special(np.int32, (99,), np.random.default_rng(1))
     assert whole.dtype == np.int32
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int8, np.int64, np.float16, np.complex64])
 def test_ordinary_numbers_of_any_type(dtype: type) -> None:
-    found = numbers(dtype, (50, 40), np.random.default_rng(1))
+    found = draw_numbers(dtype, (50, 40), np.random.default_rng(1))
     assert (found.dtype, found.shape) == (dtype, (50, 40))
     assert np.isfinite(found).all()
     assert len(np.unique(found)) > 1
 
 
 def test_broadcasts_are_pairs_that_numpy_broadcasts_too() -> None:
-    pairs = list(broadcasts("Add", inputs("array", "array"), DTYPES))
+    pairs = list(create_broadcasts("Add", inputs("array", "array"), DTYPES))
     assert len(pairs) == 3
     for one, other in pairs:
         assert one.shape != other.shape
         assert (one + other).size >= one.size
-    assert list(broadcasts("Tanh", inputs("array"), DTYPES)) == []
-    assert list(broadcasts("Softmax", inputs("array", "array"), DTYPES)) == []
-    assert list(broadcasts("ResourceApplyAdam", inputs("resource", "scalar"), DTYPES)) == []
+    assert list(create_broadcasts("Tanh", inputs("array"), DTYPES)) == []
+    assert list(create_broadcasts("Softmax", inputs("array", "array"), DTYPES)) == []
+    assert list(create_broadcasts("ResourceApplyAdam", inputs("resource", "scalar"), DTYPES)) == []
 
 
 @pytest.mark.parametrize("number", [FLOAT, DOUBLE, COMPLEX64, BOOL, HALF])
 def test_offsets_cover_four_to_sixty_four_bytes(number: int) -> None:
     size = np.dtype(DTYPES[number]).itemsize
-    found = list(offsets("Tanh", inputs("array", type=number), DTYPES))
+    found = list(create_offset_arrays("Tanh", inputs("array", type=number), DTYPES))
     bytes_in = [offset * size for offset, _ in found]
     assert bytes_in == list(range(max(size, 4), 65, max(size, 4)))
     assert all(len(array) - offset == 67 for offset, (array,) in found)
-    assert list(offsets("Softmax", inputs("array"), DTYPES)) == []
-    assert list(offsets("ResourceApplyAdam", inputs("resource"), DTYPES)) == []
+    assert list(create_offset_arrays("Softmax", inputs("array"), DTYPES)) == []
+    assert list(create_offset_arrays("ResourceApplyAdam", inputs("resource"), DTYPES)) == []
 
 
 STOCK = (
@@ -359,6 +367,6 @@ OURS = Kernel("_TensorwrightUpdate", "CPU", 'op: "_TensorwrightUpdate" T: float'
 def test_only_stock_registrations_raised_by_one_are_admitted(
     after: tuple[Kernel, ...], said: str
 ) -> None:
-    reason = difference(Counter(STOCK), Counter(after))
+    reason = check_registrations(Counter(STOCK), Counter(after))
     assert said in reason
     assert bool(said) == bool(reason)

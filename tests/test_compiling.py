@@ -13,7 +13,7 @@ from tfbuild.errors import BuildError
 from tfbuild.machine import memory
 from tfbuild.settings import Paths
 from tfbuild.tools.bazel import Bazel
-from tfbuild.treebuild.compiling import Call, compile_wheel
+from tfbuild.treebuild.compiling import BazelCall, compile_wheel
 from tfbuild.treebuild.site import Site
 from tfbuild.treebuild.tree import read_tree
 from tfbuild.watching.attempt import Attempt
@@ -32,7 +32,7 @@ def test_a_crash_is_laid_to_a_shared_cache_once(tmp_path: Path, shared: bool, ca
     bazelisk.write_text(CRASHING.format(calls=tmp_path / "calls"))
     bazelisk.chmod(0o755)
     disk = tmp_path / "disk"
-    call = Call(
+    call = BazelCall(
         name="build",
         startup=(),
         options=(),

@@ -14,7 +14,13 @@ from tfbuild.settings import Paths
 from tfbuild.upstream import source
 from tfbuild.upstream.download import Pin
 from tfbuild.upstream.releases import find_release
-from tfbuild.vendoring.declarations import Declarations, DeclaredArchive, declared, file_of, pin
+from tfbuild.vendoring.declarations import (
+    Declarations,
+    DeclaredArchive,
+    parse_file_name,
+    pin_hashes,
+    read_declarations,
+)
 
 MIRROR = "https://storage.googleapis.com/mirror.tensorflow.org"
 HASH = "ab" * 32
@@ -30,7 +36,7 @@ def tree(folder: Path, **files: str) -> Path:
 
 
 def only(folder: Path) -> DeclaredArchive:
-    (archive,) = declared(folder).archives
+    (archive,) = read_declarations(folder).archives
     return archive
 
 
@@ -48,7 +54,7 @@ def real(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Declarations
     archive = source.fetch_source((known,), paths, None)
     wanted = ("--wildcards", "--strip-components=1", "*/WORKSPACE", "*.bzl")
     run(["tar", "--extract", "--file", archive, "--directory", folder, *wanted])
-    return declared(folder)
+    return read_declarations(folder)
 
 
 @pytest.mark.toolchain
@@ -143,14 +149,14 @@ def test_only_files_that_workspace_leads_to_are_read(tmp_path: Path) -> None:
     rule = 'http_file(name = "a", url = "https://x.example/a")\n'
     work = 'load("//a:one.bzl", "one")\nload("@far//:two.bzl", "two")\ntwo()\n'
     folder = tree(tmp_path, WORKSPACE=work, a__one='load(":next.bzl", "x")', a__next=rule, b=rule)
-    found = declared(folder)
+    found = read_declarations(folder)
     assert [archive.origin for archive in found.archives] == ["a/next.bzl"]
     assert found.elsewhere == ("@far//:two.bzl",)
 
 
 def test_macros_that_hand_their_addresses_on_declare_nothing(tmp_path: Path) -> None:
     text = "def macro(name, urls, **kwargs):\n    _rule(name = name, urls = urls, **kwargs)\n"
-    found = declared(tree(tmp_path, WORKSPACE='load(":m.bzl", "macro")', m=text))
+    found = read_declarations(tree(tmp_path, WORKSPACE='load(":m.bzl", "macro")', m=text))
     assert (found.archives, found.unread) == ((), ())
 
 
@@ -158,7 +164,7 @@ def test_an_address_that_is_computed_is_told_by_its_line(tmp_path: Path) -> None
     text = (
         '\nhttp_file(name = "a", url = [u for u in LIST][0])\nhttp_file(name = "b", url = F(1))\n'
     )
-    found = declared(tree(tmp_path, WORKSPACE=text))
+    found = read_declarations(tree(tmp_path, WORKSPACE=text))
     assert (found.archives, found.unread) == ((), ("WORKSPACE:2", "WORKSPACE:3"))
 
 
@@ -168,7 +174,7 @@ def test_one_rule_may_have_several_files(tmp_path: Path) -> None:
         f'{{"{HASH}": ["https://x.example/A"], "{HASH[::-1]}": ["https://x.example/B"]}})\n'
         f'java_import_external(name = "jar", jar_sha256 = "{HASH}", jar_urls = ["https://x/j.jar"])'
     )
-    found = declared(tree(tmp_path, WORKSPACE=text)).archives
+    found = read_declarations(tree(tmp_path, WORKSPACE=text)).archives
     assert [(each.name, each.file) for each in found] == [
         ("jar", "j.jar"),
         ("licence", "A"),
@@ -179,12 +185,12 @@ def test_one_rule_may_have_several_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["load(", "\0", "def f(:\n"])
 def test_a_file_that_is_no_starlark_is_a_tree_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(TreeError, match="WORKSPACE cannot"):
-        declared(tree(tmp_path, WORKSPACE=text))
+        read_declarations(tree(tmp_path, WORKSPACE=text))
 
 
 def test_a_folder_without_a_workspace_is_no_tree(tmp_path: Path) -> None:
     with pytest.raises(TreeError, match="no WORKSPACE"):
-        declared(tmp_path)
+        read_declarations(tmp_path)
 
 
 def test_a_load_does_not_lead_out_of_the_tree(tmp_path: Path) -> None:
@@ -192,11 +198,11 @@ def test_a_load_does_not_lead_out_of_the_tree(tmp_path: Path) -> None:
     folder = tree(
         tmp_path / "tree", WORKSPACE='load("//..:out.bzl", "x")\nload("/etc:x.bzl", "y")\n'
     )
-    assert declared(folder).archives == ()
+    assert read_declarations(folder).archives == ()
 
 
 def test_the_small_workspace_declares_no_downloads(tmp_path: Path) -> None:
-    assert declared(make_tree(tmp_path / "tree")) == Declarations(
+    assert read_declarations(make_tree(tmp_path / "tree")) == Declarations(
         archives=(), elsewhere=(), unread=()
     )
 
@@ -211,13 +217,13 @@ def test_the_small_workspace_declares_no_downloads(tmp_path: Path) -> None:
     ],
 )
 def test_an_archive_has_the_last_part_of_its_address_as_name(url: str, name: str) -> None:
-    assert file_of(url) == name
+    assert parse_file_name(url) == name
 
 
 @given(st.text())
 def test_no_address_gives_a_name_that_leads_elsewhere(url: str) -> None:
-    assert "/" not in file_of(url)
-    assert file_of(url) not in {".", ".."}
+    assert "/" not in parse_file_name(url)
+    assert parse_file_name(url) not in {".", ".."}
 
 
 def test_a_hash_is_written_into_the_rule_that_has_none(tmp_path: Path) -> None:
@@ -228,9 +234,9 @@ def test_a_hash_is_written_into_the_rule_that_has_none(tmp_path: Path) -> None:
         f'http_archive(name = "c", sha256 = "{HASH}", url = "https://x.example/c.zip")\n'
     )
     folder = tree(tmp_path, WORKSPACE=text)
-    assert pin(folder, {"a": "1" * 64, "b": "2" * 64}) == ("WORKSPACE",)
-    assert pin(folder, {"a": "1" * 64, "b": "2" * 64}) == ()  # a build that goes on
-    pinned = {archive.name: archive.sha256 for archive in declared(folder).archives}
+    assert pin_hashes(folder, {"a": "1" * 64, "b": "2" * 64}) == ("WORKSPACE",)
+    assert pin_hashes(folder, {"a": "1" * 64, "b": "2" * 64}) == ()  # a build that goes on
+    pinned = {archive.name: archive.sha256 for archive in read_declarations(folder).archives}
     assert pinned == {"a": "1" * 64, "b": "2" * 64, "c": HASH}
     after = (folder / "WORKSPACE").read_text()
     assert (
@@ -244,7 +250,7 @@ def test_a_hash_for_which_there_is_no_rule_is_an_error(tmp_path: Path) -> None:
     folder = tree(tmp_path, WORKSPACE=text)
     for name in ("c", "d"):
         with pytest.raises(VendorError, match=f"under the name {name}"):
-            pin(folder, {name: HASH[::-1]})
+            pin_hashes(folder, {name: HASH[::-1]})
     assert (folder / "WORKSPACE").read_text() == text
 
 
@@ -252,21 +258,21 @@ def test_a_hash_for_which_there_is_no_rule_is_an_error(tmp_path: Path) -> None:
 def test_what_is_no_hash_is_not_taken_for_one(tmp_path: Path, sha256: str) -> None:
     """It becomes a folder's name."""
     text = f'http_file(name = "c", sha256 = {sha256!r}, url = "https://x.example/c.zip")\n'
-    found = declared(tree(tmp_path, WORKSPACE=text))
+    found = read_declarations(tree(tmp_path, WORKSPACE=text))
     assert (found.archives, found.unread) == ((), ("WORKSPACE:1",))
 
 
 def test_a_hash_in_capitals_is_the_same_hash(tmp_path: Path) -> None:
     text = f'http_file(name = "c", sha256 = "{"AB" * 32}", url = "https://x.example/c.zip")\n'
-    (archive,) = declared(tree(tmp_path, WORKSPACE=text)).archives
+    (archive,) = read_declarations(tree(tmp_path, WORKSPACE=text)).archives
     assert archive.sha256 == "ab" * 32
 
 
 @pytest.mark.parametrize("text", ["x = " + "(" * 9_000 + ")" * 9_000, "x = " + "-" * 99_999 + "1"])
 def test_what_is_nested_too_deep_is_an_error_in_a_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(TreeError, match="WORKSPACE cannot"):
-        declared(tree(tmp_path, WORKSPACE=text))
+        read_declarations(tree(tmp_path, WORKSPACE=text))
 
 
 def test_escapes_that_python_warns_of_are_no_matter(tmp_path: Path) -> None:
-    assert declared(tree(tmp_path, WORKSPACE='x = "\\d"\n')).unread == ()
+    assert read_declarations(tree(tmp_path, WORKSPACE='x = "\\d"\n')).unread == ()

@@ -338,14 +338,17 @@ TRUSTED = data_of("haswell", "skylake_avx512", "icelake", trust_emulated=True)
 def test_a_recorded_cpu_gets_its_own(tmp_path: Path, cpu: str, target: str, onednn: bool) -> None:
     root = machine(tmp_path, text_of(cpu))
     expected = {"TF_ENABLE_ONEDNN_OPTS": "1"} if onednn else {}
-    assert shipped.choose(TRUSTED, {}, root) == (target, expected)
+    assert shipped.choose_settings(TRUSTED, {}, root) == (target, expected)
 
 
 @pytest.mark.usefixtures("older_glibc")
 def test_an_arm_build_is_chosen_for(tmp_path: Path) -> None:
     data = data_of("neoverse_n1", family="aarch64")
-    assert shipped.choose(data, {}, machine(tmp_path, text_of("neoverse_v1")))[0] == "neoverse.n1"
-    assert shipped.choose(data, {}, machine(tmp_path, text_of("a64fx")))[0] == ""
+    assert (
+        shipped.choose_settings(data, {}, machine(tmp_path, text_of("neoverse_v1")))[0]
+        == "neoverse.n1"
+    )
+    assert shipped.choose_settings(data, {}, machine(tmp_path, text_of("a64fx")))[0] == ""
 
 
 @pytest.mark.usefixtures("older_glibc")
@@ -371,20 +374,22 @@ def test_the_environment_has_the_last_word(
     target: str,
     onednn: bool,
 ) -> None:
-    found, settings = shipped.choose(TRUSTED, env, machine(tmp_path, text_of("skylake_avx512")))
+    found, settings = shipped.choose_settings(
+        TRUSTED, env, machine(tmp_path, text_of("skylake_avx512"))
+    )
     assert (found, bool(settings)) == (target, onednn)
 
 
 @pytest.mark.usefixtures("older_glibc")
 def test_untrusted_and_bfloat16(tmp_path: Path) -> None:
     root = machine(tmp_path, text_of("skylake_avx512"))
-    assert shipped.choose(data_of("skylake_avx512"), {}, root) == ("skylake.avx512", {})
+    assert shipped.choose_settings(data_of("skylake_avx512"), {}, root) == ("skylake.avx512", {})
     data = data_of("skylake_avx512", bf16=True)
-    assert shipped.choose(data, {}, root) == ("skylake.avx512", {})
+    assert shipped.choose_settings(data, {}, root) == ("skylake.avx512", {})
     newer = machine(tmp_path, text_of("sapphirerapids"))
-    assert shipped.choose(data, {}, newer)[1] == {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}
+    assert shipped.choose_settings(data, {}, newer)[1] == {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}
     own = {"DNNL_DEFAULT_FPMATH_MODE": "STRICT"}
-    assert shipped.choose(data, own, newer)[1] == {}
+    assert shipped.choose_settings(data, own, newer)[1] == {}
 
 
 @on_x86_64
@@ -395,17 +400,20 @@ def test_a_quota_below_the_affinity_sets_threads(tmp_path: Path) -> None:
     mine = len(os.sched_getaffinity(0))
     root = machine(tmp_path, "", quota="10000 100000")
     both = dict.fromkeys(THREADS.set, "1") if mine > 1 else {}
-    assert shipped.choose(data, {}, root)[1] == both
-    assert shipped.choose(data, {"TF_NUM_INTEROP_THREADS": "3"}, root)[1] == {}
-    assert shipped.choose(data, {}, machine(tmp_path, "", quota=f"{mine}00000 100000"))[1] == {}
-    assert shipped.choose(data, {}, machine(tmp_path, ""))[1] == {}
+    assert shipped.choose_settings(data, {}, root)[1] == both
+    assert shipped.choose_settings(data, {"TF_NUM_INTEROP_THREADS": "3"}, root)[1] == {}
+    assert (
+        shipped.choose_settings(data, {}, machine(tmp_path, "", quota=f"{mine}00000 100000"))[1]
+        == {}
+    )
+    assert shipped.choose_settings(data, {}, machine(tmp_path, ""))[1] == {}
 
 
 @given(
     path=st.sampled_from(["/", "/a", "/a/b"]),
     quotas=st.dictionaries(
         st.sampled_from(["", "a/", "a/b/"]),
-        st.one_of(st.just(-1), st.integers(1000, 6_400_000)),
+        st.choose_one(st.just(-1), st.integers(1000, 6_400_000)),
     ),
     layout=st.sampled_from(["v2", "unified", "cpu", "cpu,cpuacct"]),
 )
@@ -427,7 +435,7 @@ def test_the_quota_is_what_we_read(
             (mount / folder / name).write_text(text, encoding="utf-8")
     ours = read_cgroup_quota(root)
     rounded = None if ours is None else compute_vcpus(machine=512, affinity=512, quota=ours).usable
-    assert shipped.quota(root) == rounded
+    assert shipped.read_quota(root) == rounded
 
 
 @pytest.mark.parametrize(
@@ -440,7 +448,7 @@ def test_an_odd_cgroup_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "sys/fs/cgroup/a").mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup/a/cpu.max").write_text("100000 0\n")
     (tmp_path / "proc/self/cgroup").write_bytes(text.encode(errors="surrogateescape"))
-    assert shipped.quota(tmp_path) is None
+    assert shipped.read_quota(tmp_path) is None
 
 
 def test_onednns_name_of_a_cpu() -> None:

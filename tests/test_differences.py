@@ -11,7 +11,7 @@ from tests.trees import PIP_PACKAGE, change, reduced_tree
 
 from tfbuild.planning.plan import FullRecipe, list_source_pins
 from tfbuild.settings import Paths
-from tfbuild.treebuild.differences import TreeDifference, Weight, adapted, differences
+from tfbuild.treebuild.differences import TreeDifference, Weight, adapt_recipe, find_differences
 from tfbuild.treebuild.tree import read_tree
 from tfbuild.upstream import source
 from tfbuild.upstream.download import hash_file
@@ -34,16 +34,16 @@ def found(folder: Path, version: str, *, bazel: str = "") -> tuple[TreeDifferenc
     """The differences of a tree to the release `version`, with the plan that it gets."""
     release = find_release(version)
     tree = read_tree(folder)
-    return differences(tree, release, recipe_of(release), bazel=bazel or tree.bazel)
+    return find_differences(tree, release, recipe_of(release), bazel=bazel or tree.bazel)
 
 
 @EVERY_RELEASE
 def test_a_releases_own_tree_is_built_as_it_is_planned(tmp_path: Path, release: Release) -> None:
     tree = read_tree(reduced_tree(tmp_path, release.version))
     recipe = recipe_of(release)
-    seen = differences(tree, release, recipe, bazel=release.bazel)
+    seen = find_differences(tree, release, recipe, bazel=release.bazel)
     assert not [each for each in seen if each.weight is Weight.FATAL]
-    now = adapted(recipe, tree, release.bazel)
+    now = adapt_recipe(recipe, tree, release.bazel)
     assert (now.target, now.configure_env) == (recipe.target, recipe.configure_env)
     assert set(release.options) <= set(now.options)
 
@@ -53,7 +53,7 @@ def test_bazel_stays_in_the_limits_of_configure(tmp_path: Path, release: Release
     tree = read_tree(reduced_tree(tmp_path, release.version))
     assert (tree.bazel_limits is not None) == (Version(release.version) < Version("2.10"))
     for bazel, fatal in ((release.bazel_range[0], False), ("8.0.0", tree.bazel_limits is not None)):
-        seen = differences(tree, release, recipe_of(release), bazel=bazel)
+        seen = find_differences(tree, release, recipe_of(release), bazel=bazel)
         assert any(each.weight is Weight.FATAL for each in seen) == fatal
 
 
@@ -157,7 +157,7 @@ def test_a_config_that_the_plan_names_must_be_there(tmp_path: Path) -> None:
     tree = read_tree(reduced_tree(tmp_path, "2.14.1"))
     for name, weights in (("nogcp", []), ("numa", [Weight.FATAL]), ("opt", [])):
         asking = dataclasses.replace(recipe, options=(*recipe.options, f"--config={name}"))
-        seen = differences(tree, release, asking, bazel="6.1.0")
+        seen = find_differences(tree, release, asking, bazel="6.1.0")
         assert [each.weight for each in seen] == weights
         assert [each.what for each in seen] == [f"--config={name}"][: len(weights)]
 
@@ -170,10 +170,10 @@ def test_the_tree_decides_about_the_target_and_the_folder(tmp_path: Path) -> Non
     tree = change(
         reduced_tree(tmp_path, "2.14.1"), f"{PIP_PACKAGE}/BUILD", "build_pip_package", "wheel"
     )
-    now = adapted(recipe, read_tree(tree), "6.1.0")
+    now = adapt_recipe(recipe, read_tree(tree), "6.1.0")
     assert now.target == RULE
     assert now.wheel_folder == find_release("2.17").wheel_folder
-    back = adapted(now, read_tree(reduced_tree(tmp_path, "2.14.1")), "6.1.0")
+    back = adapt_recipe(now, read_tree(reduced_tree(tmp_path, "2.14.1")), "6.1.0")
     assert back == recipe
 
 
@@ -192,16 +192,16 @@ def test_host_tools_are_kept_apart_where_the_tree_shares_flags(
 ) -> None:
     tree = read_tree(reduced_tree(tmp_path, release))
     recipe = recipe_of(find_release(release))
-    options = adapted(recipe, tree, bazel).options
+    options = adapt_recipe(recipe, tree, bazel).options
     assert (f"{HOST}=true" in options) is given
     assert options[-1] == "--config=tensorwright"
-    assert adapted(adapted(recipe, tree, bazel), tree, bazel).options == options
+    assert adapt_recipe(adapt_recipe(recipe, tree, bazel), tree, bazel).options == options
 
 
 def test_a_downloaded_toolchain_is_switched_off_once(tmp_path: Path) -> None:
     tree = read_tree(reduced_tree(tmp_path, "2.21.0"))
     recipe = recipe_of(find_release("2.21"))
-    now = adapted(adapted(recipe, tree, "7.4.1"), tree, "7.4.1")
+    now = adapt_recipe(adapt_recipe(recipe, tree, "7.4.1"), tree, "7.4.1")
     assert now.options.count("--config=clang_local") == 1
 
 
@@ -209,7 +209,7 @@ def test_answers_without_effect_are_left_out(tmp_path: Path) -> None:
     recipe = recipe_of(find_release("2.14.1"))
     tree = reduced_tree(tmp_path, "2.14.1")
     change(tree, "configure.py", "'TF_NEED_CLANG'", "'TF_NEED_GCC'")
-    now = adapted(recipe, read_tree(tree), "6.1.0")
+    now = adapt_recipe(recipe, read_tree(tree), "6.1.0")
     assert dict(recipe.configure_env).keys() - dict(now.configure_env).keys() == {"TF_NEED_CLANG"}
 
 

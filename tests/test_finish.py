@@ -26,7 +26,7 @@ from tfbuild.planning import guard
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.settings import ROOT, Paths
 from tfbuild.shipped._tensorwright_cpu import RISK
-from tfbuild.treebuild.finish import finish, try_out
+from tfbuild.treebuild.finish import finish_wheel, try_wheel
 
 pytestmark = [pytest.mark.toolchain, on_x86_64]
 
@@ -50,7 +50,9 @@ def haswell(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def finished(raw: Path, paths: Paths, plan: Plan = PLAN, licence: bytes = LICENCE) -> Path:
-    return finish(raw, plan, paths=paths, bazel="6.1.0", source_sha256=SOURCE, licence=licence)
+    return finish_wheel(
+        raw, plan, paths=paths, bazel="6.1.0", source_sha256=SOURCE, licence=licence
+    )
 
 
 def test_a_full_build_says_what_it_is(haswell: Path, paths: Paths) -> None:
@@ -80,7 +82,9 @@ def test_a_full_build_says_what_it_is(haswell: Path, paths: Paths) -> None:
 
 
 def test_a_checkout_is_not_said_to_be_the_release(haswell: Path, paths: Paths) -> None:
-    wheel = finish(haswell, PLAN, paths=paths, bazel="6.1.0", source_sha256="", licence=LICENCE)
+    wheel = finish_wheel(
+        haswell, PLAN, paths=paths, bazel="6.1.0", source_sha256="", licence=LICENCE
+    )
     info = f"{read_stem(wheel)}.dist-info"
     document = json.loads(read_member(wheel, f"{info}/{sbom.FILE}"))
     (sources,) = (each for each in document["components"] if each["bom-ref"] == "sources")
@@ -256,7 +260,7 @@ def test_it_is_tried_in_an_environment_of_its_own(haswell: Path, paths: Paths) -
     wheel = finished(haswell, paths)
     facts, cpu = read_tuned(wheel), read_cpu()
     assert facts is not None
-    found = try_out(wheel, PLAN, requirements="", cpu=cpu, paths=paths)
+    found = try_wheel(wheel, PLAN, requirements="", cpu=cpu, paths=paths)
     if list_nearest_missing(facts, cpu):
         assert found == {"refused": [*list_nearest_missing(facts, cpu)]}
         assert choose_build(facts, cpu) is None
@@ -268,7 +272,7 @@ def test_a_wheel_that_cannot_be_imported_is_no_wheel(haswell: Path, paths: Paths
     wheel = finished(haswell, paths)
     broken = altering(wheel, guard.INIT, b"import ctypes", b"import nothing_of_that_name")
     with pytest.raises(HostError):
-        try_out(broken, PLAN, requirements="", cpu=read_cpu(), paths=paths)
+        try_wheel(broken, PLAN, requirements="", cpu=read_cpu(), paths=paths)
 
 
 def test_a_plan_without_a_published_wheel_names_none(haswell: Path, paths: Paths) -> None:

@@ -486,7 +486,7 @@ READERS: Mapping[str, Reader] = {
     "declarations of a tree": Reader(
         name="WORKSPACE",
         inputs=lambda: torn(WORKSPACE),
-        reads=(lambda path: declarations.declared(path.parent),),
+        reads=(lambda path: declarations.read_declarations(path.parent),),
     ),
     "kernel source": Reader(
         name="x.cc",

@@ -39,8 +39,8 @@ from tfbuild.planning.guard import (
     build_guard_files,
 )
 from tfbuild.run import Completed, run
-from tfbuild.shipped._tensorwright import target_of, where
-from tfbuild.shipped._tensorwright_cpu import missing
+from tfbuild.shipped._tensorwright import describe_wheel_page, find_target
+from tfbuild.shipped._tensorwright_cpu import list_missing
 
 DATA = "tensorflow/_tensorwright.json"
 
@@ -56,13 +56,13 @@ def known(family: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", COMPLETE)
 def test_a_recorded_cpu_is_what_archspec_takes_it_for(name: str) -> None:
     cpu = cpu_of(name)
-    assert target_of(text_of(name), known(cpu.architecture)) == match_cpu(cpu).best.name
+    assert find_target(text_of(name), known(cpu.architecture)) == match_cpu(cpu).best.name
 
 
 @on_x86_64
 def test_this_machine_is_what_archspec_takes_it_for() -> None:
     cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    assert target_of(cpuinfo, known("x86_64")) == archspec.cpu.host().name
+    assert find_target(cpuinfo, known("x86_64")) == archspec.cpu.host().name
 
 
 @given(st.data())
@@ -76,7 +76,7 @@ def test_any_cpu_is_what_archspec_takes_it_for(data: st.DataObject) -> None:
     text = text.format(vendor, " ".join(sorted(flags - hidden)))
     cpu = parse_cpuinfo(text)
     assert dataclasses.replace(cpu, vendor=vendor) == cpu
-    assert target_of(text, known("x86_64")) == match_cpu(cpu).best.name
+    assert find_target(text, known("x86_64")) == match_cpu(cpu).best.name
 
 
 def test_every_target_has_its_data() -> None:
@@ -90,7 +90,7 @@ def test_every_target_has_its_data() -> None:
 @pytest.mark.parametrize("text", ["", "vendor_id : GenuineIntel\n", "flags : sse2\n", "\0"])
 def test_a_text_without_a_cpu_is_an_error(text: str) -> None:
     with pytest.raises((ValueError, KeyError)):
-        target_of(text, known("x86_64"))
+        find_target(text, known("x86_64"))
 
 
 # ---- TensorFlow's __init__.py ----
@@ -222,16 +222,16 @@ def test_a_feature_that_nobody_knows_cannot_be_asked_for() -> None:
 
 def test_cpuinfo_answers_where_cpuid_cannot() -> None:
     needs = needs_of("neoverse_v1", "sve", "bf16")
-    assert missing(needs, {"sve", "bf16"}, "") == []
-    assert missing(needs, {"sve"}, "") == ["bf16"]
-    assert missing(needs, {"sve", "bf16"}, "sve") == ["sve"]
+    assert list_missing(needs, {"sve", "bf16"}, "") == []
+    assert list_missing(needs, {"sve"}, "") == ["bf16"]
+    assert list_missing(needs, {"sve", "bf16"}, "sve") == ["sve"]
 
 
 @on_x86_64
 def test_cpuid_and_cpuinfo_agree_on_this_machine() -> None:
     shown = read_cpu().features & {*filter_codegen(load_features("x86_64"), "x86_64")}
     needs = needs_of("haswell", *filter_codegen(load_features("x86_64"), "x86_64"))
-    assert {*needs} - {*missing(needs, set(), "")} >= shown - {"3dnowprefetch", "sse3"}
+    assert {*needs} - {*list_missing(needs, set(), "")} >= shown - {"3dnowprefetch", "sse3"}
 
 
 # ---- in a package ----
@@ -387,7 +387,7 @@ def test_damaged_data_costs_the_page_and_not_the_message(tmp_path: Path, damage:
 
 
 def test_without_data_the_page_is_archspecs_to_name() -> None:
-    assert "`archspec cpu`" in where("https://wheels.example")
+    assert "`archspec cpu`" in describe_wheel_page("https://wheels.example")
 
 
 # ---- run-time defaults ----

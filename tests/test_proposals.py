@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.opdefs import Arg, Attr, Op
 
-from tfbuild.probe.proposals import BOOL, FLOAT, INT32, RESOURCE, STRING, dtype, propose
+from tfbuild.probe.proposals import BOOL, FLOAT, INT32, RESOURCE, STRING, get_dtype, propose
 
 INDEXES = st.integers(0, 319)
 TRANSPOSE = Op("Transpose", [Arg("x", type_attr="T"), Arg("perm", INT32)], [Attr("T", "type")])
@@ -113,7 +113,7 @@ def test_functions_cannot_be_guessed() -> None:
 def test_every_data_type_has_values_or_says_so(number: int) -> None:
     op = Op("Identity", [Arg("input", type_attr="T")], [Attr("T", "type")])
     (array,) = (given.array for given in propose(op, {"T": number}, 2).inputs)
-    assert array.dtype == dtype(number)
+    assert array.dtype == get_dtype(number)
     assert array.size
     if number == BOOL:
         assert array.dtype == np.bool_
@@ -121,7 +121,7 @@ def test_every_data_type_has_values_or_says_so(number: int) -> None:
 
 def test_unknown_data_types_are_refused() -> None:
     with pytest.raises(NotImplementedError, match="99"):
-        dtype(99)
+        get_dtype(99)
 
 
 def test_a_case_says_what_it_is() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.errors import VendorError
-from tfbuild.vendoring.resolved import FetchedRepository, resolved
+from tfbuild.vendoring.resolved import FetchedRepository, parse_resolved
 
 # As Bazel 4.2.3 wrote it, shortened.
 TEXT = """
@@ -63,7 +63,7 @@ resolved = [
 
 
 def test_what_was_downloaded_is_read_and_shows_no_password() -> None:
-    assert resolved(TEXT) == (
+    assert parse_resolved(TEXT) == (
         FetchedRepository(
             name="FXdiv",
             urls=("https://host.example:8443/FXdiv-1.tar.gz",),
@@ -96,10 +96,10 @@ def test_what_was_downloaded_is_read_and_shows_no_password() -> None:
 )
 def test_anything_else_is_refused_and_never_run(text: str) -> None:
     with pytest.raises(VendorError):
-        resolved(text)
+        parse_resolved(text)
 
 
 @given(st.text())
 def test_no_text_does_more_than_be_refused(text: str) -> None:
     with pytest.raises(VendorError):
-        resolved(text)
+        parse_resolved(text)

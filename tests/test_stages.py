@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild.treebuild.stages import stage
+from tfbuild.treebuild.stages import run_stage
 
 
 def maker(folder: Path, text: str = "made", calls: list[str] | None = None) -> Callable[[], Path]:
@@ -25,7 +25,7 @@ def maker(folder: Path, text: str = "made", calls: list[str] | None = None) -> C
 def test_a_stage_is_done_once_for_its_inputs(tmp_path: Path) -> None:
     calls: list[str] = []
     for inputs in (1, 1, 2, 2, 1):
-        assert stage(tmp_path, "link", inputs, maker(tmp_path, str(inputs), calls)).exists()
+        assert run_stage(tmp_path, "link", inputs, maker(tmp_path, str(inputs), calls)).exists()
     assert calls == ["1", "2", "1"]
 
 
@@ -43,26 +43,26 @@ def test_a_stage_is_done_once_for_its_inputs(tmp_path: Path) -> None:
 def test_a_spoilt_result_is_made_again(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
     calls: list[str] = []
     make = maker(tmp_path, "made", calls)
-    spoil(stage(tmp_path, "link", 1, make))
-    assert stage(tmp_path, "link", 1, make).read_text() == "made"
+    spoil(run_stage(tmp_path, "link", 1, make))
+    assert run_stage(tmp_path, "link", 1, make).read_text() == "made"
     assert len(calls) == 2
 
 
 def test_a_stage_that_fails_is_not_done(tmp_path: Path) -> None:
-    stage(tmp_path, "link", 1, maker(tmp_path))
+    run_stage(tmp_path, "link", 1, maker(tmp_path))
 
     def fail() -> Path:
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        stage(tmp_path, "link", 2, fail)
+        run_stage(tmp_path, "link", 2, fail)
     calls: list[str] = []
-    stage(tmp_path, "link", 1, maker(tmp_path, "made", calls))
+    run_stage(tmp_path, "link", 1, maker(tmp_path, "made", calls))
     assert calls == ["made"]
 
 
 def test_the_record_names_no_folder_of_this_machine(tmp_path: Path) -> None:
-    stage(tmp_path, "link", 1, maker(tmp_path))
+    run_stage(tmp_path, "link", 1, maker(tmp_path))
     record = json.loads((tmp_path / "link.done.json").read_text())
     assert record["file"] == "result"
 
@@ -73,6 +73,6 @@ def test_inputs_are_told_apart(
 ) -> None:
     folder = tmp_path_factory.mktemp("stages")
     calls: list[str] = []
-    stage(folder, "link", first, maker(folder, "1", calls))
-    stage(folder, "link", second, maker(folder, "2", calls))
+    run_stage(folder, "link", first, maker(folder, "1", calls))
+    run_stage(folder, "link", second, maker(folder, "2", calls))
     assert (len(calls) == 1) == (first == second)

@@ -13,14 +13,14 @@ from tfbuild.errors import TreeError
 from tfbuild.planning.plan import list_source_pins
 from tfbuild.settings import Paths
 from tfbuild.treebuild.tree import (
-    bazel_version,
-    configs,
-    questioned,
-    rc_lines,
+    find_wheel_target,
+    has_shared_host_flags,
+    list_configs,
+    list_wheel_options,
+    parse_bazel_version,
+    parse_configure,
+    read_rc_lines,
     read_tree,
-    shares_host_flags,
-    wheel_options,
-    wheel_target,
 )
 from tfbuild.upstream import source
 from tfbuild.upstream.download import hash_file
@@ -34,7 +34,7 @@ PROGRAM = "//tensorflow/tools/pip_package:build_pip_package"
 
 
 def lines_of(text: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(rc_lines(text, lambda _name, _needed: None))
+    return tuple(read_rc_lines(text, lambda _name, _needed: None))
 
 
 # What a tree says.
@@ -177,7 +177,7 @@ def test_nothing_of_the_tree_is_run(tmp_path: Path) -> None:
     ],
 )
 def test_configs_are_those_that_a_build_can_name(text: str, names: set[str]) -> None:
-    assert configs(lines_of(text)) == names
+    assert list_configs(lines_of(text)) == names
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_configs_are_those_that_a_build_can_name(text: str, names: set[str]) -> 
     ],
 )
 def test_shared_host_flags_are_seen(text: str, shared: bool) -> None:
-    assert shares_host_flags(lines_of(text)) is shared
+    assert has_shared_host_flags(lines_of(text)) is shared
 
 
 def test_imports_are_read_where_they_stand(tmp_path: Path) -> None:
@@ -237,13 +237,13 @@ def test_an_rc_file_that_imports_itself_is_an_error(tmp_path: Path, through: str
     [("6.1.0\n# a note", "6.1.0"), ("7.4.1", "7.4.1"), ("\n5.3.0\r\n", "5.3.0"), ("", "")],
 )
 def test_the_first_line_of_bazelversion_counts(text: str, version: str) -> None:
-    assert bazel_version(text) == version
+    assert parse_bazel_version(text) == version
 
 
 @pytest.mark.parametrize("text", ["latest", "# only a note", "6.1.0 7.0.0", "version https://x"])
 def test_a_bazelversion_without_a_version_is_an_error(text: str) -> None:
     with pytest.raises(TreeError, match=r"\.bazelversion"):
-        bazel_version(text)
+        parse_bazel_version(text)
 
 
 @pytest.mark.parametrize(
@@ -258,20 +258,20 @@ def test_a_bazelversion_without_a_version_is_an_error(text: str) -> None:
     ],
 )
 def test_the_wheel_target_is_found(text: str, target: str) -> None:
-    assert wheel_target(text) == target
+    assert find_wheel_target(text) == target
 
 
 def test_options_of_the_program_are_found() -> None:
     shell = 'if [[ "$1" == "--cpu" ]]; then\nelif [ "${1:-}" = --src ]; then\n'
-    assert wheel_options(shell) == {"--cpu", "--src"}
-    assert wheel_options('parser.add_argument(\n    "--output-name", required=True)') == {
+    assert list_wheel_options(shell) == {"--cpu", "--src"}
+    assert list_wheel_options('parser.add_argument(\n    "--output-name", required=True)') == {
         "--output-name"
     }
-    assert wheel_options('echo "--cpu    build tensorflow_cpu"') == set()
+    assert list_wheel_options('echo "--cpu    build tensorflow_cpu"') == set()
 
 
 def test_configures_questions_are_told_from_what_it_only_names() -> None:
-    named, asked, limits = questioned(
+    named, asked, limits = parse_configure(
         "_TF_MIN_BAZEL_VERSION = '4.2.1'\n_TF_MAX_BAZEL_VERSION = '4.99.0'\n"
         "def main():\n"
         "  get_var(environ_cp, 'TF_NEED_CUDA', 'CUDA', False)\n"
@@ -282,9 +282,9 @@ def test_configures_questions_are_told_from_what_it_only_names() -> None:
     assert named == {"TF_NEED_CUDA", "CLANG_COMPILER_PATH", "TF_ENABLE_XLA"}
     assert asked == {"TF_NEED_CUDA", "CLANG_COMPILER_PATH"}
     assert limits == ("4.2.1", "4.99.0")
-    assert questioned("_TF_MIN_BAZEL_VERSION = '1'\n")[2] is None
+    assert parse_configure("_TF_MIN_BAZEL_VERSION = '1'\n")[2] is None
     with pytest.raises(TreeError, match=r"configure\.py .*newest"):
-        questioned("_TF_MIN_BAZEL_VERSION = '1'\n_TF_MAX_BAZEL_VERSION = 'newest'\n")
+        parse_configure("_TF_MIN_BAZEL_VERSION = '1'\n_TF_MAX_BAZEL_VERSION = 'newest'\n")
 
 
 # The real one.
@@ -301,7 +301,7 @@ def real_tree(paths: Paths) -> Path:
 def test_the_real_tree_of_2_14_1_is_read(real_tree: Path) -> None:
     tree = read_tree(real_tree)
     assert (tree.release, tree.bazel, tree.bazel_limits) == ("2.14.1", "6.1.0", None)
-    own = configs(lines_of((real_tree / ".bazelrc").read_text()))
+    own = list_configs(lines_of((real_tree / ".bazelrc").read_text()))
     assert len(own) == 70
     assert {"avx_linux", "linux", "release_cpu_linux", "mkl_aarch64_threadpool"} <= own
     assert {"opt", "avx2_linux", "numa"}.isdisjoint(own)
@@ -344,4 +344,4 @@ def test_any_text_is_a_tree_or_a_tree_error(text: str, name: str) -> None:
 @pytest.mark.parametrize("text", ["(" * 1000, "-" * 100_000 + "1", "x." * 50_000 + "x"])
 def test_text_that_is_nested_too_deep_is_a_tree_error(text: str) -> None:
     with pytest.raises(TreeError, match="parsed"):
-        wheel_target(text)
+        find_wheel_target(text)

@@ -12,7 +12,14 @@ from tests.opdefs import Arg, Attr, Op
 from tfbuild.kernelbuild.admission import build_probe_env
 from tfbuild.probe.calls import Outcome
 from tfbuild.probe.proposals import FLOAT, Case
-from tfbuild.probe.trials import EMPTY, KEPT, REFUSED, Known, explore, what
+from tfbuild.probe.trials import (
+    EMPTY,
+    KEPT,
+    REFUSED,
+    ReferenceCase,
+    explore_cases,
+    get_tolerance_name,
+)
 from tfbuild.run import run
 from tfbuild.tools.environment import Environment
 
@@ -20,9 +27,9 @@ NEGATE = Op("Neg", [Arg("x", type_attr="T")], [Attr("T", "type")])
 MATMUL = Op("MatMul", [Arg("a", type_attr="T"), Arg("b", type_attr="T")], [Attr("T", "type")])
 
 
-def explored(op: Op, kernel: Callable[[Case], Outcome | None]) -> list[Known]:
+def explored(op: Op, kernel: Callable[[Case], Outcome | None]) -> list[ReferenceCase]:
     """What explore keeps when `kernel` answers."""
-    trial = explore(op, {"T": FLOAT}, range(320))
+    trial = explore_cases(op, {"T": FLOAT}, range(320))
     case = next(trial)
     while True:
         try:
@@ -51,7 +58,7 @@ def test_a_kernel_that_accepts_all_gets_several_ranks_and_awkward_numbers() -> N
     assert len({len(shape) for shape in shapes}) >= 4
     assert any(np.isnan(case.inputs[0].array).any() for case in plain)
     assert any(known.case.sliced for known in found)
-    assert any(what(known.case) == "gradient of Neg" for known in found)
+    assert any(get_tolerance_name(known.case) == "gradient of Neg" for known in found)
 
 
 def test_a_kernel_that_demands_matching_sizes_is_fed_and_refuses_too() -> None:

@@ -106,7 +106,7 @@ def test_what_a_killed_run_left_half_is_removed(tmp_path: Path) -> None:
     for name in (half, ".waiting/ab/a.zip.part", "sources/.t.tar.gz.new"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"half")
-    vendor._sweep(tmp_path)
+    vendor._remove_partial(tmp_path)
     assert names(tmp_path) == []
 
 
@@ -115,7 +115,7 @@ def test_a_cached_archive_that_went_bad_is_fetched_again(tmp_path: Path) -> None
         wanted = archive("a", f"{site.url}/a.zip")
         assert vendor.prefetch([wanted], tmp_path) == ()
         cached(tmp_path, wanted).write_bytes(DATA[:-1])
-        vendor._sound(tmp_path)
+        vendor._remove_corrupt(tmp_path)
         assert vendor.prefetch([wanted], tmp_path) == ()
     assert cached(tmp_path, wanted).read_bytes() == DATA
 
@@ -127,7 +127,7 @@ def test_a_full_disk_leaves_nothing_half_under_a_final_name(tmp_path: Path) -> N
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(DATA) // 2, hard))
     try:
         with pytest.raises(DiskError, match="sources/given"):
-            vendor._placed(tmp_path / "given", tmp_path / "sources/given")
+            vendor._copy_file(tmp_path / "given", tmp_path / "sources/given")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
@@ -136,30 +136,32 @@ def test_a_full_disk_leaves_nothing_half_under_a_final_name(tmp_path: Path) -> N
 
 def test_what_is_not_the_folders_own_is_copied(tmp_path: Path) -> None:
     (tmp_path / "given").write_bytes(DATA)
-    vendor._placed(tmp_path / "given", tmp_path / "out/given")
+    vendor._copy_file(tmp_path / "given", tmp_path / "out/given")
     (tmp_path / "given").write_bytes(b"changed in place")
     assert (tmp_path / "out/given").read_bytes() == DATA
 
 
 def test_an_archive_that_changed_since_its_first_use_is_refused() -> None:
     new = FetchedRepository(name="a", urls=("https://x.example/a",), sha256="11", pinned=False)
-    vendor._unchanged([new], {})
-    vendor._unchanged([new], {"a": "11", "b": "22"})
-    vendor._unchanged([dataclasses.replace(new, pinned=True)], {"a": "22"})
+    vendor._check_first_use([new], {})
+    vendor._check_first_use([new], {"a": "11", "b": "22"})
+    vendor._check_first_use([dataclasses.replace(new, pinned=True)], {"a": "22"})
     with pytest.raises(VendorError, match=f"a .* 11, .* 22.*{BEFORE}"):
-        vendor._unchanged([new], {"a": "22"})
+        vendor._check_first_use([new], {"a": "22"})
 
 
 def test_a_folder_that_is_being_filled_has_no_lock_but_remembers_its_hashes(tmp_path: Path) -> None:
     lock = make_folder(tmp_path)
     for _ in range(2):  # as often as a run is killed
-        assert vendor._earlier(tmp_path) == lock.first_use
+        assert vendor._set_lock_aside(tmp_path) == lock.first_use
         assert not (tmp_path / LOCK).exists()
-    assert vendor._earlier(tmp_path / "new") == {}
+    assert vendor._set_lock_aside(tmp_path / "new") == {}
 
 
 def fill(folder: Path, tree: Path, found: Bazel, paths: Paths) -> None:
-    vendor.vendor(folder, tree, ("//:x",), release="2.14.1", found=found, options=(), paths=paths)
+    vendor.vendor_targets(
+        folder, tree, ("//:x",), release="2.14.1", found=found, options=(), paths=paths
+    )
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
@@ -189,14 +191,14 @@ def test_bazelisk_puts_the_bazel_that_it_downloads_into_the_folder(
         monkeypatch.setenv("BAZELISK_BASE_URL", site.url)
         monkeypatch.setenv("BAZELISK_VERIFY_SHA256", "0" * 64)
         with pytest.raises(VendorError, match=r"bazelisk: .*0{64}"):
-            vendor._own_bazel(found, tmp_path / "bad/bazel")
+            vendor._store_bazel(found, tmp_path / "bad/bazel")
         monkeypatch.setenv("BAZELISK_VERIFY_SHA256", hashlib.sha256(STAND_IN).hexdigest())
-        vendor._own_bazel(found, tmp_path / "vendor/bazel")
+        vendor._store_bazel(found, tmp_path / "vendor/bazel")
     more = {name: (tmp_path / "vendor" / name).read_bytes() for name in names(tmp_path / "vendor")}
     lock = make_folder(tmp_path / "vendor", bazel="6.0.9", more=more)
-    assert vendored.check(tmp_path / "vendor") == lock
+    assert vendored.check_folder(tmp_path / "vendor") == lock
     paths = Paths(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
-    own = vendored.bazel_of(tmp_path / "vendor", lock, paths)
+    own = vendored.resolve_bazel(tmp_path / "vendor", lock, paths)
     assert own.bazelisk.is_relative_to(tmp_path)
     assert Path(own.use).read_bytes() == STAND_IN
     cut = ["unshare", "--net", *(() if os.geteuid() == 0 else ("--map-root-user",))]
@@ -214,7 +216,7 @@ def test_a_bazel_that_is_given_by_its_path_is_copied(tmp_path: Path) -> None:
     script = tmp_path / "bazelisk"
     script.write_text("#!/usr/bin/env node\n")
     found = Bazel(bazelisk=script, use=str(given), version="6.0.9", debian=False)
-    vendor._own_bazel(found, tmp_path / "out")
+    vendor._store_bazel(found, tmp_path / "out")
     assert names(tmp_path / "out") == ["bazel-6.0.9"]  # a script needs more than itself
     assert os.access(tmp_path / "out/bazel-6.0.9", os.X_OK)
 
@@ -244,13 +246,13 @@ def test_pip_fetches_what_the_tree_locks_and_nothing_else(
     python = tmp_path / "bare/bin/python"  # as the one that builds
     locked = tmp_path / f"requirements_lock_{sys.version_info[0]}_{sys.version_info[1]}.txt"
     locked.write_text(f"tiny==1.0 --hash=sha256:{sha256}\n")
-    vendor.wheels(tmp_path, python, tmp_path / "wheels")
+    vendor.download_wheels(tmp_path, python, tmp_path / "wheels")
     assert names(tmp_path / "wheels") == ["tiny-1.0-py3-none-any.whl"]
     locked.write_text(f"tiny==1.0 --hash=sha256:{'0' * 64}\n")
     with pytest.raises(VendorError, match="pip: "):
-        vendor.wheels(tmp_path, python, tmp_path / "other")
+        vendor.download_wheels(tmp_path, python, tmp_path / "other")
     locked.unlink()
-    vendor.wheels(tmp_path, python, tmp_path / "none")
+    vendor.download_wheels(tmp_path, python, tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
@@ -266,8 +268,8 @@ def test_an_environment_is_made_from_the_folder_alone(
     with monkeypatch.context() as online:
         online.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
         online.setenv("PIP_NO_INDEX", "1")
-        vendor.dependencies(requirements, Path(sys.executable), out / DEPENDENCIES)
-    assert vendored.requirements(out) == requirements
+        vendor.download_dependencies(requirements, Path(sys.executable), out / DEPENDENCIES)
+    assert vendored.read_requirements(out) == requirements
     paths = Paths(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     made = create_bare(
@@ -275,11 +277,11 @@ def test_an_environment_is_made_from_the_folder_alone(
     )
     run([made, "-c", "import tiny"])
     with pytest.raises(VendorError, match=r"requirements\.txt.*invoke vendor"):
-        vendored.requirements(tmp_path)
+        vendored.read_requirements(tmp_path)
 
 
 def test_a_lock_of_an_earlier_run_that_is_torn_is_said(tmp_path: Path) -> None:
     save(tmp_path / BEFORE, {"schema": 1})
     with pytest.raises(VendorError, match=BEFORE) as caught:
-        vendor._earlier(tmp_path)
+        vendor._set_lock_aside(tmp_path)
     assert caught.value.hint.startswith("Remove it")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tfbuild import records
 from tfbuild.upstream.download import hash_file
-from tfbuild.vendoring.vendored import LOCK, SCHEMA, VendoredFile, VendorLock, key_of
+from tfbuild.vendoring.vendored import LOCK, SCHEMA, VendoredFile, VendorLock, compute_lock_key
 
 FILES = {
     "repository_cache/content_addressable/sha256/00/file": b"archive a",
@@ -41,6 +41,6 @@ def make_folder(
         ),
         key="",
     )
-    lock = dataclasses.replace(lock, key=key_of(lock))
+    lock = dataclasses.replace(lock, key=compute_lock_key(lock))
     records.save(folder / LOCK, lock)
     return lock

@@ -40,7 +40,7 @@ def build(request: Request, options: BuildOptions) -> BuiltWheel:
     paths = settings.paths()
     plan, compiler, order = _resolve_request(request, options)
     compiler.require_installed()
-    finished = builder.finished(plan, order, paths)
+    finished = builder.find_finished(plan, order, paths)
     if finished is not None:
         return finished
     with settings.lock_folder(paths.cache, "a build"):
@@ -49,7 +49,7 @@ def build(request: Request, options: BuildOptions) -> BuiltWheel:
         console.print_message(f"plan {plan.key[:16]}: {plan.package} {plan.version}")
         if options.preflight:
             _run_preflight(plan, compiler, order, paths)
-        return builder.build(plan, compiler=compiler, order=order, paths=paths)
+        return builder.build_wheel(plan, compiler=compiler, order=order, paths=paths)
 
 
 def check_request(request: Request, options: BuildOptions) -> None:
@@ -73,7 +73,7 @@ def vendor(request: Request, options: BuildOptions, out: str, *, as_json: bool) 
     folder = parse_path(out) or paths.reports / f"vendor-{plan.release}"
     with settings.lock_folder(paths.cache, "vendoring"):
         doctor.prepare(paths, plan.bazel, clang=False)
-        lock = builder.fill(plan, folder, compiler=compiler, order=order, paths=paths)
+        lock = builder.fill_vendor_folder(plan, folder, compiler=compiler, order=order, paths=paths)
     if as_json:
         return format_json({"folder": folder, "lock": lock})
     chosen = f"--release {plan.release}" + (f" --tree {order.tree}" if order.tree else "")
@@ -94,9 +94,9 @@ def list_archives(request: Request, options: BuildOptions, *, as_json: bool) -> 
     plan = resolve_fleet(request)[0].first
     tree = (
         _parse_folder("tree", options.tree)
-        or site.tree_of(plan, parse_path(options.source), paths)[0]
+        or site.fetch_tree(plan, parse_path(options.source), paths)[0]
     )
-    listing = declarations.declared(tree)
+    listing = declarations.read_declarations(tree)
     if as_json:
         return format_json(listing)
     rows = [f"{each.sha256 or 'not pinned':<64}  {each.urls[-1]}" for each in listing.archives]

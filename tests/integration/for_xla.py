@@ -18,4 +18,4 @@ if __name__ == "__main__":
     model = tf.keras.Sequential([layers.Input((9, 9, 2)), *convolutions])
     model.compile("sgd", "mse")
     model.fit(tf.ones((4, 9, 9, 2)), tf.ones((4, 5, 5, 4)), epochs=2, verbose=0)
-    Path(out).write_text(json.dumps(fused.fused()), "utf-8")
+    Path(out).write_text(json.dumps(fused.count_fused_events()), "utf-8")

@@ -67,9 +67,9 @@ def hold(part: str, cases: Mapping[str, Case]) -> None:
     for name, case in cases.items():
         if chosen and name not in chosen:
             continue
-        before = fused.fused()
-        outcomes = fusing.both(functools.partial(case, tf), part)
-        after = fused.fused()
+        before = fused.count_fused_events()
+        outcomes = fusing.run_both(functools.partial(case, tf), part)
+        after = fused.count_fused_events()
         answer[name] = {
             "unlike": float64.difference(*outcomes),
             "ulps": float64.ulps(*outcomes),

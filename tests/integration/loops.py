@@ -39,7 +39,7 @@ def a_model() -> Tensor:
 
 def fitted(module: ModuleType, dtype: str, **compiling: object) -> list[Tensor]:
     """Keras's own training and prediction; the last batch is a smaller one."""
-    with float64.floats(module, dtype):
+    with float64.use_float_type(module, dtype):
         model = a_model()
         rng = np.random.default_rng(3)
         for variable in model.trainable_variables:
@@ -132,7 +132,7 @@ def mismatched(module: ModuleType, dtype: str) -> list[Tensor]:
             slice_gradient,
         )
     ]
-    draw = functools.partial(float64.drawn_as, module, dtype)
+    draw = functools.partial(float64.draw_as, module, dtype)
     for run in made[:-1]:
         refuses(module, run, draw((2, 3), 1), draw((1,), 2))
     refuses(module, made[-1], draw((2, 3), 1), draw((1, 2), 2))
@@ -223,7 +223,7 @@ def joined(module: ModuleType, dtype: str) -> list[Tensor]:
 
         return run
 
-    draw = functools.partial(float64.drawn_as, module, dtype)
+    draw = functools.partial(float64.draw_as, module, dtype)
     start, results = draw((4, 3), 1), []
     for run in map(looped, lists):
         results += run(draw((_STEPS, 4, 3), 2), start)
@@ -261,7 +261,7 @@ def shaped(module: ModuleType, dtype: str) -> list[Tensor]:
         wrote(lambda _, value, one: one + shape(value)),
         wrote(lambda _, value, one: shape(value) * shape(one)),
     )
-    arguments = float64.drawn_as(module, dtype, (2, 3), 1), module.constant([[1]])
+    arguments = float64.draw_as(module, dtype, (2, 3), 1), module.constant([[1]])
     return [each for run in runs for each in run(*arguments)]
 
 
@@ -286,7 +286,7 @@ def last_one(module: ModuleType, dtype: str) -> list[Tensor]:
         run(start, times)
         return peak() - before > _MIB
 
-    start = float64.drawn_as(module, dtype, (2**14,), 1)
+    start = float64.draw_as(module, dtype, (2**14,), 1)
     results = [each for times in (1, 2, 5) for each in run(start, module.constant(times))]
     return [*results, module.constant(grown(start, module.constant(8000)))]
 
@@ -314,7 +314,7 @@ def pruned(module: ModuleType, dtype: str) -> list[Any]:
 
 def penalised(module: ModuleType, dtype: str) -> list[Tensor]:
     """A gradient of a gradient."""
-    draw = functools.partial(float64.drawn_as, module, dtype)
+    draw = functools.partial(float64.draw_as, module, dtype)
     weight = module.Variable(draw((6, 6), 2))
 
     @in_graph(module)
@@ -381,7 +381,7 @@ def dropped(module: ModuleType, dtype: str) -> list[Tensor]:
 
 def unused(module: ModuleType, dtype: str) -> list[Tensor]:
     """What no plan is for is of no matter where nobody uses it: `odd` broadcasts in three axes."""
-    row, column = (float64.drawn_as(module, dtype, each, 4) for each in ((2, 1, 3), (1, 4, 1)))
+    row, column = (float64.draw_as(module, dtype, each, 4) for each in ((2, 1, 3), (1, 4, 1)))
 
     @in_graph(module)
     def run(start: Tensor) -> Tensor:
@@ -395,12 +395,12 @@ def unused(module: ModuleType, dtype: str) -> list[Tensor]:
             (0, start, row + column),
         )[1]
 
-    return [run(float64.drawn_as(module, dtype, (3, 6), 1))]
+    return [run(float64.draw_as(module, dtype, (3, 6), 1))]
 
 
 def in_turn(module: ModuleType, dtype: str) -> list[Any]:
     """One session, of whose loops now these and now those outputs are used."""
-    draws = [np.asarray(float64.drawn_as(module, dtype, each, 2)) for each in ((4, 6), (6, 6))]
+    draws = [np.asarray(float64.draw_as(module, dtype, each, 2)) for each in ((4, 6), (6, 6))]
     old = module.compat.v1
     with module.Graph().as_default(), old.Session() as session:
         inputs, weight = (old.placeholder(dtype, each.shape) for each in draws)
@@ -425,11 +425,11 @@ def in_turn(module: ModuleType, dtype: str) -> list[Any]:
 def shared(module: ModuleType, dtype: str) -> list[Tensor]:
     """Enough rows for three threads, too few for nine, which share columns; numbers of rows and
     columns end no vector."""
-    with float64.floats(module, dtype):
+    with float64.use_float_type(module, dtype):
         layer = module.keras.layers.GRU(65, return_sequences=True)
         layer.build((None, None, 5))
     shapes = [tuple(each.shape) for each in layer.weights]
-    draw = functools.partial(float64.drawn_as, module, dtype)
+    draw = functools.partial(float64.draw_as, module, dtype)
     layer.set_weights([0.3 * np.asarray(draw(each, 2)) for each in shapes])
 
     @in_graph(module)
@@ -445,7 +445,7 @@ def shared(module: ModuleType, dtype: str) -> list[Tensor]:
 
 def lent(module: ModuleType, dtype: str) -> list[Any]:
     """On threads that are lent to one run."""
-    draws = [np.asarray(float64.drawn_as(module, dtype, each, 2)) for each in ((257, 65), (65, 65))]
+    draws = [np.asarray(float64.draw_as(module, dtype, each, 2)) for each in ((257, 65), (65, 65))]
     draws[1] = 0.05 * draws[1]
     with held.lent(module, draws) as ((inputs, weight), run):
         _, last = module.while_loop(
@@ -458,7 +458,7 @@ def lent(module: ModuleType, dtype: str) -> list[Any]:
 
 def compiled(module: ModuleType, dtype: str) -> list[Tensor]:
     """XLA's loops are XLA's."""
-    draw = functools.partial(float64.drawn_as, module, dtype)
+    draw = functools.partial(float64.draw_as, module, dtype)
     weight = draw((6, 6), 2)
 
     @in_graph(module, jit_compile=True)
@@ -475,7 +475,7 @@ def compiled(module: ModuleType, dtype: str) -> list[Tensor]:
 def saved(module: ModuleType, dtype: str) -> list[Tensor]:
     class Module(module.Module):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
-            self.weight = module.Variable(float64.drawn_as(module, dtype, (6, 6), 2))
+            self.weight = module.Variable(float64.draw_as(module, dtype, (6, 6), 2))
 
         @in_graph(module, input_signature=[module.TensorSpec((None, 6), dtype)])
         def run(self, inputs: Tensor) -> Tensor:
@@ -485,14 +485,14 @@ def saved(module: ModuleType, dtype: str) -> list[Tensor]:
                 (0, inputs),
             )[1]
 
-    return held.saved(module, Module(), float64.drawn_as(module, dtype, (3, 6), 1))
+    return held.saved(module, Module(), float64.draw_as(module, dtype, (3, 6), 1))
 
 
 def cases() -> Mapping[str, Case]:
     more: Mapping[str, float64.Program] = {
         "fitted": fitted,
         "fitted, steps at once": functools.partial(fitted, steps_per_execution=3),
-        "trained for long": functools.partial(loops.trained, steps=500),
+        "trained for long": functools.partial(loops.train_layer, steps=500),
         "refused": refused,
         "mismatched": mismatched,
         "beyond": beyond,
@@ -510,7 +510,7 @@ def cases() -> Mapping[str, Case]:
         "compiled": compiled,
         "saved": saved,
     }
-    return {**loops.cases(), **{name: float64.in_both_types(each) for name, each in more.items()}}
+    return {**loops.cases(), **{name: float64.create_case(each) for name, each in more.items()}}
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ import numpy as np
 from tests.integration import held
 
 from tfbuild.probe import float64, products
-from tfbuild.probe.float64 import drawn_as
+from tfbuild.probe.float64 import draw_as
 from tfbuild.probe.fusing import Case, Tensor, in_graph
 
 
 def fitted(tf: ModuleType, dtype: str) -> list[Tensor]:
     """Keras's own training and prediction; the last batch is a smaller one."""
     tf.keras.utils.set_random_seed(1)
-    with float64.floats(tf, dtype):
+    with float64.use_float_type(tf, dtype):
         layers = tf.keras.layers
         model = tf.keras.Sequential(
             [
@@ -48,7 +48,7 @@ def refused(tf: ModuleType, dtype: str) -> list[Tensor]:
     def run(left: Tensor, right: Tensor) -> Tensor:
         return tf.matmul(left, right)
 
-    draw = [drawn_as(tf, dtype, shape, 1) for shape in ((64, 256), (256, 256), (255, 256))]
+    draw = [draw_as(tf, dtype, shape, 1) for shape in ((64, 256), (256, 256), (255, 256))]
     try:
         run(draw[0], draw[2])
     except tf.errors.InvalidArgumentError as error:
@@ -58,8 +58,11 @@ def refused(tf: ModuleType, dtype: str) -> list[Tensor]:
 
 def small(tf: ModuleType, dtype: str) -> list[Tensor]:
     """At these shapes the kernel that was there is as fast; of nothing there is nothing to sum."""
-    every = [products.product(3, 5, 7), products.product(0, 256, 256)]
-    every += [products.transposed(9, 4, 3), products.convolved((1, 5, 5, 3), 4, (3, 3), "SAME")]
+    every = [products.create_product(3, 5, 7), products.create_product(0, 256, 256)]
+    every += [
+        products.create_transposed_product(9, 4, 3),
+        products.create_convolution_gradients((1, 5, 5, 3), 4, (3, 3), "SAME"),
+    ]
     return [each for program in every for each in program(tf, dtype)]
 
 
@@ -90,7 +93,7 @@ def channelless(tf: ModuleType, dtype: str) -> list[Tensor]:
     many = 2**31
     asked: tuple[Callable[[], Tensor], ...] = (
         lambda: back(nothing((4, 16, 16, 0)), nothing((3, 3, 64, 0))),
-        lambda: gradient(nothing((4, 16, 16, 0)), drawn_as(tf, dtype, (4, 16, 16, 64), 1)),
+        lambda: gradient(nothing((4, 16, 16, 0)), draw_as(tf, dtype, (4, 16, 16, 64), 1)),
         lambda: outputs(nothing((4, 16, 16, 0)), nothing((3, 3, 0, 64))),
         lambda: outputs(nothing((1, many, many, 0)), nothing((1, 1, 0, 8))),
     )
@@ -105,8 +108,8 @@ def channelless(tf: ModuleType, dtype: str) -> list[Tensor]:
 
 def untouched(tf: ModuleType, dtype: str) -> list[Tensor]:
     """What is transposed on the right, or goes on otherwise than with ReLU."""
-    draw = [drawn_as(tf, dtype, (256, 256), seed) for seed in (1, 2)]
-    bias = drawn_as(tf, dtype, (256,), 3)
+    draw = [draw_as(tf, dtype, (256, 256), seed) for seed in (1, 2)]
+    bias = draw_as(tf, dtype, (256,), 3)
 
     @in_graph(tf)
     def run(left: Tensor, right: Tensor) -> list[Tensor]:
@@ -119,12 +122,12 @@ def untouched(tf: ModuleType, dtype: str) -> list[Tensor]:
 def compiled(tf: ModuleType, dtype: str) -> list[Tensor]:
     """XLA's products are XLA's."""
     run = in_graph(tf, jit_compile=True)(tf.matmul)
-    return [run(*(drawn_as(tf, dtype, (256, 256), seed) for seed in (1, 2)))]
+    return [run(*(draw_as(tf, dtype, (256, 256), seed) for seed in (1, 2)))]
 
 
 def lent(tf: ModuleType, dtype: str) -> list[Tensor]:
     """On threads that are lent to one run."""
-    draws = [np.asarray(drawn_as(tf, dtype, (256, 256), seed)) for seed in (1, 2)]
+    draws = [np.asarray(draw_as(tf, dtype, (256, 256), seed)) for seed in (1, 2)]
     with held.lent(tf, draws) as ((left, right), run):
         wanted = [tf.matmul(left, right), tf.matmul(left, right, transpose_a=True)]
         return [each for _ in range(9) for each in run(wanted)]
@@ -132,18 +135,18 @@ def lent(tf: ModuleType, dtype: str) -> list[Tensor]:
 
 def saved(tf: ModuleType, dtype: str) -> list[Tensor]:
     made = tf.Module()
-    made.weight = tf.Variable(drawn_as(tf, dtype, (256, 256), 2))
+    made.weight = tf.Variable(draw_as(tf, dtype, (256, 256), 2))
     made.run = in_graph(tf, input_signature=[tf.TensorSpec((None, 256), dtype)])(
         lambda inputs: tf.matmul(inputs, made.weight)
     )
-    return held.saved(tf, made, drawn_as(tf, dtype, (64, 256), 1))
+    return held.saved(tf, made, draw_as(tf, dtype, (64, 256), 1))
 
 
 def cases() -> Mapping[str, Case]:
     more = (fitted, refused, small, channelless, untouched, compiled, lent, saved)
     return {
         **products.cases(),
-        **{each.__name__: float64.in_both_types(each) for each in more},
+        **{each.__name__: float64.create_case(each) for each in more},
     }
 
 

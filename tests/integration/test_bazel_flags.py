@@ -42,9 +42,9 @@ from tfbuild.tools import pgo
 from tfbuild.tools.bazel import DEBIAN_BAZEL, Bazel
 from tfbuild.treebuild import build
 from tfbuild.treebuild.build import Order
-from tfbuild.treebuild.compiling import Call, compile_wheel
-from tfbuild.treebuild.differences import adapted
-from tfbuild.treebuild.site import Site, provided
+from tfbuild.treebuild.compiling import BazelCall, compile_wheel
+from tfbuild.treebuild.differences import adapt_recipe
+from tfbuild.treebuild.site import Site, write_repositories
 from tfbuild.treebuild.tree import SourceTree, read_tree
 from tfbuild.upstream.releases import Release, find_release, load_releases
 from tfbuild.vendoring.vendored import SCHEMA, VendoredFile, VendorLock
@@ -193,7 +193,7 @@ class Bench:
 
     def site(self, plan: Plan, tree: SourceTree, found: Bazel, name: str) -> Site:
         assert plan.full_recipe is not None
-        recipe = adapted(plan.full_recipe, tree, found.version)
+        recipe = adapt_recipe(plan.full_recipe, tree, found.version)
         folder = self.folder / "sites" / plan.release / found.version / name
         render.write(render.render(replace(plan, full_recipe=recipe), self.paths.templates), folder)
         return Site(
@@ -203,7 +203,7 @@ class Bench:
             tree=tree,
             differences=(),
             bazel=found,
-            repositories=provided(found, recipe, self.paths),
+            repositories=write_repositories(found, recipe, self.paths),
             python=Path(sys.executable),
             source_sha256="0" * 64,
             folder=folder,
@@ -213,7 +213,7 @@ class Bench:
     def bazel(self, version: str, *, debian: bool = False) -> Bazel:
         return Bazel(bazelisk=self.recorder, use=version, version=version, debian=debian)
 
-    def written(self, site: Site, call: Call) -> Words:
+    def written(self, site: Site, call: BazelCall) -> Words:
         """What compile_wheel calls."""
         first = Attempt(jobs=call.budget.jobs, defines=("xnn_enable_avx512fp16=false",))
         with pytest.raises(BuildError):
@@ -228,7 +228,7 @@ class Bench:
         )
 
 
-def calls(site: Site, remote: Remote) -> tuple[Call, ...]:
+def calls(site: Site, remote: Remote) -> tuple[BazelCall, ...]:
     """The calls of a build from a vendor folder: where the plan says so, two for its profile."""
     item = VendoredFile(path="wheels/a.whl", urls=(), sha256="", size=0)
     lock = VendorLock(
@@ -243,7 +243,7 @@ def calls(site: Site, remote: Remote) -> tuple[Call, ...]:
     order = Order(
         budget=memory.choose_budget(8_000, 2), vendored=site.paths.cache / "vendor", remote=remote
     )
-    call = build._call(site, order, lock)
+    call = build._create_call(site, order, lock)
     if not site.plan.full_recipe or not site.plan.full_recipe.training:
         return (call,)
     learned = pgo.build_use_option(site.folder / "learned.profdata")

@@ -36,7 +36,7 @@ from tfbuild.remote import caches
 from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import DEBIAN_BAZEL
-from tfbuild.treebuild.build import Order, build, fill, finished
+from tfbuild.treebuild.build import Order, build_wheel, fill_vendor_folder, find_finished
 from tfbuild.upstream.download import hash_file
 from tfbuild.watching.attempt import Attempt
 
@@ -122,7 +122,7 @@ def built(paths: Paths, tree: Path, order: Order | None = None, **options: objec
     request = Request(scope="full", python="3.11", **({"arch": "haswell"} | options))  # type: ignore[arg-type]
     plan, compiler = resolve_plan(request)
     order = dataclasses.replace(order or Order(budget=BUDGET), tree=tree, requirements="")
-    return build(plan, compiler=compiler, order=order, paths=paths)
+    return build_wheel(plan, compiler=compiler, order=order, paths=paths)
 
 
 @pytest.fixture(scope="module")
@@ -193,8 +193,10 @@ def test_a_wheel_of_a_checkout_is_made_again_with_the_same_bytes(
 ) -> None:
     before = haswell.wheel.read_bytes()
     plan, _ = resolve_plan(Request(scope="full", arch="haswell", python="3.11"))
-    assert finished(plan, Order(budget=BUDGET, tree=tree), paths) is None
-    assert finished(plan, Order(budget=BUDGET), paths) is None  # (not of the release's sources)
+    assert find_finished(plan, Order(budget=BUDGET, tree=tree), paths) is None
+    assert (
+        find_finished(plan, Order(budget=BUDGET), paths) is None
+    )  # (not of the release's sources)
     again = built(paths, tree)
     assert not again.reused
     assert again.wheel == haswell.wheel
@@ -213,14 +215,14 @@ def test_a_wheel_of_the_release_is_found_finished_unless_bazel_is_told_more(
     made = _with_facts(haswell.wheel, dataclasses.replace(facts, source_sha256="0" * 64), tmp_path)
     manifest["sha256"] = hash_file(made)
     made.with_suffix(".json").write_text(json.dumps(manifest))
-    found = finished(plan, Order(budget=BUDGET), own)
+    found = find_finished(plan, Order(budget=BUDGET), own)
     assert found is not None
     assert found.wheel == made
-    assert finished(plan, Order(budget=BUDGET, defines=("a=b",)), own) is None
+    assert find_finished(plan, Order(budget=BUDGET, defines=("a=b",)), own) is None
     service = caches.resolve_remote(rc=rc_of(tmp_path, "--remote_header=a=b"))
-    assert finished(plan, Order(budget=BUDGET, remote=service), own) == found
+    assert find_finished(plan, Order(budget=BUDGET, remote=service), own) == found
     more = caches.resolve_remote(rc=rc_of(tmp_path, "--copt=-DOURS"))
-    assert finished(plan, Order(budget=BUDGET, remote=more), own) is None
+    assert find_finished(plan, Order(budget=BUDGET, remote=more), own) is None
 
 
 def _with_facts(wheel: Path, facts: Tuned, folder: Path) -> Path:
@@ -257,10 +259,10 @@ def test_a_vendor_folder_serves_a_build_on_another_machine(paths: Paths, tmp_pat
     tree = make_tree(tmp_path / "tree")
     plan, compiler = resolve_plan(Request(scope="full", python="3.11", arch="haswell"))
     order = Order(budget=BUDGET, tree=tree, requirements="")
-    fill(plan, tmp_path / "vendor", compiler=compiler, order=order, paths=paths)
+    fill_vendor_folder(plan, tmp_path / "vendor", compiler=compiler, order=order, paths=paths)
     there = own_paths(tmp_path)
     order = Order(budget=BUDGET, tree=tree, vendored=tmp_path / "vendor")
-    made = build(plan, compiler=compiler, order=order, paths=there)
+    made = build_wheel(plan, compiler=compiler, order=order, paths=there)
     assert read_identity(made.wheel).version == "2.14.1+haswell.full"
 
 

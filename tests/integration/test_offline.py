@@ -23,7 +23,7 @@ from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.vendoring import declarations, vendor, vendored
-from tfbuild.vendoring.declarations import file_of
+from tfbuild.vendoring.declarations import parse_file_name
 from tfbuild.vendoring.vendored import VendorLock
 
 pytestmark = pytest.mark.toolchain
@@ -102,7 +102,7 @@ def packed(tree: Path, folder: Path) -> Path:
 
 
 def fill(folder: Path, tree: Path, connected: Machine, servers: Servers) -> VendorLock:
-    return vendor.vendor(
+    return vendor.vendor_targets(
         folder,
         tree,
         (TARGET,),
@@ -110,7 +110,7 @@ def fill(folder: Path, tree: Path, connected: Machine, servers: Servers) -> Vend
         found=connected.bazel,
         options=connected.options,
         paths=connected.paths,
-        archives=declarations.declared(tree).archives,
+        archives=declarations.read_declarations(tree).archives,
         startup=servers.startup,
     )
 
@@ -150,13 +150,13 @@ def made(work: Path, connected: Machine) -> Vendored:
 
 def test_the_folder_holds_what_the_build_needs_and_each_was_asked_for_once(made: Vendored) -> None:
     cached = [item for item in made.lock.files if item.path.startswith("repository_cache/")]
-    named = {file_of(item.urls[0]): item for item in cached}
+    named = {parse_file_name(item.urls[0]): item for item in cached}
     assert set(named) == {"FXdiv-1.tar.gz", "XNNPACK-1.tar.gz"}
     assert len(cached) == len(named)
     assert sorted(made.asked) == ["/FXdiv-1.tar.gz", "/XNNPACK-1.tar.gz"]
     assert made.lock.first_use == {"FXdiv": named["FXdiv-1.tar.gz"].sha256}
     assert made.lock.from_system
-    assert vendored.check(made.folder) == made.lock
+    assert vendored.check_folder(made.folder) == made.lock
     text = (made.folder / vendored.LOCK).read_text()
     assert str(made.folder.parent) not in text  # no path of the machine
 
@@ -165,13 +165,13 @@ def test_the_build_ends_without_a_network_and_with_the_same_wheel(
     made: Vendored, connected: Machine, tmp_path: Path
 ) -> None:
     tree = shutil.copytree(made.tree, tmp_path / "tree", ignore=shutil.ignore_patterns("bazel-*"))
-    lock = vendored.check(made.folder)
-    assert declarations.pin(tree, lock.first_use) == ("WORKSPACE",)
+    lock = vendored.check_folder(made.folder)
+    assert declarations.pin_hashes(tree, lock.first_use) == ("WORKSPACE",)
     offline = cut_off(connected, made.folder, tmp_path)
-    done = offline.build(tree, *vendored.options(made.folder, lock))
+    done = offline.build(tree, *vendored.list_bazel_options(made.folder, lock))
     assert done.returncode == 0, done.output
     assert packed(tree, tmp_path / "wheel").read_bytes() == made.wheel.read_bytes()
-    assert vendored.check(made.folder) == lock  # Bazel has left the folder as it was
+    assert vendored.check_folder(made.folder) == lock  # Bazel has left the folder as it was
 
 
 @pytest.mark.slow
@@ -201,9 +201,9 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_files(
         started.kill()
         started.join()
         with pytest.raises(VendorError, match="no usable"):
-            vendored.check(folder)
+            vendored.check_folder(folder)
         lock = fill(folder, tree, connected, servers)
-    assert vendored.check(folder) == lock
+    assert vendored.check_folder(folder) == lock
     seen, wanted = ({item.path: item.sha256 for item in each.files} for each in (lock, made.lock))
     assert seen == wanted
 
@@ -219,4 +219,4 @@ def test_an_archive_that_no_rule_pins_and_that_changed_since_is_refused(
         with pytest.raises(VendorError, match=r"FXdiv .*sha256"):
             fill(folder, tree, connected, servers)
     with pytest.raises(VendorError, match="no usable"):
-        vendored.check(folder)
+        vendored.check_folder(folder)

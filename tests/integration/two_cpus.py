@@ -14,7 +14,7 @@ from tfbuild.probe.fusing import Tensor, in_graph
 
 def read(module: ModuleType, dtype: str, *, from_both: bool) -> list[Tensor]:
     """One operation is on one device, as each variable that it reads has to be."""
-    draw = functools.partial(float64.drawn_as, module, dtype, (6,))
+    draw = functools.partial(float64.draw_as, module, dtype, (6,))
     variables = []
     for cpu in range(2 if from_both else 1):
         with module.device(f"CPU:{1 - cpu}"):
@@ -39,7 +39,7 @@ if __name__ == "__main__":
     held.hold(
         loops.PART,
         {
-            name: float64.in_both_types(functools.partial(read, from_both=from_both))
+            name: float64.create_case(functools.partial(read, from_both=from_both))
             for name, from_both in programs.items()
         },
     )

@@ -15,4 +15,4 @@ if __name__ == "__main__":
     tf.config.threading.set_intra_op_parallelism_threads(int(threads))
     fused = registry.Library(Path(library))
     products.cases()[case](tf)
-    Path(out).write_text(json.dumps({case: fused.fused()}), "utf-8")
+    Path(out).write_text(json.dumps({case: fused.count_fused_events()}), "utf-8")

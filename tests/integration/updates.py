@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfbuild.probe import fusing, registry, updates
-from tfbuild.probe.fusing import State, Tensor, as_arrays, in_graph
+from tfbuild.probe.fusing import State, Tensor, convert_to_arrays, in_graph
 from tfbuild.probe.updates import DTYPES
 
 STEPS = 3
@@ -29,8 +29,8 @@ SPARSE = ((50, 3), (200, 16), (3000, 40))
 KERAS_3 = metadata.version("keras").startswith("3")
 
 Case = Callable[[], State]
-drawn = functools.partial(fusing.drawn, tf)
-a_variable = functools.partial(updates.variable, tf)
+drawn = functools.partial(fusing.draw_values, tf)
+a_variable = functools.partial(updates.create_variable, tf)
 
 
 def optimizers() -> Mapping[str, Callable[[], Any]]:
@@ -74,7 +74,7 @@ def dense(name: str, dtype: str) -> State:
 
     for number in range(STEPS):
         step([drawn(shape, 10 * number + 2, dtype) for shape in SHAPES])
-    return as_arrays([*variables, *variables_of(optimizer)])
+    return convert_to_arrays([*variables, *variables_of(optimizer)])
 
 
 def sparse(name: str, dtype: str, *, empty: bool = False) -> State:
@@ -98,7 +98,7 @@ def sparse(name: str, dtype: str, *, empty: bool = False) -> State:
             [drawn((count, shape[1]), 10 * number + 2, dtype) for shape in SPARSE],
             [tf.constant(rng.integers(0, shape[0], count), tf.int32) for shape in SPARSE],
         )
-    return as_arrays([*variables, *variables_of(optimizer)])
+    return convert_to_arrays([*variables, *variables_of(optimizer)])
 
 
 def compiled() -> State:
@@ -111,7 +111,7 @@ def compiled() -> State:
 
     for _ in range(STEPS):
         step()
-    return as_arrays([weight, moment])
+    return convert_to_arrays([weight, moment])
 
 
 def signatures() -> State:
@@ -149,7 +149,7 @@ def unlike() -> State:
         step(drawn((1, 5), 1), drawn((1,), 2))
     except tf.errors.InvalidArgumentError:
         refused = True
-    return [*as_arrays([weight]), np.asarray(refused)]
+    return [*convert_to_arrays([weight]), np.asarray(refused)]
 
 
 def traded() -> State:
@@ -170,7 +170,7 @@ def traded() -> State:
         tf.while_loop(lambda number, *_: number < 3, body, (0, first.handle, first.handle))
 
     step()
-    return as_arrays([first, second])
+    return convert_to_arrays([first, second])
 
 
 def sessions() -> State:
@@ -232,7 +232,7 @@ def fitted(*, scaled: bool = False) -> State:
             model.save_weights(kept)
             model.load_weights(kept)
             model.fit(inputs, outputs, 16, epochs=1, verbose=0, shuffle=False)
-        return as_arrays([*model.variables, *variables_of(model.optimizer)])
+        return convert_to_arrays([*model.variables, *variables_of(model.optimizer)])
     finally:
         tf.keras.mixed_precision.set_global_policy("float32")
 
@@ -258,7 +258,7 @@ def saved() -> State:
         loaded = tf.saved_model.load(folder)
         for number in range(STEPS):
             loaded.step(drawn((64, 65), number, "float32"))
-        return as_arrays([loaded.weight, loaded.moment])
+        return convert_to_arrays([loaded.weight, loaded.moment])
 
 
 def mirrored() -> State:
@@ -268,7 +268,7 @@ def mirrored() -> State:
         model.compile(tf.keras.optimizers.Adam(0.01), loss="mse", jit_compile=False)
     inputs, outputs = some_data()
     model.fit(inputs, outputs, 16, epochs=2, verbose=0, shuffle=False)
-    return as_arrays([np.asarray(each) for each in model.get_weights()])
+    return convert_to_arrays([np.asarray(each) for each in model.get_weights()])
 
 
 def legacy() -> State:
@@ -281,7 +281,7 @@ def legacy() -> State:
 
     for number in range(STEPS):
         step(drawn((64, 65), number, "float32"))
-    return as_arrays([weight])
+    return convert_to_arrays([weight])
 
 
 def deterministic() -> State:
@@ -327,9 +327,9 @@ def main() -> None:
     for name, case in cases().items():
         if chosen and not any(word in name for word in chosen):
             continue
-        before = fused.fused()
-        expected, got = fusing.both(case, updates.PART)
-        after = fused.fused()
+        before = fused.count_fused_events()
+        expected, got = fusing.run_both(case, updates.PART)
+        after = fused.count_fused_events()
         answer[name] = {
             "unlike": updates.difference(expected, got),
             "error": expected if isinstance(expected, str) else "",

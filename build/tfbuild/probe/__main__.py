@@ -49,75 +49,82 @@ _SHARES = 4
 _JUDGED = "judged: "  # before a unit's name, for whoever waits
 _UNFED = "no inputs were found of which the stock kernel makes something to compare"
 
-_Pair = tuple[registry.Kernel, list[trials.Known]]
+_Pair = tuple[registry.Kernel, list[trials.ReferenceCase]]
 """A registration, and the cases found for it."""
 
 
 def main(request: Path, answer: Path) -> None:
-    parent.end_with(os.getppid())
-    wanted = json.loads(request.read_text())
-    tf = uncollected.tensorflow()
-    before = registry.registered()
+    parent.end_with_parent(os.getppid())
+    request_data = json.loads(request.read_text())
+    tf = uncollected.import_tensorflow()
+    before = registry.list_registrations()
     answer.write_text("", encoding="utf-8")
-    sink = os.open(answer, os.O_WRONLY | os.O_APPEND)
-    _write(sink, {"stock": _facts(tf)})
-    units = {unit: Path(path) for unit, path in wanted["libraries"].items()}
-    limit_s: int = wanted["limit_s"]
-    claims = {unit: {(op, types) for op, types in rows} for unit, rows in wanted["claims"].items()}
+    answer_file = os.open(answer, os.O_WRONLY | os.O_APPEND)
+    _write_row(answer_file, {"stock": _read_stock_facts(tf)})
+    units = {unit: Path(path) for unit, path in request_data["libraries"].items()}
+    limit_s: int = request_data["limit_s"]
+    claims = {
+        unit: {(op, types) for op, types in rows} for unit, rows in request_data["claims"].items()
+    }
     # The largest first: what is left at the end is short.
     order = sorted(units, key=lambda unit: -units[unit].stat().st_size)
     with tempfile.TemporaryDirectory() as scratch:
 
-        def judge(number: int) -> None:
+        def test_and_write(number: int) -> None:
             unit, folder = order[number], Path(scratch) / str(number)
             folder.mkdir()
-            beside = {
+            all_claims = {
                 row for other in claims if units[other] == units[unit] for row in claims[other]
             }
-            look = functools.partial(_look, units[unit], before, claims.get(unit), beside)
+            load = functools.partial(
+                _load_and_check, units[unit], before, claims.get(unit), all_claims
+            )
             try:
-                row = _judged(units[unit], look, folder, limit_s)
+                row = _test_unit(units[unit], load, folder, limit_s)
             except ChildProcessError as error:
                 row = {"lost": str(error)}
-            _write(sink, {"unit": unit, **row})
+            _write_row(answer_file, {"unit": unit, **row})
             os.write(1, f"{_JUDGED}{unit}\n".encode())
 
-        for number, ended in _shared(len(order), judge).items():
-            _write(sink, {"unit": order[number], "lost": f"its worker {ended}"})
+        for number, ended in _distribute(len(order), test_and_write).items():
+            _write_row(answer_file, {"unit": order[number], "lost": f"its worker {ended}"})
 
 
-def _shared(count: int, judge: Callable[[int], None]) -> dict[int, str]:
-    """Do all numbers below `count`, each in one of the workers. One that dies takes its own number
-    along, and another takes its place: the numbers that were lost so, and how their worker ended.
+def _distribute(count: int, judge: Callable[[int], None]) -> dict[int, str]:
+    """Process all numbers below `count` in forked workers, and return the lost numbers with a
+    description of how their worker ended.
+
+    A worker that dies loses the number that it was processing, and another worker takes its
+    place.
     """
-    waiting, filled = os.pipe()
-    os.write(filled, b"".join(number.to_bytes(_DIGITS, "big") for number in range(count)))
-    os.close(filled)
-    places = min(count, len(os.sched_getaffinity(0)))
+    queue_reader, queue_writer = os.pipe()
+    os.write(queue_writer, b"".join(number.to_bytes(_DIGITS, "big") for number in range(count)))
+    os.close(queue_writer)
+    slots = min(count, len(os.sched_getaffinity(0)))
     # The number that each worker is at and 1 more, or 0: the memory is everybody's.
-    at = memoryview(mmap.mmap(-1, mmap.PAGESIZE * (1 + places // 1024))).cast("i")
-    start = functools.partial(_worker, os.getpid(), waiting, at, judge)
-    running = {start(place): place for place in range(places)}
+    current = memoryview(mmap.mmap(-1, mmap.PAGESIZE * (1 + slots // 1024))).cast("i")
+    start = functools.partial(_fork_worker, os.getpid(), queue_reader, current, judge)
+    running = {start(place): place for place in range(slots)}
     lost = {}
     while running:
         worker, status = os.wait()
         place = running.pop(worker)
-        if at[place]:
-            lost[at[place] - 1] = _end(status)
-            at[place] = 0
+        if current[place]:
+            lost[current[place] - 1] = _describe_exit(status)
+            current[place] = 0
             running[start(place)] = place
     return lost
 
 
-def _worker(
+def _fork_worker(
     ours: int, waiting: int, at: memoryview[int], judge: Callable[[int], None], place: int
 ) -> int:
-    """Fork one, and return its process id."""
+    """Fork a worker, and return its process id."""
     worker = os.fork()
     if worker:
         return worker
     try:
-        parent.end_with(ours)
+        parent.end_with_parent(ours)
         while number := os.read(waiting, _DIGITS):
             at[place] = int.from_bytes(number, "big") + 1
             judge(at[place] - 1)
@@ -128,59 +135,64 @@ def _worker(
     os._exit(0)
 
 
-def _judged(
+def _test_unit(
     path: Path, look: Callable[[], dict[str, Any]], folder: Path, limit_s: int
 ) -> dict[str, Any]:
-    """A unit's answer."""
-    seen = _forked(look, limit_s)
-    if "reason" in seen:
-        return seen
-    kernels = [registry.Kernel(*row) for row in seen["kernels"]]
+    """Run the conformance test of a unit, and return its answer."""
+    loaded = _run_forked(look, limit_s)
+    if "reason" in loaded:
+        return loaded
+    kernels = [registry.Kernel(*row) for row in loaded["kernels"]]
     ops = {kernel.op for kernel in kernels}
     for part in (updates, loops, products):
         if ops <= {*part.OPS}:
-            found = _fused(path, part, limit_s)
-            return found if "reason" in found else _answer(kernels, {}, found)
+            result = _test_fused(path, part, limit_s)
+            return result if "reason" in result else _create_answer(kernels, {}, result)
     try:
-        known = trials.found(kernels, folder / "journals")
+        cases_found = trials.find_cases(kernels, folder / "journals")
     except RuntimeError as error:
         return {"reason": str(error)}
     pairs = [
         (kernel, rows)
-        for kernel, rows in zip(kernels, known, strict=True)
-        if rows or agreement.feedable(kernel) or not agreement.reachable(kernel)
+        for kernel, rows in zip(kernels, cases_found, strict=True)
+        if rows or agreement.has_handmade_cases(kernel) or not agreement.is_reachable(kernel)
     ]
-    refused = {kernel: _UNFED for kernel in kernels if kernel not in {each for each, _ in pairs}}
+    failures = {
+        kernel: _UNFED for kernel in kernels if kernel not in {paired for paired, _ in pairs}
+    }
     state = folder / "tuned"
-    compute = functools.partial(_compute, path, pairs, state)
-    failed = _forked(compute, limit_s) if pairs else {}
+    compute = functools.partial(_compute_cases, path, pairs, state)
+    failed = _run_forked(compute, limit_s) if pairs else {}
     if failed:
         return failed
-    found = _agree(pairs, state, limit_s) if pairs else {"refused": {}}
-    if "reason" in found:
-        return found
-    return _answer(kernels, refused | found.pop("refused"), found)
+    result = _compare_with_stock(pairs, state, limit_s) if pairs else {"refused": {}}
+    if "reason" in result:
+        return result
+    return _create_answer(kernels, failures | result.pop("refused"), result)
 
 
-def _answer(
+def _create_answer(
     kernels: list[registry.Kernel], refused: Mapping[registry.Kernel, str], found: dict[str, Any]
 ) -> dict[str, Any]:
-    """What was found, for the kernels that are not refused. Where all are, there is a reason."""
+    """Return the results for the kernels that are not refused, or a reason if all are."""
     if len(refused) == len(kernels):
         first = kernels[0]
-        return {"reason": f"{first.op} {registry.types(first)}: {refused[first]}"}
-    good = [kernel for kernel in kernels if kernel not in refused]
+        return {"reason": f"{first.op} {registry.format_types(first)}: {refused[first]}"}
+    passed = [kernel for kernel in kernels if kernel not in refused]
     return found | {
-        "registrations": [(kernel.op, registry.types(kernel)) for kernel in good],
-        "refused": [(each.op, registry.types(each), why) for each, why in refused.items()],
+        "registrations": [(kernel.op, registry.format_types(kernel)) for kernel in passed],
+        "refused": [
+            (refused_kernel.op, registry.format_types(refused_kernel), why)
+            for refused_kernel, why in refused.items()
+        ],
     }
 
 
-def _write(sink: int, row: dict[str, Any]) -> None:
+def _write_row(sink: int, row: dict[str, Any]) -> None:
     os.write(sink, (json.dumps(row) + "\n").encode())  # one append: rows of workers do not mix
 
 
-def _facts(tf: Any) -> dict[str, Any]:  # noqa: ANN401
+def _read_stock_facts(tf: Any) -> dict[str, Any]:  # noqa: ANN401
     return {
         "version": tf.__version__,
         "git_version": tf.version.GIT_VERSION,
@@ -190,91 +202,103 @@ def _facts(tf: Any) -> dict[str, Any]:  # noqa: ANN401
     }
 
 
-def _look(
+def _load_and_check(
     path: Path,
     before: Counter[registry.Kernel],
     claimed: set[tuple[str, str]] | None,
     beside: set[tuple[str, str]],
 ) -> dict[str, Any]:
-    """In a child: load the library and look at what it registers. `beside` are the claims of all
-    units in it."""
+    """Load the library in a child, and check the kernels that it registers. `beside` are the
+    claims of all units in the library.
+    """
     registry.Library(path)
-    after = registry.registered()
+    after = registry.list_registrations()
     if claimed is None:
-        reason = registry.difference(before, after)
+        reason = registry.check_registrations(before, after)
     else:
-        reason = registry.untrue(before, after, claimed, beside)
+        reason = registry.check_claims(before, after, claimed, beside)
     if reason:
         return {"reason": reason}
     kernels = sorted(
-        (each for each in after - before if claimed is None or registry.name(each) in claimed),
+        (
+            registration
+            for registration in after - before
+            if claimed is None or registry.get_name(registration) in claimed
+        ),
         key=lambda kernel: (kernel.op, kernel.rule),
     )
     return {"kernels": [(k.op, k.device, k.rule, k.priority) for k in kernels]}
 
 
-def _compute(path: Path, pairs: list[_Pair], state: Path) -> dict[str, Any]:
-    """In a child: every case's outcome with the library's kernels, the ops that TensorFlow did not
-    run, and the kernels that compute large arrays otherwise than small ones, into `state`."""
+def _compute_cases(path: Path, pairs: list[_Pair], state: Path) -> dict[str, Any]:
+    """Compute every case with the library's kernels in a child, and write the results to
+    `state`: the outcomes, the ops that TensorFlow did not run, and the kernels that compute
+    large arrays differently from small ones.
+    """
     large.use_threads()
     library = registry.Library(path)
     call = Caller()
-    tried = [[call(row.case) for row in rows] for _, rows in pairs]
+    outcomes = [[call(row.case) for row in rows] for _, rows in pairs]
     kernels = [kernel for kernel, _ in pairs]
-    made = _made(pairs)
-    unlike = {
+    handmade = _compute_handmade(pairs)
+    size_dependent = {
         kernel: why
         for kernel, rows in pairs
-        if (why := large.difference(kernel.op, (row.case for row in rows), call))
+        if (why := large.find_difference(kernel.op, (row.case for row in rows), call))
     }
-    return _dump((tried, made, _idle(library, kernels), unlike), state)
+    return _dump((outcomes, handmade, _find_idle_ops(library, kernels), size_dependent), state)
 
 
-def _made(pairs: list[_Pair]) -> list[list[tuple[str, Outcome]]]:
-    """Each kernel's outcomes of the cases that are made by hand."""
+def _compute_handmade(pairs: list[_Pair]) -> list[list[tuple[str, Outcome]]]:
+    """Compute each kernel's handwritten cases."""
     return [
-        list(agreement.outcomes(kernel)) if agreement.feedable(kernel) else []
+        list(agreement.compute_outcomes(kernel)) if agreement.has_handmade_cases(kernel) else []
         for kernel, _ in pairs
     ]
 
 
-def _fused(path: Path, part: ModuleType, limit_s: int) -> dict[str, Any]:
-    """The cases of a fused unit, shared by children that run at once: it takes as long as all other
-    units together."""
+def _test_fused(path: Path, part: ModuleType, limit_s: int) -> dict[str, Any]:
+    """Run the cases of a fused unit in several children at once, as it takes as long as all
+    other units together.
+    """
     shares = min(_SHARES, len(os.sched_getaffinity(0)))
-    work = [functools.partial(_fuse, path, part, share, shares) for share in range(shares)]
-    started = [_started(each, limit_s) for each in work]
-    found: list[dict[str, Any]] = []
+    tasks = [functools.partial(_test_share, path, part, share, shares) for share in range(shares)]
+    children = [_start_child(answer, limit_s) for answer in tasks]
+    answers: list[dict[str, Any]] = []
     lost: ChildProcessError | None = None
-    for reader, child in started:
+    for reader, child in children:
         try:
-            found.append(_ended(reader, child))
+            answers.append(_wait_for_child(reader, child))
         except ChildProcessError as error:
             lost = error
     if lost is not None:
         raise lost
-    if failed := [each for each in found if "reason" in each]:
+    if failed := [answer for answer in answers if "reason" in answer]:
         return failed[0]
-    worst = max(each["ulps"] for each in found)
-    return {"cases": sum(each["cases"] for each in found), "ulps": dict.fromkeys(part.OPS, worst)}
+    worst = max(answer["ulps"] for answer in answers)
+    return {
+        "cases": sum(answer["cases"] for answer in answers),
+        "ulps": dict.fromkeys(part.OPS, worst),
+    }
 
 
-def _fuse(path: Path, part: ModuleType, share: int, shares: int) -> dict[str, Any]:
-    """In a child: whether what is fused leaves what stock kernels leave, in its share of the
-    cases."""
+def _test_share(path: Path, part: ModuleType, share: int, shares: int) -> dict[str, Any]:
+    """Check in a child, for its share of the cases, that the fused op gives the results of the
+    stock kernels.
+    """
     import tensorflow as tf  # noqa: PLC0415
 
     large.use_threads()
     library = registry.Library(path)
     cases = dict([*part.cases().items()][share::shares])
-    stay = () if library.multiplies() else part.MULTIPLIED
+    unfused = () if library.can_multiply() else part.MULTIPLIED
     worst = 0.0
     for name, case in cases.items():
-        before = library.fused()[part.RUNS]
-        outcomes = fusing.both(functools.partial(case, tf), part.PART)
-        if apart := part.difference(*outcomes):
-            return {"reason": f"{name}: {apart}"}
-        if library.fused()[part.RUNS] == before and name not in stay:
+        before = library.count_fused_events()[part.RUNS]
+        outcomes = fusing.run_both(functools.partial(case, tf), part.PART)
+        if mismatch := part.difference(*outcomes):
+            return {"reason": f"{name}: {mismatch}"}
+        if library.count_fused_events()[part.RUNS] == before and name not in unfused:
             return {"reason": f"{name}: nothing was fused"}
         worst = max(worst, part.ulps(*outcomes))
     return {"cases": len(cases), "ulps": worst}
@@ -286,22 +310,27 @@ def _dump(what: Any, state: Path) -> dict[str, Any]:  # noqa: ANN401
     return {}
 
 
-def _idle(library: registry.Library, kernels: list[registry.Kernel]) -> set[str]:
-    """The ops of which kernels in the library were not executed though there are cases for them:
-    more than those without a case, or that no program can reach."""
-    executions = library.executions()
-    fed = Counter(kernel.op for kernel in kernels if agreement.reachable(kernel))
-    spare = Counter(op for op, *_ in executions) - fed
-    beyond = Counter(op for op, _, count in executions if not count) - spare
-    return set(beyond)
+def _find_idle_ops(library: registry.Library, kernels: list[registry.Kernel]) -> set[str]:
+    """Return the ops whose kernels in the library were not executed although they have cases.
+
+    An op may have as many idle kernels as have no case, or as no program can reach.
+    """
+    executions = library.list_executions()
+    reachable = Counter(kernel.op for kernel in kernels if agreement.is_reachable(kernel))
+    uncovered = Counter(op for op, *_ in executions) - reachable
+    idle = Counter(op for op, _, count in executions if not count) - uncovered
+    return set(idle)
 
 
-def _agree(pairs: list[_Pair], state: Path, limit_s: int) -> dict[str, Any]:
-    """In the parent: what the library computed against the stock kernels, which compute the cases
-    made by hand in another child. `refused` are the kernels that lie too far from them."""
+def _compare_with_stock(pairs: list[_Pair], state: Path, limit_s: int) -> dict[str, Any]:
+    """Compare the library's results with those of the stock kernels in the parent, while another
+    child computes the handwritten cases with the stock kernels.
+
+    `refused` are the kernels whose results are too far from the stock kernels'.
+    """
     with state.open("rb") as source:
-        tried, tuned, idle, unlike = pickle.load(source)  # noqa: S301  (our own child wrote it a moment ago)
-    failed = _forked(lambda: _dump(_made(pairs), state), limit_s)
+        all_outcomes, tuned, idle, unlike = pickle.load(source)  # noqa: S301  (our own child wrote it a moment ago)
+    failed = _run_forked(lambda: _dump(_compute_handmade(pairs), state), limit_s)
     if failed:
         return {"reason": f"the stock kernels: {failed['reason']}"}
     with state.open("rb") as source:
@@ -309,53 +338,61 @@ def _agree(pairs: list[_Pair], state: Path, limit_s: int) -> dict[str, Any]:
     refused: dict[registry.Kernel, str] = {}
     worst: dict[str, float] = {}
     count = 0
-    for (kernel, rows), found, ours, theirs in zip(pairs, tried, tuned, stock, strict=True):
+    for (kernel, rows), case_outcomes, ours, theirs in zip(
+        pairs, all_outcomes, tuned, stock, strict=True
+    ):
         if kernel.op in idle:
             refused[kernel] = "TensorFlow did not run it"
             continue
         if kernel in unlike:
             refused[kernel] = unlike[kernel]
             continue
-        shown = not agreement.reachable(kernel)
-        for op, case, right, mine, scale in _compared(kernel, rows, found, ours, theirs):
-            apart = agreement.distance(op, right, mine, scale)
+        compared = not agreement.is_reachable(kernel)
+        for op, case, expected, actual, scale in _pair_outcomes(
+            kernel, rows, case_outcomes, ours, theirs
+        ):
+            distance = agreement.measure_distance(op, expected, actual, scale)
             count += 1
-            shown = shown or (not isinstance(right, str) and any(each.size for each in right))
-            if apart > agreement.allowed(op, right):
-                refused.setdefault(kernel, f"{case}: {apart:.3g} ULPs from the stock kernel")
+            compared = compared or (
+                not isinstance(expected, str) and any(array.size for array in expected)
+            )
+            if distance > agreement.get_allowed_distance(op, expected):
+                refused.setdefault(kernel, f"{case}: {distance:.3g} ULPs from the stock kernel")
             else:
-                worst[op] = max(worst.get(op, 0.0), round(apart, 3))
-        if not shown:
+                worst[op] = max(worst.get(op, 0.0), round(distance, 3))
+        if not compared:
             refused.setdefault(kernel, _UNFED)
     return {"cases": count, "ulps": worst, "refused": refused}
 
 
-def _compared(
+def _pair_outcomes(
     kernel: registry.Kernel,
-    rows: list[trials.Known],
+    rows: list[trials.ReferenceCase],
     found: list[Outcome],
     ours: list[tuple[str, Outcome]],
     theirs: list[tuple[str, Outcome]],
 ) -> Iterator[tuple[str, str, Outcome, Outcome, Outcome | None]]:
-    """Op, case, the stock kernel's outcome, the library's, and the scale of each case."""
-    for (case, right), (_, mine) in zip(theirs, ours, strict=True):
-        yield kernel.op, case, right, mine, None
-    for row, mine in zip(rows, found, strict=True):
-        yield trials.what(row.case), str(row.case), row.outcome, mine, row.scale
+    """Yield the op, the case, the stock kernel's outcome, the library's outcome and the scale of
+    each case.
+    """
+    for (case, expected), (_, actual) in zip(theirs, ours, strict=True):
+        yield kernel.op, case, expected, actual, None
+    for row, actual in zip(rows, found, strict=True):
+        yield trials.get_tolerance_name(row.case), str(row.case), row.outcome, actual, row.scale
 
 
-def _forked(work: Callable[[], dict[str, Any]], limit_s: int) -> dict[str, Any]:
-    """Run `work` in a child and return its answer, see `_ended`."""
-    return _ended(*_started(work, limit_s))
+def _run_forked(work: Callable[[], dict[str, Any]], limit_s: int) -> dict[str, Any]:
+    """Run `work` in a child, and return its answer; see `_wait_for_child`."""
+    return _wait_for_child(*_start_child(work, limit_s))
 
 
-def _started(work: Callable[[], dict[str, Any]], limit_s: int) -> tuple[int, int]:
-    """Run `work` in a child: the file that its answer comes from, and its process id."""
+def _start_child(work: Callable[[], dict[str, Any]], limit_s: int) -> tuple[int, int]:
+    """Run `work` in a child, and return the file descriptor of its answer and its process id."""
     reader, writer = os.pipe()
-    ours = os.getpid()
+    parent_id = os.getpid()
     child = os.fork()
     if child == 0:
-        parent.end_with(ours)
+        parent.end_with_parent(parent_id)
         os.close(reader)
         signal.alarm(limit_s)
         try:
@@ -370,21 +407,22 @@ def _started(work: Callable[[], dict[str, Any]], limit_s: int) -> tuple[int, int
     return reader, child
 
 
-def _ended(reader: int, child: int) -> dict[str, Any]:
-    """The answer of a child; a crash becomes a reason. Raises ChildProcessError for one that was
-    killed: no kernel does that to itself."""
+def _wait_for_child(reader: int, child: int) -> dict[str, Any]:
+    """Return the answer of a child; a crash becomes a reason. Raises ChildProcessError if the
+    child was killed by SIGKILL: no kernel does that to itself.
+    """
     with os.fdopen(reader) as source:
         text = source.read()
     _, status = os.waitpid(child, 0)
     if text:
         return dict(json.loads(text))
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        raise ChildProcessError(f"the process that ran it {_end(status)}")
-    return {"reason": f"the process that ran it {_end(status)}"}
+        raise ChildProcessError(f"the process that ran it {_describe_exit(status)}")
+    return {"reason": f"the process that ran it {_describe_exit(status)}"}
 
 
-def _end(status: int) -> str:
-    """How a process ended, by what waitpid(2) says of it."""
+def _describe_exit(status: int) -> str:
+    """Describe how a process ended, from its status of waitpid(2)."""
     code = os.waitstatus_to_exitcode(status)
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 

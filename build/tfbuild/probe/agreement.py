@@ -18,8 +18,9 @@ _COMMON = (1, 2, 3, 6, 8, 9, 10, 14, 19)
 _INT32 = 3  # DT_INT32 in tensorflow/core/framework/types.proto
 
 
-def outcomes(kernel: registry.Kernel) -> Iterator[tuple[str, Outcome]]:
-    """Every case of one registered kernel, computed by the kernel that TensorFlow picks.
+def compute_outcomes(kernel: registry.Kernel) -> Iterator[tuple[str, Outcome]]:
+    """Compute every handwritten case of one registered kernel with the kernel that TensorFlow
+    picks.
 
     Raises NotImplementedError for an op that the cases cannot feed.
     """
@@ -27,57 +28,57 @@ def outcomes(kernel: registry.Kernel) -> Iterator[tuple[str, Outcome]]:
     from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
 
     op = op_def_registry.get(kernel.op)
-    for types in assignments(op, registry.constraints(kernel)):
-        inputs = cases.arguments(op, types)
+    for types in iter_type_assignments(op, registry.list_constraints(kernel)):
+        inputs = cases.list_arguments(op, types)
         dtypes = {arg.type: tf.dtypes.as_dtype(arg.type).as_numpy_dtype for arg in inputs}
         name = " ".join([op.name, *(tf.dtypes.as_dtype(number).name for number in types.values())])
-        whole = _Graph(op.name, types, inputs, sliced=False)
+        graph = _Graph(op.name, types, inputs, sliced=False)
         for kind in cases.KINDS:
-            yield f"{name} {kind}", whole.run(cases.feeds(op.name, inputs, dtypes, kind))
-        for index, pair in enumerate(cases.broadcasts(op.name, inputs, dtypes)):
-            yield f"{name} broadcast {index}", whole.run(pair)
-        sliced = _Graph(op.name, types, inputs, sliced=True)
-        for offset, arrays in cases.offsets(op.name, inputs, dtypes):
-            yield f"{name} offset {offset}", sliced.run(arrays, offset)
+            yield f"{name} {kind}", graph.run(cases.create_feeds(op.name, inputs, dtypes, kind))
+        for index, pair in enumerate(cases.create_broadcasts(op.name, inputs, dtypes)):
+            yield f"{name} broadcast {index}", graph.run(pair)
+        sliced_graph = _Graph(op.name, types, inputs, sliced=True)
+        for offset, arrays in cases.create_offset_arrays(op.name, inputs, dtypes):
+            yield f"{name} offset {offset}", sliced_graph.run(arrays, offset)
 
 
-def feedable(kernel: registry.Kernel) -> bool:
-    """Whether there are cases made by hand for the op."""
+def has_handmade_cases(kernel: registry.Kernel) -> bool:
+    """Return whether there are handwritten cases for the op."""
     from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
 
     op = op_def_registry.get(kernel.op)
     try:
-        for types in assignments(op, registry.constraints(kernel)):
-            cases.arguments(op, types)
+        for types in iter_type_assignments(op, registry.list_constraints(kernel)):
+            cases.list_arguments(op, types)
     except (NotImplementedError, KeyError):
         return False
     return True
 
 
-def reachable(kernel: registry.Kernel) -> bool:
-    """Whether the op's own definition allows the types that the kernel is registered for."""
+def is_reachable(kernel: registry.Kernel) -> bool:
+    """Return whether the op's own definition allows the types that the kernel is registered for."""
     from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
 
     op = op_def_registry.get(kernel.op)
-    return any(True for _ in assignments(op, registry.constraints(kernel)))
+    return any(True for _ in iter_type_assignments(op, registry.list_constraints(kernel)))
 
 
-def assignments(op: Any, fixed: dict[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:  # noqa: ANN401
-    """Values for an OpDef's type attributes that select a kernel limited to `fixed`."""
+def iter_type_assignments(op: Any, fixed: dict[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:  # noqa: ANN401
+    """Yield values of an OpDef's type attributes that select a kernel limited to `fixed`."""
     options: dict[str, tuple[int, ...]] = {}
     for attr in op.attr:
         if attr.type != "type":
             continue
         # An unconstrained one is the type of an index or a shape: any lawful value will do.
-        lawful = tuple(attr.allowed_values.list.type)
-        free = (_INT32,) if _INT32 in lawful else lawful[:1] or (_FLOAT,)
-        if _DOUBLE in lawful and {(_DOUBLE,), (_COMPLEX128,)} & set(fixed.values()):
-            free = (_DOUBLE,)  # (the real type that goes with a complex one)
+        valid = tuple(attr.allowed_values.list.type)
+        defaults = (_INT32,) if _INT32 in valid else valid[:1] or (_FLOAT,)
+        if _DOUBLE in valid and {(_DOUBLE,), (_COMPLEX128,)} & set(fixed.values()):
+            defaults = (_DOUBLE,)  # (the real type that goes with a complex one)
         if not fixed:
-            free = tuple(t for t in _COMMON if not lawful or t in lawful) or free
-        chosen = fixed.get(attr.name) or free
+            defaults = tuple(t for t in _COMMON if not valid or t in valid) or defaults
+        candidates = fixed.get(attr.name) or defaults
         # Some kernels are registered for types that their op forbids: no program reaches them.
-        options[attr.name] = tuple(t for t in chosen if not lawful or t in lawful)
+        options[attr.name] = tuple(t for t in candidates if not valid or t in valid)
     if not all(options.values()):
         return
     if not fixed:  # (one kernel for any types: every pair of them)
@@ -89,9 +90,9 @@ def assignments(op: Any, fixed: dict[str, tuple[int, ...]]) -> Iterator[dict[str
 
 
 class _Graph:
-    """One op in a graph of its own, fed through placeholders so that nothing is folded away.
+    """One op in a graph of its own, fed through placeholders so that nothing is constant-folded.
 
-    With `sliced`, array inputs are taken from an offset on: buffers at every alignment.
+    With `sliced`, array inputs are slices from an offset on, for buffers of every alignment.
     """
 
     def __init__(
@@ -105,13 +106,13 @@ class _Graph:
             dtypes = [tf.dtypes.as_dtype(argument.type) for argument in inputs]
             self._feeds = [tf.compat.v1.placeholder(dtype, None) for dtype in dtypes]
             tensors = [
-                _input(argument, dtype, feed[self._offset :] if sliced else feed)
+                _create_input(argument, dtype, feed[self._offset :] if sliced else feed)
                 for argument, dtype, feed in zip(inputs, dtypes, self._feeds, strict=True)
             ]
             with tf.control_dependencies([ready for _, ready in tensors if ready is not None]):
-                made = _op(graph, name, types, [tensor for tensor, _ in tensors])
-            with tf.control_dependencies([made]):
-                self._results = list(made.outputs) + [
+                operation = _create_op(graph, name, types, [tensor for tensor, _ in tensors])
+            with tf.control_dependencies([operation]):
+                self._results = list(operation.outputs) + [
                     tf.raw_ops.ReadVariableOp(resource=tensor, dtype=dtype)
                     for argument, dtype, (tensor, _) in zip(inputs, dtypes, tensors, strict=True)
                     if argument.role == "resource"
@@ -129,8 +130,10 @@ class _Graph:
             return type(error).__name__
 
 
-def _input(argument: Argument, dtype: Any, value: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    """The tensor that the op gets, and what must run before the op."""
+def _create_input(argument: Argument, dtype: Any, value: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Return the tensor that the op gets, and the operation that must run before the op, or
+    None.
+    """
     import tensorflow as tf  # noqa: PLC0415
 
     if argument.role == "resource":
@@ -142,7 +145,7 @@ def _input(argument: Argument, dtype: Any, value: Any) -> tuple[Any, Any]:  # no
     return value, None
 
 
-def _op(graph: Any, name: str, types: dict[str, int], tensors: list[Any]) -> Any:  # noqa: ANN401
+def _create_op(graph: Any, name: str, types: dict[str, int], tensors: list[Any]) -> Any:  # noqa: ANN401
     import tensorflow as tf  # noqa: PLC0415
 
     attributes = {key: tf.compat.v1.AttrValue(type=number) for key, number in types.items()}
@@ -151,63 +154,72 @@ def _op(graph: Any, name: str, types: dict[str, int], tensors: list[Any]) -> Any
     return graph.create_op(name, tensors, attrs=attributes)
 
 
-def distance(op: str, stock: Outcome, tuned: Outcome, scale: Outcome | None = None) -> float:
-    """How far two outcomes lie apart, in units of the last place; infinite if not comparable.
+def measure_distance(
+    op: str, stock: Outcome, tuned: Outcome, scale: Outcome | None = None
+) -> float:
+    """Return the distance of two outcomes in units of the last place, or infinity if they are
+    not comparable.
 
-    Where one is denormal and the other zero they count as equal: TensorFlow flushes denormals, and
-    a wider vector unit flushes at another step. Results are measured element by element, at the
-    `scale` where one is given, and else, for ops that add up
-    (tolerances.scaled_by_result), at the result's median magnitude or 1, whichever is larger.
+    A denormal and a zero count as equal: TensorFlow flushes denormals, and a wider vector
+    unit flushes at another step. Results are measured element by element, relative to `scale`
+    where it is given, and otherwise, for ops that add up (tolerances.is_scaled_by_result),
+    relative to the result's median magnitude or 1, whichever is larger.
     """
     if isinstance(stock, str) or isinstance(tuned, str):
         return 0.0 if isinstance(stock, str) and stock == tuned else np.inf
     if [a.shape for a in stock] != [b.shape for b in tuned]:
         return np.inf
-    scales = scale if _alike(scale, stock) else [None] * len(stock)
+    scales = scale if _has_same_layout(scale, stock) else [None] * len(stock)
     rows = zip(stock, tuned, scales, strict=True)
-    return max((_ulps(op, a, b, c) for a, b, c in rows), default=0.0)
+    return max((_measure_ulps(op, a, b, c) for a, b, c in rows), default=0.0)
 
 
-def _alike(scale: Outcome | None, stock: tuple[Array, ...]) -> TypeGuard[tuple[Array, ...]]:
+def _has_same_layout(
+    scale: Outcome | None, stock: tuple[Array, ...]
+) -> TypeGuard[tuple[Array, ...]]:
     if scale is None or isinstance(scale, str):
         return False
     return [(a.shape, a.dtype) for a in scale] == [(b.shape, b.dtype) for b in stock]
 
 
-def _ulps(op: str, stock: Array, tuned: Array, terms: Array | None) -> float:
+def _measure_ulps(op: str, stock: Array, tuned: Array, terms: Array | None) -> float:
     if stock.dtype != tuned.dtype:
         return np.inf
     if stock.size == 0:
         return 0.0
     if stock.dtype.kind in "biuOS":
         return 0.0 if np.array_equal(stock, tuned) else np.inf
-    eps, tiny = cases.precision(stock.real.dtype)
+    eps, tiny = cases.get_precision(stock.real.dtype)
     wide = np.complex128 if stock.dtype.kind == "c" else np.float64
     a, b = stock.astype(wide), tuned.astype(wide)
     finite = np.isfinite(a) & np.isfinite(b)
     # A complex number with one infinite or undefined part counts as not finite, whichever part.
-    odd_a, odd_b = a[~finite], b[~finite]
+    nonfinite_a, nonfinite_b = a[~finite], b[~finite]
     if wide is np.complex128:
-        if np.isfinite(odd_a).any() or np.isfinite(odd_b).any():
+        if np.isfinite(nonfinite_a).any() or np.isfinite(nonfinite_b).any():
             return np.inf
-    elif not np.array_equal(odd_a, odd_b, equal_nan=True):
+    elif not np.array_equal(nonfinite_a, nonfinite_b, equal_nan=True):
         return np.inf
     a, b = a[finite], b[finite]
     if a.size == 0:
         return 0.0
     with np.errstate(over="ignore"):  # (opposite huge numbers: infinitely far is the answer)
-        apart = np.abs(a - b)
-    apart[apart <= tiny] = 0.0
+        error = np.abs(a - b)
+    error[error <= tiny] = 0.0
     scale = np.maximum(np.abs(a), tiny)
     if terms is not None:
         scale = np.fmax(scale, np.abs(terms.astype(wide)[finite]))
-    elif tolerances.scaled_by_result(op):
+    elif tolerances.is_scaled_by_result(op):
         # (the upper median: the mean of two huge numbers would overflow)
         scale = np.maximum(scale, max(1.0, float(np.sort(np.abs(a))[a.size // 2])))
-    return float(np.max(apart / scale) / eps)
+    return float(np.max(error / scale) / eps)
 
 
-def allowed(op: str, outcome: Outcome) -> float:
-    """The largest lawful distance between two builds of an op's kernel, for results like these."""
+def get_allowed_distance(op: str, outcome: Outcome) -> float:
+    """Return the largest allowed distance between two builds of an op's kernel, for results of
+    these types.
+    """
     arrays = () if isinstance(outcome, str) else outcome
-    return tolerances.allowed(op, real=not any(array.dtype.kind == "c" for array in arrays))
+    return tolerances.get_allowed_distance(
+        op, real=not any(array.dtype.kind == "c" for array in arrays)
+    )

@@ -16,7 +16,7 @@ Outcome = tuple[Array, ...] | str
 
 
 class Caller:
-    """Calls ops eagerly, each by a fresh kernel; ops on reference variables in a graph."""
+    """Calls ops eagerly, each with a fresh kernel; ops on reference variables run in a graph."""
 
     def __init__(self) -> None:
         import tensorflow as tf  # noqa: PLC0415
@@ -31,80 +31,84 @@ class Caller:
         self._names = (f"tensorwright_{number}" for number in itertools.count())
 
     def __call__(self, case: Case) -> Outcome:
-        """Raises TypeError or ValueError for a case that TensorFlow's Python side refuses."""
+        """Run one case, and return its outcome. Raises TypeError or ValueError for a case that
+        TensorFlow's Python side refuses.
+        """
         op = self._definition(case.op)
         try:
             if any(arg.is_ref for arg in (*op.input_arg, *op.output_arg)):
-                return self._in_graph(op, case)
-            return self._eagerly(op, case)
+                return self._run_in_graph(op, case)
+            return self._run_eagerly(op, case)
         except self._tf.errors.OpError as error:
             return type(error).__name__
 
-    def _eagerly(self, op: Any, case: Case) -> Outcome:  # noqa: ANN401
+    def _run_eagerly(self, op: Any, case: Case) -> Outcome:  # noqa: ANN401
         # A kernel that the context keeps would go on with its random stream.
         self._context.clear_kernel_cache()
         attributes = dict(case.attributes)
         if "shared_name" in attributes:
             attributes["shared_name"] = next(self._names)
-        tensors = [self._tensor(given, case) for given in case.inputs]
-        count = sum(_count(arg, attributes) for arg in op.output_arg)
+        tensors = [self._create_tensor(source, case) for source in case.inputs]
+        count = sum(_count_tensors(arg, attributes) for arg in op.output_arg)
         flat = tuple(itertools.chain.from_iterable(attributes.items()))
         if case.gradient:
-            return self._gradients(case, tensors, flat, count)
-        found = self._execute(case.op, count, tensors, flat, self._context)
+            return self._compute_gradients(case, tensors, flat, count)
+        results = self._execute(case.op, count, tensors, flat, self._context)
         state = [
-            self._tf.raw_ops.ReadVariableOp(resource=tensor, dtype=given.type)
-            for tensor, given in zip(tensors, self._contents(case), strict=True)
-            if given.role == "variable"
+            self._tf.raw_ops.ReadVariableOp(resource=tensor, dtype=source.type)
+            for tensor, source in zip(tensors, self._list_contents(case), strict=True)
+            if source.role == "variable"
         ]
-        return tuple(self._array(tensor, attributes) for tensor in (*found, *state))
+        return tuple(self._convert_result(tensor, attributes) for tensor in (*results, *state))
 
-    def _gradients(
+    def _compute_gradients(
         self, case: Case, tensors: list[Any], flat: tuple[Any, ...], count: int
     ) -> Outcome:
-        """Of the sum of all results, weighted between 1 and 2 so that none cancels."""
+        """Compute the gradients of the sum of all results, weighted between 1 and 2 so that no
+        terms cancel.
+        """
         tf = self._tf
         inputs = [tensor for tensor in tensors if tensor.dtype.is_floating]
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            found = self._execute(case.op, count, tensors, flat, self._context)
-            self._record(case.op, tensors, flat, found)
-            sums = [_weighted(tf, tensor) for tensor in found if tensor.dtype.is_floating]
+            results = self._execute(case.op, count, tensors, flat, self._context)
+            self._record(case.op, tensors, flat, results)
+            sums = [_sum_weighted(tf, tensor) for tensor in results if tensor.dtype.is_floating]
         gradients = tape.gradient(sums, inputs, unconnected_gradients="zero")
         return tuple(np.array(tf.convert_to_tensor(gradient)) for gradient in gradients)
 
-    def _contents(self, case: Case) -> list[Input]:
-        """The inputs with the types of what they hold."""
-        held = _held(case)
+    def _list_contents(self, case: Case) -> list[Input]:
+        """List the inputs, with the types of the values that handles hold."""
+        content_type = _get_content_type(case)
         return [
-            Input(given.role, held, given.array) if given.type == RESOURCE else given
-            for given in case.inputs
+            Input(source.role, content_type, source.array) if source.type == RESOURCE else source
+            for source in case.inputs
         ]
 
-    def _tensor(self, given: Input, case: Case) -> Any:  # noqa: ANN401
+    def _create_tensor(self, given: Input, case: Case) -> Any:  # noqa: ANN401
         raw = self._tf.raw_ops
-        held = _held(case)
+        content_type = _get_content_type(case)
         if given.role == "array":
-            return self._dense(given, case)
-        content = self._cast(given.array, held)
+            return self._create_dense(given, case)
+        content = self._cast(given.array, content_type)
         makers: dict[str, Callable[[], Any]] = {
-            "variable": lambda: self._variable(content, held),
-            "table": lambda: self._table(case, filled=True),
-            "fresh table": lambda: self._table(case, filled=False),
-            "handles": lambda: self._handles(given, content),
-            "stack": lambda: self._stack(content, held),
-            "tensor array": lambda: self._tensor_array(content, held),
-            "queue": lambda: self._queue(content, held),
-            "list": lambda: self._list(content),
+            "variable": lambda: self._create_variable(content, content_type),
+            "table": lambda: self._create_table(case, filled=True),
+            "fresh table": lambda: self._create_table(case, filled=False),
+            "handles": lambda: self._create_handles(given, content),
+            "stack": lambda: self._create_stack(content, content_type),
+            "tensor array": lambda: self._create_tensor_array(content, content_type),
+            "queue": lambda: self._create_queue(content, content_type),
+            "list": lambda: self._create_list(content),
             "map": lambda: self._execute("EmptyTensorMap", 1, [], (), self._context)[0],
-            "csr": lambda: self._csr(given.array, held),
+            "csr": lambda: self._create_csr(given.array, content_type),
             "optional": lambda: raw.OptionalFromValue(components=[content]),
         }
         if given.role not in makers:
             raise ValueError(f"no {given.role} for {case.op}")
         return makers[given.role]()
 
-    def _dense(self, given: Input, case: Case) -> Any:  # noqa: ANN401
+    def _create_dense(self, given: Input, case: Case) -> Any:  # noqa: ANN401
         tf = self._tf
         # (a copy: an op may write into its input, and TensorFlow may share NumPy's memory)
         array = given.array.copy()
@@ -124,21 +128,25 @@ class Caller:
             return tf.fill(array.shape, "a")
         return tf.cast(tf.constant(array), tf.dtypes.as_dtype(held))
 
-    def _variable(self, content: Any, held: int) -> Any:  # noqa: ANN401
+    def _create_variable(self, content: Any, held: int) -> Any:  # noqa: ANN401
         raw = self._tf.raw_ops
         handle = raw.VarHandleOp(dtype=held, shape=None, shared_name=next(self._names))
         raw.AssignVariableOp(resource=handle, value=content)
         return handle
 
-    def _handles(self, given: Input, content: Any) -> Any:  # noqa: ANN401
-        """One for each row of the content, or a single one for a scalar."""
-        make = self._list if given.type == VARIANT else lambda row: self._variable(row, FLOAT)
+    def _create_handles(self, given: Input, content: Any) -> Any:  # noqa: ANN401
+        """Create one handle for each row of the content, or a single one for a scalar."""
+        make = (
+            self._create_list
+            if given.type == VARIANT
+            else lambda row: self._create_variable(row, FLOAT)
+        )
         if not given.array.ndim:
             return make(self._tf.reshape(content, [1]))
         rows = [make(self._tf.reshape(row, [-1])) for row in self._tf.unstack(content)]
         return self._tf.raw_ops.Pack(values=rows, axis=0)
 
-    def _table(self, case: Case, *, filled: bool) -> Any:  # noqa: ANN401
+    def _create_table(self, case: Case, *, filled: bool) -> Any:  # noqa: ANN401
         tf = self._tf
         attributes = dict(case.attributes)
         key = attributes.get("Tin", attributes.get("Tkeys", attributes.get("Tkey", STRING)))
@@ -150,13 +158,13 @@ class Caller:
             tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=keys[:1], values=values[:1])
         return table
 
-    def _stack(self, content: Any, held: int) -> Any:  # noqa: ANN401
+    def _create_stack(self, content: Any, held: int) -> Any:  # noqa: ANN401
         raw = self._tf.raw_ops
         stack = raw.StackV2(max_size=4, elem_type=held, stack_name=next(self._names))
         raw.StackPushV2(handle=stack, elem=content)
         return stack
 
-    def _tensor_array(self, content: Any, held: int) -> Any:  # noqa: ANN401
+    def _create_tensor_array(self, content: Any, held: int) -> Any:  # noqa: ANN401
         raw = self._tf.raw_ops
         handle, flow = raw.TensorArrayV3(
             size=5,
@@ -169,7 +177,7 @@ class Caller:
             raw.TensorArrayWriteV3(handle=handle, index=index, value=content, flow_in=flow)
         return handle
 
-    def _queue(self, content: Any, held: int) -> Any:  # noqa: ANN401
+    def _create_queue(self, content: Any, held: int) -> Any:  # noqa: ANN401
         raw = self._tf.raw_ops
         queue = raw.FIFOQueueV2(
             component_types=[held],
@@ -181,106 +189,110 @@ class Caller:
             raw.QueueEnqueueV2(handle=queue, components=[content])
         return queue
 
-    def _list(self, content: Any) -> Any:  # noqa: ANN401
+    def _create_list(self, content: Any) -> Any:  # noqa: ANN401
         return self._tf.raw_ops.TensorListFromTensor(
             tensor=content, element_shape=np.array(content.shape[1:], np.int32)
         )
 
-    def _csr(self, array: Array, held: int) -> Any:  # noqa: ANN401
+    def _create_csr(self, array: Array, held: int) -> Any:  # noqa: ANN401
         tf = self._tf
         dense = tf.cast(tf.constant(array), tf.dtypes.as_dtype(held))
-        where = tf.where(tf.not_equal(dense, tf.zeros_like(dense)))
-        return tf.raw_ops.DenseToCSRSparseMatrix(dense_input=dense, indices=where)
+        indices = tf.where(tf.not_equal(dense, tf.zeros_like(dense)))
+        return tf.raw_ops.DenseToCSRSparseMatrix(dense_input=dense, indices=indices)
 
-    def _array(self, tensor: Any, attributes: dict[str, Any]) -> Array:  # noqa: ANN401
-        """A result as NumPy holds it; of a handle its shape, without a value to compare."""
+    def _convert_result(self, tensor: Any, attributes: dict[str, Any]) -> Array:  # noqa: ANN401
+        """Convert a result to NumPy; of a handle only the shape, without a value to compare."""
         tf = self._tf
         number = tensor.dtype.as_datatype_enum
         if number in QUANTIZED:
             tensor = tf.bitcast(tensor, tf.dtypes.as_dtype(QUANTIZED[number]))
         if number == VARIANT and "element_dtype" in attributes:
-            return self._stacked(tensor, attributes["element_dtype"])
+            return self._stack_list(tensor, attributes["element_dtype"])
         if number in {RESOURCE, VARIANT}:
             return np.empty((*tensor.shape, 0), np.uint8)
         return np.array(tensor.numpy(), object if number == STRING else None)
 
-    def _stacked(self, tensor: Any, element: int) -> Array:  # noqa: ANN401
+    def _stack_list(self, tensor: Any, element: int) -> Array:  # noqa: ANN401
         raw = self._tf.raw_ops
         try:
-            found = raw.TensorListStack(
+            stacked = raw.TensorListStack(
                 input_handle=tensor, element_shape=-1, element_dtype=element, num_elements=-1
             )
         except self._tf.errors.OpError:  # (elements of unlike shapes, or none yet)
-            found = raw.TensorListLength(input_handle=tensor)
-        return np.array(found.numpy())
+            stacked = raw.TensorListLength(input_handle=tensor)
+        return np.array(stacked.numpy())
 
-    def _in_graph(self, op: Any, case: Case) -> Outcome:  # noqa: ANN401
+    def _run_in_graph(self, op: Any, case: Case) -> Outcome:  # noqa: ANN401
         tf = self._tf
         with tf.Graph().as_default() as graph:
             feeds: dict[Any, Array] = {}
             tensors, variables = [], []
-            for given in case.inputs:
-                feed = tf.compat.v1.placeholder(tf.dtypes.as_dtype(given.type), None)
-                feeds[feed] = given.array
-                if given.role == "reference":
+            for source in case.inputs:
+                feed = tf.compat.v1.placeholder(tf.dtypes.as_dtype(source.type), None)
+                feeds[feed] = source.array
+                if source.role == "reference":
                     variable = tf.raw_ops.VariableV2(
-                        dtype=given.type, shape=given.array.shape, shared_name=next(self._names)
+                        dtype=source.type, shape=source.array.shape, shared_name=next(self._names)
                     )
                     feed = tf.raw_ops.Assign(ref=variable, value=feed, validate_shape=False)
                     variables.append(variable)
                 tensors.append(feed)
-            made = graph.create_op(
+            operation = graph.create_op(
                 case.op,
-                _grouped(op, tensors, dict(case.attributes)),
-                attrs={key: _attr_value(tf, op, key, value) for key, value in case.attributes},
+                _check_inputs(op, tensors, dict(case.attributes)),
+                attrs={
+                    key: _create_attr_value(tf, op, key, value) for key, value in case.attributes
+                },
             )
-            with tf.control_dependencies([made]):
-                results = [tf.identity(tensor) for tensor in (*made.outputs, *variables)]
+            with tf.control_dependencies([operation]):
+                results = [tf.identity(tensor) for tensor in (*operation.outputs, *variables)]
         options = tf.compat.v1.ConfigProto()
         options.graph_options.rewrite_options.disable_meta_optimizer = True
         options.graph_options.optimizer_options.opt_level = -1
         with tf.compat.v1.Session(graph=graph, config=options) as session:
-            fetched = session.run([results, made], feeds)[0]
+            fetched = session.run([results, operation], feeds)[0]
         return tuple(np.array(result) for result in fetched)
 
 
-def _weighted(tf: Any, tensor: Any) -> Any:  # noqa: ANN401
+def _sum_weighted(tf: Any, tensor: Any) -> Any:  # noqa: ANN401
     flat = tf.reshape(tensor, [-1])
     weights = 1 + (np.arange(flat.shape[0]) % 7) / 8
     return tf.reduce_sum(flat * tf.cast(weights, flat.dtype))
 
 
-def _held(case: Case) -> int:
-    """The type of what a handle among the inputs holds."""
+def _get_content_type(case: Case) -> int:
+    """Return the type of the values that a handle among the inputs holds."""
     attributes = dict(case.attributes)
     for name in ("dtype", "T", "element_dtype", "elem_type", "type"):
         # (an op that moves handles holds float variables)
         if isinstance(attributes.get(name), int) and attributes[name] not in {RESOURCE, VARIANT}:
             return int(attributes[name])
-    several = attributes.get("component_types") or attributes.get("Tcomponents") or [1]
-    return int(several[0])
+    components = attributes.get("component_types") or attributes.get("Tcomponents") or [1]
+    return int(components[0])
 
 
-def _count(arg: Any, attributes: dict[str, Any]) -> int:  # noqa: ANN401
+def _count_tensors(arg: Any, attributes: dict[str, Any]) -> int:  # noqa: ANN401
     if arg.type_list_attr:
         return len(attributes[arg.type_list_attr])
     return int(attributes[arg.number_attr]) if arg.number_attr else 1
 
 
-def _grouped(op: Any, tensors: list[Any], attributes: dict[str, Any]) -> list[Any]:  # noqa: ANN401
-    """create_op takes lists flat."""
-    expected = sum(_count(arg, attributes) for arg in op.input_arg)
+def _check_inputs(op: Any, tensors: list[Any], attributes: dict[str, Any]) -> list[Any]:  # noqa: ANN401
+    """Return the tensors in the flat order that create_op takes. Raises ValueError if their
+    number is wrong.
+    """
+    expected = sum(_count_tensors(arg, attributes) for arg in op.input_arg)
     if expected != len(tensors):
         raise ValueError(f"{op.name} takes {expected} tensors, not {len(tensors)}")
     return tensors
 
 
-def _attr_value(tf: Any, op: Any, name: str, value: Any) -> Any:  # noqa: ANN401
+def _create_attr_value(tf: Any, op: Any, name: str, value: Any) -> Any:  # noqa: ANN401
     kind = next(attr.type for attr in op.attr if attr.name == name)
     fields = {"string": "s", "int": "i", "float": "f", "bool": "b", "type": "type"}
     if kind == "shape":
         return tf.compat.v1.AttrValue(shape=tf.TensorShape(value).as_proto())
     if kind.startswith("list("):
-        listed = {fields[kind[5:-1]]: value}
-        return tf.compat.v1.AttrValue(list=tf.compat.v1.AttrValue.ListValue(**listed))
+        values = {fields[kind[5:-1]]: value}
+        return tf.compat.v1.AttrValue(list=tf.compat.v1.AttrValue.ListValue(**values))
     return tf.compat.v1.AttrValue(**{fields[kind]: value})

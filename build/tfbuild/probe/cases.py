@@ -33,39 +33,42 @@ SEEDED = {
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One input of an op: `role` says what it is made from, `type` is a number of types.proto."""
+    """One input of an op: `role` names what it is made from, `type` is a number of types.proto."""
 
     name: str
     role: str
     type: int
 
 
-def arguments(op: Any, types: Mapping[str, int]) -> tuple[Argument, ...]:  # noqa: ANN401
-    """Roles of the inputs of an OpDef whose type attributes are fixed to `types`.
+def list_arguments(op: Any, types: Mapping[str, int]) -> tuple[Argument, ...]:  # noqa: ANN401
+    """Return the inputs, with their roles, of an OpDef whose type attributes are fixed to
+    `types`.
 
     Raises NotImplementedError for an op that this module cannot feed.
     """
     stateful = any(arg.is_ref or arg.type == _RESOURCE for arg in op.input_arg)
-    found = []
+    listed = []
     for arg in op.input_arg:
         if arg.number_attr or arg.type_list_attr:
             raise NotImplementedError(f"no agreement inputs for {op.name}: {arg.name} is a list")
         number = arg.type or types[arg.type_attr]
-        role = _role(op.name, arg.name, stateful)
+        role = _choose_role(op.name, arg.name, stateful)
         if arg.type == _RESOURCE:
             role, number = "resource", types["T"]
         elif arg.is_ref:
             role = "reference"
         if number in _NO_NUMBERS:
             raise NotImplementedError(f"no agreement inputs for {op.name}: {arg.name} of {number}")
-        found.append(Argument(arg.name, role, number))
-    if op.name not in SEEDED and not stateful and not _elementwise(op):
+        listed.append(Argument(arg.name, role, number))
+    if op.name not in SEEDED and not stateful and not _is_supported(op):
         raise NotImplementedError(f"no agreement inputs for {op.name}")
-    return tuple(found)
+    return tuple(listed)
 
 
-def _elementwise(op: Any) -> bool:  # noqa: ANN401
-    """All inputs of one type, one or two outputs of it (or a comparison's booleans)."""
+def _is_supported(op: Any) -> bool:  # noqa: ANN401
+    """Return whether all inputs have one type, and the op is among the known ones, whose one or
+    two outputs are of that type (or booleans of a comparison).
+    """
     inputs = {arg.type_attr for arg in op.input_arg}
     return len(inputs) == 1 and 0 < len(op.input_arg) <= 3 and op.name in _KNOWN  # noqa: PLR2004
 
@@ -85,70 +88,81 @@ _KNOWN = {
 }
 
 
-def suffice(op: str) -> bool:
-    """Whether the cases made by hand give values to compare: of other ops that could be fed the
-    stock kernel may refuse them all."""
+def has_sufficient_cases(op: str) -> bool:
+    """Return whether the handwritten cases give values to compare. For other ops that could be
+    fed the stock kernel may refuse all cases.
+    """
     return op in _KNOWN or op in SEEDED or "Apply" in op
 
 
-def elementwise(op: str) -> bool:
-    """Whether each result comes of one element of each input, or of a pair that is broadcast."""
+def is_elementwise(op: str) -> bool:
+    """Return whether each result depends on one element of each input, or on a broadcast pair."""
     return op in _KNOWN - _MATRIX_OPS
 
 
-def _role(op: str, name: str, stateful: bool) -> str:
+def _choose_role(op: str, name: str, stateful: bool) -> str:
     if op in SEEDED:
         return {"shape": "shape", "minval": "low", "maxval": "high"}.get(name, "positive")
     if not stateful:
         return "array"
-    known = {"grad": "gradient", "delta": "gradient", "indices": "indices", "global_step": "step"}
-    return known.get(name, "scalar")
+    roles = {"grad": "gradient", "delta": "gradient", "indices": "indices", "global_step": "step"}
+    return roles.get(name, "scalar")
 
 
-def shapes(op: str, inputs: tuple[Argument, ...], kind: str) -> tuple[int, ...]:
-    """The shape of the arrays of one case."""
+def choose_shape(op: str, inputs: tuple[Argument, ...], kind: str) -> tuple[int, ...]:
+    """Return the shape of the arrays of one case."""
     flat = {"random": (_ROWS * _COLUMNS,), "tiny": (3,), "empty": (0,), "special": (_ROWS * 8,)}
     square = {"random": (_ROWS, _COLUMNS), "tiny": (1, 3), "empty": (0, 3), "special": (8, _ROWS)}
     sparse = any(argument.role == "indices" for argument in inputs)
     return square[kind] if op in _MATRIX_OPS or sparse else flat[kind]
 
 
-def feeds(
+def create_feeds(
     op: str, inputs: tuple[Argument, ...], dtypes: Mapping[int, Any], kind: str
 ) -> tuple[Array, ...]:
-    """One case's inputs, the same in every process. `dtypes`: types.proto number → NumPy type."""
+    """Create the inputs of one case, the same in every process. `dtypes` maps numbers of
+    types.proto to NumPy types.
+    """
     seed = zlib.crc32(f"{op} {kind} {[argument.type for argument in inputs]}".encode())
     rng = np.random.default_rng(seed)
-    shape = shapes(op, inputs, kind)
-    return tuple(_values(argument, dtypes[argument.type], shape, kind, rng) for argument in inputs)
+    shape = choose_shape(op, inputs, kind)
+    return tuple(
+        _draw_values(argument, dtypes[argument.type], shape, kind, rng) for argument in inputs
+    )
 
 
-def broadcasts(
+def create_broadcasts(
     op: str, inputs: tuple[Argument, ...], dtypes: Mapping[int, Any]
 ) -> Iterator[tuple[Array, ...]]:
-    """Pairs of different shapes, for ops of two arrays."""
+    """Yield pairs of arrays of different shapes, for ops of two arrays."""
     if len(inputs) != 2 or op in _MATRIX_OPS or any(a.role != "array" for a in inputs):  # noqa: PLR2004
         return
     rng = np.random.default_rng(zlib.crc32(f"{op} broadcast {inputs[0].type}".encode()))
     dtype = dtypes[inputs[0].type]
-    for one, other in (((5, _COLUMNS), (_COLUMNS,)), ((7, 1), (1, 11)), ((_COLUMNS,), ())):
-        yield numbers(dtype, one, rng), numbers(dtype, other, rng)
+    for left_shape, right_shape in (
+        ((5, _COLUMNS), (_COLUMNS,)),
+        ((7, 1), (1, 11)),
+        ((_COLUMNS,), ()),
+    ):
+        yield draw_numbers(dtype, left_shape, rng), draw_numbers(dtype, right_shape, rng)
 
 
-def offsets(
+def create_offset_arrays(
     op: str, inputs: tuple[Argument, ...], dtypes: Mapping[int, Any]
 ) -> Iterator[tuple[int, tuple[Array, ...]]]:
-    """Arrays of which the graph takes the part from an offset on: 4 to 64 bytes, every element."""
+    """Yield offsets from 4 to 64 bytes, each a whole number of elements, and arrays that the
+    graph slices from that offset on.
+    """
     if op in _MATRIX_OPS or any(argument.role != "array" for argument in inputs):
         return
     dtype = dtypes[inputs[0].type]
     step = max(1, 4 // np.dtype(dtype).itemsize)
     for offset in range(step, 64 // np.dtype(dtype).itemsize + 1, step):
         rng = np.random.default_rng(offset)
-        yield offset, tuple(numbers(dtype, (offset + 67,), rng) for _ in inputs)
+        yield offset, tuple(draw_numbers(dtype, (offset + 67,), rng) for _ in inputs)
 
 
-def _values(
+def _draw_values(
     argument: Argument,
     dtype: Any,  # noqa: ANN401
     shape: tuple[int, ...],
@@ -165,13 +179,13 @@ def _values(
     if argument.role == "indices":
         return rng.permutation(shape[0]).astype(dtype)
     if argument.role in {"resource", "reference"}:
-        start: Array = np.abs(numbers(dtype, shape, rng)) + np.asarray(0.5).astype(dtype)
+        start: Array = np.abs(draw_numbers(dtype, shape, rng)) + np.asarray(0.5).astype(dtype)
         return start
-    return (special if kind == "special" else numbers)(dtype, shape, rng)
+    return (draw_special if kind == "special" else draw_numbers)(dtype, shape, rng)
 
 
-def numbers(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:  # noqa: ANN401
-    """Ordinary values of any dtype."""
+def draw_numbers(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:  # noqa: ANN401
+    """Draw ordinary values of any dtype."""
     kind = np.dtype(dtype).kind
     if kind == "b":
         return rng.integers(0, 2, shape).astype(dtype)
@@ -184,28 +198,47 @@ def numbers(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Arr
     return real
 
 
-def special(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:  # noqa: ANN401
-    """NaN, infinities, zeros of both signs, denormals and huge numbers among ordinary ones."""
-    values = numbers(dtype, shape, rng).reshape(-1)
+def draw_special(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:  # noqa: ANN401
+    """Draw NaN, infinities, zeros of both signs, denormals and huge numbers among ordinary
+    values.
+    """
+    values = draw_numbers(dtype, shape, rng).reshape(-1)
     if np.dtype(dtype).kind in "biu":
         return values.reshape(shape)
     real = values.real.dtype if np.dtype(dtype).kind == "c" else dtype
-    _, tiny = precision(real)
-    huge = float(ml_limits(real).max)
-    odd = (np.nan, np.inf, -np.inf, 0.0, -0.0, tiny, -tiny, tiny / 3, -tiny / 7, huge, -huge, 1.0)
-    for index, value in zip(range(0, len(values), 3), itertools.cycle(odd), strict=False):
+    _, tiny = get_precision(real)
+    huge = float(get_limits(real).max)
+    special_values = (
+        np.nan,
+        np.inf,
+        -np.inf,
+        0.0,
+        -0.0,
+        tiny,
+        -tiny,
+        tiny / 3,
+        -tiny / 7,
+        huge,
+        -huge,
+        1.0,
+    )
+    for index, value in zip(
+        range(0, len(values), 3), itertools.cycle(special_values), strict=False
+    ):
         values[index] = np.asarray(value).astype(real)
     return values.reshape(shape)
 
 
-def precision(dtype: Any) -> tuple[float, float]:  # noqa: ANN401
-    """The unit in the last place at 1.0, and the smallest normal number."""
-    limits = ml_limits(dtype)
+def get_precision(dtype: Any) -> tuple[float, float]:  # noqa: ANN401
+    """Return the unit in the last place at 1.0, and the smallest normal number."""
+    limits = get_limits(dtype)
     return float(limits.eps), float(limits.smallest_normal)
 
 
-def ml_limits(dtype: Any) -> Any:  # noqa: ANN401
-    """np.finfo, for TensorFlow's own types too (ml_dtypes is a dependency of every TensorFlow)."""
+def get_limits(dtype: Any) -> Any:  # noqa: ANN401
+    """Return np.finfo, for TensorFlow's own types too (ml_dtypes is a dependency of every
+    TensorFlow).
+    """
     if np.dtype(dtype).kind in "fc":
         return np.finfo(dtype)
     import ml_dtypes  # noqa: PLC0415

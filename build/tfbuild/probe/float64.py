@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tfbuild.probe.fusing import Case, State, Tensor, as_arrays, drawn
+from tfbuild.probe.fusing import Case, State, Tensor, convert_to_arrays, draw_values
 
 _FARTHER = 4.0
 _FLOOR = 2.0**-21  # of the largest value of a tensor: what two orders of summing differ by
@@ -26,69 +26,79 @@ Program = Callable[[ModuleType, str], list[Tensor]]
 """What a program of this module and type of float computes."""
 
 
-def drawn_as(tf: ModuleType, dtype: str, shape: Sequence[int], seed: int) -> Tensor:
-    """The same numbers for every type."""
-    return tf.cast(drawn(tf, tuple(shape), seed), dtype)
+def draw_as(tf: ModuleType, dtype: str, shape: Sequence[int], seed: int) -> Tensor:
+    """Draw the same numbers for every type."""
+    return tf.cast(draw_values(tf, tuple(shape), seed), dtype)
 
 
 @contextlib.contextmanager
-def floats(tf: ModuleType, dtype: str) -> Iterator[None]:
-    """Layers that are made inside compute in this type."""
+def use_float_type(tf: ModuleType, dtype: str) -> Iterator[None]:
+    """Make layers that are created inside compute in this type."""
 
-    def use(name: str) -> None:
+    def set_type(name: str) -> None:
         tf.keras.backend.set_floatx(name)
         tf.keras.mixed_precision.set_global_policy(name)
 
-    use(dtype)
+    set_type(dtype)
     try:
         yield
     finally:
-        use("float32")
+        set_type("float32")
 
 
 @functools.cache
-def _exact(program: Program, tf: ModuleType) -> State:
-    return as_arrays(program(tf, "float64"))
+def _compute_exact(program: Program, tf: ModuleType) -> State:
+    return convert_to_arrays(program(tf, "float64"))
 
 
-def in_both_types(program: Program) -> Case:
-    """What it computes in float32, then the same of float64."""
-    return lambda tf: [*as_arrays(program(tf, "float32")), *_exact(program, tf)]
+def create_case(program: Program) -> Case:
+    """Return a case with the program's results in float32, followed by those in float64."""
+    return lambda tf: [*convert_to_arrays(program(tf, "float32")), *_compute_exact(program, tf)]
 
 
 def difference(stock: State | str, fused: State | str) -> str:
-    """What lies too far away, in words; empty where nothing does."""
+    """Describe the first value that is too far from float64, or return an empty string if there
+    is none.
+    """
     if isinstance(stock, str) or isinstance(fused, str):
         return " or ".join(
-            each[:200] if isinstance(each, str) else "values" for each in (stock, fused)
+            item[:200] if isinstance(item, str) else "values" for item in (stock, fused)
         )
-    for number, (exact, one, other) in enumerate(_compared(stock, fused)):
-        if one.shape != other.shape:
-            return f"value {number}: {one.shape} or {other.shape}"
-        if np.isnan(one).any() or np.isnan(other).any():
+    for number, (exact, expected, actual) in enumerate(_align_values(stock, fused)):
+        if expected.shape != actual.shape:
+            return f"value {number}: {expected.shape} or {actual.shape}"
+        if np.isnan(expected).any() or np.isnan(actual).any():
             return f"value {number} is no number"
         largest = float(np.max(np.abs(exact), initial=1e-30))
-        far, near = (float(np.max(np.abs(each - exact), initial=0)) for each in (other, one))
-        if far > max(_FARTHER * near, _FLOOR * largest):
-            return (
-                f"value {number} of {one.shape}: {far:.3g} from float64, stock kernels {near:.3g}"
-            )
+        fused_error, stock_error = (
+            float(np.max(np.abs(item - exact), initial=0)) for item in (actual, expected)
+        )
+        if fused_error > max(_FARTHER * stock_error, _FLOOR * largest):
+            return f"value {number} of {expected.shape}: {fused_error:.3g} from float64, stock kernels {stock_error:.3g}"
     return ""
 
 
 def ulps(stock: State | str, fused: State | str) -> float:
-    """The largest distance from stock, in units in the last place of a tensor's largest value."""
+    """Return the largest distance from stock, in units in the last place of a tensor's largest
+    value.
+    """
     if isinstance(stock, str) or isinstance(fused, str):
         return float("inf")
     return max(
-        float(np.max(np.abs(other - one), initial=0) / np.max(np.abs(exact), initial=1e-30)) / _ULP
-        for exact, one, other in _compared(stock, fused)
+        float(np.max(np.abs(actual - expected), initial=0) / np.max(np.abs(exact), initial=1e-30))
+        / _ULP
+        for exact, expected, actual in _align_values(stock, fused)
     )
 
 
-def _compared(stock: State, fused: State) -> list[tuple[Any, Any, Any]]:
-    """In float64 and, as float64, by stock kernels and fused: value by value."""
+def _align_values(stock: State, fused: State) -> list[tuple[Any, Any, Any]]:
+    """Return each value in float64 and, cast to float64, as computed by stock kernels and by
+    fused ops.
+    """
     half = len(stock) // 2
     rows = zip(stock[half:], stock[:half], fused[:half], strict=True)
-    wide = functools.partial(np.asarray, dtype="float64")
-    return [(wide(exact), wide(one), wide(other)) for exact, one, other in rows]
+    as_float64 = functools.partial(np.asarray, dtype="float64")
+    return [
+        (as_float64(exact), as_float64(expected), as_float64(actual))
+        for exact, expected, actual in rows
+    ]

@@ -17,18 +17,18 @@ SIDE = 512
 
 
 def main(answer: Path) -> None:
-    tf = uncollected.tensorflow()
-    found = {
+    tf = uncollected.import_tensorflow()
+    results = {
         "version": tf.__version__,
         "file": tf.__file__,
         "sum": float(tf.reduce_sum(tf.ones([SIDE, SIDE]))),
-        "losses": losses(tf) if hasattr(tf, "keras") else [],
+        "losses": measure_losses(tf) if hasattr(tf, "keras") else [],
     }
-    answer.write_text(json.dumps(found), encoding="utf-8")
+    answer.write_text(json.dumps(results), encoding="utf-8")
 
 
-def losses(tf: Any) -> list[float]:  # noqa: ANN401
-    """Of a dense layer that learns to add, after each of two epochs of one batch."""
+def measure_losses(tf: Any) -> list[float]:  # noqa: ANN401
+    """Train a dense layer to add, and return its loss after each of two epochs of one batch."""
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse")
     x = tf.reshape(tf.range(32.0), (8, 4)) / 32

@@ -24,26 +24,28 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def in_graph(tf: ModuleType, **options: object) -> Callable[[_Function], _Function]:
-    """tf.function, which leaves the types that it has no words for."""
+    """Return tf.function with these options, typed so that a decorated function keeps its type."""
     decorator: Callable[[_Function], _Function] = tf.function(**options)
     return decorator
 
 
-def drawn(tf: ModuleType, shape: tuple[int, ...], seed: int, dtype: str = "float32") -> Tensor:
-    """Values around zero; of sixteen one is zero, one negative zero and one tiny."""
+def draw_values(
+    tf: ModuleType, shape: tuple[int, ...], seed: int, dtype: str = "float32"
+) -> Tensor:
+    """Draw values around zero; of sixteen values one is zero, one negative zero and one tiny."""
     rng = np.random.default_rng(seed)
     kinds = np.asarray(rng.integers(0, 16, shape))
-    odd = [kinds == kind for kind in range(3)]
-    values = np.select(odd, [0.0, -0.0, 1e-39], np.asarray(rng.standard_normal(shape)))
+    special_kinds = [kinds == kind for kind in range(3)]
+    values = np.select(special_kinds, [0.0, -0.0, 1e-39], np.asarray(rng.standard_normal(shape)))
     return tf.cast(tf.constant(values), dtype)
 
 
-def as_arrays(values: Sequence[Tensor]) -> State:
-    return [np.asarray(each) for each in values]
+def convert_to_arrays(values: Sequence[Tensor]) -> State:
+    return [np.asarray(value) for value in values]
 
 
-def outcome(case: Callable[[], State], switch: str) -> State | str:
-    """What comes out under this value of the switch; or the error, in words."""
+def run_with_switch(case: Callable[[], State], switch: str) -> State | str:
+    """Run the case under this value of the switch, and return its state, or the error as text."""
     os.environ[SWITCH] = switch
     try:
         return case()
@@ -53,6 +55,6 @@ def outcome(case: Callable[[], State], switch: str) -> State | str:
         del os.environ[SWITCH]
 
 
-def both(case: Callable[[], State], part: str) -> tuple[State | str, State | str]:
-    """What comes out without this part, and with this part alone."""
-    return outcome(case, f"-{part}"), outcome(case, part)
+def run_both(case: Callable[[], State], part: str) -> tuple[State | str, State | str]:
+    """Run the case without this part of the library, and with this part alone."""
+    return run_with_switch(case, f"-{part}"), run_with_switch(case, part)

@@ -18,12 +18,12 @@ def main(answer: Path) -> None:
 
     folder = Path(tf.__file__).parent
     records = sorted(map(str, folder.parent.glob("tensorflow*.dist-info/tuned.json")))
-    found = {"file": tf.__file__, "version": tf.__version__, "records": records}
-    answer.write_text(json.dumps(found | _kernels()), encoding="utf-8")
+    facts = {"file": tf.__file__, "version": tf.__version__, "records": records}
+    answer.write_text(json.dumps(facts | _read_kernels()), encoding="utf-8")
 
 
-def _kernels() -> dict[str, Any]:
-    """The target whose kernels are loaded, or why none is."""
+def _read_kernels() -> dict[str, Any]:
+    """Return the target whose kernels are loaded, or the reason why none is."""
     try:
         shipped = importlib.import_module("tensorflow._tensorwright")
     except ImportError:

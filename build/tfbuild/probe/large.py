@@ -22,53 +22,62 @@ _THREADS = 2
 
 
 def use_threads() -> None:
-    """Before TensorFlow computes anything: more than one thread, on a machine with one CPU too."""
+    """Set more than one thread, on a machine with one CPU too. Must run before TensorFlow
+    computes anything.
+    """
     import tensorflow as tf  # noqa: PLC0415
 
     tf.config.threading.set_intra_op_parallelism_threads(_THREADS)
 
 
-def difference(op: str, known: Iterable[Case], call: Caller) -> str:
-    """How a kernel computes large arrays otherwise than small ones; empty where it does not, or
-    where the op is not elementwise. `known` are cases whose attributes are lawful."""
-    case = next(filter(_of_one_shape, known), None)
-    if case is None or not cases.elementwise(op):
+def find_difference(op: str, known: Iterable[Case], call: Caller) -> str:
+    """Describe how a kernel computes large arrays differently from small ones.
+
+    Returns an empty string if it does not, or if the op is not elementwise. `known` are cases
+    with valid attributes.
+    """
+    case = next(filter(_has_one_shape, known), None)
+    if case is None or not cases.is_elementwise(op):
         return ""
-    small = [_numbers(given, seed) for seed, given in enumerate(case.inputs)]
+    small = [_draw_numbers(source, seed) for seed, source in enumerate(case.inputs)]
     copies = _BYTES // max(array.nbytes for array in small)
-    one = call(_fed(case, small))
+    small_outcome = call(_replace_inputs(case, small))
     for memory in ("fresh", "used"):
-        many = call(_fed(case, [np.tile(array, copies) for array in small]))
-        if not _copies(one, many, copies):
+        large_outcome = call(_replace_inputs(case, [np.tile(array, copies) for array in small]))
+        if not _is_repeated(small_outcome, large_outcome, copies):
             return f"{case.op} of {copies} copies in {memory} memory makes something else"
     return ""
 
 
-def _of_one_shape(case: Case) -> bool:
-    """Whether it is a plain call with arrays of one shape, so that no values are broadcast."""
+def _has_one_shape(case: Case) -> bool:
+    """Return whether the case is a plain call with arrays of one shape, so that no values are
+    broadcast.
+    """
     plain = not case.gradient and not case.sliced and bool(case.inputs)
-    arrays = all(given.role == "array" and given.type != STRING for given in case.inputs)
-    return plain and arrays and len({given.array.shape for given in case.inputs}) == 1
+    arrays = all(source.role == "array" and source.type != STRING for source in case.inputs)
+    return plain and arrays and len({source.array.shape for source in case.inputs}) == 1
 
 
-def _numbers(given: Input, seed: int) -> Array:
-    return cases.numbers(given.array.dtype, (_SMALL,), np.random.default_rng(seed))
+def _draw_numbers(given: Input, seed: int) -> Array:
+    return cases.draw_numbers(given.array.dtype, (_SMALL,), np.random.default_rng(seed))
 
 
-def _fed(case: Case, arrays: Sequence[Array]) -> Case:
+def _replace_inputs(case: Case, arrays: Sequence[Array]) -> Case:
     pairs = zip(case.inputs, arrays, strict=True)
-    inputs = tuple(dataclasses.replace(given, array=array) for given, array in pairs)
+    inputs = tuple(dataclasses.replace(source, array=array) for source, array in pairs)
     return dataclasses.replace(case, inputs=inputs)
 
 
-def _copies(one: Outcome, many: Outcome, copies: int) -> bool:
+def _is_repeated(one: Outcome, many: Outcome, copies: int) -> bool:
     if isinstance(one, str) or isinstance(many, str):
         return one == many
     return all(
-        np.array_equal(_bytes(large).reshape(copies, -1), np.tile(_bytes(small), (copies, 1)))
+        np.array_equal(
+            _view_bytes(large).reshape(copies, -1), np.tile(_view_bytes(small), (copies, 1))
+        )
         for small, large in zip(one, many, strict=True)
     )
 
 
-def _bytes(array: Array) -> Array:
+def _view_bytes(array: Array) -> Array:
     return np.ascontiguousarray(array).view(np.uint8).reshape(-1)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tfbuild.probe import float64
-from tfbuild.probe.float64 import Program, drawn_as, floats, in_both_types
+from tfbuild.probe.float64 import Program, create_case, draw_as, use_float_type
 from tfbuild.probe.fusing import Case, Tensor, in_graph
 
 PART = "loops"
@@ -29,13 +29,15 @@ _KEPT = 0.7
 """Of the steps of a mask."""
 
 
-def _layer(make: Callable[[Any], Tensor], *, masked: bool = False) -> Program:
-    """A layer's outputs and all its gradients: one graph for all shapes, one for the first."""
+def _create_layer_program(make: Callable[[Any], Tensor], *, masked: bool = False) -> Program:
+    """Create a program that computes a layer's outputs and all its gradients, with one graph for
+    all shapes and one for the first.
+    """
 
     def run(tf: ModuleType, dtype: str) -> list[Tensor]:
-        layer = _built(tf, make, dtype)
-        step = functools.partial(_outputs_and_gradients, tf, layer, masked=masked)
-        every = in_graph(
+        layer = _build_layer(tf, make, dtype)
+        step = functools.partial(_compute_outputs_and_gradients, tf, layer, masked=masked)
+        shared_graph = in_graph(
             tf,
             input_signature=[
                 tf.TensorSpec((None, None, _FEATURES), dtype),
@@ -44,44 +46,46 @@ def _layer(make: Callable[[Any], Tensor], *, masked: bool = False) -> Program:
         )(step)
         results: list[Tensor] = []
         for number, shape in enumerate((*_SHAPES, _SHAPES[0])):
-            inputs = drawn_as(tf, dtype, shape, 10 + number)
+            inputs = draw_as(tf, dtype, shape, 10 + number)
             mask = np.random.default_rng(number).random(shape[:2]) < _KEPT
             mask[:, 0] = True
-            function = every if number < len(_SHAPES) else in_graph(tf)(step)
+            function = shared_graph if number < len(_SHAPES) else in_graph(tf)(step)
             results += function(inputs, tf.constant(mask))
         return results
 
     return run
 
 
-def _built(tf: ModuleType, make: Callable[[Any], Tensor], dtype: str) -> Tensor:
-    """The layer, with the same weights for every type."""
-    with floats(tf, dtype):
+def _build_layer(tf: ModuleType, make: Callable[[Any], Tensor], dtype: str) -> Tensor:
+    """Build the layer, with the same weights for every type."""
+    with use_float_type(tf, dtype):
         layer = make(tf.keras.layers)
         layer.build((None, None, _FEATURES))
-    shapes = [tuple(each.shape) for each in layer.weights]
+    shapes = [tuple(shape.shape) for shape in layer.weights]
     layer.set_weights(
         [
-            np.asarray(drawn_as(tf, dtype, each, 3 + place)) * 0.3
-            for place, each in enumerate(shapes)
+            np.asarray(draw_as(tf, dtype, shape, 3 + place)) * 0.3
+            for place, shape in enumerate(shapes)
         ]
     )
     return layer
 
 
-def _outputs_and_gradients(
+def _compute_outputs_and_gradients(
     tf: ModuleType, layer: Tensor, inputs: Tensor, mask: Tensor, *, masked: bool
 ) -> list[Tensor]:
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         outputs = tf.nest.flatten(layer(inputs, mask=mask) if masked else layer(inputs))
-        loss = tf.add_n([tf.reduce_sum(tf.sin(each) * each) for each in outputs])
+        loss = tf.add_n([tf.reduce_sum(tf.sin(output) * output) for output in outputs])
     return [*outputs, *tape.gradient(loss, [inputs, *layer.trainable_variables])]
 
 
-def _by_hand(tf: ModuleType, dtype: str) -> list[Tensor]:
-    """A cell that is no layer: rows and columns broadcast, a choice, joined and taken apart."""
-    draw = functools.partial(drawn_as, tf, dtype)
+def _run_custom_cell(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Run a cell that is no layer: broadcast rows and columns, a select, a concatenation and a
+    split.
+    """
+    draw = functools.partial(draw_as, tf, dtype)
     weights = [tf.Variable(draw(shape, 5)) for shape in ((5, 6), (6, 6), (6,), (4, 1))]
 
     @in_graph(tf)
@@ -105,12 +109,14 @@ def _by_hand(tf: ModuleType, dtype: str) -> list[Tensor]:
             loss = tf.reduce_sum(stacked * stacked) + tf.reduce_sum(last * before)
         return [last, before, stacked, *tape.gradient(loss, weights)]
 
-    return [each for steps in (1, 6) for each in run(draw((steps, 4, 5), steps))]
+    return [tensor for steps in (1, 6) for tensor in run(draw((steps, 4, 5), steps))]
 
 
-def _countdown(tf: ModuleType, dtype: str) -> list[Tensor]:
-    """No list, no matrix: numbers that go down by two, none at all, a variable that is read."""
-    rate = tf.Variable(drawn_as(tf, dtype, (1, 33), 2))
+def _run_countdown(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Run loops without lists or matrices: counters that go down by two, no iteration at all, a
+    variable that is read.
+    """
+    rate = tf.Variable(draw_as(tf, dtype, (1, 33), 2))
 
     @in_graph(tf)
     def run(times: Tensor, value: Tensor) -> list[Tensor]:
@@ -121,36 +127,39 @@ def _countdown(tf: ModuleType, dtype: str) -> list[Tensor]:
         )
         return [tf.cast(end, dtype), total]
 
-    value = drawn_as(tf, dtype, (9, 33), 4)
-    return [each for times in (8, 5, 1) for each in run(tf.constant(times), value)]
+    value = draw_as(tf, dtype, (9, 33), 4)
+    return [result for times in (8, 5, 1) for result in run(tf.constant(times), value)]
 
 
-def _one_after_the_other(tf: ModuleType, dtype: str) -> list[Tensor]:
-    """Graphs that go before the next one comes, which may lie where they lay: each takes its own
-    original way where shapes ask for it."""
-    value = drawn_as(tf, dtype, (2, 4, 3), 4)
-    others = [drawn_as(tf, dtype, shape, 2) for shape in ((2, 4, 3), (2, 1, 3))]
+def _run_successive_graphs(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Run graphs that are deleted before the next one is created, which may reuse their
+    addresses: each falls back to its own original loop if the shapes require it.
+    """
+    value = draw_as(tf, dtype, (2, 4, 3), 4)
+    others = [draw_as(tf, dtype, shape, 2) for shape in ((2, 4, 3), (2, 1, 3))]
 
     def run(number: int) -> list[Tensor]:
         @in_graph(tf, input_signature=[tf.TensorSpec((2, None, 3), dtype)])
-        def turned(other: Tensor) -> Tensor:
+        def run_loop(other: Tensor) -> Tensor:
             return tf.while_loop(
                 lambda step, _: step < _TIMES,
                 lambda step, total: (step + 1, (-total if number % 2 else total) * 0.5 + other),
                 (0, value),
             )[1]
 
-        return [turned(other) for other in others]
+        return [run_loop(other) for other in others]
 
-    made = []
+    results = []
     for number in range(_GRAPHS):
-        made += run(number)
+        results += run(number)
         gc.collect()
-    return made
+    return results
 
 
-def _by_index(tf: ModuleType, dtype: str) -> list[Tensor]:
-    """The usual layer by hand: a slice of the data in each step, and the gradient of the data."""
+def _run_indexed_layer(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Run the usual layer written as a loop: a slice of the data in each step, and the gradient
+    of the data.
+    """
 
     @in_graph(tf)
     def run(inputs: Tensor, state: Tensor) -> list[Tensor]:
@@ -164,12 +173,13 @@ def _by_index(tf: ModuleType, dtype: str) -> list[Tensor]:
             loss = tf.reduce_sum(last * last)
         return [last, *tape.gradient(loss, [inputs, state])]
 
-    return list(run(drawn_as(tf, dtype, (_TIMES, 4, 3), 1), drawn_as(tf, dtype, (4, 3), 2)))
+    return list(run(draw_as(tf, dtype, (_TIMES, 4, 3), 1), draw_as(tf, dtype, (4, 3), 2)))
 
 
-def _added_to(tf: ModuleType, dtype: str) -> list[Tensor]:
-    """A list whose gradient is not only that of the loop: what an iteration adds to it lies where
-    the gradient of the state lies, too."""
+def _run_added_gradients(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Run a list whose gradient is not only that of the loop: an iteration's addition to it
+    shares memory with the gradient of the state.
+    """
     item = (None, 3)
 
     @in_graph(
@@ -187,17 +197,18 @@ def _added_to(tf: ModuleType, dtype: str) -> list[Tensor]:
             loss = tf.reduce_sum(last) + 100 * tf.reduce_sum(items.stack())
         return [last, *tape.gradient(loss, [inputs, state])]
 
-    return list(run(drawn_as(tf, dtype, (_TIMES, 4, 3), 1), drawn_as(tf, dtype, (4, 3), 2)))
+    return list(run(draw_as(tf, dtype, (_TIMES, 4, 3), 1), draw_as(tf, dtype, (4, 3), 2)))
 
 
-def _numbers(tf: ModuleType, dtype: str) -> list[Tensor]:  # noqa: ARG001  (these have no floats)
-    """Whole numbers: read from the list that they are written to, of one and of two elements, and
-    multiplied until they are too large for their type."""
+def _run_integers(tf: ModuleType, dtype: str) -> list[Tensor]:  # noqa: ARG001  (these have no floats)
+    """Run loops of integers: read from the list that they are written to, with items of one and
+    of two elements, and multiplied until they overflow.
+    """
 
-    def items(size: Tensor, *shape: int) -> Any:  # noqa: ANN401
+    def create_items(size: Tensor, *shape: int) -> Any:  # noqa: ANN401
         return tf.TensorArray(tf.int32, size, clear_after_read=False, element_shape=shape)
 
-    def wrote(into: Any, first: int, size: Tensor, item: Callable[..., Tensor]) -> Tensor:  # noqa: ANN401
+    def write_items(into: Any, first: int, size: Tensor, item: Callable[..., Tensor]) -> Tensor:  # noqa: ANN401
         return tf.while_loop(
             lambda step, _: step < size,
             lambda step, into: (step + 1, into.write(step, item(step, into))),
@@ -206,31 +217,32 @@ def _numbers(tf: ModuleType, dtype: str) -> list[Tensor]:  # noqa: ARG001  (thes
 
     @in_graph(tf)
     def run(one: Tensor, size: Tensor) -> list[Tensor]:
-        ones = items(size).unstack(tf.ones((size,), tf.int32))
+        ones = create_items(size).unstack(tf.ones((size,), tf.int32))
         return [
-            wrote(ones, 2, size, lambda step, of: of.read(step - 1) + of.read(step - 2)),
-            wrote(items(size, 1), 0, size, lambda step, _: tf.stack([step])),
-            wrote(items(size, 2), 0, size, lambda step, _: tf.stack([step, step * 2])),
+            write_items(ones, 2, size, lambda step, of: of.read(step - 1) + of.read(step - 2)),
+            write_items(create_items(size, 1), 0, size, lambda step, _: tf.stack([step])),
+            write_items(create_items(size, 2), 0, size, lambda step, _: tf.stack([step, step * 2])),
             *tf.while_loop(lambda _, x: x > 0, lambda step, x: (step + 1, -(x * -3)), (0, one)),
         ]
 
     return list(run(tf.constant(1), tf.constant(9)))
 
 
-def _views(tf: ModuleType, dtype: str) -> list[Tensor]:
-    """Matrices that begin at one element, as they are and with one column again and again; sums of
-    rows, once of rows without elements."""
-    matrix = drawn_as(tf, dtype, (4, 4), 2)
+def _run_views(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Run products of matrices that begin at one element, as they are and with one column
+    repeated; and sums of rows, once of rows without elements.
+    """
+    matrix = draw_as(tf, dtype, (4, 4), 2)
 
     @in_graph(tf, input_signature=[tf.TensorSpec((None, each), dtype) for each in (4, None)])
     def run(start: Tensor, rows: Tensor) -> list[Tensor]:
-        def again(of: Tensor) -> Tensor:
+        def repeat_column(of: Tensor) -> Tensor:
             return tf.tile(of[:, :1], [1, 4])
 
         def body(step: Tensor, state: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
-            value = tf.tanh(state @ matrix) + state @ again(matrix)
+            value = tf.tanh(state @ matrix) + state @ repeat_column(matrix)
             left, right = (
-                tf.matmul(of(state), value, transpose_a=True) for of in (tf.identity, again)
+                tf.matmul(of(state), value, transpose_a=True) for of in (tf.identity, repeat_column)
             )
             return step + 1, value * 0.1, sums[0] + left, sums[1] + right
 
@@ -243,27 +255,28 @@ def _views(tf: ModuleType, dtype: str) -> list[Tensor]:
             )[1],
         ]
 
-    start = drawn_as(tf, dtype, (5, 4), 1)
-    return [each for size in (0, 3) for each in run(start, drawn_as(tf, dtype, (5, size), 3))]
+    start = draw_as(tf, dtype, (5, 4), 1)
+    return [each for size in (0, 3) for each in run(start, draw_as(tf, dtype, (5, size), 3))]
 
 
-def _sums_of_products(tf: ModuleType, dtype: str) -> list[Tensor]:
-    """Products that are added to others, to what is no product, to themselves; that are used again;
-    on top of a bias; of a width that no vectors fill."""
-    draw = functools.partial(drawn_as, tf, dtype)
+def _run_sums_of_products(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Run products that are added to other products, to other values and to themselves; that are
+    used twice; that get a bias; and whose width fills no whole vectors.
+    """
+    draw = functools.partial(draw_as, tf, dtype)
     weights = [tf.Variable(draw((33, 33), number) * 0.1) for number in range(5)]
     bias = tf.Variable(draw((33,), 5))
 
     @in_graph(tf)
     def run(start: Tensor) -> list[Tensor]:
         def body(step: Tensor, state: Tensor, wrote: Any) -> tuple[Any, ...]:  # noqa: ANN401
-            first, second, third, fourth, fifth = (state @ each for each in weights)
+            first, second, third, fourth, fifth = (state @ weight for weight in weights)
             value = tf.nn.bias_add(first + start @ weights[1], bias)
             value = tf.tanh(value) + tf.sigmoid(second) * (third + third)
             value += (tf.square(state) + fourth) + (fifth + tf.tanh(fifth))
-            both = (state @ weights[2] + value @ weights[3]) + state @ weights[4]
-            value += tf.nn.bias_add(both, bias) * tf.nn.bias_add(both, -bias)
-            return step + 1, tf.tanh(value), wrote.write(step, both)
+            combined = (state @ weights[2] + value @ weights[3]) + state @ weights[4]
+            value += tf.nn.bias_add(combined, bias) * tf.nn.bias_add(combined, -bias)
+            return step + 1, tf.tanh(value), wrote.write(step, combined)
 
         with tf.GradientTape() as tape:
             wrote = tf.TensorArray(dtype, size=_TIMES, element_shape=(5, 33))
@@ -275,9 +288,11 @@ def _sums_of_products(tf: ModuleType, dtype: str) -> list[Tensor]:
     return list(run(draw((5, 33), 7)))
 
 
-def _by_parts(tf: ModuleType, dtype: str) -> list[Tensor]:
-    """Weights taken apart in each iteration: by columns, by rows, overlapping, one part unused."""
-    draw = functools.partial(drawn_as, tf, dtype)
+def _run_split_weights(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Run loops that split the weights in each iteration: by columns, by rows, overlapping, with
+    one part unused.
+    """
+    draw = functools.partial(draw_as, tf, dtype)
 
     def run(take: Callable[[Tensor], list[Tensor]]) -> list[Tensor]:
         weight = tf.Variable(draw((6, 18), 1) * 0.2)
@@ -305,58 +320,64 @@ def _by_parts(tf: ModuleType, dtype: str) -> list[Tensor]:
         lambda weight: [weight[:3, :6], weight[3:, :6]],
         lambda weight: tf.split(weight[:, 6:12], 2, axis=0),
     ]
-    return [each for take in takes for each in run(take)]
+    return [result for take in takes for result in run(take)]
 
 
-def trained(tf: ModuleType, dtype: str, *, steps: int = 50) -> list[Tensor]:
-    """Steps of gradient descent: what errors grow to."""
-    layer = _built(tf, lambda new: new.LSTM(24), dtype)
-    inputs, wanted = drawn_as(tf, dtype, (16, 10, _FEATURES), 1), drawn_as(tf, dtype, (16, 24), 2)
+def train_layer(tf: ModuleType, dtype: str, *, steps: int = 50) -> list[Tensor]:
+    """Train a layer by steps of gradient descent, to see how far errors grow."""
+    layer = _build_layer(tf, lambda new: new.LSTM(24), dtype)
+    inputs, target = draw_as(tf, dtype, (16, 10, _FEATURES), 1), draw_as(tf, dtype, (16, 24), 2)
 
     @in_graph(tf)
-    def step() -> Tensor:
+    def run_step() -> Tensor:
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(layer(inputs) - tf.tanh(wanted)))
+            loss = tf.reduce_mean(tf.square(layer(inputs) - tf.tanh(target)))
         gradients = tape.gradient(loss, layer.trainable_variables)
         for variable, gradient in zip(layer.trainable_variables, gradients, strict=True):
             variable.assign_sub(gradient * 0.5)
         return loss
 
-    return [*(step() for _ in range(steps)), *layer.trainable_variables]
+    return [*(run_step() for _ in range(steps)), *layer.trainable_variables]
 
 
 @functools.cache
-def programs() -> Mapping[str, Program]:
-    """By name; those of Keras have its layers' names."""
+def build_programs() -> Mapping[str, Program]:
+    """Return the programs by name; those of Keras have the names of its layers."""
     return {
-        "lstm": _layer(lambda new: new.LSTM(17)),
-        "lstm hard": _layer(lambda new: new.LSTM(16, recurrent_activation="hard_sigmoid")),
-        "lstm by gates": _layer(lambda new: new.RNN(new.LSTMCell(17, implementation=1))),
-        "gru by gates": _layer(lambda new: new.RNN(new.GRUCell(16, implementation=1))),
-        "lstm backwards": _layer(
+        "lstm": _create_layer_program(lambda new: new.LSTM(17)),
+        "lstm hard": _create_layer_program(
+            lambda new: new.LSTM(16, recurrent_activation="hard_sigmoid")
+        ),
+        "lstm by gates": _create_layer_program(
+            lambda new: new.RNN(new.LSTMCell(17, implementation=1))
+        ),
+        "gru by gates": _create_layer_program(
+            lambda new: new.RNN(new.GRUCell(16, implementation=1))
+        ),
+        "lstm backwards": _create_layer_program(
             lambda new: new.LSTM(9, go_backwards=True, return_sequences=True, use_bias=False)
         ),
-        "lstm masked": _layer(
+        "lstm masked": _create_layer_program(
             lambda new: new.LSTM(9, return_sequences=True, return_state=True), masked=True
         ),
-        "gru": _layer(lambda new: new.GRU(17, return_sequences=True)),
-        "gru reset before": _layer(lambda new: new.GRU(16, reset_after=False)),
-        "gru masked": _layer(lambda new: new.GRU(9), masked=True),
-        "simple": _layer(lambda new: new.SimpleRNN(33)),
-        "both ways": _layer(lambda new: new.Bidirectional(new.LSTM(8))),
-        "stacked": _layer(lambda new: new.RNN([new.LSTMCell(9), new.GRUCell(5)])),
-        "by hand": _by_hand,
-        "countdown": _countdown,
-        "one after the other": _one_after_the_other,
-        "by index": _by_index,
-        "added to": _added_to,
-        "numbers": _numbers,
-        "views": _views,
-        "sums of products": _sums_of_products,
-        "by parts": _by_parts,
-        "trained": trained,
+        "gru": _create_layer_program(lambda new: new.GRU(17, return_sequences=True)),
+        "gru reset before": _create_layer_program(lambda new: new.GRU(16, reset_after=False)),
+        "gru masked": _create_layer_program(lambda new: new.GRU(9), masked=True),
+        "simple": _create_layer_program(lambda new: new.SimpleRNN(33)),
+        "both ways": _create_layer_program(lambda new: new.Bidirectional(new.LSTM(8))),
+        "stacked": _create_layer_program(lambda new: new.RNN([new.LSTMCell(9), new.GRUCell(5)])),
+        "by hand": _run_custom_cell,
+        "countdown": _run_countdown,
+        "one after the other": _run_successive_graphs,
+        "by index": _run_indexed_layer,
+        "added to": _run_added_gradients,
+        "numbers": _run_integers,
+        "views": _run_views,
+        "sums of products": _run_sums_of_products,
+        "by parts": _run_split_weights,
+        "trained": train_layer,
     }
 
 
 def cases() -> Mapping[str, Case]:
-    return {name: in_both_types(each) for name, each in programs().items()}
+    return {name: create_case(program) for name, program in build_programs().items()}

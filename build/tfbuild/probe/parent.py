@@ -10,7 +10,7 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # opened before any fork
 
 
-def end_with(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Have the kernel end this process when its `parent`, a process id, has ended."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it had ended before the kernel knew

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from tfbuild.probe import float64
-from tfbuild.probe.float64 import Program, drawn_as, in_both_types
+from tfbuild.probe.float64 import Program, create_case, draw_as
 from tfbuild.probe.fusing import Case, Tensor, in_graph
 
 PART = "products"
@@ -31,136 +31,141 @@ MULTIPLIED = (
 difference, ulps = float64.difference, float64.ulps
 
 
-def product(rows: int, depth: int, columns: int) -> Program:
-    """A product, the same with a bias, and that with ReLU."""
+def create_product(rows: int, depth: int, columns: int) -> Program:
+    """Create a program of a matrix product, alone, with a bias, and with a bias and ReLU."""
 
     def run(tf: ModuleType, dtype: str) -> list[Tensor]:
-        draw = functools.partial(drawn_as, tf, dtype)
+        draw = functools.partial(draw_as, tf, dtype)
 
         @in_graph(tf)
-        def computed(left: Tensor, right: Tensor, bias: Tensor) -> list[Tensor]:
+        def compute(left: Tensor, right: Tensor, bias: Tensor) -> list[Tensor]:
             alone = tf.matmul(left, right)
             other = tf.nn.bias_add(tf.matmul(left, -right), bias)
             return [alone, other, tf.nn.relu(tf.nn.bias_add(tf.matmul(-left, right), bias))]
 
-        return list(
-            computed(draw((rows, depth), 1), draw((depth, columns), 2), draw((columns,), 3))
-        )
+        return list(compute(draw((rows, depth), 1), draw((depth, columns), 2), draw((columns,), 3)))
 
     return run
 
 
-def transposed(rows: int, channels: int, filters: int) -> Program:
-    """The gradient of a dense layer's weights."""
+def create_transposed_product(rows: int, channels: int, filters: int) -> Program:
+    """Create a program of the gradient of a dense layer's weights."""
 
     def run(tf: ModuleType, dtype: str) -> list[Tensor]:
-        computed = in_graph(tf)(functools.partial(tf.matmul, transpose_a=True))
-        draw = functools.partial(drawn_as, tf, dtype)
-        return [computed(draw((rows, channels), 1), draw((rows, filters), 2))]
+        multiply = in_graph(tf)(functools.partial(tf.matmul, transpose_a=True))
+        draw = functools.partial(draw_as, tf, dtype)
+        return [multiply(draw((rows, channels), 1), draw((rows, filters), 2))]
 
     return run
 
 
-def convolved(
+def create_convolution_gradients(
     inputs: Sequence[int],
     filters: int,
     taps: Sequence[int],
     padding: str,
     step: int = 1,
 ) -> Program:
-    """A layer's gradients of its filter and bias. `inputs` are images, rows, columns and channels,
-    `taps` rows and columns, `step` is the stride."""
+    """Create a program of a layer's gradients of its filter and bias. `inputs` are images, rows,
+    columns and channels, `taps` rows and columns, `step` is the stride.
+    """
 
     def run(tf: ModuleType, dtype: str) -> list[Tensor]:
-        draw = functools.partial(drawn_as, tf, dtype)
+        draw = functools.partial(draw_as, tf, dtype)
         images, bias = draw(inputs, 1), draw((filters,), 3)
         filter_ = draw((*taps, inputs[-1], filters), 2)
 
         @in_graph(tf)
-        def gradients(images: Tensor, filter_: Tensor, bias: Tensor) -> list[Tensor]:
+        def compute_gradients(images: Tensor, filter_: Tensor, bias: Tensor) -> list[Tensor]:
             with tf.GradientTape() as tape:
                 tape.watch([filter_, bias])
-                made = tf.nn.conv2d(images, filter_, step, padding)
-                loss = tf.reduce_sum(tf.sin(tf.nn.bias_add(made, bias)))
+                output = tf.nn.conv2d(images, filter_, step, padding)
+                loss = tf.reduce_sum(tf.sin(tf.nn.bias_add(output, bias)))
             return list(tape.gradient(loss, [filter_, bias]))
 
-        return list(gradients(images, filter_, bias))
+        return list(compute_gradients(images, filter_, bias))
 
     return run
 
 
-def layer(
+def create_convolution(
     inputs: Sequence[int], filters: int, padding: str, taps: Sequence[int] = (3, 3)
 ) -> Program:
-    """A convolution, the same with a bias and with ReLU, and all gradients."""
+    """Create a program of a convolution, alone, with a bias, with a bias and ReLU, and of all
+    gradients.
+    """
 
     def run(tf: ModuleType, dtype: str) -> list[Tensor]:
-        draw = functools.partial(drawn_as, tf, dtype)
+        draw = functools.partial(draw_as, tf, dtype)
         images, bias = draw(inputs, 1), draw((filters,), 3)
         filter_ = draw((*taps, inputs[-1], filters), 2)
 
         @in_graph(tf)
-        def computed(images: Tensor, filter_: Tensor, bias: Tensor) -> list[Tensor]:
+        def compute(images: Tensor, filter_: Tensor, bias: Tensor) -> list[Tensor]:
             with tf.GradientTape() as tape:
                 tape.watch([images, filter_, bias])
-                made = tf.nn.conv2d(images, filter_, 1, padding)
-                loss = tf.reduce_sum(tf.sin(tf.nn.bias_add(made, bias)))
+                output = tf.nn.conv2d(images, filter_, 1, padding)
+                loss = tf.reduce_sum(tf.sin(tf.nn.bias_add(output, bias)))
             other = tf.nn.bias_add(tf.nn.conv2d(images, -filter_, 1, padding), bias)
             last = tf.nn.bias_add(tf.nn.conv2d(-images, filter_, 1, padding), bias)
-            return [made, other, tf.nn.relu(last), *tape.gradient(loss, [images, filter_, bias])]
+            return [output, other, tf.nn.relu(last), *tape.gradient(loss, [images, filter_, bias])]
 
-        return list(computed(images, filter_, bias))
+        return list(compute(images, filter_, bias))
 
     return run
 
 
-def normalised(inputs: Sequence[int], filters: int) -> Program:
-    """Convolutions of 3x3 with batch normalisation by given moments, without and with ReLU."""
+def create_normalised_convolution(inputs: Sequence[int], filters: int) -> Program:
+    """Create a program of 3x3 convolutions with batch normalisation by given moments, without
+    and with ReLU.
+    """
 
     def run(tf: ModuleType, dtype: str) -> list[Tensor]:
-        draw = functools.partial(drawn_as, tf, dtype)
+        draw = functools.partial(draw_as, tf, dtype)
         vectors = [draw((filters,), seed) for seed in (3, 4, 5)]
         variance = 0.1 + draw((filters,), 6) ** 2
 
-        def normal(made: Tensor, scale: Tensor, offset: Tensor, mean: Tensor) -> Tensor:
+        def normalise(made: Tensor, scale: Tensor, offset: Tensor, mean: Tensor) -> Tensor:
             if dtype == "float64":  # which TensorFlow's one operation does not know
                 return tf.nn.batch_normalization(made, mean, variance, offset, scale, 1e-3)
             fused = tf.compat.v1.nn.fused_batch_norm
             return fused(made, scale, offset, mean, variance, 1e-3, is_training=False)[0]
 
         @in_graph(tf)
-        def computed(images: Tensor, filter_: Tensor, *vectors: Tensor) -> list[Tensor]:
-            alone = normal(tf.nn.conv2d(images, filter_, 1, "SAME"), *vectors)
-            other = normal(tf.nn.conv2d(images, -filter_, 1, "VALID"), *vectors)
+        def compute(images: Tensor, filter_: Tensor, *vectors: Tensor) -> list[Tensor]:
+            alone = normalise(tf.nn.conv2d(images, filter_, 1, "SAME"), *vectors)
+            other = normalise(tf.nn.conv2d(images, -filter_, 1, "VALID"), *vectors)
             return [alone, tf.nn.relu(other)]
 
-        return list(computed(draw(inputs, 1), draw((3, 3, inputs[-1], filters), 2), *vectors))
+        return list(compute(draw(inputs, 1), draw((3, 3, inputs[-1], filters), 2), *vectors))
 
     return run
 
 
 @functools.cache
-def programs() -> Mapping[str, Program]:
-    """By name. Sizes are no round numbers, so that tiles and vectors end early."""
+def build_programs() -> Mapping[str, Program]:
+    """Return the programs by name. Sizes are no round numbers, so that tiles and vectors end
+    early.
+    """
     return {
-        "product": product(67, 300, 261),
-        "product of blocks": product(65, 515, 256),
-        "transposed": transposed(67, 517, 131),
-        "transposed, deep": transposed(700, 300, 250),
-        "valid": convolved((3, 9, 7, 17), 19, (3, 2), "VALID"),
-        "same": convolved((2, 5, 6, 12), 32, (3, 3), "SAME"),
-        "strided": convolved((2, 11, 10, 23), 16, (3, 5), "SAME", step=2),
-        "one tap": convolved((2, 9, 8, 40), 33, (1, 1), "SAME", step=2),
-        "one row": convolved((3, 1, 301, 13), 20, (1, 8), "SAME"),
-        "layer": layer((3, 13, 9, 32), 48, "SAME"),
-        "layer, valid": layer((5, 9, 17, 48), 64, "VALID"),
-        "layer, deep": layer((20, 4, 4, 144), 176, "SAME"),
-        "layer of lines": layer((3, 1, 151, 48), 80, "SAME", (1, 5)),
-        "layer of lines, valid": layer((4, 3, 45, 32), 48, "VALID", (1, 3)),
-        "normalised": normalised((5, 13, 9, 32), 48),
-        "many images": convolved((70, 3, 3, 18), 48, (3, 3), "SAME"),
+        "product": create_product(67, 300, 261),
+        "product of blocks": create_product(65, 515, 256),
+        "transposed": create_transposed_product(67, 517, 131),
+        "transposed, deep": create_transposed_product(700, 300, 250),
+        "valid": create_convolution_gradients((3, 9, 7, 17), 19, (3, 2), "VALID"),
+        "same": create_convolution_gradients((2, 5, 6, 12), 32, (3, 3), "SAME"),
+        "strided": create_convolution_gradients((2, 11, 10, 23), 16, (3, 5), "SAME", step=2),
+        "one tap": create_convolution_gradients((2, 9, 8, 40), 33, (1, 1), "SAME", step=2),
+        "one row": create_convolution_gradients((3, 1, 301, 13), 20, (1, 8), "SAME"),
+        "layer": create_convolution((3, 13, 9, 32), 48, "SAME"),
+        "layer, valid": create_convolution((5, 9, 17, 48), 64, "VALID"),
+        "layer, deep": create_convolution((20, 4, 4, 144), 176, "SAME"),
+        "layer of lines": create_convolution((3, 1, 151, 48), 80, "SAME", (1, 5)),
+        "layer of lines, valid": create_convolution((4, 3, 45, 32), 48, "VALID", (1, 3)),
+        "normalised": create_normalised_convolution((5, 13, 9, 32), 48),
+        "many images": create_convolution_gradients((70, 3, 3, 18), 48, (3, 3), "SAME"),
     }
 
 
 def cases() -> Mapping[str, Case]:
-    return {name: in_both_types(each) for name, each in programs().items()}
+    return {name: create_case(program) for name, program in build_programs().items()}

@@ -18,7 +18,7 @@ import numpy as np
 
 from tfbuild.probe import cases
 from tfbuild.probe.cases import Array
-from tfbuild.probe.draws import HINTS, Draw, draw_of
+from tfbuild.probe.draws import HINTS, Draw, create_draw
 
 # Numbers of tensorflow/core/framework/types.proto.
 FLOAT, INT32, STRING, INT64, BOOL, RESOURCE, VARIANT = 1, 3, 7, 9, 10, 20, 21
@@ -45,7 +45,9 @@ _WORDS = np.array([b"a", b"bc", b"", b"12", b"-3.5", b"A b", b"\xc3\xa4\xc3\x9f"
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One tensor that an op gets: `role` is "array", or what is made with the array as content."""
+    """One tensor that an op gets: `role` is "array", or the kind of object that is created with
+    the array as its content.
+    """
 
     role: str
     type: int
@@ -54,8 +56,9 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call of an op. `sliced`: arrays reach the op as parts of larger tensors. `gradient`: its
-    results are the gradients of the op's results by its inputs."""
+    """One call of an op. With `sliced`, arrays reach the op as slices of larger tensors; with
+    `gradient`, the results are the gradients of the op's results by its inputs.
+    """
 
     op: str
     attributes: tuple[tuple[str, Any], ...]
@@ -65,28 +68,28 @@ class Case:
 
     def __str__(self) -> str:
         types = [str(value) for _, value in self.attributes if isinstance(value, int)]
-        shapes = [str(given.array.shape) for given in self.inputs]
-        what = [word for word in ("sliced", "gradient") if getattr(self, word)]
-        return " ".join([self.op, *types, *shapes, *what])
+        shapes = [str(source.array.shape) for source in self.inputs]
+        flags = [word for word in ("sliced", "gradient") if getattr(self, word)]
+        return " ".join([self.op, *types, *shapes, *flags])
 
 
 def propose(op: Any, types: Mapping[str, int], index: int) -> Case:  # noqa: ANN401
-    """The index-th guess for an OpDef whose type attributes are fixed to `types`.
+    """Create the index-th proposal for an OpDef whose type attributes are fixed to `types`.
 
     Raises NotImplementedError for an op that takes a function.
     """
     rng = np.random.default_rng(zlib.crc32(f"{op.name} {index}".encode()))
-    draw = draw_of(rng, index)
-    attributes = {attr.name: _attribute(op, attr, types, draw, index) for attr in op.attr}
+    draw = create_draw(rng, index)
+    attributes = {attr.name: _choose_attribute(op, attr, types, draw, index) for attr in op.attr}
     inputs: list[Input] = []
-    sparse = _sparse(op, draw)
+    sparse = _draw_sparse(op, draw)
     for position, arg in enumerate(op.input_arg):
-        numbers = _types(arg, attributes)
-        inputs += [_input(op, arg, number, position, sparse, draw) for number in numbers]
+        numbers = _list_types(arg, attributes)
+        inputs += [_create_input(op, arg, number, position, sparse, draw) for number in numbers]
     return Case(op.name, tuple(attributes.items()), tuple(inputs))
 
 
-def _types(arg: Any, attributes: Mapping[str, Any]) -> list[int]:  # noqa: ANN401
+def _list_types(arg: Any, attributes: Mapping[str, Any]) -> list[int]:  # noqa: ANN401
     if arg.type_list_attr:
         return list(attributes[arg.type_list_attr])
     number = int(arg.type or attributes[arg.type_attr])
@@ -105,7 +108,7 @@ _STRINGS = {
 }
 
 
-def _attribute(op: Any, attr: Any, types: Mapping[str, int], draw: Draw, index: int) -> Any:  # noqa: ANN401
+def _choose_attribute(op: Any, attr: Any, types: Mapping[str, int], draw: Draw, index: int) -> Any:  # noqa: ANN401
     if attr.name in types:
         return types[attr.name]
     if attr.type in {"func", "list(func)"}:
@@ -113,18 +116,18 @@ def _attribute(op: Any, attr: Any, types: Mapping[str, int], draw: Draw, index: 
     if op.is_stateful and attr.name in {"seed", "seed2"}:
         return 7
     # The first draws take the default values, later ones now and then.
-    if attr.HasField("default_value") and (index < 24 or draw.chance(0.6)):  # noqa: PLR2004
-        return _default(attr)
-    return _drawn(attr, draw)
+    if attr.HasField("default_value") and (index < 24 or draw.flip_coin(0.6)):  # noqa: PLR2004
+        return _read_default(attr)
+    return _draw_attribute(attr, draw)
 
 
-def _default(attr: Any) -> Any:  # noqa: ANN401
+def _read_default(attr: Any) -> Any:  # noqa: ANN401
     value = attr.default_value
     kind = attr.type
     if kind == "shape":
-        return _shape(value.shape)
+        return _read_shape(value.shape)
     if kind == "list(shape)":
-        return [_shape(shape) for shape in value.list.shape]
+        return [_read_shape(shape) for shape in value.list.shape]
     if kind.startswith("list("):
         return list(getattr(value.list, _FIELDS[kind[5:-1]]))
     return getattr(value, _FIELDS[kind])
@@ -133,37 +136,45 @@ def _default(attr: Any) -> Any:  # noqa: ANN401
 _FIELDS = {"string": "s", "int": "i", "float": "f", "bool": "b", "type": "type", "tensor": "tensor"}
 
 
-def _shape(shape: Any) -> list[int] | None:  # noqa: ANN401
+def _read_shape(shape: Any) -> list[int] | None:  # noqa: ANN401
     return None if shape.unknown_rank else [dim.size for dim in shape.dim]
 
 
-def _drawn(attr: Any, draw: Draw) -> Any:  # noqa: ANN401
-    lawful = attr.allowed_values.list
+def _draw_attribute(attr: Any, draw: Draw) -> Any:  # noqa: ANN401
+    valid = attr.allowed_values.list
     low = int(attr.minimum) if attr.has_minimum else 0
     if attr.type == "string":
-        named = [word for word in lawful.s if word != b"EXPLICIT"]  # (that needs its own list)
-        return draw.one_of(named or [s.encode() for s in _STRINGS.get(attr.name, ("",))])
+        allowed_words = [
+            word for word in valid.s if word != b"EXPLICIT"
+        ]  # (that needs its own list)
+        return draw.choose_one(
+            allowed_words or [s.encode() for s in _STRINGS.get(attr.name, ("",))]
+        )
     if attr.type == "int":
-        return int(draw.ints(low, low + 3)) if draw.chance(0.7) else int(draw.ints(low, low + 8))
+        return (
+            int(draw.sample_ints(low, low + 3))
+            if draw.flip_coin(0.7)
+            else int(draw.sample_ints(low, low + 8))
+        )
     if attr.type == "list(int)":
         size = 5 if len(draw.base) == 5 else 4  # noqa: PLR2004  (images, or volumes)
-        size = size if attr.name in _WINDOWS else int(draw.ints(low, low + 3))
+        size = size if attr.name in _WINDOWS else int(draw.sample_ints(low, low + 3))
         if attr.name not in _WINDOWS:
-            return [int(value) for value in draw.ints(0, 4, size)]
-        inner = int(draw.ints(1, 3))
-        return [1, *[inner] * (size - 2), 1]
+            return [int(value) for value in draw.sample_ints(0, 4, size)]
+        extent = int(draw.sample_ints(1, 3))
+        return [1, *[extent] * (size - 2), 1]
     if attr.type == "list(type)":
-        allowed = list(lawful.type) or [FLOAT, INT32, STRING]
-        return [draw.one_of(allowed) for _ in range(max(low, 1 + int(draw.ints(0, 2))))]
+        allowed = list(valid.type) or [FLOAT, INT32, STRING]
+        return [draw.choose_one(allowed) for _ in range(max(low, 1 + int(draw.sample_ints(0, 2))))]
     simple: dict[str, Any] = {
-        "float": float(draw.one_of((0.5, 1.0, 2.0, 0.0))),
-        "bool": draw.chance(0.5),
+        "float": float(draw.choose_one((0.5, 1.0, 2.0, 0.0))),
+        "bool": draw.flip_coin(0.5),
         "shape": list(draw.base),
         "list(shape)": [list(draw.base)],
         "list(float)": [0.5, 1.0],
         "list(string)": [b"a", b"b"],
         "list(bool)": [True],
-        "type": next(iter(lawful.type), FLOAT),
+        "type": next(iter(valid.type), FLOAT),
     }
     if attr.type not in simple:
         raise NotImplementedError(f"an attribute is a {attr.type}")
@@ -176,7 +187,7 @@ _WINDOWS = {"strides", "ksize", "dilations", "ksizes", "rates"}
 # --- inputs --------------------------------------------------------------------------------------
 
 
-def _input(
+def _create_input(
     op: Any,  # noqa: ANN401
     arg: Any,  # noqa: ANN401
     number: int,
@@ -188,32 +199,34 @@ def _input(
         return Input(
             "reference" if number != STRING or "T" in op.name else "handle",
             number,
-            _array(arg.name, number, position, draw),
+            _draw_array(arg.name, number, position, draw),
         )
     if number in {RESOURCE, VARIANT}:
         # (where the type is the op's choice, handles are what it moves: an array of them)
-        role = _holder(op.name, number) if arg.type else "handles"
-        return Input(role, number, _numbers(FLOAT, draw.base, draw))
+        role = _choose_role(op.name, number) if arg.type else "handles"
+        return Input(role, number, _draw_numbers(FLOAT, draw.base, draw))
     if arg.name in sparse:
-        found = sparse[arg.name]
+        component = sparse[arg.name]
         if arg.name.endswith("values"):
-            return Input("array", number, _numbers(number, found.shape, draw))
-        return Input("array", number, found.astype(dtype(number)))
-    return Input("array", number, _array(arg.name, number, position, draw))
+            return Input("array", number, _draw_numbers(number, component.shape, draw))
+        return Input("array", number, component.astype(get_dtype(number)))
+    return Input("array", number, _draw_array(arg.name, number, position, draw))
 
 
-def dtype(number: int) -> Any:  # noqa: ANN401
-    """The NumPy type that a type of types.proto is held in. Raises NotImplementedError."""
+def get_dtype(number: int) -> Any:  # noqa: ANN401
+    """Return the NumPy type that holds a type of types.proto. Raises NotImplementedError if
+    there is none.
+    """
     if number == STRING:
         return np.dtype(object)
     if number == _BFLOAT16:
         import ml_dtypes  # noqa: PLC0415  (a dependency of every TensorFlow)
 
         return np.dtype(ml_dtypes.bfloat16)
-    found = _PLAIN.get(number) or QUANTIZED.get(number)
-    if found is None:
+    plain = _PLAIN.get(number) or QUANTIZED.get(number)
+    if plain is None:
         raise NotImplementedError(f"no values of data type {number}")
-    return np.dtype(found)
+    return np.dtype(plain)
 
 
 _HOLDERS = (
@@ -233,51 +246,51 @@ _HOLDERS = (
 )
 
 
-def _holder(op: str, number: int) -> str:
-    found = next(role for prefix, role in _HOLDERS if op.startswith(prefix))
-    return "list" if found == "variable" and number == VARIANT else found
+def _choose_role(op: str, number: int) -> str:
+    candidate = next(role for prefix, role in _HOLDERS if op.startswith(prefix))
+    return "list" if candidate == "variable" and number == VARIANT else candidate
 
 
-def _array(name: str, number: int, position: int, draw: Draw) -> Array:
-    kind = dtype(number)
-    if number == BOOL and draw.chance(0.5):  # (a predicate)
-        return np.asarray(draw.chance(0.5))
+def _draw_array(name: str, number: int, position: int, draw: Draw) -> Array:
+    kind = get_dtype(number)
+    if number == BOOL and draw.flip_coin(0.5):  # (a predicate)
+        return np.asarray(draw.flip_coin(0.5))
     hint = next((make for pattern, make in HINTS if re.search(pattern, name)), None)
-    whole = number in {INT32, INT64} or (kind.kind in "iu" and hint is not None)
-    if whole and hint is not None and draw.chance(0.85):
+    is_integer = number in {INT32, INT64} or (kind.kind in "iu" and hint is not None)
+    if is_integer and hint is not None and draw.flip_coin(0.85):
         return np.asarray(hint(draw), kind)
-    if number in {INT32, INT64} and draw.chance(0.4):
-        return np.asarray(draw.one_of([make for _, make in HINTS])(draw), kind)
+    if number in {INT32, INT64} and draw.flip_coin(0.4):
+        return np.asarray(draw.choose_one([make for _, make in HINTS])(draw), kind)
     if re.match(r"(min|max|y_min|y_max|input_(min|max))", name) and kind.kind == "f":
         return np.asarray(-1.0 if "min" in name else 1.5, kind)
     if "threshold" in name and kind.kind in "fV":
         return np.asarray(0.25, kind)
-    return _numbers(number, _one_shape(position, draw), draw)
+    return _draw_numbers(number, _draw_shape(position, draw), draw)
 
 
-def _one_shape(position: int, draw: Draw) -> tuple[int, ...]:
+def _draw_shape(position: int, draw: Draw) -> tuple[int, ...]:
     base = draw.base
     related = (base, base, base[:1], base[-1:], (), base[:-1], base[1:], base[::-1], base[:2])
     if draw.plan == "mixed":
-        return tuple(draw.one_of(related))
+        return tuple(draw.choose_one(related))
     if position == 0 or draw.plan == "same":
         return base
     return {"scalars": (), "vectors": base[-1:], "firsts": base[:1]}[draw.plan]
 
 
-def _numbers(number: int, shape: tuple[int, ...], draw: Draw) -> Array:
-    kind = dtype(number)
+def _draw_numbers(number: int, shape: tuple[int, ...], draw: Draw) -> Array:
+    kind = get_dtype(number)
     if number == STRING:
         return np.asarray(draw.rng.choice(_WORDS, shape), object)
     if kind.kind in "biu":
         if draw.values == "unit":
-            return draw.ints(0, 2, shape).astype(kind)
-        return cases.numbers(kind, shape, draw.rng)
+            return draw.sample_ints(0, 2, shape).astype(kind)
+        return cases.draw_numbers(kind, shape, draw.rng)
     if draw.values in {"positive", "unit"}:
         return np.asarray(
             draw.rng.uniform(0.05, 0.95 if draw.values == "unit" else 5, shape)
         ).astype(kind)
-    values = cases.numbers(kind, shape, draw.rng)
+    values = cases.draw_numbers(kind, shape, draw.rng)
     if draw.values == "definite" and len(shape) > 1 and shape[-1] == shape[-2]:
         wide = values.astype(np.complex128 if kind.kind == "c" else np.float64)
         squared = wide @ np.conj(np.swapaxes(wide, -1, -2)) + np.eye(shape[-1])
@@ -288,10 +301,10 @@ def _numbers(number: int, shape: tuple[int, ...], draw: Draw) -> Array:
 # --- sparse tensors ------------------------------------------------------------------------------
 
 
-def _sparse(op: Any, draw: Draw) -> dict[str, Array]:  # noqa: ANN401
-    """The arrays of every sparse tensor that an op takes as indices, values and shape."""
+def _draw_sparse(op: Any, draw: Draw) -> dict[str, Array]:  # noqa: ANN401
+    """Draw the arrays of every sparse tensor that an op takes as indices, values and shape."""
     names = {arg.name for arg in op.input_arg}
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     base = draw.base or (3,)
     for name in sorted(names):
         prefix = name.removesuffix("indices")
@@ -299,9 +312,11 @@ def _sparse(op: Any, draw: Draw) -> dict[str, Array]:  # noqa: ANN401
         if prefix == name or f"{prefix}values" not in names or not shape:
             continue
         cells = int(np.prod(base))
-        kept = np.sort(draw.rng.permutation(cells)[: max(1, cells // 2)])
+        occupied = np.sort(draw.rng.permutation(cells)[: max(1, cells // 2)])
         indices = (
-            np.stack(np.unravel_index(kept, base), axis=-1) if cells else np.zeros((0, len(base)))
+            np.stack(np.unravel_index(occupied, base), axis=-1)
+            if cells
+            else np.zeros((0, len(base)))
         )
-        found |= {name: indices, f"{prefix}values": np.zeros(len(indices)), shape: np.array(base)}
-    return found
+        arrays |= {name: indices, f"{prefix}values": np.zeros(len(indices)), shape: np.array(base)}
+    return arrays

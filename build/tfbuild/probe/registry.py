@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One registration: `rule` is the KernelDef without its priority, as text."""
+    """A kernel registration: `rule` is the KernelDef without its priority, as text."""
 
     op: str
     device: str
@@ -19,67 +19,74 @@ class Kernel:
     priority: int
 
 
-def registered() -> Counter[Kernel]:
-    """Every registration that the process has now."""
+def list_registrations() -> Counter[Kernel]:
+    """Count all registrations of this process."""
     from tensorflow.python.framework import kernels  # noqa: PLC0415
 
     return Counter(
-        _kernel(definition) for definition in kernels.get_all_registered_kernels().kernel
+        _create_kernel(definition) for definition in kernels.get_all_registered_kernels().kernel
     )
 
 
-def _kernel(definition: Any) -> Kernel:  # noqa: ANN401  (a protocol buffer of the arm's release)
+def _create_kernel(definition: Any) -> Kernel:  # noqa: ANN401  (a protocol buffer of the arm's release)
     priority = definition.priority
     definition.ClearField("priority")
     # The order of constraints is the order of the source's builder calls.
     return Kernel(definition.op, definition.device_type, str(definition), priority)
 
 
-def constraints(kernel: Kernel) -> dict[str, tuple[int, ...]]:
-    """The data types (numbers of types.proto) that each type attribute is limited to."""
-    return {row.name: tuple(row.allowed_values.list.type) for row in _definition(kernel).constraint}
+def list_constraints(kernel: Kernel) -> dict[str, tuple[int, ...]]:
+    """Return the data types (numbers of types.proto) that each type attribute is limited to."""
+    return {
+        row.name: tuple(row.allowed_values.list.type)
+        for row in _parse_definition(kernel).constraint
+    }
 
 
-def _definition(kernel: Kernel) -> Any:  # noqa: ANN401
+def _parse_definition(kernel: Kernel) -> Any:  # noqa: ANN401
     from google.protobuf import text_format  # noqa: PLC0415
     from tensorflow.core.framework import kernel_def_pb2  # noqa: PLC0415
 
     return text_format.Parse(kernel.rule, kernel_def_pb2.KernelDef())
 
 
-def types(kernel: Kernel) -> str:
-    """The types that a registration is limited to, as native/registration.h writes them."""
+def format_types(kernel: Kernel) -> str:
+    """Format the types that a registration is limited to, as native/registration.h writes them."""
     limits = sorted(
-        f"{name}={'|'.join(map(str, allowed))}" for name, allowed in constraints(kernel).items()
+        f"{name}={'|'.join(map(str, allowed))}"
+        for name, allowed in list_constraints(kernel).items()
     )
-    label = _definition(kernel).label
+    label = _parse_definition(kernel).label
     return ",".join(limits) + (f";{label}" if label else "")
 
 
-def raised(number: int) -> set[str]:
-    """The ops of which a raised CPU kernel serves this type (of types.proto) as T."""
+def list_raised_ops(number: int) -> set[str]:
+    """Return the ops for which a CPU kernel of raised priority serves this type (of types.proto)
+    as T.
+    """
     return {
         kernel.op
-        for kernel in registered()
+        for kernel in list_registrations()
         if kernel.device == "CPU"
         and kernel.priority > 0
-        and number in constraints(kernel).get("T", (number,))
+        and number in list_constraints(kernel).get("T", (number,))
     }
 
 
-def name(kernel: Kernel) -> tuple[str, str]:
-    """The op and the types of a registration, as a wheel names it."""
-    return kernel.op, types(kernel)
+def get_name(kernel: Kernel) -> tuple[str, str]:
+    """Return the op and the types of a registration, as a wheel names it."""
+    return kernel.op, format_types(kernel)
 
 
 OWN = "_Tensorwright"
 """How the ops begin that are ours: they have no stock kernel."""
 
 
-def difference(before: Counter[Kernel], after: Counter[Kernel]) -> str:
-    """Why the new registrations are not all the stock ones of their ops raised by one; empty if
-    they are."""
-    reason = _foreign(before, after)
+def check_registrations(before: Counter[Kernel], after: Counter[Kernel]) -> str:
+    """Return why the new registrations are not exactly the stock ones of their ops with the
+    priority raised by one, or an empty string if they are.
+    """
+    reason = _check_added(before, after)
     if reason:
         return reason
     ops = {kernel.op for kernel in after - before}
@@ -90,54 +97,61 @@ def difference(before: Counter[Kernel], after: Counter[Kernel]) -> str:
     return ""
 
 
-def untrue(
+def check_claims(
     before: Counter[Kernel],
     after: Counter[Kernel],
     claimed: set[tuple[str, str]],
     beside: set[tuple[str, str]],
 ) -> str:
-    """Why the new registrations are not stock ones raised by one, `claimed` among them, or go
-    beyond all that are claimed for the library (`beside`); empty if all is well."""
-    reason = _foreign(before, after)
+    """Return why the new registrations are not valid, or an empty string if they are.
+
+    Each must be a stock one with the priority raised by one, all in `claimed` must be
+    registered, and none outside the claims of all units in the library (`beside`).
+    """
+    reason = _check_added(before, after)
     if reason:
         return reason
-    there = {name(kernel) for kernel in after - before}
-    for op, limits in sorted(claimed - there):
+    added = {get_name(kernel) for kernel in after - before}
+    for op, limits in sorted(claimed - added):
         return f"it does not register {op} {limits}".strip()
-    for op, limits in sorted(there - beside):
+    for op, limits in sorted(added - beside):
         return f"its library registers {op} {limits}, which tuned.json does not name"
     return ""
 
 
-def _foreign(before: Counter[Kernel], after: Counter[Kernel]) -> str:
-    """Why a new registration is not a stock one raised by one; empty if all are."""
+def _check_added(before: Counter[Kernel], after: Counter[Kernel]) -> str:
+    """Return why a new registration is not a stock one with the priority raised by one, or an
+    empty string if all are.
+    """
     added = after - before
     if before - after:
         return "a stock registration disappeared"
     if not added:
         return "it registers no CPU kernel"
     for kernel, times in added.items():
-        twin = Kernel(kernel.op, kernel.device, kernel.rule, kernel.priority - 1)
-        where = " ".join(kernel.rule.split())
+        stock = Kernel(kernel.op, kernel.device, kernel.rule, kernel.priority - 1)
+        definition = " ".join(kernel.rule.split())
         if times != 1:
-            return f"it registers a kernel twice: {where}"
-        if twin not in before and not kernel.op.startswith(OWN):
-            return f"no stock kernel has the definition: {where}"
+            return f"it registers a kernel twice: {definition}"
+        if stock not in before and not kernel.op.startswith(OWN):
+            return f"no stock kernel has the definition: {definition}"
     return ""
 
 
-def mapped(folder: str) -> Path | None:
-    """The kernel library below `folder` that this process has in its memory (proc(5), maps)."""
-    real = Path(folder).resolve()  # (what the kernel shows has no links in it)
+def find_mapped_library(folder: str) -> Path | None:
+    """Return the kernel library below `folder` that is mapped into this process (proc(5), maps),
+    or None.
+    """
+    root = Path(folder).resolve()  # (what the kernel shows has no links in it)
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         path = line.partition("/")[1] + line.partition("/")[2]
-        if path.startswith(f"{real}/"):
+        if path.startswith(f"{root}/"):
             return Path(path)
     return None
 
 
 class Library:
-    """A kernel library of ours in this process."""
+    """A kernel library of this project, loaded into this process."""
 
     def __init__(self, path: Path) -> None:
         import tensorflow as tf  # noqa: PLC0415
@@ -148,8 +162,8 @@ class Library:
         self._handle.tensorwright_kernel_class.restype = ctypes.c_char_p
         self._handle.tensorwright_kernel_executions.restype = ctypes.c_ulonglong
 
-    def executions(self) -> list[tuple[str, str, int]]:
-        """Op, kernel class and number of executions of every kernel."""
+    def list_executions(self) -> list[tuple[str, str, int]]:
+        """Return the op, the kernel class and the number of executions of every kernel."""
         handle = self._handle
         return [
             (
@@ -160,9 +174,10 @@ class Library:
             for index in range(handle.tensorwright_kernel_count())
         ]
 
-    def fused(self) -> dict[str, int]:
-        """What was fused, how often it ran, and what was left alone and why (native/fused/tally.h);
-        nothing of a library that fuses nothing."""
+    def count_fused_events(self) -> dict[str, int]:
+        """Return the counters of fused ops, of their executions, and of the ops that were not
+        fused, by reason (native/fused/tally.h); empty for a library that fuses nothing.
+        """
         handle = self._handle
         if not hasattr(handle, "tensorwright_fused_events"):
             return {}
@@ -173,14 +188,16 @@ class Library:
             for event in range(handle.tensorwright_fused_events())
         }
 
-    def multiplies(self) -> bool:
-        """Whether it computes products, where it fuses them: not with AVX-512, by which minimal
-        filtering alone is faster than oneDNN (native/fused/faster.h)."""
+    def can_multiply(self) -> bool:
+        """Return whether the library computes the products that it could fuse. It does not with
+        AVX-512, where only Winograd convolution is faster than oneDNN
+        (native/fused/faster.h).
+        """
         handle = self._handle
         return not hasattr(handle, "tensorwright_multiplies") or bool(
             handle.tensorwright_multiplies()
         )
 
-    def count(self, op: str) -> int:
-        """Executions of all of an op's kernels."""
-        return sum(times for name, _, times in self.executions() if name == op)
+    def count_executions(self, op: str) -> int:
+        """Count the executions of all kernels of an op."""
+        return sum(times for name, _, times in self.list_executions() if name == op)

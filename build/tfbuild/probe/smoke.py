@@ -22,28 +22,30 @@ _FLOAT = 1  # DT_FLOAT in tensorflow/core/framework/types.proto
 
 
 def main(answer: Path, wanted: str = "") -> None:
-    tf = uncollected.tensorflow()
+    tf = uncollected.import_tensorflow()
     folder = Path(tf.__file__).parent / "core" / "kernels"
-    found: dict[str, Any] = {"version": tf.__version__, "file": tf.__file__} | chosen(folder)
-    library = registry.mapped(str(folder / "tensorwright"))
+    results: dict[str, Any] = {"version": tf.__version__, "file": tf.__file__} | read_dispatcher(
+        folder
+    )
+    library = registry.find_mapped_library(str(folder / "tensorwright"))
     if library is not None:
-        found |= runs(tf, registry.Library(library))
-    found["computes"] = computes(tf)
+        results |= count_executions(tf, registry.Library(library))
+    results["computes"] = has_correct_values(tf)
     if wanted:
-        found["broken"] = battery.run(tf)[1]
-    answer.write_text(json.dumps(found), encoding="utf-8")
+        results["broken"] = battery.run_checks(tf)[1]
+    answer.write_text(json.dumps(results), encoding="utf-8")
 
 
-def computes(tf: Any) -> bool:  # noqa: ANN401
-    """Whether TensorFlow's answers are NumPy's, whichever kernels gave them."""
+def has_correct_values(tf: Any) -> bool:  # noqa: ANN401
+    """Return whether TensorFlow's results match NumPy's, whichever kernels computed them."""
     x = np.linspace(-4, 4, 1001, dtype=np.float32)
     sigmoid = 1 / (1 + np.exp(-x.astype(np.float64)))
     near_tanh = np.allclose(tf.tanh(x).numpy(), np.tanh(x), rtol=1e-5, atol=1e-6)
     return near_tanh and np.allclose(tf.sigmoid(x).numpy(), sigmoid, rtol=1e-5, atol=1e-6)
 
 
-def chosen(folder: Path) -> dict[str, str | None]:
-    """The dispatcher's own word."""
+def read_dispatcher(folder: Path) -> dict[str, str | None]:
+    """Read from the dispatcher which target it loaded, and its reason."""
     dispatcher = ctypes.CDLL(str(folder / "libtfkernel_tensorwright.so"))
     dispatcher.tensorwright_loaded.restype = ctypes.c_char_p
     dispatcher.tensorwright_reason.restype = ctypes.c_char_p
@@ -52,29 +54,33 @@ def chosen(folder: Path) -> dict[str, str | None]:
     return {"loaded": loaded.decode() if loaded else None, "reason": (reason or b"").decode()}
 
 
-def runs(tf: Any, library: registry.Library) -> dict[str, dict[str, int]]:  # noqa: ANN401
-    """Executions of tuned kernels per op, eager and in a graph, for the ops that are easily fed."""
+def count_executions(tf: Any, library: registry.Library) -> dict[str, dict[str, int]]:  # noqa: ANN401
+    """Count the executions of tuned kernels per op, eager and in a graph, for ops with simple
+    inputs.
+    """
     eager: dict[str, int] = {}
     graph: dict[str, int] = {}
-    for op in sorted({op for op, _, _ in library.executions()} & registry.raised(_FLOAT)):
-        inputs = _float_inputs(tf, op)
+    for op in sorted(
+        {op for op, _, _ in library.list_executions()} & registry.list_raised_ops(_FLOAT)
+    ):
+        inputs = _create_float_inputs(tf, op)
         if inputs is None:
             continue
         call = functools.partial(getattr(tf.raw_ops, op), **inputs)
-        before = library.count(op)
+        before = library.count_executions(op)
         call()
-        eager[op] = library.count(op) - before
+        eager[op] = library.count_executions(op) - before
         tf.function(lambda call=call: call())()
-        graph[op] = library.count(op) - before - eager[op]
+        graph[op] = library.count_executions(op) - before - eager[op]
     return {"eager": eager, "function": graph}
 
 
-def _float_inputs(tf: Any, op: str) -> dict[str, Any] | None:  # noqa: ANN401
+def _create_float_inputs(tf: Any, op: str) -> dict[str, Any] | None:  # noqa: ANN401
     from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
 
     definition = op_def_registry.get(op)
     try:
-        arguments = cases.arguments(definition, {"T": _FLOAT})
+        arguments = cases.list_arguments(definition, {"T": _FLOAT})
     except (NotImplementedError, KeyError):
         return None
     if any(argument.role != "array" for argument in arguments):

@@ -72,14 +72,17 @@ ELEMENTWISE = {
 # row's exponentials, a step onto a parameter), or hand on what such a sum did.
 
 
-def scaled_by_result(op: str) -> bool:
-    """Whether an error is measured at the size of the whole result, not element by element."""
+def is_scaled_by_result(op: str) -> bool:
+    """Return whether an error is measured relative to the size of the whole result, not element
+    by element.
+    """
     return op not in EXACT | ELEMENTWISE
 
 
-def allowed(op: str, *, real: bool) -> float:
-    """The largest lawful distance. IEEE 754 demands one result of a real product, not of a complex
-    one, which is a sum of products."""
+def get_allowed_distance(op: str, *, real: bool) -> float:
+    """Return the largest allowed distance in units of the last place. IEEE 754 demands one
+    result of a real product, not of a complex one, which is a sum of products.
+    """
     if op in MOVES or (op in EXACT and real):
         return 0.0
     return CANCELLING_ULPS if op.endswith("CenteredRMSProp") else ULPS

@@ -41,9 +41,12 @@ _REFUSALS = (TypeError, ValueError, LookupError, RuntimeError, OverflowError, As
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A case and its outcome by the stock kernel. `scale` holds the sums of the magnitudes of the
-    terms of each result, where the op adds up products; `index` is the proposal's number."""
+class ReferenceCase:
+    """A case and its outcome by the stock kernel.
+
+    `scale` holds the sums of the magnitudes of the terms of each result, if the op adds up
+    products; `index` is the proposal's number.
+    """
 
     case: Case
     outcome: Outcome
@@ -51,110 +54,128 @@ class Known:
     index: int = 0
 
 
-_Trial = Generator[Case, "Outcome | None", list[Known]]
+_Trial = Generator[Case, "Outcome | None", list[ReferenceCase]]
 
 
-def explore(op: Any, types: Mapping[str, int], order: Iterable[int], kept: int = KEPT) -> _Trial:  # noqa: ANN401
-    """Proposes cases in an order, is sent the stock kernel's outcome of each (None: none came
-    back), and returns those that are worth a comparison: of unlike shapes, awkward values and
-    unaligned arrays poured into each; one with empty results; some that are refused. Empty if
-    nothing is accepted."""
-    accepted: dict[Any, Known] = {}
-    empty: list[Known] = []
-    refused: list[Known] = []
-    for tried, index in enumerate(order):
+def explore_cases(
+    op: Any, types: Mapping[str, int], order: Iterable[int], kept: int = KEPT
+) -> _Trial:  # noqa: ANN401
+    """Yield proposed cases in an order, receive the stock kernel's outcome of each (None if
+    there is none), and return the cases worth comparing.
+
+    These have different shapes, each with a variant of special values and one of unaligned
+    arrays; one has empty results; some are refused. The list is empty if nothing is accepted.
+    """
+    accepted: dict[Any, ReferenceCase] = {}
+    empty: list[ReferenceCase] = []
+    refused: list[ReferenceCase] = []
+    for attempt, index in enumerate(order):
         case = propose(op, types, index)
         outcome = yield case
         if outcome is None:
             continue
-        known = Known(case, outcome, index=index)
+        known = ReferenceCase(case, outcome, index=index)
         if isinstance(outcome, str):
             refused.append(known)
         elif not any(array.size for array in outcome):
             empty.append(known)
-        elif len(accepted) < kept and (again := (yield case)) is not None and _near(known, again):
-            accepted.setdefault(tuple(given.array.shape for given in case.inputs), known)
-        if len(accepted) == kept and (empty or tried >= _EMPTY_BY):
+        elif (
+            len(accepted) < kept
+            and (repeated := (yield case)) is not None
+            and _is_repeatable(known, repeated)
+        ):
+            accepted.setdefault(tuple(source.array.shape for source in case.inputs), known)
+        if len(accepted) == kept and (empty or attempt >= _EMPTY_BY):
             break
     if not accepted:
         return []
-    found = empty[:EMPTY]
+    selected = empty[:EMPTY]
     for known in accepted.values():
-        found += yield from _poured(known)
-    lawful = [known for known in refused if known.outcome == "InvalidArgumentError"]
-    return [*found, *lawful[:REFUSED]]
+        selected += yield from _run_variants(known)
+    valid_refusals = [known for known in refused if known.outcome == "InvalidArgumentError"]
+    return [*selected, *valid_refusals[:REFUSED]]
 
 
-def _near(known: Known, again: Outcome) -> bool:
-    """Whether the stock kernel repeats itself."""
+def _is_repeatable(known: ReferenceCase, again: Outcome) -> bool:
+    """Return whether a repeated run of the stock kernel gives the same outcome within the
+    tolerance.
+    """
     op = known.case.op
-    return agreement.distance(op, known.outcome, again) <= agreement.allowed(op, again)
+    return agreement.measure_distance(op, known.outcome, again) <= agreement.get_allowed_distance(
+        op, again
+    )
 
 
-def _poured(known: Known) -> Generator[Case, Outcome | None, list[Known]]:
-    """The case, with awkward numbers, with arrays that begin within a larger one, and its
-    gradients."""
-    found = []
-    for case in (known.case, *_variants(known.case)):
+def _run_variants(known: ReferenceCase) -> Generator[Case, Outcome | None, list[ReferenceCase]]:
+    """Return the outcomes of the case, of the case with special values, with arrays that begin
+    within a larger one, and of its gradients.
+    """
+    references = []
+    for case in (known.case, *_create_variants(known.case)):
         outcome = known.outcome if case is known.case else (yield case)
         if outcome is None:
             continue
-        adds = case.op in TERMS and not case.gradient and not isinstance(outcome, str)
-        scale = (yield _magnitudes(case)) if adds else None
-        found.append(Known(case, outcome, scale, known.index))
-    return found
+        sums_terms = case.op in TERMS and not case.gradient and not isinstance(outcome, str)
+        scale = (yield _take_magnitudes(case)) if sums_terms else None
+        references.append(ReferenceCase(case, outcome, scale, known.index))
+    return references
 
 
-def what(case: Case) -> str:
-    """What a case computes, as tolerances are named."""
+def get_tolerance_name(case: Case) -> str:
+    """Return the name under which the tolerance of a case is defined."""
     return f"gradient of {case.op}" if case.gradient else case.op
 
 
-def _magnitudes(case: Case) -> Case:
-    return _changed(case, lambda given: np.abs(given.array))
+def _take_magnitudes(case: Case) -> Case:
+    return _replace_arrays(case, lambda given: np.abs(given.array))
 
 
-def _variants(case: Case) -> list[Case]:
+def _create_variants(case: Case) -> list[Case]:
     rng = np.random.default_rng(len(case.inputs))
     sliced = dataclasses.replace(case, sliced=True)
-    if not any(map(_floating, case.inputs)):
+    if not any(map(_is_floating, case.inputs)):
         return [sliced]
     if case.op in _UNDEFINED:
         return [sliced, dataclasses.replace(case, gradient=True)]
-    special = _changed(case, lambda given: cases.special(given.array.dtype, given.array.shape, rng))
+    special = _replace_arrays(
+        case, lambda given: cases.draw_special(given.array.dtype, given.array.shape, rng)
+    )
     return [special, sliced, dataclasses.replace(case, gradient=True)]
 
 
-def _changed(case: Case, change: Any) -> Case:  # noqa: ANN401
+def _replace_arrays(case: Case, change: Any) -> Case:  # noqa: ANN401
     inputs = tuple(
-        dataclasses.replace(given, array=change(given)) if _floating(given) else given
-        for given in case.inputs
+        dataclasses.replace(source, array=change(source)) if _is_floating(source) else source
+        for source in case.inputs
     )
     return dataclasses.replace(case, inputs=inputs)
 
 
-def _floating(given: Input) -> bool:
+def _is_floating(given: Input) -> bool:
     # (TensorFlow's own types are of NumPy's kind V)
     return given.array.dtype.kind in "fcV" and given.role in {"array", "variable", "reference"}
 
 
-def found(kernels: list[registry.Kernel], folder: Path) -> list[list[Known]]:
-    """For each registration the cases that its stock kernel accepts; an empty list if none was
-    found. `folder` keeps the journals. Raises RuntimeError when the search itself fails."""
+def find_cases(kernels: list[registry.Kernel], folder: Path) -> list[list[ReferenceCase]]:
+    """Find the cases that the stock kernel of each registration accepts; an empty list if there
+    are none.
+
+    `folder` keeps the journals. Raises RuntimeError if the search itself fails.
+    """
     folder.mkdir()
     journals = [_Journal(folder / str(number)) for number in range(len(kernels))]
-    while not journals[-1].done():
-        status = _child(kernels, folder)
-        begun = [journal for journal in journals if journal.path.exists()]
-        if status > 0 or not begun:
+    while not journals[-1].is_done():
+        status = _search_in_child(kernels, folder)
+        started = [journal for journal in journals if journal.path.exists()]
+        if status > 0 or not started:
             raise RuntimeError("the search for inputs failed")
-        if not begun[-1].done():  # (a kernel may also end the process in peace)
-            begun[-1].add("lost", _BLOCKED if status == -signal.SIGALRM else 1)
-    return [journal.rows()[-1][1] for journal in journals]
+        if not started[-1].is_done():  # (a kernel may also end the process in peace)
+            started[-1].add("lost", _BLOCKED if status == -signal.SIGALRM else 1)
+    return [journal.read_rows()[-1][1] for journal in journals]
 
 
 class _Journal:
-    """What became of the proposals of one registration, in order."""
+    """A file of the outcomes of one registration's proposals, in order."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -163,10 +184,10 @@ class _Journal:
         with self.path.open("ab", buffering=0) as sink:
             sink.write(pickle.dumps(row))
 
-    def done(self) -> bool:
-        return self.path.exists() and self.rows()[-1][0] == "done"
+    def is_done(self) -> bool:
+        return self.path.exists() and self.read_rows()[-1][0] == "done"
 
-    def rows(self) -> list[tuple[Any, ...]]:
+    def read_rows(self) -> list[tuple[Any, ...]]:
         rows = []
         with self.path.open("rb") as source:
             while source.peek(1):
@@ -174,12 +195,12 @@ class _Journal:
         return rows
 
 
-def _child(kernels: list[registry.Kernel], folder: Path) -> int:
-    ours = os.getpid()
+def _search_in_child(kernels: list[registry.Kernel], folder: Path) -> int:
+    parent_id = os.getpid()
     child = os.fork()
     if child == 0:
         try:
-            parent.end_with(ours)
+            parent.end_with_parent(parent_id)
             os.chdir(folder.parent)
             resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -195,39 +216,45 @@ def _search(kernels: list[registry.Kernel], folder: Path) -> None:
     from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
 
     call = Caller()
-    lucky: dict[str, list[int]] = {}
+    accepted_indices: dict[str, list[int]] = {}
     for number, kernel in enumerate(kernels):
         journal = _Journal(folder / str(number))
-        rows = journal.rows() if journal.path.exists() else []
-        if not journal.done():
+        rows = journal.read_rows() if journal.path.exists() else []
+        if not journal.is_done():
             journal.add("begun")
             op = op_def_registry.get(kernel.op)
-            known = _tried(kernel, op, lucky.get(kernel.op, []), _Replay(rows, journal, call))
+            known = _find_accepted(
+                kernel, op, accepted_indices.get(kernel.op, []), _Replay(rows, journal, call)
+            )
             journal.add("done", known)
             rows = [("done", known)]
-        lucky.setdefault(kernel.op, sorted({known.index for known in rows[-1][1]}))
+        accepted_indices.setdefault(kernel.op, sorted({known.index for known in rows[-1][1]}))
 
 
-def _tried(kernel: registry.Kernel, op: Any, lucky: list[int], replay: _Replay) -> list[Known]:  # noqa: ANN401
-    """What is accepted for any types that select a registration's kernel."""
-    found: list[Known] = []
-    few = _FEW if cases.suffice(op.name) else _LATER if lucky else PROPOSALS
-    order = dict.fromkeys((*lucky, *range(few)))
-    for types in agreement.assignments(op, registry.constraints(kernel)):
-        trial = explore(op, types, order, _KEPT_LATER if lucky else KEPT)
+def _find_accepted(
+    kernel: registry.Kernel, op: Any, lucky: list[int], replay: _Replay
+) -> list[ReferenceCase]:  # noqa: ANN401
+    """Return the cases that are accepted for any types that select a registration's kernel."""
+    accepted: list[ReferenceCase] = []
+    limit = _FEW if cases.has_sufficient_cases(op.name) else _LATER if lucky else PROPOSALS
+    order = dict.fromkeys((*lucky, *range(limit)))
+    for types in agreement.iter_type_assignments(op, registry.list_constraints(kernel)):
+        trial = explore_cases(op, types, order, _KEPT_LATER if lucky else KEPT)
         try:
             case = next(trial)
             while True:
                 case = trial.send(replay(case))
         except StopIteration as end:
-            found += end.value
+            accepted += end.value
         except NotImplementedError:  # (a function, or values of a type that NumPy lacks)
             continue
-    return found
+    return accepted
 
 
 class _Replay:
-    """Outcomes of cases, from the journal as far as it goes. None once they cost too much."""
+    """Outcomes of cases, read from the journal as far as it goes, then computed. None once they
+    have cost too many children.
+    """
 
     def __init__(self, rows: list[tuple[Any, ...]], journal: _Journal, call: Caller) -> None:
         self._known = [row[1] if row[0] == "outcome" else None for row in rows if row[0] != "begun"]

@@ -9,7 +9,10 @@ import importlib
 from typing import Any
 
 
-def tensorflow() -> Any:  # noqa: ANN401
+def import_tensorflow() -> Any:  # noqa: ANN401
+    """Import TensorFlow without garbage collection, and exclude its objects from later
+    collections.
+    """
     gc.disable()
     try:
         tf = importlib.import_module("tensorflow")

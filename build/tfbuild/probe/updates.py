@@ -13,7 +13,7 @@ from types import ModuleType
 
 import numpy as np
 
-from tfbuild.probe.fusing import Case, State, Tensor, as_arrays, drawn, in_graph
+from tfbuild.probe.fusing import Case, State, Tensor, convert_to_arrays, draw_values, in_graph
 
 PART = "updates"
 OPS = ("_TensorwrightUpdate",)
@@ -27,15 +27,17 @@ _MATRIX = (64, 65)
 _GRAPHS = 12
 
 
-def variable(
+def create_variable(
     tf: ModuleType, shape: tuple[int, ...] = _MATRIX, seed: int = 1, dtype: str = "float32"
 ) -> Tensor:
-    return tf.Variable(drawn(tf, shape, seed, dtype))
+    return tf.Variable(draw_values(tf, shape, seed, dtype))
 
 
-def adam(tf: ModuleType, dtype: str) -> State:
-    """Variables of all shapes at once, scalars among them; the rate is computed as they go."""
-    weights = [variable(tf, shape, 1, dtype) for shape in _SHAPES]
+def update_with_adam(tf: ModuleType, dtype: str) -> State:
+    """Update variables of all shapes at once, scalars among them; the rate is computed within
+    the step.
+    """
+    weights = [create_variable(tf, shape, 1, dtype) for shape in _SHAPES]
     means = [tf.Variable(tf.zeros(shape, dtype)) for shape in _SHAPES]
     squares = [tf.Variable(tf.zeros(shape, dtype)) for shape in _SHAPES]
     largest = [tf.Variable(tf.zeros(shape, dtype)) for shape in _SHAPES]
@@ -43,22 +45,24 @@ def adam(tf: ModuleType, dtype: str) -> State:
     @in_graph(tf)
     def step(gradients: list[Tensor], rate: Tensor) -> None:
         rows = zip(weights, means, squares, largest, gradients, strict=True)
-        for weight, mean, square, most, gradient in rows:
+        for weight, mean, square, maximum, gradient in rows:
             mean.assign_add((gradient - mean) * tf.cast(0.1, dtype))
             square.assign_add((tf.square(gradient) - square) * tf.cast(0.001, dtype))
-            most.assign(tf.maximum(most, square))
-            own = rate * tf.cast(2, dtype)
-            weight.assign_sub(mean * own / (tf.sqrt(most) + tf.cast(1e-3, dtype)))
+            maximum.assign(tf.maximum(maximum, square))
+            scaled_rate = rate * tf.cast(2, dtype)
+            weight.assign_sub(mean * scaled_rate / (tf.sqrt(maximum) + tf.cast(1e-3, dtype)))
 
     for number in range(_STEPS):
-        gradients = [drawn(tf, shape, 10 * number + 2, dtype) for shape in _SHAPES]
+        gradients = [draw_values(tf, shape, 10 * number + 2, dtype) for shape in _SHAPES]
         step(gradients, tf.cast(0.01, dtype))
-    return as_arrays([*weights, *means, *squares, *largest])
+    return convert_to_arrays([*weights, *means, *squares, *largest])
 
 
-def scattered(tf: ModuleType, dtype: str) -> State:
-    """Rows whose indices come twice and in no order, few and none; of both types of index."""
-    table, moments = variable(tf, _TABLE, 1, dtype), variable(tf, _TABLE, 2, dtype)
+def update_scattered_rows(tf: ModuleType, dtype: str) -> State:
+    """Update rows whose indices are repeated and unsorted, few and none; with both types of
+    index.
+    """
+    table, moments = create_variable(tf, _TABLE, 1, dtype), create_variable(tf, _TABLE, 2, dtype)
 
     @in_graph(tf)
     def step(indices: Tensor, rows: Tensor) -> None:
@@ -69,15 +73,16 @@ def scattered(tf: ModuleType, dtype: str) -> State:
 
     for kind in (tf.int32, tf.int64):
         for number, count in enumerate((300, 1, 0, 900)):
-            places = np.random.default_rng(number).integers(0, _TABLE[0], count)
-            step(tf.constant(places, kind), drawn(tf, (count, _TABLE[1]), number, dtype))
-    return as_arrays([table, moments])
+            row_indices = np.random.default_rng(number).integers(0, _TABLE[0], count)
+            step(tf.constant(row_indices, kind), draw_values(tf, (count, _TABLE[1]), number, dtype))
+    return convert_to_arrays([table, moments])
 
 
-def summed(tf: ModuleType, dtype: str) -> State:
-    """Rows that are added up to a gradient as large as the table, as optimizers of Keras 3 do.
-    Those of negative numbers are dropped."""
-    table, moments = variable(tf, _TABLE, 1, dtype), variable(tf, _TABLE, 2, dtype)
+def update_with_summed_rows(tf: ModuleType, dtype: str) -> State:
+    """Sum rows into a gradient as large as the table, as optimizers of Keras 3 do. Rows with
+    negative indices are dropped.
+    """
+    table, moments = create_variable(tf, _TABLE, 1, dtype), create_variable(tf, _TABLE, 2, dtype)
 
     @in_graph(tf)
     def step(indices: Tensor, rows: Tensor) -> None:
@@ -87,15 +92,15 @@ def summed(tf: ModuleType, dtype: str) -> State:
 
     for kind in (tf.int32, tf.int64):
         for number, count in enumerate((300, 1, 0, 900)):
-            places = np.random.default_rng(number).integers(-9, _TABLE[0], count)
-            step(tf.constant(places, kind), drawn(tf, (count, _TABLE[1]), number, dtype))
-    return as_arrays([table, moments])
+            row_indices = np.random.default_rng(number).integers(-9, _TABLE[0], count)
+            step(tf.constant(row_indices, kind), draw_values(tf, (count, _TABLE[1]), number, dtype))
+    return convert_to_arrays([table, moments])
 
 
 def by_hand(tf: ModuleType) -> State:
-    """Without an optimizer; a variable that is read and not written."""
-    weights = [variable(tf, seed=seed) for seed in range(3)]
-    slow = [variable(tf, seed=seed + 7) for seed in range(3)]
+    """Update variables without an optimizer, with one variable that is only read."""
+    weights = [create_variable(tf, seed=seed) for seed in range(3)]
+    slow = [create_variable(tf, seed=seed + 7) for seed in range(3)]
 
     @in_graph(tf)
     def step(rate: Tensor) -> None:
@@ -105,12 +110,12 @@ def by_hand(tf: ModuleType) -> State:
 
     for _ in range(_STEPS):
         step(tf.constant(0.1))
-    return as_arrays(weights + slow)
+    return convert_to_arrays(weights + slow)
 
 
 def held(tf: ModuleType) -> State:
-    """What was read before an update, and what is read in between, keeps its value."""
-    weight, moment = variable(tf), variable(tf, seed=2)
+    """Check that a value read before an update, or between two updates, stays unchanged."""
+    weight, moment = create_variable(tf), create_variable(tf, seed=2)
 
     @in_graph(tf)
     def step(gradient: Tensor) -> Tensor:
@@ -122,14 +127,14 @@ def held(tf: ModuleType) -> State:
         return before, between, weight.read_value()
 
     outside = weight.read_value()
-    kept: list[Tensor] = []
+    values: list[Tensor] = []
     for number in range(_STEPS):
-        kept += step(drawn(tf, _MATRIX, number))
-    return as_arrays([weight, moment, outside, *kept])
+        values += step(draw_values(tf, _MATRIX, number))
+    return convert_to_arrays([weight, moment, outside, *values])
 
 
 def in_a_branch(tf: ModuleType) -> State:
-    weight, moment = variable(tf), variable(tf, seed=2)
+    weight, moment = create_variable(tf), create_variable(tf, seed=2)
 
     @in_graph(tf)
     def step(flag: Tensor) -> None:
@@ -142,15 +147,15 @@ def in_a_branch(tf: ModuleType) -> State:
 
     for flag in (True, False, True, True):
         step(tf.constant(flag))
-    return as_arrays([weight, moment])
+    return convert_to_arrays([weight, moment])
 
 
 def in_a_loop(tf: ModuleType) -> State:
-    """With a branch in the loop, and loops that end at once."""
-    weight, moment = variable(tf), variable(tf, seed=2)
+    """Update variables in a loop with a branch, and in loops that end at once."""
+    weight, moment = create_variable(tf), create_variable(tf, seed=2)
 
     @in_graph(tf)
-    def steps(times: Tensor) -> Tensor:
+    def run_steps(times: Tensor) -> Tensor:
         total = tf.zeros(_MATRIX)
         for number in tf.range(times):
             moment.assign(moment * 0.9 + weight * tf.cast(number, tf.float32))
@@ -160,13 +165,13 @@ def in_a_loop(tf: ModuleType) -> State:
         weight.assign_add(total * 0.1 + moment)
         return total
 
-    kept = [steps(tf.constant(times)) for times in (0, 3, 4)]
-    return as_arrays([weight, moment, *kept])
+    totals = [run_steps(tf.constant(times)) for times in (0, 3, 4)]
+    return convert_to_arrays([weight, moment, *totals])
 
 
 def of_other_shapes(tf: ModuleType) -> State:
-    """A factor as large as the variable, of one element, a row, a column."""
-    weight = variable(tf)
+    """Multiply by a factor as large as the variable, of one element, of a row, and of a column."""
+    weight = create_variable(tf)
 
     @in_graph(tf, input_signature=[tf.TensorSpec(None)])
     def step(factor: Tensor) -> None:
@@ -174,14 +179,19 @@ def of_other_shapes(tf: ModuleType) -> State:
         weight.assign_sub(weight * 0.5)
 
     for shape in (_MATRIX, (), (1,), (65,), (64, 1), (1, 1)):
-        step(drawn(tf, shape, 3))
-    return as_arrays([weight])
+        step(draw_values(tf, shape, 3))
+    return convert_to_arrays([weight])
 
 
 def one_after_the_other(tf: ModuleType) -> State:
-    """Graphs that go before the next one comes, which may lie where they lay: all but the first one
-    take the original way, each its own."""
-    weight, whole, row = variable(tf), drawn(tf, _MATRIX, 3), drawn(tf, _MATRIX[1:], 3)
+    """Update in graphs that are deleted before the next one is created, which may reuse their
+    addresses: all but the first fall back to their own original ops.
+    """
+    weight, matrix, row = (
+        create_variable(tf),
+        draw_values(tf, _MATRIX, 3),
+        draw_values(tf, _MATRIX[1:], 3),
+    )
 
     def run(number: int) -> None:
         @in_graph(tf, input_signature=[tf.TensorSpec(None)])
@@ -189,17 +199,19 @@ def one_after_the_other(tf: ModuleType) -> State:
             weight.assign((-weight if number % 2 else weight) * factor - float(number))
             weight.assign_sub(weight * 0.5)
 
-        step(row if number else whole)
+        step(row if number else matrix)
 
     for number in range(_GRAPHS):
         run(number)
         gc.collect()
-    return as_arrays([weight])
+    return convert_to_arrays([weight])
 
 
 def failing(tf: ModuleType) -> State:
-    """Errors are TensorFlow's own, and leave the variables as TensorFlow does."""
-    table, other = variable(tf, (10, 4)), variable(tf, (10, 4), 2)
+    """Check that errors are TensorFlow's own, and that the variables are left as TensorFlow
+    leaves them.
+    """
+    table, other = create_variable(tf, (10, 4)), create_variable(tf, (10, 4), 2)
 
     @in_graph(tf)
     def step(indices: Tensor, rows: Tensor) -> None:
@@ -207,18 +219,18 @@ def failing(tf: ModuleType) -> State:
         table.assign_add(table * 0.5)
         table.scatter_add(tf.IndexedSlices(rows, indices))
 
-    right = []
+    has_message = []
     for indices in ([1, 2], [3, 10], [-1, 4]):
         try:
-            step(tf.constant(indices), drawn(tf, (2, 4), 5))
+            step(tf.constant(indices), draw_values(tf, (2, 4), 5))
         except tf.errors.InvalidArgumentError as error:
-            right.append("is not in [0, 10)" in str(error))
-    return [*as_arrays([table, other]), np.asarray(right)]
+            has_message.append("is not in [0, 10)" in str(error))
+    return [*convert_to_arrays([table, other]), np.asarray(has_message)]
 
 
 def failing_sums(tf: ModuleType) -> State:
-    """The same of rows that are added up, and where they are fewer than their numbers."""
-    table = variable(tf, (10, 4))
+    """Check errors of summed rows with wrong indices, and with fewer rows than indices."""
+    table = create_variable(tf, (10, 4))
     signature = [tf.TensorSpec((None,), tf.int32), tf.TensorSpec((None, 4))]
 
     @in_graph(tf, input_signature=signature)
@@ -226,19 +238,21 @@ def failing_sums(tf: ModuleType) -> State:
         gradient = tf.math.unsorted_segment_sum(rows, indices, 10)
         table.assign_sub(gradient * 0.5 + gradient)
 
-    right = []
+    has_message = []
     for indices in ([1, 2], [3, 10], [0, 1, 2]):
         try:
-            step(tf.constant(indices), drawn(tf, (2, 4), 5))
+            step(tf.constant(indices), draw_values(tf, (2, 4), 5))
         except tf.errors.InvalidArgumentError as error:
-            right.append("out of range [0, 10)" in str(error))
-    return [*as_arrays([table]), np.asarray(right)]
+            has_message.append("out of range [0, 10)" in str(error))
+    return [*convert_to_arrays([table]), np.asarray(has_message)]
 
 
 def out_of_bounds(tf: ModuleType) -> State:
-    """Infinities and what is no number go the same ways."""
-    weight, moment = variable(tf), variable(tf, seed=2)
-    odd = np.random.default_rng(1).choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0], _MATRIX)
+    """Check that infinities and NaN propagate as in TensorFlow."""
+    weight, moment = create_variable(tf), create_variable(tf, seed=2)
+    special_values = np.random.default_rng(1).choice(
+        [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0], _MATRIX
+    )
 
     @in_graph(tf)
     def step(gradient: Tensor) -> None:
@@ -246,39 +260,41 @@ def out_of_bounds(tf: ModuleType) -> State:
         moment.assign(tf.maximum(moment * 0.9, tf.abs(clipped)))
         weight.assign_sub(gradient * tf.math.rsqrt(moment + 0.0) + tf.sqrt(moment) / weight)
 
-    step(tf.constant(odd, tf.float32))
-    return as_arrays([weight, moment])
+    step(tf.constant(special_values, tf.float32))
+    return convert_to_arrays([weight, moment])
 
 
 def cases() -> Mapping[str, Case]:
-    every: dict[str, Case] = {}
+    by_name: dict[str, Case] = {}
     for dtype in DTYPES:
-        every[f"adam {dtype}"] = functools.partial(adam, dtype=dtype)
-        every[f"scattered {dtype}"] = functools.partial(scattered, dtype=dtype)
-        every[f"summed {dtype}"] = functools.partial(summed, dtype=dtype)
-    plain = (by_hand, held, in_a_branch, in_a_loop, of_other_shapes)
-    odd = (one_after_the_other, failing, failing_sums, out_of_bounds)
-    return every | {each.__name__.replace("_", " "): each for each in (*plain, *odd)}
+        by_name[f"adam {dtype}"] = functools.partial(update_with_adam, dtype=dtype)
+        by_name[f"scattered {dtype}"] = functools.partial(update_scattered_rows, dtype=dtype)
+        by_name[f"summed {dtype}"] = functools.partial(update_with_summed_rows, dtype=dtype)
+    valid = (by_hand, held, in_a_branch, in_a_loop, of_other_shapes)
+    special = (one_after_the_other, failing, failing_sums, out_of_bounds)
+    return by_name | {program.__name__.replace("_", " "): program for program in (*valid, *special)}
 
 
 def difference(one: State | str, other: State | str) -> str:
-    """What differs, in words; empty where every bit is the same but those of what is no number."""
+    """Describe the first difference; empty if all bits are equal except those of NaN."""
     if isinstance(one, str) or isinstance(other, str):
-        alike = isinstance(one, str) and isinstance(other, str)
-        return "" if alike else f"{str(one)[:200]} or {str(other)[:200]}"
+        both_failed = isinstance(one, str) and isinstance(other, str)
+        return "" if both_failed else f"{str(one)[:200]} or {str(other)[:200]}"
     for number, (left, right) in enumerate(zip(one, other, strict=True)):
         if (left.dtype, left.shape) != (right.dtype, right.shape):
             return f"value {number}: {left.dtype}{left.shape} or {right.dtype}{right.shape}"
-        wide, plain = (each.astype(np.float64) for each in (left, right))
-        apart = (wide != plain) | (np.signbit(wide) != np.signbit(plain))
-        apart &= ~(np.isnan(wide) & np.isnan(plain))
-        if apart.any():
-            place = tuple(int(each) for each in np.argwhere(apart)[0])
-            shown = f"{wide[place]!r} or {plain[place]!r}"
-            return f"value {number} of {left.shape}: {int(apart.sum())}, at {place} {shown}"
+        left_values, right_values = (item.astype(np.float64) for item in (left, right))
+        differs = (left_values != right_values) | (
+            np.signbit(left_values) != np.signbit(right_values)
+        )
+        differs &= ~(np.isnan(left_values) & np.isnan(right_values))
+        if differs.any():
+            place = tuple(int(item) for item in np.argwhere(differs)[0])
+            detail = f"{left_values[place]!r} or {right_values[place]!r}"
+            return f"value {number} of {left.shape}: {int(differs.sum())}, at {place} {detail}"
     return ""
 
 
 def ulps(stock: State | str, fused: State | str) -> float:  # noqa: ARG001
-    """Outcomes that are not unlike have the same bits."""
+    """Return 0.0: outcomes without a difference have the same bits."""
     return 0.0

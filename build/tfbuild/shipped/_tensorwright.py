@@ -19,18 +19,20 @@ DISPATCHER = FOLDER / "core" / "kernels" / "libtfkernel_tensorwright.so"
 
 
 def require() -> None:
-    """Raises ImportError, which says what is missing, when the stock kernels run."""
+    """Raise ImportError if the stock kernels run, with the reason."""
     fault = why_stock(DISPATCHER)
     if fault:
         raise ImportError(
             f"TENSORWRIGHT_REQUIRE is set, and TensorFlow runs with its stock kernels: {fault}. "
-            f"{where(os.environ.get('TENSORWRIGHT_INDEX', ''))}",
+            f"{describe_wheel_page(os.environ.get('TENSORWRIGHT_INDEX', ''))}",
             name="tensorflow",
         )
 
 
 def why_stock(path: Path) -> str:
-    """The dispatcher's own reason; empty when kernels of the wheel are loaded."""
+    """Return the dispatcher's reason for using the stock kernels, or an empty string if kernels
+    of the wheel are loaded.
+    """
     if not path.exists():
         return f"{path} is missing"
     try:
@@ -44,12 +46,12 @@ def why_stock(path: Path) -> str:
     return str(dispatcher.tensorwright_reason().decode(errors="replace"))
 
 
-def where(index: str) -> str:
-    """The page that has the wheels for this CPU."""
+def describe_wheel_page(index: str) -> str:
+    """Describe the page of the index that has the wheels for this CPU."""
     try:
         cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        known = json.loads((FOLDER / "_tensorwright.json").read_text(encoding="utf-8"))
-        target = target_of(cpuinfo, known)
+        data = json.loads((FOLDER / "_tensorwright.json").read_text(encoding="utf-8"))
+        target = find_target(cpuinfo, data)
     except (OSError, ValueError, LookupError, TypeError):
         return "What this CPU is could not be read; `archspec cpu` names its page of your index"
     # A login in the address is nobody else's business.
@@ -58,37 +60,41 @@ def where(index: str) -> str:
     return f"Wheels for this CPU, {target}: {page}"
 
 
-def target_of(cpuinfo: str, known: Mapping[str, Any]) -> str:
-    """What `archspec cpu` prints on a machine with this /proc/cpuinfo.
+def find_target(cpuinfo: str, known: Mapping[str, Any]) -> str:
+    """Return the target that `archspec cpu` prints on a machine with this /proc/cpuinfo.
 
-    `known` is _tensorwright.json. Raises ValueError or KeyError for a text that shows no CPU of its
-    family.
+    `known` is _tensorwright.json. Raises ValueError or KeyError for a text that shows no CPU
+    of its family.
     """
     vendor, part, features = read_cpuinfo(cpuinfo, known)
-    fitting = [
-        each
-        for each in known["targets"]
-        if each["vendor"] in (vendor, "generic") and features.issuperset(each["features"])
+    matching = [
+        target
+        for target in known["targets"]
+        if target["vendor"] in (vendor, "generic") and features.issuperset(target["features"])
     ]
-    generic = max((each for each in fitting if each["vendor"] == "generic"), key=depth)
-    same_part = [each for each in fitting if part and each["part"] == part]
-    below = [each for each in same_part or fitting if generic["name"] in each["ancestors"]]
-    return str(max(below, key=depth, default=generic)["name"])
+    generic = max((target for target in matching if target["vendor"] == "generic"), key=get_depth)
+    same_part = [target for target in matching if part and target["part"] == part]
+    candidates = [
+        target for target in same_part or matching if generic["name"] in target["ancestors"]
+    ]
+    return str(max(candidates, key=get_depth, default=generic)["name"])
 
 
-def depth(target: Mapping[str, Any]) -> tuple[int, int]:
+def get_depth(target: Mapping[str, Any]) -> tuple[int, int]:
     return len(target["ancestors"]), len(target["features"])
 
 
 def read_cpuinfo(text: str, known: Mapping[str, Any]) -> tuple[str, str, set[str]]:
-    """Vendor, part number (aarch64) and the features that all processors have, archspec's names."""
+    """Return the vendor, the part number (aarch64), and the features that all processors have,
+    by archspec's names.
+    """
     pairs = (line.partition(":") for line in text.splitlines())
     rows = [(key.strip(), value.strip()) for key, _, value in pairs]
-    first = dict(reversed(rows))
-    vendor = first.get("vendor_id") or first["CPU implementer"]
+    first_values = dict(reversed(rows))
+    vendor = first_values.get("vendor_id") or first_values["CPU implementer"]
     flags = [set(value.split()) for key, value in rows if key in {"flags", "Features"}]
     if not flags:
         raise ValueError("no processor shows its features")
     names = known["features"]
     features = {name for flag in set.intersection(*flags) for name in names.get(flag, ())}
-    return known["vendors"].get(vendor, vendor), first.get("CPU part", ""), features
+    return known["vendors"].get(vendor, vendor), first_values.get("CPU part", ""), features

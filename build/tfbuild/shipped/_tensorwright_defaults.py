@@ -16,76 +16,87 @@ from pathlib import Path
 from typing import Any
 
 from ._tensorwright import FOLDER, read_cpuinfo
-from ._tensorwright_cpu import has_cpuid, missing, unknown
+from ._tensorwright_cpu import has_cpuid, list_missing, list_unknown
 
 DATA = "_tensorwright_defaults.json"
 QUOTA = "quota"
 
 
 def apply() -> None:
-    """Never raises: with data that cannot be read TensorFlow runs as it would by itself."""
+    """Set the run-time defaults. Never raises: if the data cannot be read, TensorFlow runs with
+    its own defaults.
+    """
     try:
         data = json.loads((FOLDER / DATA).read_text(encoding="utf-8"))
-        target, settings = choose(data, os.environ)
+        target, settings = choose_settings(data, os.environ)
         os.environ.update(settings)
     except Exception as error:  # noqa: BLE001  (whatever it is, the import must go on)
-        _say(1, f"run-time defaults are left out ({error!r})")
+        _print_line(1, f"run-time defaults are left out ({error!r})")
         return
     if settings:
-        shown = " ".join(f"{name}={value}" for name, value in settings.items())
-        _say(0, f"{shown} for {target}; TENSORWRIGHT_DEFAULTS=0 leaves that out")
+        assignments = " ".join(f"{name}={value}" for name, value in settings.items())
+        _print_line(0, f"{assignments} for {target}; TENSORWRIGHT_DEFAULTS=0 leaves that out")
 
 
-def choose(
+def choose_settings(
     data: Mapping[str, Any], environment: Mapping[str, str], root: Path = Path("/")
 ) -> tuple[str, dict[str, str]]:
-    """The target that fits this CPU first, and what to set for it; nothing without one.
+    """Return the first target that fits this CPU, and the variables to set for it; both empty if
+    none fits.
 
-    `data` is that of DATA; `root` has proc and sys in it.
+    `data` is the content of DATA; `root` contains proc and sys.
     """
-    wanted = environment.get("TENSORWRIGHT_TARGET", "")
-    if wanted == "off":
+    requested = environment.get("TENSORWRIGHT_TARGET", "")
+    if requested == "off":
         return "", {}
     mask = environment.get("TENSORWRIGHT_MASK", "")
-    if unknown(mask, data["mask"]):
+    if list_unknown(mask, data["mask"]):
         return "", {}
-    shown = set() if has_cpuid() else _cpuinfo(root, data)
+    cpuinfo = set() if has_cpuid() else _read_features(root, data)
     places = data["places"]
 
-    def lacks(names: Iterable[str]) -> list[str]:
-        return missing({name: places[name] for name in names}, shown, mask)
+    def list_lacking(names: Iterable[str]) -> list[str]:
+        return list_missing({name: places[name] for name in names}, cpuinfo, mask)
 
     for target in data["targets"]:
-        if (wanted and _plain(wanted) != _plain(target["name"])) or lacks(target["needs"]):
+        if (
+            requested and _normalize_name(requested) != _normalize_name(target["name"])
+        ) or list_lacking(target["needs"]):
             continue
-        chosen: dict[str, str] = {}
+        settings: dict[str, str] = {}
         for default in target["defaults"]:
-            own = {*default["set"], *default["leave"]}
-            moot = len(lacks(default["unless"])) < len(default["unless"])
-            idle = moot or lacks(default["needs"]) or own.intersection(environment)
-            if default["on"] and not idle:
-                chosen.update(_values(default["set"], root))
-        return str(target["name"]), chosen
+            names_used = {*default["set"], *default["leave"]}
+            is_pointless = len(list_lacking(default["unless"])) < len(default["unless"])
+            is_skipped = (
+                is_pointless
+                or list_lacking(default["needs"])
+                or names_used.intersection(environment)
+            )
+            if default["on"] and not is_skipped:
+                settings.update(_resolve_values(default["set"], root))
+        return str(target["name"]), settings
     return "", {}
 
 
-def _plain(name: str) -> str:
-    """skylake_avx512 is skylake.avx512 in the wheel's version."""
+def _normalize_name(name: str) -> str:
+    """Return the name as in the wheel's version: skylake_avx512 becomes skylake.avx512."""
     return name.replace("_", ".").replace("-", ".")
 
 
-def _values(variables: Mapping[str, str], root: Path) -> Iterator[tuple[str, str]]:
+def _resolve_values(variables: Mapping[str, str], root: Path) -> Iterator[tuple[str, str]]:
     for name, value in variables.items():
         if value != QUOTA:
             yield name, value
             continue
-        cpus, mine = quota(root), len(os.sched_getaffinity(0))
-        if cpus is not None and cpus < mine:
+        cpus, available = read_quota(root), len(os.sched_getaffinity(0))
+        if cpus is not None and cpus < available:
             yield name, str(cpus)
 
 
-def _cpuinfo(root: Path, data: Mapping[str, Any]) -> set[str]:
-    """The features of the first processor: reading all of them takes long on a large machine."""
+def _read_features(root: Path, data: Mapping[str, Any]) -> set[str]:
+    """Read the features of the first processor only: reading all of them takes long on a large
+    machine.
+    """
     with (root / "proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
         return read_cpuinfo("".join(itertools.takewhile(str.strip, lines)), data)[2]
 
@@ -93,48 +104,55 @@ def _cpuinfo(root: Path, data: Mapping[str, Any]) -> set[str]:
 # ---- the cgroup's quota, as tfbuild.cpus.cpu.cgroup_quota reads it ----
 
 
-def quota(root: Path = Path("/")) -> int | None:
-    """The least CPU quota of this process's cgroup and those above it, rounded up; None without."""
-    base, found = root / "sys/fs/cgroup", list[int]()
-    for line in _text(root / "proc/self/cgroup").splitlines():
+def read_quota(root: Path = Path("/")) -> int | None:
+    """Return the smallest CPU quota of this process's cgroup and of those above it, rounded up
+    to whole CPUs, or None if there is none.
+    """
+    base, quotas = root / "sys/fs/cgroup", list[int]()
+    for line in _read_text(root / "proc/self/cgroup").splitlines():
         _, *rest = line.split(":", 2)
         if len(rest) != 2:  # noqa: PLR2004  (hierarchy, controllers, path)
             continue
         controllers, path = rest
         if not controllers:
             for mount in (base, base / "unified"):
-                found += (_cpus(_text(each / "cpu.max")) for each in _levels(mount, path))
+                quotas += (
+                    _convert_quota(_read_text(level / "cpu.max"))
+                    for level in _list_levels(mount, path)
+                )
         elif "cpu" in controllers.split(","):
             for mount in {base / controllers, base / "cpu"}:
-                for each in _levels(mount, path):
-                    pair = (_text(each / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
-                    found.append(_cpus(" ".join(pair)))
-    return min(filter(None, found), default=None)
+                for level in _list_levels(mount, path):
+                    pair = (
+                        _read_text(level / f"cpu.cfs_{name}_us") for name in ("quota", "period")
+                    )
+                    quotas.append(_convert_quota(" ".join(pair)))
+    return min(filter(None, quotas), default=None)
 
 
-def _levels(mount: Path, path: str) -> Iterator[Path]:
-    """The folder of a cgroup and those above it. In a container only the mount may be there."""
+def _list_levels(mount: Path, path: str) -> Iterator[Path]:
+    """Yield the folder of a cgroup and those above it. In a container only the mount may exist."""
     folder = mount / path.strip("/")
     return itertools.takewhile(lambda each: each != mount.parent, (folder, *folder.parents))
 
 
-def _cpus(pair: str) -> int:
-    """Quota and period in microseconds as whole CPUs, at least one; 0 for none."""
+def _convert_quota(pair: str) -> int:
+    """Convert quota and period in microseconds to whole CPUs, at least one; 0 for none."""
     numbers = [int(word) if word.isdecimal() else 0 for word in pair.split()]
     if len(numbers) != 2 or not all(numbers):  # noqa: PLR2004
         return 0
     return -(-numbers[0] // numbers[1])
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return ""
 
 
-def _say(level: int, text: str) -> None:
-    """One line on stderr, unless TensorFlow was told to keep quiet at this level."""
+def _print_line(level: int, text: str) -> None:
+    """Print one line on stderr, unless TF_CPP_MIN_LOG_LEVEL silences this level."""
     if "0" + str(level) < "0" + os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")[:1]:
         return
     with contextlib.suppress(OSError):

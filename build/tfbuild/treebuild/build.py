@@ -25,9 +25,9 @@ from tfbuild.tools import environment, pgo
 from tfbuild.tools.bazel import Bazel
 from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.treebuild import compiling, finish, site
-from tfbuild.treebuild.compiling import Call, compile_wheel
+from tfbuild.treebuild.compiling import BazelCall, compile_wheel
 from tfbuild.treebuild.site import Site
-from tfbuild.treebuild.stages import forget, stage
+from tfbuild.treebuild.stages import forget_stage, run_stage
 from tfbuild.upstream import source
 from tfbuild.upstream.download import hash_file
 from tfbuild.vendoring import declarations, vendor, vendored
@@ -40,11 +40,11 @@ HISTORY = "course.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """What a person chose beside the plan.
+    """The user's choices beside the plan.
 
-    `tree` is a checkout, `source` an archive, `vendored` a folder that `invoke vendor` made.
-    `training` is the program of the plan's `training`. `requirements` is the text of the wheel's
-    locked dependencies; None for those of the release.
+    `tree` is a checkout, `source` an archive, `vendored` a folder made by `invoke vendor`.
+    `training` is the program of the plan's `training`. `requirements` is the text of the
+    wheel's locked dependencies; None for those of the release.
     """
 
     budget: Budget
@@ -58,44 +58,49 @@ class Order:
     requirements: str | None = None
 
 
-def finished(plan: Plan, order: Order, paths: Paths) -> BuiltWheel | None:
-    """The wheel in the pool that this order would make again. One of a checkout is always made: the
-    plan's key does not have what is in it, and Bazel knows what is still as it was."""
-    found = pool.find_wheel(Fleet(plans=(plan,)), paths)
-    if found is None or order.tree:
+def find_finished(plan: Plan, order: Order, paths: Paths) -> BuiltWheel | None:
+    """Return the wheel in the pool that this order would build again, or None.
+
+    A wheel of a checkout is always built: the plan's key does not cover the checkout's
+    contents, and Bazel knows what is unchanged.
+    """
+    built = pool.find_wheel(Fleet(plans=(plan,)), paths)
+    if built is None or order.tree:
         return None
-    facts = tuned.read_tuned(found.wheel)
-    history = load(found.manifest, schema=pool.SCHEMA)["course"]
-    given = tuple(history["attempts"][0]["defines"]), history.get("bazelrc", "")
-    other = given != (order.defines, order.remote.rc.build_sha256)
-    if facts is None or not facts.source_sha256 or other:
+    facts = tuned.read_tuned(built.wheel)
+    history = load(built.manifest, schema=pool.SCHEMA)["course"]
+    recorded = tuple(history["attempts"][0]["defines"]), history.get("bazelrc", "")
+    differs = recorded != (order.defines, order.remote.rc.build_sha256)
+    if facts is None or not facts.source_sha256 or differs:
         return None
-    console.print_note(f"{found.wheel.name} is already built")
-    return found
+    console.print_note(f"{built.wheel.name} is already built")
+    return built
 
 
-def build(plan: Plan, *, compiler: Compiler, order: Order, paths: Paths) -> BuiltWheel:
-    """Make the wheel. Stages that an earlier run has ended are not run again, and Bazel goes on
-    where it was.
+def build_wheel(plan: Plan, *, compiler: Compiler, order: Order, paths: Paths) -> BuiltWheel:
+    """Build the wheel. Stages that an earlier run finished are not run again, and Bazel
+    continues where it stopped.
 
     Raises whatever a stage raises; the pool gets a whole wheel or nothing.
     """
-    _need_tools(plan, compiler)
-    lock = _checked(plan, order.vendored)
-    needs = _requirements(plan, order, paths)
-    ground = _ready(plan, compiler, order, needs, lock, paths)
-    caches.check_remote(order.remote, ground.bazel)
+    _require_tools(plan, compiler)
+    lock = _check_vendor_folder(plan, order.vendored)
+    requirements = _read_requirements(plan, order, paths)
+    prepared = _prepare_site(plan, compiler, order, requirements, lock, paths)
+    caches.check_remote(order.remote, prepared.bazel)
     if lock and lock.first_use:
-        _pin(ground, order, lock)
-    call = _call(ground, order, lock)
-    learned = _learned(ground, call, order, needs)
-    raw = _compiled(ground, call, order, learned)
-    return _admitted(ground, raw, order, learned, needs)
+        _pin_hashes(prepared, order, lock)
+    call = _create_call(prepared, order, lock)
+    profile = _create_profile(prepared, call, order, requirements)
+    raw = _compile_wheel(prepared, call, order, profile)
+    return _finish_wheel(prepared, raw, order, profile, requirements)
 
 
-def _need_tools(plan: Plan, compiler: Compiler) -> None:
-    """Raises ToolError or HostError, in seconds, for what the link or the training run would miss
-    after hours."""
+def _require_tools(plan: Plan, compiler: Compiler) -> None:
+    """Check the tools that the link and the training run need.
+
+    Raises ToolError or HostError within seconds, instead of after hours.
+    """
     recipe = plan.full_recipe
     if recipe is not None and recipe.lto and not can_link(compiler, recipe.linkopts):
         major = compiler.version.partition(".")[0]
@@ -107,28 +112,32 @@ def _need_tools(plan: Plan, compiler: Compiler) -> None:
         pgo.require_support(compiler, plan.required, read_cpu())
 
 
-def fill(plan: Plan, folder: Path, *, compiler: Compiler, order: Order, paths: Paths) -> VendorLock:
-    """A vendor folder with all that this plan's build fetches. Raises as `build`, VendorError."""
-    needs = _requirements(plan, order, paths)
-    ground = _ready(plan, compiler, order, needs, None, paths)
+def fill_vendor_folder(
+    plan: Plan, folder: Path, *, compiler: Compiler, order: Order, paths: Paths
+) -> VendorLock:
+    """Fill a vendor folder with everything that this plan's build fetches. Raises what
+    `build_wheel` raises, and VendorError.
+    """
+    requirements = _read_requirements(plan, order, paths)
+    prepared = _prepare_site(plan, compiler, order, requirements, None, paths)
     archive = None if order.tree else source.fetch_source(plan.sources, paths, order.source)
-    return vendor.vendor(
+    return vendor.vendor_targets(
         folder,
-        ground.tree.folder,
-        (ground.recipe.target,),
+        prepared.tree.folder,
+        (prepared.recipe.target,),
         release=plan.release,
-        found=ground.bazel,
-        options=ground.options,
-        startup=(f"--bazelrc={ground.rc}",),
+        found=prepared.bazel,
+        options=prepared.options,
+        startup=(f"--bazelrc={prepared.rc}",),
         source=archive,
-        python=ground.python,
-        requirements=needs,
-        archives=declarations.declared(ground.tree.folder).archives,
+        python=prepared.python,
+        requirements=requirements,
+        archives=declarations.read_declarations(prepared.tree.folder).archives,
         paths=paths,
     )
 
 
-def _ready(
+def _prepare_site(
     plan: Plan,
     compiler: Compiler,
     order: Order,
@@ -136,26 +145,28 @@ def _ready(
     lock: VendorLock | None,
     paths: Paths,
 ) -> Site:
-    """The tree of an order, ready for Bazel."""
-    return site.prepare(
+    """Prepare the tree of an order for Bazel."""
+    return site.prepare_site(
         plan,
         compiler,
         python=environment.create_bare(
-            python=plan.python, requirements=needs, paths=paths, links=_links(order)
+            python=plan.python, requirements=needs, paths=paths, links=_get_wheel_folder(order)
         ),
         given_tree=order.tree,
-        given_source=order.source or _source_in(order.vendored, lock),
-        found=_bazel(order, lock, paths),
+        given_source=order.source or _find_source(order.vendored, lock),
+        found=_resolve_bazel(order, lock, paths),
         paths=paths,
     )
 
 
-def _checked(plan: Plan, folder: Path | None) -> VendorLock | None:
-    """The lock of a vendor folder that is whole and for this plan. Raises VendorError."""
+def _check_vendor_folder(plan: Plan, folder: Path | None) -> VendorLock | None:
+    """Return the lock of a vendor folder that is complete and made for this plan's release.
+    Raises VendorError.
+    """
     if folder is None:
         return None
     with console.report_step(f"check every file of {folder}"):
-        lock = vendored.check(folder)
+        lock = vendored.check_folder(folder)
     if lock.release != plan.release:
         raise VendorError(
             f"{folder} was made for TensorFlow {lock.release}, the plan is for {plan.release}",
@@ -164,28 +175,30 @@ def _checked(plan: Plan, folder: Path | None) -> VendorLock | None:
     return lock
 
 
-def _pin(site: Site, order: Order, lock: VendorLock) -> None:
-    """Write the hashes that the lock has into rules without one. A checkout is left as it is."""
+def _pin_hashes(site: Site, order: Order, lock: VendorLock) -> None:
+    """Write the hashes of the lock into the rules that have none. Raises VendorError for a
+    checkout, which stays unchanged.
+    """
     if order.tree:
         name, sha256 = min(lock.first_use.items())
         raise VendorError(
             f"no rule of {order.tree} pins {name}, and Bazel takes nothing else without a network",
             hint=f'Write sha256 = "{sha256}" into its rule',
         )
-    declarations.pin(site.tree.folder, lock.first_use)
+    declarations.pin_hashes(site.tree.folder, lock.first_use)
 
 
-def _call(site: Site, order: Order, lock: VendorLock | None) -> Call:
+def _create_call(site: Site, order: Order, lock: VendorLock | None) -> BazelCall:
     disk = site.paths.cache / "bazel-disk-cache"
     identity = toolchain.toolchain_of(site.compiler)
     folder = order.vendored
-    return Call(
+    return BazelCall(
         name="build",
         startup=headers.build_startup_options(order.remote.rc, site.paths.cache / "bazel-closed"),
         options=(
             *caches.build_options(order.remote, site.bazel.version, disk),
             *toolchain.build_key_options(identity, order.remote),
-            *(vendored.options(folder, lock) if folder and lock else ()),
+            *(vendored.list_bazel_options(folder, lock) if folder and lock else ()),
         ),
         budget=order.budget,
         disk=disk,
@@ -195,74 +208,83 @@ def _call(site: Site, order: Order, lock: VendorLock | None) -> Call:
     )
 
 
-def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
-    """The profile of a training run, as clang reads it; None for a plan without one."""
+def _create_profile(site: Site, call: BazelCall, order: Order, needs: str) -> Path | None:
+    """Return the profile of a training run, as clang reads it, or None for a plan without
+    training.
+    """
     program = order.training
     if program is None:
         return None
 
-    def work() -> Path:
+    def train_and_merge() -> Path:
         instrumented = replace(call, name="instrumented", options=(*call.options, pgo.INSTRUMENT))
-        raw = compile_wheel(site, instrumented, _first(order)).wheel
-        arm = environment.create(
+        raw = compile_wheel(site, instrumented, _create_attempt(order)).wheel
+        instrumented_env = environment.create(
             raw,
             python=site.plan.python,
             requirements=needs,
             paths=site.paths,
-            links=_links(order),
+            links=_get_wheel_folder(order),
         )
         folder = site.folder / "profiles"
         with console.report_step(f"train with {program.name}"):
-            pgo.run_training(arm.python, program, folder)
+            pgo.run_training(instrumented_env.python, program, folder)
         environment.discard(hash_file(raw), site.paths)
         return pgo.merge_profiles(folder, site.compiler, site.folder / "learned.profdata")
 
-    return _stage(site, "profile", _inputs(site, order), work)
+    return _run_stage(site, "profile", _list_inputs(site, order), train_and_merge)
 
 
-def _compiled(site: Site, call: Call, order: Order, learned: Path | None) -> Path:
-    """The wheel as TensorFlow's tools left it, with a record of how its build went beside it."""
+def _compile_wheel(site: Site, call: BazelCall, order: Order, learned: Path | None) -> Path:
+    """Return the wheel that TensorFlow's tools built, and write a record of the build's attempts
+    beside it.
+    """
     if learned is not None:
         call = replace(call, options=(*call.options, pgo.build_use_option(learned)))
 
-    def work() -> Path:
-        made = compile_wheel(site, call, _first(order))
-        history = replace(made, wheel=Path(made.wheel.name), bazelrc=order.remote.rc.build_sha256)
+    def compile_and_record() -> Path:
+        compiled = compile_wheel(site, call, _create_attempt(order))
+        history = replace(
+            compiled, wheel=Path(compiled.wheel.name), bazelrc=order.remote.rc.build_sha256
+        )
         save(site.folder / HISTORY, history)
-        return made.wheel
+        return compiled.wheel
 
     if not (site.folder / HISTORY).is_file():
-        forget(site.folder, "compile")
-    return _stage(site, "compile", _inputs(site, order, learned), work)
+        forget_stage(site.folder, "compile")
+    return _run_stage(site, "compile", _list_inputs(site, order, learned), compile_and_record)
 
 
-def _stage(site: Site, name: str, inputs: object, work: Callable[[], Path]) -> Path:
-    """The result of a stage, which is run once. That of a checkout runs each time: the tree may
-    have changed, and only Bazel knows where."""
+def _run_stage(site: Site, name: str, inputs: object, work: Callable[[], Path]) -> Path:
+    """Run a stage once, and return its result. A stage of a checkout runs each time: the tree
+    may have changed, and only Bazel knows where.
+    """
     if not site.source_sha256:
-        forget(site.folder, name)
-    return stage(site.folder, name, inputs, work)
+        forget_stage(site.folder, name)
+    return run_stage(site.folder, name, inputs, work)
 
 
-def _first(order: Order) -> Attempt:
+def _create_attempt(order: Order) -> Attempt:
     return Attempt(jobs=order.budget.jobs, defines=order.defines)
 
 
-def _inputs(site: Site, order: Order, *files: Path | None) -> object:
-    """What decides the result of a stage."""
+def _list_inputs(site: Site, order: Order, *files: Path | None) -> object:
+    """List everything that decides the result of a stage."""
     toolchain_key = toolchain.toolchain_of(site.compiler).identity
     hashes = [hash_file(file) for file in files if file]
-    made_with = (site.bazel.version, toolchain_key)
-    given = (order.defines, order.remote.rc.build_sha256)
-    return [site.plan.key, site.recipe, site.source_sha256, given, made_with, hashes]
+    tools = (site.bazel.version, toolchain_key)
+    choices = (order.defines, order.remote.rc.build_sha256)
+    return [site.plan.key, site.recipe, site.source_sha256, choices, tools, hashes]
 
 
-def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: str) -> BuiltWheel:
-    """The wheel in the pool: with its identity, audited, installed and tried."""
+def _finish_wheel(
+    site: Site, raw: Path, order: Order, learned: Path | None, needs: str
+) -> BuiltWheel:
+    """Stamp, audit, install and try the wheel, and return it from the pool."""
     plan, paths = site.plan, site.paths
     licence = site.tree.folder / "LICENSE"
     with console.report_step("finish the wheel"):
-        fresh = finish.finish(
+        wheel = finish.finish_wheel(
             raw,
             plan,
             paths=paths,
@@ -272,52 +294,52 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
             profile_sha256=hash_file(learned) if learned else "",
         )
     with console.report_step("audit"):
-        audited = audit.audit(fresh, paths=paths)
+        audited = audit.audit(wheel, paths=paths)
         audit.check_audit(audited)
     with console.report_step("install the wheel and try it"):
-        found = finish.try_out(
-            fresh,
+        answers = finish.try_wheel(
+            wheel,
             plan,
             requirements=needs,
             cpu=read_cpu(),
             paths=paths,
-            links=_links(order),
+            links=_get_wheel_folder(order),
         )
     history = load(site.folder / HISTORY, schema=compiling.SCHEMA)
     size = sum(library.size for library in audited.libraries)
     return pool.add_wheel(
-        fresh,
+        wheel,
         Fleet(plans=(plan,)),
         (WheelPart(target=plan.target.spec, size=size),),
         paths,
-        smoke={name: found[name] for name in found if name != "file"},
+        smoke={name: answers[name] for name in answers if name != "file"},
         course=history,
         differences=site.differences,
     )
 
 
-def _bazel(order: Order, lock: VendorLock | None, paths: Paths) -> Bazel | None:
-    """The vendored Bazel; None for the one that the tree asks for."""
-    return vendored.bazel_of(order.vendored, lock, paths) if order.vendored and lock else None
+def _resolve_bazel(order: Order, lock: VendorLock | None, paths: Paths) -> Bazel | None:
+    """Return the vendored Bazel, or None for the one that the tree asks for."""
+    return vendored.resolve_bazel(order.vendored, lock, paths) if order.vendored and lock else None
 
 
-def _source_in(folder: Path | None, lock: VendorLock | None) -> Path | None:
-    """The release's archive in a vendor folder."""
+def _find_source(folder: Path | None, lock: VendorLock | None) -> Path | None:
+    """Return the release's archive in a vendor folder, or None."""
     if folder is None or lock is None:
         return None
-    found = [item.path for item in lock.files if item.path.startswith("sources/")]
-    return folder / found[0] if found else None
+    archives = [item.path for item in lock.files if item.path.startswith("sources/")]
+    return folder / archives[0] if archives else None
 
 
-def _requirements(plan: Plan, order: Order, paths: Paths) -> str:
+def _read_requirements(plan: Plan, order: Order, paths: Paths) -> str:
     if order.requirements is not None:
         return order.requirements
     if order.vendored:
-        return vendored.requirements(order.vendored)
+        return vendored.read_requirements(order.vendored)
     exact = ExactRequirement(name=plan.package, version=plan.release)
     return environment.resolve_requirements(exact, python=plan.python, paths=paths)
 
 
-def _links(order: Order) -> Path | None:
-    """Where the wheels of the requirements are; None for pip's own index."""
+def _get_wheel_folder(order: Order) -> Path | None:
+    """Return the folder with the wheels of the requirements, or None for pip's own index."""
     return order.vendored / vendored.DEPENDENCIES if order.vendored else None

@@ -30,11 +30,11 @@ _BAD_ENTRY = frozenset({37, 39})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
-    """How Bazel is called for one wheel.
+class BazelCall:
+    """The settings of Bazel's calls for one wheel.
 
-    `name` is that of its logs, `disk` the disk cache, `shared` says whether there is another.
-    `secrets` are headers, whose values must not stay in what Bazel leaves.
+    `name` is the name of its logs, `disk` the disk cache, `shared` states whether there is
+    another cache. `secrets` are headers whose values must not remain in Bazel's files.
     """
 
     name: str
@@ -49,8 +49,11 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompiledWheel:
-    """A wheel as TensorFlow's tools left it, the attempts that it took, and how each went.
-    `bazelrc` is the SHA-256 of what the user's file says of results; empty when nothing."""
+    """A wheel as TensorFlow's tools built it, with the attempts that it took and their outcomes.
+
+    `bazelrc` is the SHA-256 of those lines of the user's file that decide results; empty if
+    there are none.
+    """
 
     schema: int = SCHEMA
     wheel: Path
@@ -59,29 +62,31 @@ class CompiledWheel:
     bazelrc: str = ""
 
 
-def compile_wheel(site: Site, call: Call, first: Attempt) -> CompiledWheel:
-    """Build until it succeeds, or fails in a way that `auto_fix` cannot mend.
+def compile_wheel(site: Site, call: BazelCall, first: Attempt) -> CompiledWheel:
+    """Build until it succeeds, or fails in a way that `auto_fix` cannot repair.
 
-    Raises BuildError with the cause that was found and its remedy.
+    Raises BuildError with the diagnosed cause and its remedy.
     """
     attempts, outcomes = [first], []
-    _forget_wheels(site)
+    _remove_wheels(site)
     while True:
-        done, outcome = _attempt(site, call, attempts[-1])
+        completed, outcome = _run_attempt(site, call, attempts[-1])
         outcomes.append(outcome)
-        if done.returncode == 0:
+        if completed.returncode == 0:
             break
-        found = diagnosis.diagnose(outcome, done.output)
+        found = diagnosis.diagnose(outcome, completed.output)
         # Without the caches it is something else.
-        trusting = not attempts[-1].distrusting
-        if call.shared and trusting and done.returncode in _BAD_ENTRY:
+        used_caches = not attempts[-1].distrusting
+        if call.shared and used_caches and completed.returncode in _BAD_ENTRY:
             found = replace(found, cause=Cause.CACHE)
-        attempts.append(_following(site, call, attempts[-1], found))
-    wheel = _collected(site, call)
+        attempts.append(_choose_next_attempt(site, call, attempts[-1], found))
+    wheel = _copy_wheel(site, call)
     return CompiledWheel(wheel=wheel, attempts=tuple(attempts), outcomes=tuple(outcomes))
 
 
-def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, BuildOutcome | None]:
+def _run_attempt(
+    site: Site, call: BazelCall, attempt: Attempt
+) -> tuple[Completed, BuildOutcome | None]:
     if attempt.distrusting:
         shutil.rmtree(call.disk, ignore_errors=True)
     events_file = headers.create_private_file(site.folder / f"{call.name}.events.json")
@@ -89,14 +94,14 @@ def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, Build
     startup, bounds = memory.build_resource_options(site.bazel.version, budget)
     with (
         console.track_progress("actions", 0) as count,
-        _gone_if_stopped(events_file, secret=bool(call.secrets)),
+        _remove_if_stopped(events_file, secret=bool(call.secrets)),
     ):
 
-        def tell(progress: Progress) -> None:
+        def report_progress(progress: Progress) -> None:
             count.advance(progress.done, progress.total, progress.detail, progress.tempo)
 
-        with events.follow_events(events_file, tell):
-            done = bazel.build(
+        with events.follow_events(events_file, report_progress):
+            completed = bazel.build(
                 site.bazel,
                 (site.recipe.target,),
                 workspace=site.tree.folder,
@@ -114,16 +119,19 @@ def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, Build
             )
     outcome = events.read_outcome(events_file)
     headers.redact(call.secrets, events_file)
-    said = caches.find_cache_warning(done.output) if call.shared else ""
-    if said:
-        console.warn(f"the shared cache did not serve everything: {said}")
-    return done, outcome
+    complaint = caches.find_cache_warning(completed.output) if call.shared else ""
+    if complaint:
+        console.warn(f"the shared cache did not serve everything: {complaint}")
+    return completed, outcome
 
 
 @contextlib.contextmanager
-def _gone_if_stopped(events_file: Path, *, secret: bool) -> Iterator[None]:
-    """Bazel's server writes on for a while after its client was stopped. A file with secrets that
-    nobody will redact goes at once, and what is still written goes with it."""
+def _remove_if_stopped(events_file: Path, *, secret: bool) -> Iterator[None]:
+    """Remove a file with secrets at once if the build is stopped, as nobody would redact it.
+
+    Bazel's server continues to write for a while after its client was stopped; that output is
+    lost with the file.
+    """
     try:
         yield
     except BaseException:
@@ -132,24 +140,27 @@ def _gone_if_stopped(events_file: Path, *, secret: bool) -> Iterator[None]:
         raise
 
 
-def _following(site: Site, call: Call, attempt: Attempt, found: Diagnosis) -> Attempt:
-    """The attempt that mends what was found. Raises BuildError when there is none, or none may be
-    made without being asked."""
+def _choose_next_attempt(
+    site: Site, call: BazelCall, attempt: Attempt, found: Diagnosis
+) -> Attempt:
+    """Return the attempt that repairs the diagnosed failure. Raises BuildError if there is none,
+    or if it needs the user's consent.
+    """
     message, hint = diagnosis.explain(found)
     following = diagnosis.plan_next_attempt(attempt, found)
     # What a cache holds is nothing that a person chose: it is passed over without being asked.
-    may = call.auto_fix or found.cause is Cause.CACHE
-    if following is None or not may:
+    allowed = call.auto_fix or found.cause is Cause.CACHE
+    if following is None or not allowed:
         log = site.folder / f"{call.name}.log"
         offer = ", or let it be done with --auto-fix" if following else ""
         raise BuildError(f"{message} (whole output: {log})", hint=f"{hint}{offer}")
-    console.warn(f"{message}. Trying again with {_change(attempt, following)}")
+    console.warn(f"{message}. Trying again with {_describe_change(attempt, following)}")
     return following
 
 
-def _change(before: Attempt, after: Attempt) -> str:
-    """The difference between two attempts, as options where there are some."""
-    added = [each for each in after.defines if each not in before.defines]
+def _describe_change(before: Attempt, after: Attempt) -> str:
+    """Describe the difference between two attempts, as options where there are some."""
+    added = [define for define in after.defines if define not in before.defines]
     new = [f"--define {','.join(added)}"] if added else []
     if after.distrusting:
         new.append("nothing from the caches")
@@ -158,16 +169,21 @@ def _change(before: Attempt, after: Attempt) -> str:
     return " ".join(new) or "the same options"
 
 
-def _forget_wheels(site: Site) -> None:
-    """Remove the wheels of earlier plans for this tree: Bazel leaves an output that no rule has any
-    more, and from 2.20 on a wheel's name has the target in it. A cached one comes back."""
+def _remove_wheels(site: Site) -> None:
+    """Remove the wheels of earlier plans for this tree. A cached one comes back.
+
+    Bazel keeps an output that no rule has any more, and from 2.20 on a wheel's name contains
+    the target.
+    """
     if site.recipe.wheel_folder:
         for wheel in (site.tree.folder / site.recipe.wheel_folder).glob("*.whl"):
             wheel.unlink()
 
 
-def _collected(site: Site, call: Call) -> Path:
-    """A copy of the wheel, since later builds write into Bazel's folder. Raises BuildError."""
+def _copy_wheel(site: Site, call: BazelCall) -> Path:
+    """Return a copy of the wheel, since later builds write into Bazel's folder. Raises
+    BuildError.
+    """
     folder = site.folder / call.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -175,7 +191,7 @@ def _collected(site: Site, call: Call) -> Path:
         for wheel in (site.tree.folder / site.recipe.wheel_folder).glob("*.whl"):
             shutil.copyfile(wheel, folder / wheel.name)
     else:
-        _pack(site, folder)
+        _pack_wheel(site, folder)
     wheels = sorted(folder.glob("*.whl"))
     if len(wheels) != 1:
         names = ", ".join(wheel.name for wheel in wheels) or "none"
@@ -183,15 +199,15 @@ def _collected(site: Site, call: Call) -> Path:
     return wheels[0]
 
 
-def _pack(site: Site, folder: Path) -> None:
-    """Run the program that the target is. Raises BuildError."""
+def _pack_wheel(site: Site, folder: Path) -> None:
+    """Run the program that the target builds. Raises BuildError."""
     program = site.tree.folder / site.recipe.program
     cpu = site.plan.package == "tensorflow-cpu" and "--cpu" in site.tree.wheel_options
     log = folder.with_suffix(".pack.log")
     env = bazel.build_environment(site.bazel.use) | {"PYTHON_BIN_PATH": str(site.python)}
-    words: list[str | Path] = [program, folder]
+    command: list[str | Path] = [program, folder]
     try:
-        run([*words, *(["--cpu"] if cpu else [])], env=env, log=log, timeout_s=_PACK_S)
+        run([*command, *(["--cpu"] if cpu else [])], env=env, log=log, timeout_s=_PACK_S)
     except CommandError as error:
-        what = f"{program.name} failed (whole output: {log})"
-        raise BuildError(f"{what}: {error.last_line}") from error
+        failure = f"{program.name} failed (whole output: {log})"
+        raise BuildError(f"{failure}: {error.last_line}") from error

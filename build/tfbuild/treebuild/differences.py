@@ -28,7 +28,7 @@ class Weight(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TreeDifference:
-    """One thing that the table and the tree say differently. `advice` is for a person."""
+    """A difference between the release table and the tree. `advice` is for the user."""
 
     what: str
     table: str
@@ -37,22 +37,25 @@ class TreeDifference:
     advice: str
 
 
-def differences(
+def find_differences(
     tree: SourceTree, release: Release, recipe: FullRecipe, *, bazel: str
 ) -> tuple[TreeDifference, ...]:
-    """Where the tree is not as the table says, or not as the recipe needs it; `bazel` is the one
-    that will run. With a fatal one the build must not begin; `adapted` sees to the adapted ones."""
+    """List where the tree differs from the release table or from what the recipe needs; `bazel`
+    is the version that will run.
+
+    A fatal difference forbids the build; `adapt_recipe` handles the adapted ones.
+    """
     return (
-        *_release_differs(tree, release),
-        *_bazel_differs(tree, release, bazel),
-        *_target_differs(tree, recipe),
-        *_host_flags_differ(tree, release),
-        *_configs_differ(tree, release, recipe),
-        *_variables_differ(tree, release, recipe),
+        *_compare_release(tree, release),
+        *_compare_bazel(tree, release, bazel),
+        *_compare_target(tree, recipe),
+        *_compare_host_flags(tree, release),
+        *_compare_configs(tree, release, recipe),
+        *_compare_variables(tree, release, recipe),
     )
 
 
-def _release_differs(tree: SourceTree, release: Release) -> Iterator[TreeDifference]:
+def _compare_release(tree: SourceTree, release: Release) -> Iterator[TreeDifference]:
     if tree.release != release.version:
         yield TreeDifference(
             what="release",
@@ -63,7 +66,7 @@ def _release_differs(tree: SourceTree, release: Release) -> Iterator[TreeDiffere
         )
 
 
-def _bazel_differs(tree: SourceTree, release: Release, bazel: str) -> Iterator[TreeDifference]:
+def _compare_bazel(tree: SourceTree, release: Release, bazel: str) -> Iterator[TreeDifference]:
     if tree.bazel != release.bazel:
         yield TreeDifference(
             what=".bazelversion",
@@ -81,7 +84,7 @@ def _bazel_differs(tree: SourceTree, release: Release, bazel: str) -> Iterator[T
             weight=Weight.INFORMATION,
             advice="Nobody is known to have built this release with it",
         )
-    if tree.bazel_limits and not _within(tree.bazel_limits, bazel):
+    if tree.bazel_limits and not _is_within(tree.bazel_limits, bazel):
         oldest, newest = tree.bazel_limits
         yield TreeDifference(
             what="Bazel that configure.py accepts",
@@ -92,12 +95,12 @@ def _bazel_differs(tree: SourceTree, release: Release, bazel: str) -> Iterator[T
         )
 
 
-def _within(limits: tuple[str, str], version: str) -> bool:
+def _is_within(limits: tuple[str, str], version: str) -> bool:
     oldest, newest = map(Version, limits)
     return oldest <= Version(version) <= newest
 
 
-def _target_differs(tree: SourceTree, recipe: FullRecipe) -> Iterator[TreeDifference]:
+def _compare_target(tree: SourceTree, recipe: FullRecipe) -> Iterator[TreeDifference]:
     if tree.wheel_target != recipe.target:
         yield TreeDifference(
             what="wheel target",
@@ -110,19 +113,19 @@ def _target_differs(tree: SourceTree, recipe: FullRecipe) -> Iterator[TreeDiffer
         )
 
 
-def _host_flags_differ(tree: SourceTree, release: Release) -> Iterator[TreeDifference]:
+def _compare_host_flags(tree: SourceTree, release: Release) -> Iterator[TreeDifference]:
     if tree.shares_host_flags != release.distinct_host:
-        said = {True: "compiled for the target", False: "compiled for this machine"}
+        words = {True: "compiled for the target", False: "compiled for this machine"}
         yield TreeDifference(
             what="tools that run during the build",
-            table=said[release.distinct_host],
-            tree=said[tree.shares_host_flags],
+            table=words[release.distinct_host],
+            tree=words[tree.shares_host_flags],
             weight=Weight.ADAPTED,
             advice="They are compiled for this machine",
         )
 
 
-def _configs_differ(
+def _compare_configs(
     tree: SourceTree, release: Release, recipe: FullRecipe
 ) -> Iterator[TreeDifference]:
     named = {option.partition("=")[2] for option in recipe.options if _is_config(option)}
@@ -157,7 +160,7 @@ def _is_config(option: str) -> bool:
     return option.startswith("--config=")
 
 
-def _variables_differ(
+def _compare_variables(
     tree: SourceTree, release: Release, recipe: FullRecipe
 ) -> Iterator[TreeDifference]:
     answers = dict(recipe.configure_env)
@@ -188,12 +191,12 @@ def _variables_differ(
             )
 
 
-def adapted(recipe: FullRecipe, tree: SourceTree, bazel: str) -> FullRecipe:
-    """The recipe as this tree wants it, for this Bazel. The tree has a wheel target."""
+def adapt_recipe(recipe: FullRecipe, tree: SourceTree, bazel: str) -> FullRecipe:
+    """Return the recipe adapted to this tree and this Bazel. The tree must have a wheel target."""
     options = [option for option in recipe.options if not option.startswith(HOST_FLAG)]
-    local = f"--config={_LOCAL_TOOLCHAIN}"
-    if _LOCAL_TOOLCHAIN in tree.configs and local not in options:
-        options.insert(0, local)
+    config = f"--config={_LOCAL_TOOLCHAIN}"
+    if _LOCAL_TOOLCHAIN in tree.configs and config not in options:
+        options.insert(0, config)
     if tree.shares_host_flags and Version(bazel) < _FIRST_WITHOUT_HOST_FLAG:
         options.insert(0, f"{HOST_FLAG}=true")
     return dataclasses.replace(

@@ -27,7 +27,7 @@ _ONES = 512.0 * 512.0  # what tfbuild.probe.full_build adds up
 _REFUSAL = "ImportError: this TensorFlow cannot run here"
 
 
-def finish(
+def finish_wheel(
     raw: Path,
     plan: Plan,
     *,
@@ -37,18 +37,20 @@ def finish(
     licence: bytes = b"",
     profile_sha256: str = "",
 ) -> Path:
-    """The wheel `raw` with its own version, platform, guard and papers, in the plan's work folder.
+    """Return the wheel `raw` repacked with its own version, platform, guard and package
+    metadata, in the plan's work folder.
 
-    `bazel` is the version that built it, `licence` the tree's LICENSE, for a raw wheel without one.
-    The platform is the oldest that the libraries keep to: without any it stays linux_x86_64, which
-    pip installs anywhere on Linux and public indexes refuse. Raises WheelError, DiskError.
+    `bazel` is the version that built it, `licence` the tree's LICENSE, for a raw wheel
+    without one. The platform is the oldest manylinux tag that all libraries satisfy; without
+    any it stays linux_x86_64, which pip installs anywhere on Linux and public indexes refuse.
+    Raises WheelError, DiskError.
     """
-    every = libraries.read_members(raw)
-    own = libraries.filter_libraries(every)
-    if not own:
+    members = libraries.read_members(raw)
+    tree_libraries = libraries.filter_libraries(members)
+    if not tree_libraries:
         raise WheelError(f"{raw.name} has no library", hint="Bazel built another target")
-    shown = libraries.read_facts(raw, own, paths.cache / "census")
-    tree = _tree(plan, own, shown, profile_sha256)
+    library_facts = libraries.read_facts(raw, tree_libraries, paths.cache / "census")
+    tree = _create_tuned_tree(plan, tree_libraries, library_facts, profile_sha256)
     facts = Tuned(
         scope=Scope.FULL,
         key=plan.key,
@@ -56,7 +58,7 @@ def finish(
         compiler=f"{plan.compiler} {plan.compiler_version}",
         bazel=bazel,
         tree=tree,
-        source_file=_name_of(plan, source_sha256),
+        source_file=_find_source_name(plan, source_sha256),
         source_sha256=source_sha256,
         stock_sha256=plan.stock.sha256 if plan.stock else "",
     )
@@ -64,28 +66,28 @@ def finish(
         **guard.build_full_wheel_files(plan.target, plan.required),
         **guard.build_defaults_file(plan.target.family, facts.carriers),
     }
-    licences = _lacking(raw, every, licence)
-    written = papers.build_tree_metadata(
+    licences = _add_licence(raw, members, licence)
+    metadata = papers.build_tree_metadata(
         facts,
         tree,
         package=plan.package,
         version=plan.version,
         added=add,
-        own=notices.THIRD_PARTY in every,
+        own=notices.THIRD_PARTY in members,
         licences=licences,
     )
     return repack.repack(
         raw,
         local=plan.local,
-        platform=_platform(plan, shown),
+        platform=_choose_platform(plan, library_facts),
         add=add,
         edit={guard.INIT: guard.guard_init},
         out_dir=paths.work / plan.key[:16] / "wheel",
-        dist_info_files=licences | written,
+        dist_info_files=licences | metadata,
     )
 
 
-def _tree(
+def _create_tuned_tree(
     plan: Plan, own: Mapping[str, Member], shown: Mapping[str, LibraryFacts], profile_sha256: str
 ) -> TunedTree:
     recipe = plan.full_recipe
@@ -115,19 +117,21 @@ def _tree(
     )
 
 
-def _name_of(plan: Plan, sha256: str) -> str:
-    """What the plan calls the sources with this hash."""
-    found = (pin.file.name for pin in plan.sources if pin.file.sha256 == sha256)
-    return next(found, "a source tree of the user's own")
+def _find_source_name(plan: Plan, sha256: str) -> str:
+    """Return the plan's name for the sources with this hash."""
+    names = (pin.file.name for pin in plan.sources if pin.file.sha256 == sha256)
+    return next(names, "a source tree of the user's own")
 
 
-def _platform(plan: Plan, shown: Mapping[str, LibraryFacts]) -> str:
+def _choose_platform(plan: Plan, shown: Mapping[str, LibraryFacts]) -> str:
     demands = {PurePosixPath(file).name: (f.floors, f.needed) for file, f in shown.items()}
     return manylinux.choose_platform(plan.target.family, demands)
 
 
-def _lacking(raw: Path, names: Collection[str], licence: bytes) -> dict[str, bytes]:
-    """TensorFlow's licence, for a wheel that its build made without one. Raises WheelError."""
+def _add_licence(raw: Path, names: Collection[str], licence: bytes) -> dict[str, bytes]:
+    """Return TensorFlow's licence for a wheel that was built without one, or nothing. Raises
+    WheelError.
+    """
     if notices.has_licence(names):
         return {}
     if not licence:
@@ -138,7 +142,7 @@ def _lacking(raw: Path, names: Collection[str], licence: bytes) -> dict[str, byt
     return {notices.LICENCE: licence}
 
 
-def try_out(
+def try_wheel(
     wheel: Path,
     plan: Plan,
     *,
@@ -147,32 +151,35 @@ def try_out(
     paths: Paths,
     links: Path | None = None,
 ) -> dict[str, Any]:
-    """Install the wheel and use it: what tfbuild.probe.full_build answers.
+    """Install the wheel, use it, and return the answer of tfbuild.probe.full_build.
 
-    `requirements` is the text of the locked dependencies, `links` a folder with their wheels. On a
-    CPU that lacks what the wheel needs, it must refuse to be imported, and the answer is
-    {"refused": [features]}. Raises AgreementError, HostError, and what environment.create
-    does.
+    `requirements` is the text of the locked dependencies, `links` a folder with their wheels.
+    On a CPU that lacks a required feature the wheel must refuse to be imported, and the
+    answer is {"refused": [features]}. Raises AgreementError, HostError, and whatever
+    environment.create raises.
     """
     arm = environment.create(
         wheel, python=plan.python, requirements=requirements, paths=paths, links=links
     )
     facts = tuned.read_tuned(wheel)
     assert facts is not None  # noqa: S101  (finish has just made it)
-    return probe(arm, tuned.list_nearest_missing(facts, cpu), paths.work / plan.key[:16])
+    return run_probe(arm, tuned.list_nearest_missing(facts, cpu), paths.work / plan.key[:16])
 
 
-def probe(
+def run_probe(
     arm: Environment, absent: tuple[str, ...], folder: Path, launcher: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """What tfbuild.probe.full_build finds in an environment. `absent` are the features that the
-    wheel needs and the CPU has not; `launcher` goes before the interpreter, as an emulator does."""
+    """Run tfbuild.probe.full_build in an environment, and return its answer.
+
+    `absent` are the features that the wheel needs and the CPU lacks; `launcher` is put before
+    the interpreter, for an emulator. Raises HostError, AgreementError.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     answer = folder / "whole.json"
     answer.unlink(missing_ok=True)
-    words: list[str | Path] = [*launcher, arm.python, "-m", "tfbuild.probe.full_build", answer]
+    command: list[str | Path] = [*launcher, arm.python, "-m", "tfbuild.probe.full_build", answer]
     try:
-        run(words, cwd=folder, env=build_probe_env(), log=folder / "whole.log", timeout_s=_TRY_S)
+        run(command, cwd=folder, env=build_probe_env(), log=folder / "whole.log", timeout_s=_TRY_S)
     except CommandError as error:
         if absent and _REFUSAL in error.last_line:
             return {"refused": list(absent)}
@@ -181,9 +188,9 @@ def probe(
         raise HostError(f"{arm.wheel.name} was imported on a CPU without {', '.join(absent)}")
     if not answer.is_file():
         raise HostError(f"{arm.wheel.name} ended its process before it was tried to the end")
-    found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
-    if found["sum"] != _ONES:
-        raise AgreementError(f"{arm.wheel.name} adds up {_ONES:.0f} ones to {found['sum']}")
-    if not all(math.isfinite(loss) for loss in found["losses"]):
-        raise AgreementError(f"{arm.wheel.name} trains to losses of {found['losses']}")
-    return found
+    results: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+    if results["sum"] != _ONES:
+        raise AgreementError(f"{arm.wheel.name} adds up {_ONES:.0f} ones to {results['sum']}")
+    if not all(math.isfinite(loss) for loss in results["losses"]):
+        raise AgreementError(f"{arm.wheel.name} trains to losses of {results['losses']}")
+    return results

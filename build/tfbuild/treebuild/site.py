@@ -17,7 +17,7 @@ from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
-from tfbuild.treebuild.differences import TreeDifference, Weight, adapted, differences
+from tfbuild.treebuild.differences import TreeDifference, Weight, adapt_recipe, find_differences
 from tfbuild.treebuild.tree import SourceTree, read_tree
 from tfbuild.upstream import releases, source
 from tfbuild.upstream.download import hash_file
@@ -27,11 +27,11 @@ _CONFIGURE_S = 300.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
-    """Everything that stays the same over all calls of Bazel for one plan.
+    """The inputs that stay the same over all calls of Bazel for one plan.
 
-    `recipe` is the plan's as this tree needs it. `python` is the interpreter that the build uses,
-    `repositories` are what Debian's Bazel lacks. Files and logs lie in `folder`. `source_sha256` is
-    empty for a tree that the user gave.
+    `recipe` is the plan's recipe, adapted to this tree. `python` is the interpreter that the
+    build uses, `repositories` are those that Debian's Bazel lacks. Files and logs are in
+    `folder`. `source_sha256` is empty for a tree that the user passed.
     """
 
     plan: Plan
@@ -52,7 +52,9 @@ class Site:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Bazel's own repositories where it lacks them, the compiler, and the plan's config."""
+        """Return the options for repositories that Bazel lacks, the compiler, and the plan's
+        config.
+        """
         return (
             *bazel.build_repository_options(self.bazel, self.repositories),
             f"--repo_env=CC={self.compiler.driver}",
@@ -60,7 +62,7 @@ class Site:
         )
 
 
-def prepare(
+def prepare_site(
     plan: Plan,
     compiler: Compiler,
     *,
@@ -70,65 +72,69 @@ def prepare(
     found: Bazel | None,
     paths: Paths,
 ) -> Site:
-    """A tree made ready for Bazel. `found` is the Bazel to use; None for the one that the tree asks
+    """Prepare a tree for Bazel. `found` is the Bazel to use; None for the one that the tree asks
     for.
 
-    Raises TreeError for a tree that this plan cannot be built in, and what fetching raises.
+    Raises TreeError for a tree that this plan cannot be built in, and whatever fetching
+    raises.
     """
-    at, sha256 = (given_tree, "") if given_tree else tree_of(plan, given_source, paths)
-    tree = read_tree(at)
+    folder, sha256 = (given_tree, "") if given_tree else fetch_tree(plan, given_source, paths)
+    tree = read_tree(folder)
     found = found or bazel.find_bazel(paths, tree.bazel or plan.bazel)
-    recipe, release = _recipe(plan), releases.find_release(plan.release)
-    unlike = differences(tree, release, recipe, bazel=found.version)
-    _tell(unlike)
+    recipe, release = _get_recipe(plan), releases.find_release(plan.release)
+    found_differences = find_differences(tree, release, recipe, bazel=found.version)
+    _report_differences(found_differences)
     site = Site(
         plan=plan,
-        recipe=adapted(recipe, tree, found.version),
+        recipe=adapt_recipe(recipe, tree, found.version),
         compiler=compiler,
         tree=tree,
-        differences=unlike,
+        differences=found_differences,
         bazel=found,
-        repositories=provided(found, recipe, paths),
+        repositories=write_repositories(found, recipe, paths),
         python=python,
         source_sha256=sha256,
         folder=paths.work / plan.key[:16],
         paths=paths,
     )
-    here = dataclasses.replace(plan, full_recipe=site.recipe)
-    render.write(render.render(here, paths.templates), site.folder)
-    _configure(site)
+    adapted_plan = dataclasses.replace(plan, full_recipe=site.recipe)
+    render.write(render.render(adapted_plan, paths.templates), site.folder)
+    _run_configure(site)
     return site
 
 
-def provided(found: Bazel, recipe: FullRecipe, paths: Paths) -> Mapping[str, Path]:
-    """Where the repositories lie that Debian's Bazel must be given; they are written here."""
+def write_repositories(found: Bazel, recipe: FullRecipe, paths: Paths) -> Mapping[str, Path]:
+    """Write the repositories that Debian's Bazel needs, and return their folders by name."""
     if not found.debian:
         return {}
     folder = paths.tools / "rules_cc"
     render.write(render.render_rules_cc(paths.templates), folder)
-    mended = {"bazel_tools": bazel.prepare_patched_tools(paths)} if recipe.training else {}
-    return {"rules_cc": folder} | mended
+    patched = {"bazel_tools": bazel.prepare_patched_tools(paths)} if recipe.training else {}
+    return {"rules_cc": folder} | patched
 
 
-def _recipe(plan: Plan) -> FullRecipe:
+def _get_recipe(plan: Plan) -> FullRecipe:
     assert plan.full_recipe is not None  # noqa: S101  (a full plan has one)
     return plan.full_recipe
 
 
-def tree_of(plan: Plan, given: Path | None, paths: Paths) -> tuple[Path, str]:
-    """The release's tree, which all plans for it share, and with it what Bazel has fetched."""
+def fetch_tree(plan: Plan, given: Path | None, paths: Paths) -> tuple[Path, str]:
+    """Return the release's unpacked tree and the SHA-256 of its archive. All plans for the
+    release share the tree, and what Bazel fetched for it.
+    """
     archive = source.fetch_source(plan.sources, paths, given)
     sha256 = hash_file(archive)
     with console.report_step(f"TensorFlow {plan.release} sources"):
         return source.unpack(archive, sha256, paths), sha256
 
 
-def _tell(found: tuple[TreeDifference, ...]) -> None:
-    for each in found:
+def _report_differences(found: tuple[TreeDifference, ...]) -> None:
+    """Print the differences. Raises TreeError if one is fatal."""
+    for difference in found:
         console.print_note(
-            f"{each.what}: the table says {each.table}, the tree {each.tree}. {each.advice}"
+            f"{difference.what}: the table says {difference.table}, the tree {difference.tree}. {difference.advice}"
         )
-    fatal = [each for each in found if each.weight is Weight.FATAL]
+    fatal = [difference for difference in found if difference.weight is Weight.FATAL]
     if fatal:
         raise TreeError(
             f"this tree cannot be built: {fatal[0].what} is {fatal[0].tree}",
@@ -136,9 +142,10 @@ def _tell(found: tuple[TreeDifference, ...]) -> None:
         )
 
 
-def _configure(site: Site) -> None:
-    """Run configure.py with every answer given. A question that is left ends it: its input is
-    empty. Raises TreeError."""
+def _run_configure(site: Site) -> None:
+    """Run configure.py with every answer given. An unanswered question ends it, as its input is
+    empty. Raises TreeError.
+    """
     answers = dict(
         releases.fill_placeholders(
             site.recipe.configure_env,
@@ -147,10 +154,10 @@ def _configure(site: Site) -> None:
         )
     )
     log = site.folder / "configure.log"
-    words: list[str | Path] = [site.python, "configure.py"]
-    env = _env(site, answers)
+    command: list[str | Path] = [site.python, "configure.py"]
+    env = _create_env(site, answers)
     try:
-        run(words, cwd=site.tree.folder, env=env, log=log, timeout_s=_CONFIGURE_S)
+        run(command, cwd=site.tree.folder, env=env, log=log, timeout_s=_CONFIGURE_S)
     except CommandError as error:
         raise TreeError(
             f"configure.py of this tree failed: {error.last_line} (whole output: {log})",
@@ -158,12 +165,14 @@ def _configure(site: Site) -> None:
         ) from error
 
 
-def _env(site: Site, answers: Mapping[str, str]) -> dict[str, str]:
-    """configure.py looks for `bazel` on PATH: there it finds the one that builds."""
-    tools = site.folder / "bin"
-    tools.mkdir(parents=True, exist_ok=True)
-    link = tools / "bazel"
+def _create_env(site: Site, answers: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of configure.py, whose PATH has the Bazel that will build as
+    `bazel`.
+    """
+    bin_folder = site.folder / "bin"
+    bin_folder.mkdir(parents=True, exist_ok=True)
+    link = bin_folder / "bazel"
     link.unlink(missing_ok=True)
     link.symlink_to(site.bazel.bazelisk)
     env = bazel.build_environment(site.bazel.use) | dict(answers)
-    return env | {"PATH": f"{tools}:{os.environ.get('PATH', os.defpath)}"}
+    return env | {"PATH": f"{bin_folder}:{os.environ.get('PATH', os.defpath)}"}

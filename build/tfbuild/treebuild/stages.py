@@ -17,7 +17,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinishedStage:
-    """A stage that has ended: the key of its inputs, and the file that it left with its bytes."""
+    """A finished stage: the key of its inputs, and the file that it wrote, with its hash."""
 
     schema: int = SCHEMA
     key: str
@@ -25,21 +25,21 @@ class FinishedStage:
     sha256: str
 
 
-def forget(folder: Path, name: str) -> None:
-    """Have a stage done again."""
-    _record(folder, name).unlink(missing_ok=True)
+def forget_stage(folder: Path, name: str) -> None:
+    """Remove the record of a stage, so that it runs again."""
+    _get_record_path(folder, name).unlink(missing_ok=True)
 
 
-def stage(folder: Path, name: str, inputs: object, make: Callable[[], Path]) -> Path:
-    """The file that `make` writes somewhere below `folder`, made now or by an earlier run.
+def run_stage(folder: Path, name: str, inputs: object, make: Callable[[], Path]) -> Path:
+    """Return the file that `make` writes below `folder`, made now or by an earlier run.
 
-    It is made again when `inputs` are others, or when the file is gone or has other bytes.
+    The file is made again if `inputs` changed, or if it is missing or has other bytes.
     """
-    record, key = _record(folder, name), hash_record(inputs)
-    done = _earlier(record)
-    if done is not None and done.key == key:
-        path = folder / done.file
-        if path.is_file() and hash_file(path) == done.sha256:
+    record, key = _get_record_path(folder, name), hash_record(inputs)
+    finished = _read_record(record)
+    if finished is not None and finished.key == key:
+        path = folder / finished.file
+        if path.is_file() and hash_file(path) == finished.sha256:
             console.print_note(f"{name}: done by an earlier run")
             return path
     record.unlink(missing_ok=True)
@@ -49,12 +49,14 @@ def stage(folder: Path, name: str, inputs: object, make: Callable[[], Path]) -> 
     return path
 
 
-def _record(folder: Path, name: str) -> Path:
+def _get_record_path(folder: Path, name: str) -> Path:
     return folder / f"{name}.done.json"
 
 
-def _earlier(record: Path) -> FinishedStage | None:
-    """The record of an earlier run; None where none has ended here, or its record is torn."""
+def _read_record(record: Path) -> FinishedStage | None:
+    """Read the record of an earlier run, or return None if no run finished here or its record is
+    torn.
+    """
     with contextlib.suppress(RecordError, TypeError, ValueError, KeyError):
         return decode_record(FinishedStage, load(record, schema=SCHEMA))
     return None

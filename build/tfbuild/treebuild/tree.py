@@ -47,13 +47,13 @@ _LARGEST = 4_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceTree:
-    """What a source tree says of itself.
+    """The build settings that a source tree's own files state.
 
-    `bazel` and `wheel_target` are empty where the tree does not say; `bazel_limits` are those that
-    configure.py enforces, if it does. `configs` are the names that `bazel build --config` knows,
-    `wheel_options` what build_pip_package understands. `variables` stand in configure.py, which
-    asks for `questions` when the environment is silent; `repo_env` are the names that the tree's
-    repository rules can read.
+    `bazel` and `find_wheel_target` are empty if the tree does not state them; `bazel_limits` are
+    those that configure.py enforces, if any. `list_configs` are the names that `bazel build
+    --config` knows, `list_wheel_options` those that build_pip_package accepts. `variables` are
+    named in configure.py, which asks for `questions` if the environment does not set them;
+    `repo_env` are the names that the tree's repository rules can read.
     """
 
     folder: Path
@@ -71,35 +71,37 @@ class SourceTree:
 
 
 def read_tree(folder: Path) -> SourceTree:
-    """The facts of a tree, from its files. Raises TreeError for what is no TensorFlow tree, or one
-    whose files cannot be understood."""
-    read = functools.partial(_read, folder)
-    rc = _needed(folder, ".bazelrc")
-    configure = _needed(folder, "configure.py")
-    build = _needed(folder, f"{PIP_PACKAGE}/BUILD")
-    lines = tuple(rc_lines(rc, functools.partial(_imported, folder)))
+    """Read the facts of a tree from its files. Raises TreeError if it is no TensorFlow tree, or
+    if its files cannot be parsed.
+    """
+    read = functools.partial(_read_text, folder)
+    rc = _read_required(folder, ".bazelrc")
+    configure = _read_required(folder, "configure.py")
+    build = _read_required(folder, f"{PIP_PACKAGE}/BUILD")
+    lines = tuple(read_rc_lines(rc, functools.partial(_read_imported, folder)))
     program = read(f"{PIP_PACKAGE}/build_pip_package.sh") or ""
     script = read(f"{PIP_PACKAGE}/build_pip_package.py") or ""
-    target = wheel_target(build)
-    names, questions, limits = questioned(configure)
+    target = find_wheel_target(build)
+    names, questions, limits = parse_configure(configure)
     return SourceTree(
         folder=folder,
-        release=_release(read),
-        bazel=bazel_version(read(".bazelversion") or ""),
+        release=_find_release(read),
+        bazel=parse_bazel_version(read(".bazelversion") or ""),
         bazel_limits=limits,
-        configs=configs(lines),
-        shares_host_flags=shares_host_flags(lines),
+        configs=list_configs(lines),
+        shares_host_flags=has_shared_host_flags(lines),
         wheel_target=target,
         wheel_folder=_RULES_FOLDER if target == _RULE else "",
-        wheel_options=wheel_options(program + script),
+        wheel_options=list_wheel_options(program + script),
         variables=names,
         questions=questions,
-        repo_env=_repo_env(folder),
+        repo_env=_list_repo_env(folder),
     )
 
 
-def _needed(folder: Path, name: str) -> str:
-    text = _read(folder, name)
+def _read_required(folder: Path, name: str) -> str:
+    """Read a file that every TensorFlow tree has. Raises TreeError if it is missing or empty."""
+    text = _read_text(folder, name)
     if text is None:
         raise TreeError(
             f"{folder} is no TensorFlow source tree: it has no {name}",
@@ -110,9 +112,12 @@ def _needed(folder: Path, name: str) -> str:
     return text
 
 
-def _read(folder: Path, name: str) -> str | None:
-    """The text of a file, None where there is none. Raises TreeError for what is no text of ours:
-    a link out of the tree, bytes that are not UTF-8, a NUL, a huge file."""
+def _read_text(folder: Path, name: str) -> str | None:
+    """Return the text of a file, or None if there is none.
+
+    Raises TreeError for a link out of the tree, bytes that are not UTF-8, a NUL, or a file of
+    more than 4 MB.
+    """
     path = folder / name
     try:
         if not path.resolve(strict=True).is_relative_to(folder.resolve()):
@@ -135,27 +140,30 @@ def _read(folder: Path, name: str) -> str | None:
     return text
 
 
-def _release(read: Callable[[str], str | None]) -> str:
-    """2.14.1, from the first file that says it: tf_version.bzl since 2.20, setup.py before."""
+def _find_release(read: Callable[[str], str | None]) -> str:
+    """Return the release, such as 2.14.1, from the first file that states it: tf_version.bzl
+    since 2.20, setup.py before.
+    """
     for name, pattern in (
         ("tensorflow/tf_version.bzl", r'^TF_VERSION *= *"([^"]+)"'),
         (f"{PIP_PACKAGE}/setup.py", r"^_VERSION *= *['\"]([^'\"]+)['\"]"),
     ):
-        if found := re.search(pattern, read(name) or "", re.MULTILINE):
-            return found[1]
+        if match := re.search(pattern, read(name) or "", re.MULTILINE):
+            return match[1]
     raise TreeError(
         f"the tree names no release: neither tensorflow/tf_version.bzl nor {PIP_PACKAGE}/setup.py"
         " has one"
     )
 
 
-def bazel_version(text: str) -> str:
-    """The version in .bazelversion, whose first line counts; comments may follow it."""
-    first = text.strip().partition("\n")[0].strip()
-    return _version(first, ".bazelversion") if first else ""
+def parse_bazel_version(text: str) -> str:
+    """Return the version in .bazelversion. Only the first line counts; comments may follow it."""
+    line = text.strip().partition("\n")[0].strip()
+    return _check_version(line, ".bazelversion") if line else ""
 
 
-def _version(text: str, name: str) -> str:
+def _check_version(text: str, name: str) -> str:
+    """Return the text. Raises TreeError if it is no version."""
     try:
         Version(text)
     except ValueError:
@@ -163,54 +171,58 @@ def _version(text: str, name: str) -> str:
     return text
 
 
-def rc_lines(
+def read_rc_lines(
     text: str, imported: Callable[[str, bool], str | None], within: tuple[str, ...] = (".bazelrc",)
 ) -> Iterator[tuple[str, ...]]:
-    """Every line of an rc file and of those that it imports, as words, in Bazel's order.
+    """Yield the words of each line of an rc file and of the files that it imports, in Bazel's
+    order.
 
-    `imported` gives the text of a file by its name, and is told whether it must exist. Raises
-    TreeError for a file that imports itself.
+    `imported` returns the text of a file by its name; its second argument states whether the
+    file must exist. Raises TreeError for a file that imports itself.
     """
     for line in text.replace("\\\n", "").split("\n"):
-        words = tuple(_words(line))
+        words = tuple(_split_words(line))
         if words[:1] in {("import",), ("try-import",)} and len(words) > 1:
             name = PurePosixPath(words[1].removeprefix("%workspace%/")).as_posix()
             if name in within:
                 raise TreeError(f"{name} imports itself through {' and '.join(within)}")
-            inner = imported(name, words[0] == "import")
-            if inner is not None:
-                yield from rc_lines(inner, imported, (*within, name))
+            imported_text = imported(name, words[0] == "import")
+            if imported_text is not None:
+                yield from read_rc_lines(imported_text, imported, (*within, name))
         elif words:
             yield words
 
 
-def _words(line: str) -> Iterator[str]:
-    """Quotes group, but no name that is looked for has any: they are only taken off."""
+def _split_words(line: str) -> Iterator[str]:
+    """Yield the words of a line up to a comment. Quotes are only stripped: no name that is
+    searched for contains any.
+    """
     for word in line.split():
         if word.startswith("#"):
             return
         yield word.strip("\"'")
 
 
-def _imported(folder: Path, name: str, needed: bool) -> str | None:
+def _read_imported(folder: Path, name: str, needed: bool) -> str | None:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         return None  # (of the machine, not of the tree)
-    text = _read(folder, name)
+    text = _read_text(folder, name)
     if text is None and needed:
         raise TreeError(f".bazelrc imports {name}, which the tree does not have")
     return text
 
 
-def configs(lines: Iterable[tuple[str, ...]]) -> frozenset[str]:
-    """The names that `bazel build --config=NAME` finds in these lines."""
+def list_configs(lines: Iterable[tuple[str, ...]]) -> frozenset[str]:
+    """Return the names that `bazel build --config=NAME` finds in these lines."""
     heads = (words[0].partition(":") for words in lines)
     return frozenset(name for command, _, name in heads if command in _FOR_BUILD and name)
 
 
-def shares_host_flags(lines: Iterable[tuple[str, ...]]) -> bool:
-    """Whether tools that run during the build are compiled with the target's flags on Linux. The
-    last of several lines counts."""
+def has_shared_host_flags(lines: Iterable[tuple[str, ...]]) -> bool:
+    """Return whether tools that run during the build are compiled with the target's flags on
+    Linux. The last of several lines counts.
+    """
     shared = False
     for command, *flags in lines:
         if command in {"build", "common", "build:linux", "common:linux"}:
@@ -223,11 +235,12 @@ def shares_host_flags(lines: Iterable[tuple[str, ...]]) -> bool:
     return shared
 
 
-def wheel_target(build: str) -> str:
-    """What makes the wheel in tools/pip_package/BUILD: the rule `wheel` since 2.17, the program
-    build_pip_package before; empty if it has neither."""
+def find_wheel_target(build: str) -> str:
+    """Return the target that makes the wheel in tools/pip_package/BUILD: the rule `wheel` since
+    2.17, the program build_pip_package before, or an empty string if it has neither.
+    """
     names = set()
-    for call in _calls(_parsed(build, f"{PIP_PACKAGE}/BUILD")):
+    for call in _iter_calls(_parse_starlark(build, f"{PIP_PACKAGE}/BUILD")):
         for keyword in call.keywords:
             if keyword.arg == "name" and isinstance(keyword.value, ast.Constant):
                 names.add(keyword.value.value)
@@ -236,30 +249,34 @@ def wheel_target(build: str) -> str:
     return _PROGRAM if "build_pip_package" in names else ""
 
 
-def wheel_options(program: str) -> frozenset[str]:
-    """What build_pip_package.sh compares its arguments with, or build_pip_package.py adds."""
+def list_wheel_options(program: str) -> frozenset[str]:
+    """Return the options that build_pip_package.sh compares its arguments with, or that
+    build_pip_package.py adds.
+    """
     compared = re.findall(r"""["']?\$\{?[0-9]\b[^=\n]*==? *["']?(--[a-z_-]+)""", program)
     added = re.findall(r"""add_argument\(\s*["'](--[a-z_-]+)""", program)
     return frozenset(compared + added)
 
 
-def questioned(
+def parse_configure(
     configure: str,
 ) -> tuple[frozenset[str], frozenset[str], tuple[str, str] | None]:
-    """Variables of configure.py: every one that it names, those that it asks a person for, and the
-    oldest and newest Bazel that it accepts if it says so (_TF_MIN_BAZEL_VERSION, up to 2.9)."""
-    tree = _parsed(configure, "configure.py")
-    named = frozenset(text for text in _strings(ast.walk(tree)) if _VARIABLE.fullmatch(text))
+    """Return the variables of configure.py: all that it names, those that it asks the user for,
+    and the oldest and newest Bazel that it accepts, if it states them (_TF_MIN_BAZEL_VERSION,
+    up to 2.9).
+    """
+    tree = _parse_starlark(configure, "configure.py")
+    named = frozenset(text for text in _iter_strings(ast.walk(tree)) if _VARIABLE.fullmatch(text))
     asked = {
         text
-        for call in _calls(tree)
+        for call in _iter_calls(tree)
         if isinstance(call.func, ast.Name) and call.func.id in _ASKING
-        for text in _strings([*call.args[:2], *(word.value for word in call.keywords)])
+        for text in _iter_strings([*call.args[:2], *(word.value for word in call.keywords)])
     }
-    return named, named & asked, _limits(tree)
+    return named, named & asked, _find_bazel_limits(tree)
 
 
-def _limits(configure: ast.Module) -> tuple[str, str] | None:
+def _find_bazel_limits(configure: ast.Module) -> tuple[str, str] | None:
     values = {
         target.id: str(node.value.value)
         for node in configure.body
@@ -270,21 +287,21 @@ def _limits(configure: ast.Module) -> tuple[str, str] | None:
     oldest, newest = (values.get(f"_TF_{end}_BAZEL_VERSION") for end in ("MIN", "MAX"))
     if oldest is None or newest is None:
         return None
-    return _version(oldest, "configure.py"), _version(newest, "configure.py")
+    return _check_version(oldest, "configure.py"), _check_version(newest, "configure.py")
 
 
-def _strings(nodes: Iterable[ast.AST]) -> Iterator[str]:
+def _iter_strings(nodes: Iterable[ast.AST]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
 
-def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+def _iter_calls(tree: ast.AST) -> Iterator[ast.Call]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
-def _parsed(text: str, name: str) -> ast.Module:
-    """Starlark, in which BUILD files are written, has Python's syntax."""
+def _parse_starlark(text: str, name: str) -> ast.Module:
+    """Parse Starlark, the language of BUILD files, which has Python's syntax. Raises TreeError."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return ast.parse(text)
@@ -292,12 +309,12 @@ def _parsed(text: str, name: str) -> ast.Module:
         raise TreeError(f"{name} cannot be parsed: {str(error) or type(error).__name__}") from error
 
 
-def _repo_env(folder: Path) -> frozenset[str]:
-    """Every name that a .bzl file which looks at the environment has in quotes."""
+def _list_repo_env(folder: Path) -> frozenset[str]:
+    """Return every quoted name in the .bzl files that read the environment."""
     names: set[str] = set()
-    for top in ("third_party", "tensorflow"):
-        for path in sorted((folder / top).rglob("*.bzl")):
-            text = _read(folder, str(path.relative_to(folder))) or ""
+    for root in ("third_party", "tensorflow"):
+        for path in sorted((folder / root).rglob("*.bzl")):
+            text = _read_text(folder, str(path.relative_to(folder))) or ""
             if re.search(r"\b(?:environ|getenv|get_host_environ)\b", text):
                 names.update(_QUOTED.findall(text))
     return frozenset(names)

@@ -30,8 +30,9 @@ Names = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeclaredArchive:
-    """A file that a repository rule downloads. `sha256` is empty where the rule pins none; `origin`
-    is the declaring file in the tree."""
+    """An archive that a repository rule downloads. `sha256` is empty if the rule pins none;
+    `origin` is the declaring file in the tree.
+    """
 
     name: str
     urls: tuple[str, ...]
@@ -40,14 +41,16 @@ class DeclaredArchive:
 
     @property
     def file(self) -> str:
-        return file_of(self.urls[0])
+        return parse_file_name(self.urls[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declarations:
-    """`elsewhere` are the labels of other repositories' files whose functions are called: what they
-    declare is known only when they have been fetched. `unread` are rules (file:line) whose
-    addresses could not be worked out.
+    """The archives that a source tree declares.
+
+    `elsewhere` are the labels of files in other repositories whose functions are called:
+    their declarations are known only once they are fetched. `unread` are the rules
+    (file:line) whose addresses could not be evaluated.
     """
 
     archives: tuple[DeclaredArchive, ...]
@@ -56,12 +59,12 @@ class Declarations:
 
 
 class _UnknownError(Exception):
-    """An expression that is more than what is worked out here."""
+    """Raised for an expression that this module does not evaluate."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rule:
-    """A call with an address in it, and the names that are known where it stands."""
+    """A call with an address among its arguments, and the names known at that point of the file."""
 
     origin: str
     call: ast.Call
@@ -69,22 +72,26 @@ class _Rule:
     names: Names
 
 
-def file_of(url: str) -> str:
-    """The name of an archive: the end of a rule's first address. Two may have one name."""
+def parse_file_name(url: str) -> str:
+    """Return the file name at the end of a rule's first address. Two archives may share one
+    name.
+    """
     name = url.partition("?")[0].rpartition("/")[2]
     return "" if name in {".", ".."} else name
 
 
-def declared(tree: Path) -> Declarations:
-    """What WORKSPACE and the files that it loads from the tree declare. Raises TreeError."""
+def read_declarations(tree: Path) -> Declarations:
+    """Read the declarations of WORKSPACE and of the files that it loads from the tree. Raises
+    TreeError.
+    """
     archives: dict[DeclaredArchive, None] = {}
     elsewhere: set[str] = set()
     unread: list[str] = []
-    for origin, module in _modules(tree):
-        elsewhere |= _foreign(module)
-        for rule in _rules(origin, module):
+    for origin, module in _iter_modules(tree):
+        elsewhere |= _list_foreign_labels(module)
+        for rule in _iter_rules(origin, module):
             try:
-                archives |= dict.fromkeys(_archives(rule))
+                archives |= dict.fromkeys(_iter_archives(rule))
             except _UnknownError:
                 unread.append(f"{origin}:{rule.call.lineno}")
     return Declarations(
@@ -94,38 +101,42 @@ def declared(tree: Path) -> Declarations:
     )
 
 
-def pin(tree: Path, pins: Mapping[str, str]) -> tuple[str, ...]:
-    """Write a sha256 into each of the tree's rules that has none, by the rule's name; the changed
-    files. Bazel takes a file without a network only by its hash. Raises TreeError, VendorError.
+def pin_hashes(tree: Path, pins: Mapping[str, str]) -> tuple[str, ...]:
+    """Write a sha256 into each of the tree's rules that has none, looked up by the rule's name,
+    and return the changed files.
+
+    Bazel accepts a file without a network only by its hash. Raises TreeError, VendorError.
     """
-    left = dict(pins)
+    unpinned = dict(pins)
     changed = []
-    for origin, module in _modules(tree):
-        places = []
-        for rule in _rules(origin, module):
-            name = _name(rule)
+    for origin, module in _iter_modules(tree):
+        insertions = []
+        for rule in _iter_rules(origin, module):
+            name = _get_repository_name(rule)
             if name not in pins:
                 continue
             match rule.words.get("sha256", rule.words.get("integrity")):
                 case None:
-                    places.append((rule.call, pins[name]))
-                    left.pop(name, None)
+                    insertions.append((rule.call, pins[name]))
+                    unpinned.pop(name, None)
                 case ast.Constant(value=value) if value == pins[name]:  # (by an earlier run)
-                    left.pop(name, None)
-        if places:
+                    unpinned.pop(name, None)
+        if insertions:
             path = tree / origin
-            write_atomic(path, _inserted(path.read_bytes(), places))
+            write_atomic(path, _insert_hashes(path.read_bytes(), insertions))
             changed.append(origin)
-    if left:
+    if unpinned:
         raise VendorError(
-            f"no rule of the tree can be given a hash under the name {', '.join(sorted(left))}",
+            f"no rule of the tree can be given a hash under the name {', '.join(sorted(unpinned))}",
             hint="Another repository declares it: give Bazel a copy with --override_repository",
         )
     return tuple(changed)
 
 
-def _inserted(source: bytes, places: list[tuple[ast.Call, str]]) -> bytes:
-    """The source with `sha256` as the first argument of these calls, last call first."""
+def _insert_hashes(source: bytes, places: list[tuple[ast.Call, str]]) -> bytes:
+    """Return the source with `sha256` as the first argument of these calls, inserted from the
+    last call to the first.
+    """
     lines = source.splitlines(keepends=True)
     for call, sha256 in sorted(places, key=lambda place: -(place[0].func.end_lineno or 0)):
         row, column = (call.func.end_lineno or 1) - 1, call.func.end_col_offset or 0
@@ -134,25 +145,27 @@ def _inserted(source: bytes, places: list[tuple[ast.Call, str]]) -> bytes:
     return b"".join(lines)
 
 
-def _modules(tree: Path) -> Iterator[tuple[str, ast.Module]]:
-    """Every file that WORKSPACE leads to inside the tree, once, with its path in the tree."""
-    waiting = deque(name for name in _ROOTS if (tree / name).is_file())
-    if not waiting:
+def _iter_modules(tree: Path) -> Iterator[tuple[str, ast.Module]]:
+    """Yield every file that WORKSPACE reaches inside the tree once: its path in the tree, and
+    its syntax tree.
+    """
+    queue = deque(name for name in _ROOTS if (tree / name).is_file())
+    if not queue:
         raise TreeError(f"{tree} has no WORKSPACE", hint="Give the folder of a TensorFlow tree")
-    seen = set(waiting)
-    while waiting:
-        origin = waiting.popleft()
+    seen = set(queue)
+    while queue:
+        origin = queue.popleft()
         try:
             with warnings.catch_warnings(action="ignore"):  # (what Python says of escapes)
                 module = ast.parse((tree / origin).read_bytes())
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            said = str(error) or type(error).__name__
-            raise TreeError(f"{origin} cannot be read as Starlark: {said}") from error
+            reason = str(error) or type(error).__name__
+            raise TreeError(f"{origin} cannot be read as Starlark: {reason}") from error
         yield origin, module
-        found = {_inside(label, origin) for label in _loads(module)} - seen
-        fresh = sorted(path for path in found if path and _is_file(tree / path))
-        seen |= found
-        waiting += fresh
+        loaded = {_resolve_label(label, origin) for label in _list_loads(module)} - seen
+        new_paths = sorted(path for path in loaded if path and _is_file(tree / path))
+        seen |= loaded
+        queue += new_paths
 
 
 def _is_file(path: Path) -> bool:
@@ -162,9 +175,9 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _loads(module: ast.Module) -> dict[str, tuple[str, ...]]:
-    """Loaded label → the names that it gives this file."""
-    found: dict[str, tuple[str, ...]] = {}
+def _list_loads(module: ast.Module) -> dict[str, tuple[str, ...]]:
+    """Return a map from each loaded label to the names that it defines in this file."""
+    loads: dict[str, tuple[str, ...]] = {}
     for statement in module.body:
         match statement:
             case ast.Expr(
@@ -174,14 +187,18 @@ def _loads(module: ast.Module) -> dict[str, tuple[str, ...]]:
                     keywords=renamed,
                 )
             ):
-                given = [each.value for each in plain if isinstance(each, ast.Constant)]
-                names = (*map(str, given), *(word.arg for word in renamed if word.arg))
-                found[label] = (*found.get(label, ()), *names)
-    return found
+                positional = [
+                    argument.value for argument in plain if isinstance(argument, ast.Constant)
+                ]
+                names = (*map(str, positional), *(word.arg for word in renamed if word.arg))
+                loads[label] = (*loads.get(label, ()), *names)
+    return loads
 
 
-def _inside(label: str, origin: str) -> str:
-    """The path in the tree of a label; empty for another repository's."""
+def _resolve_label(label: str, origin: str) -> str:
+    """Return the path of a label in the tree, or an empty string for a label of another
+    repository.
+    """
     if label.startswith(":"):
         folder = origin.rpartition("/")[0]
         return f"{folder}/{label[1:]}".lstrip("/")
@@ -192,8 +209,8 @@ def _inside(label: str, origin: str) -> str:
     return ""
 
 
-def _foreign(module: ast.Module) -> set[str]:
-    """Labels of other repositories whose functions this file calls as statements."""
+def _list_foreign_labels(module: ast.Module) -> set[str]:
+    """List the labels of other repositories whose functions this file calls as statements."""
     called = {
         node.value.func.id
         for node in ast.walk(module)
@@ -203,77 +220,86 @@ def _foreign(module: ast.Module) -> set[str]:
     }
     return {
         label
-        for label, names in _loads(module).items()
+        for label, names in _list_loads(module).items()
         if label.startswith("@")
         and not label.startswith((*_OWN, "@bazel_tools//"))
         and called & set(names)
     }
 
 
-def _rules(origin: str, module: ast.Module) -> Iterator[_Rule]:
-    """Calls that name a repository and its addresses; not the macros that only hand them on."""
-    outer = _assigned(module.body, {})
+def _iter_rules(origin: str, module: ast.Module) -> Iterator[_Rule]:
+    """Yield the calls that name a repository and its addresses, excluding macros that only pass
+    their parameters on.
+    """
+    outer = _apply_assignments(module.body, {})
     for statement in module.body:
-        names, handed = outer, set[str]()
+        names, parameters = outer, set[str]()
         if isinstance(statement, ast.FunctionDef):
-            handed = {argument.arg for argument in statement.args.args}
-            names = _assigned(statement.body, {**outer, **_defaults(statement.args)})
+            parameters = {argument.arg for argument in statement.args.args}
+            names = _apply_assignments(statement.body, {**outer, **_read_defaults(statement.args)})
         for node in ast.walk(statement):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
-            words = {word.arg: word.value for word in node.keywords if word.arg}
-            address = next((words[key] for key in (*_URLS, "sha256_urls") if key in words), None)
-            passed_on = isinstance(address, ast.Name) and address.id in handed
-            if "name" in words and address is not None and not passed_on:
-                yield _Rule(origin=origin, call=node, words=words, names=names)
+            keywords = {word.arg: word.value for word in node.keywords if word.arg}
+            address = next(
+                (keywords[key] for key in (*_URLS, "sha256_urls") if key in keywords), None
+            )
+            passed_on = isinstance(address, ast.Name) and address.id in parameters
+            if "name" in keywords and address is not None and not passed_on:
+                yield _Rule(origin=origin, call=node, words=keywords, names=names)
 
 
-def _defaults(arguments: ast.arguments) -> dict[str, Any]:
-    """Parameters with the constants that they default to."""
+def _read_defaults(arguments: ast.arguments) -> dict[str, Any]:
+    """Return the parameters whose default is a constant, with that constant."""
     count = len(arguments.defaults)
     pairs = zip(arguments.args[len(arguments.args) - count :], arguments.defaults, strict=True)
-    return {each.arg: node.value for each, node in pairs if isinstance(node, ast.Constant)}
+    return {argument.arg: node.value for argument, node in pairs if isinstance(node, ast.Constant)}
 
 
-def _assigned(body: list[ast.stmt], names: Names) -> Names:
-    """The names, with what plain assignments in the body give."""
+def _apply_assignments(body: list[ast.stmt], names: Names) -> Names:
+    """Return the names, updated by the plain assignments in the body."""
     known = dict(names)
     for statement in body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=node):
                 try:
-                    known[name] = _value(node, known)
+                    known[name] = _evaluate(node, known)
                 except _UnknownError:
                     known.pop(name, None)
     return known
 
 
-def _archives(rule: _Rule) -> Iterator[DeclaredArchive]:
-    """One archive, or for filegroup_external as many as it has hashes."""
-    for urls, sha256 in _addresses(rule):
-        listed = (urls,) if isinstance(urls, str) else tuple(urls)
-        if not listed or not all(isinstance(each, str) for each in (*listed, sha256)):
+def _iter_archives(rule: _Rule) -> Iterator[DeclaredArchive]:
+    """Yield one archive, or for filegroup_external one per hash."""
+    for urls, sha256 in _iter_addresses(rule):
+        addresses = (urls,) if isinstance(urls, str) else tuple(urls)
+        if not addresses or not all(isinstance(value, str) for value in (*addresses, sha256)):
             raise _UnknownError
         pinned = sha256.lower()  # (as Bazel reads it)
         if not _SHA256.fullmatch(pinned):
             raise _UnknownError
-        yield DeclaredArchive(name=_name(rule), urls=listed, sha256=pinned, origin=rule.origin)
+        yield DeclaredArchive(
+            name=_get_repository_name(rule), urls=addresses, sha256=pinned, origin=rule.origin
+        )
 
 
-def _addresses(rule: _Rule) -> Iterator[tuple[Any, Any]]:
+def _iter_addresses(rule: _Rule) -> Iterator[tuple[Any, Any]]:
+    """Yield the addresses and the SHA-256 of each archive of a rule."""
     if "sha256_urls" in rule.words:
-        by_hash = _value(rule.words["sha256_urls"], rule.names)
+        by_hash = _evaluate(rule.words["sha256_urls"], rule.names)
         yield from ((urls, sha256) for sha256, urls in by_hash.items())
         return
     address = next(rule.words[key] for key in _URLS if key in rule.words)
     sha256 = rule.words.get("sha256", rule.words.get("jar_sha256", ast.Constant(value="")))
-    yield _value(address, rule.names), _value(sha256, rule.names)
+    yield _evaluate(address, rule.names), _evaluate(sha256, rule.names)
 
 
-def _name(rule: _Rule) -> str:
-    """The repository's name; that of the declaring folder where the caller of a macro gives it."""
+def _get_repository_name(rule: _Rule) -> str:
+    """Return the repository's name, or the name of the declaring folder if the caller of a macro
+    passes it.
+    """
     try:
-        return str(_value(rule.words["name"], rule.names))
+        return str(_evaluate(rule.words["name"], rule.names))
     except _UnknownError:
         return rule.origin.rpartition("/")[0].rpartition("/")[2] or rule.origin
 
@@ -281,36 +307,40 @@ def _name(rule: _Rule) -> str:
 _FAILURES: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
-def _value(node: ast.expr, names: Names) -> Any:  # noqa: ANN401  (what Starlark can hold)
-    """The value of an expression. Raises _UnknownError for all that declarations do not use."""
+def _evaluate(node: ast.expr, names: Names) -> Any:  # noqa: ANN401  (what Starlark can hold)
+    """Evaluate an expression. Raises _UnknownError for anything that the declarations do not
+    use.
+    """
     try:
-        return _worked_out(node, names)
+        return _evaluate_node(node, names)
     except _FAILURES as error:
         raise _UnknownError from error
 
 
-def _worked_out(node: ast.expr, names: Names) -> Any:  # noqa: ANN401  (what Starlark can hold)
+def _evaluate_node(node: ast.expr, names: Names) -> Any:  # noqa: ANN401  (what Starlark can hold)
     match node:
         case ast.Constant(value=value):
             return value
         case ast.Name(id=name):
             return names[name]
         case ast.List(elts=members):
-            return [_value(each, names) for each in members]
+            return [_evaluate(member, names) for member in members]
         case ast.Tuple(elts=members):
-            return tuple(_value(each, names) for each in members)
+            return tuple(_evaluate(member, names) for member in members)
         case ast.Dict(keys=keys, values=values):
             pairs = zip(keys, values, strict=True)
-            return {_value(key, names): _value(each, names) for key, each in pairs if key}
+            return {_evaluate(key, names): _evaluate(member, names) for key, member in pairs if key}
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return _value(left, names) + _value(right, names)
+            return _evaluate(left, names) + _evaluate(right, names)
         case ast.BinOp(left=left, op=ast.Mod(), right=right):
-            return _value(left, names) % _value(right, names)
+            return _evaluate(left, names) % _evaluate(right, names)
         case ast.Call(func=ast.Attribute(value=text, attr="format"), args=args, keywords=words):
-            given = {word.arg: _value(word.value, names) for word in words if word.arg}
-            return _value(text, names).format(*(_value(each, names) for each in args), **given)
+            given = {word.arg: _evaluate(word.value, names) for word in words if word.arg}
+            return _evaluate(text, names).format(
+                *(_evaluate(member, names) for member in args), **given
+            )
         case ast.Call(func=ast.Name(id="tf_mirror_urls"), args=[address]):
-            url = _value(address, names)
+            url = _evaluate(address, names)
             rest = url.removeprefix("https://")
             return [url] if rest == url else [_MIRROR + rest, url]
     raise _UnknownError

@@ -13,7 +13,7 @@ from tfbuild.upstream.download import strip_login
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FetchedRepository:
-    """A repository that Bazel's downloader filled. `pinned` is false where its rule has no hash."""
+    """A repository that Bazel's downloader filled. `pinned` is False if its rule has no hash."""
 
     name: str
     urls: tuple[str, ...]
@@ -21,23 +21,25 @@ class FetchedRepository:
     pinned: bool
 
 
-def resolved(text: str) -> tuple[FetchedRepository, ...]:
-    """What --experimental_repository_resolved_file tells of repositories with one address list.
+def parse_resolved(text: str) -> tuple[FetchedRepository, ...]:
+    """Parse the file of --experimental_repository_resolved_file, and return the repositories
+    with one list of addresses.
 
     The file is Starlark with literals only, `resolved = [...]`. `original_attributes` are the
-    rule's, `repositories` what it says makes it reproducible. Raises VendorError.
+    rule's attributes, `repositories` those that the rule reports as making it reproducible.
+    Raises VendorError.
     """
     try:
         entries: list[dict[str, Any]] = ast.literal_eval(text.partition("=")[2])
-        return tuple(each for entry in entries for each in _of_entry(entry))
+        return tuple(repository for entry in entries for repository in _parse_entry(entry))
     except (ValueError, SyntaxError, AttributeError, KeyError, TypeError) as error:
         raise VendorError(f"Bazel's list of repositories cannot be read: {error}") from error
 
 
-def _of_entry(entry: Mapping[str, Any]) -> Iterator[FetchedRepository]:
+def _parse_entry(entry: Mapping[str, Any]) -> Iterator[FetchedRepository]:
     original = entry["original_attributes"]
-    for made in entry.get("repositories", ()):
-        attributes = made["attributes"]
+    for repository in entry.get("repositories", ()):
+        attributes = repository["attributes"]
         urls = (
             attributes.get("urls")
             or attributes.get("url")
@@ -46,11 +48,11 @@ def _of_entry(entry: Mapping[str, Any]) -> Iterator[FetchedRepository]:
         )
         sha256 = attributes.get("sha256") or original.get("sha256")
         if urls and sha256:
-            listed = (urls,) if isinstance(urls, str) else tuple(urls)
+            addresses = (urls,) if isinstance(urls, str) else tuple(urls)
             pinned = bool(original.get("sha256") or original.get("integrity"))
             yield FetchedRepository(
                 name=original["name"],
-                urls=tuple(map(strip_login, listed)),
+                urls=tuple(map(strip_login, addresses)),
                 sha256=sha256,
                 pinned=pinned,
             )

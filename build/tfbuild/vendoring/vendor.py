@@ -22,7 +22,7 @@ from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
 from tfbuild.vendoring.declarations import DeclaredArchive
-from tfbuild.vendoring.resolved import FetchedRepository, resolved
+from tfbuild.vendoring.resolved import FetchedRepository, parse_resolved
 from tfbuild.vendoring.vendored import (
     AGAIN,
     BEFORE,
@@ -32,9 +32,9 @@ from tfbuild.vendoring.vendored import (
     SCHEMA,
     VendoredFile,
     VendorLock,
-    cache_options,
-    files_in,
-    key_of,
+    compute_lock_key,
+    list_cache_options,
+    list_files,
     read_lock,
 )
 
@@ -44,7 +44,7 @@ _ELF = b"\x7fELF"
 _BAZELISK_S = 1800.0
 
 
-def vendor(
+def vendor_targets(
     folder: Path,
     tree: Path,
     targets: tuple[str, ...],
@@ -59,42 +59,46 @@ def vendor(
     archives: Sequence[DeclaredArchive] = (),
     startup: tuple[str, ...] = (),
 ) -> VendorLock:
-    """Fill `folder` with what Bazel fetches for these targets and options, and lock it.
+    """Fill `folder` with everything that Bazel fetches for these targets and options, and lock
+    it.
 
-    `source` is the release's archive, `python` the interpreter whose wheels pip is asked for,
-    `requirements` the text of what the finished wheel depends on. `archives` are fetched beforehand
-    by our own downloader, which resumes. A folder has no lock while it is being filled, and a
-    killed run goes on with what it has. Raises VendorError, DownloadError, DiskError, BusyError.
+    `source` is the release's archive, `python` the interpreter whose wheels pip downloads,
+    `requirements` the text of the finished wheel's dependencies. `archives` are fetched
+    beforehand by our own downloader, which resumes. A folder has no lock while it is being
+    filled; a killed run continues with the files it has. Raises VendorError, DownloadError,
+    DiskError, BusyError.
     """
     folder = folder.resolve()
     with lock_folder(folder, "vendoring"):
-        known = _earlier(folder)
-        _sound(folder)
+        earlier_pins = _set_lock_aside(folder)
+        _remove_corrupt(folder)
         if source is not None:
-            _placed(source, folder / "sources" / source.name)
+            _copy_file(source, folder / "sources" / source.name)
         if not found.debian:
-            _own_bazel(found, folder / "bazel")
+            _store_bazel(found, folder / "bazel")
         if python is not None:
-            wheels(tree, python, folder / "wheels")
-            dependencies(requirements, python, folder / DEPENDENCIES)
+            download_wheels(tree, python, folder / "wheels")
+            download_dependencies(requirements, python, folder / DEPENDENCIES)
         prefetch(archives, folder, mirror=paths.mirror)
         with console.report_step("Bazel fetches what the build needs"):
-            fetched = _fetched(
+            fetched = _fetch_repositories(
                 folder, tree, targets, found, (*options, "--nobuild"), startup, paths
             )
-        _unchanged(fetched, known)
-        urls = {each.sha256: each.urls for each in archives} | {e.sha256: e.urls for e in fetched}
-        _sweep(folder)
+        _check_first_use(fetched, earlier_pins)
+        urls = {item.sha256: item.urls for item in archives} | {
+            repository.sha256: repository.urls for repository in fetched
+        }
+        _remove_partial(folder)
         lock = VendorLock(
             schema=SCHEMA,
             release=release,
             bazel=found.version,
             from_system=found.debian,
-            first_use={each.name: each.sha256 for each in fetched if not each.pinned},
-            files=tuple(_items(folder, urls)),
+            first_use={item.name: item.sha256 for item in fetched if not item.pinned},
+            files=tuple(_hash_files(folder, urls)),
             key="",
         )
-        lock = dataclasses.replace(lock, key=key_of(lock))
+        lock = dataclasses.replace(lock, key=compute_lock_key(lock))
         records.save(folder / LOCK, lock)
         (folder / BEFORE).unlink(missing_ok=True)
     for name in sorted(lock.first_use):
@@ -105,8 +109,10 @@ def vendor(
     return lock
 
 
-def _earlier(folder: Path) -> Mapping[str, str]:
-    """What an earlier run pinned on first use. Its lock is put aside until there is a new one."""
+def _set_lock_aside(folder: Path) -> Mapping[str, str]:
+    """Set the lock of an earlier run aside until there is a new one, and return what that run
+    pinned on first use.
+    """
     with contextlib.suppress(FileNotFoundError):
         (folder / LOCK).replace(folder / BEFORE)
     if not (folder / BEFORE).exists():
@@ -120,24 +126,28 @@ def _earlier(folder: Path) -> Mapping[str, str]:
         ) from error
 
 
-def _sound(folder: Path) -> None:
-    """Remove cached archives that have gone bad, so that they are fetched again."""
+def _remove_corrupt(folder: Path) -> None:
+    """Remove cached archives whose hash no longer matches, so that they are fetched again."""
     for path in (folder / _CACHED).glob("*/file"):
         download.find_cached(path, Pin(name=path.parent.name, sha256=path.parent.name))
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what a killed run left half."""
+def _remove_partial(folder: Path) -> None:
+    """Remove the partial files of a killed run."""
     shutil.rmtree(folder / _WAITING, ignore_errors=True)
-    for left in (*(folder / _CACHED).glob("tmp-*"), *folder.rglob(".*.new")):
-        left.unlink()
+    for path in (*(folder / _CACHED).glob("tmp-*"), *folder.rglob(".*.new")):
+        path.unlink()
 
 
-def _unchanged(fetched: Sequence[FetchedRepository], known: Mapping[str, str]) -> None:
-    for each in fetched:
-        if not each.pinned and known.get(each.name, each.sha256) != each.sha256:
+def _check_first_use(fetched: Sequence[FetchedRepository], known: Mapping[str, str]) -> None:
+    """Raise VendorError if an unpinned repository has another hash than in an earlier run."""
+    for repository in fetched:
+        if (
+            not repository.pinned
+            and known.get(repository.name, repository.sha256) != repository.sha256
+        ):
             raise VendorError(
-                f"{each.name} has sha256 {each.sha256}, an earlier run got {known[each.name]}",
+                f"{repository.name} has sha256 {repository.sha256}, an earlier run got {known[repository.name]}",
                 hint=f"No rule pins it and it was changed; to accept it remove {BEFORE}",
             )
 
@@ -145,49 +155,57 @@ def _unchanged(fetched: Sequence[FetchedRepository], known: Mapping[str, str]) -
 def prefetch(
     archives: Sequence[DeclaredArchive], folder: Path, *, mirror: str = ""
 ) -> tuple[str, ...]:
-    """Download pinned archives into the repository cache; the names of those that nobody had.
+    """Download pinned archives into the repository cache, and return the names of those that no
+    address served.
 
-    An archive that cannot be had is no error here: a tree declares what other targets need.
+    An archive that cannot be downloaded is no error here: a tree also declares what other
+    targets need.
     """
-    wanted = {each.sha256: each for each in archives if each.sha256}
+    pinned = {declared.sha256: declared for declared in archives if declared.sha256}
     absent = []
-    with console.track_progress("archives", len(wanted)) as count:
-        for number, archive in enumerate(wanted.values()):
+    with console.track_progress("archives", len(pinned)) as count:
+        for number, archive in enumerate(pinned.values()):
             count.advance(number, detail=archive.name)
-            if not (_cached(folder, archive.sha256).is_file() or _had(archive, folder, mirror)):
+            if not (
+                _get_cache_path(folder, archive.sha256).is_file()
+                or _download_archive(archive, folder, mirror)
+            ):
                 absent.append(archive.name)
                 console.warn(f"{archive.name} could not be downloaded from any of its addresses")
     return tuple(absent)
 
 
-def wheels(tree: Path, python: Path, folder: Path) -> None:
-    """The Python packages that the tree locks for this Python, by hash; it need not have pip
-    itself. Raises VendorError."""
-    asked = "import sys; print('%d_%d' % sys.version_info[:2])"
-    version = run([python, "-I", "-c", asked]).output.strip()
+def download_wheels(tree: Path, python: Path, folder: Path) -> None:
+    """Download the Python packages that the tree locks for this Python, by hash. This Python
+    need not have pip itself. Raises VendorError.
+    """
+    script = "import sys; print('%d_%d' % sys.version_info[:2])"
+    version = run([python, "-I", "-c", script]).output.strip()
     locked = tree / f"requirements_lock_{version}.txt"
     if not locked.is_file():
         console.print_note(f"the tree has no {locked.name}: pip downloads nothing for it")
         return
-    _downloaded(locked, python, folder)
+    _download_locked(locked, python, folder)
 
 
-def dependencies(requirements: str, python: Path, folder: Path) -> None:
-    """The locked requirements of the finished wheel: a build makes its environments of them."""
+def download_dependencies(requirements: str, python: Path, folder: Path) -> None:
+    """Download the locked requirements of the finished wheel, from which a build creates its
+    environments.
+    """
     locked = folder / REQUIREMENTS
     records.write_atomic(locked, requirements)
     if requirements.strip():
-        _downloaded(locked, python, folder, "--only-binary=:all:")
+        _download_locked(locked, python, folder, "--only-binary=:all:")
 
 
-def _downloaded(locked: Path, python: Path, folder: Path, *choice: str) -> None:
+def _download_locked(locked: Path, python: Path, folder: Path, *choice: str) -> None:
     try:
         pip.download(locked, folder, *choice, interpreter=python)
     except CommandError as error:
         raise VendorError(f"pip: {error.last_line}", hint=AGAIN) from error
 
 
-def _fetched(
+def _fetch_repositories(
     folder: Path,
     tree: Path,
     targets: tuple[str, ...],
@@ -196,46 +214,47 @@ def _fetched(
     startup: tuple[str, ...],
     paths: Paths,
 ) -> tuple[FetchedRepository, ...]:
-    """Load and analyse the targets with an output base of its own: only what is fetched in this
-    very run is told."""
+    """Load and analyse the targets in an output base of their own, and return the fetched
+    repositories: Bazel reports only what it fetches in the same run.
+    """
     work = paths.cache / "vendor" / records.hash_record(str(folder))[:16]
     work.mkdir(parents=True, exist_ok=True)
-    for left in work.glob("base.*"):  # by a run that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    for stale in work.glob("base.*"):  # by a run that was killed
+        shutil.rmtree(stale, ignore_errors=True)
     base = Path(tempfile.mkdtemp(prefix="base.", dir=work))
     log = work / "bazel.log"
     report = base / "resolved.bzl"
     try:
-        done = bazel.build(
+        completed = bazel.build(
             found,
             targets,
             workspace=tree,
             options=(
                 *options,
-                *cache_options(folder),
+                *list_cache_options(folder),
                 f"--experimental_repository_resolved_file={report}",
             ),
             startup=(*startup, f"--output_base={base / 'output'}"),
             paths=paths,
             log=log,
         )
-        if done.returncode:
-            errors = [line for line in done.output.splitlines() if line.startswith("ERROR: ")]
-            said = (errors or done.output.splitlines() or ["no reason given"])[-1]
-            raise VendorError(f"Bazel could not fetch everything: {said} (see {log})", hint=AGAIN)
-        return resolved(report.read_text(encoding="utf-8"))
+        if completed.returncode:
+            errors = [line for line in completed.output.splitlines() if line.startswith("ERROR: ")]
+            reason = (errors or completed.output.splitlines() or ["no reason given"])[-1]
+            raise VendorError(f"Bazel could not fetch everything: {reason} (see {log})", hint=AGAIN)
+        return parse_resolved(report.read_text(encoding="utf-8"))
     finally:
         shutil.rmtree(base, ignore_errors=True)
 
 
-def _own_bazel(found: Bazel, folder: Path) -> None:
-    """bazelisk, and the Bazel that it fetches or that it was told to run, in the folder."""
-    real = found.bazelisk.resolve()
-    with real.open("rb") as file:
+def _store_bazel(found: Bazel, folder: Path) -> None:
+    """Store bazelisk, and the Bazel that it downloads or is set to run, in the folder."""
+    program = found.bazelisk.resolve()
+    with program.open("rb") as file:
         if file.read(len(_ELF)) == _ELF:  # (on PATH it may be a script that needs node)
-            _placed(real, folder / "bazelisk")
+            _copy_file(program, folder / "bazelisk")
     if Path(found.use).is_absolute():
-        _placed(Path(found.use), folder / f"bazel-{found.version}")
+        _copy_file(Path(found.use), folder / f"bazel-{found.version}")
         return
     env = bazel.build_environment(found.use, bazel.find_pinned_sha256(found.version))
     env["BAZELISK_HOME"] = str(folder)
@@ -246,15 +265,15 @@ def _own_bazel(found: Bazel, folder: Path) -> None:
         raise VendorError(f"bazelisk: {error.last_line}", hint=AGAIN) from error
 
 
-def _had(archive: DeclaredArchive, folder: Path, mirror: str) -> bool:
-    """Whether one of the addresses, the mirror first, gave the pinned bytes."""
+def _download_archive(archive: DeclaredArchive, folder: Path, mirror: str) -> bool:
+    """Return whether an address, the mirror first, served the pinned bytes."""
     pin = Pin(name=archive.file or archive.name, sha256=archive.sha256)
     # Another archive may have the name already: then each waits in a folder of its own.
     waiting = folder / _WAITING / archive.sha256
-    first = (download.build_mirror_url(mirror, pin.name),) if mirror else ()
-    for url in (*first, *archive.urls):
+    mirrors = (download.build_mirror_url(mirror, pin.name),) if mirror else ()
+    for url in (*mirrors, *archive.urls):
         try:
-            _moved(download.fetch(url, pin, waiting), _cached(folder, archive.sha256))
+            _move_file(download.fetch(url, pin, waiting), _get_cache_path(folder, archive.sha256))
         except (DownloadError, ChecksumError) as error:
             console.print_note(f"{error.message}; trying the next address")
         else:
@@ -263,32 +282,32 @@ def _had(archive: DeclaredArchive, folder: Path, mirror: str) -> bool:
     return False
 
 
-def _cached(folder: Path, sha256: str) -> Path:
+def _get_cache_path(folder: Path, sha256: str) -> Path:
     return folder / _CACHED / sha256 / "file"
 
 
-def _items(folder: Path, urls: Mapping[str, tuple[str, ...]]) -> Iterator[VendoredFile]:
-    for path in sorted(files_in(folder)):
+def _hash_files(folder: Path, urls: Mapping[str, tuple[str, ...]]) -> Iterator[VendoredFile]:
+    for path in sorted(list_files(folder)):
         file = folder / path
         sha256 = download.hash_file(file)
-        known = urls.get(sha256, ()) if path.startswith(_CACHED) else ()
-        yield VendoredFile(path=path, urls=known, sha256=sha256, size=file.stat().st_size)
+        addresses = urls.get(sha256, ()) if path.startswith(_CACHED) else ()
+        yield VendoredFile(path=path, urls=addresses, sha256=sha256, size=file.stat().st_size)
 
 
-def _placed(source: Path, target: Path) -> None:
-    """Put a copy of the file in its place, whole or not at all. Raises DiskError."""
-    fresh = target.with_name(f".{target.name}.new")
+def _copy_file(source: Path, target: Path) -> None:
+    """Copy the file to its target atomically. Raises DiskError."""
+    partial = target.with_name(f".{target.name}.new")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, fresh)
-        fresh.replace(target)
+        shutil.copy2(source, partial)
+        partial.replace(target)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise DiskError(f"cannot write {target}: {error.strerror}") from error
 
 
-def _moved(source: Path, target: Path) -> None:
-    """Raises DiskError."""
+def _move_file(source: Path, target: Path) -> None:
+    """Move the file to its target. Raises DiskError."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         source.replace(target)

@@ -38,7 +38,9 @@ _BUSY = ".lock"  # (settings.lock_folder)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VendoredFile:
-    """One file. `urls` is empty where a rule of another repository fetched it by itself."""
+    """A file of the folder. `urls` is empty if a rule of another repository fetched it by
+    itself.
+    """
 
     path: str
     urls: tuple[str, ...]
@@ -48,9 +50,11 @@ class VendoredFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VendorLock:
-    """What a vendor folder holds, in the order of paths. `from_system` says that Bazel is a package
-    of the machine's (Debian) and not in the folder. `first_use` pairs repositories that their rule
-    does not pin with the hash of what was fetched. `key` is the hash of all the rest.
+    """The contents of a vendor folder, sorted by path.
+
+    `from_system` states that Bazel is a package of the machine (Debian) and not in the
+    folder. `first_use` maps repositories that their rule does not pin to the hash of what was
+    fetched. `key` is the hash of all other fields.
     """
 
     schema: int
@@ -63,41 +67,44 @@ class VendorLock:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Return the size of all files in bytes."""
         return sum(item.size for item in self.files)
 
 
-def check(folder: Path) -> VendorLock:
-    """The lock, after every file was hashed. Raises VendorError that names the first file that is
-    wrong, missing or extra."""
+def check_folder(folder: Path) -> VendorLock:
+    """Hash every file, and return the lock. Raises VendorError with the name of the first file
+    that is wrong, missing or extra.
+    """
     lock = read_lock(folder / LOCK)
-    wanted = {item.path: item for item in lock.files}
-    present = set(files_in(folder))
-    for path in sorted(present | set(wanted)):
+    locked = {item.path: item for item in lock.files}
+    present = set(list_files(folder))
+    for path in sorted(present | set(locked)):
         if path not in present:
             raise VendorError(f"{path} is missing in {folder}", hint=AGAIN)
-        if path not in wanted:
+        if path not in locked:
             raise VendorError(
                 f"{folder} has {path}, of which {LOCK} knows nothing", hint="Remove that file"
             )
-        _same(folder / path, wanted[path])
+        _check_file(folder / path, locked[path])
     return lock
 
 
 def read_lock(path: Path) -> VendorLock:
-    """The record alone; `check` holds the files to it. Raises VendorError."""
+    """Read the lock without checking the files; `check_folder` does that. Raises VendorError."""
     try:
         lock = records.decode_record(VendorLock, records.load(path, schema=SCHEMA))
     except (RecordError, TypeError, ValueError, KeyError, AttributeError) as error:
         raise VendorError(f"there is no usable {path} ({error})", hint=AGAIN) from error
-    if lock.key != key_of(lock):
+    if lock.key != compute_lock_key(lock):
         raise VendorError(f"{path} was changed by hand", hint="Make the folder again")
     return lock
 
 
-def cache_options(folder: Path) -> tuple[str, ...]:
-    """Bazel's options for the folder's cache. From 7.0 on http_archive asks for an archive's
-    addresses beside its hash (tools/build_defs/repo/cache.bzl), which we need not have stored.
+def list_cache_options(folder: Path) -> tuple[str, ...]:
+    """Return Bazel's options for the folder's cache.
+
+    From 7.0 on http_archive checks an archive's addresses along with its hash
+    (tools/build_defs/repo/cache.bzl); we need not have stored the addresses.
     """
     return (
         f"--repository_cache={folder / 'repository_cache'}",
@@ -105,91 +112,101 @@ def cache_options(folder: Path) -> tuple[str, ...]:
     )
 
 
-def options(folder: Path, lock: VendorLock) -> tuple[str, ...]:
-    """Bazel's options for a build from the folder alone.
+def list_bazel_options(folder: Path, lock: VendorLock) -> tuple[str, ...]:
+    """Return Bazel's options for a build from the folder alone.
 
-    The one spelling --experimental_repository_disable_download is accepted by 4.2.3 and by 7.7.1.
-    --fetch=false is no use: on a fresh output root it refuses even Bazel's own repositories. pip is
-    told by rules_python's RULES_PYTHON_PIP_ISOLATED (python/pip_install/pip_repository.bzl).
+    Only the spelling --experimental_repository_disable_download is accepted by both 4.2.3 and
+    7.7.1. --fetch=false does not work: on a fresh output root it refuses even Bazel's own
+    repositories. pip gets its options through rules_python's RULES_PYTHON_PIP_ISOLATED
+    (python/pip_install/pip_repository.bzl).
     """
     folder = folder.resolve()
-    from_pip = (
+    pip_options = (
         "--repo_env=RULES_PYTHON_PIP_ISOLATED=0",
         "--repo_env=PIP_NO_INDEX=1",
         f"--repo_env=PIP_FIND_LINKS={folder / 'wheels'}",
     )
     return (
-        *cache_options(folder),
+        *list_cache_options(folder),
         "--experimental_repository_disable_download",
-        *(from_pip if any(item.path.startswith("wheels/") for item in lock.files) else ()),
+        *(pip_options if any(item.path.startswith("wheels/") for item in lock.files) else ()),
     )
 
 
-def requirements(folder: Path) -> str:
-    """The locked requirements whose wheels are in the folder, as text. Raises VendorError."""
+def read_requirements(folder: Path) -> str:
+    """Return the text of the locked requirements whose wheels are in the folder. Raises
+    VendorError.
+    """
     try:
         return (folder / DEPENDENCIES / REQUIREMENTS).read_text(encoding="utf-8")
     except OSError as error:
         raise VendorError(f"{folder} has no {DEPENDENCIES}/{REQUIREMENTS}", hint=AGAIN) from error
 
 
-def bazel_of(folder: Path, lock: VendorLock, paths: Paths) -> Bazel:
-    """The folder's Bazel, or the machine's own where the folder was made with that.
+def resolve_bazel(folder: Path, lock: VendorLock, paths: Paths) -> Bazel:
+    """Return the folder's Bazel, or the machine's own if the folder was made with that.
 
-    Raises ToolError, and VendorError when the machine's is another version.
+    Raises ToolError if there is no bazelisk, and VendorError if the machine's Bazel has
+    another version.
     """
     if lock.from_system:
-        found = bazel.find_bazel(paths, lock.bazel)
-        if found.version != lock.bazel:
+        installed = bazel.find_bazel(paths, lock.bazel)
+        if installed.version != lock.bazel:
             raise VendorError(
-                f"{folder} was made with the system's Bazel {lock.bazel}, here is {found.version}",
+                f"{folder} was made with the system's Bazel {lock.bazel}, here is {installed.version}",
                 hint=f"Install Bazel {lock.bazel}, or set USE_BAZEL_VERSION to it",
             )
-        return found
+        return installed
     bazelisk = folder.resolve() / "bazel/bazelisk"
-    runner = bazelisk if bazelisk.is_file() else bazel.find_bazelisk(paths)
-    if runner is None:
+    launcher = bazelisk if bazelisk.is_file() else bazel.find_bazelisk(paths)
+    if launcher is None:
         raise ToolError("there is no bazelisk on this machine", hint="Install bazelisk on PATH")
-    return Bazel(bazelisk=runner, use=str(_binary(folder)), version=lock.bazel, debian=False)
+    return Bazel(bazelisk=launcher, use=str(_find_binary(folder)), version=lock.bazel, debian=False)
 
 
-def key_of(lock: VendorLock) -> str:
-    """The hash of all that the lock says but the key itself."""
+def compute_lock_key(lock: VendorLock) -> str:
+    """Return the hash of all fields of the lock except the key itself."""
     return records.hash_record(replace(lock, key=""))
 
 
-def files_in(folder: Path) -> Iterator[str]:
-    """Every file but the lock and the one that marks a folder in use, in order. Raises VendorError
-    for what is neither a file nor a folder."""
+def list_files(folder: Path) -> Iterator[str]:
+    """Yield every file except the locks and the file that marks a folder as in use, in order.
+    Raises VendorError for anything that is neither a file nor a folder.
+    """
     for root, folders, files in os.walk(folder):
         folders.sort()
         for name in sorted(
-            (*files, *(each for each in folders if (Path(root) / each).is_symlink()))
+            (*files, *(entry for entry in folders if (Path(root) / entry).is_symlink()))
         ):
             path = Path(root) / name
-            inner = path.relative_to(folder).as_posix()
+            relative = path.relative_to(folder).as_posix()
             if path.is_symlink() or not path.is_file():
-                raise VendorError(f"{inner} in {folder} is no plain file", hint="Remove it")
-            if inner not in {LOCK, BEFORE, _BUSY}:
-                yield inner
+                raise VendorError(f"{relative} in {folder} is no plain file", hint="Remove it")
+            if relative not in {LOCK, BEFORE, _BUSY}:
+                yield relative
 
 
-def _same(path: Path, item: VendoredFile) -> None:
+def _check_file(path: Path, item: VendoredFile) -> None:
+    """Raise VendorError if the size or the hash of a file is not the locked one."""
     size = path.stat().st_size
     if size != item.size:
         raise VendorError(f"{item.path} has {size} bytes, {LOCK} says {item.size}", hint=_REMOVE)
-    seen = hash_file(path)
-    if seen != item.sha256:
-        raise VendorError(f"{item.path} has sha256 {seen}, {LOCK} says {item.sha256}", hint=_REMOVE)
-
-
-def _binary(folder: Path) -> Path:
-    """The one Bazel of the folder: given by a path, or where bazelisk keeps what it downloads."""
-    home = folder.resolve() / "bazel"
-    found = [*home.glob("bazel-[0-9]*"), *home.glob("downloads/**/bin/bazel")]
-    if len(found) != 1:
+    sha256 = hash_file(path)
+    if sha256 != item.sha256:
         raise VendorError(
-            f"{home} holds {len(found)} Bazels instead of one",
+            f"{item.path} has sha256 {sha256}, {LOCK} says {item.sha256}", hint=_REMOVE
+        )
+
+
+def _find_binary(folder: Path) -> Path:
+    """Return the one Bazel of the folder: given by a path, or in the folder where bazelisk keeps
+    its downloads.
+    """
+    home = folder.resolve() / "bazel"
+    candidates = [*home.glob("bazel-[0-9]*"), *home.glob("downloads/**/bin/bazel")]
+    if len(candidates) != 1:
+        raise VendorError(
+            f"{home} holds {len(candidates)} Bazels instead of one",
             hint="A vendor folder serves one release: begin a new one",
         )
-    return found[0]
+    return candidates[0]
