@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from tfbuild.settings import ROOT
-from tfwheels.identities import Identity, publisher_of
+from tfwheels.identities import Identity, extract_publisher
 
 DATA = ROOT / "tests" / "data" / "sigstore"
 
@@ -51,7 +51,7 @@ def read(name: str) -> Any:  # noqa: ANN401  (JSON)
 def provenance_of_sdist() -> bytes:
     """The attestation with SLSA provenance, in an object as `publish` makes it."""
     attestation = read(f"{SDIST}.slsa.attestation")
-    publisher = publisher_of(certificate_of(attestation))
+    publisher = extract_publisher(certificate_of(attestation))
     bundle = {"publisher": publisher, "attestations": [attestation]}
     return json.dumps({"version": 1, "attestation_bundles": [bundle]}).encode()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.published import stand_in
 
 from tfwheels.folder import Folder
-from tfwheels.publish import Published, publish
+from tfwheels.publish import PublishResult, publish
 
 TARGETS = ("haswell", "skylake", "skylake_avx512", "icelake", "sapphirerapids", "zen2", "zen4")
 PYTHONS = ("cp39", "cp310", "cp311", "cp312")
@@ -39,7 +39,7 @@ def _wheels(folder: Path) -> Iterator[Path]:
 
 def _timed(what: str, folder: Path, wheels: tuple[Path, ...], *, reindex: bool = False) -> None:
     started = time.perf_counter()
-    done: Published = publish(
+    done: PublishResult = publish(
         wheels,
         Folder(root=folder),
         judgements={},

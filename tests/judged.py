@@ -11,7 +11,7 @@ from tfbuild.measured.comparison import FILE, save
 from tfbuild.measured.interval import Interval
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.upstream.download import hash_file
-from tfwheels.gate import Judgement, judge
+from tfwheels.gate import Judgement, require_passed
 
 GAIN = Interval(value=1.3, low=1.2, high=1.4)
 
@@ -38,4 +38,4 @@ def compared(folder: Path, wheel: Path) -> Judgement:
     mean = dataclasses.replace(mean, speedup=made.cells[0].speedups[0])
     path = folder / FILE
     save(path, dataclasses.replace(made, host=host, arms=(stock, own), overall=(mean,)))
-    return judge(wheel.name, hash_file(wheel), tuned, [path])
+    return require_passed(wheel.name, hash_file(wheel), tuned, [path])

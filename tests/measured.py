@@ -11,7 +11,7 @@ import numpy as np
 from tests.invented import host
 
 from tfbench.arms.arm import TOLERANCE, Arm
-from tfbench.engine.schedule import block_order, chance_of
+from tfbench.engine.schedule import create_random, draw_block_order
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.measuring.observations import ObservedCell, failures_of, launches_of, starts_of
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
@@ -140,7 +140,7 @@ def entries(
     found: list[Entry] = []
     for launch in range(launches):
         own = {arm: pace * math.exp(draw.normal(0, spread)) for arm, pace in paces.items()}
-        chance = chance_of(seed, workload, vcpus, launch)
+        chance = create_random(seed, workload, vcpus, launch)
         found += [start(arm, launch, workload=workload, vcpus=vcpus) for arm in paces]
         found += [
             sample(
@@ -155,7 +155,7 @@ def entries(
             )
             for phase in phases
             for block in range(blocks)
-            for position, arm in enumerate(block_order(sorted(paces), chance))
+            for position, arm in enumerate(draw_block_order(sorted(paces), chance))
         ]
         found.append(end(launch, workload=workload, vcpus=vcpus))
     return found

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tests.measured import sample
 
-from tfbench.engine.schedule import block_order
+from tfbench.engine.schedule import draw_block_order
 from tfbench.measuring.effort import TARGET_S
 from tfbench.measuring.samples import Sample
 
@@ -92,7 +92,7 @@ def launches(
         own = {arm: math.exp(draw.normal(0, STARTS)) / speed for arm, speed in speeds.items()}
         taken = []
         for block in range(blocks):
-            for position, arm in enumerate(block_order(sorted(speeds), chance)):
+            for position, arm in enumerate(draw_block_order(sorted(speeds), chance)):
                 each = _sample(machine, TARGET_S * own[arm], now_s, draw)
                 now_s += each["wall_s"]
                 where = {"launch": launch, "block": block, "position": position}

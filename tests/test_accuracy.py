@@ -122,7 +122,7 @@ def test_the_articles_hours_and_dollars_come_out(
 
 
 def test_the_articles_table_has_the_figures_and_their_source() -> None:
-    shown = imported_text.article_sheet(article.read_article("2018")).printed(colour=False)
+    shown = imported_text.article_sheet(article.read_article("2018")).format_text(colour=False)
     for figure in (
         "8.15",
         "54.6",
@@ -482,7 +482,7 @@ SOME = (*ALL[:3], run(4, 0.5, 0.6, 0.7), failed(5))
 
 
 def said(found: Accuracy) -> str:
-    return text.sheet(found).printed(colour=False)
+    return text.sheet(found).format_text(colour=False)
 
 
 def test_the_median_time_is_of_training_alone() -> None:

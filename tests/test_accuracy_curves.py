@@ -282,7 +282,7 @@ def test_a_target_that_no_epoch_reaches_is_said_with_the_best() -> None:
     found = imported(Curve(name="c", column="accuracy", points=curve(0.2, 0.6, 0.5)), 0.7, None)
     (line,) = imported_text.lines(found)
     assert "60% at epoch 2" in line
-    assert "not reached" in imported_text.sheet(found).printed(colour=False)
+    assert "not reached" in imported_text.sheet(found).format_text(colour=False)
 
 
 def test_a_curve_has_a_figure_and_a_page() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.measured import STOCK, TUNED
 
-from tfbench.arms.arm import Arm, check_arms, environment, repeat_of
+from tfbench.arms.arm import Arm, build_environment, check_arms, create_repeat
 from tfbuild.errors import UsageError
 
 
@@ -18,23 +18,25 @@ def test_a_comparison_needs_two_arms(arms: tuple[Arm, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arms", [(STOCK, STOCK), (STOCK, TUNED, STOCK), (STOCK, TUNED, repeat_of(STOCK))]
+    "arms", [(STOCK, STOCK), (STOCK, TUNED, STOCK), (STOCK, TUNED, create_repeat(STOCK))]
 )
 def test_arms_have_names_of_their_own(arms: tuple[Arm, ...]) -> None:
     """The baseline's second worker has one, too."""
     with pytest.raises(UsageError, match="same name"):
         check_arms(arms)
-    check_arms((STOCK, repeat_of(TUNED)))
+    check_arms((STOCK, create_repeat(TUNED)))
 
 
 def test_a_twin_is_the_same_but_for_its_name() -> None:
-    repeat = repeat_of(TUNED)
+    repeat = create_repeat(TUNED)
     assert repeat.name != TUNED.name
     assert dataclasses.replace(repeat, name=TUNED.name) == TUNED
 
 
 def started(arm: Arm, *, vcpus: int = 2, **inherited: str) -> dict[str, str]:
-    return environment(arm, vcpus=vcpus, home=Path("/nowhere"), padding=100, inherited=inherited)
+    return build_environment(
+        arm, vcpus=vcpus, home=Path("/nowhere"), padding=100, inherited=inherited
+    )
 
 
 def test_a_worker_sees_little_of_the_callers_environment() -> None:

@@ -46,12 +46,17 @@ from tfwheels.check_wheel import bundle_of
 from tfwheels.folder import Folder
 from tfwheels.identities import Identity, Signer
 from tfwheels.keys import SigningKey
-from tfwheels.provenance import attestation_of, make_statement, signed_by, signer_named
-from tfwheels.publish import Published, publish
+from tfwheels.provenance import (
+    convert_bundle,
+    make_statement,
+    read_claimed_signer,
+    verify_provenance,
+)
+from tfwheels.publish import PublishResult, publish
 from tfwheels.serve import TreeServer
 from tfwheels.sigstore_client import SigningIdentity
-from tfwheels.snippet import Query, Snippet, _checked, describe
-from tfwheels.trust import FILE, Signing, own_keys, read_trusted
+from tfwheels.snippet import Query, Snippet, _add_check, describe
+from tfwheels.trust import FILE, Signing, load_trusted, read_trusted
 
 pytestmark = pytest.mark.usefixtures("sigstore_root")
 NOW = "2020-02-29T00:00:00+00:00"
@@ -80,13 +85,13 @@ def put(
     *wheels: Path,
     key: SigningKey | SigningIdentity | None = None,
     trusted: tuple[Signer, ...] = (),
-) -> Published:
+) -> PublishResult:
     signing = Signing(key=key, trusted=trusted)
     return publish(wheels, index, judgements={}, now=NOW, family="x86_64", signing=signing)
 
 
 def contents(index: Folder) -> dict[str, bytes | None]:
-    return {each: index.read(each) for each in index.sizes("") if not each.startswith(".")}
+    return {each: index.read(each) for each in index.list_sizes("") if not each.startswith(".")}
 
 
 # Provenance ---------------------------------------------------------------------------------------
@@ -95,8 +100,8 @@ def contents(index: Folder) -> dict[str, bytes | None]:
 def test_who_has_signed_what_a_file_was_made_from_is_found(key: SigningKey) -> None:
     data = provenance_of_sdist()
     for signers in ((GITHUB,), (key.public, OTHER, GITHUB)):
-        assert signed_by(data, SDIST, SDIST_SHA256, signers) == GITHUB.id
-    assert signer_named(data, SDIST) == GITHUB.id
+        assert verify_provenance(data, SDIST, SDIST_SHA256, signers) == GITHUB.id
+    assert read_claimed_signer(data, SDIST) == GITHUB.id
 
 
 def test_another_identity_issuer_file_or_statement_is_refused(key: SigningKey) -> None:
@@ -111,17 +116,17 @@ def test_another_identity_issuer_file_or_statement_is_refused(key: SigningKey) -
         (SDIST, SDIST_SHA256, (key.public, OTHER), "none of the signers"),
     ):
         with pytest.raises(PublishError, match=why):
-            signed_by(data, file, sha256, signers)
+            verify_provenance(data, file, sha256, signers)
     published = json.dumps(read(f"{SDIST}.provenance")).encode()
     with pytest.raises(PublishError, match="says something else") as caught:
-        signed_by(published, SDIST, SDIST_SHA256, (GITHUB,))
+        verify_provenance(published, SDIST, SDIST_SHA256, (GITHUB,))
     assert GITHUB.id in str(caught.value)
 
 
 def test_a_bundle_of_sigstore_becomes_the_attestation_that_pypi_makes_of_it() -> None:
     bundle = read("pypi_attestation_models-0.0.4a2.tar.gz.sigstore")
     theirs = pypi_attestations.Attestation.from_bundle(Bundle.from_json(json.dumps(bundle)))
-    assert attestation_of(bundle) == json.loads(theirs.model_dump_json())
+    assert convert_bundle(bundle) == json.loads(theirs.model_dump_json())
 
 
 def test_an_attestation_becomes_the_bundle_that_pypi_makes_of_it() -> None:
@@ -131,7 +136,7 @@ def test_an_attestation_becomes_the_bundle_that_pypi_makes_of_it() -> None:
         Bundle.from_json(json.dumps(bundle_of(attestation)))._to_parts()[1:]
         == (theirs._to_parts()[1:])
     )
-    assert attestation_of(bundle_of(attestation)) == attestation
+    assert convert_bundle(bundle_of(attestation)) == attestation
 
 
 def test_pypis_own_verifier_takes_the_object() -> None:
@@ -166,7 +171,7 @@ def test_what_is_signed_is_an_object_that_pypis_own_verifier_takes() -> None:
     kind, _ = bundle.attestations[0].verify(bundle.publisher, file, offline=True)
     assert kind == PUBLISHED
     with pytest.raises(PublishError, match="says something else"):
-        signed_by(data, file.name, file.digest, (Recorded().public,))
+        verify_provenance(data, file.name, file.digest, (Recorded().public,))
 
 
 def test_an_identity_is_the_builder() -> None:
@@ -186,7 +191,7 @@ def test_an_index_takes_what_a_trusted_identity_has_signed_and_nothing_else(
     assert done.signers == {WHEEL: CIRCLECI.id}
     kept = index.read(f"{POOL}/{WHEEL}.provenance")
     assert kept == wheel.with_name(f"{WHEEL}.provenance").read_bytes()
-    assert own_keys(index) == (CIRCLECI,)
+    assert load_trusted(index) == (CIRCLECI,)
     assert put(index, wheel).pages == ()
     before = contents(index)
     unsigned = stand_in(tmp_path / "made", "2.14.1")
@@ -228,7 +233,7 @@ def test_keys_and_identities_are_trusted_side_by_side(
     other = stand_in(tmp_path / "made", "2.14.1")
     put(index, other, key=key, trusted=both)
     assert put(index, wheel).signers == {WHEEL: CIRCLECI.id}
-    assert own_keys(index) == both
+    assert load_trusted(index) == both
     (index.root / POOL / f"{WHEEL}.provenance").write_bytes(b"{}")
     with pytest.raises(PublishError, match="provenance"):
         put(index, other)
@@ -286,7 +291,7 @@ def test_identities_of_an_index_that_name_nobody_stop_it(index: Folder, identiti
     index.root.mkdir()
     (index.root / FILE).write_text(f'{{"schema": 1, "keys": [], "identities": {identities}}}')
     with pytest.raises(RecordError, match=FILE):
-        own_keys(index)
+        load_trusted(index)
 
 
 def test_without_the_library_an_index_of_identities_is_refused_at_once(
@@ -295,11 +300,11 @@ def test_without_the_library_an_index_of_identities_is_refused_at_once(
     index.root.mkdir()
     own = {"schema": 1, "identities": [{"name": OTHER.name, "issuer": OTHER.issuer}]}
     (index.root / FILE).write_text(json.dumps(own))
-    assert own_keys(index) == (OTHER,)
+    assert load_trusted(index) == (OTHER,)
     monkeypatch.setitem(sys.modules, "sigstore", None)
     monkeypatch.setitem(sys.modules, "sigstore.verify", None)
     with pytest.raises(ToolError, match="sigstore"):
-        own_keys(index)
+        load_trusted(index)
     with pytest.raises(ToolError, match="sigstore"):
         read_trusted(OTHER.id)
 
@@ -349,7 +354,7 @@ def snippet_of(server: TreeServer, trusted: tuple[Signer, ...]) -> Snippet:
         fleet=(),
         notes=(),
     )
-    return _checked(made, wanted, server.root, trusted)
+    return _add_check(made, wanted, server.root, trusted)
 
 
 def checked(made: Snippet, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:

@@ -18,12 +18,12 @@ from tfbuild.errors import PublishError
 from tfwheels.choosing import (
     PageChoice,
     choose,
-    contests,
-    decide,
+    choose_best,
     explain,
+    explain_absence,
+    find_missing_features,
+    group_rivals,
     refuse_ambiguous,
-    stock_lacks,
-    why_without,
 )
 from tfwheels.entry import Entry, WheelKind
 
@@ -153,7 +153,7 @@ def test_of_the_same_library_the_smaller_file_is_taken() -> None:
 def test_wheels_that_differ_in_their_names_only_are_chosen_between_in_one_way() -> None:
     alike = [entry_of(f"2.14.1+{local}", targets=("zen4",)) for local in ("a", "b", "c")]
     target = parse_target("zen4")
-    found = {decide(tuple(order), target) for order in itertools.permutations(alike)}
+    found = {choose_best(tuple(order), target) for order in itertools.permutations(alike)}
     assert len({choice.entry for choice in found if choice}) == 1
 
 
@@ -185,7 +185,7 @@ def test_versions_pythons_packages_and_machines_are_chosen_apart() -> None:
 def test_another_manylinux_or_spelling_of_the_version_is_no_other_place() -> None:
     newer = entry_of("2.14.1.0+zen4", targets=("zen4",))
     newer_libc = "tensorflow_cpu-2.14.1+zen4-cp311-cp311-manylinux_2_35_x86_64.whl"
-    assert len(contests([STOCK, newer])) == 1
+    assert len(group_rivals([STOCK, newer])) == 1
     refuse_ambiguous("zen4", ["tensorflow_cpu-2.13.1-cp311-cp311-linux_x86_64.whl", newer_libc])
     with pytest.raises(PublishError):
         refuse_ambiguous("zen4", [STOCK.file, newer_libc])
@@ -220,7 +220,7 @@ def wheels(draw: st.DrawFn) -> Entry:
 
 def runnable(name: str) -> Entry:
     """A wheel for a target that its CPUs run: a full build where they cannot run stock code."""
-    return full_build(name) if stock_lacks(parse_target(name)) else tuned(name)
+    return full_build(name) if find_missing_features(parse_target(name)) else tuned(name)
 
 
 def by_file(entry: Entry) -> str:
@@ -288,7 +288,7 @@ def test_a_wheel_for_the_target_itself_is_always_taken(target: Target) -> None:
 def test_archspecs_order_is_kept(target: Target) -> None:
     """Of two ancestors one of which descends from the other, the descendant is nearer."""
     ancestors = [uarch.name for uarch in TARGETS[target.name].ancestors]
-    make = full_build if stock_lacks(target) else tuned
+    make = full_build if find_missing_features(target) else tuned
     for older, newer in itertools.permutations(ancestors, 2):
         if older in {uarch.name for uarch in TARGETS[newer].ancestors}:
             assert library_for(target.name, make(older), make(newer)) == newer
@@ -345,7 +345,7 @@ def test_a_target_lists_stock_code_only_with_all_that_it_is_compiled_for(target:
     )
     runs = target.features | {"sse", "sse2"} >= stock.features
     assert bool(choose(wheels, target)) is runs
-    assert bool(why_without(target)) is not runs
+    assert bool(explain_absence(target)) is not runs
     assert choice_for(target.name, *wheels, full_build(target.name)) is not None
 
 

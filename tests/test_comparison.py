@@ -24,8 +24,8 @@ from tests.measured import (
 )
 
 from tfbench.arms.arm import Arm
-from tfbench.engine.journal import entries as read_entries
-from tfbench.engine.journal import opened
+from tfbench.engine.journal import open_journal
+from tfbench.engine.journal import read_entries as read_entries
 from tfbench.measuring.comparison import (
     KIND,
     QUICK,
@@ -73,7 +73,7 @@ def setting(**changed: Any) -> ComparisonSetting:  # noqa: ANN401
 def stopped(out: Path, asked: ComparisonSetting, found: Sequence[Entry] = ()) -> Path:
     """A folder as a run leaves it that was killed after these entries."""
     records.save(out / KIND.spec, asked)
-    with opened(out / KIND.journal, KINDS) as (_, keep):
+    with open_journal(out / KIND.journal, KINDS) as (_, keep):
         for entry in found:
             keep(entry)
     return out

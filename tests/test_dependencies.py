@@ -19,7 +19,12 @@ from tfbuild.settings import ROOT, Paths
 from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream import locked, releases
 from tfbuild.upstream.download import hash_file
-from tfwheels.dependencies import Pinned, locked_wheels, read_lock, stock_and_dependencies
+from tfwheels.dependencies import (
+    PinnedPackage,
+    fetch_locked,
+    fetch_stock_and_dependencies,
+    parse_lock,
+)
 
 PYTHON = "3.11"
 NOWHERE = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
@@ -55,7 +60,7 @@ def lock_of(folder: Path) -> str:
 def test_locked_wheels_are_fetched_with_the_users_own_pip_settings(
     index: Path, paths: Paths
 ) -> None:
-    found = locked_wheels(lock_of(index), PYTHON, paths)
+    found = fetch_locked(lock_of(index), PYTHON, paths)
     assert [path.name for path in found] == sorted(path.name for path in index.glob("*.whl"))
     assert all(path.is_relative_to(paths.downloads) for path in found)
     assert [hash_file(path) for path in found] == [hash_file(index / path.name) for path in found]
@@ -64,9 +69,9 @@ def test_locked_wheels_are_fetched_with_the_users_own_pip_settings(
 @pytest.mark.toolchain
 def test_what_is_there_is_not_fetched_again(index: Path, paths: Paths) -> None:
     lock = lock_of(index)
-    found = locked_wheels(lock, PYTHON, paths)
+    found = fetch_locked(lock, PYTHON, paths)
     shutil.rmtree(index)
-    assert locked_wheels(lock, PYTHON, paths) == found
+    assert fetch_locked(lock, PYTHON, paths) == found
 
 
 @pytest.mark.toolchain
@@ -74,19 +79,19 @@ def test_only_what_went_bad_or_is_lost_is_fetched_again(
     index: Path, paths: Paths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = lock_of(index)
-    one, two = locked_wheels(lock, PYTHON, paths)
+    one, two = fetch_locked(lock, PYTHON, paths)
     one.write_bytes(one.read_bytes()[:100])  # a download that was killed
     (index / two.name).unlink()
-    assert locked_wheels(lock, PYTHON, paths) == (one, two)
+    assert fetch_locked(lock, PYTHON, paths) == (one, two)
     assert one.read_bytes() == (index / one.name).read_bytes()
     assert "is not what the lock says" in capsys.readouterr().err
 
 
 @pytest.mark.toolchain
 def test_another_lock_has_another_folder(index: Path, paths: Paths) -> None:
-    first = locked_wheels(lock_of(index), PYTHON, paths)
+    first = fetch_locked(lock_of(index), PYTHON, paths)
     (index / first[1].name).unlink()
-    second = locked_wheels(lock_of(index), PYTHON, paths)
+    second = fetch_locked(lock_of(index), PYTHON, paths)
     assert first[0].parent != second[0].parent
     assert len(second) == 1
 
@@ -95,7 +100,7 @@ def test_another_lock_has_another_folder(index: Path, paths: Paths) -> None:
 def test_wheels_for_a_python_that_is_not_here_are_fetched_too(index: Path, paths: Paths) -> None:
     stand_in(index, "3.0", name="three", python="cp39", machine=platform.machine())
     lock = "".join(line for line in lock_of(index).partition("two==")[0])
-    assert locked_wheels(lock, "3.9", paths)[-1].name.startswith("three-3.0-cp39")
+    assert fetch_locked(lock, "3.9", paths)[-1].name.startswith("three-3.0-cp39")
 
 
 @pytest.mark.toolchain
@@ -103,7 +108,7 @@ def test_other_bytes_than_the_locked_ones_are_refused(index: Path, paths: Paths)
     lock = lock_of(index)
     stand_in(index, "2.5", name="two", machine=platform.machine(), content=b"other")
     with pytest.raises(ChecksumError, match=r"two==2\.5") as caught:
-        locked_wheels(lock, PYTHON, paths)
+        fetch_locked(lock, PYTHON, paths)
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -114,7 +119,7 @@ def test_an_index_without_a_wheel_is_a_download_error(index: Path, paths: Paths)
     with pytest.raises(
         DownloadError, match=r"No matching distribution found for two==2\.5"
     ) as caught:
-        locked_wheels(lock, PYTHON, paths)
+        fetch_locked(lock, PYTHON, paths)
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -123,14 +128,14 @@ def test_two_downloads_at_once_do_not_meet(index: Path, paths: Paths) -> None:
     lock = lock_of(index)
     folder = paths.downloads / hashlib.sha256(lock.encode()).hexdigest()[:16]
     with settings.lock_folder(folder, "a test"), pytest.raises(BusyError):
-        locked_wheels(lock, PYTHON, paths)
+        fetch_locked(lock, PYTHON, paths)
 
 
 def test_a_given_folder_needs_no_network(
     index: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", "")
-    found = locked_wheels(lock_of(index), PYTHON, paths, given=index)
+    found = fetch_locked(lock_of(index), PYTHON, paths, given=index)
     assert [path.parent for path in found] == [index, index]
     assert not paths.cache.exists()
 
@@ -142,20 +147,20 @@ def test_a_given_folder_must_have_all_of_them_with_the_locked_bytes(
     path = next(index.glob("two*"))
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(DownloadError, match=r"two==2\.5"):
-        locked_wheels(lock, PYTHON, paths, given=index)
+        fetch_locked(lock, PYTHON, paths, given=index)
     assert path.exists()  # the folder is the user's
 
 
 def test_a_given_folder_names_the_first_few_that_it_has_not(tmp_path: Path, paths: Paths) -> None:
     lock = "".join(f"p{i}==1 --hash=sha256:{i:064x}\n" for i in range(8))
     with pytest.raises(DownloadError, match="p0==1, p1==1, p2==1, p3==1, p4==1 and 3"):
-        locked_wheels(lock, PYTHON, paths, given=tmp_path)
+        fetch_locked(lock, PYTHON, paths, given=tmp_path)
 
 
 def test_the_shipped_locks_are_read_whole() -> None:
     for path in locked.LOCKS.glob("*.txt"):
         text = locked.filter_requirements(path.read_text("utf-8"), "3.11", "x86_64")
-        pinned = read_lock(text)
+        pinned = parse_lock(text)
         assert sum(len(each.sha256s) for each in pinned) == text.count("--hash=sha256:")
         assert len(pinned) == text.count("==")
         assert {"numpy", "keras", "protobuf"} <= {each.exact.name for each in pinned}
@@ -180,8 +185,8 @@ def test_a_lock_is_read_as_it_was_written(
         for name, version, hashes in rows
     ]
     text = "# head\n\n" + "\n    # via x\n".join(lines) + "\n"
-    assert read_lock(text) == tuple(
-        Pinned(exact=ExactRequirement(name=name, version=version), sha256s=hashes)
+    assert parse_lock(text) == tuple(
+        PinnedPackage(exact=ExactRequirement(name=name, version=version), sha256s=hashes)
         for name, version, hashes in rows
     )
 
@@ -201,13 +206,13 @@ def test_a_lock_is_read_as_it_was_written(
 )
 def test_a_line_that_pins_no_file_is_refused(line: str) -> None:
     with pytest.raises(RecordError):
-        read_lock(f"six==1 --hash=sha256:{'1' * 64}\n{line}\n")
+        parse_lock(f"six==1 --hash=sha256:{'1' * 64}\n{line}\n")
 
 
 def test_a_release_without_a_lock_is_an_error(paths: Paths) -> None:
     release = releases.find_release("2.13")
     with pytest.raises(WheelError, match="locked"):
-        stock_and_dependencies(release, "tensorflow-cpu", PYTHON, paths)
+        fetch_stock_and_dependencies(release, "tensorflow-cpu", PYTHON, paths)
 
 
 @pytest.mark.toolchain
@@ -217,10 +222,12 @@ def test_pip_installs_tensorflow_from_what_is_fetched_and_nothing_else(
 ) -> None:
     """The real lock and the real stock wheel, from the user's cache or pip's own index."""
     release = releases.find_release("2.14.1")
-    stock, *others = stock_and_dependencies(release, "tensorflow-cpu", PYTHON, settings.paths())
+    stock, *others = fetch_stock_and_dependencies(
+        release, "tensorflow-cpu", PYTHON, settings.paths()
+    )
     assert stock.name.startswith("tensorflow_cpu-2.14.1-cp311-")
     assert len(others) == len(
-        read_lock(
+        parse_lock(
             locked.load_requirements(
                 releases.require_stock_wheel(release, "tensorflow-cpu", "cp311", "x86_64")
             )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbench.engine.endings import explaining_line
+from tfbench.engine.endings import find_explanation
 
 GRAPH = """
 Traceback (most recent call last):
@@ -59,7 +59,7 @@ tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution er
     ],
 )
 def test_the_line_that_explains_an_end_is_found(output: str, line: str | None) -> None:
-    found = explaining_line(output)
+    found = find_explanation(output)
     assert found == line or (line is None and found in output and "[[" not in found)
     assert ("Check failed" in found) == ("Check failed" in output)
     assert ("terminate" in found) == ("terminate" in output)
@@ -67,6 +67,6 @@ def test_the_line_that_explains_an_end_is_found(output: str, line: str | None) -
 
 @given(st.text())
 def test_whatever_a_worker_prints_one_line_is_said(output: str) -> None:
-    found = explaining_line(output)
+    found = find_explanation(output)
     assert len(found.splitlines()) <= 1
     assert not found or output.strip()

@@ -10,8 +10,8 @@ from types import MappingProxyType
 import pytest
 
 from tfbench.engine import engine
-from tfbench.engine.engine import Spent
-from tfbench.engine.journal import Keep, Kinds, entries, opened
+from tfbench.engine.engine import RunProgress
+from tfbench.engine.journal import Keep, Kinds, open_journal, read_entries
 from tfbuild.errors import WorkerError
 
 
@@ -31,12 +31,12 @@ class Squares:
 
     numbers: tuple[int, ...]
     breaks: int | None = None
-    spent: list[Spent] = field(default_factory=list)
+    spent: list[RunProgress] = field(default_factory=list)
 
     def counts(self, entry: Square) -> bool:
         return entry.stage == "one"
 
-    def following(self, found: Sequence[Square], spent: Spent) -> int | None:
+    def following(self, found: Sequence[Square], spent: RunProgress) -> int | None:
         self.spent.append(spent)
         known = {each.number for each in found}
         return next((number for number in self.numbers if number not in known), None)
@@ -48,7 +48,7 @@ class Squares:
 
 
 def ran(path: Path, experiment: Squares) -> tuple[Square, ...]:
-    with opened(path, KINDS) as (known, keep):
+    with open_journal(path, KINDS) as (known, keep):
         return engine.run(experiment, known, keep)
 
 
@@ -56,7 +56,7 @@ def test_launches_go_on_until_the_experiment_has_enough(tmp_path: Path) -> None:
     path, experiment = tmp_path / "journal.jsonl", Squares(numbers=(3, 1, 2))
     found = ran(path, experiment)
     assert [(each.number, each.value) for each in found] == [(3, 9), (1, 1), (2, 4)]
-    assert entries(path, KINDS) == found
+    assert read_entries(path, KINDS) == found
     assert [each.launches for each in experiment.spent] == [0, 1, 2, 3]
     assert all(each.seconds >= 0 for each in experiment.spent)
 
@@ -73,8 +73,8 @@ def test_a_run_that_was_ended_goes_on_from_its_journal(tmp_path: Path) -> None:
 def test_entries_that_do_not_count_stay_in_the_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     other = Square(number=1, value=1, stage="two")
-    with opened(path, KINDS) as (_, keep):
+    with open_journal(path, KINDS) as (_, keep):
         keep(other)
     found = ran(path, Squares(numbers=(1,)))
     assert [each.stage for each in found] == ["one"]
-    assert entries(path, KINDS) == (other, *found)
+    assert read_entries(path, KINDS) == (other, *found)

@@ -15,7 +15,7 @@ from tests.published import stand_in, written
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import PublishError, WheelError
 from tfbuild.packing.wheel import WheelIdentity, verify_record
-from tfwheels.entry import Entry, WheelKind, _requires_python, read_entry
+from tfwheels.entry import Entry, WheelKind, _read_requires_python, read_entry
 
 NOW = "2026-11-21T12:00:00Z"
 
@@ -130,7 +130,7 @@ def test_metadata_of_another_wheel_is_refused(old: bytes, new: bytes, tmp_path: 
 def test_no_metadata_gets_through_that_does_not_name_the_wheel(noise: bytes) -> None:
     identity = WheelIdentity(name="a", version="1", tags=())
     with pytest.raises(PublishError) as caught:
-        _requires_python(Path("a-1-py3-none-any.whl"), identity, noise)
+        _read_requires_python(Path("a-1-py3-none-any.whl"), identity, noise)
     assert len(str(caught.value).splitlines()) == 1
 
 

@@ -191,7 +191,7 @@ SLOWER = FlagSet(flags=("-O1",), saved={"tanh": (-0.010, -0.011, -0.010, -0.011)
 
 
 def test_every_set_is_shown_with_what_it_saves() -> None:
-    text = sheet([PLAIN, SLOWER], {"tanh": PLAIN}, Path("x.json"), "").printed(colour=False)
+    text = sheet([PLAIN, SLOWER], {"tanh": PLAIN}, Path("x.json"), "").format_text(colour=False)
     head, _, plain, slower, _, said = text.splitlines()
     assert [each.strip() for each in re.split("[┃│]", plain)] == [
         *("the target's flags alone", "1.05%", "0.96% to 1.14%"),
@@ -203,7 +203,7 @@ def test_every_set_is_shown_with_what_it_saves() -> None:
 
 def test_a_unit_with_flags_is_named_with_what_to_do() -> None:
     chosen = {"tanh": FASTER, "mul": PLAIN}
-    text = sheet([PLAIN, FASTER], chosen, Path("out/x.json"), "clang-16").printed(colour=False)
+    text = sheet([PLAIN, FASTER], chosen, Path("out/x.json"), "clang-16").format_text(colour=False)
     *_, tanh, rest, build, then = text.splitlines()
     assert tanh.split() == ["tanh", "-O3"]
     assert rest.startswith("1 of 2 units")

@@ -99,12 +99,12 @@ def test_a_journal_of_nobody_knows_what_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_run_is_finished_with_its_result_unless_that_is_a_part(tmp_path: Path) -> None:
     begun(tmp_path)
-    folder.need_unfinished(KIND, tmp_path)
+    folder.require_unfinished(KIND, tmp_path)
     finished(tmp_path, complete=False)
-    folder.need_unfinished(KIND, tmp_path)
+    folder.require_unfinished(KIND, tmp_path)
     finished(tmp_path)
     with pytest.raises(UsageError, match="finished sizing"):
-        folder.need_unfinished(KIND, tmp_path)
+        folder.require_unfinished(KIND, tmp_path)
     records.save(tmp_path / KIND.result, {"schema": 1})
     assert folder.is_finished(KIND, tmp_path)
 
@@ -112,7 +112,7 @@ def test_a_run_is_finished_with_its_result_unless_that_is_a_part(tmp_path: Path)
 def test_a_torn_result_is_an_error_with_its_file(tmp_path: Path) -> None:
     (begun(tmp_path) / KIND.result).write_text('{"complete": tr', encoding="utf-8")
     with pytest.raises(RecordError, match=KIND.result):
-        folder.need_unfinished(KIND, tmp_path)
+        folder.require_unfinished(KIND, tmp_path)
 
 
 # --- found ----------------------------------------------------------------------------------------
@@ -132,30 +132,30 @@ def test_the_newest_stopped_run_that_asked_the_same_is_found(tmp_path: Path) -> 
     (torn / KIND.result).write_text("{", encoding="utf-8")
     (tmp_path / "g").mkdir()
     folders = [*tmp_path.iterdir(), tmp_path / "none"]
-    assert folder.unfinished(KIND, Spec(), folders) == newer
-    assert folder.unfinished(KIND, Spec(), [older, done, damaged, torn]) == older
-    assert folder.unfinished(KIND, Spec(seed=2), folders) == other
-    assert folder.unfinished(KIND, Spec(seed=3), folders) is None
+    assert folder.find_unfinished(KIND, Spec(), folders) == newer
+    assert folder.find_unfinished(KIND, Spec(), [older, done, damaged, torn]) == older
+    assert folder.find_unfinished(KIND, Spec(seed=2), folders) == other
+    assert folder.find_unfinished(KIND, Spec(seed=3), folders) is None
 
 
 def test_a_folder_that_was_named_is_taken_and_else_the_stopped_runs_or_a_new_one(
     tmp_path: Path,
 ) -> None:
     here = paths(tmp_path)
-    new = folder.find(KIND, Spec(), "", here)
+    new = folder.choose_folder(KIND, Spec(), "", here)
     assert new.parent == here.reports
     assert new.name.startswith("sizing-")
     assert not new.exists()
     stopped = begun(here.reports / "sizing-20260101-000000")
-    assert folder.find(KIND, Spec(), "", here) == stopped
-    assert folder.find(KIND, Spec(), str(tmp_path / "named"), here) == tmp_path / "named"
-    assert folder.find(KIND, Spec(seed=2), "", here) != stopped
+    assert folder.choose_folder(KIND, Spec(), "", here) == stopped
+    assert folder.choose_folder(KIND, Spec(), str(tmp_path / "named"), here) == tmp_path / "named"
+    assert folder.choose_folder(KIND, Spec(seed=2), "", here) != stopped
 
 
 def test_the_newest_result_is_that_of_any_run(tmp_path: Path) -> None:
     here = paths(tmp_path)
-    assert folder.newest(KIND, here) is None
+    assert folder.find_newest(KIND, here) is None
     for number, name in enumerate(("b", "a")):
         out = finished(begun(here.reports / name), complete=False)
         os.utime(out / KIND.result, (1_000_000 + number,) * 2)
-    assert folder.newest(KIND, here) == here.reports / "a" / KIND.result
+    assert folder.find_newest(KIND, here) == here.reports / "a" / KIND.result

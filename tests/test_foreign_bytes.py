@@ -85,7 +85,7 @@ from tfwheels import pages
 from tfwheels.entry import read_entry
 from tfwheels.gate import find_comparisons
 from tfwheels.remote import Credentials, open_index
-from tfwheels.upload import plan
+from tfwheels.upload import plan_uploads
 
 # What fails is printed whole, however long it is.
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
@@ -230,18 +230,18 @@ def use_admission(path: Path) -> None:
 def use_index(path: Path) -> None:
     found = index_catalog.parse(path.read_bytes(), "here")
     pages.render(found.entries, "x86_64")
-    index_catalog.merged(found.entries, [entry_of("2.14.1")])
+    index_catalog.merge_entries(found.entries, [entry_of("2.14.1")])
 
 
 def go_on(path: Path) -> None:
     paths = Paths(root=path.parent, cache=path.parent, pool=path.parent)
-    folders.unfinished(KIND, SETTING, [path.parent])
-    folders.newest(KIND, paths)
+    folders.find_unfinished(KIND, SETTING, [path.parent])
+    folders.find_newest(KIND, paths)
     folders.begin(KIND, SETTING, path.parent)
 
 
 def use_result(path: Path) -> None:
-    folders.need_unfinished(KIND, path.parent)
+    folders.require_unfinished(KIND, path.parent)
 
 
 def use_comparison(path: Path) -> None:
@@ -379,12 +379,12 @@ READERS: Mapping[str, Reader] = {
         inputs=lambda: torn_or_altered_lines(
             b"\n".join(recorded_run()[KIND.journal].splitlines()[:6]) + b"\n"
         ),
-        reads=(lambda path: journal.entries(path, KINDS),),
+        reads=(lambda path: journal.read_entries(path, KINDS),),
     ),
     "packed journal": Reader(
         name="journal.jsonl.xz",
         inputs=lambda: torn(lzma.compress(recorded_run()[KIND.journal])),
-        reads=(lambda path: journal.entries(path, KINDS),),
+        reads=(lambda path: journal.read_entries(path, KINDS),),
     ),
     "question of a run": Reader(
         name=KIND.spec,
@@ -705,7 +705,7 @@ def test_a_packed_journal_that_grows_beyond_all_runs_is_refused(tmp_path: Path) 
     path = tmp_path / f"{KIND.journal}{journal.PACKED}"
     path.write_bytes(lzma.compress(bytes(1 << 20)) * 3000)
     with confined(tmp_path), pytest.raises(RecordError, match="more than"):
-        journal.entries(path, KINDS)
+        journal.read_entries(path, KINDS)
 
 
 def header(name: str, kind: bytes, size: int) -> bytes:
@@ -774,7 +774,7 @@ def index() -> Iterator[Callable[[bytes], str]]:
 
 def ask(url: str, wheel: Path) -> None:
     with open_index(url, f"{url}simple/", Credentials()) as found:
-        plan([wheel], found)
+        plan_uploads([wheel], found)
 
 
 def http_answer(kind: str, body: bytes, more: str = "") -> bytes:

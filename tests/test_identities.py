@@ -20,10 +20,10 @@ from tfbuild.errors import UsageError
 from tfwheels.identities import (
     KIND,
     Identity,
-    described,
-    identity_of,
+    describe_signer,
+    extract_identity,
+    extract_publisher,
     parse_identity,
-    publisher_of,
 )
 
 GOOGLE = "https://accounts.google.com"
@@ -70,8 +70,8 @@ def test_a_builder_is_a_uri() -> None:
 
 
 def test_a_signer_is_a_key_or_an_identity() -> None:
-    assert described("f" * 64) == f"key {'f' * 64}"
-    assert described(GITHUB.id) == GITHUB.id
+    assert describe_signer("f" * 64) == f"key {'f' * 64}"
+    assert describe_signer(GITHUB.id) == GITHUB.id
 
 
 # What certificates say ----------------------------------------------------------------------------
@@ -79,8 +79,8 @@ def test_a_signer_is_a_key_or_an_identity() -> None:
 
 def test_a_certificate_of_fulcio_says_who_it_is_for() -> None:
     (bundle,) = read(f"{WHEEL}.provenance")["attestation_bundles"]
-    assert identity_of(certificate_of(bundle["attestations"][0])) == CIRCLECI
-    assert identity_of(certificate_of(read(f"{SDIST}.slsa.attestation"))) == GITHUB
+    assert extract_identity(certificate_of(bundle["attestations"][0])) == CIRCLECI
+    assert extract_identity(certificate_of(read(f"{SDIST}.slsa.attestation"))) == GITHUB
 
 
 @pytest.mark.parametrize("file", PYPIS)
@@ -89,12 +89,12 @@ def test_a_publisher_is_what_pypi_says_that_it_is(file: str) -> None:
     theirs = {name: value for name, value in bundle["publisher"].items() if value is not None}
     # What the repository was at that time is no part of who published.
     named = {name: value for name, value in theirs.items() if not name.startswith("vcs_")}
-    assert publisher_of(certificate_of(bundle["attestations"][0])) == {"claims": None, **named}
+    assert extract_publisher(certificate_of(bundle["attestations"][0])) == {"claims": None, **named}
 
 
 def test_a_publisher_at_gitlab_is_a_project_and_its_configuration() -> None:
     found = read("gitlab_oidc_project-0.0.3.tar.gz.publish.attestation")
-    ours = publisher_of(certificate_of(found))
+    ours = extract_publisher(certificate_of(found))
     assert ours["kind"] == "GitLab"
     assert ours["repository"] == "facutuesca/gitlab-oidc-project"
     assert ours["workflow_filepath"] == ".gitlab-ci.yml"
@@ -110,7 +110,7 @@ def test_a_publisher_at_gitlab_is_a_project_and_its_configuration() -> None:
 def test_a_publisher_that_pypi_does_not_know_is_of_our_own_kind(
     name: x509.RFC822Name | x509.UniformResourceIdentifier, issuer: str
 ) -> None:
-    found = publisher_of(own_certificate(name, issuer=issuer))
+    found = extract_publisher(own_certificate(name, issuer=issuer))
     assert (found["kind"], found["identity"], found["issuer"]) == (KIND, name.value, issuer)
 
 
@@ -118,4 +118,4 @@ def test_a_publisher_that_pypi_does_not_know_is_of_our_own_kind(
 def test_garbage_is_no_certificate(data: bytes) -> None:
     for certificate in (data, own_certificate(issuer=GOOGLE) + data):
         with pytest.raises(ValueError, match="names no identity"):
-            identity_of(certificate)
+            extract_identity(certificate)

@@ -17,7 +17,7 @@ from tfbuild.errors import PublishError, RecordError, WheelError
 from tfbuild.upstream.download import hash_file
 from tfwheels import catalog
 from tfwheels.catalog import Catalog
-from tfwheels.entry import Entry, Gating, TargetVerdict, WheelKind, read_entry
+from tfwheels.entry import Entry, GateResult, TargetVerdict, WheelKind, read_entry
 from tfwheels.folder import Folder
 from tfwheels.publish import publish
 
@@ -99,23 +99,25 @@ def test_a_foreign_catalog_says_how_to_mend_it(text: str) -> None:
 
 def test_merging_gives_one_order() -> None:
     one, two, three = (entry(f"{letter}-1-py3-none-any.whl") for letter in "abc")
-    assert catalog.merged((three, one), (two,)) == catalog.merged((two,), (one, three))
-    assert catalog.merged((), (three, two, one)) == (one, two, three)
+    assert catalog.merge_entries((three, one), (two,)) == catalog.merge_entries(
+        (two,), (one, three)
+    )
+    assert catalog.merge_entries((), (three, two, one)) == (one, two, three)
 
 
 def test_a_wheel_that_comes_again_keeps_its_time_and_its_verdicts() -> None:
     first = dataclasses.replace(entry("a.whl"), verdicts=(verdict("x"),))
     again = entry("a.whl", published="2021-01-01T00:00:00+00:00")
-    assert catalog.merged((first,), (again,)) == (first,)
+    assert catalog.merge_entries((first,), (again,)) == (first,)
     measured = dataclasses.replace(again, verdicts=(verdict("y"), verdict("x")))
-    (found,) = catalog.merged((first,), (measured,))
+    (found,) = catalog.merge_entries((first,), (measured,))
     assert [each.file for each in found.verdicts] == ["x", "y"]
     assert found.published == NOW
 
 
 def test_a_catalog_of_before_wheels_told_how_they_passed_is_read() -> None:
     old = entry("a-1.0-py3-none-any.whl")
-    whole = Catalog(entries=(dataclasses.replace(old, gating=Gating(passed=True)),))
+    whole = Catalog(entries=(dataclasses.replace(old, gating=GateResult(passed=True)),))
     fields = json.loads(whole.to_bytes())
     for name in ("gating", "near"):
         del fields["entries"][0][name]
@@ -123,7 +125,7 @@ def test_a_catalog_of_before_wheels_told_how_they_passed_is_read() -> None:
 
 
 def gated(*, passed: bool, faults: tuple[str, ...] = (), gaps: tuple[str, ...] = ()) -> Entry:
-    gating = Gating(passed=passed, faults=faults, gaps=gaps)
+    gating = GateResult(passed=passed, faults=faults, gaps=gaps)
     return dataclasses.replace(entry("a.whl"), gating=gating)
 
 
@@ -147,14 +149,14 @@ def gated(*, passed: bool, faults: tuple[str, ...] = (), gaps: tuple[str, ...] =
     ],
 )
 def test_a_fault_stays_and_so_does_having_passed(old: Entry, new: Entry, kept: Entry) -> None:
-    assert catalog.merged((old,), (new,)) == (kept,)
+    assert catalog.merge_entries((old,), (new,)) == (kept,)
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_name_keeps_its_bytes(*, known: bool) -> None:
     one, other = entry("a.whl", "3" * 64), entry("a.whl", "4" * 64)
     with pytest.raises(PublishError, match=f"{'3' * 64}, not {'4' * 64}"):
-        catalog.merged((one,) if known else (), (other,) if known else (one, other))
+        catalog.merge_entries((one,) if known else (), (other,) if known else (one, other))
 
 
 def test_a_catalog_is_made_again_from_the_pool(tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_a_catalog_is_made_again_from_the_pool(tmp_path: Path) -> None:
     publish(wheels, store, judgements=judgements, now=NOW, family="x86_64")
     known = catalog.parse(store.read(catalog.KEY), store.where).entries
     assert sum(len(each.verdicts) for each in known) == 1
-    found = catalog.reindexed(store).entries
+    found = catalog.reindex_pool(store).entries
     assert tuple(dataclasses.replace(each, published=NOW) for each in found) == known
 
 
@@ -176,7 +178,7 @@ def test_a_damaged_wheel_in_the_pool_is_named(tmp_path: Path) -> None:
     publish([wheel], store, judgements={}, now=NOW, family="x86_64")
     (store.root / "pool/six" / wheel.name).write_bytes(wheel.read_bytes()[:-30])
     with pytest.raises(WheelError, match=wheel.name):
-        catalog.reindexed(store)
+        catalog.reindex_pool(store)
 
 
 def test_a_wheel_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
@@ -184,7 +186,7 @@ def test_a_wheel_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
     store = Folder(root=tmp_path / "index")
     store.put_new(f"pool/seven/{wheel.name}", wheel, hash_file(wheel))
     with pytest.raises(PublishError, match="wheel of six"):
-        catalog.reindexed(store)
+        catalog.reindex_pool(store)
 
 
 def test_entries_of_wheels_survive(tmp_path: Path) -> None:

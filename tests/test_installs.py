@@ -17,13 +17,13 @@ from tfbench.arms.arm import TOLERANCE
 from tfbench.arms.installs import (
     ArmChoice,
     WheelSource,
+    build_kernel_table,
     choose,
+    choose_tolerance,
     describe,
-    exact_of,
+    find_newest_runnable,
     install,
-    kernel_table_of,
-    newest_runnable,
-    tolerance_of,
+    read_exact,
 )
 from tfbench.arms.levers import BFLOAT16_TOLERANCE
 from tfbench.arms.lineup import parse_arm, read_lineup
@@ -76,7 +76,7 @@ def test_the_newest_wheel_that_runs_here_is_the_candidate(here: Paths) -> None:
     pooled(here.pool, "other", None, age_s=7)
     newest = pooled(here.pool, "newest", RUNS, age_s=10)
     pooled(here.pool, "older", RUNS, age_s=20)
-    assert newest_runnable(here) == newest
+    assert find_newest_runnable(here) == newest
     assert sources(chosen("", here)) == ["tensorflow-cpu==2.14.1", newest]
 
 
@@ -84,10 +84,10 @@ def test_a_quick_tries_wheel_is_the_candidate_only_where_no_other_fits(here: Pat
     pooled(here.pool, "foreign", FOREIGN)
     mini = pooled(here.pool, "mini", QUICK)
     pooled(here.pool, "older", QUICK, age_s=30)
-    assert newest_runnable(here) == mini
+    assert find_newest_runnable(here) == mini
     assert "kernels: mini, the two of a quick try" in describe(chosen("", here))
     whole = pooled(here.pool, "whole", RUNS, age_s=60)
-    assert newest_runnable(here) == whole
+    assert find_newest_runnable(here) == whole
     assert describe(chosen("", here)).splitlines()[1].split() == [
         *("tuned", str(whole), "(kernels:", "1", "unit)")
     ]
@@ -205,7 +205,7 @@ def test_a_dry_run_names_wheels_and_environment(here: Paths) -> None:
 
 def test_the_published_version_has_no_local_part() -> None:
     path = Path("tensorflow_cpu-2.14.1+x86.64.v4-cp311-cp311-manylinux_2_17_x86_64.whl")
-    assert str(exact_of(path)) == "tensorflow-cpu==2.14.1"
+    assert str(read_exact(path)) == "tensorflow-cpu==2.14.1"
 
 
 @pytest.fixture(name="index")
@@ -256,18 +256,18 @@ def test_each_wheel_is_installed_once_and_its_arms_share_it(
 def test_a_wheel_that_rounds_to_bfloat16_may_differ_as_far(on: bool, expected: float) -> None:
     lever = next(each for each in load_levers() if each.name == BF16)
     rounding = dataclasses.replace(test_tuned.LIBRARY, defaults=(Default(lever=lever, on=on),))
-    assert tolerance_of(parse_arm("tuned"), rounding) == expected
-    assert tolerance_of(parse_arm("tuned"), None) == TOLERANCE
+    assert choose_tolerance(parse_arm("tuned"), rounding) == expected
+    assert choose_tolerance(parse_arm("tuned"), None) == TOLERANCE
 
 
 def test_an_arm_knows_what_its_kernels_were_chosen_by() -> None:
     measured = dataclasses.replace(test_tuned.LIBRARY, measured=(ROW,), measured_on="a CPU")
-    found = kernel_table_of(measured)
+    found = build_kernel_table(measured)
     assert found is not None
     assert (found.rows, found.measured_on) == ((ROW,), "a CPU")
     assert found.library == Path(measured.file).name
-    assert kernel_table_of(test_tuned.LIBRARY) is None
-    assert kernel_table_of(None) is None
+    assert build_kernel_table(test_tuned.LIBRARY) is None
+    assert build_kernel_table(None) is None
 
 
 @pytest.mark.toolchain

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import at_most
 
-from tfbench.engine.journal import Kinds, entries, opened, read_lines
+from tfbench.engine.journal import Kinds, open_journal, read_entries, read_lines
 from tfbuild.errors import DiskError, RecordError
 
 
@@ -29,13 +29,13 @@ notes = st.builds(Note, text=st.text(max_size=8), number=st.integers())
 
 
 def write(path: Path, found: Sequence[Note]) -> None:
-    with opened(path, KINDS) as (_, keep):
+    with open_journal(path, KINDS) as (_, keep):
         for each in found:
             keep(each)
 
 
 def read(path: Path) -> tuple[Note, ...]:
-    return entries(path, KINDS)
+    return read_entries(path, KINDS)
 
 
 @contextlib.contextmanager
@@ -72,7 +72,7 @@ def test_a_journal_that_was_cut_anywhere_loses_one_line_at_most(
 
 def test_each_line_is_on_disk_before_the_next_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
-    with opened(path, KINDS) as (_, keep):
+    with open_journal(path, KINDS) as (_, keep):
         for count in range(1, 9):
             keep(Note(text="a", number=count))
             assert len(read(path)) == count
@@ -149,7 +149,7 @@ def test_a_missing_journal_is_an_error(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_an_error() -> None:
     with (
-        opened(Path("/dev/full"), KINDS) as (_, keep),
+        open_journal(Path("/dev/full"), KINDS) as (_, keep),
         pytest.raises(DiskError, match="/dev/full: No space left"),
     ):
         keep(Note(text="a"))
@@ -162,7 +162,7 @@ def test_a_disk_that_fills_up_within_a_line_leaves_the_whole_ones(tmp_path: Path
     write(path, whole)
     room = path.stat().st_size + 9
     with (
-        opened(path, KINDS) as (_, keep),
+        open_journal(path, KINDS) as (_, keep),
         limited(room),
         pytest.raises(DiskError, match=r"9 of \d+ bytes"),
     ):
@@ -172,7 +172,7 @@ def test_a_disk_that_fills_up_within_a_line_leaves_the_whole_ones(tmp_path: Path
     with (
         limited(path.stat().st_size),
         pytest.raises(DiskError, match=path.name),
-        opened(path, KINDS) as (_, keep),
+        open_journal(path, KINDS) as (_, keep),
     ):
         keep(Note(text="c"))
     write(path, [Note(text="d")])
@@ -183,6 +183,6 @@ def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with (
         pytest.raises(DiskError, match="notes"),
-        opened(tmp_path / "file" / "notes.jsonl", KINDS),
+        open_journal(tmp_path / "file" / "notes.jsonl", KINDS),
     ):
         pass

@@ -45,7 +45,7 @@ def selected() -> Selected:
 
 
 def test_a_table_begins_with_what_takes_longest() -> None:
-    said = sheet(selected()).printed(colour=False)
+    said = sheet(selected()).format_text(colour=False)
     assert said.index("Tanh") < said.index("AddV2")
     assert "1 of 3 kernels" in said
     assert "AddV2 T=1|2 stays stock" in said

@@ -18,7 +18,7 @@ from tests.signed import key_file, made_key, public_file
 
 from tfbuild.errors import UsageError
 from tfbuild.settings import ROOT
-from tfwheels.keys import PASSWORD, PublicKey, read_public_keys, read_signing_key, verifier
+from tfwheels.keys import PASSWORD, PublicKey, create_verifier, read_public_keys, read_signing_key
 
 ROOTS = ("build", "wheels")
 SECRET = "correct horse"  # noqa: S105  (a test's)
@@ -51,7 +51,7 @@ def test_a_key_that_openssl_made_is_read_and_its_id_is_the_documented_hash(
     key = read_signing_key(of_openssl).public
     assert key == PublicKey(id=hashlib.sha256(der).hexdigest(), pem=public.read_text())
     assert read_public_keys(f"{public}, {public}") == (key,)
-    assert verifier(key).keyid == key.id
+    assert create_verifier(key).keyid == key.id
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601, 0o644, 0o777])
@@ -188,4 +188,4 @@ def test_a_key_that_is_shown_does_not_show_what_is_private(tmp_path: Path) -> No
 def test_a_stored_key_with_the_id_of_another_is_none(tmp_path: Path) -> None:
     one, other = made_key(tmp_path, "one").public, made_key(tmp_path, "other").public
     with pytest.raises(ValueError, match="not what it says"):
-        verifier(PublicKey(id=one.id, pem=other.pem))
+        create_verifier(PublicKey(id=one.id, pem=other.pem))

@@ -216,7 +216,7 @@ def test_phases_are_over_launches_and_keep_their_marks() -> None:
     assert found.speed is not None
     assert point(found.speed) == pytest.approx(128 / (0.01 * 0.02) ** 0.5)
     assert found.reason == "out of memory: no room"
-    assert "out of memory: no room" in handler.sheet((found,)).printed(colour=False)
+    assert "out of memory: no room" in handler.sheet((found,)).format_text(colour=False)
 
 
 def test_a_file_that_is_not_there_is_said() -> None:

@@ -14,22 +14,22 @@ from hypothesis import strategies as st
 from tfbuild.cpus.targets import list_targets
 from tfbuild.errors import PublishError
 from tfwheels.layout import (
-    digest_of,
-    folder_key,
-    link,
-    manifest,
-    meaning_key,
-    metadata_key,
-    place,
-    pool_key,
-    variant_key,
-    variants_folder,
+    build_folder_key,
+    build_link,
+    build_manifest,
+    build_meaning_key,
+    build_metadata_key,
+    build_pool_key,
+    build_variant_key,
+    build_variants_folder,
+    compute_digest,
+    resolve_key,
 )
 
 WHEEL = "tensorflow_cpu-2.14.1+zen4-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
 KEY = f"pool/tensorflow-cpu/{WHEEL}"
-VARIANT = variant_key("tensorflow-cpu", WHEEL.replace(".whl", "-x86_64_v3.whl"))
-MEANING = meaning_key("tensorflow-cpu", "tensorflow_cpu-2.14.1-variants.json", "0123" * 16)
+VARIANT = build_variant_key("tensorflow-cpu", WHEEL.replace(".whl", "-x86_64_v3.whl"))
+MEANING = build_meaning_key("tensorflow-cpu", "tensorflow_cpu-2.14.1-variants.json", "0123" * 16)
 LEAVING = [
     "../a-1-py3-none-any.whl",
     "/a-1-py3-none-any.whl",
@@ -48,59 +48,59 @@ LEAVING = [
 
 
 def test_what_belongs_to_a_wheel_stands_beside_it() -> None:
-    assert pool_key("tensorflow-cpu", WHEEL) == KEY
-    assert metadata_key("tensorflow-cpu", WHEEL) == f"{KEY}.metadata"
+    assert build_pool_key("tensorflow-cpu", WHEEL) == KEY
+    assert build_metadata_key("tensorflow-cpu", WHEEL) == f"{KEY}.metadata"
 
 
 @pytest.mark.parametrize("file", LEAVING)
 def test_a_file_that_could_leave_its_folder_has_no_key(file: str) -> None:
     with pytest.raises(PublishError, match="file name"):
-        pool_key("tensorflow-cpu", file)
+        build_pool_key("tensorflow-cpu", file)
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "a\\b", "A", "a.b", "a_b", "-a", "a\n", "C:", ""])
 def test_a_project_that_is_not_normalized_has_no_key(name: str) -> None:
     with pytest.raises(PublishError, match="normalized"):
-        pool_key(name, WHEEL)
+        build_pool_key(name, WHEEL)
 
 
 @given(st.text(), st.text())
 def test_whatever_has_a_key_has_a_plain_one(project: str, file: str) -> None:
     try:
-        key = pool_key(project, file)
+        key = build_pool_key(project, file)
     except PublishError:
         return
     assert re.fullmatch(r"pool/[a-z0-9-]+/[A-Za-z0-9._+!-]+\.whl", key)
 
 
 def test_folders_of_pages_end_with_a_slash() -> None:
-    assert folder_key() == "simple/"
-    assert folder_key("zen4") == "simple/zen4/"
-    assert folder_key("x86_64_v4", "tensorflow-cpu") == "simple/x86_64_v4/tensorflow-cpu/"
-    assert {folder_key(target.name) for target in list_targets()} >= {"simple/armv8.1a/"}
+    assert build_folder_key() == "simple/"
+    assert build_folder_key("zen4") == "simple/zen4/"
+    assert build_folder_key("x86_64_v4", "tensorflow-cpu") == "simple/x86_64_v4/tensorflow-cpu/"
+    assert {build_folder_key(target.name) for target in list_targets()} >= {"simple/armv8.1a/"}
 
 
 @pytest.mark.parametrize("target", ["..", "../zen4", "zen4/..", ".", "zen4\n", "Zen4"])
 def test_a_target_that_is_none_has_no_folder(target: str) -> None:
     with pytest.raises(PublishError):
-        folder_key(target)
+        build_folder_key(target)
 
 
 def test_a_link_is_relative_and_quotes_the_plus() -> None:
-    folder = folder_key("zen4", "tensorflow-cpu")
-    found = link(KEY, folder=folder)
+    folder = build_folder_key("zen4", "tensorflow-cpu")
+    found = build_link(KEY, folder=folder)
     assert found == f"../../../pool/tensorflow-cpu/{WHEEL.replace('+', '%2B')}"
     assert posixpath.normpath(folder + unquote(found)) == KEY
 
 
 def test_a_place_is_under_the_root(tmp_path: Path) -> None:
-    assert place(tmp_path, KEY) == tmp_path / "pool" / "tensorflow-cpu" / WHEEL
+    assert resolve_key(tmp_path, KEY) == tmp_path / "pool" / "tensorflow-cpu" / WHEEL
 
 
 @pytest.mark.parametrize("key", ["../a", "/a", "a/../b", "a//b", "a\\b", "C:/a", "a/", "", "a\r"])
 def test_a_key_that_leaves_the_root_has_no_place(key: str, tmp_path: Path) -> None:
     with pytest.raises(PublishError, match="no name"):
-        place(tmp_path, key)
+        resolve_key(tmp_path, key)
 
 
 def test_a_link_in_the_tree_is_refused_wherever_it_stands(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_link_in_the_tree_is_refused_wherever_it_stands(tmp_path: Path) -> Non
     (root / "simple").symlink_to(tmp_path / "missing")
     for key in (KEY, "simple", "simple/index.html"):
         with pytest.raises(PublishError, match="link"):
-            place(root, key)
+            resolve_key(root, key)
 
 
 FILES = (
@@ -130,9 +130,11 @@ FILES = (
 
 
 def test_an_object_store_gets_every_file_with_its_type_and_the_folders_too() -> None:
-    found = {each.key: each for each in manifest({file: digest_of(b"a") for file in FILES})}
+    found = {
+        each.key: each for each in build_manifest({file: compute_digest(b"a") for file in FILES})
+    }
     folders = {"simple/", "simple/zen4/", "simple/zen4/tensorflow-cpu/"}
-    folders.add(variants_folder("tensorflow-cpu"))
+    folders.add(build_variants_folder("tensorflow-cpu"))
     assert found.keys() == {*FILES, *folders}
     for folder in folders:
         assert found[folder].file == f"{folder}index.html"
@@ -145,11 +147,13 @@ def test_an_object_store_gets_every_file_with_its_type_and_the_folders_too() -> 
     assert found[MEANING].content_type == "application/json"
     for key, each in found.items():
         assert ("immutable" in each.cache_control) == ("pool" in key.split("/"))
-        assert (each.sha256, each.size) == digest_of(b"a")
+        assert (each.sha256, each.size) == compute_digest(b"a")
 
 
 def test_an_object_store_gets_what_others_point_to_first() -> None:
-    keys = [each.key for each in manifest({file: digest_of(b"a") for file in sorted(FILES)})]
+    keys = [
+        each.key for each in build_manifest({file: compute_digest(b"a") for file in sorted(FILES)})
+    ]
     assert keys.index(KEY) < keys.index(f"{KEY}.metadata")
     assert keys.index(f"{KEY}.metadata") < keys.index("simple/zen4/tensorflow-cpu/index.html")
     assert keys.index("simple/zen4/tensorflow-cpu/") < keys.index("simple/zen4/")
@@ -159,13 +163,13 @@ def test_an_object_store_gets_what_others_point_to_first() -> None:
 
 
 def test_variants_stand_in_a_tree_of_their_own() -> None:
-    assert variant_key("tensorflow-cpu", WHEEL) == f"variants/{KEY}"
+    assert build_variant_key("tensorflow-cpu", WHEEL) == f"variants/{KEY}"
     assert MEANING.startswith("variants/pool/tensorflow-cpu/0123012301230123/")
-    assert variants_folder() == "variants/simple/"
+    assert build_variants_folder() == "variants/simple/"
     for name in ("", "../up", "a/b", "Upper", "a_b"):
         with pytest.raises(PublishError, match="normalized"):
-            variant_key(name, WHEEL)
+            build_variant_key(name, WHEEL)
         with pytest.raises(PublishError, match="normalized"):
-            meaning_key(name, "a-1-variants.json", "0" * 64)
+            build_meaning_key(name, "a-1-variants.json", "0" * 64)
     with pytest.raises(PublishError, match="normalized"):
-        variants_folder("../up")
+        build_variants_folder("../up")

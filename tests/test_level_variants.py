@@ -153,7 +153,7 @@ def test_a_wheel_that_is_in_no_level_is_left_out_with_a_note(
 ) -> None:
     assert put(store, wheels["haswell"]) == ()
     assert "aes, pclmulqdq" in capsys.readouterr().err
-    assert not store.sizes("variants")
+    assert not store.list_sizes("variants")
     assert len(put(store, wheels["haswell"], wheels["x86_64_v3"])) == 1
     assert listed(files(store)) == {"plain", "x86_64_v3"}
 
@@ -171,7 +171,7 @@ def test_two_wheels_of_one_level_are_refused_by_their_names(
         put(store, wheels["x86_64_v3"], other)
     assert wheels["x86_64_v3"].name in caught.value.message
     assert other.name in caught.value.message
-    assert not store.sizes("variants")
+    assert not store.list_sizes("variants")
 
 
 def test_a_level_that_is_taken_is_refused_and_nothing_changes(

@@ -23,12 +23,12 @@ from tfbench.arms.levers import (
     check_variable,
     find_lever,
     find_malloc,
-    linkable,
+    find_widest_tolerance,
+    list_variables,
     malloc_among,
-    pairs,
-    suggestion,
-    tolerance,
-    variables,
+    parse_ldconfig,
+    resolve_lever,
+    suggest,
 )
 from tfbench.inside.worker import JIT
 from tfbuild.errors import UsageError
@@ -68,8 +68,8 @@ def nowhere(name: str) -> Path:
 def test_a_lever_is_environment_variables(
     name: str, value: str, env: tuple[tuple[str, str], ...]
 ) -> None:
-    assert pairs(name, value, nowhere) == env
-    assert variables([name]) == tuple(variable for variable, _ in env)
+    assert resolve_lever(name, value, nowhere) == env
+    assert list_variables([name]) == tuple(variable for variable, _ in env)
 
 
 def test_every_lever_takes_its_words_and_says_what_it_does() -> None:
@@ -77,7 +77,7 @@ def test_every_lever_takes_its_words_and_says_what_it_does() -> None:
         assert lever.doc
         assert lever.words or lever.takes == ValueKind.NUMBER
         for word in lever.words:
-            assert len(pairs(lever.name, word, nowhere)) == len(lever.variables)
+            assert len(resolve_lever(lever.name, word, nowhere)) == len(lever.variables)
 
 
 def test_the_docs_have_every_lever() -> None:
@@ -88,7 +88,7 @@ def test_the_docs_have_every_lever() -> None:
 
 
 def test_no_two_levers_set_the_same_variable() -> None:
-    assert len(set(variables(LEVERS))) == len(variables(LEVERS))
+    assert len(set(list_variables(LEVERS))) == len(list_variables(LEVERS))
 
 
 @pytest.mark.parametrize(
@@ -120,13 +120,13 @@ def test_what_is_not_a_lever_or_its_value_is_told_in_one_line(
     assert re.search(expected, str(caught.value))
     assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(UsageError):
-        pairs(name, value, nowhere)
+        resolve_lever(name, value, nowhere)
 
 
 @given(st.integers(-10, 20_000))
 def test_a_number_of_threads_is_a_whole_one(number: int) -> None:
     if 1 <= number <= 9999:
-        assert dict(pairs("intra", str(number), nowhere))["OMP_NUM_THREADS"] == str(number)
+        assert dict(resolve_lever("intra", str(number), nowhere))["OMP_NUM_THREADS"] == str(number)
     else:
         with pytest.raises(UsageError):
             check_lever("intra", str(number))
@@ -175,28 +175,30 @@ def test_what_the_comparison_depends_on_is_not(name: str, value: str) -> None:
 
 
 def test_another_precision_has_a_wider_tolerance() -> None:
-    assert tolerance([], TOLERANCE) == TOLERANCE
-    assert tolerance(["onednn", "isa", "malloc"], TOLERANCE) == TOLERANCE
-    assert tolerance(["onednn", "bf16"], TOLERANCE) == BFLOAT16_TOLERANCE > 10 * TOLERANCE
-    assert tolerance(["bf16"], XLA_TOLERANCE) == XLA_TOLERANCE > BFLOAT16_TOLERANCE
+    assert find_widest_tolerance([], TOLERANCE) == TOLERANCE
+    assert find_widest_tolerance(["onednn", "isa", "malloc"], TOLERANCE) == TOLERANCE
+    assert (
+        find_widest_tolerance(["onednn", "bf16"], TOLERANCE) == BFLOAT16_TOLERANCE > 10 * TOLERANCE
+    )
+    assert find_widest_tolerance(["bf16"], XLA_TOLERANCE) == XLA_TOLERANCE > BFLOAT16_TOLERANCE
 
 
 def test_a_suggestion_is_what_is_near_or_all_that_there_is() -> None:
-    assert suggestion("LADER", ["ladder", "levers"]) == "Did you mean ladder?"
-    assert suggestion("zzz", ["ladder", "levers"]) == "There are ladder, levers"
+    assert suggest("LADER", ["ladder", "levers"]) == "Did you mean ladder?"
+    assert suggest("zzz", ["ladder", "levers"]) == "There are ladder, levers"
 
 
 def test_the_linkers_list_is_read_for_one_machine() -> None:
-    found = linkable(LISTING, "x86_64")
+    found = parse_ldconfig(LISTING, "x86_64")
     assert found["libjemalloc.so.2"] == Path("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2")
     assert found["libjemalloc.so.10"] == Path("/a folder/libjemalloc.so.10")
     assert "libmimalloc.so.2" not in found
-    assert set(linkable(LISTING, "aarch64")) == {"libmimalloc.so.2"}
-    assert linkable("", "x86_64") == {}
+    assert set(parse_ldconfig(LISTING, "aarch64")) == {"libmimalloc.so.2"}
+    assert parse_ldconfig("", "x86_64") == {}
 
 
 def test_the_newest_library_is_taken() -> None:
-    found = linkable(LISTING, "x86_64")
+    found = parse_ldconfig(LISTING, "x86_64")
     assert malloc_among(found, "jemalloc") == found["libjemalloc.so.10"]
     assert malloc_among(found, "tcmalloc") == found["libtcmalloc.so.4"]
     assert malloc_among(found, "mimalloc") is None
@@ -209,7 +211,7 @@ def test_this_machines_own_list_is_understood() -> None:
     if ldconfig is None:
         pytest.skip("this machine has no ldconfig")
     said = subprocess.run([ldconfig, "-p"], check=True, capture_output=True, text=True).stdout
-    assert linkable(said, platform.machine())["libc.so.6"].is_file()
+    assert parse_ldconfig(said, platform.machine())["libc.so.6"].is_file()
 
 
 @pytest.mark.parametrize("name", MALLOCS)
@@ -236,7 +238,7 @@ def what_onednn_says(stock_python: Path) -> dict[str, str]:
     for setting in ("onednn=on", "onednn=off", "isa=SSE41", "bf16=on"):
         name, _, value = setting.partition("=")
         env = {"ONEDNN_VERBOSE": "1", "TF_ENABLE_ONEDNN_OPTS": "1", "HOME": "/nonexistent"}
-        env |= dict(pairs(name, value, nowhere))
+        env |= dict(resolve_lever(name, value, nowhere))
         done = subprocess.run(
             [stock_python, "-I", "-c", CONVOLUTION],
             env=env,
@@ -268,7 +270,7 @@ def test_the_stock_wheel_knows_every_name(stock_python: Path) -> None:
     assert len(libraries) == 2
     content = b"".join(path.read_bytes() for path in libraries)
     others = {"LD_PRELOAD", JIT}  # the linker's, and the worker's
-    names = [name.removeprefix("ONEDNN_") for name in variables(LEVERS) if name not in others]
+    names = [name.removeprefix("ONEDNN_") for name in list_variables(LEVERS) if name not in others]
     isas = [name.lower() for name in ISAS]
     missing = [name for name in (*names, *isas) if name.encode() not in content]
     # The one that only MKL builds read; in those OMP_NUM_THREADS is their OpenMP library's.

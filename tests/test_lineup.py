@@ -14,16 +14,16 @@ from tfbench.arms.levers import (
     LEVERS,
     XLA_TOLERANCE,
     ValueKind,
-    variables,
+    list_variables,
 )
 from tfbench.arms.lineup import (
     PRESETS,
     WHEELS,
     ArmSpec,
+    list_presets,
     make_spec,
     parse_arm,
     parse_lineup,
-    preset_names,
     read_lineup,
     read_toml,
 )
@@ -313,8 +313,8 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_preset_can_be_read_and_begins_with_stock() -> None:
-    assert preset_names() == ("control", "ladder", "levers", "mallocs", "peers")
-    for name in preset_names():
+    assert list_presets() == ("control", "ladder", "levers", "mallocs", "peers")
+    for name in list_presets():
         specs = read_lineup(name)
         assert specs == read_toml(PRESETS / f"{name}.toml")
         assert specs[0].wheel == "stock"
@@ -357,4 +357,4 @@ def test_tolerance_is_the_levers_own() -> None:
 
 def test_names_of_instructions_are_onednns() -> None:
     assert {"AVX2", "AVX512_CORE"} <= set(ISAS)
-    assert "ONEDNN_MAX_CPU_ISA" in variables(["isa"])
+    assert "ONEDNN_MAX_CPU_ISA" in list_variables(["isa"])

@@ -12,22 +12,22 @@ from tfbuild.errors import UsageError
 
 
 def test_workloads_are_all_or_those_that_are_named_once() -> None:
-    assert options.workloads("all") == tuple(WORKLOADS)
-    assert options.workloads("lstm_text, mnist_mlp,,lstm_text") == ("lstm_text", "mnist_mlp")
+    assert options.parse_workloads("all") == tuple(WORKLOADS)
+    assert options.parse_workloads("lstm_text, mnist_mlp,,lstm_text") == ("lstm_text", "mnist_mlp")
 
 
 def test_sets_stand_for_their_workloads_beside_names() -> None:
-    assert options.workloads("six") == options.workloads("all") == SETS["six"]
-    assert options.workloads("modern") == SETS["modern"]
-    mixed = options.workloads("neumf,modern,mnist_mlp")
+    assert options.parse_workloads("six") == options.parse_workloads("all") == SETS["six"]
+    assert options.parse_workloads("modern") == SETS["modern"]
+    mixed = options.parse_workloads("neumf,modern,mnist_mlp")
     assert mixed == (*sorted(SETS["modern"], key="neumf".__ne__), "mnist_mlp")
-    assert options.workloads("all,modern,six") == (*SETS["six"], *SETS["modern"])
-    assert all(find(name) for name in options.workloads("six,modern"))
+    assert options.parse_workloads("all,modern,six") == (*SETS["six"], *SETS["modern"])
+    assert all(find(name) for name in options.parse_workloads("six,modern"))
 
 
 def test_an_unknown_workload_is_told_which_names_and_sets_there_are() -> None:
     with pytest.raises(UsageError, match="unknown workload transformer") as caught:
-        options.workloads("modern,transformer")
+        options.parse_workloads("modern,transformer")
     assert {*NAMES, *SETS} <= set(caught.value.hint.replace(",", "").split())
 
 
@@ -44,60 +44,60 @@ def test_an_unknown_workload_is_told_which_names_and_sets_there_are() -> None:
 )
 def test_other_workloads_are_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        options.workloads(text)
+        options.parse_workloads(text)
     assert said in str(caught.value)
 
 
 def test_numbers_of_cpus_are_those_that_are_here() -> None:
-    assert options.vcpus("2,1,2", 4) == (2, 1)
-    assert options.vcpus("", 4) == ()
+    assert options.parse_vcpus("2,1,2", 4) == (2, 1)
+    assert options.parse_vcpus("", 4) == ()
 
 
 @pytest.mark.parametrize("text", ["0", "5", "1,5", "x", "1.5", "-1", "²"])
 def test_other_numbers_of_cpus_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        options.vcpus(text, 4)
+        options.parse_vcpus(text, 4)
 
 
 @pytest.mark.parametrize("text", ["", "²", "0", "8", "1.0", "-3", "nan"])
 def test_a_whole_number_has_its_bounds(text: str) -> None:
-    assert options.integer(" 3 ", "--n", most=7) == 3
+    assert options.parse_integer(" 3 ", "--n", most=7) == 3
     with pytest.raises(UsageError, match="--n"):
-        options.integer(text, "--n", most=7)
+        options.parse_integer(text, "--n", most=7)
 
 
 @pytest.mark.parametrize("text", ["", "nan", "inf", "-1", "1e9", "x"])
 def test_a_positive_number_is_finite(text: str) -> None:
-    assert options.positive("1.5", "--n") == 1.5
+    assert options.parse_positive("1.5", "--n") == 1.5
     with pytest.raises(UsageError, match="--n"):
-        options.positive(text, "--n")
+        options.parse_positive(text, "--n")
 
 
 def test_percents_may_have_their_sign() -> None:
-    assert options.percent("1.5%", "--n") == options.percent("1.5", "--n") == 0.015
-    assert options.percent("0", "--n") == 0.0
+    assert options.parse_percent("1.5%", "--n") == options.parse_percent("1.5", "--n") == 0.015
+    assert options.parse_percent("0", "--n") == 0.0
 
 
 def test_a_subject_is_a_workload_or_a_file_that_may_hold_a_model(tmp_path: Path) -> None:
     model = tmp_path / "model.py"
     model.touch()
-    assert options.subject("mnist_cnn") == ("mnist_cnn", None)
-    assert options.subject(str(model)) == ("own:model.py", model)
+    assert options.parse_subject("mnist_cnn") == ("mnist_cnn", None)
+    assert options.parse_subject(str(model)) == ("own:model.py", model)
     saved = tmp_path / "saved"
     saved.mkdir()
     for text in ("", "own:model.py", str(saved), str(tmp_path / "none.keras"), "mnist_cmn"):
         with pytest.raises(UsageError):
-            options.subject(text)
+            options.parse_subject(text)
     with pytest.raises(UsageError, match="modern is a set, and one workload is asked for"):
-        options.subject("modern")
+        options.parse_subject("modern")
     (saved / "saved_model.pb").touch()
-    assert options.subject(str(saved)) == ("own:saved", saved)
+    assert options.parse_subject(str(saved)) == ("own:saved", saved)
 
 
 def test_one_number_of_vcpus_is_all_usable_ones_if_none_is_typed() -> None:
-    assert options.vcpu_count("", 4) == 4
-    assert options.vcpu_count("2", 4) == 2
+    assert options.parse_vcpu_count("", 4) == 4
+    assert options.parse_vcpu_count("2", 4) == 2
     with pytest.raises(UsageError, match="--vcpus 1,2"):
-        options.vcpu_count("1,2", 4)
+        options.parse_vcpu_count("1,2", 4)
     with pytest.raises(UsageError, match="4 are usable"):
-        options.vcpu_count("5", 4)
+        options.parse_vcpu_count("5", 4)

@@ -168,7 +168,7 @@ def test_where_nothing_is_won_the_script_is_left_alone() -> None:
 
 def test_marks_are_told_and_the_page_has_the_tables_rows() -> None:
     found = overhead(launch(TRUE), launch(TRUE, 1.1), marks=(("other", "not here: no GPU:0"),))
-    assert "other: not here: no GPU:0" in text.sheet(found).printed(colour=False)
+    assert "other: not here: no GPU:0" in text.sheet(found).format_text(colour=False)
     (table,) = [each for each in text.section(found).blocks if isinstance(each, Table)]
     assert table.rows == tuple(text.rows(found))
     assert len(table.rows) == len(FORMS)

@@ -22,8 +22,8 @@ from tfbuild.cpus.targets import Target, list_targets
 from tfbuild.errors import PublishError
 from tfbuild.records import convert_record
 from tfbuild.settings import ROOT
-from tfwheels.entry import Entry, Gating, read_entry
-from tfwheels.layout import pool_key
+from tfwheels.entry import Entry, GateResult, read_entry
+from tfwheels.layout import build_pool_key
 from tfwheels.pages import render
 
 POOL = (
@@ -144,7 +144,7 @@ def noted(*wheels: Entry) -> tuple[list[str], str, list[dict[str, object]]]:
 
 def test_a_wheel_that_did_not_pass_the_gate_says_so_and_why() -> None:
     fault = 'it is slower in mine<b>\u00e4 on 2 vCPUs (0.900x) (on EPYC "9" \U0001f4a9, zen4)'
-    gating = Gating(passed=False, faults=(fault,), gaps=("it is not finished",))
+    gating = GateResult(passed=False, faults=(fault,), gaps=("it is not finished",))
     notes, text, files = noted(dataclasses.replace(POOL[1], gating=gating))
     (note,) = notes
     assert note.startswith(f"{POOL[1].file}: ")
@@ -157,7 +157,7 @@ def test_a_wheel_that_did_not_pass_the_gate_says_so_and_why() -> None:
 
 
 def test_a_wheel_that_passed_has_nothing_for_people_but_programs_see_it() -> None:
-    notes, text, files = noted(dataclasses.replace(POOL[1], gating=Gating(passed=True)))
+    notes, text, files = noted(dataclasses.replace(POOL[1], gating=GateResult(passed=True)))
     assert (notes, "<p>" in text) == ([], False)
     assert files[0]["_gate"] == {"passed": True, "faults": [], "gaps": []}
     notes, _, (file,) = noted(POOL[1])
@@ -184,7 +184,7 @@ def test_an_html_link_says_all_that_an_installer_needs(pages: dict[str, bytes]) 
     assert link["data-core-metadata"] == f"sha256={entry.metadata_sha256}"
     path, _, digest = link["href"].partition("#")
     assert digest == f"sha256={entry.sha256}"
-    assert posixpath.normpath(ZEN5 + unquote(path)) == pool_key(entry.name, entry.file)
+    assert posixpath.normpath(ZEN5 + unquote(path)) == build_pool_key(entry.name, entry.file)
 
 
 def test_links_hold_under_any_prefix(pages: dict[str, bytes]) -> None:

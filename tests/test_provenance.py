@@ -26,9 +26,9 @@ from tfwheels.provenance import (
     REPUBLISHED,
     STATEMENT,
     make_statement,
+    read_claimed_signer,
     sign,
-    signed_by,
-    signer_named,
+    verify_provenance,
 )
 
 ENTRY = entry_of("2.14.1+zen4", targets=("zen4",))
@@ -114,7 +114,7 @@ def test_the_object_has_the_form_of_pep_740_and_claims_no_identity(
     assert material["certificate"] is None
     assert material["transparency_entries"] == []
     assert material["public_key"] == {"hint": key.public.id}
-    assert signer_named(signed, ENTRY.file) == key.public.id
+    assert read_claimed_signer(signed, ENTRY.file) == key.public.id
 
 
 def test_the_signature_is_that_of_dsse_by_its_specification(key: SigningKey, signed: bytes) -> None:
@@ -133,7 +133,7 @@ def test_a_trusted_key_is_found_among_several(
     key: SigningKey, other: SigningKey, signed: bytes
 ) -> None:
     for keys in ((key.public,), (other.public, key.public), (key.public, other.public)):
-        assert signed_by(signed, ENTRY.file, ENTRY.sha256, keys) == key.public.id
+        assert verify_provenance(signed, ENTRY.file, ENTRY.sha256, keys) == key.public.id
 
 
 def test_other_bytes_another_name_and_another_key_are_refused(
@@ -145,9 +145,9 @@ def test_other_bytes_another_name_and_another_key_are_refused(
         (ENTRY.file, ENTRY.sha256, other.public, "signed by none"),
     ):
         with pytest.raises(PublishError, match=why):
-            signed_by(signed, file, sha256, (public,))
+            verify_provenance(signed, file, sha256, (public,))
     with pytest.raises(PublishError, match="signed by none"):
-        signed_by(signed, ENTRY.file, ENTRY.sha256, ())
+        verify_provenance(signed, ENTRY.file, ENTRY.sha256, ())
 
 
 @given(
@@ -164,7 +164,7 @@ def test_no_bit_of_an_envelope_can_change(
     content[place % len(content)] ^= 1 << bit
     envelope[name] = base64.b64encode(content).decode()
     with pytest.raises(PublishError, match="signed by none"):
-        signed_by(json.dumps(found).encode(), ENTRY.file, ENTRY.sha256, (key.public,))
+        verify_provenance(json.dumps(found).encode(), ENTRY.file, ENTRY.sha256, (key.public,))
 
 
 def test_a_signed_statement_of_another_kind_does_not_count(key: SigningKey) -> None:
@@ -172,10 +172,10 @@ def test_a_signed_statement_of_another_kind_does_not_count(key: SigningKey) -> N
     for name in ("_type", "predicateType"):
         changed = json.dumps(statement | {name: "https://example.org/other"}).encode()
         with pytest.raises(PublishError):
-            signed_by(sign(changed, key), ENTRY.file, ENTRY.sha256, (key.public,))
+            verify_provenance(sign(changed, key), ENTRY.file, ENTRY.sha256, (key.public,))
     for torn in (b"{", b"[]", b'{"_type": 1}', b"\xff"):
         with pytest.raises(PublishError):
-            signed_by(sign(torn, key), ENTRY.file, ENTRY.sha256, (key.public,))
+            verify_provenance(sign(torn, key), ENTRY.file, ENTRY.sha256, (key.public,))
 
 
 def test_what_others_have_added_does_no_harm(
@@ -186,7 +186,7 @@ def test_what_others_have_added_does_no_harm(
     found["attestation_bundles"] = [*theirs["attestation_bundles"], *found["attestation_bundles"]]
     found["more"] = {"a": 1}
     data = json.dumps(found).encode()
-    assert signed_by(data, ENTRY.file, ENTRY.sha256, (key.public,)) == key.public.id
+    assert verify_provenance(data, ENTRY.file, ENTRY.sha256, (key.public,)) == key.public.id
 
 
 # Garbage ------------------------------------------------------------------------------------------
@@ -203,10 +203,10 @@ ANY = st.recursive(
 
 def refused(data: bytes, key: SigningKey) -> None:
     with pytest.raises(PublishError) as caught:
-        signed_by(data, ENTRY.file, ENTRY.sha256, (key.public,))
+        verify_provenance(data, ENTRY.file, ENTRY.sha256, (key.public,))
     assert str(caught.value).isprintable()
     with pytest.raises(PublishError) as caught:
-        signer_named(data, ENTRY.file)
+        read_claimed_signer(data, ENTRY.file)
     assert str(caught.value).isprintable()
 
 
@@ -246,7 +246,7 @@ def test_a_part_that_is_something_else_is_one_error(
         return
     inner[path[-1]] = value
     with pytest.raises(PublishError) as caught:
-        signed_by(json.dumps(found).encode(), ENTRY.file, ENTRY.sha256, (key.public,))
+        verify_provenance(json.dumps(found).encode(), ENTRY.file, ENTRY.sha256, (key.public,))
     assert str(caught.value).isprintable()
 
 
@@ -259,7 +259,7 @@ def test_a_named_key_is_an_id(signed: bytes) -> None:
     for foreign in ("\x1b[31m", "0" * 63, 7, None):
         found["attestation_bundles"][0]["publisher"]["key"] = foreign
         with pytest.raises(PublishError, match="names no signer"):
-            signer_named(json.dumps(found).encode(), ENTRY.file)
+            read_claimed_signer(json.dumps(found).encode(), ENTRY.file)
 
 
 def test_the_key_lies_nowhere_in_what_is_written(signed: bytes, tmp_path: Path) -> None:

@@ -31,10 +31,10 @@ from tfbuild.upstream.download import hash_file
 from tfwheels import catalog
 from tfwheels.bucket import Bucket, open_bucket
 from tfwheels.catalog import Catalog
-from tfwheels.entry import Gating
+from tfwheels.entry import GateResult
 from tfwheels.folder import Folder
 from tfwheels.gate import Judgement
-from tfwheels.publish import MANIFEST, Published, publish
+from tfwheels.publish import MANIFEST, PublishResult, publish
 from tfwheels.store import Store
 
 NOW = "2020-02-29T00:00:00+00:00"
@@ -54,7 +54,7 @@ def put(
     *wheels: Path,
     judged: Mapping[str, Judgement] | None = None,
     reindex: bool = False,
-) -> Published:
+) -> PublishResult:
     return publish(
         wheels, store, judgements=judged or {}, now=NOW, family="x86_64", reindex=reindex
     )
@@ -63,14 +63,14 @@ def put(
 def files(store: Store, *folders: str) -> dict[str, bytes]:
     """All that is there, or in these folders, but for what begins with a dot, which no server
     shows."""
-    keys = (key for each in folders or ("",) for key in store.sizes(each))
+    keys = (key for each in folders or ("",) for key in store.list_sizes(each))
     found = {key: store.read(key) for key in keys if not key.startswith(".")}
     return {key: data for key, data in found.items() if data is not None}
 
 
 def stamps(folder: Folder) -> dict[str, tuple[int, int]]:
     """What changes when a file is written, even with the same bytes."""
-    paths = {key: folder.root / key for key in folder.sizes("") if not key.startswith(".")}
+    paths = {key: folder.root / key for key in folder.list_sizes("") if not key.startswith(".")}
     return {key: (path.stat().st_ino, path.stat().st_mtime_ns) for key, path in paths.items()}
 
 
@@ -229,7 +229,7 @@ def test_a_verdict_is_published_beside_its_wheel(
     assert catalog.parse(folder.read(catalog.KEY), "").entries[0].verdicts == (verdict,)
 
 
-def gatings(folder: Folder) -> list[Gating | None]:
+def gatings(folder: Folder) -> list[GateResult | None]:
     return [each.gating for each in catalog.parse(folder.read(catalog.KEY), "").entries]
 
 
@@ -240,7 +240,7 @@ def test_how_a_wheel_passed_is_kept_also_when_the_catalog_is_made_again(
     judgement = compared(tmp_path, zen4)
     slower = dataclasses.replace(judgement, faults=("it is slower (in /srv/ann/model.py)",))
     put(folder, zen4, judged={hash_file(zen4): slower})
-    refused = Gating(passed=False, faults=("it is slower (in model.py)",))
+    refused = GateResult(passed=False, faults=("it is slower (in model.py)",))
     assert gatings(folder) == [refused]
     assert (
         b"without passing the gate: it is slower"
@@ -252,7 +252,7 @@ def test_how_a_wheel_passed_is_kept_also_when_the_catalog_is_made_again(
     assert gatings(folder) == [dataclasses.replace(refused, passed=True)]
     (folder.root / catalog.KEY).unlink()
     put(folder, reindex=True)
-    assert gatings(folder) == [Gating(passed=True)], "by the comparison beside it"
+    assert gatings(folder) == [GateResult(passed=True)], "by the comparison beside it"
 
 
 def test_a_wheel_without_a_comparison_comes_back_as_one_that_did_not_pass(
@@ -261,7 +261,7 @@ def test_a_wheel_without_a_comparison_comes_back_as_one_that_did_not_pass(
     put(folder, wheels["stock"], wheels["zen4"])
     (folder.root / catalog.KEY).unlink()
     put(folder, reindex=True)
-    assert gatings(folder) == [Gating(passed=False), None]
+    assert gatings(folder) == [GateResult(passed=False), None]
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -661,12 +661,12 @@ class Other:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.where = store.where
-        self.exclusive = store.exclusive
+        self.exclusive = store.lock
         self.read = store.read
-        self.sizes = store.sizes
-        self.local = store.local
-        self.differing = store.differing
-        self.holds = store.holds
+        self.sizes = store.list_sizes
+        self.local = store.open_local
+        self.differing = store.find_differing
+        self.holds = store.has_content
         self.put_new = store.put_new
         self.put = store.put
 

@@ -20,7 +20,13 @@ from tfbuild.measured.interval import Interval, Verdict
 from tfbuild.records import format_canonical
 from tfbuild.upstream.download import hash_file
 from tfwheels import gate
-from tfwheels.gate import examine, find_comparisons, judge, publishable, published_name
+from tfwheels.gate import (
+    find_comparisons,
+    format_comparison_name,
+    judge_comparisons,
+    require_passed,
+    serialize_public,
+)
 
 FILE = "tensorflow_cpu-2.14.1+skylake-cp311-cp311-manylinux_2_17_x86_64.whl"
 SHA256 = "ab" * 32
@@ -71,7 +77,7 @@ def test_an_arms_own_tolerance_is_what_the_gate_lets_pass() -> None:
     ("interval", "word"), [(FASTER, "faster"), (NO_DIFFERENCE, "within noise")]
 )
 def test_a_wheel_that_is_as_fast_passes(tmp_path: Path, interval: Interval, word: str) -> None:
-    seen = judge(FILE, SHA256, TUNED, [single(tmp_path, interval)])
+    seen = require_passed(FILE, SHA256, TUNED, [single(tmp_path, interval)])
     (verdict,) = seen.verdicts
     assert (verdict.verdict, verdict.cpu) == (word, "Example CPU @ 2.00GHz")
     assert verdict.speedup == pytest.approx(interval.value)
@@ -80,10 +86,10 @@ def test_a_wheel_that_is_as_fast_passes(tmp_path: Path, interval: Interval, word
 
 
 def test_the_verdict_names_the_file_that_is_published_beside_the_wheel(tmp_path: Path) -> None:
-    seen = judge(FILE, SHA256, TUNED, [single(tmp_path, FASTER)])
+    seen = require_passed(FILE, SHA256, TUNED, [single(tmp_path, FASTER)])
     (verdict,) = seen.verdicts
     (name, content) = next(iter(seen.published.items()))
-    assert verdict.file == name == published_name(FILE, verdict.sha256)
+    assert verdict.file == name == format_comparison_name(FILE, verdict.sha256)
     path = tmp_path / name
     path.write_bytes(content)
     assert hash_file(path) == verdict.sha256
@@ -93,14 +99,14 @@ def test_the_verdict_names_the_file_that_is_published_beside_the_wheel(tmp_path:
 
 def test_without_a_comparison_there_is_no_verdict(tmp_path: Path) -> None:
     with pytest.raises(GateError) as caught:
-        judge(FILE, SHA256, TUNED, [])
+        require_passed(FILE, SHA256, TUNED, [])
     asked = f"invoke compare --candidate wheels/{FILE}, on a CPU that runs skylake"
     assert asked in str(caught.value)
 
 
 def test_an_inconclusive_comparison_is_no_verdict(tmp_path: Path) -> None:
     with pytest.raises(GateError, match=r"inconclusive .*2 vCPUs \(0\.9") as caught:
-        judge(FILE, SHA256, TUNED, [single(tmp_path, UNKNOWN)])
+        require_passed(FILE, SHA256, TUNED, [single(tmp_path, UNKNOWN)])
     assert len(str(caught.value).splitlines()) == 1
     assert "--thorough" in caught.value.hint
 
@@ -114,20 +120,20 @@ def test_an_inconclusive_comparison_is_no_verdict(tmp_path: Path) -> None:
 )
 def test_what_hides_a_loss_is_no_verdict(fields: dict[str, Any], said: str, tmp_path: Path) -> None:
     same = of_the_wheel(compared.single(compared.about(1.001, 0.004)))
-    assert judge(FILE, SHA256, TUNED, [saved(tmp_path, same)]).verdicts
+    assert require_passed(FILE, SHA256, TUNED, [saved(tmp_path, same)]).verdicts
     with pytest.raises(GateError, match="has no verdict") as caught:
-        judge(FILE, SHA256, TUNED, [saved(tmp_path, dataclasses.replace(same, **fields))])
+        require_passed(FILE, SHA256, TUNED, [saved(tmp_path, dataclasses.replace(same, **fields))])
     assert said in caught.value.message
 
 
 def test_a_gain_is_one_within_any_margin(tmp_path: Path) -> None:
     found = dataclasses.replace(of_the_wheel(compared.single(FASTER)), margin=0.05)
-    assert judge(FILE, SHA256, TUNED, [saved(tmp_path, found)]).verdicts
+    assert require_passed(FILE, SHA256, TUNED, [saved(tmp_path, found)]).verdicts
 
 
 def test_a_longer_comparison_gives_the_answer_that_a_short_one_had_not(tmp_path: Path) -> None:
     paths = [single(tmp_path, UNKNOWN), single(tmp_path, FASTER, "long")]
-    seen = judge(FILE, SHA256, TUNED, paths)
+    seen = require_passed(FILE, SHA256, TUNED, paths)
     assert [each.verdict for each in seen.verdicts] == ["faster"]
     assert len(seen.gaps) == 1
 
@@ -135,7 +141,7 @@ def test_a_longer_comparison_gives_the_answer_that_a_short_one_had_not(tmp_path:
 def test_a_loss_cannot_be_measured_away(tmp_path: Path) -> None:
     paths = [single(tmp_path, FASTER), single(tmp_path, LOSS, "old")]
     with pytest.raises(GateError, match=r"slower over all workloads .*\(0\.900x\)"):
-        judge(FILE, SHA256, TUNED, paths)
+        require_passed(FILE, SHA256, TUNED, paths)
 
 
 @pytest.mark.parametrize(("gain", "error"), [(1.4, "not of training"), (0.8, "slower in")])
@@ -148,7 +154,7 @@ def test_requests_can_refuse_a_wheel_and_are_no_verdict(
     arms = (compared.arm("stock"), compared.arm("tuned", library=compared.LIBRARY))
     path = saved(tmp_path, of_the_wheel(compared.comparison(one, arms=arms)))
     with pytest.raises(GateError, match=error):
-        judge(FILE, SHA256, TUNED, [path])
+        require_passed(FILE, SHA256, TUNED, [path])
 
 
 def test_a_loss_in_one_workload_refuses_a_gain_in_the_mean(tmp_path: Path) -> None:
@@ -159,10 +165,10 @@ def test_a_loss_in_one_workload_refuses_a_gain_in_the_mean(tmp_path: Path) -> No
     arms = (compared.arm("stock"), compared.arm("tuned", library=compared.LIBRARY))
     path = saved(tmp_path, of_the_wheel(compared.comparison(*cells, arms=arms)))
     with pytest.raises(GateError, match="slower in mnist_mlp") as caught:
-        judge(FILE, SHA256, TUNED, [path])
+        require_passed(FILE, SHA256, TUNED, [path])
     assert "over all workloads" not in str(caught.value)
     assert "--no-gate" in caught.value.hint
-    seen = examine(FILE, SHA256, TUNED, [path])  # what --no-gate publishes
+    seen = judge_comparisons(FILE, SHA256, TUNED, [path])  # what --no-gate publishes
     assert [each.verdict for each in seen.verdicts] == ["faster"]
 
 
@@ -172,7 +178,7 @@ def test_the_least_of_several_figures_is_the_one_that_is_published(tmp_path: Pat
     ]
     arms = (compared.arm("stock"), compared.arm("tuned", library=compared.LIBRARY))
     comparison = of_the_wheel(compared.comparison(*cells, arms=arms))
-    (verdict,) = judge(FILE, SHA256, TUNED, [saved(tmp_path, comparison)]).verdicts
+    (verdict,) = require_passed(FILE, SHA256, TUNED, [saved(tmp_path, comparison)]).verdicts
     rows = [each.speedup.interval.value for each in comparison.overall]
     assert verdict.speedup == min(rows) < max(rows)
 
@@ -186,7 +192,7 @@ def test_other_arms_do_not_speak_for_the_wheel(tmp_path: Path) -> None:
         if each.arm == "control" and each.verdict is Verdict.SLOWER
     ]
     assert worse
-    assert judge(FILE, SHA256, TUNED, [saved(tmp_path, comparison)]).verdicts
+    assert require_passed(FILE, SHA256, TUNED, [saved(tmp_path, comparison)]).verdicts
 
 
 @pytest.mark.parametrize("predictions", [None, 0.5])
@@ -197,7 +203,7 @@ def test_a_wheel_that_computes_something_else_is_refused(
     wrong = compared.disagreeing(comparison.cells[0], "tuned", predictions)
     path = saved(tmp_path, dataclasses.replace(comparison, cells=(wrong,)))
     with pytest.raises(GateError, match=r"something else .*mnist_mlp"):
-        judge(FILE, SHA256, TUNED, [path])
+        require_passed(FILE, SHA256, TUNED, [path])
 
 
 def test_a_tolerance_that_was_set_wide_does_not_open_the_gate(tmp_path: Path) -> None:
@@ -208,7 +214,7 @@ def test_a_tolerance_that_was_set_wide_does_not_open_the_gate(tmp_path: Path) ->
     cell = dataclasses.replace(comparison.cells[0], agreements=(wide,))
     path = saved(tmp_path, dataclasses.replace(comparison, cells=(cell,)))
     with pytest.raises(GateError, match="something else"):
-        judge(FILE, SHA256, TUNED, [path])
+        require_passed(FILE, SHA256, TUNED, [path])
 
 
 def test_losses_that_differ_by_rounding_are_neither_a_fault_nor_a_verdict(tmp_path: Path) -> None:
@@ -219,8 +225,8 @@ def test_losses_that_differ_by_rounding_are_neither_a_fault_nor_a_verdict(tmp_pa
     cell = dataclasses.replace(comparison.cells[0], agreements=(excused,))
     path = saved(tmp_path, dataclasses.replace(comparison, cells=(cell,)), "amplifies")
     with pytest.raises(GateError, match=r"has no verdict: .*rounding alone .*mnist_mlp"):
-        judge(FILE, SHA256, TUNED, [path])
-    assert judge(FILE, SHA256, TUNED, [path, single(tmp_path, FASTER)]).verdicts
+        require_passed(FILE, SHA256, TUNED, [path])
+    assert require_passed(FILE, SHA256, TUNED, [path, single(tmp_path, FASTER)]).verdicts
 
 
 def test_a_comparison_without_agreement_shows_no_parity(tmp_path: Path) -> None:
@@ -228,7 +234,7 @@ def test_a_comparison_without_agreement_shows_no_parity(tmp_path: Path) -> None:
     cell = dataclasses.replace(comparison.cells[0], agreements=())
     path = saved(tmp_path, dataclasses.replace(comparison, cells=(cell,)))
     with pytest.raises(GateError, match="computes the same"):
-        judge(FILE, SHA256, TUNED, [path])
+        require_passed(FILE, SHA256, TUNED, [path])
 
 
 def test_a_worker_that_died_refuses_its_wheel_only(tmp_path: Path) -> None:
@@ -237,7 +243,7 @@ def test_a_worker_that_died_refuses_its_wheel_only(tmp_path: Path) -> None:
         first = compared.failed(comparison.cells[0], arm, "killed (signal 4)")
         cells = (first, *comparison.cells[1:])
         path = saved(tmp_path, dataclasses.replace(comparison, cells=cells), arm)
-        faults = examine(FILE, SHA256, TUNED, [path]).faults
+        faults = judge_comparisons(FILE, SHA256, TUNED, [path]).faults
         assert bool(faults) is refused
         assert all("mnist_mlp on 1 vCPU" in each for each in faults)
 
@@ -257,14 +263,14 @@ def test_what_is_not_about_the_wheels_kernels_is_no_verdict(
 ) -> None:
     for interval in (FASTER, LOSS):
         with pytest.raises(GateError, match=f"no verdict: .*{why}"):
-            judge(FILE, SHA256, TUNED, [single(tmp_path, interval, **changed)])
+            require_passed(FILE, SHA256, TUNED, [single(tmp_path, interval, **changed)])
 
 
 def test_a_baseline_that_is_not_the_stock_wheel_is_no_verdict(tmp_path: Path) -> None:
     path = single(tmp_path, FASTER)
     other = dataclasses.replace(TUNED, stock_sha256="5" * 64)
     with pytest.raises(GateError, match="not the stock wheel"):
-        judge(FILE, SHA256, other, [path])
+        require_passed(FILE, SHA256, other, [path])
 
 
 def test_a_cpu_that_cannot_run_the_library_is_no_verdict(tmp_path: Path) -> None:
@@ -273,24 +279,24 @@ def test_a_cpu_that_cannot_run_the_library_is_no_verdict(tmp_path: Path) -> None
     host = dataclasses.replace(comparison.host, cpu=cpu)
     path = saved(tmp_path, dataclasses.replace(comparison, host=host))
     with pytest.raises(GateError, match="lacks avx2"):
-        judge(FILE, SHA256, TUNED, [path])
+        require_passed(FILE, SHA256, TUNED, [path])
 
 
 def test_a_run_that_was_stopped_is_no_verdict(tmp_path: Path) -> None:
     stopped = dataclasses.replace(of_the_wheel(compared.single(FASTER)), complete=False)
     with pytest.raises(GateError, match="not finished"):
-        judge(FILE, SHA256, TUNED, [saved(tmp_path, stopped)])
+        require_passed(FILE, SHA256, TUNED, [saved(tmp_path, stopped)])
 
 
 def test_a_fleet_needs_one_verdict_and_says_which_targets_have_none(tmp_path: Path) -> None:
-    seen = judge(FILE, SHA256, FLEET, [single(tmp_path, FASTER)])
+    seen = require_passed(FILE, SHA256, FLEET, [single(tmp_path, FASTER)])
     assert len(seen.verdicts) == 1
     assert seen.silent == ("skylake_avx512",)
 
 
 def test_a_library_that_was_forced_in_a_fleet_is_judged_too(tmp_path: Path) -> None:
     forced = (("TENSORWRIGHT_TARGET", "skylake"),)
-    assert judge(FILE, SHA256, FLEET, [single(tmp_path, FASTER, env=forced)]).verdicts
+    assert require_passed(FILE, SHA256, FLEET, [single(tmp_path, FASTER, env=forced)]).verdicts
 
 
 @pytest.mark.parametrize(
@@ -300,14 +306,14 @@ def test_a_file_that_is_no_comparison_is_said_to_be_none(tmp_path: Path, text: s
     path = tmp_path / "comparison.json"
     path.write_text(text, "utf-8")
     with pytest.raises(RecordError, match=r"comparison\.json"):
-        judge(FILE, SHA256, TUNED, [path])
+        require_passed(FILE, SHA256, TUNED, [path])
 
 
 def test_a_word_that_benchmarks_do_not_say_is_no_verdict(tmp_path: Path) -> None:
     path = single(tmp_path, FASTER)
     path.write_text(path.read_text("utf-8").replace('"faster"', '"splendid"'), "utf-8")
     with pytest.raises(RecordError, match=path.name):
-        judge(FILE, SHA256, TUNED, [path])
+        require_passed(FILE, SHA256, TUNED, [path])
 
 
 def test_comparisons_of_the_wheel_are_found_the_newest_first(tmp_path: Path) -> None:
@@ -334,7 +340,7 @@ def test_what_is_published_names_no_folder_and_no_user() -> None:
     comparison = dataclasses.replace(
         comparison, cells=(cell, *comparison.cells[1:]), parts=("/srv/ann/reports/one",)
     )
-    text = publishable(comparison).decode()
+    text = serialize_public(comparison).decode()
     leaks = ("/home", "/arms", "/usr", "/ann", "Ann", "run.py")
     assert [each for each in leaks if each in text] == []
     assert "a.so:libjemalloc.so.2" in text
@@ -344,18 +350,18 @@ def test_what_is_published_names_no_folder_and_no_user() -> None:
 
 def test_the_published_form_is_one_text_for_one_comparison() -> None:
     comparison = of_the_wheel(compared.single(FASTER), label="for icelake+avx512_bf16/zen4")
-    text = publishable(comparison).decode()
+    text = serialize_public(comparison).decode()
     assert text == format_canonical(json.loads(text)) + "\n"
     assert "for icelake+avx512_bf16/zen4" in text
 
 
 def test_what_is_published_gives_the_same_verdict_again(tmp_path: Path) -> None:
     """So an index can be rebuilt from what it holds."""
-    first = judge(FILE, SHA256, TUNED, [single(tmp_path, FASTER)])
+    first = require_passed(FILE, SHA256, TUNED, [single(tmp_path, FASTER)])
     ((name, content),) = first.published.items()
     path = tmp_path / name
     path.write_bytes(content)
-    again = judge(FILE, SHA256, TUNED, [path])
+    again = require_passed(FILE, SHA256, TUNED, [path])
     assert again.verdicts == first.verdicts
     assert again.published == first.published
 
@@ -371,9 +377,9 @@ def test_no_path_stays_in_a_text(parts: list[str], sentence: str) -> None:
     if " " in path and sentence != "{}":
         path = path.replace(" ", "_")
     comparison = compared.single(FASTER)
-    published = publishable(dataclasses.replace(comparison, parts=(sentence.format(path),)))
+    published = serialize_public(dataclasses.replace(comparison, parts=(sentence.format(path),)))
     (shown,) = json.loads(published)["parts"]
-    assert publishable(dataclasses.replace(comparison, parts=(shown,))) == published
+    assert serialize_public(dataclasses.replace(comparison, parts=(shown,))) == published
     assert "/" not in shown.replace(f"file:{path.rpartition('/')[2]}", "")
 
 
@@ -386,17 +392,17 @@ FULL_BUILD = dataclasses.replace(
 
 def test_a_full_build_needs_no_kernel_library_in_memory(tmp_path: Path) -> None:
     path = single(tmp_path, FASTER, kernel_library=None, raised_kernels=20)
-    (verdict,) = judge(FILE, SHA256, FULL_BUILD, [path]).verdicts
+    (verdict,) = require_passed(FILE, SHA256, FULL_BUILD, [path]).verdicts
     assert (verdict.target, verdict.verdict) == ("skylake", "faster")
 
 
 def test_a_slower_full_build_is_refused(tmp_path: Path) -> None:
     path = single(tmp_path, LOSS, kernel_library=None, raised_kernels=20)
     with pytest.raises(GateError, match="slower"):
-        judge(FILE, SHA256, FULL_BUILD, [path])
+        require_passed(FILE, SHA256, FULL_BUILD, [path])
 
 
 def test_a_full_build_without_a_published_wheel_has_no_baseline(tmp_path: Path) -> None:
     alone = dataclasses.replace(FULL_BUILD, stock_sha256="")
     with pytest.raises(GateError, match="not the stock wheel"):
-        judge(FILE, SHA256, alone, [single(tmp_path, FASTER, kernel_library=None)])
+        require_passed(FILE, SHA256, alone, [single(tmp_path, FASTER, kernel_library=None)])

@@ -39,12 +39,18 @@ from tfbuild.upstream.download import hash_file
 from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.choosing import choose
 from tfwheels.commands import PublishOptions
-from tfwheels.entry import Entry, Gating, TargetVerdict
+from tfwheels.entry import Entry, GateResult, TargetVerdict
 from tfwheels.gate import Judgement
 from tfwheels.handlers import publish_wheels
-from tfwheels.publish import Published
-from tfwheels.summary import describe, describe_uploads, fields, unserved, verdicts_of
-from tfwheels.upload import State, Upload
+from tfwheels.publish import PublishResult
+from tfwheels.summary import (
+    build_fields,
+    describe,
+    describe_uploads,
+    find_unserved,
+    format_verdicts,
+)
+from tfwheels.upload import Upload, UploadState
 
 SOUND = "tensorflow_cpu-2.14.1+tried-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
 FASTER = "faster, 1.300x (1.200 to 1.400) on a CPU"
@@ -443,7 +449,7 @@ ENTRIES = (
     entry_of("2.14.1+fleet", targets=("zen4", "haswell")),
 )
 CHOICES = {target.name: choose(ENTRIES, target) for target in list_targets("x86_64")}
-PUBLISHED = Published(added=("a", "b"), present=("c",), pages=("d",), choices=CHOICES)
+PUBLISHED = PublishResult(added=("a", "b"), present=("c",), pages=("d",), choices=CHOICES)
 NO_CANDIDATES = Candidates(made=(), refused={})
 
 
@@ -482,7 +488,7 @@ def test_targets_that_no_wheel_runs_on_are_named_with_what_they_lack() -> None:
     assert {*names.split()} == {name for name, listed in CHOICES.items() if not listed}
     assert "they lack avx, which" in why
     assert "--scope full --arch" in why
-    found = fields(PUBLISHED, NO_CANDIDATES, "here", dry_run=False)["lacking"]
+    found = build_fields(PUBLISHED, NO_CANDIDATES, "here", dry_run=False)["lacking"]
     assert isinstance(found, dict)
     assert found.keys() == {*names.split()}
     assert found["nehalem"] == ("avx",)
@@ -493,9 +499,9 @@ def test_an_index_that_nothing_was_given_for_names_none() -> None:
     arm = entry_of("2.14.1", machine="aarch64")
     for entries in ((), (arm,)):
         choices = {target.name: choose(entries, target) for target in list_targets()}
-        published = Published(added=(), present=(), pages=(), choices=choices)
+        published = PublishResult(added=(), present=(), pages=(), choices=choices)
         assert "no TensorFlow" not in describe(published, NO_CANDIDATES, "here", dry_run=False)
-        assert fields(published, NO_CANDIDATES, "here", dry_run=False)["lacking"] == {}
+        assert build_fields(published, NO_CANDIDATES, "here", dry_run=False)["lacking"] == {}
 
 
 def test_what_was_restored_and_what_nobody_looked_at_is_said() -> None:
@@ -506,7 +512,7 @@ def test_what_was_restored_and_what_nobody_looked_at_is_said() -> None:
     assert "bytes of c: " in line
     assert "--reindex" in line
     assert "2 would be restored" in describe(done, NO_CANDIDATES, "here", dry_run=True)
-    found = fields(done, NO_CANDIDATES, "here", dry_run=False)
+    found = build_fields(done, NO_CANDIDATES, "here", dry_run=False)
     assert (found["restored"], found["unread"]) == (("e", "f"), ("c",))
 
 
@@ -517,13 +523,15 @@ def test_a_wheel_that_did_not_pass_says_so_in_the_summary() -> None:
     words = "tensorflow-cpu 2.14.1+zen4 cp311: published without passing the gate"
     assert f"\n{words}\n" in describe(PUBLISHED, candidates, "here", dry_run=False)
     assert f"\n{words}\n" in describe_uploads((), candidates, "https://i", dry_run=False)
-    near = dataclasses.replace(made.entry, gating=Gating(passed=True), near="near sources: 1 of 2")
+    near = dataclasses.replace(
+        made.entry, gating=GateResult(passed=True), near="near sources: 1 of 2"
+    )
     choices = {"zen4": choose((near,), parse_target("zen4"))}
     published = dataclasses.replace(PUBLISHED, choices=choices)
     text = describe(published, candidates, "here", dry_run=False)
     assert "without passing" not in text
     assert "cp311: compiled from near sources: 1 of 2\n" in text
-    found = fields(published, candidates, "here", dry_run=False)["caveats"]
+    found = build_fields(published, candidates, "here", dry_run=False)["caveats"]
     assert found == {near.file: ("compiled from near sources: 1 of 2",)}
 
 
@@ -546,7 +554,7 @@ def verdict(target: str) -> TargetVerdict:
 
 def test_a_fleet_has_a_line_for_each_target() -> None:
     (*_, fleet) = ENTRIES
-    assert verdicts_of(fleet, [verdict("haswell")]).splitlines() == [
+    assert format_verdicts(fleet, [verdict("haswell")]).splitlines() == [
         "haswell: within noise, 1.000x (0.990 to 1.010) on EPYC [9]",
         "zen4: none",
     ]
@@ -579,20 +587,20 @@ def test_a_wheel_that_only_this_cpu_of_its_target_runs_is_pointed_out() -> None:
     native = candidate("icelake+avx512_bf16/sapphirerapids", version="2.14.1+native")
     entries: tuple[Entry, ...] = (entry_of("2.14.1"), native.entry)
     choices = {target.name: choose(entries, target) for target in list_targets("x86_64")}
-    published = Published(added=(), present=(), pages=(), choices=choices)
-    (line,) = unserved(published, [native], cpu_of("icelake", "avx512_bf16"))
+    published = PublishResult(added=(), present=(), pages=(), choices=choices)
+    (line,) = find_unserved(published, [native], cpu_of("icelake", "avx512_bf16"))
     assert line.startswith(
         "this CPU runs 2.14.1+native, but simple/icelake/ lists 2.14.1, as icelake lacks "
         "avx512_bf16; "
     )
-    assert list(unserved(published, [native], cpu_of("icelake"))) == []
-    assert list(unserved(published, [native], cpu_of("sapphirerapids"))) == []
+    assert list(find_unserved(published, [native], cpu_of("icelake"))) == []
+    assert list(find_unserved(published, [native], cpu_of("sapphirerapids"))) == []
 
 
 def test_an_upload_says_how_many_and_what_each_is() -> None:
     made = candidate("zen4", version="2.14.1+zen4")
     sent = [
-        Upload(wheel=made.wheel, project="tensorflow-cpu", sha256="0", state=State.SENT),
+        Upload(wheel=made.wheel, project="tensorflow-cpu", sha256="0", state=UploadState.SENT),
     ]
     text = describe_uploads(sent, Candidates(made=(made,), refused={}), "https://i", dry_run=False)
     assert text.splitlines()[0] == "https://i: 1 wheel sent, 0 there already"

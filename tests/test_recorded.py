@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.measured import HOST, STOCK, TUNED, entries, measured, paces
 
-from tfbench.engine.journal import PACKED, opened
+from tfbench.engine.journal import PACKED, open_journal
 from tfbench.measuring.comparison import KIND, ComparisonSetting, summarised
 from tfbench.measuring.recorded import OLDER, recorded
 from tfbench.measuring.samples import KINDS, Entry, Sample
@@ -50,7 +50,7 @@ def run(
     (folder / KIND.spec).write_text(
         json.dumps(records.convert_record(SETTING) | changed), encoding="utf-8"
     )
-    with opened(folder / KIND.journal, KINDS) as (_, keep):
+    with open_journal(folder / KIND.journal, KINDS) as (_, keep):
         for entry in found:
             keep(entry)
     return folder

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.examples import at_most
 from tests.measured import STOCK, end, sample, start
 
-from tfbench.engine.journal import entries, opened
+from tfbench.engine.journal import open_journal, read_entries
 from tfbench.measuring.samples import KINDS, End, Entry, Fault, Sample, Start
 from tfbuild.errors import RecordError, SampleError
 from tfbuild.records import format_canonical
@@ -58,7 +58,7 @@ journals = st.lists(kinds, max_size=8)
 
 
 def write(path: Path, found: Sequence[Entry]) -> None:
-    with opened(path, KINDS) as (_, keep):
+    with open_journal(path, KINDS) as (_, keep):
         for entry in found:
             keep(entry)
 
@@ -75,7 +75,7 @@ def test_entries_come_back_as_they_were_written(found: list[Entry], more: list[E
         write(path, found)
         write(path, more)
         once = {format_canonical(each): each for each in (*found, *more)}
-        assert entries(path, KINDS) == tuple(once.values())
+        assert read_entries(path, KINDS) == tuple(once.values())
         assert path.read_bytes().count(b"\n") == len(found) + len(more)
 
 
@@ -116,7 +116,7 @@ def test_a_foreign_line_is_an_error_with_its_number(foreign: str, tmp_path: Path
     with path.open("a", encoding="utf-8") as sink:
         sink.write(f"{foreign}\n{line(WHOLE)}\n")
     with pytest.raises(RecordError, match=r"samples\.jsonl, line 3"):
-        entries(path, KINDS)
+        read_entries(path, KINDS)
 
 
 @pytest.mark.parametrize("seconds", ["NaN", "Infinity", "-Infinity", "0.0", "-0.25", '"0.25"'])
@@ -126,7 +126,7 @@ def test_a_sample_with_a_time_that_is_none_is_an_error(seconds: str, tmp_path: P
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace('"wall_s":0.125', f'"wall_s":{seconds}'), encoding="utf-8")
     with pytest.raises(RecordError, match="line 2 "):
-        entries(path, KINDS)
+        read_entries(path, KINDS)
 
 
 @pytest.mark.parametrize("name", ["wall_s", "elapsed_s", "cpu_s", "canary_s"])

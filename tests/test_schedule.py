@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tfbench.engine.schedule import (
     PADDING_BYTES,
-    block_order,
-    chance_of,
-    launch_order,
-    loading_groups,
-    padding,
+    create_random,
+    draw_block_order,
+    draw_launch_order,
+    draw_padding,
+    group_cpus,
 )
 from tfbench.measuring.effort import SHORTEST_S, TARGET_S, longer, steps_per_sample, stop
 from tfbuild.errors import SampleError, UsageError
@@ -38,7 +38,7 @@ def seeded(seed: int) -> Random:
 def test_a_block_has_every_arm_twice_and_is_its_own_mirror_image(
     seed: int, names: set[str]
 ) -> None:
-    order = block_order(sorted(names), seeded(seed))
+    order = draw_block_order(sorted(names), seeded(seed))
     assert order == order[::-1]
     assert Counter(order) == dict.fromkeys(names, 2)
 
@@ -58,47 +58,49 @@ def test_workers_load_on_cpus_of_their_own_beside_the_memory_that_they_use(
     vcpus: tuple[int, ...], available: set[int], groups: tuple[tuple[int, ...], ...]
 ) -> None:
     nodes = {cpu: cpu // 64 for cpu in available}
-    assert loading_groups(vcpus, available, nodes) == groups
+    assert group_cpus(vcpus, available, nodes) == groups
     if len(set(nodes.values())) == 1:
-        assert loading_groups(vcpus, available, {}) == groups
+        assert group_cpus(vcpus, available, {}) == groups
 
 
 @given(seed=st.integers())
 def test_a_steady_drift_gives_both_arms_the_same_sum(seed: int) -> None:
-    order = block_order(ARMS, seeded(seed))
+    order = draw_block_order(ARMS, seeded(seed))
     sums = {arm: sum(1.0 + 0.1 * i for i, a in enumerate(order) if a == arm) for arm in ARMS}
     assert math.isclose(sums["stock"], sums["tuned"])
 
 
 def test_abba_and_baab_are_equally_likely() -> None:
     chance = seeded(0)
-    firsts = Counter(block_order(ARMS, chance)[0] for _ in range(2000))
+    firsts = Counter(draw_block_order(ARMS, chance)[0] for _ in range(2000))
     assert 900 < firsts["stock"] < 1100
 
 
 def orders(chance: Random) -> list[tuple[str, ...]]:
-    return [launch_order(ARMS, chance)] + [block_order(ARMS, chance) for _ in range(20)]
+    return [draw_launch_order(ARMS, chance)] + [draw_block_order(ARMS, chance) for _ in range(20)]
 
 
 def test_a_launch_has_the_same_schedule_whenever_it_is_measured() -> None:
-    assert orders(chance_of(3, "mnist_mlp", 2, 7)) == orders(chance_of(3, "mnist_mlp", 2, 7))
+    assert orders(create_random(3, "mnist_mlp", 2, 7)) == orders(
+        create_random(3, "mnist_mlp", 2, 7)
+    )
 
 
 @pytest.mark.parametrize(
     "other", [(4, "mnist_mlp", 2, 7), (3, "mnist_cnn", 2, 7), (3, "mnist_mlp", 1, 7)]
 )
 def test_seed_workload_and_vcpus_decide_the_schedule(other: tuple[int, str, int, int]) -> None:
-    assert orders(chance_of(*other)) != orders(chance_of(3, "mnist_mlp", 2, 7))
+    assert orders(create_random(*other)) != orders(create_random(3, "mnist_mlp", 2, 7))
 
 
 def test_every_launch_has_another_schedule() -> None:
-    found = [orders(chance_of(3, "mnist_mlp", 2, launch)) for launch in range(20)]
+    found = [orders(create_random(3, "mnist_mlp", 2, launch)) for launch in range(20)]
     assert all(one != other for place, one in enumerate(found) for other in found[:place])
 
 
 @given(seed=st.integers())
 def test_padding_stays_below_a_page(seed: int) -> None:
-    assert 0 <= padding(seeded(seed)) < PADDING_BYTES
+    assert 0 <= draw_padding(seeded(seed)) < PADDING_BYTES
 
 
 # --- steps ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from tests.measured import STOCK, TUNED
 from tests.published import tuned_for
 
 from tfbench.engine import folder as folders
-from tfbench.engine.journal import opened
+from tfbench.engine.journal import open_journal
 from tfbench.kernels.known import Memory
 from tfbench.kernels.selecting import (
     KIND,
@@ -74,7 +74,7 @@ def memory(folder: Path) -> Memory:
 
 def journal(folder: Path, *lines: TimingLine) -> None:
     (folder / "out").mkdir(exist_ok=True)
-    with opened(folder / "out" / KIND.journal, KINDS) as (_, keep):
+    with open_journal(folder / "out" / KIND.journal, KINDS) as (_, keep):
         for each in lines:
             keep(each)
 

@@ -23,7 +23,7 @@ from tests.invented import host
 from tests.later import later
 
 from tfbench.arms.arm import Arm
-from tfbench.engine.journal import opened
+from tfbench.engine.journal import open_journal
 from tfbench.measuring import selfcheck
 from tfbench.measuring.selfcheck import (
     KIND,
@@ -158,7 +158,10 @@ def test_a_few_trials_prove_nothing_and_it_says_so() -> None:
 
 def test_table_and_page_show_each_row() -> None:
     made = check(*(trial(n, finding(0.9, 1.1)) for n in range(8)))
-    table, page = selfcheck_text.sheet(made).printed(colour=False), selfcheck_text.markdown(made)
+    table, page = (
+        selfcheck_text.sheet(made).format_text(colour=False),
+        selfcheck_text.markdown(made),
+    )
     assert "\x1b" not in table
     for text in (table, page):
         assert "0.0% (0-37)" in text
@@ -170,7 +173,7 @@ def test_table_and_page_show_each_row() -> None:
 
 
 def write(path: Path, *trials: Trial) -> None:
-    with opened(path, KINDS) as (_, keep):
+    with open_journal(path, KINDS) as (_, keep):
         for each in trials:
             keep(each)
 

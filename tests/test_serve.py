@@ -23,9 +23,17 @@ from tests.served import running
 from tfbuild.errors import HostError, UsageError
 from tfbuild.settings import ROOT
 from tfwheels.folder import Folder
-from tfwheels.layout import Digest, manifest
+from tfwheels.layout import Digest, build_manifest
 from tfwheels.publish import publish
-from tfwheels.serve import HOST, TreeServer, answer, opened, part_of, pip_line, serve
+from tfwheels.serve import (
+    HOST,
+    TreeServer,
+    format_pip_command,
+    open_server,
+    parse_range,
+    resolve_request,
+    serve,
+)
 
 NOW = "2026-11-21T12:00:00+00:00"
 JSON = "application/vnd.pypi.simple.v1+json"
@@ -103,7 +111,7 @@ def test_a_page_comes_in_the_form_that_the_client_prefers(
     key = f"simple/skylake/demo/{page}"
     status, headers, body = ask(served, "/simple/skylake/demo/", Accept=accept)
     assert (status, body) == (HTTPStatus.OK, TREE[key])
-    (stored, *_) = manifest({key: Digest("", 0)})
+    (stored, *_) = build_manifest({key: Digest("", 0)})
     assert headers["Content-Type"] == stored.content_type
     assert headers["Cache-Control"] == stored.cache_control == "max-age=60"
     assert headers["Vary"] == "Accept"
@@ -218,7 +226,7 @@ def test_a_part_is_what_the_slice_is(size: int, first: int, length: int) -> None
         (f"bytes={first}-", content[first:]),
         (f"bytes=-{length}", content[-length:] if length else b""),
     ):
-        part = part_of(size, wanted)
+        part = parse_range(size, wanted)
         assert part is not None
         assert bytes(content[index] for index in part) == expected
 
@@ -272,7 +280,7 @@ def test_every_key_lies_in_the_tree(tmp_path_factory: pytest.TempPathFactory, ur
     (root / "ab").mkdir(parents=True, exist_ok=True)
     for inside in (root / "a", root / "ab" / "index.html", root.parent / "b"):
         inside.touch()
-    found = answer(root, url, "")
+    found = resolve_request(root, url, "")
     if found.status is HTTPStatus.OK:
         assert found.key in ("a", "ab/index.html")
     elif found.location:
@@ -314,23 +322,23 @@ def test_the_line_for_pip_names_the_page_and_the_package(tmp_path: Path) -> None
     (tmp_path / "simple" / "zen4").mkdir(parents=True)
     page = tmp_path / "simple" / "zen4" / "index.json"
     page.write_text('{"projects": [{"name": "numpy"}, {"name": "tensorflow-cpu"}]}')
-    line = pip_line(tmp_path, "http://127.0.0.1:8000", "zen4")
+    line = format_pip_command(tmp_path, "http://127.0.0.1:8000", "zen4")
     assert line == "pip install --index-url http://127.0.0.1:8000/simple/zen4/ tensorflow-cpu"
     for torn in ('{"projects"', "{}", "[]"):
         page.write_text(torn)
-        assert "no page for zen4" in pip_line(tmp_path, "http://127.0.0.1:8000", "zen4")
-    assert "no page for icelake" in pip_line(tmp_path, "http://127.0.0.1:8000", "icelake")
+        assert "no page for zen4" in format_pip_command(tmp_path, "http://127.0.0.1:8000", "zen4")
+    assert "no page for icelake" in format_pip_command(tmp_path, "http://127.0.0.1:8000", "icelake")
 
 
 def test_no_line_is_shown_for_a_page_without_a_wheel(tmp_path: Path) -> None:
     store = Folder(root=tmp_path)
     publish([stand_in(tmp_path, "2.14.1")], store, judgements={}, now=NOW)
-    line = pip_line(tmp_path, "http://127.0.0.1:8000", "nehalem")
+    line = format_pip_command(tmp_path, "http://127.0.0.1:8000", "nehalem")
     assert line.startswith("simple/nehalem/ lists no tensorflow-cpu: nehalem lacks avx")
     assert "pip install" not in line
     full = stand_in(tmp_path, "2.14.1+nehalem", full_build="nehalem")
     publish([full], store, judgements={}, now=NOW)
-    assert "pip install" in pip_line(tmp_path, "http://127.0.0.1:8000", "nehalem")
+    assert "pip install" in format_pip_command(tmp_path, "http://127.0.0.1:8000", "nehalem")
 
 
 def test_it_listens_on_this_machine_only(served: TreeServer) -> None:
@@ -338,16 +346,16 @@ def test_it_listens_on_this_machine_only(served: TreeServer) -> None:
 
 
 def test_a_port_that_is_taken_is_an_error_and_none_is_another_one(root: Path) -> None:
-    with opened(root, "") as first, opened(root, "") as second:
+    with open_server(root, "") as first, open_server(root, "") as second:
         assert first.server_port != second.server_port
         with pytest.raises(HostError, match=f"port {first.server_port}"):
-            opened(root, str(first.server_port))
+            open_server(root, str(first.server_port))
 
 
 @pytest.mark.parametrize("port", ["x", "0", "-1", "65536", "1.5", "٣"])
 def test_a_port_is_a_number(root: Path, port: str) -> None:
     with pytest.raises(UsageError, match="from 1 to 65535"):
-        opened(root, port)
+        open_server(root, port)
 
 
 def test_a_folder_without_a_tree_is_an_error(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 
 from tfbench.arms.arm import Arm
-from tfbench.engine.workers import Session, session
+from tfbench.engine.workers import Session, start_session
 from tfbuild.errors import WorkerError
 
 
@@ -22,7 +22,7 @@ def answering(folder: Path, answer: dict[str, float]) -> Iterator[Session]:
     python.write_text(f"#!/bin/sh\nread request\necho '{json.dumps(answer)}'\n", encoding="ascii")
     python.chmod(0o755)
     arm = Arm(name="tuned", python=python, label="")
-    with session(arm, {}, folder / "log") as opened:
+    with start_session(arm, {}, folder / "log") as opened:
         yield opened
 
 
@@ -33,8 +33,8 @@ def test_a_log_is_begun_anew_or_gone_on_with(tmp_path: Path) -> None:
     arm, log = Arm(name="tuned", python=python, label=""), tmp_path / "log"
     modes: tuple[Literal["w", "a"], ...] = ("w", "w", "a")
     for module, mode in zip(("one", "two", "three"), modes, strict=True):
-        with session(arm, {}, log, module=module, mode=mode) as opened:
-            opened.answer("begin", 10)
+        with start_session(arm, {}, log, module=module, mode=mode) as opened:
+            opened.receive("begin", 10)
     assert log.read_text("ascii").split() == ["two", "three"]
 
 
@@ -44,8 +44,8 @@ def test_what_a_worker_leaves_in_its_temporary_folder_goes_with_it(tmp_path: Pat
     python.write_text(text, encoding="ascii")
     python.chmod(0o755)
     arm = Arm(name="tuned", python=python, label="")
-    with session(arm, {}, tmp_path / "log") as opened:
-        folder = Path(opened.answer("begin", 10)["folder"])
+    with start_session(arm, {}, tmp_path / "log") as opened:
+        folder = Path(opened.receive("begin", 10)["folder"])
         assert (folder / "left").exists()
     assert not folder.exists()
 

@@ -26,7 +26,7 @@ from tfwheels.folder import Folder
 from tfwheels.keys import SigningKey
 from tfwheels.publish import publish
 from tfwheels.serve import TreeServer
-from tfwheels.snippet import Snippet, describe, install_snippet
+from tfwheels.snippet import Snippet, describe, resolve_snippet
 from tfwheels.trust import Signing
 
 NOW = "2020-02-29T00:00:00+00:00"
@@ -70,7 +70,7 @@ def served(tree: Path) -> Iterator[TreeServer]:
 
 
 def snippet_of(at: Path | str, trust: str) -> Snippet:
-    return install_snippet(
+    return resolve_snippet(
         SnippetOptions(at=str(at), version="2.14.1", arch="skylake", python=PYTHON, trust=trust)
     )
 

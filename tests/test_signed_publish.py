@@ -15,8 +15,8 @@ from tests.signed import key_file, made_key, public_file
 from tfbuild.records import format_json
 from tfwheels.candidates import Candidates
 from tfwheels.keys import PASSWORD, read_signing_key
-from tfwheels.publish import Published
-from tfwheels.summary import describe, fields
+from tfwheels.publish import PublishResult
+from tfwheels.summary import build_fields, describe
 
 SECRET = "correct horse"  # noqa: S105  (a test's)
 HERE = ("--no-gate", "--only-tuned", "--to", "index")
@@ -49,12 +49,12 @@ def test_the_summary_says_who_signed_and_what_is_unsigned() -> None:
     signers = {"a.whl": "f" * 64, "b.whl": "", "c.whl": "f" * 64} | {
         f"{number}.whl": "" for number in range(3)
     }
-    published = Published(added=(), present=(), pages=(), choices={}, signers=signers)
+    published = PublishResult(added=(), present=(), pages=(), choices={}, signers=signers)
     candidates = Candidates(made=(), refused={})
     text = describe(published, candidates, "index", dry_run=False)
     assert f"2 wheels signed by key {'f' * 64}\n" in text
     assert "4 wheels unsigned: b.whl, 0.whl, 1.whl and 1 more\n" in text
-    found = json.loads(format_json(fields(published, candidates, "index", dry_run=False)))
+    found = json.loads(format_json(build_fields(published, candidates, "index", dry_run=False)))
     assert found["signers"] == signers
 
 

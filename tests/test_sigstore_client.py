@@ -34,7 +34,7 @@ from tests.certified import (
 from tfbuild.errors import PublishError, ToolError, UsageError
 from tfwheels.identities import Identity
 from tfwheels.provenance import PREDICATE
-from tfwheels.sigstore_client import TOKEN, SigningIdentity, find_identity, signed_statement
+from tfwheels.sigstore_client import TOKEN, SigningIdentity, find_identity, verify_statement
 
 pytestmark = pytest.mark.usefixtures("sigstore_root")
 Json = dict[str, Any]
@@ -50,11 +50,11 @@ def attestation() -> Json:
 
 
 def test_what_an_identity_has_signed_is_its_statement(attestation: Json) -> None:
-    found = json.loads(signed_statement(attestation, GITHUB))
+    found = json.loads(verify_statement(attestation, GITHUB))
     assert found["predicateType"] == PREDICATE
     assert found["subject"] == [{"name": SDIST, "digest": {"sha256": SDIST_SHA256}}]
     (bundle,) = read(f"{WHEEL}.provenance")["attestation_bundles"]
-    assert WHEEL.encode() in signed_statement(bundle["attestations"][0], CIRCLECI)
+    assert WHEEL.encode() in verify_statement(bundle["attestations"][0], CIRCLECI)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_another_identity_or_issuer_has_signed_nothing(
     attestation: Json, identity: Identity, why: str
 ) -> None:
     with pytest.raises(PublishError, match=why):
-        signed_statement(attestation, identity)
+        verify_statement(attestation, identity)
 
 
 PATHS: tuple[tuple[str | int, ...], ...] = (
@@ -101,14 +101,14 @@ def test_no_bit_of_it_can_change(path: tuple[str | int, ...], place: int, bit: i
     content[place % len(content)] ^= 1 << bit
     inner[last] = base64.b64encode(content).decode()
     with pytest.raises(PublishError) as caught:
-        signed_statement(found, GITHUB)
+        verify_statement(found, GITHUB)
     assert str(caught.value).isprintable()
 
 
 def test_parts_of_different_signatures_make_none(attestation: Json) -> None:
     (bundle,) = read(f"{SDIST}.provenance")["attestation_bundles"]
     (other,) = bundle["attestations"]
-    signed_statement(other, GITHUB)
+    verify_statement(other, GITHUB)
     for part, names in (
         ("envelope", ("statement", "signature")),
         ("verification_material", ("certificate", "transparency_entries")),
@@ -117,7 +117,7 @@ def test_parts_of_different_signatures_make_none(attestation: Json) -> None:
             mixed = copy.deepcopy(attestation)
             mixed[part][name] = other[part][name]
             with pytest.raises(PublishError):
-                signed_statement(mixed, GITHUB)
+                verify_statement(mixed, GITHUB)
 
 
 def test_a_certificate_of_another_authority_shows_nothing(attestation: Json) -> None:
@@ -125,7 +125,7 @@ def test_a_certificate_of_another_authority_shows_nothing(attestation: Json) -> 
     own = own_certificate(x509.UniformResourceIdentifier(GITHUB.name), issuer=GITHUB.issuer)
     attestation["verification_material"]["certificate"] = base64.b64encode(own).decode()
     with pytest.raises(PublishError, match="certificate chain"):
-        signed_statement(attestation, GITHUB)
+        verify_statement(attestation, GITHUB)
 
 
 @given(
@@ -157,7 +157,7 @@ def test_a_part_that_is_something_else_is_one_error(path: tuple[Any, ...], value
         inner = inner[step]
     inner[last] = value
     with pytest.raises(PublishError) as caught:
-        signed_statement(found, GITHUB)
+        verify_statement(found, GITHUB)
     assert str(caught.value).isprintable()
 
 
@@ -167,7 +167,7 @@ def test_without_the_library_it_says_how_to_install_it(
     for name in ("", ".verify", ".models", ".oidc"):
         monkeypatch.setitem(sys.modules, f"sigstore{name}", None)
     monkeypatch.setenv(TOKEN, token())
-    for ask in (find_identity, lambda: signed_statement(attestation, GITHUB)):
+    for ask in (find_identity, lambda: verify_statement(attestation, GITHUB)):
         with pytest.raises(ToolError) as caught:
             ask()
         assert "pip install '.[sigstore]'" in caught.value.hint

@@ -242,7 +242,7 @@ def test_every_mark_and_every_knee_is_told() -> None:
         means="cgroup",
         book=BOOK,
     )
-    shown = text.sheet(found).printed(colour=False)
+    shown = text.sheet(found).format_text(colour=False)
     assert "2 vCPUs are enough, 20.0 examples/s" in shown
     assert "Cheapest that holds: fits" in shown
     assert "2 vCPUs, 500 MB: out of memory" in shown

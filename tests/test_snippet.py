@@ -23,17 +23,17 @@ from tfbuild.records import format_json
 from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream.download import hash_file
 from tfwheels.commands import SnippetOptions
-from tfwheels.dependencies import Pinned
+from tfwheels.dependencies import PinnedPackage
 from tfwheels.publish import publish
 from tfwheels.serve import TreeServer
 from tfwheels.snippet import (
     ListedWheel,
     Query,
     Snippet,
-    _on_disk,
+    _read_folder_pages,
     describe,
-    install_snippet,
     make_snippet,
+    resolve_snippet,
 )
 from tfwheels.store import open_store
 
@@ -51,10 +51,10 @@ WANTED = Query(
     python="3.11",
 )
 NEEDS = (
-    Pinned(
+    PinnedPackage(
         exact=ExactRequirement(name="one", version="1.0"), sha256s=frozenset({"b" * 64, "c" * 64})
     ),
-    Pinned(exact=ExactRequirement(name="two", version="2.5"), sha256s=frozenset({"d" * 64})),
+    PinnedPackage(exact=ExactRequirement(name="two", version="2.5"), sha256s=frozenset({"d" * 64})),
 )
 CARRIED: dict[str, tuple[ListedWheel, ...]] = {
     "tensorflow-cpu": PAGE,
@@ -167,7 +167,7 @@ def test_a_cpu_without_avx_is_told_what_it_lacks_and_what_may_stand_there(
     publish(wheels, store, judgements={}, now=NOW, family="x86_64")
     place = {"version": version, "arch": "nehalem", "python": PYTHON}
     with pytest.raises(HostError, match=r"simple/nehalem/ lists no tensorflow-cpu") as caught:
-        install_snippet(SnippetOptions(at=store.where, **place))
+        resolve_snippet(SnippetOptions(at=store.where, **place))
     said = str(caught.value)
     assert "nehalem lacks avx, which TensorFlow's wheels need" in said
     assert "--scope full --arch nehalem" in said
@@ -176,9 +176,9 @@ def test_a_cpu_without_avx_is_told_what_it_lacks_and_what_may_stand_there(
     publish([full], store, judgements={}, now=NOW, family="x86_64")
     if version == "2.13.1":
         with pytest.raises(UsageError, match=r"no wheels of tensorflow-cpu 2\.13\.1"):
-            install_snippet(SnippetOptions(at=store.where, **place))
+            resolve_snippet(SnippetOptions(at=store.where, **place))
     else:
-        assert install_snippet(SnippetOptions(at=store.where, **place)).file == full.name
+        assert resolve_snippet(SnippetOptions(at=store.where, **place)).file == full.name
 
 
 def test_the_stock_wheel_on_an_older_indexs_page_is_not_taken_where_it_would_kill() -> None:
@@ -220,17 +220,17 @@ def test_http_to_another_machine_is_noted() -> None:
 )
 def test_an_address_that_is_none_or_holds_a_password_is_refused_and_not_repeated(at: str) -> None:
     with pytest.raises(UsageError, match="--at") as caught:
-        install_snippet(SnippetOptions(at=at, version="2.14.1", arch="icelake", python=PYTHON))
+        resolve_snippet(SnippetOptions(at=at, version="2.14.1", arch="icelake", python=PYTHON))
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_folder_without_a_tree_and_an_unknown_target_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=str(tmp_path)):
-        install_snippet(
+        resolve_snippet(
             SnippetOptions(at=str(tmp_path), version="2.14.1", arch="icelake", python=PYTHON)
         )
     with pytest.raises(TargetError, match="pentium"):
-        install_snippet(
+        resolve_snippet(
             SnippetOptions(at=str(tmp_path), version="2.14.1", arch="pentium", python=PYTHON)
         )
 
@@ -301,17 +301,19 @@ def lines(made: Snippet, shell: dict[str, str], folder: Path, commands: tuple[st
 
 
 @pytest.fixture
-def needs(tmp_path: Path, tree: Path) -> tuple[Pinned, ...]:
+def needs(tmp_path: Path, tree: Path) -> tuple[PinnedPackage, ...]:
     found = []
     for path in sorted((tmp_path / "pool").glob("[ot][nw]*.whl")):
         name, version, _ = path.name.split("-", 2)
         exact = ExactRequirement(name=name, version=version)
-        found.append(Pinned(exact=exact, sha256s=frozenset({hash_file(path), "0" * 64})))
+        found.append(PinnedPackage(exact=exact, sha256s=frozenset({hash_file(path), "0" * 64})))
     return tuple(found)
 
 
-def snippet_for(tree: Path, target: str, needs: tuple[Pinned, ...]) -> Snippet:
-    listed = _on_disk(tree, target, ["tensorflow-cpu", *(each.exact.name for each in needs)])
+def snippet_for(tree: Path, target: str, needs: tuple[PinnedPackage, ...]) -> Snippet:
+    listed = _read_folder_pages(
+        tree, target, ["tensorflow-cpu", *(each.exact.name for each in needs)]
+    )
     wanted = Query(
         base=tree.as_uri(),
         target=target,
@@ -328,7 +330,7 @@ OURS = {"one 1.0": b"", "two 2.5": b"", "tensorflow_cpu 2.14.1+haswell": b""}
 @pytest.mark.toolchain
 @on_x86_64
 def test_pip_installs_what_is_pinned_whatever_its_settings_say(
-    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+    tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
     made = snippet_for(tree, "skylake", needs)
     lines(made, shell, tmp_path, (f"{made.uv[-1].removeprefix('uv ')}",))
@@ -338,7 +340,7 @@ def test_pip_installs_what_is_pinned_whatever_its_settings_say(
 @pytest.mark.toolchain
 @on_x86_64
 def test_uv_installs_what_is_pinned_whatever_its_settings_say(
-    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+    tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
     made = snippet_for(tree, "skylake", needs)
     lines(made, shell, tmp_path, made.uv)
@@ -348,7 +350,7 @@ def test_uv_installs_what_is_pinned_whatever_its_settings_say(
 @pytest.mark.toolchain
 @on_x86_64
 def test_the_line_for_pip_asks_one_index_only(
-    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+    tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
     made = snippet_for(tree, "skylake", needs)
     unpinned = made.pip[0].replace("'tensorflow-cpu==2.14.1+haswell'", "tensorflow-cpu one two")
@@ -360,7 +362,7 @@ def test_the_line_for_pip_asks_one_index_only(
 @pytest.mark.toolchain
 @on_x86_64
 def test_the_settings_would_have_let_the_other_index_win(
-    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+    tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
     """Else the tests beside this one show nothing."""
     made = snippet_for(tree, "skylake", needs)
@@ -372,7 +374,7 @@ def test_the_settings_would_have_let_the_other_index_win(
 @pytest.mark.toolchain
 @on_x86_64
 def test_the_line_for_a_fleet_installs_this_hosts_own_wheel(
-    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+    tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
     host = match_cpu(read_cpu()).best.name
     made = snippet_for(tree, host, needs)
@@ -384,7 +386,7 @@ def test_the_line_for_a_fleet_installs_this_hosts_own_wheel(
 @pytest.mark.toolchain
 @on_x86_64
 def test_a_project_of_uv_locks_what_the_snippet_says(
-    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+    tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
     made = snippet_for(tree, "skylake", needs)
     project = tmp_path / "project"
@@ -403,7 +405,7 @@ def test_a_project_of_uv_locks_what_the_snippet_says(
 @pytest.mark.toolchain
 @on_x86_64
 def test_a_wheel_that_was_tampered_with_is_not_installed(
-    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+    tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
     made = snippet_for(tree, "skylake", needs)
     (wheel,) = tree.rglob(made.file)
@@ -434,10 +436,10 @@ def test_a_folder_and_a_server_give_the_same(
     tree: Path, served: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TWINE_PASSWORD", "not for this host")
-    one = install_snippet(
+    one = resolve_snippet(
         SnippetOptions(at=str(tree), version="2.14.1", arch="skylake", python="3.11")
     )
-    other = install_snippet(
+    other = resolve_snippet(
         SnippetOptions(at=f"{served}/", version="2.14.1", arch="skylake", python="3.11")
     )
     assert one.sha256 == other.sha256
@@ -447,7 +449,7 @@ def test_a_folder_and_a_server_give_the_same(
 
 @on_x86_64
 def test_the_real_lock_is_named_where_the_index_does_not_carry_it(tree: Path) -> None:
-    made = install_snippet(
+    made = resolve_snippet(
         SnippetOptions(at=str(tree), version="2.14.1", arch="skylake", python="3.11")
     )
     assert made.lock == "2.14.1.txt"
@@ -457,13 +459,13 @@ def test_the_real_lock_is_named_where_the_index_does_not_carry_it(tree: Path) ->
 
 @on_x86_64
 def test_the_target_is_this_hosts_own_unless_another_is_asked_for(tree: Path) -> None:
-    made = install_snippet(SnippetOptions(at=str(tree), version="2.14.1", python=PYTHON))
+    made = resolve_snippet(SnippetOptions(at=str(tree), version="2.14.1", python=PYTHON))
     assert made.target == match_cpu(read_cpu()).best.name
 
 
 def test_a_page_on_disk_that_is_none_is_said(tree: Path) -> None:
     (tree / "simple/skylake/tensorflow-cpu/index.json").write_text("{", "utf-8")
     with pytest.raises(PublishError, match=r"index\.json"):
-        install_snippet(
+        resolve_snippet(
             SnippetOptions(at=str(tree), version="2.14.1", arch="skylake", python=PYTHON)
         )

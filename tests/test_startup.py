@@ -16,7 +16,7 @@ from tests.measured import HOST
 
 from tfbench.arms.arm import Arm
 from tfbench.commands import StartupOptions
-from tfbench.engine.schedule import block_order
+from tfbench.engine.schedule import draw_block_order
 from tfbench.startup.handler import measure, measure_startup
 from tfbench.startup.imports import ImportSpec
 from tfbench.startup.launches import ImportLaunch, Launcher, Turn
@@ -60,7 +60,7 @@ def launches(ratio: float, rounds: int = 8, noise: float = 0.002) -> list[Import
     found = []
     for block in range(rounds):
         speed = math.exp(chance.gauss(0, 0.1))  # of the machine, while the block lasts
-        for position, arm in enumerate(block_order([STOCK, REPEAT, TUNED], chance)):
+        for position, arm in enumerate(draw_block_order([STOCK, REPEAT, TUNED], chance)):
             factor = speed * math.exp(chance.gauss(0, noise))
             took = (ratio if arm == TUNED else 1.0) * factor
             found.append(
@@ -188,7 +188,7 @@ def startup(ratio: float, *, dropped: int = 0) -> Startup:
 
 
 def test_the_text_says_how_much() -> None:
-    text = sheet(startup(1.02)).printed(colour=False)
+    text = sheet(startup(1.02)).format_text(colour=False)
     assert "import tensorflow, 8 rounds on 4 vCPUs, warm caches" in text
     assert "within the limit" in text
     assert "5% of stock (+2." in text
@@ -205,7 +205,7 @@ def test_the_text_says_how_much() -> None:
     ],
 )
 def test_the_text_says_what_is_not_known(found: Startup, line: str) -> None:
-    assert line in sheet(found).printed(colour=False)
+    assert line in sheet(found).format_text(colour=False)
 
 
 def test_the_record_is_read_back_whole(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
     (overhead_of_tuned,) = found.overheads
     assert overhead_of_tuned.imported.value > 2
     assert overhead_of_tuned.process.value > 1
-    assert "tuned" in sheet(found).printed(colour=False)
+    assert "tuned" in sheet(found).format_text(colour=False)
     again = measure(asked, tmp_path)  # (as a run does that was stopped before it wrote its result)
     assert again.launches == found.launches
 

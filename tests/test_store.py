@@ -29,7 +29,7 @@ from tfbuild.run import run
 from tfbuild.settings import ROOT
 from tfwheels.bucket import Bucket
 from tfwheels.folder import Folder
-from tfwheels.layout import StoredObject, digest_of, manifest
+from tfwheels.layout import StoredObject, build_manifest, compute_digest
 from tfwheels.store import Store, open_store
 
 WHEEL = "pool/tensorflow-cpu/tensorflow_cpu-2.14.1+zen4-cp311-cp311-linux_x86_64.whl"
@@ -90,14 +90,14 @@ def test_a_listing_gives_sizes_below_a_folder(store: Store) -> None:
     store.put_new(WHEEL, b"wheel", sha256(b"wheel"))
     store.put("catalog.json", b"{}")
     store.put("pool-of-others/a", b"a")
-    assert store.sizes("pool") == {WHEEL: 5}
-    assert set(store.sizes("")) == {WHEEL, "catalog.json", "pool-of-others/a"}
-    assert store.sizes("elsewhere") == {}
+    assert store.list_sizes("pool") == {WHEEL: 5}
+    assert set(store.list_sizes("")) == {WHEEL, "catalog.json", "pool-of-others/a"}
+    assert store.list_sizes("elsewhere") == {}
 
 
 def test_a_stored_wheel_can_be_looked_at_here(store: Store) -> None:
     store.put_new(WHEEL, b"wheel", sha256(b"wheel"))
-    with store.local(WHEEL) as path:
+    with store.open_local(WHEEL) as path:
         assert (path.name, path.read_bytes()) == (Path(WHEEL).name, b"wheel")
         assert path.stat().st_mtime > 1_700_000_000
 
@@ -106,7 +106,7 @@ def test_what_differs_is_what_has_other_bytes_or_is_not_there(store: Store) -> N
     store.put(PAGE, b"same")
     store.put("simple/index.html", b"old")
     pages = {PAGE: b"same", "simple/index.html": b"new", "simple/zen4/index.json": b"{}"}
-    assert store.differing(pages) == ("simple/index.html", "simple/zen4/index.json")
+    assert store.find_differing(pages) == ("simple/index.html", "simple/zen4/index.json")
 
 
 def test_a_swap_succeeds_only_over_what_was_seen(store: Store) -> None:
@@ -153,7 +153,7 @@ def test_nor_its_own_files_when_they_are_links(tmp_path: Path, name: str) -> Non
     folder = Folder(root=tmp_path / "index")
     folder.root.mkdir()
     (folder.root / name).symlink_to(other)
-    with pytest.raises(PublishError, match="link"), folder.exclusive():
+    with pytest.raises(PublishError, match="link"), folder.lock():
         folder.put(PAGE, b"x")
     assert other.read_text() == "of somebody else"
 
@@ -182,7 +182,7 @@ def test_a_wheel_that_changes_while_it_is_copied_is_not_stored(tmp_path: Path) -
     folder = Folder(root=tmp_path / "index")
     with pytest.raises(ChecksumError, match=sha256(b"before")):
         folder.put_new(WHEEL, wheel, sha256(b"before"))
-    assert folder.sizes("") == {}
+    assert folder.list_sizes("") == {}
 
 
 def test_a_full_disk_leaves_the_old_bytes_and_nothing_else(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_full_disk_leaves_the_old_bytes_and_nothing_else(tmp_path: Path) -> No
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
     assert folder.read(PAGE) == b"old"
-    assert folder.sizes("") == {PAGE: 3}
+    assert folder.list_sizes("") == {PAGE: 3}
 
 
 def test_what_cannot_be_read_is_one_error(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_folder_has_one_publisher_at_a_time(tmp_path: Path) -> None:
     )
     argv = [sys.executable, "-c", hold, str(tmp_path)]
     env = os.environ | {"PYTHONPATH": f"{ROOT / 'build'}:{ROOT / 'wheels'}"}
-    with Folder(root=tmp_path).exclusive():
+    with Folder(root=tmp_path).lock():
         done = run(argv, env=env, check=False)
     assert done.returncode
     assert f"process {os.getpid()} is using {tmp_path}" in done.output
@@ -231,7 +231,7 @@ def test_objects_have_the_keys_and_headers_of_the_manifest(s3: Served, bucket: S
     for key, data in files.items():
         bucket.put(key, data)
     prefix = bucket.where.removeprefix(f"s3://{NAME}/")
-    wanted = [each for key in files for each in manifest({key: digest_of(files[key])})]
+    wanted = [each for key in files for each in build_manifest({key: compute_digest(files[key])})]
     assert "simple/zen4/tensorflow-cpu/" in {each.key for each in wanted}
     for each in wanted:
         quoted = (prefix + each.key).replace("+", "%2B")
@@ -240,7 +240,7 @@ def test_objects_have_the_keys_and_headers_of_the_manifest(s3: Served, bucket: S
             assert answer.read() == files[each.file]
             assert answer.headers["Content-Type"] == each.content_type
             assert answer.headers["Cache-Control"] == each.cache_control
-    assert bucket.sizes("") == {each.key: each.size for each in wanted}
+    assert bucket.list_sizes("") == {each.key: each.size for each in wanted}
 
 
 class Overtaken(Bucket):
@@ -302,7 +302,7 @@ def test_a_bucket_that_is_not_there_is_an_error(bucket: Store) -> None:
     for act in (
         lambda: store.read("a"),
         lambda: store.swap("a", b"", None),
-        lambda: store.sizes(""),
+        lambda: store.list_sizes(""),
     ):
         with pytest.raises(PublishError, match="NoSuchBucket"):
             act()

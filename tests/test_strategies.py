@@ -472,7 +472,7 @@ def whole() -> StrategiesResult:
 
 
 def test_the_terminal_shows_figures_marks_and_the_answer() -> None:
-    shown = text.sheet(whole()).printed(colour=False)
+    shown = text.sheet(whole()).format_text(colour=False)
     assert "logical" in shown
     assert "nccl on 2 devices, alexnet:image=64:batch=16: not here" in shown
     assert "ring is the fastest, 1.200x" in shown
@@ -481,7 +481,7 @@ def test_the_terminal_shows_figures_marks_and_the_answer() -> None:
 
 def test_on_gpus_nothing_is_said_of_logical_devices() -> None:
     found = result(cell(RING, 2, QUIET, device="NVIDIA H100"), matrix=matrix(kind="gpu"))
-    assert "logical" not in text.sheet(found).printed(colour=False)
+    assert "logical" not in text.sheet(found).format_text(colour=False)
 
 
 def test_several_arms_have_a_column() -> None:
@@ -489,7 +489,7 @@ def test_several_arms_have_a_column() -> None:
     tuned = Wheel(arm="tuned", label="tuned", wheel_sha256="")
     two = dataclasses.replace(one, arms=(*one.arms, tuned))
     heads = [
-        text.sheet(each).printed(colour=False).splitlines()[1].split()[0] for each in (one, two)
+        text.sheet(each).format_text(colour=False).splitlines()[1].split()[0] for each in (one, two)
     ]
     assert heads == ["workload", "arm"]
 

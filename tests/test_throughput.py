@@ -88,7 +88,7 @@ def test_out_of_memory_is_a_row_and_not_a_crash() -> None:
     (one,) = results.rows([FULL])
     assert (one.speed, one.printed, one.outcome) == (None, None, Outcome.OUT_OF_MEMORY)
     found = throughput(result_of(8, 0.5, 0.5), FULL)
-    shown = text.sheet(found).printed(colour=False)
+    shown = text.sheet(found).format_text(colour=False)
     assert "resnet50, batch 4096, stock: out of memory" in shown
 
 
@@ -125,7 +125,7 @@ def test_speed_per_dollar_is_over_the_books_price() -> None:
     per_dollar = row[text.headings(found).index("#per $/h")]
     assert float(per_dollar) == pytest.approx(16.0 / (0.06 * 1.0607), rel=0.01)
     assert "#per $/h" in text.headings(found)
-    assert "as of 2017-07" in text.sheet(found).printed(colour=False)
+    assert "as of 2017-07" in text.sheet(found).format_text(colour=False)
 
 
 def test_the_page_has_the_tables_rows() -> None:

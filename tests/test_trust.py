@@ -19,10 +19,10 @@ from tfwheels.entry import read_entry
 from tfwheels.folder import Folder
 from tfwheels.keys import PublicKey, SigningKey
 from tfwheels.level_variants import publish_variants
-from tfwheels.provenance import make_statement, sign, signed_by
-from tfwheels.publish import MANIFEST, Published, publish
+from tfwheels.provenance import make_statement, sign, verify_provenance
+from tfwheels.publish import MANIFEST, PublishResult, publish
 from tfwheels.store import Store
-from tfwheels.trust import FILE, Signing, own_keys
+from tfwheels.trust import FILE, Signing, load_trusted
 
 NOW = "2020-02-29T00:00:00+00:00"
 PAGE = "simple/zen4/tensorflow-cpu"
@@ -50,7 +50,7 @@ def put(
     trusted: tuple[PublicKey, ...] = (),
     reindex: bool = False,
     dry_run: bool = False,
-) -> Published:
+) -> PublishResult:
     return publish(
         wheels,
         index,
@@ -64,7 +64,7 @@ def put(
 
 
 def contents(index: Folder) -> dict[str, bytes | None]:
-    return {each: index.read(each) for each in index.sizes("") if not each.startswith(".")}
+    return {each: index.read(each) for each in index.list_sizes("") if not each.startswith(".")}
 
 
 def beside(wheel: Path) -> str:
@@ -85,7 +85,7 @@ def test_all_that_is_published_is_signed_also_what_was_taken_over(
         where = f"pool/tensorflow-cpu/{entry.file}.provenance"
         data = index.read(where)
         assert data is not None
-        assert signed_by(data, entry.file, entry.sha256, (key.public,)) == key.public.id
+        assert verify_provenance(data, entry.file, entry.sha256, (key.public,)) == key.public.id
         assert entry.provenance is not None
         assert objects[where]["sha256"] == entry.provenance.sha256
         assert objects[where]["content_type"] == "application/vnd.pypi.integrity.v1+json"
@@ -154,7 +154,7 @@ def test_an_index_made_anew_still_knows_who_signed(
 ) -> None:
     put(index, tuned, key=key)
     put(index, stock)
-    before = {each.file: each.provenance for each in catalog.reindexed(index).entries}
+    before = {each.file: each.provenance for each in catalog.reindex_pool(index).entries}
     (index.root / catalog.KEY).unlink()
     put(index, reindex=True)
     entries = catalog.parse(index.read(catalog.KEY), "").entries
@@ -204,7 +204,7 @@ def test_an_index_that_trusts_a_key_takes_nothing_unsigned_from_then_on(
     index: Folder, key: SigningKey, tuned: Path, stock: Path
 ) -> None:
     put(index, tuned, key=key, trusted=(key.public,))
-    assert own_keys(index) == (key.public,)
+    assert load_trusted(index) == (key.public,)
     before = contents(index)
     with pytest.raises(PublishError, match="is unsigned") as caught:
         put(index, stock)
@@ -257,7 +257,7 @@ def test_an_index_with_unsigned_wheels_trusts_a_key_once_they_are_signed(
         put(index, tuned, key=key, trusted=(key.public,))
     assert contents(index) == before
     put(index, tuned, stock, key=key, trusted=(key.public,))
-    assert own_keys(index) == (key.public,)
+    assert load_trusted(index) == (key.public,)
 
 
 def test_several_keys_can_be_trusted_as_when_one_takes_the_place_of_another(

@@ -317,7 +317,7 @@ def test_settings_for_fewer_cpus_say_so() -> None:
 
 def test_table_and_page_hold_every_arm() -> None:
     found = tuning(*WON)
-    for shown in (text.sheet(found).printed(colour=False), text.markdown(found)):
+    for shown in (text.sheet(found).format_text(colour=False), text.markdown(found)):
         assert all(each.stage.value in shown for each in WON)
         assert "1.300x" in shown
     assert text.markdown(found).count("\n|") == len(WON) + 2

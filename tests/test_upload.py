@@ -21,8 +21,8 @@ from tests.published import stand_in
 
 from tfbuild.errors import PublishError, UsageError, WheelError
 from tfbuild.upstream.download import hash_file
-from tfwheels.remote import check_url, find_credentials, is_here
-from tfwheels.upload import State, Upload, upload
+from tfwheels.remote import check_url, find_credentials, is_localhost
+from tfwheels.upload import Upload, UploadState, upload
 
 SECRET = "tr0ub4dor&3€"  # noqa: S105  (the tests')
 NAME = "ann"
@@ -74,7 +74,7 @@ def wheels(tmp_path: Path) -> list[Path]:
     ]
 
 
-def states(done: tuple[Upload, ...]) -> list[State]:
+def states(done: tuple[Upload, ...]) -> list[UploadState]:
     return [each.state for each in done]
 
 
@@ -86,11 +86,11 @@ def test_pypiserver_takes_wheels_once_and_gives_them_back(
     tmp_path: Path, wheels: list[Path]
 ) -> None:
     with pypiserver(tmp_path / "root") as url:
-        assert states(upload(wheels, url, dry_run=True)) == [State.ABSENT, State.ABSENT]
+        assert states(upload(wheels, url, dry_run=True)) == [UploadState.ABSENT, UploadState.ABSENT]
         assert list((tmp_path / "root").iterdir()) == []
-        assert states(upload(wheels, url)) == [State.SENT, State.SENT]
-        assert states(upload(wheels, url)) == [State.THERE, State.THERE]
-        assert states(upload(wheels, url, dry_run=True)) == [State.THERE, State.THERE]
+        assert states(upload(wheels, url)) == [UploadState.SENT, UploadState.SENT]
+        assert states(upload(wheels, url)) == [UploadState.THERE, UploadState.THERE]
+        assert states(upload(wheels, url, dry_run=True)) == [UploadState.THERE, UploadState.THERE]
         for wheel in wheels:
             assert (tmp_path / "root" / wheel.name).read_bytes() == wheel.read_bytes()
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--isolated"]
@@ -103,7 +103,7 @@ def test_pypiserver_takes_wheels_once_and_gives_them_back(
 def test_a_run_that_broke_off_goes_on(tmp_path: Path, wheels: list[Path]) -> None:
     with pypiserver(tmp_path / "root") as url:
         upload(wheels[:1], url)
-        assert states(upload(wheels, url)) == [State.THERE, State.SENT]
+        assert states(upload(wheels, url)) == [UploadState.THERE, UploadState.SENT]
 
 
 @pytest.mark.toolchain
@@ -138,14 +138,14 @@ def test_an_index_gets_one_tuned_wheel_of_a_version(tmp_path: Path, wheels: list
             stand_in(tmp_path / "pool", "2.13.1+zen4", targets=("zen4",)),
             stand_in(tmp_path / "pool", "2.14.1+zen4", machine="aarch64", targets=("neoverse_n1",)),
         ]
-        assert set(states(upload(beside, url))) == {State.SENT}
+        assert set(states(upload(beside, url))) == {UploadState.SENT}
 
 
 @pytest.mark.toolchain
 def test_a_page_on_another_index_is_no_page_of_this_one(tmp_path: Path, wheels: list[Path]) -> None:
     """pypiserver sends on to PyPI for what it has not: here to a port that nobody listens on."""
     with pypiserver(tmp_path / "root") as url:
-        assert states(upload(wheels, url, dry_run=True)) == [State.ABSENT, State.ABSENT]
+        assert states(upload(wheels, url, dry_run=True)) == [UploadState.ABSENT, UploadState.ABSENT]
 
 
 @pytest.mark.toolchain
@@ -162,7 +162,7 @@ def test_the_password_is_found_and_shown_nowhere(
     secret = SECRET if kept_in == "environment" else "plain-Secret-1"
     with pypiserver(tmp_path / "root", secret) as url:
         keep(kept_in, url, secret, tmp_path, monkeypatch)
-        assert states(upload(wheels, url)) == [State.SENT, State.SENT]
+        assert states(upload(wheels, url)) == [UploadState.SENT, UploadState.SENT]
     log = (tmp_path / "root.log").read_text("utf-8", errors="replace")
     assert "User 'ann' stored" in log
     out, err = capfd.readouterr()
@@ -371,7 +371,7 @@ def test_the_address_of_the_pages_can_be_given(wheels: list[Path]) -> None:
     }
     with serving(Server(pages=pages)) as server:
         found = upload(wheels, server.url, pages=f"{server.url}other", dry_run=True)
-    assert states(found) == [State.ABSENT, State.THERE]
+    assert states(found) == [UploadState.ABSENT, UploadState.THERE]
 
 
 def test_a_page_is_looked_for_where_the_index_says(wheels: list[Path]) -> None:
@@ -381,7 +381,7 @@ def test_a_page_is_looked_for_where_the_index_says(wheels: list[Path]) -> None:
         "/simple/tensorflow-cpu/": (302, "/simple/tensorflow-cpu/", ""),
     }
     with serving(Server(pages=pages)) as server:
-        assert states(upload(wheels[1:], server.url, dry_run=True)) == [State.THERE]
+        assert states(upload(wheels[1:], server.url, dry_run=True)) == [UploadState.THERE]
         with pytest.raises(PublishError, match="elsewhere"):  # round and round
             upload(wheels[:1], server.url, dry_run=True)
 
@@ -416,7 +416,7 @@ def test_a_publisher_who_was_faster_with_the_same_wheel_is_no_error(wheels: list
 
     server.on_post = overtake
     with serving(server):
-        assert states(upload(wheels[1:], server.url)) == [State.THERE]
+        assert states(upload(wheels[1:], server.url)) == [UploadState.THERE]
 
 
 def test_a_choice_that_another_publisher_made_at_the_same_time_is_said(wheels: list[Path]) -> None:
@@ -436,7 +436,7 @@ def test_an_index_that_lists_late_is_a_warning(
     wheels: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(Server()) as server:
-        assert states(upload(wheels, server.url)) == [State.SENT, State.SENT]
+        assert states(upload(wheels, server.url)) == [UploadState.SENT, UploadState.SENT]
     warned = [line for line in capsys.readouterr().err.splitlines() if "warning: " in line]
     assert any(wheels[0].name in line for line in warned)
 
@@ -521,7 +521,7 @@ def test_any_address_is_taken_or_refused(text: str) -> None:
     ],
 )
 def test_only_this_machines_own_addresses_need_no_encryption(url: str, here: bool) -> None:
-    assert is_here(check_url(url, "--upload")) is here
+    assert is_localhost(check_url(url, "--upload")) is here
 
 
 def test_an_address_without_encryption_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:

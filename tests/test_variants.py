@@ -24,12 +24,12 @@ from tfwheels.variants import (
     FILE,
     LEVELS,
     SCHEMA,
-    index_json,
-    index_name,
-    label_of,
-    level_of,
+    build_index_json,
+    choose_label,
+    find_level,
+    format_index_name,
+    format_variant_name,
     make_variant,
-    variant_name,
 )
 
 TAGS = "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"
@@ -56,7 +56,7 @@ def v4(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 def test_the_features_of_a_level_are_that_level(level: str) -> None:
-    assert level_of(TARGETS[f"x86_64_{level}"].features) == level
+    assert find_level(TARGETS[f"x86_64_{level}"].features) == level
 
 
 def test_each_level_holds_the_one_below() -> None:
@@ -65,31 +65,31 @@ def test_each_level_holds_the_one_below() -> None:
 
 @pytest.mark.parametrize("target", ["haswell", "skylake", "skylake_avx512", "zen4"])
 def test_a_real_cpu_is_no_level(target: str) -> None:
-    assert level_of(TARGETS[target].features) is None
+    assert find_level(TARGETS[target].features) is None
 
 
 @given(st.sets(st.sampled_from(FEATURES)))
 def test_a_level_has_every_feature_and_the_one_below_has_not(features: set[str]) -> None:
-    level = level_of(features)
+    level = find_level(features)
     fitting = [name for name, has in LEVELS.items() if features <= has]
     assert level == (fitting[0] if fitting else None)
     for name in FEATURES:
         if level is not None and name not in LEVELS[level]:
-            assert level_of({*features, name}) != level
+            assert find_level({*features, name}) != level
 
 
 def test_a_wheel_is_never_below_the_stock_code_in_it() -> None:
-    assert label_of(tuned_for(("x86_64_v2",)), "a.whl") == "x86_64_v3"  # it needs AVX
-    assert label_of(tuned_for(("x86_64_v4",)), "a.whl") == "x86_64_v4"
+    assert choose_label(tuned_for(("x86_64_v2",)), "a.whl") == "x86_64_v3"  # it needs AVX
+    assert choose_label(tuned_for(("x86_64_v4",)), "a.whl") == "x86_64_v4"
 
 
 def test_a_wheel_for_several_levels_is_the_highest() -> None:
-    assert label_of(tuned_for(("x86_64_v4", "x86_64_v3")), "a.whl") == "x86_64_v4"
+    assert choose_label(tuned_for(("x86_64_v4", "x86_64_v3")), "a.whl") == "x86_64_v4"
 
 
 def test_what_is_beyond_every_level_is_named() -> None:
     with pytest.raises(PublishError, match="aes, pclmulqdq"):
-        label_of(tuned_for(("haswell",)), "a.whl")
+        choose_label(tuned_for(("haswell",)), "a.whl")
 
 
 def counted(spec: str, **census: int) -> Tuned:
@@ -101,33 +101,33 @@ def counted(spec: str, **census: int) -> Tuned:
 
 def test_a_library_that_was_not_counted_proves_nothing() -> None:
     with pytest.raises(PublishError, match=r"x86\.64\.v3"):
-        label_of(counted("x86_64_v3"), "a.whl")
+        choose_label(counted("x86_64_v3"), "a.whl")
 
 
 def test_an_instruction_that_is_not_asked_for_counts_too() -> None:
-    assert label_of(counted("x86_64_v3", x86_64=9, avx2=1), "a.whl") == "x86_64_v3"
-    assert label_of(counted("x86_64_v3", x86_64=9, avx512vl=1), "a.whl") == "x86_64_v4"
+    assert choose_label(counted("x86_64_v3", x86_64=9, avx2=1), "a.whl") == "x86_64_v3"
+    assert choose_label(counted("x86_64_v3", x86_64=9, avx512vl=1), "a.whl") == "x86_64_v4"
 
 
 def test_a_feature_that_is_asked_for_and_not_used_counts_too() -> None:
-    assert label_of(counted("x86_64_v4", x86_64=9), "a.whl") == "x86_64_v4"
+    assert choose_label(counted("x86_64_v4", x86_64=9), "a.whl") == "x86_64_v4"
 
 
 @pytest.mark.parametrize("name", ["aes", "3dnowprefetch", "cet_ss", "aarch64", UNDECODED])
 def test_one_instruction_that_no_level_is_known_to_have_forbids(name: str) -> None:
     with pytest.raises(PublishError, match=f" {name}\\."):
-        label_of(counted("x86_64_v3", **{"x86_64": 9, name: 1}), "a.whl")
+        choose_label(counted("x86_64_v3", **{"x86_64": 9, name: 1}), "a.whl")
 
 
 @given(st.sets(st.sampled_from(FEATURES)), st.sampled_from(["x86_64_v3", "x86_64_v4"]))
 def test_a_label_is_of_a_level_that_has_every_instruction(features: set[str], spec: str) -> None:
     wheel = counted(spec, **dict.fromkeys(("x86_64", *features), 1))
     if features <= LEVELS["v4"]:
-        level = LEVELS[label_of(wheel, "a.whl").removeprefix("x86_64_")]
+        level = LEVELS[choose_label(wheel, "a.whl").removeprefix("x86_64_")]
         assert features | {*wheel.libraries[0].required_features} <= level
     else:
         with pytest.raises(PublishError):
-            label_of(wheel, "a.whl")
+            choose_label(wheel, "a.whl")
 
 
 # ---- names ----
@@ -135,8 +135,8 @@ def test_a_label_is_of_a_level_that_has_every_instruction(features: set[str], sp
 
 def test_a_variant_is_of_the_public_version() -> None:
     file = f"tensorflow_cpu-2.14.1+x86.64.v3-{TAGS}.whl"
-    assert variant_name(file, "x86_64_v3") == V3
-    assert variant_name("a-1.0-2b-py3-none-any.whl", "x86_64_v4") == (
+    assert format_variant_name(file, "x86_64_v3") == V3
+    assert format_variant_name("a-1.0-2b-py3-none-any.whl", "x86_64_v4") == (
         "a-1.0-2b-py3-none-any-x86_64_v4.whl"
     )
 
@@ -144,7 +144,7 @@ def test_a_variant_is_of_the_public_version() -> None:
 @pytest.mark.parametrize("file", ["", "a.whl", "a-1.0.whl", "a-x-py3-none-any.whl"])
 def test_a_variant_needs_the_name_of_a_wheel(file: str) -> None:
     with pytest.raises(PublishError):
-        variant_name(file, "x86_64_v3")
+        format_variant_name(file, "x86_64_v3")
 
 
 # ---- the wheel ----
@@ -152,7 +152,7 @@ def test_a_variant_needs_the_name_of_a_wheel(file: str) -> None:
 
 def test_a_variant_says_what_its_label_means(v3: Path, tmp_path: Path) -> None:
     made = make_variant(v3, tmp_path / "out")
-    assert made.name == V3 == variant_name(v3.name, "x86_64_v3")
+    assert made.name == V3 == format_variant_name(v3.name, "x86_64_v3")
     with zipfile.ZipFile(made) as archive:
         said = json.loads(archive.read(f"tensorflow_cpu-2.14.1.dist-info/{FILE}"))
         metadata = archive.read("tensorflow_cpu-2.14.1.dist-info/METADATA")
@@ -184,16 +184,16 @@ def test_a_wheel_that_is_not_tuned_is_no_variant(tmp_path: Path) -> None:
 
 
 def test_the_index_says_what_every_label_means() -> None:
-    said = json.loads(index_json([V4, V3]))
+    said = json.loads(build_index_json([V4, V3]))
     assert said["variants"] == {
         "x86_64_v3": {"x86_64": {"level": ["v3"]}},
         "x86_64_v4": {"x86_64": {"level": ["v4"]}},
     }
-    assert index_name(V3) == "tensorflow_cpu-2.14.1-variants.json"
+    assert format_index_name(V3) == "tensorflow_cpu-2.14.1-variants.json"
 
 
 def test_the_order_of_variants_does_not_matter() -> None:
-    assert index_json([V3, V4]) == index_json([V4, V3])
+    assert build_index_json([V3, V4]) == build_index_json([V4, V3])
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_the_order_of_variants_does_not_matter() -> None:
 )
 def test_variants_that_do_not_belong_together_are_refused(variants: list[str], what: str) -> None:
     with pytest.raises(PublishError, match=what):
-        index_json(variants)
+        build_index_json(variants)
 
 
 # ---- the real tools ----
@@ -236,8 +236,10 @@ def test_variantlib_reads_our_wheels_and_makes_the_same_index(
     assert "x86_64 :: level :: v3" in read
     log = run([variantlib, "generate-index-json", "-d", tmp_path / "out"], cwd=tmp_path).output
     assert "ERROR" not in log
-    theirs = json.loads((tmp_path / "out" / index_name(made[0].name)).read_text(encoding="utf-8"))
-    ours = json.loads(index_json([path.name for path in made]))
+    theirs = json.loads(
+        (tmp_path / "out" / format_index_name(made[0].name)).read_text(encoding="utf-8")
+    )
+    ours = json.loads(build_index_json([path.name for path in made]))
     # variantlib writes the draft's address in its own form, and reads any.
     assert (theirs.pop("$schema"), ours.pop("$schema")) == (
         "https://variants-schema.wheelnext.dev/v0.2.0.json",
@@ -254,4 +256,4 @@ def test_a_full_build_is_of_the_level_that_it_asks_for() -> None:
     census = {**tuned.tree.libraries[file].census, "avx512f": 1, "amx_int8": 1}
     library = dataclasses.replace(tuned.tree.libraries[file], census=census)
     tree = dataclasses.replace(tuned.tree, libraries={file: library})
-    assert label_of(dataclasses.replace(tuned, tree=tree), "a.whl") == "x86_64_v3"
+    assert choose_label(dataclasses.replace(tuned, tree=tree), "a.whl") == "x86_64_v3"

@@ -37,7 +37,7 @@ _REGION = "where it stands, if the book has it in several regions"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileOptions:
-    """`out` is the file that is written."""
+    """The options of `invoke profile`; `out` is the file that is written."""
 
     workloads: str = option(ALL, _SETS)
     workload: str = option("", f"instead: {_ONE}", old=("for",))
@@ -48,7 +48,10 @@ class ProfileOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelectOptions:
-    """`profile` is a file that `invoke profile` wrote, `out` a folder."""
+    """The options of `invoke select`.
+
+    `profile` is a file that `invoke profile` wrote, `out` a folder.
+    """
 
     candidate: str = option(
         "", "the wheel whose kernels are timed; by default the newest that runs here"
@@ -66,8 +69,11 @@ class SelectOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlagsOptions:
-    """`flag_sets` have semicolons between; the target's own flags alone come first.
-    `pgo` is the path of a program: last the kernels are compiled with what its run told."""
+    """The options of `invoke flags`.
+
+    `flag_sets` have semicolons between; the target's own flags alone come first. `pgo` is the
+    path of a program: last, the kernels are compiled with the profile of its run.
+    """
 
     flag_sets: str = option(
         "",

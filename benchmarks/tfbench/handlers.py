@@ -27,7 +27,7 @@ from tfbench.measuring.comparison import (
 from tfbench.measuring.selfcheck import SelfCheck
 from tfbench.reports import selfcheck_text
 from tfbench.reports.reporting import write_reports
-from tfbench.sheet import shown
+from tfbench.sheet import format_result
 from tfbench.tuning.handler import digest
 from tfbench.tuning.trial import try_out
 from tfbuild import console, durations, lacks, own_cpu, settings
@@ -53,7 +53,7 @@ QUICK_MARGIN = "5"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompareConfig:
-    """The same, read and checked; what must be installed is not yet."""
+    """The checked options of `invoke compare`; what must be installed is not checked yet."""
 
     choices: tuple[ArmChoice, ...]
     workloads: tuple[str, ...]
@@ -68,12 +68,12 @@ class CompareConfig:
 def compare_wheels(
     wanted: CompareOptions, *, as_json: bool = False, effort: Effort | None = None
 ) -> tuple[Comparison, str]:
-    """Measure, write samples, comparison and reports; the comparison and what to print of it."""
+    """Measure, and write samples, comparison and reports; return the comparison and its text."""
     paths = settings.paths()
     config = read_config(wanted, paths, effort)
     with settings.lock_folder(paths.cache, "a comparison"):
         setting = make_setting(
-            _arms(config, paths),
+            _install_arms(config, paths),
             config.workloads,
             config.vcpus,
             effort=config.effort,
@@ -81,7 +81,7 @@ def compare_wheels(
             margin=config.margin,
             seed=config.seed,
         )
-        out = folder.find(KIND, setting, wanted.out, paths)
+        out = folder.choose_folder(KIND, setting, wanted.out, paths)
         console.print_note(f"samples and results: {out}")
         with (
             console.report_step(f"compare {', '.join(map(label_of, config.workloads))}"),
@@ -91,14 +91,17 @@ def compare_wheels(
     return comparison, write_reports(comparison, out, paths, as_json=as_json)
 
 
-def _arms(config: CompareConfig, paths: Paths) -> tuple[Arm, ...]:
-    """Installed; with a workload of the user's own, which is tried first in the baseline, every
-    arm's processes are told of it. Raises UsageError for a file that cannot be trained."""
+def _install_arms(config: CompareConfig, paths: Paths) -> tuple[Arm, ...]:
+    """Install the arms and return them.
+
+    A workload of the user's own is tried first in the baseline, and passed to every arm's
+    processes. Raises UsageError for a file that cannot be trained.
+    """
     arms = installs.install(config.choices, paths)
     if config.program is None:
         return arms
-    own = ((PROGRAM, str(config.program)), (PROGRAM_SHA256, digest(config.program)))
-    arms = tuple(dataclasses.replace(arm, env=(*arm.env, *own)) for arm in arms)
+    program_env = ((PROGRAM, str(config.program)), (PROGRAM_SHA256, digest(config.program)))
+    arms = tuple(dataclasses.replace(arm, env=(*arm.env, *program_env)) for arm in arms)
     with (
         console.report_step(f"try {config.program.name}"),
         TemporaryDirectory(prefix="tensorwright-") as logs,
@@ -109,7 +112,7 @@ def _arms(config: CompareConfig, paths: Paths) -> tuple[Arm, ...]:
 
 
 def describe_comparison(wanted: CompareOptions) -> str:
-    """What would be compared. Nothing is installed."""
+    """Describe what would be compared; nothing is installed."""
     paths = settings.paths()
     config = read_config(wanted, paths, None)
     budget = (
@@ -125,14 +128,17 @@ def describe_comparison(wanted: CompareOptions) -> str:
 
 
 def read_config(wanted: CompareOptions, paths: Paths, effort: Effort | None) -> CompareConfig:
-    """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
-    names, program = _workloads(wanted)
+    """Read and check the options of a comparison.
+
+    Raises UsageError for options that make no sense, WheelError and HostError for wheels.
+    """
+    names, program = _read_workloads(wanted)
     usable = read_vcpus().usable
-    vcpus = options.vcpus(wanted.vcpus, usable) or (usable,)
-    phase = _phase(wanted)
+    vcpus = options.parse_vcpus(wanted.vcpus, usable) or (usable,)
+    phase = _read_phase(wanted)
     if phase == INFER:
-        every = (requests(name, count) for name in names for count in vcpus)
-        names = tuple(dict.fromkeys(itertools.chain.from_iterable(every)))
+        variants = (requests(name, count) for name in names for count in vcpus)
+        names = tuple(dict.fromkeys(itertools.chain.from_iterable(variants)))
     elif phase == FIT:
         names = tuple(itertools.chain.from_iterable(map(fitted, names)))
     specs = lineup.read_lineup(wanted.arms, baseline=wanted.baseline)
@@ -141,22 +147,22 @@ def read_config(wanted: CompareOptions, paths: Paths, effort: Effort | None) -> 
         workloads=names,
         program=program,
         vcpus=vcpus,
-        effort=effort or _effort(wanted),
-        threshold=options.percent(wanted.threshold, "--threshold"),
-        margin=options.percent(wanted.margin, "--margin"),
-        seed=options.integer(wanted.seed, "--seed", least=0),
+        effort=effort or _read_effort(wanted),
+        threshold=options.parse_percent(wanted.threshold, "--threshold"),
+        margin=options.parse_percent(wanted.margin, "--margin"),
+        seed=options.parse_integer(wanted.seed, "--seed", least=0),
     )
 
 
-def _workloads(wanted: CompareOptions) -> tuple[tuple[str, ...], Path | None]:
+def _read_workloads(wanted: CompareOptions) -> tuple[tuple[str, ...], Path | None]:
     if not wanted.workload:
-        return options.workloads(wanted.workloads), None
-    name, path = options.own_file(wanted.workload)
+        return options.parse_workloads(wanted.workloads), None
+    name, path = options.parse_model_file(wanted.workload)
     return (name,), path
 
 
-def _phase(wanted: CompareOptions) -> str:
-    phase = options.phase(wanted.phase, JUDGED)
+def _read_phase(wanted: CompareOptions) -> str:
+    phase = options.parse_phase(wanted.phase, JUDGED)
     if phase != TRAIN and wanted.thorough:
         raise UsageError(
             f"--thorough times a whole training run, which --phase {phase} has not",
@@ -165,12 +171,12 @@ def _phase(wanted: CompareOptions) -> str:
     return phase
 
 
-def _effort(wanted: CompareOptions) -> Effort:
+def _read_effort(wanted: CompareOptions) -> Effort:
     effort = THOROUGH if wanted.thorough else QUICK
     if wanted.budget:
         effort = replace(effort, budget_s=durations.parse_duration(wanted.budget, "--budget"))
     if wanted.precision:
-        effort = replace(effort, precision=options.percent(wanted.precision, "--precision"))
+        effort = replace(effort, precision=options.parse_percent(wanted.precision, "--precision"))
     return effort
 
 
@@ -178,28 +184,30 @@ def _effort(wanted: CompareOptions) -> Effort:
 
 
 def check_harness(wanted: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck, str]:
-    """The check and what to print of it."""
+    """Run the self-check; return it and its text."""
     paths = settings.paths()
-    there = Path(wanted.out) if wanted.out else paths.choose_report_folder(selfcheck.KIND.prefix)
+    trials_folder = (
+        Path(wanted.out) if wanted.out else paths.choose_report_folder(selfcheck.KIND.prefix)
+    )
     parts = selfcheck.QUICK if wanted.quick else selfcheck.FULL
-    number = options.integer(wanted.seed, "--seed", least=0)
+    number = options.parse_integer(wanted.seed, "--seed", least=0)
     host = read_host()
     with settings.lock_folder(paths.cache, "a self-check"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
         (arm,) = installs.install(installs.choose(specs, "", paths), paths)
-        console.print_note(f"trials: {there}")
+        console.print_note(f"trials: {trials_folder}")
         with console.report_step("self-check"), console.track_progress("trials", 1) as count:
             trials = selfcheck.run_trials(
-                arm, host, parts, seed=number, out=there, on_progress=count.advance
+                arm, host, parts, seed=number, out=trials_folder, on_progress=count.advance
             )
     check = selfcheck.summarise(trials, arm, host, format_now())
-    save(there / selfcheck.KIND.result, check)
-    write_atomic(there / "selfcheck.md", selfcheck_text.markdown(check))
-    return check, shown(check, selfcheck_text.sheet(check), as_json=as_json)
+    save(trials_folder / selfcheck.KIND.result, check)
+    write_atomic(trials_folder / "selfcheck.md", selfcheck_text.markdown(check))
+    return check, format_result(check, selfcheck_text.sheet(check), as_json=as_json)
 
 
-def judge_harness(check: SelfCheck) -> None:
-    """Raises HarnessError for too many false positives."""
+def require_passed(check: SelfCheck) -> None:
+    """Raise HarnessError for too many false positives."""
     if not check.passed:
         raise HarnessError(
             selfcheck_text.conclusion(check),
@@ -208,7 +216,7 @@ def judge_harness(check: SelfCheck) -> None:
 
 
 def describe_quickstart() -> str:
-    """What quickstart would install, build and compare. Nothing is done."""
+    """Describe what quickstart would install, build and compare; nothing is done."""
     paths = settings.paths()
     lacking, complete = lacks.report_needs(paths, tests=False, as_json=False)
     plan = builds.describe_plan(Request(), "", as_json=False)
@@ -221,7 +229,7 @@ def describe_quickstart() -> str:
 
 
 def quickstart() -> None:
-    """Set up, detect, build the hot kernels, compare two workloads, report."""
+    """Set up, detect the CPU, build the hot kernels, compare two workloads and report."""
     paths = settings.paths()
     request = Request()
     with console.report_step("set-up"):
@@ -229,8 +237,8 @@ def quickstart() -> None:
     console.print_message(own_cpu.describe_cpu(as_json=False).rstrip())
     (built,) = builds.build_wheel(request)
     console.print_message(builds.describe_built([built], as_json=False).rstrip())
-    wanted = CompareOptions(
+    compare_options = CompareOptions(
         candidate=str(built.wheel), workloads=",".join(QUICK_WORKLOADS), margin=QUICK_MARGIN
     )
-    _, text = compare_wheels(wanted, effort=QUICKSTART)
+    _, text = compare_wheels(compare_options, effort=QUICKSTART)
     print(text, end="")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from tfbench.arms.lineup import path_of
+from tfbench.arms.lineup import expand_path
 from tfbench.commands import ALL
 from tfbench.inside.phases import INFER, TRAIN
 from tfbench.inside.workloads import (
@@ -32,27 +32,29 @@ _SAVED_MODEL = "saved_model.pb"
 _MOST = 2**31
 
 
-def words(text: str) -> tuple[str, ...]:
-    """What stands between commas, each once."""
+def parse_words(text: str) -> tuple[str, ...]:
+    """Parse words with commas between, each once."""
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
-def files(text: str) -> list[Path]:
-    """Paths with commas between."""
+def parse_paths(text: str) -> list[Path]:
+    """Parse paths with commas between."""
     return [Path(word.strip()).expanduser() for word in text.split(",") if word.strip()]
 
 
-def workloads(text: str) -> tuple[str, ...]:
-    """Names of workloads, sizes behind them, and of sets, with commas between; each workload once.
-    `all` are the six of 2017."""
-    names = words(text)
+def parse_workloads(text: str) -> tuple[str, ...]:
+    """Parse names of workloads, sizes behind them, and of sets, with commas between.
+
+    Each workload is returned once. `all` are the six of 2017.
+    """
+    names = parse_words(text)
     if not names:
         raise UsageError("--workloads names none", hint=ANY)
-    return tuple(map(workload, expanded("six" if name == ALL else name for name in names)))
+    return tuple(map(parse_workload, expanded("six" if name == ALL else name for name in names)))
 
 
-def workload(text: str) -> str:
-    """The name of one workload, with sizes behind it as in `resnet50:image=64:batch=8`."""
+def parse_workload(text: str) -> str:
+    """Parse the name of one workload, with sizes behind it as in `resnet50:image=64:batch=8`."""
     _refuse_set(text)
     if clients_of(text):
         raise UsageError(f"{text}: clients are of requests", hint="Try compare --phase infer")
@@ -72,17 +74,17 @@ def _refuse_set(text: str) -> None:
         raise UsageError(f"{name} is a set, {why}", hint=f"Take one of {members}")
 
 
-def phase(text: str, known: Sequence[str] = (TRAIN, INFER)) -> str:
-    """What --phase names: training steps, requests to a model, or epochs of `fit`."""
+def parse_phase(text: str, known: Sequence[str] = (TRAIN, INFER)) -> str:
+    """Parse --phase: training steps, inference, or epochs of `fit`."""
     if text not in known:
         hint = suggest_spelling(text, known) or f"Use {', '.join(known[:-1])} or {known[-1]}"
         raise UsageError(f"--phase {text} is unknown", hint=hint)
     return text
 
 
-def own_file(text: str) -> tuple[str, Path]:
-    """What --workload names: a model in a file of the user's own."""
-    name, path = subject(text)
+def parse_model_file(text: str) -> tuple[str, Path]:
+    """Parse --workload that names a model in a file of the user's own."""
+    name, path = parse_subject(text)
     if path is None:
         raise UsageError(
             f"--workload takes a file, and {text} is a name", hint=f"Write --workloads {text}"
@@ -90,13 +92,13 @@ def own_file(text: str) -> tuple[str, Path]:
     return name, path
 
 
-def subject(text: str) -> Subject:
-    """What --workload names: one of the workloads, or a model in a file."""
+def parse_subject(text: str) -> Subject:
+    """Parse --workload: one of the workloads, or a model in a file."""
     if not text:
         raise UsageError("--workload names nothing", hint=MODELS)
     if text.partition(":")[0] in NAMES:
-        return workload(text), None
-    path = path_of(text)
+        return parse_workload(text), None
+    path = expand_path(text)
     if not path.exists():
         _refuse_set(text)
         if path.suffix in _SUFFIXES or len(path.parts) > 1:
@@ -111,17 +113,17 @@ def subject(text: str) -> Subject:
     return own_name(path.name), path.resolve()
 
 
-def counts(text: str, option: str) -> tuple[int, ...]:
-    """Whole numbers with commas between; none for an empty text."""
-    found = words(text)
+def parse_counts(text: str, option: str) -> tuple[int, ...]:
+    """Parse whole numbers with commas between; none for an empty text."""
+    found = parse_words(text)
     if not all(word.isdecimal() for word in found):
         raise UsageError(f"{option} {text} is not a list of numbers", hint=f"Try {option} 1,2")
     return tuple(dict.fromkeys(map(int, found)))
 
 
-def vcpus(text: str, usable: int) -> tuple[int, ...]:
-    """Numbers of CPUs that are usable here; none for an empty text."""
-    found = counts(text, "--vcpus")
+def parse_vcpus(text: str, usable: int) -> tuple[int, ...]:
+    """Parse numbers of CPUs that are usable here; none for an empty text."""
+    found = parse_counts(text, "--vcpus")
     for number in found:
         if not 1 <= number <= usable:
             raise UsageError(
@@ -131,15 +133,15 @@ def vcpus(text: str, usable: int) -> tuple[int, ...]:
     return found
 
 
-def vcpu_count(text: str, usable: int) -> int:
-    """A number of CPUs that are usable here; all of them for an empty text."""
-    found = vcpus(text, usable) or (usable,)
+def parse_vcpu_count(text: str, usable: int) -> int:
+    """Parse a number of CPUs that are usable here; all of them for an empty text."""
+    found = parse_vcpus(text, usable) or (usable,)
     if len(found) > 1:
         raise UsageError(f"--vcpus {text} are several", hint="Give one of them")
     return found[0]
 
 
-def integer(text: str, option: str, *, least: int = 1, most: int = _MOST) -> int:
+def parse_integer(text: str, option: str, *, least: int = 1, most: int = _MOST) -> int:
     if not text.strip().isdecimal() or not least <= int(text) <= most:
         span = f"from {least}" if most == _MOST else f"from {least} to {most}"
         raise UsageError(
@@ -148,7 +150,7 @@ def integer(text: str, option: str, *, least: int = 1, most: int = _MOST) -> int
     return int(text)
 
 
-def positive(text: str, option: str, least: float = 1e-9) -> float:
+def parse_positive(text: str, option: str, least: float = 1e-9) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -158,6 +160,6 @@ def positive(text: str, option: str, least: float = 1e-9) -> float:
     return value
 
 
-def percent(text: str, option: str) -> float:
-    """1.5 or 1.5% as 0.015."""
-    return positive(text.strip().removesuffix("%"), option, least=0.0) / 100
+def parse_percent(text: str, option: str) -> float:
+    """Parse 1.5 or 1.5% as 0.015."""
+    return parse_positive(text.strip().removesuffix("%"), option, least=0.0) / 100

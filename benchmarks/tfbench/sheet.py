@@ -20,7 +20,7 @@ WIDTH = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sheet:
+class ResultTable:
     title: str = ""
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -28,12 +28,12 @@ class Sheet:
     width: int = WIDTH
     """Of the terminal."""
 
-    def printed(self, *, colour: bool) -> str:
+    def format_text(self, *, colour: bool) -> str:
         text = (self.title, self.headings, self.rows, self.lines)
-        return printed(*text, colour=colour, width=self.width)
+        return format_table(*text, colour=colour, width=self.width)
 
-    def markdown(self) -> Iterator[str]:
-        """The lines of the table."""
+    def format_markdown(self) -> Iterator[str]:
+        """Yield the lines of the table in Markdown."""
         figures = [heading.startswith("#") for heading in self.headings]
         yield f"| {' | '.join(heading.removeprefix('#') for heading in self.headings)} |"
         yield f"|{'|'.join('---:' if figure else '---' for figure in figures)}|"
@@ -41,12 +41,12 @@ class Sheet:
             yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
 
 
-def shown(record: object, sheet: Sheet, *, as_json: bool) -> str:
-    """What to print of a result."""
-    return format_json(record) if as_json else sheet.printed(colour=sys.stdout.isatty())
+def format_result(record: object, sheet: ResultTable, *, as_json: bool) -> str:
+    """Format a result as JSON or as a table for the terminal."""
+    return format_json(record) if as_json else sheet.format_text(colour=sys.stdout.isatty())
 
 
-def printed(
+def format_table(
     title: str,
     headings: Iterable[str],
     rows: Iterable[Sequence[str | Text]],
@@ -56,26 +56,29 @@ def printed(
     width: int = WIDTH,
     unbroken: Collection[str] = (),
 ) -> str:
-    """What a terminal of that width shows. Names stand on the left, may be long and are broken but
-    for those in `unbroken`; figures stand on the right and are not broken."""
+    """Format a table and the lines below it for a terminal of that width.
+
+    Names are left-aligned, may be long and are wrapped but for those in `unbroken`; figures
+    are right-aligned and not wrapped.
+    """
     sink = io.StringIO()
     console = Console(
         file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False
     )
-    console.print(_table(title, headings, rows, unbroken))
+    console.print(_build_table(title, headings, rows, unbroken))
     console.print()
-    for each in lines:
-        console.print(each, markup=False, soft_wrap=True)
+    for text_line in lines:
+        console.print(text_line, markup=False, soft_wrap=True)
     return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
 
 
-def _table(
+def _build_table(
     title: str,
     headings: Iterable[str],
     rows: Iterable[Sequence[str | Text]],
     unbroken: Collection[str],
 ) -> Table:
-    found = Table(
+    table = Table(
         title=Text(title) if title else None,
         title_justify="left",
         show_edge=False,
@@ -83,12 +86,12 @@ def _table(
     )
     for heading in headings:
         figure = heading.startswith("#")
-        found.add_column(
+        table.add_column(
             Text(heading.removeprefix("#")),
             justify="right" if figure else "left",
             no_wrap=figure or heading in unbroken,
             overflow="fold",
         )
     for row in rows:
-        found.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
-    return found
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return table

@@ -110,7 +110,7 @@ def selfcheck(options: SelfcheckOptions, output: Output) -> None:
 
     check, text = handlers.check_harness(options, as_json=output.json)
     print_text(text)
-    handlers.judge_harness(check)
+    handlers.require_passed(check)
 
 
 @command(GROUP, KitOptions, JSON)

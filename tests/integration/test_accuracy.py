@@ -20,7 +20,7 @@ from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Outcome
 from tfbench.cells.running import KINDS
 from tfbench.commands import AccuracyOptions
-from tfbench.engine.journal import JOURNAL, entries
+from tfbench.engine.journal import JOURNAL, read_entries
 from tfbuild.records import decode_record, load
 from tfbuild.settings import Paths
 
@@ -113,10 +113,10 @@ def test_a_run_that_was_killed_takes_no_finished_seed_again(
     finally:
         os.killpg(stopped.pid, signal.SIGKILL)
         stopped.wait()
-    (first,) = entries(journal, KINDS)
+    (first,) = read_entries(journal, KINDS)
     assert not (tmp_path / "accuracy.json").exists()
     found = asked(stock_python, tmp_path, paths, **options)
-    before, after = entries(journal, KINDS)
+    before, after = read_entries(journal, KINDS)
     assert before == first
     assert after.key != first.key
     assert found.summaries[0].reached == 2

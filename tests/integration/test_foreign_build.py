@@ -120,7 +120,7 @@ def test_on_a_cpu_with_the_features_it_is_admitted_and_may_go_on(
         "cwise_op_sigmoid": "",
         "cwise_op_tanh": "",
     }
-    standing = admitting.standing_of(foreign.wheel, own_cpu().cpu)
+    standing = admitting.find_status(foreign.wheel, own_cpu().cpu)
     assert standing is not None
     assert standing.proven
     assert published(invoke, foreign).returncode == 35  # (no comparison is about it)
@@ -170,7 +170,7 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     every = ("Floor T=1", "Floor T=2", "Rint T=1", "Rint T=2")
     wheel = wheel_of(made, native, tmp_path / "wheel", stock_arm.wheel, *every)
     with pytest.raises(KernelError, match=r"doctored.*: rint failed admission") as caught:
-        admitting.need_admitted(wheel, own_cpu().cpu, paths)
+        admitting.require_conformance(wheel, own_cpu().cpu, paths)
     assert "--without rint" in caught.value.hint
     record = admitted.read_record(wheel, hash_file(wheel))
     assert record is not None
@@ -179,7 +179,7 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     assert trial.units["floor"].cases > 0
     assert "ULPs from the stock kernel" in trial.units["rint"].reason
     with pytest.raises(KernelError, match="rint failed admission"):  # (by the record)
-        admitting.need_admitted(wheel, own_cpu().cpu, paths)
+        admitting.require_conformance(wheel, own_cpu().cpu, paths)
     others = ("Ceil T=1", "Floor T=1", "Rint T=1", "Rint T=2")
     false = wheel_of(made, native, tmp_path / "false", stock_arm.wheel, *others)
     reasons = [line.partition("): ")[2] for line in failed(false, paths)]

@@ -25,7 +25,7 @@ from tfwheels.gate import Judgement
 from tfwheels.publish import publish
 from tfwheels.serve import HOST, TreeServer
 from tfwheels.store import open_store
-from tfwheels.upload import State, upload
+from tfwheels.upload import UploadState, upload
 
 pytestmark = pytest.mark.toolchain
 
@@ -249,8 +249,8 @@ def test_a_pypiserver_takes_an_upload_and_gives_it_back(
     monkeypatch.setenv("TWINE_PASSWORD", "nothing")
     wheel = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",))
     with pypiserver(tmp_path / "taken") as url:
-        assert [each.state for each in upload([wheel], url)] == [State.SENT]
-        assert [each.state for each in upload([wheel], url)] == [State.THERE]
+        assert [each.state for each in upload([wheel], url)] == [UploadState.SENT]
+        assert [each.state for each in upload([wheel], url)] == [UploadState.THERE]
         index = f"{url}simple/"
         came = install(installers[installer], index, WANTED[0], tmp_path / "in")
     assert came == "2.14.1+zen4"

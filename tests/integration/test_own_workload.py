@@ -13,8 +13,8 @@ import pytest
 from tests.later import later
 from tests.own_cpu import OwnCpu
 
-from tfbench.arms.arm import Arm, environment
-from tfbench.engine.workers import Session, session
+from tfbench.arms.arm import Arm, build_environment
+from tfbench.engine.workers import Session, start_session
 from tfbench.inside.worker import JIT, TOGETHER
 from tfbench.inside.workloads import PROGRAM, fitted, own_name, sized
 from tfbench.tuning.trial import try_out
@@ -145,8 +145,8 @@ def arm(python: Path, file: Path, **env: str) -> Arm:
 
 @contextlib.contextmanager
 def opened(one: Arm, folder: Path) -> Iterator[Session]:
-    env = environment(one, vcpus=1, home=folder, padding=0, inherited=os.environ)
-    with session(one, env, folder / "worker.log") as started:
+    env = build_environment(one, vcpus=1, home=folder, padding=0, inherited=os.environ)
+    with start_session(one, env, folder / "worker.log") as started:
         yield started
 
 
@@ -233,8 +233,8 @@ def test_a_model_without_call_cannot_be_asked(stock_python: Path, tmp_path: Path
 def test_a_worker_that_ends_says_why(stock_python: Path, tmp_path: Path) -> None:
     file = written(tmp_path, OUT_OF_RANGE)
     with opened(arm(stock_python, file), tmp_path) as one:
-        one.ask_load(own_name(file.name), 1, cpus())
-        one.loaded(cpus())
+        one.start_load(own_name(file.name), 1, cpus())
+        one.finish_load(cpus())
         with pytest.raises(WorkerError) as caught:
             one.request("check", LIMIT_S, steps=1)
     assert caught.value.message.endswith("InvalidArgumentError: indices[0,0] = 9 is not in [0, 4)")
@@ -283,8 +283,8 @@ def test_batches_in_one_execution_are_all_trained(stock_python: Path, tmp_path: 
         + ".write(str(int(made[0].optimizer.iterations))))\n"
     )
     with opened(arm(stock_python, file, **{TOGETHER: "4"}), tmp_path) as one:
-        one.ask_load(own_name(file.name), 1, cpus())
-        one.loaded(cpus())
+        one.start_load(own_name(file.name), 1, cpus())
+        one.finish_load(cpus())
         one.sample("train", 10)
         one.request("quit", LIMIT_S)
         one._process.wait(60)
@@ -296,8 +296,8 @@ def test_epochs_of_fit_are_timed(stock_python: Path, content: str, tmp_path: Pat
     file = written(tmp_path, content)
     _, name = fitted(own_name(file.name))
     with opened(arm(stock_python, file), tmp_path) as one:
-        one.ask_load(name, 1, cpus())
-        one.loaded(cpus())
+        one.start_load(name, 1, cpus())
+        one.finish_load(cpus())
         first = one.request("check", LIMIT_S, steps=5)
         taken = one.sample("fit", 3)
     assert len(first["losses"]) == 1

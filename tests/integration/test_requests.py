@@ -20,7 +20,7 @@ from tests.integration.test_own_workload import (
 from tests.integration.test_own_workload import arm as own_arm
 from tests.integration.test_worker import arm
 
-from tfbench.engine.journal import entries
+from tfbench.engine.journal import read_entries
 from tfbench.inside.phases import INFER
 from tfbench.inside.worker import JIT, SLOWDOWN
 from tfbench.inside.workloads import own_name, requests
@@ -57,7 +57,7 @@ def test_requests_are_compared_and_counted(stock_python: Path, tmp_path: Path) -
             assert times.losses == ()
             assert times.latency is not None
             assert times.latency.median_ms.value > 0
-    for each in entries(tmp_path / "out" / KIND.journal, KINDS):
+    for each in read_entries(tmp_path / "out" / KIND.journal, KINDS):
         if isinstance(each, Sample):
             more = round(0.5 * each.steps) if each.arm == "slowed" else 0
             assert sum(each.answered.values()) == each.steps + more

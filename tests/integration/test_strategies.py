@@ -212,5 +212,5 @@ def test_a_run_goes_on_from_what_is_known(
     assert ring.figures.parity is Parity.SAME
     assert ring.figures.efficiency
     assert nccl.outcome is Outcome.NOT_HERE
-    shown = text.sheet(found).printed(colour=False)
+    shown = text.sheet(found).format_text(colour=False)
     assert "only synchronous strategy" in shown

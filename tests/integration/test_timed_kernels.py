@@ -24,7 +24,7 @@ from tfbench.kernels.profiles import (
 from tfbench.kernels.selecting import served_by
 from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, time_call_sites
 from tfbench.kernels.wheel_kernels import read_wheel_kernels
-from tfbench.options import subject
+from tfbench.options import parse_subject
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.measured.host import read_host
 from tfbuild.records import hash_record
@@ -54,7 +54,7 @@ def program(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pro
     file = folder / "small.py"
     file.write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
     stock = arm("stock", stock_python)
-    return profiled(stock, subject(str(file)), read_host().affinity[:1], steps=3, logs=folder)
+    return profiled(stock, parse_subject(str(file)), read_host().affinity[:1], steps=3, logs=folder)
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_a_file_that_cannot_be_trained_is_the_users_error(
     file = tmp_path / "wrong.py"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=expected) as caught:
-        profiled(arm("stock", stock_python), subject(str(file)), (0,), steps=1, logs=tmp_path)
+        profiled(arm("stock", stock_python), parse_subject(str(file)), (0,), steps=1, logs=tmp_path)
     assert caught.value.message.startswith(f"{file}: ")
     assert "\n" not in caught.value.message
 

@@ -21,9 +21,9 @@ import pytest
 from tests.altered import altered
 from tests.processes import gone
 
-from tfbench.arms.arm import Arm, environment
-from tfbench.engine.journal import entries as read_entries
-from tfbench.engine.workers import Session, session
+from tfbench.arms.arm import Arm, build_environment
+from tfbench.engine.journal import read_entries as read_entries
+from tfbench.engine.workers import Session, start_session
 from tfbench.inside import training
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.worker import SLOWDOWN
@@ -82,8 +82,8 @@ def arm(name: str, python: Path, **env: str) -> Arm:
 
 @contextlib.contextmanager
 def opened(one: Arm, folder: Path, vcpus: int = 1) -> Iterator[Session]:
-    env = environment(one, vcpus=vcpus, home=folder, padding=7, inherited=os.environ)
-    with session(one, env, folder / f"{one.name}.log") as started:
+    env = build_environment(one, vcpus=vcpus, home=folder, padding=7, inherited=os.environ)
+    with start_session(one, env, folder / f"{one.name}.log") as started:
         yield started
 
 
@@ -364,7 +364,7 @@ def refusals(
     with contextlib.ExitStack() as stack:
         all_opened = [stack.enter_context(opened(each, folder)) for each in arms]
         for each in all_opened:
-            each.ask_load("mnist_mlp", 3, first_cpu())
+            each.start_load("mnist_mlp", 3, first_cpu())
         for each in all_opened:
             with pytest.raises(WorkerError) as caught:
                 loaded_and_timed(each)
@@ -373,7 +373,7 @@ def refusals(
 
 
 def loaded_and_timed(one: Session) -> None:
-    one.loaded(first_cpu())
+    one.finish_load(first_cpu())
     one.sample(TRAIN, 1)
 
 
@@ -409,9 +409,9 @@ def test_an_arm_that_starts_from_other_numbers_is_marked(
 
 def test_a_python_without_tensorflow_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     with opened(arm("empty", Path(sys.executable)), tmp_path) as one:
-        one.ask_load("mnist_mlp", 3, first_cpu())
+        one.start_load("mnist_mlp", 3, first_cpu())
         with pytest.raises(WorkerError, match=r"exited with 1 during load[\s\S]*No module named"):
-            one.loaded(first_cpu())
+            one.finish_load(first_cpu())
 
 
 def test_a_python_that_is_not_there_is_an_error(tmp_path: Path) -> None:
@@ -431,22 +431,22 @@ def test_a_worker_states_its_facts_and_times_every_phase(
     """One whose TensorFlow prints, and whose plugins write to descriptor 1 as C code does."""
     noisy = arm("noisy", altered(stock_python, tmp_path / "noisy", NOISY))
     with opened(noisy, tmp_path) as one:
-        one.ask_load("cifar10_cnn", 3, first_cpu())
-        facts = one.loaded(first_cpu())
+        one.start_load("cifar10_cnn", 3, first_cpu())
+        facts = one.finish_load(first_cpu())
         assert facts["pid"] == one.pid
         assert facts["vcpus"] == list(first_cpu())
         assert facts["parameters"] == WORKLOADS["cifar10_cnn"].parameters
         assert Path(facts["tensorflow_file"]).is_relative_to(one.arm.prefix.resolve())
         assert facts["raised_kernels"]["OptionsDataset"] >= 1, "priority 2 in the stock wheel"
         assert "Tanh" not in facts["raised_kernels"]
-        one.ask_check(2)
-        checked = one.checked()
+        one.start_check(2)
+        checked = one.finish_check()
         assert len(set(checked["losses"])) == 2
         assert len(checked["predictions"]) == 32 * 10
         assert sum(checked["predictions"]) == pytest.approx(32, rel=1e-3), "of softmax"
         for phase in (TRAIN, VALIDATE, AUGMENT):
             assert one.sample(phase, 2)["wall_s"] > 0
-        assert one.peak_mb() > 100
+        assert one.read_peak_mb() > 100
         threads = [int(each.name) for each in Path(f"/proc/{one.pid}/task").iterdir()]
         assert len(threads) > 1
         assert {tuple(os.sched_getaffinity(each)) for each in threads} == {first_cpu()}
@@ -461,11 +461,11 @@ def test_a_worker_moves_to_other_cpus_with_all_its_threads(
 ) -> None:
     last = max(os.sched_getaffinity(0))
     with opened(arm("stock", stock_python), tmp_path) as one:
-        one.ask_load("mnist_mlp", 3, (last,))
-        one.loaded((last,))
-        one.ask_check(2)
-        one.checked()
-        one.settle(first_cpu())
+        one.start_load("mnist_mlp", 3, (last,))
+        one.finish_load((last,))
+        one.start_check(2)
+        one.finish_check()
+        one.pin_cpus(first_cpu())
         assert one.sample(TRAIN, 2)["wall_s"] > 0
         threads = [int(each.name) for each in Path(f"/proc/{one.pid}/task").iterdir()]
         assert {tuple(os.sched_getaffinity(each)) for each in threads} == {first_cpu()}

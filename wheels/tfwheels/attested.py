@@ -16,16 +16,19 @@ API = "1.3"
 _LINK_END = re.compile(r">(?P<file>[^<>]+)</a><br/>")
 
 
-def attested(page: Mapping[str, str], links: Mapping[str, str]) -> dict[str, str]:
-    """The page of a project in both forms, with `links` by file name. They are relative, as those
-    to wheels are, where PEP 740 wants whole ones: a tree is served under any prefix."""
+def add_provenance(page: Mapping[str, str], links: Mapping[str, str]) -> dict[str, str]:
+    """Return a project's page in both forms, with the provenance link of each file.
 
-    def ended(found: re.Match[str]) -> str:
-        where = links.get(found["file"])
-        attribute = f' data-provenance="{where}"' if where else ""
-        return f"{attribute}>{found['file']}</a>{'' if where else ' unsigned'}<br/>"
+    `links` are by file name. They are relative, like those to wheels, although PEP 740 asks
+    for absolute ones: a tree is served under any prefix.
+    """
+
+    def add_attribute(found: re.Match[str]) -> str:
+        target = links.get(found["file"])
+        attribute = f' data-provenance="{target}"' if target else ""
+        return f"{attribute}>{found['file']}</a>{'' if target else ' unsigned'}<br/>"
 
     fields = json.loads(page[JSON])
     for file in fields["files"]:
         file["provenance"] = links.get(file["filename"])
-    return {HTML: _LINK_END.sub(ended, page[HTML]), JSON: json.dumps(fields)}
+    return {HTML: _LINK_END.sub(add_attribute, page[HTML]), JSON: json.dumps(fields)}

@@ -28,11 +28,15 @@ from tfwheels.gate import Judgement
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
-    """How wheels are judged: by `comparisons`, or by those in the reports where none are given.
-    Without `gated` they are published whatever was measured, and with `near` also those that were
-    compiled from sources near their stock wheel's, not from its own. `stock` is the stock wheel
-    that they are compared with, or the folder of such, where it is not to be fetched."""
+class PublishRule:
+    """The rule by which tuned wheels are judged.
+
+    The gate reads `comparisons`, or those in the reports if none are given. Without `gated`,
+    wheels are published whatever was measured. With `near`, wheels compiled from matching
+    sources are published too, not only those from their stock wheel's own sources. `stock` is
+    the stock wheel that they are compared with, or a folder of such, if it is not to be
+    fetched.
+    """
 
     comparisons: tuple[Path, ...]
     gated: bool
@@ -43,8 +47,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelCandidate:
-    """A tuned wheel that may be published, how its kernels were admitted, and what was measured of
-    it."""
+    """A tuned wheel that may be published, with its conformance tests and measurements."""
 
     wheel: Path
     entry: Entry
@@ -55,31 +58,34 @@ class WheelCandidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidates:
-    """`refused` says of each wheel that was left out why, by its file name."""
+    """The wheels that may be published, and by file name the error of each excluded one."""
 
     made: tuple[WheelCandidate, ...]
     refused: Mapping[str, TensorwrightError]
 
 
-def candidate(path: Path, rule: Rule, paths: Paths) -> WheelCandidate:
-    """Raises WheelError, PublishError, AuditError, AdmissionError, GateError for a wheel that must
-    not be handed out, ChecksumError for a stock wheel that is not the pinned one, and RecordError
-    for a comparison or an admission that is none."""
+def check_candidate(path: Path, rule: PublishRule, paths: Paths) -> WheelCandidate:
+    """Check a tuned wheel and return it as a candidate for publishing.
+
+    Raises WheelError, PublishError, AuditError, AdmissionError, GateError for a wheel that
+    must not be published, ChecksumError for a stock wheel that is not the pinned one, and
+    RecordError for an invalid comparison or conformance record.
+    """
     facts = read_tuned(path)
     if facts is None:
         raise WheelError(
             f"{path.name} is not a tuned wheel",
             hint="The stock wheel and its dependencies are published with the tuned ones",
         )
-    _need_exact(path, facts, rule)
+    _require_exact(path, facts, rule)
     entry, _ = read_entry(path, published=rule.now)
     standings = admitted.read_statuses(path, facts, entry.sha256)
     admitted.check_proven(path, standings)
-    stock = _stock_of(path, facts, rule, paths)
+    stock = _fetch_stock(path, facts, rule, paths)
     with console.report_step(f"audit {path.name}"):
         audit.check_audit(audit.audit(path, paths=paths, stock=stock))
     files = rule.comparisons or gate.find_comparisons(paths.reports, entry.sha256)
-    judge = gate.judge if rule.gated else gate.examine
+    judge = gate.require_passed if rule.gated else gate.judge_comparisons
     return WheelCandidate(
         wheel=path,
         entry=entry,
@@ -89,23 +95,26 @@ def candidate(path: Path, rule: Rule, paths: Paths) -> WheelCandidate:
     )
 
 
-def _stock_of(path: Path, facts: Tuned, rule: Rule, paths: Paths) -> Path | None:
-    """What a wheel of kernels is held against; None for a full build, and where no such wheel is
-    known, which no audit lets pass. Raises PublishError where it cannot be had."""
-    known = audit.find_stock(path, facts)
-    if known is None:
+def _fetch_stock(path: Path, facts: Tuned, rule: PublishRule, paths: Paths) -> Path | None:
+    """Return the stock wheel that a wheel of kernels is compared with.
+
+    None for a full build, and if no such wheel is known, which no audit lets pass. Raises
+    PublishError if it cannot be fetched.
+    """
+    pinned = audit.find_stock(path, facts)
+    if pinned is None:
         return None
     try:
-        return environment.fetch_stock(known, paths, rule.stock)
+        return environment.fetch_stock(pinned, paths, rule.stock)
     except DownloadError as error:
         raise PublishError(
             f"{path.name} cannot be compared with its stock wheel: {error.message}",
-            hint=f"Give {known.file}: --stock-wheel PATH; or let pip reach an index that has it",
+            hint=f"Give {pinned.file}: --stock-wheel PATH; or let pip reach an index that has it",
         ) from error
 
 
-def _need_exact(path: Path, facts: Tuned, rule: Rule) -> None:
-    """Raises PublishError for a wheel of near sources where the rule does not take such."""
+def _require_exact(path: Path, facts: Tuned, rule: PublishRule) -> None:
+    """Raise PublishError for a wheel of inexact sources unless the rule allows them."""
     nearness = facts.nearness
     if nearness is not None and not nearness.exact and not rule.near:
         raise PublishError(
@@ -114,20 +123,25 @@ def _need_exact(path: Path, facts: Tuned, rule: Rule) -> None:
         )
 
 
-def named_candidates(wheels: Sequence[Path], rule: Rule, paths: Paths) -> Candidates:
-    """All of these wheels; one that may not be published stops the whole. Raises as `candidate`."""
-    return Candidates(made=tuple(candidate(path, rule, paths) for path in wheels), refused={})
+def check_named(wheels: Sequence[Path], rule: PublishRule, paths: Paths) -> Candidates:
+    """Check all of these wheels; the first that may not be published stops the run.
+
+    Raises the errors of `check_candidate`.
+    """
+    return Candidates(made=tuple(check_candidate(path, rule, paths) for path in wheels), refused={})
 
 
-def pool_candidates(rule: Rule, paths: Paths) -> Candidates:
-    """What may be published of the tuned wheels in the pool, of which some may be old, or not
-    measured yet. Those that are for comparing only are none."""
-    made, refused = [], dict[str, TensorwrightError]()
+def check_pool(rule: PublishRule, paths: Paths) -> Candidates:
+    """Check the tuned wheels in the pool, of which some may be old or not measured yet.
+
+    Wheels built for comparison only are skipped.
+    """
+    accepted, refused = [], dict[str, TensorwrightError]()
     for path in sorted(paths.pool.glob("*.whl")):
         try:
             facts = read_tuned(path)
             if facts is not None and not is_control(facts):
-                made.append(candidate(path, rule, paths))
+                accepted.append(check_candidate(path, rule, paths))
         except (WheelError, PublishError, AuditError, AdmissionError, GateError) as error:
             refused[path.name] = error
-    return Candidates(made=tuple(made), refused=refused)
+    return Candidates(made=tuple(accepted), refused=refused)

@@ -21,11 +21,11 @@ from tfbuild.errors import PublishError, RecordError
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import decode_record, format_json, parse_json, quote_value
 from tfwheels import gate
-from tfwheels.entry import Entry, Gating, Signed, WheelKind, read_entry
-from tfwheels.folder import need_same
+from tfwheels.entry import Entry, GateResult, SignedProvenance, WheelKind, read_entry
+from tfwheels.folder import require_same
 from tfwheels.gate import Judgement
-from tfwheels.layout import PROVENANCE, digest_of, pool_key
-from tfwheels.provenance import signer_named
+from tfwheels.layout import PROVENANCE, build_pool_key, compute_digest
+from tfwheels.provenance import read_claimed_signer
 from tfwheels.store import Store
 
 SCHEMA = 1
@@ -38,7 +38,7 @@ _MEASURED = ".comparison"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Catalog:
-    """`revision` grows with every publishing that changed something, if only a page."""
+    """The entries of an index; `revision` grows with every change, if only of a page."""
 
     schema: int = SCHEMA
     revision: int = 0
@@ -49,9 +49,9 @@ class Catalog:
 
 
 def parse(data: bytes | None, where: str) -> Catalog:
-    """The catalog of an index; an empty one before the first wheel is published.
+    """Parse the catalog of an index; return an empty one before the first wheel is published.
 
-    Raises RecordError for a torn or foreign one.
+    Raises RecordError for a damaged or foreign one.
     """
     if data is None:
         return Catalog()
@@ -59,10 +59,10 @@ def parse(data: bytes | None, where: str) -> Catalog:
         fields = parse_json(data)
         schema = fields["schema"]
         if schema == SCHEMA:
-            found = decode_record(Catalog, fields)
-            for entry in found.entries:
-                _check(entry)
-            return found
+            catalog = decode_record(Catalog, fields)
+            for entry in catalog.entries:
+                _check_entry(entry)
+            return catalog
     except (ValueError, KeyError, TypeError, AttributeError, PublishError) as error:
         raise RecordError(f"{KEY} of {where} cannot be read ({error})", hint=MEND) from error
     raise RecordError(
@@ -70,9 +70,9 @@ def parse(data: bytes | None, where: str) -> Catalog:
     )
 
 
-def _check(entry: Entry) -> None:
-    """Raises ValueError and PublishError for what no page can show."""
-    pool_key(entry.name, entry.file)
+def _check_entry(entry: Entry) -> None:
+    """Raise ValueError or PublishError for an entry that no page can show."""
+    build_pool_key(entry.name, entry.file)
     parse_wheel_filename(entry.file)
     Version(entry.version)
     datetime.fromisoformat(entry.published)
@@ -82,113 +82,124 @@ def _check(entry: Entry) -> None:
         raise ValueError(f"{entry.file} is tuned for no target")
 
 
-def merged(known: Iterable[Entry], fresh: Iterable[Entry]) -> tuple[Entry, ...]:
-    """What is known and what is new, in one order. A wheel that comes again keeps its time, its
-    verdicts and its provenance. Raises PublishError for one that comes again with other bytes."""
-    found = {entry.file: entry for entry in known}
-    for entry in fresh:
-        old = found.get(entry.file)
-        found[entry.file] = entry if old is None else _renewed(old, entry)
-    return tuple(sorted(found.values(), key=_place))
+def merge_entries(known: Iterable[Entry], fresh: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Merge the known and the new entries, in the catalog's order.
 
-
-def reindexed(store: Store, current: bytes | None = None) -> Catalog:
-    """A catalog of all wheels in the pool, also of one that a killed run has brought there, read
-    again with the comparisons beside them; the time of each is when it was stored.
-
-    What the catalog that was `current` says beyond that stays, where it can be read. Raises
-    WheelError, RecordError, and PublishError for a wheel that has other bytes than it says.
+    A wheel that is published again keeps its time, its verdicts and its provenance. Raises
+    PublishError if its bytes differ.
     """
-    known = _readable(current, store.where)
-    files = tuple(store.sizes(POOL))
+    by_file = {entry.file: entry for entry in known}
+    for entry in fresh:
+        old = by_file.get(entry.file)
+        by_file[entry.file] = entry if old is None else _renew_entry(old, entry)
+    return tuple(sorted(by_file.values(), key=_get_sort_key))
+
+
+def reindex_pool(store: Store, current: bytes | None = None) -> Catalog:
+    """Build a catalog of all wheels in the pool from their bytes and the comparisons beside
+    them.
+
+    This includes wheels that a killed run stored; the time of each is when it was stored.
+    Keeps what only the catalog `current` records, if it can be read. Raises WheelError,
+    RecordError, and PublishError for a wheel whose bytes differ from the catalog's.
+    """
+    known = _read_entries(current, store.where)
+    files = tuple(store.list_sizes(POOL))
     wheels = [key for key in files if key.endswith(".whl")]
     entries = []
     with console.track_progress("wheels", len(wheels)) as count:
         for done, key in enumerate(wheels, 1):
             beside = [each for each in files if _MEASURED in each.partition(key)[2]]
-            found = _read_again(store, key, beside)
-            old = known.get(found.file)
-            entries.append(found if old is None else _still(old, found, key, store.where))
+            entry = _read_stored(store, key, beside)
+            old = known.get(entry.file)
+            entries.append(entry if old is None else _restore_fields(old, entry, key, store.where))
             count.advance(done, detail=entries[-1].file)
-    return Catalog(entries=tuple(sorted(entries, key=_place)))
+    return Catalog(entries=tuple(sorted(entries, key=_get_sort_key)))
 
 
-def _read_again(store: Store, key: str, comparisons: Sequence[str]) -> Entry:
-    with store.local(key) as wheel:
+def _read_stored(store: Store, key: str, comparisons: Sequence[str]) -> Entry:
+    with store.open_local(key) as wheel:
         stored = datetime.fromtimestamp(wheel.stat().st_mtime, UTC)
         entry, _ = read_entry(wheel, published=stored.isoformat(timespec="seconds"))
-        said = _judged(store, wheel, entry, comparisons)
-    if pool_key(entry.name, entry.file) != key:
+        judgement = _judge_wheel(store, wheel, entry, comparisons)
+    if build_pool_key(entry.name, entry.file) != key:
         raise PublishError(
             f"{store.where} has {key}, which is no place for a wheel of {entry.name}"
         )
-    entry = dataclasses.replace(entry, provenance=_provenance(store, key, entry))
-    return entry if said is None else with_judgement(entry, said)
+    entry = dataclasses.replace(entry, provenance=_read_provenance(store, key, entry))
+    return entry if judgement is None else add_judgement(entry, judgement)
 
 
-def _provenance(store: Store, key: str, entry: Entry) -> Signed | None:
+def _read_provenance(store: Store, key: str, entry: Entry) -> SignedProvenance | None:
     data = store.read(key + PROVENANCE)
     if data is None:
         return None
-    return Signed(key=signer_named(data, entry.file), sha256=digest_of(data).sha256)
+    return SignedProvenance(
+        key=read_claimed_signer(data, entry.file), sha256=compute_digest(data).sha256
+    )
 
 
-def with_judgement(entry: Entry, judgement: Judgement) -> Entry:
+def add_judgement(entry: Entry, judgement: Judgement) -> Entry:
     return dataclasses.replace(entry, verdicts=judgement.verdicts, gating=judgement.gating)
 
 
-def _judged(
+def _judge_wheel(
     store: Store, wheel: Path, entry: Entry, comparisons: Sequence[str]
 ) -> Judgement | None:
-    """What the comparisons say; None of a wheel that is not tuned."""
+    """Judge a wheel by the comparisons; return None for a wheel that is not tuned."""
     tuned = read_tuned(wheel)
     if tuned is None:
         return None
     with contextlib.ExitStack() as stack:
-        paths = [stack.enter_context(store.local(key)) for key in comparisons]
-        return gate.examine(entry.file, entry.sha256, tuned, paths)
+        paths = [stack.enter_context(store.open_local(key)) for key in comparisons]
+        return gate.judge_comparisons(entry.file, entry.sha256, tuned, paths)
 
 
-def _readable(current: bytes | None, where: str) -> dict[str, Entry]:
-    """The entries of a catalog by file; nothing of one that is torn."""
+def _read_entries(current: bytes | None, where: str) -> dict[str, Entry]:
+    """Return the entries of a catalog by file; none of a damaged one."""
     with contextlib.suppress(RecordError):
         return {entry.file: entry for entry in parse(current, where).entries}
     return {}
 
 
-def _still(old: Entry, found: Entry, key: str, where: str) -> Entry:
-    """A wheel as it is in the pool, with what only the catalog knows of it."""
-    need_same(where, key, found.sha256, old.sha256, hint=CHANGED)
+def _restore_fields(old: Entry, found: Entry, key: str, where: str) -> Entry:
+    """Add to an entry from the pool what only the catalog records.
+
+    Raises PublishError if the bytes differ from the catalog's.
+    """
+    require_same(where, key, found.sha256, old.sha256, hint=CHANGED)
     return dataclasses.replace(found, published=old.published, gating=old.gating or found.gating)
 
 
-def _renewed(old: Entry, new: Entry) -> Entry:
+def _renew_entry(old: Entry, new: Entry) -> Entry:
     if old.sha256 != new.sha256:
         raise PublishError(
             f"{new.file} is published with other bytes: sha256 {old.sha256}, not {new.sha256}",
             hint="A published file never changes: give the wheel a version of its own",
         )
-    verdicts = {each.file: each for each in (*old.verdicts, *new.verdicts)}
+    verdicts = {verdict.file: verdict for verdict in (*old.verdicts, *new.verdicts)}
     return dataclasses.replace(
         new,
         published=old.published,
         verdicts=tuple(verdicts.values()),
         provenance=new.provenance or old.provenance,
-        gating=_regated(old.gating, new.gating),
+        gating=_merge_gating(old.gating, new.gating),
     )
 
 
-def _regated(old: Gating | None, new: Gating | None) -> Gating | None:
-    """A wheel that has passed once has passed; faults that were found stay, as verdicts do."""
+def _merge_gating(old: GateResult | None, new: GateResult | None) -> GateResult | None:
+    """Merge two gate results: a wheel that passed once has passed, and faults stay, as verdicts
+    do.
+    """
     if old is None or new is None:
         return new or old
     passed = old.passed or new.passed
-    return Gating(
+    return GateResult(
         passed=passed,
         faults=tuple(dict.fromkeys((*old.faults, *new.faults))),
         gaps=() if passed else new.gaps or old.gaps,
     )
 
 
-def _place(entry: Entry) -> tuple[str, str]:
+def _get_sort_key(entry: Entry) -> tuple[str, str]:
     return entry.name, entry.file

@@ -26,7 +26,7 @@ BLOCK = 1 << 20
 
 
 def main(url: str, *signer: str) -> None:
-    """Leave the wheel in this folder under its own name, or nothing."""
+    """Save the wheel in this folder under its own name if it is signed, else save nothing."""
     wheel = Path(unquote(url.rpartition("/")[2])).name
     part = Path(wheel + ".unchecked")
     who = " of ".join(signer)
@@ -34,8 +34,10 @@ def main(url: str, *signer: str) -> None:
         sha256 = fetch(url, part)
         with urlopen(url + ".provenance") as source:
             bundles = json.load(source)["attestation_bundles"]
-        attestations = [each for bundle in bundles for each in bundle["attestations"]]
-        if not any(vouches(each, wheel, sha256, *signer) for each in attestations):
+        attestations = [attestation for bundle in bundles for attestation in bundle["attestations"]]
+        if not any(
+            is_attested(attestation, wheel, sha256, *signer) for attestation in attestations
+        ):
             sys.exit(f"{wheel} is NOT signed by {who} with these bytes: do not install it")
         part.replace(wheel)
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -55,9 +57,10 @@ def fetch(url: str, path: Path) -> str:
     return digest.hexdigest()
 
 
-def vouches(attestation: "dict[str, Any]", wheel: str, sha256: str, *signer: str) -> bool:
-    """Whether the key, or the identity of the issuer, has signed a statement, and the statement is
-    about this wheel."""
+def is_attested(attestation: "dict[str, Any]", wheel: str, sha256: str, *signer: str) -> bool:
+    """Return whether the key, or the identity of the issuer, signed a statement about this
+    wheel.
+    """
     envelope = attestation["envelope"]
     statement = base64.b64decode(envelope["statement"], validate=True)
     signature = base64.b64decode(envelope["signature"], validate=True)
@@ -67,23 +70,23 @@ def vouches(attestation: "dict[str, Any]", wheel: str, sha256: str, *signer: str
         signed = is_certified(attestation, sha256, *signer)
     if not signed:
         return False
-    said = json.loads(statement.decode())
-    subjects = [(each["name"], each["digest"]["sha256"]) for each in said["subject"]]
-    return said["_type"] == "https://in-toto.io/Statement/v1" and (wheel, sha256) in subjects
+    fields = json.loads(statement.decode())
+    subjects = [(subject["name"], subject["digest"]["sha256"]) for subject in fields["subject"]]
+    return fields["_type"] == "https://in-toto.io/Statement/v1" and (wheel, sha256) in subjects
 
 
 def is_signed(statement: bytes, signature: bytes, key: str) -> bool:
     signed = b"DSSEv1 %d %b %d %b" % (len(TYPE), TYPE, len(statement), statement)
     with tempfile.TemporaryDirectory() as name:
-        said, seal = Path(name, "signed"), Path(name, "signature")
-        said.write_bytes(signed)
-        seal.write_bytes(signature)
+        payload_path, signature_path = Path(name, "signed"), Path(name, "signature")
+        payload_path.write_bytes(signed)
+        signature_path.write_bytes(signature)
         argv = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", key, "-rawin"]
-        argv += ["-in", str(said), "-sigfile", str(seal)]
-        done = subprocess.run(argv, capture_output=True, check=False)
-    if b"-rawin" in done.stderr:
+        argv += ["-in", str(payload_path), "-sigfile", str(signature_path)]
+        result = subprocess.run(argv, capture_output=True, check=False)
+    if b"-rawin" in result.stderr:
         raise OSError("openssl 3 is needed")
-    return done.returncode == 0
+    return result.returncode == 0
 
 
 def is_certified(attestation: "dict[str, Any]", sha256: str, identity: str, issuer: str) -> bool:
@@ -92,16 +95,18 @@ def is_certified(attestation: "dict[str, Any]", sha256: str, identity: str, issu
         argv = [sys.executable, "-m", "sigstore", "verify", "identity", "--offline"]
         argv += [f"--cert-identity={identity}", f"--cert-oidc-issuer={issuer}"]
         argv += ["--bundle=bundle", f"sha256:{sha256}"]
-        done = subprocess.run(argv, cwd=name, capture_output=True, check=False)
-    if b"No module named sigstore" in done.stderr:
+        result = subprocess.run(argv, cwd=name, capture_output=True, check=False)
+    if b"No module named sigstore" in result.stderr:
         raise OSError(f"{sys.executable} has no package sigstore: pip install sigstore")
-    if done.returncode != 0:
-        sys.stderr.write(done.stderr.decode(errors="replace"))
-    return done.returncode == 0
+    if result.returncode != 0:
+        sys.stderr.write(result.stderr.decode(errors="replace"))
+    return result.returncode == 0
 
 
 def bundle_of(attestation: "dict[str, Any]") -> "dict[str, object]":
-    """An attestation of PEP 740 as a Sigstore bundle (version 0.3), as `sigstore verify` reads."""
+    """Convert a PEP 740 attestation to a Sigstore bundle (version 0.3), as `sigstore verify`
+    reads it.
+    """
     material, envelope = attestation["verification_material"], attestation["envelope"]
     return {
         "mediaType": BUNDLE,

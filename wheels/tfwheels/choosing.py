@@ -48,8 +48,11 @@ _NEEDS: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageChoice:
-    """The wheel that a page lists instead of its rivals. `library` is the spec of the kernels in it
-    that a CPU of the target runs; empty for the stock wheel."""
+    """The wheel that a page lists instead of its rivals.
+
+    `library` is the spec of its kernels that a CPU of the target runs; empty for the stock
+    wheel.
+    """
 
     entry: Entry
     library: str
@@ -57,34 +60,39 @@ class PageChoice:
 
 
 def choose(entries: Iterable[Entry], target: Target) -> tuple[PageChoice, ...]:
-    """What the target's pages list of the tuned and stock wheels."""
-    decided = (decide(contest, target) for contest in contests(entries))
+    """Choose which of the tuned and stock wheels the target's pages list."""
+    decided = (choose_best(contest, target) for contest in group_rivals(entries))
     return tuple(choice for choice in decided if choice is not None)
 
 
-def contests(entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], ...]:
-    """The tuned and stock wheels, those together of which a page lists one."""
-    found: dict[tuple[str, Version, tuple[str, ...]], list[Entry]] = defaultdict(list)
+def group_rivals(entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], ...]:
+    """Group the tuned and stock wheels of which a page lists one."""
+    groups: dict[tuple[str, Version, tuple[str, ...]], list[Entry]] = defaultdict(list)
     for entry in entries:
         if entry.kind is not WheelKind.PLAIN:
-            hosts = tuple(sorted(_hosts(entry.tags)))
-            found[entry.name, Version(entry.public), hosts].append(entry)
-    return tuple(tuple(sorted(found[key], key=lambda entry: entry.file)) for key in sorted(found))
+            hosts = tuple(sorted(_list_hosts(entry.tags)))
+            groups[entry.name, Version(entry.public), hosts].append(entry)
+    return tuple(tuple(sorted(groups[key], key=lambda entry: entry.file)) for key in sorted(groups))
 
 
-def decide(contest: tuple[Entry, ...], target: Target) -> PageChoice | None:
-    """The best of the tuned wheels that fit the target, else the stock wheel, else nothing.
+def choose_best(contest: tuple[Entry, ...], target: Target) -> PageChoice | None:
+    """Return the best tuned wheel that fits the target, else the stock wheel, else None.
 
-    It is the greatest of a total order in which each wheel's place depends on it and the target
-    only. So neither the order of the wheels nor one that is not chosen can change the choice.
+    It is the maximum of a total order in which the rank of a wheel depends only on it and the
+    target. So neither the order of the wheels nor one that is not chosen can change the
+    choice.
     """
-    usable = [entry for entry in contest if made_for(entry, target.family)]
-    fitting = [entry for entry in usable if _library(entry, target)]
-    stock = [each for each in usable if each.kind is WheelKind.STOCK and not stock_lacks(target)]
-    best = max(fitting or stock, key=lambda entry: _rank(entry, target), default=None)
+    usable = [entry for entry in contest if is_for_family(entry, target.family)]
+    fitting = [entry for entry in usable if _find_library(entry, target)]
+    stock = [
+        wheel
+        for wheel in usable
+        if wheel.kind is WheelKind.STOCK and not find_missing_features(target)
+    ]
+    best = max(fitting or stock, key=lambda entry: _compute_rank(entry, target), default=None)
     if best is None:
         return None
-    library = _library(best, target)
+    library = _find_library(best, target)
     return PageChoice(
         entry=best,
         library=library.spec if library else "",
@@ -92,19 +100,19 @@ def decide(contest: tuple[Entry, ...], target: Target) -> PageChoice | None:
     )
 
 
-def made_for(entry: Entry, family: str) -> bool:
-    """Whether the wheel is for machines of that family, by its tags."""
-    return any(host.endswith(f"_{family}") for host in _hosts(entry.tags))
+def is_for_family(entry: Entry, family: str) -> bool:
+    """Return whether the wheel is for machines of that family, by its tags."""
+    return any(host.endswith(f"_{family}") for host in _list_hosts(entry.tags))
 
 
-def stock_lacks(target: Target) -> tuple[str, ...]:
-    """The features that stock TensorFlow needs and the target has not: AVX and older ones."""
+def find_missing_features(target: Target) -> tuple[str, ...]:
+    """Return the features that stock TensorFlow needs and the target lacks: AVX and older ones."""
     return tuple(sorted(_NEEDS[target.family] - target.features))
 
 
-def why_without(target: Target) -> str:
-    """Why the target's page lists no TensorFlow but full builds; empty where it may list all."""
-    lacks = stock_lacks(target)
+def explain_absence(target: Target) -> str:
+    """Explain why the target's page lists only full builds; return "" if it may list all wheels."""
+    lacks = find_missing_features(target)
     if not lacks:
         return ""
     return (
@@ -115,105 +123,127 @@ def why_without(target: Target) -> str:
 
 
 def targets_for(entries: Iterable[Entry], family: str | None = None) -> tuple[Target, ...]:
-    """The targets that an index of these wheels has pages for: those of the family, or else of
-    every family that a wheel is made for alone; of all where no wheel tells."""
-    made = [{each for each in ARCHITECTURES if made_for(entry, each)} for entry in entries]
-    alone = (each for each in made if len(each) == 1)
+    """Return the targets that an index of these wheels has pages for.
+
+    These are the targets of `family`, or of every family that some wheel is for exclusively,
+    or all targets if no wheel is.
+    """
+    supported = [
+        {each for each in ARCHITECTURES if is_for_family(entry, each)} for entry in entries
+    ]
+    alone = (each for each in supported if len(each) == 1)
     families = {family} if family else set[str]().union(*alone)
     return tuple(each for each in list_targets() if each.family in (families or set(ARCHITECTURES)))
 
 
 def explain(choice: PageChoice, target: Target) -> dict[str, str]:
-    """Each wheel's file and why it was chosen, or was not; the chosen one first."""
-    reasons = {choice.entry.file: _why_chosen(choice, target)}
-    return reasons | {rival.file: _why_not(rival, choice, target) for rival in choice.rivals}
+    """Explain why each wheel was chosen or not, by file; the chosen one comes first."""
+    reasons = {choice.entry.file: _explain_chosen(choice, target)}
+    return reasons | {
+        rival.file: _explain_rejected(rival, choice, target) for rival in choice.rivals
+    }
 
 
 def refuse_ambiguous(page: str, files: Iterable[str]) -> None:
-    """Raises PublishError when a host could install either of two files that differ in nothing but
-    the local part of the version: pip and uv would take the alphabetically last."""
-    same: dict[tuple[str, Version], list[str]] = defaultdict(list)
+    """Raise PublishError if a host could install either of two files.
+
+    These are files that differ only in the local part of the version: pip and uv would take
+    the alphabetically last.
+    """
+    by_version: dict[tuple[str, Version], list[str]] = defaultdict(list)
     for file in sorted(files):
-        name, version, _ = _parsed(file)
-        same[name, Version(version.public)].append(file)
-    for together in same.values():
-        for one, other in itertools.combinations(together, 2):
-            if _parsed(one)[1] != _parsed(other)[1] and _meet(_parsed(one)[2], _parsed(other)[2]):
+        name, version, _ = _parse_file_name(file)
+        by_version[name, Version(version.public)].append(file)
+    for group in by_version.values():
+        for one, other in itertools.combinations(group, 2):
+            if _parse_file_name(one)[1] != _parse_file_name(other)[1] and _can_overlap(
+                _parse_file_name(one)[2], _parse_file_name(other)[2]
+            ):
                 raise PublishError(
                     f"{page} would list both {one} and {other}: an installer takes the "
                     "alphabetically last, whatever the CPU"
                 )
 
 
-def _library(entry: Entry, target: Target) -> Target | None:
-    """What of the wheel a CPU with the target's features runs: the library that the dispatcher
-    takes, or all of a full build, if that can be imported at all."""
-    if not entry.whole and stock_lacks(target):
+def _find_library(entry: Entry, target: Target) -> Target | None:
+    """Return the library of the wheel that a CPU with the target's features runs.
+
+    This is the library that the dispatcher takes, or the target of a full build; None if
+    nothing fits or the wheel cannot be imported there.
+    """
+    if not entry.whole and find_missing_features(target):
         return None
-    libraries = (_parse(spec) for spec in entry.targets)
-    fitting = next((library for library in libraries if _fits(library, target)), None)
-    if fitting is None or not entry.whole or _has_all(entry, fitting, target):
+    libraries = (_parse_spec(spec) for spec in entry.targets)
+    fitting = next((library for library in libraries if _can_run(library, target)), None)
+    if fitting is None or not entry.whole or _has_required(entry, fitting, target):
         return fitting
     return None
 
 
-def _has_all(entry: Entry, library: Target, target: Target) -> bool:
-    """Whether every CPU of the target has what a full build asks for. archspec names less than the
-    compilers use, so the library's own target and its descendants are taken to have it."""
-    return library.name in _line(target.name) or target.features.issuperset(entry.required)
+def _has_required(entry: Entry, library: Target, target: Target) -> bool:
+    """Return whether every CPU of the target has what a full build requires.
+
+    archspec lists fewer features than the compilers use, so the library's own target and its
+    descendants are assumed to have them.
+    """
+    return library.name in _list_lineage(target.name) or target.features.issuperset(entry.required)
 
 
-def _fits(library: Target, target: Target) -> bool:
-    """archspec lists no features of the versions of the Arm architecture, so that of an aarch64
-    library proves nothing; there only the CPU itself and its descendants count."""
+def _can_run(library: Target, target: Target) -> bool:
+    """Return whether the target can run the library.
+
+    archspec lists no features of the versions of the Arm architecture, so the features of an
+    aarch64 library prove nothing; only the CPU itself and its descendants count.
+    """
     return (
         library.family == target.family
         and library.features <= target.features
-        and (library.family != "aarch64" or library.name in _line(target.name))
+        and (library.family != "aarch64" or library.name in _list_lineage(target.name))
     )
 
 
-def _rank(entry: Entry, target: Target) -> tuple[tuple[int, ...], bool, int, str, str]:
-    """Orders what fits by its library, then by what is alike but for the packing.
+def _compute_rank(entry: Entry, target: Target) -> tuple[tuple[int, ...], bool, int, str, str]:
+    """Return the sort key of a wheel that fits: its library, then what differs only in
+    packaging.
 
-    Of two for the same target a full build is the better: it has all of TensorFlow for the target,
-    the other some kernels.
+    Of two for the same target a full build is better: it has all of TensorFlow for the
+    target, the other some kernels.
     """
-    library = _library(entry, target)
-    nearness = _nearness(library, target) if library else ()
+    library = _find_library(entry, target)
+    nearness = _compute_nearness(library, target) if library else ()
     return nearness, entry.whole, -entry.size, entry.version, entry.file
 
 
-def _nearness(library: Target, target: Target) -> tuple[int, ...]:
-    """Orders libraries that fit: by archspec's partial order, the maker, the number of features.
+def _compute_nearness(library: Target, target: Target) -> tuple[int, ...]:
+    """Return the sort key of a library: archspec's partial order, vendor, number of features.
 
-    Of two ancestors of which neither descends from the other, the x86-64 level decides, as it does
-    when archspec names a host: for zen4, x86_64_v4 is nearer than zen3.
+    Between two ancestors of which neither descends from the other, the x86-64 level decides,
+    as it does when archspec names a host: for zen4, x86_64_v4 is nearer than zen3.
     """
-    ancestor = library.name in _line(target.name)
+    ancestor = library.name in _list_lineage(target.name)
     return (
         compute_x86_64_level(library.features) if ancestor else 0,
-        len(_line(library.name)) if ancestor else 0,
+        len(_list_lineage(library.name)) if ancestor else 0,
         TARGETS[library.tune].vendor == target.vendor,
         len(library.features),
     )
 
 
 @functools.cache
-def _parse(spec: str) -> Target:
+def _parse_spec(spec: str) -> Target:
     return parse_target(spec)
 
 
 @functools.cache
-def _line(name: str) -> frozenset[str]:
-    """A target and its ancestors."""
-    return frozenset((name, *(each.name for each in TARGETS[name].ancestors)))
+def _list_lineage(name: str) -> frozenset[str]:
+    """Return the names of a target and its ancestors."""
+    return frozenset((name, *(ancestor.name for ancestor in TARGETS[name].ancestors)))
 
 
-def _why_chosen(choice: PageChoice, target: Target) -> str:
+def _explain_chosen(choice: PageChoice, target: Target) -> str:
     if choice.library == target.name:
-        what = "it is all built for" if choice.entry.whole else "it has kernels for"
-        return f"{what} {target.name}"
+        reason = "it is all built for" if choice.entry.whole else "it has kernels for"
+        return f"{reason} {target.name}"
     if choice.library:
         if choice.entry.whole:
             return f"it is all built for {choice.library}, the nearest that {target.name} can run"
@@ -221,28 +251,28 @@ def _why_chosen(choice: PageChoice, target: Target) -> str:
     return f"stock: no tuned wheel fits {target.name}"
 
 
-def _why_not(rival: Entry, choice: PageChoice, target: Target) -> str:
-    if not made_for(rival, target.family):
+def _explain_rejected(rival: Entry, choice: PageChoice, target: Target) -> str:
+    if not is_for_family(rival, target.family):
         return f"it is not for {target.family}"
-    if not rival.whole and stock_lacks(target):
-        lacks = ", ".join(stock_lacks(target))
+    if not rival.whole and find_missing_features(target):
+        lacks = ", ".join(find_missing_features(target))
         return f"{target.name} lacks {lacks}, which the stock code in it needs"
     if rival.kind is WheelKind.STOCK:
         return "a tuned wheel fits" if choice.library else "another stock wheel of this version"
-    library = _library(rival, target)
+    library = _find_library(rival, target)
     if library is None:
-        return f"{target.name} {_obstacle(rival, target)}"
+        return f"{target.name} {_describe_obstacle(rival, target)}"
     if library.spec != choice.library:
-        what = "code" if rival.whole else "kernels"
-        return f"its {what} for {library.spec} {'is' if rival.whole else 'are'} less near"
+        content = "code" if rival.whole else "kernels"
+        return f"its {content} for {library.spec} {'is' if rival.whole else 'are'} less near"
     if choice.entry.whole and not rival.whole:
         return "only its kernels are for that target"
     return "it has the same kernels in a file that is no smaller"
 
 
-def _obstacle(rival: Entry, target: Target) -> str:
-    """What keeps the target from the library that it comes nearest to."""
-    lacks = min((_parse(spec).features - target.features for spec in rival.targets), key=len)
+def _describe_obstacle(rival: Entry, target: Target) -> str:
+    """Describe what the target lacks to run the library that it comes nearest to."""
+    lacks = min((_parse_spec(spec).features - target.features for spec in rival.targets), key=len)
     lacks = lacks or frozenset(rival.required) - target.features
     if not lacks:
         return f"does not descend from {', '.join(rival.targets)}"
@@ -251,39 +281,41 @@ def _obstacle(rival: Entry, target: Target) -> str:
 
 
 @functools.cache
-def _hosts(tags: tuple[str, ...]) -> frozenset[str]:
-    """The kinds of host that the tags are for: interpreter, ABI, system and machine. The version of
-    the C library or system is left out, so cp311-cp311-manylinux_x86_64."""
+def _list_hosts(tags: tuple[str, ...]) -> frozenset[str]:
+    """Return the kinds of host that the tags are for: interpreter, ABI, system and machine.
+
+    The version of the C library or system is omitted, as in cp311-cp311-manylinux_x86_64.
+    """
     return frozenset(
         f"{interpreter}-{abi}-{system}_{machine}"
         for interpreter, abi, platform in (tag.split("-") for tag in tags)
-        for system, machine in _platforms(platform)
+        for system, machine in _list_platforms(platform)
     )
 
 
-def _platforms(platform: str) -> tuple[tuple[str, str], ...]:
-    """Systems and machines; none for a platform that no target is of."""
-    found = _SYSTEM.match(platform)
+def _list_platforms(platform: str) -> tuple[tuple[str, str], ...]:
+    """Return the systems and machines of a platform tag; none if no target has it."""
+    match = _SYSTEM.match(platform)
     machines = next((_MACHINES[end] for end in _MACHINES if platform.endswith(end)), ())
-    if found is None:
+    if match is None:
         return ()
-    systems = _SYSTEMS.get(found.group(), (found.group(),))
+    systems = _SYSTEMS.get(match.group(), (match.group(),))
     return tuple(itertools.product(systems, machines))
 
 
 @functools.cache
-def _parsed(file: str) -> tuple[str, Version, frozenset[str]]:
-    """Name, version and hosts of a wheel's file name."""
+def _parse_file_name(file: str) -> tuple[str, Version, frozenset[str]]:
+    """Parse a wheel's file name into its name, version and hosts."""
     name, version, _, tags = parse_wheel_filename(file)
-    return name, version, _hosts(tuple(sorted(map(str, tags))))
+    return name, version, _list_hosts(tuple(sorted(map(str, tags))))
 
 
-def _meet(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether a host could be of both kinds; where that is not sure, it could."""
-    return any(_alike(*pair) for pair in itertools.product(one, other))
+def _can_overlap(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Return whether a host could be of both kinds; True if that is uncertain."""
+    return any(_is_compatible(*pair) for pair in itertools.product(one, other))
 
 
-def _alike(one: str, other: str) -> bool:
+def _is_compatible(one: str, other: str) -> bool:
     *python, platform = one.split("-")
     *other_python, other_platform = other.split("-")
     anywhere = platform.startswith("any") or other_platform.startswith("any")

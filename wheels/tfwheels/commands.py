@@ -12,7 +12,7 @@ _TRUST = "public keys (PEM files) and sigstore:IDENTITY@ISSUER, with commas betw
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishOptions:
-    """As they were typed; an empty one means the default."""
+    """The options of `invoke publish` as typed; an empty one means the default."""
 
     to: str = option("", "the index: a folder, or s3://bucket/prefix")
     upload: str = option("", "instead: the address of an index with an upload API")
@@ -61,7 +61,10 @@ class ServeOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnippetOptions:
-    """What is installed, and from where. `python` is as 3.11."""
+    """The options of `invoke install-snippet`: what is installed and from where.
+
+    `python` is a version such as 3.11.
+    """
 
     at: str = option("", "the index: a folder, or the address that it is served at")
     version: str = option(

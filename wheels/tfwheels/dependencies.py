@@ -40,134 +40,143 @@ _LOCKED = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pinned:
-    """A package of a lock and the SHA-256 (hex) of its files: of any machine, sources too."""
+class PinnedPackage:
+    """A package of a lock and the SHA-256 (hex) of its files, of any machine and of sources too."""
 
     exact: ExactRequirement
     sha256s: frozenset[str]
 
 
-def stock_and_dependencies(
+def fetch_stock_and_dependencies(
     release: Release, package: str, python: str, paths: Paths, *, given: Path | None = None
 ) -> tuple[Path, ...]:
-    """The stock wheel of a release for "3.11" on this kind of machine, then all that it needs.
+    """Return the stock wheel of a release, then its dependencies.
 
-    With `given` they are taken from that folder and nothing is fetched. Raises PythonError,
-    WheelError where none is published or locked, DownloadError, ChecksumError, DiskError.
+    They are for "3.11" on this kind of machine. With `given` they are taken from that folder
+    and nothing is fetched. Raises PythonError, WheelError if none is published or locked,
+    DownloadError, ChecksumError, DiskError.
     """
     tag = releases.format_python_tag(python)
     wheel = releases.require_stock_wheel(release, package, tag, platform.machine())
     lock = locked.load_requirements(wheel)
     stock = fetch_stock(wheel, paths, given)
-    return (stock, *locked_wheels(lock, python, paths, given=given))
+    return (stock, *fetch_locked(lock, python, paths, given=given))
 
 
-def locked_wheels(
+def fetch_locked(
     lock: str, python: str, paths: Paths, *, given: Path | None = None
 ) -> tuple[Path, ...]:
-    """The wheels of the text of a lock, in its order, for "3.11" on this kind of machine.
+    """Return the wheels of a lock, in its order, for "3.11" on this kind of machine.
 
-    They are kept in a folder of the lock's own and checked each time. Raises as
-    `stock_and_dependencies`, and RecordError.
+    `lock` is its text. The wheels are kept in a folder per lock and checked each time. Raises
+    the errors of `fetch_stock_and_dependencies`, and RecordError.
     """
-    pinned = read_lock(lock)
+    pinned = parse_lock(lock)
     if given is not None:
-        return _complete(pinned, given, hint="Put it there, or let pip fetch all of them")
+        return _find_wheels(pinned, given, hint="Put it there, or let pip fetch all of them")
     folder = paths.downloads / hashlib.sha256(lock.encode()).hexdigest()[:16]
-    if _absent(pinned, folder):
+    if _find_absent(pinned, folder):
         settings.require_disk(paths.downloads, _BYTES, "downloading dependencies")
         with settings.lock_folder(folder, "downloading dependencies"):
-            _remove_others(pinned, folder)
-            _fetch(_absent(pinned, folder), folder, python)
-    return _complete(pinned, folder, hint="Run the same command again")
+            _remove_invalid(pinned, folder)
+            _download(_find_absent(pinned, folder), folder, python)
+    return _find_wheels(pinned, folder, hint="Run the same command again")
 
 
-def read_lock(text: str) -> tuple[Pinned, ...]:
-    """The packages of a hashed list of requirements, as uv and pip-compile write it.
+def parse_lock(text: str) -> tuple[PinnedPackage, ...]:
+    """Parse the packages of a hashed list of requirements, as uv and pip-compile write it.
 
     Raises RecordError for a line that is not NAME==VERSION with SHA-256s.
     """
     bare = re.sub(r"(?m)^\s*#.*$", "", text.replace("\\\n", " "))
-    return tuple(_pinned(line) for line in bare.splitlines() if line.strip())
+    return tuple(_parse_line(line) for line in bare.splitlines() if line.strip())
 
 
-def _pinned(line: str) -> Pinned:
-    found = _LOCKED.fullmatch(line.strip())
-    if found is None:
+def _parse_line(line: str) -> PinnedPackage:
+    match = _LOCKED.fullmatch(line.strip())
+    if match is None:
         raise RecordError(f"a lock has the line {line.strip()[:60]!r}, which pins no file")
     exact = ExactRequirement(
-        name=canonicalize_name(found["name"]), version=str(Version(found["version"]))
+        name=canonicalize_name(match["name"]), version=str(Version(match["version"]))
     )
-    return Pinned(exact=exact, sha256s=frozenset(re.findall(r"[0-9a-f]{64}", found["hashes"])))
+    return PinnedPackage(
+        exact=exact, sha256s=frozenset(re.findall(r"[0-9a-f]{64}", match["hashes"]))
+    )
 
 
-def _absent(pinned: Iterable[Pinned], folder: Path) -> tuple[Pinned, ...]:
-    there = _hashed(folder)
-    return tuple(each for each in pinned if not each.sha256s & there.keys())
+def _find_absent(pinned: Iterable[PinnedPackage], folder: Path) -> tuple[PinnedPackage, ...]:
+    present = _hash_wheels(folder)
+    return tuple(package for package in pinned if not package.sha256s & present.keys())
 
 
-def _remove_others(pinned: Iterable[Pinned], folder: Path) -> None:
-    """What went bad, or was cut short: pip would not replace it."""
-    locked = frozenset(sha256 for each in pinned for sha256 in each.sha256s)
-    for sha256, path in _hashed(folder).items():
+def _remove_invalid(pinned: Iterable[PinnedPackage], folder: Path) -> None:
+    """Remove damaged or truncated wheels, which pip would not replace."""
+    locked = frozenset(sha256 for package in pinned for sha256 in package.sha256s)
+    for sha256, path in _hash_wheels(folder).items():
         if sha256 not in locked:
             console.warn(f"{path} is not what the lock says; it is removed and fetched again")
             path.unlink()
 
 
-def _complete(pinned: Sequence[Pinned], folder: Path, *, hint: str) -> tuple[Path, ...]:
-    """The wheel of each. Raises DownloadError naming the first few that the folder has not."""
-    there = _hashed(folder)
-    absent = [str(each.exact) for each in pinned if not each.sha256s & there.keys()]
+def _find_wheels(pinned: Sequence[PinnedPackage], folder: Path, *, hint: str) -> tuple[Path, ...]:
+    """Return the wheel of each package.
+
+    Raises DownloadError, naming the first few, if the folder lacks some.
+    """
+    present = _hash_wheels(folder)
+    absent = [str(package.exact) for package in pinned if not package.sha256s & present.keys()]
     if absent:
         shown = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if absent[5:] else "")
         raise DownloadError(f"{folder} has no wheel with a locked hash of {shown}", hint=hint)
-    return tuple(there[min(each.sha256s & there.keys())] for each in pinned)
+    return tuple(present[min(package.sha256s & present.keys())] for package in pinned)
 
 
-def _hashed(folder: Path) -> dict[str, Path]:
+def _hash_wheels(folder: Path) -> dict[str, Path]:
     return {hash_file(path): path for path in sorted(folder.glob("*.whl"))}
 
 
-def _fetch(absent: Sequence[Pinned], folder: Path, python: str) -> None:
-    """Through pip, into the folder. Raises DownloadError, ChecksumError."""
-    wanted = folder / "requirements.txt"
-    write_atomic(wanted, "".join(map(_line, absent)))
-    choice = (
+def _download(absent: Sequence[PinnedPackage], folder: Path, python: str) -> None:
+    """Download the packages into the folder with pip.
+
+    Raises DownloadError, ChecksumError.
+    """
+    requirements = folder / "requirements.txt"
+    write_atomic(requirements, "".join(map(_format_line, absent)))
+    options = (
         *("--only-binary=:all:", "--python-version", f"{python}{_LATE_PATCH}"),
         *("--implementation", "cp"),
-        *_platforms(platform.machine()),
+        *_list_platform_options(platform.machine()),
     )
     with console.track_progress("packages", len(absent)) as count:
 
-        def listen(line: str) -> None:
+        def report_progress(line: str) -> None:
             if line.startswith("Collecting "):
                 count.advance(count.done + 1, detail=line.split()[1])
 
         try:
-            pip.download(wanted, folder, *choice, on_line=listen)
+            pip.download(requirements, folder, *options, on_line=report_progress)
         except CommandError as error:
-            raise _refused(error) from error
+            raise _convert_error(error) from error
 
 
-def _line(pinned: Pinned) -> str:
+def _format_line(pinned: PinnedPackage) -> str:
     hashes = "".join(f" --hash=sha256:{sha256}" for sha256 in sorted(pinned.sha256s))
     return f"{pinned.exact}{hashes}\n"
 
 
-def _platforms(machine: str) -> Iterator[str]:
-    """Options that name the platforms of wheels, for pip cannot count them down by itself."""
+def _list_platform_options(machine: str) -> Iterator[str]:
+    """Yield options that name the platforms of wheels, as pip does not derive the older ones."""
     newest = (f"manylinux_2_{minor}" for minor in range(_NEWEST_GLIBC, 4, -1))
     for name in (*newest, "manylinux2014", "linux"):
         yield from ("--platform", f"{name}_{machine}")
 
 
-def _refused(error: CommandError) -> ChecksumError | DownloadError:
+def _convert_error(error: CommandError) -> ChecksumError | DownloadError:
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
-    wrong = [after for line, after in itertools.pairwise(lines) if OTHER_BYTES in line]
-    if wrong:
+    mismatches = [after for line, after in itertools.pairwise(lines) if OTHER_BYTES in line]
+    if mismatches:
         return ChecksumError(
-            f"other bytes than the locked ones: {wrong[0].rstrip(':')}",
+            f"other bytes than the locked ones: {mismatches[0].rstrip(':')}",
             hint="Look at pip's index settings: they serve another file than the one locked",
         )
     return DownloadError(

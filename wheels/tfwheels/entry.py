@@ -22,7 +22,7 @@ from tfbuild.packing.wheel import (
 )
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import CPU_PACKAGES
-from tfwheels.layout import digest_of, pool_key
+from tfwheels.layout import build_pool_key, compute_digest
 
 
 class WheelKind(StrEnum):
@@ -35,9 +35,11 @@ class WheelKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetVerdict:
-    """What a comparison said of the wheel's library for `target`: `verdict` as benchmarks say it
-    ("faster", …), for the mean over workloads; `file` is the name of the comparison beside the
-    wheel, `sha256` its hash."""
+    """A comparison's verdict on the wheel's library for `target`.
+
+    `verdict` is spelled as in benchmarks ("faster", …) and covers the mean over workloads;
+    `file` is the name of the comparison beside the wheel, `sha256` its hash.
+    """
 
     target: str
     verdict: str
@@ -50,9 +52,11 @@ class TargetVerdict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gating:
-    """What the gate said of a published wheel: it `passed`, or --no-gate let it in. `faults` are
-    reasons to refuse it, `gaps` say why a comparison was no verdict on it."""
+class GateResult:
+    """The gate's result for a published wheel: it `passed`, or --no-gate let it in.
+
+    `faults` are reasons to refuse it, `gaps` say why a comparison was no verdict on it.
+    """
 
     passed: bool
     faults: tuple[str, ...] = ()
@@ -60,7 +64,9 @@ class Gating:
 
     @property
     def words(self) -> str:
-        """What people should know of it, in a line; empty where it passed and that is all."""
+        """Return what users should know of the result, in a line; empty if it passed without
+        faults.
+        """
         if self.passed:
             return f"passed the gate, but: {'; '.join(self.faults)}" if self.faults else ""
         why = "; ".join((*self.faults, *self.gaps))
@@ -68,9 +74,11 @@ class Gating:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Signed:
-    """The provenance object beside a wheel, and its hash: `key` is the id of the key that it names,
-    or the identity, as --trust spells it."""
+class SignedProvenance:
+    """The provenance object beside a wheel: `sha256` is its hash, `key` the signer it names.
+
+    `key` is the id of a key, or an identity as --trust spells it.
+    """
 
     key: str
     sha256: str
@@ -78,14 +86,17 @@ class Signed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A file of the pool. `name` is normalized. Hashes are hex; `published` is ISO 8601 in UTC;
-    `targets` are what a tuned wheel is built for: the specs of its kernel libraries, in the order
-    in which the dispatcher tries them, or the one of a full build. That is `whole`, and no CPU can
-    import it without the features `required`; a wheel of kernels falls back.
+    """A file of the pool.
 
-    `near` says how near the sources are that it was compiled from (--near-sources); empty where
-    they are the release's own. `gating` is None where no gate was asked: of a wheel that is not
-    tuned, and of one from before this was recorded. One without a `provenance` is unsigned.
+    `name` is normalized, hashes are hex, `published` is ISO 8601 in UTC. `targets` are what a
+    tuned wheel is built for: the specs of its kernel libraries, in the order in which the
+    dispatcher tries them, or the one of a full build. `whole` marks a full build, which no
+    CPU can import without the features `required`; a wheel of kernels falls back.
+
+    `near` says how near the sources are that it was compiled from (--near-sources); empty if
+    they are the release's own. `gating` is None if no gate was asked: for a wheel that is not
+    tuned, and for one from before this was recorded. A wheel without `provenance` is
+    unsigned.
     """
 
     file: str
@@ -102,38 +113,38 @@ class Entry:
     whole: bool = False
     required: tuple[str, ...] = ()
     near: str = ""
-    gating: Gating | None = None
+    gating: GateResult | None = None
     verdicts: tuple[TargetVerdict, ...] = ()
-    provenance: Signed | None = None
+    provenance: SignedProvenance | None = None
 
     @property
     def public(self) -> str:
-        """The version without its local part."""
+        """Return the version without its local part."""
         return Version(self.version).public
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What people should know of the wheel before they take it."""
+        """Return what users should know of the wheel before they install it."""
         gated = self.gating.words if self.gating else ""
         near = f"compiled from {self.near}" if self.near else ""
-        return tuple(each for each in (gated, near) if each)
+        return tuple(caveat for caveat in (gated, near) if caveat)
 
 
 def read_entry(path: Path, *, published: str) -> tuple[Entry, bytes]:
-    """What a wheel says of itself, and the bytes of its METADATA.
+    """Read the entry of a wheel and the bytes of its METADATA.
 
-    Raises PublishError for a wheel that no index should hold, WheelError for one that is damaged.
+    Raises PublishError for a wheel that no index should hold, WheelError for a damaged one.
     """
     if path.is_symlink():
         raise PublishError(f"{path} is a link", hint="Name the wheel itself")
     identity = read_identity(path)
-    pool_key(identity.name, path.name)
+    build_pool_key(identity.name, path.name)
     metadata = _read_metadata(path)
     tuned = read_tuned(path)
     if tuned is not None:
-        _need_publishable(path, tuned)
-    kind = _kind(path, identity, tuned)
-    requires_python = _requires_python(path, identity, metadata)
+        _require_publishable(path, tuned)
+    kind = _resolve_kind(path, identity, tuned)
+    requires_python = _read_requires_python(path, identity, metadata)
     entry = Entry(
         file=path.name,
         name=identity.name,
@@ -142,18 +153,18 @@ def read_entry(path: Path, *, published: str) -> tuple[Entry, bytes]:
         requires_python=requires_python,
         size=path.stat().st_size,
         sha256=hash_file(path),
-        metadata_sha256=digest_of(metadata).sha256,
+        metadata_sha256=compute_digest(metadata).sha256,
         published=published,
         kind=kind,
         targets=tuned.targets if tuned else (),
         whole=tuned is not None and tuned.tree is not None,
         required=tuned.tree.required_features if tuned and tuned.tree else (),
-        near=_near(tuned),
+        near=_describe_sources(tuned),
     )
     return entry, metadata
 
 
-def _near(tuned: Tuned | None) -> str:
+def _describe_sources(tuned: Tuned | None) -> str:
     nearness = tuned.nearness if tuned else None
     return "" if nearness is None or nearness.exact else nearness.summary
 
@@ -164,16 +175,19 @@ def _read_metadata(path: Path) -> bytes:
     return read_member(path, f"{folder}/METADATA")
 
 
-def _requires_python(path: Path, identity: WheelIdentity, metadata: bytes) -> str:
-    """What METADATA says, once it has shown that it speaks of the same wheel as the file's name."""
-    said, _ = parse_email(metadata)
-    name, version = said.get("name", ""), said.get("version", "")
+def _read_requires_python(path: Path, identity: WheelIdentity, metadata: bytes) -> str:
+    """Return the Requires-Python of METADATA.
+
+    Raises PublishError if METADATA is of another wheel than the file name says.
+    """
+    fields, _ = parse_email(metadata)
+    name, version = fields.get("name", ""), fields.get("version", "")
     if canonicalize_name(name) != identity.name or not _is_version(version, identity.version):
         raise PublishError(
             f"{path.name} holds the METADATA of {name!r} {version!r}",
             hint="A wheel is renamed by building it under that name",
         )
-    return said.get("requires_python", "")
+    return fields.get("requires_python", "")
 
 
 def _is_version(text: str, version: str) -> bool:
@@ -183,7 +197,7 @@ def _is_version(text: str, version: str) -> bool:
         return False
 
 
-def _need_publishable(path: Path, tuned: Tuned) -> None:
+def _require_publishable(path: Path, tuned: Tuned) -> None:
     if is_control(tuned):
         raise PublishError(
             f"{path.name} has the stock wheel's own flags: it is for comparing only",
@@ -196,9 +210,12 @@ def _need_publishable(path: Path, tuned: Tuned) -> None:
             raise PublishError(f"{path.name} is built for {spec!r}: {error.message}") from error
 
 
-def _kind(path: Path, identity: WheelIdentity, tuned: Tuned | None) -> WheelKind:
-    """Raises PublishError for a wheel that stands in for TensorFlow and does not say where it runs,
-    and for a tuned one that an installer would take for the stock wheel."""
+def _resolve_kind(path: Path, identity: WheelIdentity, tuned: Tuned | None) -> WheelKind:
+    """Return the kind of a wheel.
+
+    Raises PublishError for a modified TensorFlow wheel that does not say where it runs, and
+    for a tuned one that an installer would take for the stock wheel.
+    """
     local = Version(identity.version).local is not None
     if tuned is not None:
         if not local:

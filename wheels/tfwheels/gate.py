@@ -52,12 +52,12 @@ _WORST_FIRST = tuple(Verdict)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """What comparisons say of a wheel. `verdicts` are one per target and CPU, of the first
-    comparison that has an answer.
+    """The gate's judgement of a wheel by its comparisons.
 
-    `faults` are reasons to refuse it, `gaps` say why a comparison is no verdict on it. `silent` are
-    the targets of the wheel that no verdict is about. `published` holds the file of each verdict,
-    `reasons` are the gaps without the paths of this machine.
+    `verdicts` has one per target and CPU, of the first comparison that has an answer.
+    `faults` are reasons to refuse the wheel, `gaps` say why a comparison is no verdict on it.
+    `silent` are the targets of the wheel without a verdict. `published` holds the file of
+    each verdict, `reasons` are the gaps without the paths of this machine.
     """
 
     verdicts: tuple[entry.TargetVerdict, ...]
@@ -68,19 +68,21 @@ class Judgement:
     reasons: tuple[str, ...] = ()
 
     @property
-    def gating(self) -> entry.Gating:
-        """What an index says of it; once there is a verdict, the gaps tell nothing."""
+    def gating(self) -> entry.GateResult:
+        """Return the result that an index records; the gaps are dropped if the wheel passed."""
         passed = bool(self.verdicts) and not self.faults
-        return entry.Gating(
+        return entry.GateResult(
             passed=passed,
-            faults=tuple(map(_text_without_paths, self.faults)),
-            gaps=() if passed else tuple(map(_text_without_paths, self.reasons)),
+            faults=tuple(map(_strip_text, self.faults)),
+            gaps=() if passed else tuple(map(_strip_text, self.reasons)),
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Finding:
-    """What one arm of a comparison, in the file `path`, says. Without a verdict `gap` says why."""
+    """A result of one arm of the comparison in the file `path`; without a verdict `gap` says
+    why.
+    """
 
     path: Path
     target: str = ""
@@ -91,26 +93,26 @@ class _Finding:
 
 
 def find_comparisons(reports: Path, sha256: str) -> tuple[Path, ...]:
-    """The comparisons of a wheel among the reports, the newest first.
+    """Find the comparisons of a wheel among the reports, newest first.
 
-    Those that are torn or of another schema are passed over.
+    Damaged ones and those of another schema are skipped.
     """
-    found: list[tuple[str, Path]] = []
+    dated_paths: list[tuple[str, Path]] = []
     for path in reports.rglob(FILE):
         with contextlib.suppress(RecordError):
-            loaded = load(path)
-            if any(arm.wheel_sha256 == sha256 for arm in loaded.arms):
-                found.append((loaded.made, path))
-    return tuple(path for _, path in sorted(found, reverse=True))
+            comparison = load(path)
+            if any(arm.wheel_sha256 == sha256 for arm in comparison.arms):
+                dated_paths.append((comparison.made, path))
+    return tuple(path for _, path in sorted(dated_paths, reverse=True))
 
 
-def judge(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -> Judgement:
-    """What they say of the wheel `file` of that SHA-256, if they let it through.
+def require_passed(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -> Judgement:
+    """Judge the wheel `file` of that SHA-256 by its comparisons.
 
-    Raises GateError for a wheel without a verdict, that is slower, or that computes something else,
-    and RecordError.
+    Raises GateError for a wheel without a verdict, that is slower, or that computes something
+    else, and RecordError.
     """
-    judgement = examine(file, sha256, tuned, comparisons)
+    judgement = judge_comparisons(file, sha256, tuned, comparisons)
     if judgement.faults:
         raise GateError(
             f"{file} is refused: {'; '.join(judgement.faults)}",
@@ -128,79 +130,92 @@ def judge(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -> 
     return judgement
 
 
-def examine(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -> Judgement:
-    """What the comparisons say of the wheel, whatever it is. Raises RecordError."""
-    found = [each for path in comparisons for each in _read(path, file, sha256, tuned)]
-    kept: dict[tuple[str, str], _Finding] = {}
-    for each in found:
-        if each.verdict is not None:
-            kept.setdefault((each.target, each.verdict.cpu), each)
-    spoken = {target for target, _ in kept}
+def judge_comparisons(
+    file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]
+) -> Judgement:
+    """Judge a wheel by its comparisons, without refusing it.
+
+    Raises RecordError.
+    """
+    findings = [
+        finding for path in comparisons for finding in _read_findings(path, file, sha256, tuned)
+    ]
+    by_target: dict[tuple[str, str], _Finding] = {}
+    for finding in findings:
+        if finding.verdict is not None:
+            by_target.setdefault((finding.target, finding.verdict.cpu), finding)
+    covered = {target for target, _ in by_target}
     return Judgement(
-        verdicts=tuple(each.verdict for each in kept.values() if each.verdict is not None),
-        faults=tuple(dict.fromkeys(fault for each in found for fault in each.faults)),
-        gaps=tuple(f"{each.path}: {each.gap}" for each in found if each.gap),
-        silent=tuple(target for target in tuned.targets if target not in spoken),
+        verdicts=tuple(
+            finding.verdict for finding in by_target.values() if finding.verdict is not None
+        ),
+        faults=tuple(dict.fromkeys(fault for finding in findings for fault in finding.faults)),
+        gaps=tuple(f"{finding.path}: {finding.gap}" for finding in findings if finding.gap),
+        silent=tuple(target for target in tuned.targets if target not in covered),
         published={
-            each.verdict.file: each.published for each in kept.values() if each.verdict is not None
+            finding.verdict.file: finding.published
+            for finding in by_target.values()
+            if finding.verdict is not None
         },
-        reasons=tuple(dict.fromkeys(each.gap for each in found if each.gap)),
+        reasons=tuple(dict.fromkeys(finding.gap for finding in findings if finding.gap)),
     )
 
 
-def publishable(comparison: Comparison) -> bytes:
-    """A comparison without what names the machine's folders or its user, in canonical form.
+def serialize_public(comparison: Comparison) -> bytes:
+    """Serialize a comparison in canonical form, without the machine's folders and its user.
 
-    Of every path the last part is left, `stock` of /srv/ann/arms/stock, and of every text the
-    first line: below it stands what a worker printed. It is still a comparison.
+    Every path is cut to its last part, `stock` of /srv/ann/arms/stock, and every text to its
+    first line: the others hold a worker's output. The result is still a comparison.
     """
-    return (format_canonical(_without_paths(convert_record(comparison))) + "\n").encode()
+    return (format_canonical(_strip_paths(convert_record(comparison))) + "\n").encode()
 
 
-def published_name(file: str, sha256: str) -> str:
-    """Of the comparison with that SHA-256 beside the wheel `file`."""
+def format_comparison_name(file: str, sha256: str) -> str:
+    """Return the name of the comparison with that SHA-256 beside the wheel `file`."""
     return f"{file}.comparison-{sha256[:12]}.json"
 
 
-def _without_paths(value: Any) -> Any:  # noqa: ANN401  (JSON)
+def _strip_paths(value: Any) -> Any:  # noqa: ANN401  (JSON)
     if isinstance(value, str):
-        return _text_without_paths(value)
+        return _strip_text(value)
     if isinstance(value, dict):
-        return {name: _without_paths(member) for name, member in value.items()}
-    return [_without_paths(member) for member in value] if isinstance(value, list) else value
+        return {name: _strip_paths(member) for name, member in value.items()}
+    return [_strip_paths(member) for member in value] if isinstance(value, list) else value
 
 
-def _text_without_paths(text: str) -> str:
+def _strip_text(text: str) -> str:
     line = (text.splitlines() or [""])[0]
     if line.startswith("/") and ":" not in line:  # a path, perhaps with spaces
         return PurePosixPath(line).name
     return _PATH.sub(lambda found: PurePosixPath(found[0]).name, line)
 
 
-def _read(path: Path, file: str, sha256: str, tuned: Tuned) -> list[_Finding]:
-    """One finding per arm that is the wheel."""
+def _read_findings(path: Path, file: str, sha256: str, tuned: Tuned) -> list[_Finding]:
+    """Return one finding per arm that is the wheel."""
     comparison = load(path)
-    own = [arm for arm in comparison.arms[1:] if arm.wheel_sha256 == sha256]
-    if not own:
+    arms = [arm for arm in comparison.arms[1:] if arm.wheel_sha256 == sha256]
+    if not arms:
         return [_Finding(path=path, gap="it is about other wheels")]
-    return [_finding(path, comparison, arm, file, tuned) for arm in own]
+    return [_build_finding(path, comparison, arm, file, tuned) for arm in arms]
 
 
-def _finding(
+def _build_finding(
     path: Path, comparison: Comparison, arm: ArmFacts, file: str, tuned: Tuned
 ) -> _Finding:
-    cpu, library = comparison.host.cpu, _ran(arm, tuned)
-    gap = _unlike(comparison, arm, library, tuned)
+    cpu, library = comparison.host.cpu, _find_loaded(arm, tuned)
+    gap = _find_mismatch(comparison, arm, library, tuned)
     if gap or library is None:
         return _Finding(path=path, gap=gap)
     target = library.target
-    faults = tuple(f"{each} (on {cpu.name}, {target})" for each in _faults(comparison, arm.name))
+    faults = tuple(
+        f"{each} (on {cpu.name}, {target})" for each in _list_faults(comparison, arm.name)
+    )
     rows = [each for each in comparison.overall if each.speedup.arm == arm.name]
-    worst = min(rows, key=_promise, default=None)
-    gap = _unclear(comparison, arm.name) or _open(comparison, worst)
+    worst = min(rows, key=_rank_row, default=None)
+    gap = _find_unclear(comparison, arm.name) or _explain_no_verdict(comparison, worst)
     if gap or worst is None:
         return _Finding(path=path, target=target, faults=faults, gap=gap)
-    content = publishable(comparison)
+    content = serialize_public(comparison)
     digest = hashlib.sha256(content).hexdigest()
     interval = worst.speedup.interval
     verdict = entry.TargetVerdict(
@@ -210,14 +225,14 @@ def _finding(
         low=interval.low,
         high=interval.high,
         cpu=cpu.name,
-        file=published_name(file, digest),
+        file=format_comparison_name(file, digest),
         sha256=digest,
     )
     return _Finding(path=path, target=target, verdict=verdict, published=content, faults=faults)
 
 
-def _ran(arm: ArmFacts, tuned: Tuned) -> KernelLibrary | TunedTree | None:
-    """The wheel's library that was in the worker's memory, or all of a full build."""
+def _find_loaded(arm: ArmFacts, tuned: Tuned) -> KernelLibrary | TunedTree | None:
+    """Return the wheel's library that the worker had loaded, or all of a full build."""
     if tuned.tree is not None:
         return tuned.tree
     loaded = PurePosixPath(arm.kernel_library or "").name
@@ -225,14 +240,14 @@ def _ran(arm: ArmFacts, tuned: Tuned) -> KernelLibrary | TunedTree | None:
     return next(named, None)
 
 
-def _unlike(
+def _find_mismatch(
     comparison: Comparison, arm: ArmFacts, library: KernelLibrary | TunedTree | None, tuned: Tuned
 ) -> str:
-    """What keeps the comparison from being one of this wheel's code with stock code."""
+    """Return why the comparison is not of this wheel's code with stock code; empty if it is."""
     baseline = comparison.arms[0]
     if baseline.wheel_sha256 != tuned.stock_sha256 or baseline.kernel_library is not None:
         return f"its baseline {baseline.name} is not the stock wheel that tuned.json names"
-    if _settings(arm) != _settings(baseline):
+    if _select_settings(arm) != _select_settings(baseline):
         return f"{arm.name} and {baseline.name} have other settings"
     idle = tuned.tree is None and arm.raised_kernels <= baseline.raised_kernels
     if library is None or idle:
@@ -243,24 +258,24 @@ def _unlike(
     return ""
 
 
-def _settings(arm: ArmFacts) -> dict[str, str]:
-    """Without the one that chooses a library of a wheel for a fleet."""
+def _select_settings(arm: ArmFacts) -> dict[str, str]:
+    """Return an arm's environment, except the variable that chooses a library of a fleet wheel."""
     return {name: value for name, value in arm.env if name != _FORCED}
 
 
-def _faults(comparison: Comparison, name: str) -> Iterator[str]:
+def _list_faults(comparison: Comparison, name: str) -> Iterator[str]:
     for cell in comparison.cells:
         where = f"{cell.workload} on {format_vcpus(cell.vcpus)}"
-        if any(each.arm == name for each in cell.failures):
+        if any(result.arm == name for result in cell.failures):
             yield f"its worker failed in {where}"
-        shown = [each for each in cell.agreements if each.arm == name]
-        if not all(each.is_within(min(each.tolerance, PARITY)) for each in shown):
+        agreements = [result for result in cell.agreements if result.arm == name]
+        if not all(result.is_within(min(result.tolerance, PARITY)) for result in agreements):
             yield f"it computes something else than stock in {where}"
-        if not shown and not cell.failures:
+        if not agreements and not cell.failures:
             yield f"nothing shows that it computes the same as stock in {where}"
-        for each in cell.speedups:
-            if each.arm == name and each.verdict is Verdict.SLOWER:
-                yield f"it is slower in {where} ({each.interval.value:.3f}x)"
+        for result in cell.speedups:
+            if result.arm == name and result.verdict is Verdict.SLOWER:
+                yield f"it is slower in {where} ({result.interval.value:.3f}x)"
     for row in comparison.overall:
         mean = row.speedup
         if mean.arm == name and mean.verdict is Verdict.SLOWER:
@@ -268,22 +283,24 @@ def _faults(comparison: Comparison, name: str) -> Iterator[str]:
             yield f"it is slower {where} ({mean.interval.value:.3f}x)"
 
 
-def _unclear(comparison: Comparison, name: str) -> str:
-    """Where rounding explains that losses or predictions differ, they are no proof of parity."""
+def _find_unclear(comparison: Comparison, name: str) -> str:
+    """Return where rounding explains differing losses or predictions, which prove no parity
+    then.
+    """
     for cell in comparison.cells:
-        if any(each.arm == name and each.is_excused for each in cell.agreements):
+        if any(agreement.arm == name and agreement.is_excused for agreement in cell.agreements):
             where = f"{cell.workload} on {format_vcpus(cell.vcpus)}"
             return f"rounding alone explains what differs in {where}, which shows no parity"
     return ""
 
 
-def _promise(row: Overall) -> tuple[int, float]:
-    """Orders the figures for several numbers of vCPUs; the least is what is published."""
+def _rank_row(row: Overall) -> tuple[int, float]:
+    """Return the sort key of the figures for a number of vCPUs; the least is published."""
     return _WORST_FIRST.index(row.speedup.verdict), row.speedup.interval.low
 
 
-def _open(comparison: Comparison, worst: Overall | None) -> str:
-    """Why the comparison gives no answer; empty where it does."""
+def _explain_no_verdict(comparison: Comparison, worst: Overall | None) -> str:
+    """Explain why the comparison gives no answer; return "" if it does."""
     if not comparison.complete:
         return "it is not finished"
     if worst is None:

@@ -17,16 +17,16 @@ from tfbuild.records import format_json
 from tfbuild.settings import Paths
 from tfbuild.upstream import releases
 from tfwheels import snippet, summary
-from tfwheels.candidates import Candidates, Rule, WheelCandidate, named_candidates, pool_candidates
+from tfwheels.candidates import Candidates, PublishRule, WheelCandidate, check_named, check_pool
 from tfwheels.commands import PublishOptions, SnippetOptions
-from tfwheels.dependencies import stock_and_dependencies
+from tfwheels.dependencies import fetch_stock_and_dependencies
 from tfwheels.keys import read_signing_key
 from tfwheels.level_variants import publish_variants
 from tfwheels.publish import publish
 from tfwheels.remote import check_url
 from tfwheels.sigstore_client import find_identity
 from tfwheels.store import Store, open_store
-from tfwheels.trust import Signing, read_trusted, settled
+from tfwheels.trust import Signing, read_trusted, resolve_signing
 from tfwheels.upload import upload
 
 _SIGSTORE = "sigstore"
@@ -34,30 +34,30 @@ _SIGSTORE = "sigstore"
 
 
 def publish_wheels(wanted: PublishOptions, *, as_json: bool) -> str:
-    """Audit and judge the tuned wheels, then put them into the index that was named.
+    """Check and judge the tuned wheels, then publish them to the named index.
 
-    What was typed is looked at first, so that a wrong option takes no time and leaves no trace.
+    Options are checked first, so that a wrong one takes no time and leaves no trace.
     """
-    _need_sense(wanted)
+    _check_options(wanted)
     paths = settings.paths()
-    signing = _signing(wanted)
+    signing = _read_signing(wanted)
     store = open_store(wanted.to) if wanted.to else None
     if store is not None and (wanted.sign or wanted.trust or wanted.variants):
-        signing = settled(signing, store)
+        signing = resolve_signing(signing, store)
     if wanted.variants and signing.trusted:
         raise UsageError("an index of signed wheels has no variants: they are unsigned")
-    rule = Rule(
-        comparisons=tuple(_comparisons(wanted.comparison)),
+    rule = PublishRule(
+        comparisons=tuple(_list_comparisons(wanted.comparison)),
         gated=wanted.gate,
         near=wanted.near_sources,
-        stock=_given(wanted.stock_wheel or wanted.dependencies),
+        stock=_parse_path(wanted.stock_wheel or wanted.dependencies),
         now=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    named = tuple(_named_wheels(wanted.wheels))
-    candidates = named_candidates(named, rule, paths) if named else pool_candidates(rule, paths)
+    named = tuple(_list_named_wheels(wanted.wheels))
+    candidates = check_named(named, rule, paths) if named else check_pool(rule, paths)
     if not wanted.reindex:
-        _need_some(candidates, paths)
-    _warn(candidates, gated=wanted.gate)
+        _require_candidates(candidates, paths)
+    _warn_of_wheels(candidates, gated=wanted.gate)
     if store is None:
         return _upload(candidates, wanted, as_json=as_json)
     return _publish(candidates, store, wanted, signing, rule.now, paths, as_json=as_json)
@@ -73,25 +73,31 @@ def _publish(
     *,
     as_json: bool,
 ) -> str:
-    others = () if wanted.only_tuned else _stock_of(candidates.made, wanted, paths)
+    others = () if wanted.only_tuned else _fetch_stock(candidates.made, wanted, paths)
     dry_run = wanted.dry_run
     with contextlib.nullcontext() if dry_run else console.report_step(f"publish to {store.where}"):
         published = publish(
-            [*(each.wheel for each in candidates.made), *others],
+            [*(candidate.wheel for candidate in candidates.made), *others],
             store,
-            judgements={each.entry.sha256: each.judgement for each in candidates.made},
+            judgements={
+                candidate.entry.sha256: candidate.judgement for candidate in candidates.made
+            },
             now=now,
             signing=signing,
             reindex=wanted.reindex,
             dry_run=dry_run,
         )
     if wanted.variants:
-        publish_variants([each.wheel for each in candidates.made], store, now=now, dry_run=dry_run)
+        publish_variants(
+            [candidate.wheel for candidate in candidates.made], store, now=now, dry_run=dry_run
+        )
     with contextlib.suppress(CpuError):
-        for line in summary.unserved(published, candidates.made, read_cpu()):
+        for line in summary.find_unserved(published, candidates.made, read_cpu()):
             console.print_note(line)
     if as_json:
-        return format_json(summary.fields(published, candidates, store.where, dry_run=dry_run))
+        return format_json(
+            summary.build_fields(published, candidates, store.where, dry_run=dry_run)
+        )
     text = summary.describe(published, candidates, store.where, dry_run=dry_run)
     if dry_run or wanted.to.startswith("s3:"):
         return text
@@ -100,18 +106,18 @@ def _publish(
 
 
 def _upload(candidates: Candidates, wanted: PublishOptions, *, as_json: bool) -> str:
-    wheels = [each.wheel for each in candidates.made]
+    wheels = [candidate.wheel for candidate in candidates.made]
     sent = upload(wheels, wanted.upload, pages=wanted.simple, dry_run=wanted.dry_run)
     if as_json:
-        return format_json(summary.upload_fields(sent, candidates, wanted.upload))
+        return format_json(summary.build_upload_fields(sent, candidates, wanted.upload))
     return summary.describe_uploads(sent, candidates, wanted.upload, dry_run=wanted.dry_run)
 
 
 # ---- what was typed ----
 
 
-def _need_sense(wanted: PublishOptions) -> None:
-    """Raises UsageError where an option is missing, or would do nothing."""
+def _check_options(wanted: PublishOptions) -> None:
+    """Raise UsageError if an option is missing, or would do nothing."""
     if bool(wanted.to) == bool(wanted.upload):
         raise UsageError("name one place for the wheels", hint="--to DIR or --upload URL")
     if wanted.upload:
@@ -128,8 +134,8 @@ def _need_sense(wanted: PublishOptions) -> None:
         ("--dependencies", wanted.dependencies, "--upload", wanted.upload),
         ("--dependencies", wanted.dependencies, "--only-tuned", wanted.only_tuned),
     )
-    for option, given, other, beside in idle:
-        if given and beside:
+    for option, value, other, other_value in idle:
+        if value and other_value:
             raise UsageError(f"{option} does nothing with {other}", hint="Leave one of them out")
     if wanted.sign == _SIGSTORE and wanted.dry_run:
         raise UsageError(
@@ -142,12 +148,15 @@ def _need_sense(wanted: PublishOptions) -> None:
         raise UsageError(f"--dependencies {wanted.dependencies} is no folder")
 
 
-def _given(text: str) -> Path | None:
+def _parse_path(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
 
 
-def _signing(wanted: PublishOptions) -> Signing:
-    """Raises UsageError for keys that are none, and where there is no identity, ToolError."""
+def _read_signing(wanted: PublishOptions) -> Signing:
+    """Read the signing key or identity, and whom the user trusts.
+
+    Raises UsageError for invalid keys, and if there is no identity, ToolError.
+    """
     trusted = read_trusted(wanted.trust)
     if wanted.sign == _SIGSTORE:
         return Signing(key=find_identity(), trusted=trusted)
@@ -155,14 +164,17 @@ def _signing(wanted: PublishOptions) -> Signing:
     return Signing(key=key, trusted=trusted)
 
 
-def _paths(text: str) -> Iterator[Path]:
-    """Shells leave the ~ after a comma as it is."""
+def _parse_paths(text: str) -> Iterator[Path]:
+    """Yield the paths between commas; shells do not expand the ~ after a comma."""
     return (Path(word.strip()).expanduser() for word in text.split(",") if word.strip())
 
 
-def _named_wheels(text: str) -> Iterator[Path]:
-    """Each once. Raises WheelError for one that is not there."""
-    for path in {path.resolve(): path for path in _paths(text)}.values():
+def _list_named_wheels(text: str) -> Iterator[Path]:
+    """Yield each named wheel once.
+
+    Raises WheelError for one that does not exist.
+    """
+    for path in {path.resolve(): path for path in _parse_paths(text)}.values():
         if path.is_dir():
             raise WheelError(f"{path} is a folder", hint="Give paths of .whl files")
         if not path.is_file():
@@ -170,9 +182,12 @@ def _named_wheels(text: str) -> Iterator[Path]:
         yield path
 
 
-def _comparisons(text: str) -> Iterator[Path]:
-    """Raises RecordError for one that cannot be read."""
-    for path in _paths(text):
+def _list_comparisons(text: str) -> Iterator[Path]:
+    """Yield the named comparison files.
+
+    Raises RecordError for one that cannot be read.
+    """
+    for path in _parse_paths(text):
         file = path / comparison.FILE if path.is_dir() else path
         comparison.load(file)
         yield file
@@ -181,8 +196,10 @@ def _comparisons(text: str) -> Iterator[Path]:
 # ---- what is published ----
 
 
-def _need_some(candidates: Candidates, paths: Paths) -> None:
-    """Raises why the first wheel was refused when none is left, or that there is none."""
+def _require_candidates(candidates: Candidates, paths: Paths) -> None:
+    """Raise the error of the first refused wheel if no candidate is left, or WheelError if none
+    exists.
+    """
     if candidates.made:
         return
     if not candidates.refused:
@@ -196,37 +213,39 @@ def _need_some(candidates: Candidates, paths: Paths) -> None:
     raise first
 
 
-def _warn(candidates: Candidates, *, gated: bool) -> None:
-    """Of wheels that were left out, and of those that are published against what was measured."""
+def _warn_of_wheels(candidates: Candidates, *, gated: bool) -> None:
+    """Warn of excluded wheels, and of those published against their measurements."""
     for error in candidates.refused.values():
         console.warn(f"left out: {error.message}")
-    for each in () if gated else candidates.made:
-        for what in (*each.judgement.faults, *each.judgement.gaps):
-            console.warn(f"{each.entry.file}: {what}")
+    for candidate in () if gated else candidates.made:
+        for reason in (*candidate.judgement.faults, *candidate.judgement.gaps):
+            console.warn(f"{candidate.entry.file}: {reason}")
 
 
-def _stock_of(
+def _fetch_stock(
     made: Iterable[WheelCandidate], wanted: PublishOptions, paths: Paths
 ) -> tuple[Path, ...]:
-    """The stock wheels of what is offered and all that they need, each once."""
+    """Return the stock wheels of the candidates and all that they need, each once."""
     kinds = {
-        (each.tuned.release, identity.name, identity.python)
-        for each in made
-        for identity in [read_identity(each.wheel)]
+        (candidate.tuned.release, identity.name, identity.python)
+        for candidate in made
+        for identity in [read_identity(candidate.wheel)]
     }
-    given = _given(wanted.dependencies)
-    found: dict[str, Path] = {}
+    folder = _parse_path(wanted.dependencies)
+    by_name: dict[str, Path] = {}
     for release, package, python in sorted(kinds):
         with console.report_step(f"{package} {release} for Python {python} and what it needs"):
-            known = releases.find_release(release)
-            stock = stock_and_dependencies(known, package, python, paths, given=given)
-        found |= {path.name: path for path in stock}
-    return tuple(found.values())
+            known_release = releases.find_release(release)
+            stock = fetch_stock_and_dependencies(
+                known_release, package, python, paths, given=folder
+            )
+        by_name |= {path.name: path for path in stock}
+    return tuple(by_name.values())
 
 
 def describe_install(wanted: SnippetOptions, *, as_json: bool) -> str:
-    """The lines that install from an index."""
+    """Describe how to install from an index, as lines for pip and uv or as JSON."""
     if not wanted.at:
         raise UsageError("name the index", hint="--at DIR, or the address that it is served at")
-    made = snippet.install_snippet(wanted)
-    return format_json(made) if as_json else snippet.describe(made)
+    lines = snippet.resolve_snippet(wanted)
+    return format_json(lines) if as_json else snippet.describe(lines)

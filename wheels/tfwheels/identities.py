@@ -46,20 +46,23 @@ _ODD = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """`name` is the subject alternative name of its certificates, an e-mail address or a URI, and
-    `issuer` the URL of the identity provider."""
+    """An identity that signs, as an identity provider knows it.
+
+    `name` is the subject alternative name of its certificates, an e-mail address or a URI,
+    and `issuer` the URL of the identity provider.
+    """
 
     name: str
     issuer: str
 
     @property
     def id(self) -> str:
-        """As --trust spells it."""
+        """Return the identity as --trust spells it."""
         return f"{PREFIX}{self.name}@{self.issuer}"
 
     @property
     def builder(self) -> str:
-        """As provenance names it, by a URI."""
+        """Return the URI by which provenance names it."""
         return self.name if _URI.fullmatch(self.name) else f"mailto:{self.name}"
 
 
@@ -67,24 +70,29 @@ Signer = PublicKey | Identity
 
 
 def parse_identity(text: str) -> Identity:
-    """The identity that `sigstore:IDENTITY@ISSUER` names; the last @ is the one between them, as an
-    issuer has none. Raises UsageError."""
-    found = _SPELLED.fullmatch(text)
-    if found is None:
+    """Parse `sigstore:IDENTITY@ISSUER`; the last @ is the separator, as an issuer has none.
+
+    Raises UsageError.
+    """
+    match = _SPELLED.fullmatch(text)
+    if match is None:
         raise UsageError(
             f"--trust {text} names no identity",
             hint=f"Write {PREFIX}IDENTITY@ISSUER, such as {PREFIX}me@example.org@https://accounts.google.com",
         )
-    return Identity(name=found["name"], issuer=found["issuer"])
+    return Identity(name=match["name"], issuer=match["issuer"])
 
 
-def described(signer: str) -> str:
-    """A signer's id in a sentence."""
+def describe_signer(signer: str) -> str:
+    """Describe a signer's id in a sentence."""
     return signer if signer.startswith(PREFIX) else f"key {signer}"
 
 
-def identity_of(certificate: bytes) -> Identity:
-    """Who a certificate (DER) says that it is for. Raises ValueError for one that names nobody."""
+def extract_identity(certificate: bytes) -> Identity:
+    """Return the identity that a certificate (DER) names.
+
+    Raises ValueError if it names none.
+    """
     try:
         extensions = x509.load_der_x509_certificate(certificate).extensions
         san = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -92,34 +100,37 @@ def identity_of(certificate: bytes) -> Identity:
             *san.get_values_for_type(x509.RFC822Name),
             *san.get_values_for_type(x509.UniformResourceIdentifier),
         )
-        return Identity(name=names[0], issuer=_raw(extensions, _ISSUER).decode())
+        return Identity(name=names[0], issuer=_read_extension(extensions, _ISSUER).decode())
     except _ODD as error:
         raise ValueError(
             f"a certificate that names no identity ({type(error).__name__})"
         ) from error
 
 
-def publisher_of(certificate: bytes) -> dict[str, object]:
-    """The publisher of PEP 740 that a certificate is for, of the kinds that PyPI knows, or of one
-    of our own where none fits. Raises ValueError as `identity_of` does."""
-    identity = identity_of(certificate)
+def extract_publisher(certificate: bytes) -> dict[str, object]:
+    """Return the PEP 740 publisher that a certificate is for.
+
+    It is of the kinds that PyPI knows, or of one of our own if none fits. Raises ValueError
+    as `extract_identity` does.
+    """
+    identity = extract_identity(certificate)
     kind, pattern = _PUBLISHERS.get(identity.issuer, ("", ""))
-    for text in (_build_config(certificate), identity.name):
-        if kind and (found := re.fullmatch(pattern, text)):
-            return {"kind": kind, "claims": None, **found.groupdict()}
+    for text in (_extract_build_config(certificate), identity.name):
+        if kind and (match := re.fullmatch(pattern, text)):
+            return {"kind": kind, "claims": None, **match.groupdict()}
     return {"kind": KIND, "claims": None, "identity": identity.name, "issuer": identity.issuer}
 
 
-def _build_config(certificate: bytes) -> str:
-    """The URI of it; empty where there is none."""
+def _extract_build_config(certificate: bytes) -> str:
+    """Return the URI of the configuration that was built; empty if there is none."""
     try:
         extensions = x509.load_der_x509_certificate(certificate).extensions
-        return str(asn1.decode_der(str, _raw(extensions, _BUILD_CONFIG)))
+        return str(asn1.decode_der(str, _read_extension(extensions, _BUILD_CONFIG)))
     except _ODD:
         return ""
 
 
-def _raw(extensions: x509.Extensions, oid: x509.ObjectIdentifier) -> bytes:
+def _read_extension(extensions: x509.Extensions, oid: x509.ObjectIdentifier) -> bytes:
     value = extensions.get_extension_for_oid(oid).value
     if not isinstance(value, x509.UnrecognizedExtension):
         raise TypeError(f"{oid.dotted_string} is no extension of Fulcio's")

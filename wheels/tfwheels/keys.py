@@ -40,14 +40,14 @@ _LONGEST = 65536
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublicKey:
-    """`pem` is the key itself, as openssl writes it."""
+    """A public ed25519 key; `pem` is the key itself, as openssl writes it."""
 
     id: str
     pem: str
 
     @property
     def builder(self) -> str:
-        """As provenance names its holder, by a URI."""
+        """Return the URI by which provenance names its holder."""
         return f"urn:tensorwright:key:{self.id}"
 
 
@@ -58,35 +58,44 @@ class SigningKey:
 
 
 def read_signing_key(path: Path) -> SigningKey:
-    """The private key of a file. The passphrase of one that has one is PASSWORD's, or is asked for
-    on a terminal. Raises UsageError."""
+    """Read the private key of a file.
+
+    Its passphrase, if any, is that of PASSWORD, or is asked for on a terminal. Raises
+    UsageError.
+    """
     # Programs that are started later must not inherit it.
     password = os.environ.pop(PASSWORD, "")
     data = _read_private(path)
-    with _pem(path, "private", _MAKE):
+    with _convert_errors(path, "private", _MAKE):
         try:
             key = load_pem_private_key(data, None)
         except TypeError:
-            key = _opened(path, data, password)
+            key = _decrypt_key(path, data, password)
     if not isinstance(key, Ed25519PrivateKey):
         raise UsageError(f"{path} holds no ed25519 key", hint=_MAKE)
-    public = _public(key.public_key())
-    return SigningKey(public=public, signer=CryptoSigner(key, verifier(public)))
+    public = _create_public_key(key.public_key())
+    return SigningKey(public=public, signer=CryptoSigner(key, create_verifier(public)))
 
 
 def read_public_keys(text: str) -> tuple[PublicKey, ...]:
-    """The keys of files with commas between their paths, each once. Raises UsageError."""
+    """Read the keys of files with commas between their paths, each once.
+
+    Raises UsageError.
+    """
     paths = (Path(word.strip()).expanduser() for word in text.split(",") if word.strip())
-    found = {key.id: key for key in map(_read_public, paths)}
-    if text and not found:
+    keys = {key.id: key for key in map(_read_public, paths)}
+    if text and not keys:
         raise UsageError("--trust names no file", hint=_MAKE_PUBLIC)
-    return tuple(found.values())
+    return tuple(keys.values())
 
 
-def verifier(key: PublicKey) -> SSlibKey:
-    """The key as the library checks signatures with it. Raises ValueError for one that is none."""
+def create_verifier(key: PublicKey) -> SSlibKey:
+    """Create the key with which the library checks signatures.
+
+    Raises ValueError for an invalid key.
+    """
     loaded = load_pem_public_key(key.pem.encode())
-    if not isinstance(loaded, Ed25519PublicKey) or _public(loaded) != key:
+    if not isinstance(loaded, Ed25519PublicKey) or _create_public_key(loaded) != key:
         raise ValueError(f"key {key.id} is not what it says")
     return SSlibKey.from_crypto(loaded, keyid=key.id)
 
@@ -97,15 +106,18 @@ def _read_public(path: Path) -> PublicKey:
             data = source.read(_LONGEST)
     except OSError as error:
         raise UsageError(f"cannot read the public key {path}: {error.strerror}") from error
-    with _pem(path, "public", _MAKE_PUBLIC):
+    with _convert_errors(path, "public", _MAKE_PUBLIC):
         key = load_pem_public_key(data)
     if not isinstance(key, Ed25519PublicKey):
         raise UsageError(f"{path} holds no ed25519 key", hint=_MAKE)
-    return _public(key)
+    return _create_public_key(key)
 
 
 def _read_private(path: Path) -> bytes:
-    """Raises UsageError for a file that others than its owner can open."""
+    """Read the bytes of a private key.
+
+    Raises UsageError for a file that others than its owner can open.
+    """
     try:
         with path.open("rb") as source:
             mode = os.fstat(source.fileno()).st_mode
@@ -121,8 +133,8 @@ def _read_private(path: Path) -> bytes:
         raise UsageError(f"cannot read the key {path}: {error.strerror}") from error
 
 
-def _opened(path: Path, data: bytes, password: str) -> PrivateKeyTypes:
-    """The key under its passphrase."""
+def _decrypt_key(path: Path, data: bytes, password: str) -> PrivateKeyTypes:
+    """Decrypt a private key with its passphrase."""
     if not password and sys.stdin.isatty():
         password = getpass(f"Passphrase of {path}: ")
     if not password:
@@ -136,15 +148,17 @@ def _opened(path: Path, data: bytes, password: str) -> PrivateKeyTypes:
 
 
 @contextlib.contextmanager
-def _pem(path: Path, kind: str, hint: str) -> Iterator[None]:
-    """The library's errors in one line. Its own words are left out: they may show what it read."""
+def _convert_errors(path: Path, kind: str, hint: str) -> Iterator[None]:
+    """Convert the library's errors to one line, without its own words: they may show what it
+    read.
+    """
     try:
         yield
     except (ValueError, UnsupportedAlgorithm):
         raise UsageError(f"{path} holds no {kind} key in PEM", hint=hint) from None
 
 
-def _public(key: Ed25519PublicKey) -> PublicKey:
+def _create_public_key(key: Ed25519PublicKey) -> PublicKey:
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return PublicKey(id=hashlib.sha256(der).hexdigest(), pem=pem.decode())

@@ -43,7 +43,7 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 
 
 class Digest(NamedTuple):
-    """`sha256` is hex, `size` in bytes."""
+    """The SHA-256 (hex) and the size (bytes) of a file."""
 
     sha256: str
     size: int
@@ -61,64 +61,76 @@ class StoredObject:
     size: int
 
 
-def pool_key(project: str, file: str) -> str:
-    """Where a wheel stands. Raises PublishError for names that are none."""
-    _need(_PROJECT, project, "the normalized name of a package")
-    _need(_WHEEL, file, "a plain file name of a wheel")
+def build_pool_key(project: str, file: str) -> str:
+    """Return the key of a wheel in the pool.
+
+    Raises PublishError for invalid names.
+    """
+    _require_match(_PROJECT, project, "the normalized name of a package")
+    _require_match(_WHEEL, file, "a plain file name of a wheel")
     return f"{_POOL}/{project}/{file}"
 
 
-def metadata_key(project: str, file: str) -> str:
-    """The wheel's METADATA beside it (PEP 658)."""
-    return pool_key(project, file) + ".metadata"
+def build_metadata_key(project: str, file: str) -> str:
+    """Return the key of the wheel's METADATA, beside it (PEP 658)."""
+    return build_pool_key(project, file) + ".metadata"
 
 
-def provenance_key(project: str, file: str) -> str:
-    """What the wheel was made from, signed, beside it (PEP 740)."""
-    return pool_key(project, file) + PROVENANCE
+def build_provenance_key(project: str, file: str) -> str:
+    """Return the key of the wheel's signed provenance, beside it (PEP 740)."""
+    return build_pool_key(project, file) + PROVENANCE
 
 
-def folder_key(target: str = "", project: str = "") -> str:
-    """The folder of a page, with a slash at its end: the targets, a target's projects, or a
-    project's files."""
+def build_folder_key(target: str = "", project: str = "") -> str:
+    """Return the folder of a page, with a slash at its end.
+
+    It is that of the targets, of a target's projects, or of a project's files.
+    """
     if not target:
         return f"{_SIMPLE}/"
-    _need(_TARGET, target, "the name of a target")
+    _require_match(_TARGET, target, "the name of a target")
     if not project:
         return f"{_SIMPLE}/{target}/"
-    _need(_PROJECT, project, "the normalized name of a package")
+    _require_match(_PROJECT, project, "the normalized name of a package")
     return f"{_SIMPLE}/{target}/{project}/"
 
 
-def variant_key(project: str, file: str) -> str:
-    """Where a wheel stands that is a variant (PEP 825); its METADATA is beside it."""
-    return f"{VARIANTS}/{pool_key(project, file)}"
+def build_variant_key(project: str, file: str) -> str:
+    """Return the key of a variant (PEP 825); its METADATA is beside it."""
+    return f"{VARIANTS}/{build_pool_key(project, file)}"
 
 
-def meaning_key(project: str, file: str, sha256: str) -> str:
-    """Where `file` stands, which says what a release's variants are: its hash is in the key, since
-    it changes with each new variant, and a page must never lead to other bytes than it says."""
-    _need(_PROJECT, project, "the normalized name of a package")
+def build_meaning_key(project: str, file: str, sha256: str) -> str:
+    """Return the key of `file`, which says what a release's variants are.
+
+    Its hash is in the key, since it changes with each new variant, and a page must never lead
+    to other bytes than it says.
+    """
+    _require_match(_PROJECT, project, "the normalized name of a package")
     return f"{VARIANTS}/{_POOL}/{project}/{sha256[:16]}/{file}"
 
 
-def variants_folder(project: str = "") -> str:
-    """The folder of a page of variants: the projects, or a project's files."""
+def build_variants_folder(project: str = "") -> str:
+    """Return the folder of a page of variants: the projects, or a project's files."""
     if not project:
         return f"{VARIANTS}/{_SIMPLE}/"
-    _need(_PROJECT, project, "the normalized name of a package")
+    _require_match(_PROJECT, project, "the normalized name of a package")
     return f"{VARIANTS}/{_SIMPLE}/{project}/"
 
 
-def link(key: str, *, folder: str) -> str:
-    """The URL of a key as a page in `folder` gives it; the `+` of a local version is quoted, since
-    some object stores read it as a space."""
+def build_link(key: str, *, folder: str) -> str:
+    """Return the URL of a key, relative to a page in `folder`.
+
+    The `+` of a local version is quoted, since some object stores read it as a space.
+    """
     return quote(posixpath.relpath(key, folder))
 
 
-def place(root: Path, key: str) -> Path:
-    """The path of a key in a tree on disk. Raises PublishError when it leaves the tree, also when a
-    link does."""
+def resolve_key(root: Path, key: str) -> Path:
+    """Return the path of a key in a tree on disk.
+
+    Raises PublishError if it leaves the tree, also through a link.
+    """
     if not is_plain(key):
         raise PublishError(f"{key!r} is no name for a file of an index")
     path = root
@@ -129,24 +141,24 @@ def place(root: Path, key: str) -> Path:
     return path
 
 
-def digest_of(content: bytes) -> Digest:
+def compute_digest(content: bytes) -> Digest:
     return Digest(hashlib.sha256(content).hexdigest(), len(content))
 
 
-def manifest(files: Mapping[str, Digest]) -> tuple[StoredObject, ...]:
-    """What to put into an object store for the files of a tree, in the order to put it: the pool,
-    then pages, those last that lead to others.
+def build_manifest(files: Mapping[str, Digest]) -> tuple[StoredObject, ...]:
+    """List the objects of a tree in the order to upload them: pool, then pages.
 
-    Object stores know no folders, so a page is there under its folder's key too.
+    Pages that lead to others come last. Object stores have no folders, so a page is there
+    under its folder's key too.
     """
     return tuple(
-        _stored(key, file, files[file])
-        for file in sorted(files, key=_order)
-        for key in (file, *_folder_of(file))
+        _build_object(key, file, files[file])
+        for file in sorted(files, key=_get_sort_key)
+        for key in (file, *_list_folder_keys(file))
     )
 
 
-def _stored(key: str, file: str, digest: Digest) -> StoredObject:
+def _build_object(key: str, file: str, digest: Digest) -> StoredObject:
     pooled = file.startswith(_POOLS)
     return StoredObject(
         key=key,
@@ -158,15 +170,15 @@ def _stored(key: str, file: str, digest: Digest) -> StoredObject:
     )
 
 
-def _folder_of(file: str) -> tuple[str, ...]:
+def _list_folder_keys(file: str) -> tuple[str, ...]:
     folder, name = posixpath.split(file)
     return (f"{folder}/",) if name == HTML else ()
 
 
-def _order(file: str) -> tuple[bool, int, str]:
+def _get_sort_key(file: str) -> tuple[bool, int, str]:
     return not file.startswith(_POOLS), -file.count("/"), file
 
 
-def _need(pattern: re.Pattern[str], name: str, what: str) -> None:
+def _require_match(pattern: re.Pattern[str], name: str, what: str) -> None:
     if not pattern.fullmatch(name):
         raise PublishError(f"{name!r} is not {what}")

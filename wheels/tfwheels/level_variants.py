@@ -28,24 +28,30 @@ from tfwheels.entry import Entry, WheelKind
 from tfwheels.layout import (
     VARIANTS,
     Digest,
-    digest_of,
-    link,
-    meaning_key,
-    pool_key,
-    variant_key,
-    variants_folder,
+    build_link,
+    build_meaning_key,
+    build_pool_key,
+    build_variant_key,
+    build_variants_folder,
+    compute_digest,
 )
 from tfwheels.pages import (
-    caveats,
-    keyed,
-    linked,
-    project_list,
-    project_page,
-    provenance_links,
+    build_provenance_links,
+    create_file,
+    list_caveats,
+    prefix_keys,
+    render_project_list,
+    render_project_page,
 )
-from tfwheels.publish import TRIES, show
+from tfwheels.publish import TRIES, write_pages
 from tfwheels.store import Store
-from tfwheels.variants import index_json, index_name, label_of, make_variant, variant_name
+from tfwheels.variants import (
+    build_index_json,
+    choose_label,
+    format_index_name,
+    format_variant_name,
+    make_variant,
+)
 
 SCHEMA = 1
 KEY = f"{VARIANTS}/catalog.json"
@@ -56,7 +62,7 @@ _MEND = f"Remove {VARIANTS}/ and publish the tuned wheels again with --variants"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """A variant in the tree, and the file of the tuned wheel in the index that it is made of."""
+    """A variant in the tree, and the file of the tuned wheel in the index that it is built from."""
 
     entry: Entry
     source: str
@@ -64,7 +70,7 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantCatalog:
-    """What stands in the tree. `revision` grows with every publishing that changed something."""
+    """The variants in the tree; `revision` grows with every change."""
 
     schema: int = SCHEMA
     revision: int = 0
@@ -73,7 +79,7 @@ class VariantCatalog:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantTree:
-    """The small files by key: `meanings` say what labels mean and never change, `pages` do."""
+    """The small files by key: `meanings` define labels and never change, `pages` do."""
 
     meanings: Mapping[str, bytes]
     pages: Mapping[str, bytes]
@@ -82,25 +88,26 @@ class VariantTree:
 def publish_variants(
     wheels: Sequence[Path], store: Store, *, now: str, dry_run: bool = False
 ) -> tuple[str, ...]:
-    """Add the tuned wheels that are within a level to the tree, and make its pages again.
+    """Add the tuned wheels that are within a level to the tree, and rebuild its pages.
 
-    The index has the wheels already, unless nothing is written (`dry_run`). One that is in no level
-    is left out, with a note. `now` is ISO 8601 in UTC; the answer is the variants' file names.
-    Raises PublishError for two wheels of one level, WheelError, RecordError, BusyError, DiskError.
+    The index has the wheels already, unless nothing is written (`dry_run`). One that is in no
+    level is skipped, with a note. `now` is ISO 8601 in UTC. Returns the file names of the
+    variants. Raises PublishError for two wheels of one level, WheelError, RecordError,
+    BusyError, DiskError.
     """
-    sources = _sources(wheels)
-    _need_free(sources, _parse(store.read(KEY), store.where))
+    sources = _collect_sources(wheels)
+    _require_free(sources, _parse_catalog(store.read(KEY), store.where))
     for file, wheel in sources.items():
         console.print_note(f"{wheel.name} as a variant: {file}")
     if dry_run or not sources:
         return tuple(sources)
-    with store.exclusive():
-        fresh = _stored(sources, _begun(store), store, now)
+    with store.lock():
+        fresh = _add_variants(sources, _start_catalog(store), store, now)
         for _ in range(TRIES):
             current = store.read(KEY)
-            old = _parse(current, store.where)
-            _need_free(sources, old)
-            if _shown(_merged(old.variants, fresh), old, current, store):
+            old = _parse_catalog(current, store.where)
+            _require_free(sources, old)
+            if _write_tree(_merge_variants(old.variants, fresh), old, current, store):
                 return tuple(sources)
     raise BusyError(
         f"others published to {store.where} {TRIES} times meanwhile",
@@ -108,31 +115,31 @@ def publish_variants(
     )
 
 
-def _sources(wheels: Iterable[Path]) -> dict[str, Path]:
-    """The wheels that are within a level, by the file names of their variants."""
-    found: dict[str, Path] = {}
+def _collect_sources(wheels: Iterable[Path]) -> dict[str, Path]:
+    """Return the wheels that are within a level, by the file names of their variants."""
+    by_variant: dict[str, Path] = {}
     for wheel in wheels:
         facts = read_tuned(wheel)
         if facts is None:
             raise PublishError(f"{wheel.name} is not a tuned wheel, so it is the plain one")
         try:
-            file = variant_name(wheel.name, label_of(facts, wheel.name))
+            file = format_variant_name(wheel.name, choose_label(facts, wheel.name))
         except PublishError as error:
             console.print_note(error.message)
             continue
-        first = found.setdefault(file, wheel)
-        _need_one(first.name, wheel.name, file)
-    return found
+        first = by_variant.setdefault(file, wheel)
+        _require_single(first.name, wheel.name, file)
+    return by_variant
 
 
-def _need_free(sources: Mapping[str, Path], known: VariantCatalog) -> None:
-    for each in known.variants:
-        wheel = sources.get(each.entry.file)
+def _require_free(sources: Mapping[str, Path], known: VariantCatalog) -> None:
+    for variant in known.variants:
+        wheel = sources.get(variant.entry.file)
         if wheel is not None:
-            _need_one(each.source, wheel.name, each.entry.file)
+            _require_single(variant.source, wheel.name, variant.entry.file)
 
 
-def _need_one(first: str, second: str, variant: str) -> None:
+def _require_single(first: str, second: str, variant: str) -> None:
     if first != second:
         raise PublishError(
             f"{first} and {second} would both be {variant}",
@@ -143,18 +150,18 @@ def _need_one(first: str, second: str, variant: str) -> None:
 # ---- what stands in the tree ----
 
 
-def _begun(store: Store) -> VariantCatalog:
-    """The catalog. A tree begins with an empty one, so that it is noticed when it was lost."""
+def _start_catalog(store: Store) -> VariantCatalog:
+    """Return the catalog; a tree starts with an empty one, so that its loss is noticed."""
     current = store.read(KEY)
-    if current is None and store.sizes(_POOL):
+    if current is None and store.list_sizes(_POOL):
         raise RecordError(f"{store.where} has variants, but no {KEY}", hint=_MEND)
     if current is None:
         store.swap(KEY, format_json(VariantCatalog()).encode(), None)
         current = store.read(KEY)
-    return _parse(current, store.where)
+    return _parse_catalog(current, store.where)
 
 
-def _parse(data: bytes | None, where: str) -> VariantCatalog:
+def _parse_catalog(data: bytes | None, where: str) -> VariantCatalog:
     if data is None:
         return VariantCatalog()
     try:
@@ -169,29 +176,29 @@ def _parse(data: bytes | None, where: str) -> VariantCatalog:
     return known
 
 
-def _stored(
+def _add_variants(
     sources: Mapping[str, Path], old: VariantCatalog, store: Store, now: str
 ) -> tuple[Variant, ...]:
-    """The variants that are new, made and brought into the pool."""
-    there = {each.entry.file for each in old.variants}
-    known = {entry.file: entry for entry in _indexed(store)}
-    found: list[Variant] = []
+    """Build the new variants and store them in the pool."""
+    present = {variant.entry.file for variant in old.variants}
+    known = {entry.file: entry for entry in _read_index(store)}
+    added: list[Variant] = []
     for file, wheel in sources.items():
-        if file in there:
+        if file in present:
             continue
         if wheel.name not in known:
             raise PublishError(f"{store.where} has no {wheel.name} to make a variant of")
         with console.report_step(f"variant {file}"):
-            entry = _made(known[wheel.name], wheel, store, now)
-        found.append(Variant(entry=entry, source=wheel.name))
-    return tuple(found)
+            entry = _add_variant(known[wheel.name], wheel, store, now)
+        added.append(Variant(entry=entry, source=wheel.name))
+    return tuple(added)
 
 
-def _indexed(store: Store) -> tuple[Entry, ...]:
+def _read_index(store: Store) -> tuple[Entry, ...]:
     return catalog.parse(store.read(catalog.KEY), store.where).entries
 
 
-def _made(tuned: Entry, wheel: Path, store: Store, now: str) -> Entry:
+def _add_variant(tuned: Entry, wheel: Path, store: Store, now: str) -> Entry:
     with tempfile.TemporaryDirectory() as folder:
         path = make_variant(wheel, Path(folder))
         name, version, _ = path.name.split("-", 2)
@@ -202,36 +209,38 @@ def _made(tuned: Entry, wheel: Path, store: Store, now: str) -> Entry:
             version=tuned.public,
             size=path.stat().st_size,
             sha256=hash_file(path),
-            metadata_sha256=digest_of(metadata).sha256,
+            metadata_sha256=compute_digest(metadata).sha256,
             published=now,
             verdicts=(),  # they are of the tuned wheel's bytes, and so is what is signed
             provenance=None,
         )
-        store.put_new(_key(entry), path, entry.sha256)
-    store.put_new(f"{_key(entry)}.metadata", metadata, entry.metadata_sha256)
+        store.put_new(_build_key(entry), path, entry.sha256)
+    store.put_new(f"{_build_key(entry)}.metadata", metadata, entry.metadata_sha256)
     return entry
 
 
-def _merged(known: Iterable[Variant], fresh: Iterable[Variant]) -> tuple[Variant, ...]:
-    """One that is known keeps its time."""
-    found = {each.entry.file: each for each in (*fresh, *known)}
-    return tuple(found[file] for file in sorted(found))
+def _merge_variants(known: Iterable[Variant], fresh: Iterable[Variant]) -> tuple[Variant, ...]:
+    """Merge known and new variants; a known one keeps its time."""
+    by_file = {variant.entry.file: variant for variant in (*fresh, *known)}
+    return tuple(by_file[file] for file in sorted(by_file))
 
 
 # ---- pages ----
 
 
-def _shown(
+def _write_tree(
     variants: tuple[Variant, ...], old: VariantCatalog, current: bytes | None, store: Store
 ) -> bool:
-    """Write what leads to the variants; False when another publisher was faster. As in publish,
-    whoever wrote a page makes a new revision."""
-    plain = [entry for entry in _indexed(store) if entry.kind is not WheelKind.TUNED]
-    tree = render(plain, [each.entry for each in variants])
+    """Write what leads to the variants; return False if another publisher was faster.
+
+    As in publish, whoever wrote a page makes a new revision.
+    """
+    plain = [entry for entry in _read_index(store) if entry.kind is not WheelKind.TUNED]
+    tree = render(plain, [variant.entry for variant in variants])
     for key, data in tree.meanings.items():
-        store.put_new(key, data, digest_of(data).sha256)
-    changed = frozenset(store.differing(tree.pages))
-    show(tree.pages, changed, _pooled(variants, tree, store), MANIFEST, store)
+        store.put_new(key, data, compute_digest(data).sha256)
+    changed = frozenset(store.find_differing(tree.pages))
+    write_pages(tree.pages, changed, _list_pooled(variants, tree, store), MANIFEST, store)
     if variants == old.variants and not changed:
         return True
     new = VariantCatalog(revision=old.revision + 1, variants=variants)
@@ -239,59 +248,66 @@ def _shown(
 
 
 def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> VariantTree:
-    """The pages of every project, with the wheels of the index's own pool and the variants."""
+    """Render the pages of every project, with the wheels of the index's own pool and the
+    variants.
+    """
     files: dict[str, list[File]] = defaultdict(list)
     versions: dict[str, set[str]] = defaultdict(set)
     notes: dict[str, tuple[str, ...]] = defaultdict(tuple)
     releases: dict[tuple[str, str], list[str]] = defaultdict(list)
     signed: dict[str, dict[str, str]] = defaultdict(dict)
     for entry in plain:
-        key = pool_key(entry.name, entry.file)
-        files[entry.name].append(linked(entry, key, variants_folder(entry.name)))
+        key = build_pool_key(entry.name, entry.file)
+        files[entry.name].append(create_file(entry, key, build_variants_folder(entry.name)))
         versions[entry.name].add(entry.version)
-        signed[entry.name] |= provenance_links((entry,), variants_folder(entry.name))
+        signed[entry.name] |= build_provenance_links((entry,), build_variants_folder(entry.name))
     for entry in variants:
-        files[entry.name].append(linked(entry, _key(entry), variants_folder(entry.name)))
-        notes[entry.name] += caveats(entry)
+        files[entry.name].append(
+            create_file(entry, _build_key(entry), build_variants_folder(entry.name))
+        )
+        notes[entry.name] += list_caveats(entry)
         versions[entry.name].add(entry.version)
-        releases[entry.name, index_name(entry.file)].append(entry.file)
+        releases[entry.name, format_index_name(entry.file)].append(entry.file)
     meanings: dict[str, bytes] = {}
     for (name, file), labelled in releases.items():
-        data = index_json(labelled)
-        key = meaning_key(name, file, digest_of(data).sha256)
+        data = build_index_json(labelled)
+        key = build_meaning_key(name, file, compute_digest(data).sha256)
         meanings[key] = data
-        files[name].append(_meaning(key, data, variants_folder(name)))
-    pages = keyed(variants_folder(), project_list(files))
+        files[name].append(_create_meaning_file(key, data, build_variants_folder(name)))
+    pages = prefix_keys(build_variants_folder(), render_project_list(files))
     for name, listed in files.items():
         ordered = sorted(listed, key=lambda each: each.filename)
-        page = project_page(name, ordered, versions[name], notes[name], signed[name])
-        pages |= keyed(variants_folder(name), page)
+        page = render_project_page(name, ordered, versions[name], notes[name], signed[name])
+        pages |= prefix_keys(build_variants_folder(name), page)
     return VariantTree(meanings=meanings, pages={key: text.encode() for key, text in pages.items()})
 
 
-def _meaning(key: str, data: bytes, folder: str) -> File:
-    sha256, size = digest_of(data)
+def _create_meaning_file(key: str, data: bytes, folder: str) -> File:
+    sha256, size = compute_digest(data)
     return File(
         filename=posixpath.basename(key),
-        url=link(key, folder=folder),
+        url=build_link(key, folder=folder),
         hashes={"sha256": sha256},
         size=size,
     )
 
 
-def _pooled(variants: Iterable[Variant], tree: VariantTree, store: Store) -> dict[str, Digest]:
-    """The files of the tree's pool. Raises PublishError when one of its pool is not there."""
-    sizes = store.sizes(_POOL)
+def _list_pooled(variants: Iterable[Variant], tree: VariantTree, store: Store) -> dict[str, Digest]:
+    """Return the digests of the files in the tree's pool.
+
+    Raises PublishError if one is missing.
+    """
+    sizes = store.list_sizes(_POOL)
     hashes: dict[str, str] = {}
-    for each in variants:
-        hashes[_key(each.entry)] = each.entry.sha256
-        hashes[f"{_key(each.entry)}.metadata"] = each.entry.metadata_sha256
+    for variant in variants:
+        hashes[_build_key(variant.entry)] = variant.entry.sha256
+        hashes[f"{_build_key(variant.entry)}.metadata"] = variant.entry.metadata_sha256
     lost = next((key for key in hashes if key not in sizes), None)
     if lost is not None:
         raise PublishError(f"{store.where} has lost {lost}", hint=_MEND)
     pooled = {key: Digest(sha256, sizes[key]) for key, sha256 in hashes.items()}
-    return pooled | {key: digest_of(data) for key, data in tree.meanings.items()}
+    return pooled | {key: compute_digest(data) for key, data in tree.meanings.items()}
 
 
-def _key(entry: Entry) -> str:
-    return variant_key(entry.name, entry.file)
+def _build_key(entry: Entry) -> str:
+    return build_variant_key(entry.name, entry.file)

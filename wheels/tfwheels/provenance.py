@@ -24,9 +24,9 @@ from tfbuild.errors import PublishError
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.records import format_canonical, format_json, quote_value
 from tfwheels.entry import Entry
-from tfwheels.identities import Signer, described, identity_of, publisher_of
-from tfwheels.keys import PublicKey, SigningKey, verifier
-from tfwheels.sigstore_client import SigningIdentity, signed_statement
+from tfwheels.identities import Signer, describe_signer, extract_identity, extract_publisher
+from tfwheels.keys import PublicKey, SigningKey, create_verifier
+from tfwheels.sigstore_client import SigningIdentity, verify_statement
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
@@ -44,9 +44,11 @@ _TORN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def make_statement(entry: Entry, tuned: Tuned | None, signer: Signer) -> bytes:
-    """The in-toto statement of a wheel whose signer is its builder; of one that is not tuned, that
-    it was taken over unchanged."""
-    definition = _republished(entry) if tuned is None else _built(entry, tuned)
+    """Build the in-toto statement of a wheel whose signer is its builder.
+
+    For a wheel that is not tuned, it states that the wheel was republished unchanged.
+    """
+    definition = _define_republishing(entry) if tuned is None else _define_build(entry, tuned)
     return format_canonical(
         {
             "_type": STATEMENT,
@@ -60,60 +62,67 @@ def make_statement(entry: Entry, tuned: Tuned | None, signer: Signer) -> bytes:
     ).encode()
 
 
-def _built(entry: Entry, tuned: Tuned) -> dict[str, object]:
+def _define_build(entry: Entry, tuned: Tuned) -> dict[str, object]:
     return {
         "buildType": BUILT,
         "externalParameters": {
-            **_named(entry),
+            **_describe_package(entry),
             "release": tuned.release,
             "scope": tuned.scope,
-            "builds": [_build_parameters(build) for build in tuned.builds],
+            "builds": [_list_build_parameters(build) for build in tuned.builds],
         },
         "internalParameters": {
             "key": tuned.key,
             "plan_keys": {build.target: build.plan_key for build in tuned.builds},
         },
-        "resolvedDependencies": list(_made_from(entry, tuned)),
+        "resolvedDependencies": list(_list_materials(entry, tuned)),
     }
 
 
-def _republished(entry: Entry) -> dict[str, object]:
+def _define_republishing(entry: Entry) -> dict[str, object]:
     url = PackageURL("pypi", name=entry.name, version=entry.version)
     return {
         "buildType": REPUBLISHED,
-        "externalParameters": _named(entry),
-        "resolvedDependencies": [_material(entry.file, url, entry.sha256)],
+        "externalParameters": _describe_package(entry),
+        "resolvedDependencies": [_create_material(entry.file, url, entry.sha256)],
     }
 
 
-def _named(entry: Entry) -> dict[str, object]:
+def _describe_package(entry: Entry) -> dict[str, object]:
     return {"package": entry.name, "version": entry.version, "tags": entry.tags}
 
 
-def _build_parameters(build: KernelLibrary | TunedTree) -> dict[str, object]:
-    """What was asked for of one target."""
-    own: dict[str, object] = (
+def _list_build_parameters(build: KernelLibrary | TunedTree) -> dict[str, object]:
+    """Return the parameters of the build for one target."""
+    specific: dict[str, object] = (
         {"options": build.options}
         if isinstance(build, TunedTree)
         else {"kernels": build.kernels, "source_flags": build.source_flags}
     )
-    return {"target": build.target, "flags": build.flags, "defaults": build.defaults, **own}
+    return {"target": build.target, "flags": build.flags, "defaults": build.defaults, **specific}
 
 
-def _made_from(entry: Entry, tuned: Tuned) -> Iterator[dict[str, object]]:
-    """Of tools the version is known, and no hash: they are the building machine's own."""
+def _list_materials(entry: Entry, tuned: Tuned) -> Iterator[dict[str, object]]:
+    """Yield the materials of a build.
+
+    Tools have a version and no hash: they are the building machine's own.
+    """
     stock = PackageURL("pypi", name=entry.name, version=tuned.release)
     sources = PackageURL("github", "tensorflow", "tensorflow", f"v{tuned.release}")
     compiler, _, version = tuned.compiler.partition(" ")
-    yield _material("stock wheel", stock, tuned.stock_sha256)
-    near = tuned.nearness
-    said = {} if near is None or near.exact else {"annotations": {"nearness": near.summary}}
-    yield _material("sources", sources, tuned.source_sha256) | said
-    yield _material("compiler", PackageURL("generic", name=compiler, version=version))
-    yield _material("Bazel", PackageURL("generic", name="bazel", version=tuned.bazel))
+    yield _create_material("stock wheel", stock, tuned.stock_sha256)
+    nearness = tuned.nearness
+    annotations = (
+        {}
+        if nearness is None or nearness.exact
+        else {"annotations": {"nearness": nearness.summary}}
+    )
+    yield _create_material("sources", sources, tuned.source_sha256) | annotations
+    yield _create_material("compiler", PackageURL("generic", name=compiler, version=version))
+    yield _create_material("Bazel", PackageURL("generic", name="bazel", version=tuned.bazel))
 
 
-def _material(name: str, url: PackageURL, sha256: str = "") -> dict[str, object]:
+def _create_material(name: str, url: PackageURL, sha256: str = "") -> dict[str, object]:
     digest = {"digest": {"sha256": sha256}} if sha256 else {}
     return {"name": name, "uri": url.to_string(), **digest}
 
@@ -122,18 +131,23 @@ def _material(name: str, url: PackageURL, sha256: str = "") -> dict[str, object]
 
 
 def sign(statement: bytes, key: SigningKey | SigningIdentity) -> bytes:
-    """The provenance object with the statement in an envelope of its own. Raises what an identity
-    raises that cannot sign."""
+    """Sign a statement and return the provenance object that envelops it.
+
+    Raises the errors of an identity that cannot sign.
+    """
     if isinstance(key, SigningIdentity):
-        attestation, publisher = attestation_of(key.sign(statement)), publisher_of(key.certificate)
+        attestation, publisher = (
+            convert_bundle(key.sign(statement)),
+            extract_publisher(key.certificate),
+        )
     else:
-        attestation = _attestation(statement, key)
+        attestation = _create_attestation(statement, key)
         publisher = {"kind": KIND, "claims": None, "key": key.public.id}
     bundle = {"publisher": publisher, "attestations": [attestation]}
     return format_json({"version": _VERSION, "attestation_bundles": [bundle]}).encode()
 
 
-def _attestation(statement: bytes, key: SigningKey) -> dict[str, object]:
+def _create_attestation(statement: bytes, key: SigningKey) -> dict[str, object]:
     signature = Envelope(statement, PAYLOAD, {}).sign(key.signer)
     return {
         "version": _VERSION,
@@ -149,8 +163,8 @@ def _attestation(statement: bytes, key: SigningKey) -> dict[str, object]:
     }
 
 
-def attestation_of(bundle: Mapping[str, Any]) -> dict[str, object]:
-    """A Sigstore bundle (version 0.3) with a statement as an attestation of PEP 740."""
+def convert_bundle(bundle: Mapping[str, Any]) -> dict[str, object]:
+    """Convert a Sigstore bundle (version 0.3) with a statement to a PEP 740 attestation."""
     material, envelope = bundle["verificationMaterial"], bundle["dsseEnvelope"]
     (signature,) = envelope["signatures"]
     return {
@@ -166,62 +180,73 @@ def attestation_of(bundle: Mapping[str, Any]) -> dict[str, object]:
 # ---- checked ----
 
 
-def signed_by(data: bytes, file: str, sha256: str, signers: Sequence[Signer]) -> str:
-    """The id of the one of the `signers` that has signed that `file` has these bytes.
+def verify_provenance(data: bytes, file: str, sha256: str, signers: Sequence[Signer]) -> str:
+    """Return the id of the one of the `signers` that signed that `file` has these bytes.
 
-    Raises PublishError for a provenance object that says so of none of them, and for what is none.
+    Raises PublishError if none of them did, and for an invalid provenance object.
     """
     faults, reasons = [], []
-    pairs = [(each, signer) for each in _attestations(data, file) for signer in signers]
-    for each, signer in pairs:
+    pairs = [
+        (attestation, signer)
+        for attestation in _parse_attestations(data, file)
+        for signer in signers
+    ]
+    for attestation, signer in pairs:
         try:
-            statement = _signed_statement(each, signer)
+            statement = _verify_attestation(attestation, signer)
         except PublishError as error:
             reasons.append(error.message)
             continue
-        fault = _fault(statement, file, sha256)
+        fault = _find_fault(statement, file, sha256)
         if not fault:
             return signer.id
-        faults.append(f"signed by {described(signer.id)}, {fault}")
+        faults.append(f"signed by {describe_signer(signer.id)}, {fault}")
     if faults:
         raise PublishError(f"the provenance of {file}, {faults[0]}")
     why = next((f": {reason}" for reason in reasons if reason), "")
-    raise PublishError(f"the provenance of {file} is signed by none of {_listed(signers)}{why}")
+    raise PublishError(
+        f"the provenance of {file} is signed by none of {_format_signers(signers)}{why}"
+    )
 
 
-def signer_named(data: bytes, file: str) -> str:
-    """The id of the key or identity that a provenance object says it is signed by; nothing shows
-    that it is. Raises PublishError for what is no such object."""
-    _attestations(data, file)
+def read_claimed_signer(data: bytes, file: str) -> str:
+    """Return the id of the key or identity that a provenance object claims as signer,
+    unverified.
+
+    Raises PublishError for an invalid provenance object.
+    """
+    _parse_attestations(data, file)
     try:
         (first, *_) = json.loads(data)["attestation_bundles"]
-        if certificate := _certificate(first["attestations"][0]):
-            return identity_of(certificate).id
-        found = first["publisher"]["key"]
-        if _ID.fullmatch(found):
-            return str(found)
+        if certificate := _decode_certificate(first["attestations"][0]):
+            return extract_identity(certificate).id
+        key_id = first["publisher"]["key"]
+        if _ID.fullmatch(key_id):
+            return str(key_id)
     except (*_TORN, IndexError) as error:
-        raise _torn(file, "it names no signer") from error
-    raise _torn(file, "it names no signer")
+        raise _create_error(file, "it names no signer") from error
+    raise _create_error(file, "it names no signer")
 
 
-def _attestations(data: bytes, file: str) -> tuple[Mapping[str, Any], ...]:
+def _parse_attestations(data: bytes, file: str) -> tuple[Mapping[str, Any], ...]:
     try:
         fields = json.loads(data)
         if fields["version"] != _VERSION:
             raise ValueError(f"its version is not {_VERSION}")
-        found = tuple(
-            each for bundle in fields["attestation_bundles"] for each in bundle["attestations"]
+        attestations = tuple(
+            attestation
+            for bundle in fields["attestation_bundles"]
+            for attestation in bundle["attestations"]
         )
-        for each in found:
-            _envelope(each)
+        for attestation in attestations:
+            _decode_envelope(attestation)
     except _TORN as error:
-        raise _torn(file, type(error).__name__) from error
-    return found
+        raise _create_error(file, type(error).__name__) from error
+    return attestations
 
 
-def _envelope(attestation: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """The statement and its signature."""
+def _decode_envelope(attestation: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """Return the statement and its signature."""
     envelope = attestation["envelope"]
     statement, signature = (
         base64.b64decode(envelope[name], validate=True) for name in ("statement", "signature")
@@ -229,56 +254,58 @@ def _envelope(attestation: Mapping[str, Any]) -> tuple[bytes, bytes]:
     return statement, signature
 
 
-def _certificate(attestation: Mapping[str, Any]) -> bytes:
-    """In DER; empty where there is none, as with a key file."""
+def _decode_certificate(attestation: Mapping[str, Any]) -> bytes:
+    """Return the certificate in DER; empty if there is none, as with a key file."""
     material = attestation.get("verification_material") or {}
     return base64.b64decode(material.get("certificate") or "", validate=True)
 
 
-def _signed_statement(attestation: Mapping[str, Any], signer: Signer) -> bytes:
-    """What the signer has signed. Raises PublishError, with the reason where one is known."""
+def _verify_attestation(attestation: Mapping[str, Any], signer: Signer) -> bytes:
+    """Return the statement that the signer signed.
+
+    Raises PublishError if it did not, with the reason if one is known.
+    """
     if isinstance(signer, PublicKey):
-        statement, signature = _envelope(attestation)
-        if not _verifies(statement, signature, signer):
+        statement, signature = _decode_envelope(attestation)
+        if not _is_valid_signature(statement, signature, signer):
             raise PublishError("")
         return statement
     try:
-        certified = _certificate(attestation)
+        certified = _decode_certificate(attestation)
     except _TORN:
         certified = b""
     if not certified:  # a key file's
         raise PublishError("")
-    return signed_statement(attestation, signer)
+    return verify_statement(attestation, signer)
 
 
-def _verifies(statement: bytes, signature: bytes, key: PublicKey) -> bool:
+def _is_valid_signature(statement: bytes, signature: bytes, key: PublicKey) -> bool:
     signed = Envelope(statement, PAYLOAD, {key.id: Signature(key.id, signature.hex())})
     try:
-        signed.verify([verifier(key)], 1)
+        signed.verify([create_verifier(key)], 1)
     except VerificationError:
         return False
     return True
 
 
-def _fault(statement: bytes, file: str, sha256: str) -> str:
-    """Why a statement is not one that a file of these bytes has its provenance in; empty where it
-    is."""
+def _find_fault(statement: bytes, file: str, sha256: str) -> str:
+    """Return why a statement is not the provenance of a file of these bytes; empty if it is."""
     try:
         fields: Mapping[str, Any] = json.loads(statement)
         kind = fields["predicateType"]
         if (fields["_type"], kind) != (STATEMENT, PREDICATE):
             return f"says something else than what the file was made from ({quote_value(kind)})"
-        subjects = {(each["name"], each["digest"]["sha256"]) for each in fields["subject"]}
+        subjects = {(subject["name"], subject["digest"]["sha256"]) for subject in fields["subject"]}
     except _TORN as error:
-        raise _torn(file, "its statement cannot be read") from error
+        raise _create_error(file, "its statement cannot be read") from error
     return "" if (file, sha256) in subjects else f"is of other bytes than sha256 {sha256}"
 
 
-def _listed(signers: Sequence[Signer]) -> str:
-    kinds = {"keys" if isinstance(each, PublicKey) else "identities" for each in signers}
+def _format_signers(signers: Sequence[Signer]) -> str:
+    kinds = {"keys" if isinstance(signer, PublicKey) else "identities" for signer in signers}
     kind = "signers" if len(kinds) > 1 else next(iter(kinds), "keys")
-    return f"the {kind} {', '.join(each.id for each in signers)}"
+    return f"the {kind} {', '.join(signer.id for signer in signers)}"
 
 
-def _torn(file: str, why: str) -> PublishError:
+def _create_error(file: str, why: str) -> PublishError:
     return PublishError(f"the provenance of {file} cannot be read ({why})")

@@ -22,9 +22,16 @@ from tfwheels import catalog, trust
 from tfwheels.catalog import Catalog
 from tfwheels.choosing import PageChoice, choose, targets_for
 from tfwheels.entry import Entry, read_entry
-from tfwheels.folder import OWN_NAME, need_same
+from tfwheels.folder import OWN_NAME, require_same
 from tfwheels.gate import Judgement
-from tfwheels.layout import Digest, digest_of, manifest, metadata_key, pool_key, provenance_key
+from tfwheels.layout import (
+    Digest,
+    build_manifest,
+    build_metadata_key,
+    build_pool_key,
+    build_provenance_key,
+    compute_digest,
+)
 from tfwheels.pages import render
 from tfwheels.store import Store
 from tfwheels.trust import Signing
@@ -36,12 +43,15 @@ _UNSIGNED = Signing()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Published:
-    """What came of it, or would. `added`, `restored` and `present` are files: new ones, published
-    ones that the pool had lost, and those that it has; nobody looked at the bytes of the `unread`
-    ones. `pages` are keys of those that changed. `choices` are what each target's pages list of the
-    versions that were given, and `signers` the ids of the keys or identities that signed what was
-    given, by file; empty for an unsigned one."""
+class PublishResult:
+    """The result of publishing, or of a dry run.
+
+    `added`, `restored` and `present` are files: new ones, published ones that the pool had
+    lost, and those that it has; the bytes of the `unread` ones were not checked. `pages` are
+    keys of those that changed. `choices` are what each target's pages list of the versions
+    that were given, and `signers` the ids of the keys or identities that signed what was
+    given, by file; empty for an unsigned one.
+    """
 
     added: tuple[str, ...]
     restored: tuple[str, ...] = ()
@@ -53,9 +63,12 @@ class Published:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Pool:
-    """What the pool has of the wheels to publish: files that it `lacks`, published ones that are
-    `lost`, or their METADATA, and those whose bytes are `unread`."""
+class _PoolState:
+    """The state of the pool for the wheels to publish.
+
+    It `lacks` files, published ones are `lost`, or their METADATA, and the bytes of some are
+    `unread`.
+    """
 
     lacks: frozenset[str]
     lost: frozenset[str]
@@ -81,43 +94,45 @@ def publish(
     signing: Signing = _UNSIGNED,
     reindex: bool = False,
     dry_run: bool = False,
-) -> Published:
-    """Add wheels to the index and make its pages again, those of one family or of all that there
-    are wheels for.
+) -> PublishResult:
+    """Add wheels to the index and rebuild its pages.
 
-    `judgements` are by the wheel's SHA-256, `now` is ISO 8601 in UTC. `reindex` reads the pool
-    instead of the catalog, and may go without a wheel. Raises PublishError, also where the pool has
-    other bytes of a wheel than are given and for a wheel that was not signed as the index asks,
+    The pages are those of one family, or of all that there are wheels for. `judgements` are
+    by the wheel's SHA-256, `now` is ISO 8601 in UTC. `reindex` reads the pool instead of the
+    catalog, and needs no wheel. Raises PublishError, also if the pool has other bytes of a
+    wheel than are given and for a wheel that was not signed as the index requires,
     WheelError, RecordError, BusyError, DiskError.
     """
-    candidates = [_candidate(path, judgements, now) for path in wheels]
-    with contextlib.nullcontext() if dry_run else store.exclusive():
-        signing = trust.settled(signing, store)
-        candidates = [_signed(candidate, signing, store) for candidate in candidates]
+    candidates = [_create_candidate(path, judgements, now) for path in wheels]
+    with contextlib.nullcontext() if dry_run else store.lock():
+        signing = trust.resolve_signing(signing, store)
+        candidates = [_add_provenance(candidate, signing, store) for candidate in candidates]
         beside = {key: data for candidate in candidates for key, data in candidate.beside.items()}
-        pool: _Pool | None = None
+        pool: _PoolState | None = None
         for _ in range(TRIES):
-            current = store.read(catalog.KEY) if reindex else _begun(store, dry_run=dry_run)
+            current = store.read(catalog.KEY) if reindex else _start_catalog(store, dry_run=dry_run)
             old = (
-                catalog.reindexed(store, current)
+                catalog.reindex_pool(store, current)
                 if reindex
                 else catalog.parse(current, store.where)
             )
-            entries = catalog.merged(old.entries, (candidate.entry for candidate in candidates))
-            needed = trust.settled(signing, store).trusted
-            trust.need_signed(entries, needed, lambda key: beside.get(key) or store.read(key))
+            entries = catalog.merge_entries(
+                old.entries, (candidate.entry for candidate in candidates)
+            )
+            needed = trust.resolve_signing(signing, store).trusted
+            trust.require_signed(entries, needed, lambda key: beside.get(key) or store.read(key))
             pages = render(entries, family)
-            changed = store.differing(pages)
+            changed = store.find_differing(pages)
             begins = pool is None
-            pool = pool or _examined(candidates, old.entries, store)
-            outcome = _published(candidates, old.entries, entries, changed, pool, family)
+            pool = pool or _inspect_pool(candidates, old.entries, store)
+            outcome = _summarize(candidates, old.entries, entries, changed, pool, family)
             if dry_run:
                 return outcome
             if begins:
-                trust.keep(signing, store)
-                _store(candidates, pool, store)
-            show(pages, changed, _pooled(entries, store), MANIFEST, store)
-            if _settled(entries, old, changed, current, store):
+                trust.save_trusted(signing, store)
+                _store_missing(candidates, pool, store)
+            write_pages(pages, changed, _list_pooled(entries, store), MANIFEST, store)
+            if _write_catalog(entries, old, changed, current, store):
                 return outcome
     raise BusyError(
         f"others published to {store.where} {TRIES} times meanwhile",
@@ -125,11 +140,14 @@ def publish(
     )
 
 
-def _begun(store: Store, *, dry_run: bool) -> bytes | None:
-    """The catalog. An index begins with an empty one, before there is a wheel, so that it is
-    noticed when it was lost. Raises RecordError."""
+def _start_catalog(store: Store, *, dry_run: bool) -> bytes | None:
+    """Return the bytes of the catalog.
+
+    An index starts with an empty one, so that its loss is noticed. It is written before there
+    is a wheel. Raises RecordError for wheels without a catalog.
+    """
     current = store.read(catalog.KEY)
-    if current is None and store.sizes(catalog.POOL):
+    if current is None and store.list_sizes(catalog.POOL):
         current = store.read(catalog.KEY)  # unless another publisher has begun just now
         if current is None:
             raise RecordError(f"{store.where} has wheels, but no {catalog.KEY}", hint=catalog.MEND)
@@ -139,125 +157,144 @@ def _begun(store: Store, *, dry_run: bool) -> bytes | None:
     return current
 
 
-def _candidate(path: Path, judgements: Mapping[str, Judgement], now: str) -> _Candidate:
+def _create_candidate(path: Path, judgements: Mapping[str, Judgement], now: str) -> _Candidate:
     entry, metadata = read_entry(path, published=now)
-    beside = {metadata_key(entry.name, entry.file): metadata}
+    beside = {build_metadata_key(entry.name, entry.file): metadata}
     judgement = judgements.get(entry.sha256)
     if judgement is not None:
-        entry = catalog.with_judgement(entry, judgement)
+        entry = catalog.add_judgement(entry, judgement)
         files = judgement.published
-        beside |= {_comparison_key(entry, file): data for file, data in files.items()}
+        beside |= {_build_comparison_key(entry, file): data for file, data in files.items()}
     return _Candidate(path=path, entry=entry, beside=beside)
 
 
-def _signed(candidate: _Candidate, signing: Signing, store: Store) -> _Candidate:
-    """With its provenance, where it has one or gets one. Raises PublishError."""
-    found = trust.provenance_for(candidate.path, candidate.entry, signing, store)
-    if found is None:
+def _add_provenance(candidate: _Candidate, signing: Signing, store: Store) -> _Candidate:
+    """Add the provenance of a candidate, if it has one or gets one.
+
+    Raises PublishError.
+    """
+    provenance = trust.resolve_provenance(candidate.path, candidate.entry, signing, store)
+    if provenance is None:
         return candidate
-    signed, data = found
-    key = provenance_key(candidate.entry.name, candidate.entry.file)
+    signed, data = provenance
+    key = build_provenance_key(candidate.entry.name, candidate.entry.file)
     entry = dataclasses.replace(candidate.entry, provenance=signed)
     return dataclasses.replace(candidate, entry=entry, beside={**candidate.beside, key: data})
 
 
-def _examined(candidates: Iterable[_Candidate], known: Iterable[Entry], store: Store) -> _Pool:
-    """What the pool has of the wheels. Nothing is written until their bytes are seen to be right.
+def _inspect_pool(
+    candidates: Iterable[_Candidate], known: Iterable[Entry], store: Store
+) -> _PoolState:
+    """Inspect the wheels' files in the pool; nothing is written before their bytes are verified.
 
-    Only the wheels that are given are looked at, each time anew: a memory of sizes and times would
-    not notice a bad disk, and a pool of 50 wheels of 250 MB is 12 GB to read for each that is
+    Only the given wheels are inspected, each time anew: a cache of sizes and times would not
+    notice a bad disk, and a pool of 50 wheels of 250 MB is 12 GB to read for each that is
     added. `reindex` reads them all. Raises PublishError for a wheel with other bytes.
     """
-    sizes = store.sizes(catalog.POOL)
-    vouched = {entry.file for entry in known}
+    sizes = store.list_sizes(catalog.POOL)
+    catalogued = {entry.file for entry in known}
     lacks, lost, unread = set[str](), set[str](), list[str]()
     for candidate in candidates:
-        entry, key = candidate.entry, _key(candidate.entry)
-        beside = metadata_key(entry.name, entry.file)
-        if entry.file in vouched and not {key, beside} <= sizes.keys():
+        entry, key = candidate.entry, _build_key(candidate.entry)
+        beside = build_metadata_key(entry.name, entry.file)
+        if entry.file in catalogued and not {key, beside} <= sizes.keys():
             lost.add(entry.file)
         if key not in sizes:
             lacks.add(entry.file)
-        elif not _seen_same(candidate, store, vouched=entry.file in vouched, size=sizes[key]):
+        elif not _is_verified(candidate, store, vouched=entry.file in catalogued, size=sizes[key]):
             unread.append(entry.file)
-    return _Pool(lacks=frozenset(lacks), lost=frozenset(lost), unread=tuple(unread))
+    return _PoolState(lacks=frozenset(lacks), lost=frozenset(lost), unread=tuple(unread))
 
 
-def _seen_same(candidate: _Candidate, store: Store, *, vouched: bool, size: int) -> bool:
-    """Whether the pool is seen to have the wheel's bytes. False where that would take a download
-    and the catalog vouches for a wheel of this `size`. Raises PublishError for other bytes."""
-    entry, key = candidate.entry, _key(candidate.entry)
-    same = store.holds(key, candidate.path, entry.sha256)
+def _is_verified(candidate: _Candidate, store: Store, *, vouched: bool, size: int) -> bool:
+    """Return whether the pool was verified to have the wheel's bytes.
+
+    False if that would take a download and the catalog lists a wheel of this `size`. Raises
+    PublishError for other bytes.
+    """
+    entry, key = candidate.entry, _build_key(candidate.entry)
+    same = store.has_content(key, candidate.path, entry.sha256)
     if same is None and vouched and size == entry.size:
         return False
     if not same:
-        with store.local(key) as path:
+        with store.open_local(key) as path:
             hint = catalog.CHANGED if vouched else OWN_NAME
-            need_same(store.where, key, hash_file(path), entry.sha256, hint=hint)
+            require_same(store.where, key, hash_file(path), entry.sha256, hint=hint)
     return True
 
 
-def _store(candidates: Iterable[_Candidate], pool: _Pool, store: Store) -> None:
-    """Bring into the pool what it has not."""
+def _store_missing(candidates: Iterable[_Candidate], pool: _PoolState, store: Store) -> None:
+    """Store what the pool lacks."""
     for candidate in candidates:
         if candidate.entry.file in pool.lacks:
-            store.put_new(_key(candidate.entry), candidate.path, candidate.entry.sha256)
+            store.put_new(_build_key(candidate.entry), candidate.path, candidate.entry.sha256)
         for key, data in candidate.beside.items():
-            store.put_new(key, data, digest_of(data).sha256)
+            store.put_new(key, data, compute_digest(data).sha256)
 
 
-def show(
+def write_pages(
     pages: Mapping[str, bytes],
     changed: Collection[str],
     pooled: Mapping[str, Digest],
     manifest_key: str,
     store: Store,
 ) -> None:
-    """Write the pages that changed, those first that others lead to, and then the manifest of them
-    and of what is in the pool."""
-    objects = manifest({**pooled, **{key: digest_of(data) for key, data in pages.items()}})
+    """Write the changed pages, those first that others lead to, then the manifest.
+
+    The manifest lists all pages and what is in the pool.
+    """
+    objects = build_manifest(
+        {**pooled, **{key: compute_digest(data) for key, data in pages.items()}}
+    )
     changed = frozenset(changed)
-    order = [each.file for each in objects if each.key == each.file and each.file in changed]
+    order = [
+        stored.file for stored in objects if stored.key == stored.file and stored.file in changed
+    ]
     with console.track_progress("pages", len(order)) as count:
         for done, key in enumerate(order, 1):
             store.put(key, pages[key])
             count.advance(done, detail=key)
     record = format_json({"schema": 1, "objects": objects}).encode()
-    if store.differing({manifest_key: record}):
+    if store.find_differing({manifest_key: record}):
         store.put(manifest_key, record)
 
 
-def _pooled(entries: Iterable[Entry], store: Store) -> dict[str, Digest]:
-    """The files of the pool that the entries name. Raises PublishError when one is not there."""
-    sizes = store.sizes(catalog.POOL)
-    found: dict[str, Digest] = {}
+def _list_pooled(entries: Iterable[Entry], store: Store) -> dict[str, Digest]:
+    """Return the digests of the files of the pool that the entries name.
+
+    Raises PublishError if one is missing.
+    """
+    sizes = store.list_sizes(catalog.POOL)
+    digests: dict[str, Digest] = {}
     for entry in entries:
-        hashes = {_key(entry): entry.sha256}
-        hashes[metadata_key(entry.name, entry.file)] = entry.metadata_sha256
-        hashes |= {_comparison_key(entry, each.file): each.sha256 for each in entry.verdicts}
+        hashes = {_build_key(entry): entry.sha256}
+        hashes[build_metadata_key(entry.name, entry.file)] = entry.metadata_sha256
+        hashes |= {
+            _build_comparison_key(entry, verdict.file): verdict.sha256 for verdict in entry.verdicts
+        }
         if entry.provenance is not None:
-            hashes[provenance_key(entry.name, entry.file)] = entry.provenance.sha256
+            hashes[build_provenance_key(entry.name, entry.file)] = entry.provenance.sha256
         for key, sha256 in hashes.items():
-            if key not in sizes or (key == _key(entry) and sizes[key] != entry.size):
+            if key not in sizes or (key == _build_key(entry) and sizes[key] != entry.size):
                 raise PublishError(
                     f"{store.where} has lost {key}, of {sizes.get(key, 'no')} bytes",
                     hint=f"Remove what is left of it and publish {entry.file} again",
                 )
-            found[key] = Digest(sha256, sizes[key])
-    return found
+            digests[key] = Digest(sha256, sizes[key])
+    return digests
 
 
-def _settled(
+def _write_catalog(
     entries: tuple[Entry, ...],
     old: Catalog,
     changed: Sequence[str],
     current: bytes | None,
     store: Store,
 ) -> bool:
-    """Write the catalog, unless there was nothing to do; False when another publisher was faster.
+    """Write the catalog, unless nothing changed; return False if another publisher was faster.
 
-    Whoever wrote a page makes a new revision, even of the same entries: another publisher that has
-    looked at the pages before sees by it that it must look again.
+    Whoever wrote a page makes a new revision, even of the same entries: another publisher
+    that has checked the pages before notices by it that it must check again.
     """
     if current is not None and entries == old.entries and not changed and old.to_bytes() == current:
         return True
@@ -265,36 +302,36 @@ def _settled(
     return store.swap(catalog.KEY, new.to_bytes(), current)
 
 
-def _published(
+def _summarize(
     candidates: Sequence[_Candidate],
     known: Iterable[Entry],
     entries: Sequence[Entry],
     changed: tuple[str, ...],
-    pool: _Pool,
+    pool: _PoolState,
     family: str | None,
-) -> Published:
-    there = {entry.file for entry in known}
-    given = {candidate.entry.file: candidate.entry for candidate in candidates}
-    versions = {(entry.name, entry.public) for entry in given.values()}
+) -> PublishResult:
+    known_files = {entry.file for entry in known}
+    requested = {candidate.entry.file: candidate.entry for candidate in candidates}
+    versions = {(entry.name, entry.public) for entry in requested.values()}
     rivals = [entry for entry in entries if (entry.name, entry.public) in versions]
-    return Published(
-        added=tuple(file for file in given if file not in there),
-        restored=tuple(file for file in given if file in pool.lost),
-        present=tuple(file for file in given if file in there - pool.lost),
+    return PublishResult(
+        added=tuple(file for file in requested if file not in known_files),
+        restored=tuple(file for file in requested if file in pool.lost),
+        present=tuple(file for file in requested if file in known_files - pool.lost),
         unread=pool.unread,
         pages=changed,
         choices={each.name: choose(rivals, each) for each in targets_for(entries, family)},
         signers={
             each.file: each.provenance.key if each.provenance else ""
             for each in entries
-            if each.file in given
+            if each.file in requested
         },
     )
 
 
-def _key(entry: Entry) -> str:
-    return pool_key(entry.name, entry.file)
+def _build_key(entry: Entry) -> str:
+    return build_pool_key(entry.name, entry.file)
 
 
-def _comparison_key(entry: Entry, file: str) -> str:
-    return f"{_key(entry).removesuffix(entry.file)}{file}"
+def _build_comparison_key(entry: Entry, file: str) -> str:
+    return f"{_build_key(entry).removesuffix(entry.file)}{file}"

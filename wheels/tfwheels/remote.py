@@ -50,7 +50,7 @@ _HOW = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
-    """`origin` says where they are from; empty where there are none."""
+    """A name and a password; `origin` is their source, empty if there are none."""
 
     name: str = ""
     password: str = field(default="", repr=False)
@@ -59,82 +59,93 @@ class Credentials:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Index:
-    """An index that can be asked. `pages` is the address of its pages, with a slash at its end."""
+    """An index that can be queried; `pages` is the address of its pages, with a slash at its
+    end.
+    """
 
     pages: str
     credentials: Credentials
     repository: Repository
 
     def read(self, project: str) -> Mapping[str, File]:
-        """What the project's page lists, by file name; nothing where there is no page."""
+        """Return the files that the project's page lists, by name; none if there is no page.
+
+        Raises PublishError if it cannot be read.
+        """
         address = f"{self.pages}{project}/"
-        answer = self.get(address)
-        if answer is None:
+        response = self.get(address)
+        if response is None:
             return {}
         try:
-            with answer:
-                body = _body(answer)
-            if answer.headers.get("Content-Type", "").startswith(_JSON):
+            with response:
+                body = _read_body(response)
+            if response.headers.get("Content-Type", "").startswith(_JSON):
                 files = parse_json_project_page(body.decode()).files
             else:
                 files = parse_html_project_page(body.decode(errors="replace"), project).files
-            return {_plain(file.filename): _sound(file) for file in files}
+            return {_unquote_name(file.filename): _check_hashes(file) for file in files}
         except _FOREIGN as error:
-            why = self._shown(repr(error))
+            why = self._sanitize(repr(error))
             raise PublishError(f"{address} is no page of an index ({why})") from error
 
     def get(self, address: str, redirects: int = _MOST_REDIRECTS) -> requests.Response | None:
-        """A page of this index, to be read and closed by the caller. None where it has none, or
-        names another index for it: some send a client that asks for what they have not to PyPI."""
+        """Fetch a page of this index, which the caller reads and closes.
+
+        None if it has none, or redirects to another index: some redirect clients to PyPI for
+        what they lack.
+        """
         # Of what is packed nobody could tell beforehand how much it is.
         packed = {"Accept-Encoding": "identity", "Cache-Control": "no-cache"}
         try:
-            answer = self.repository.session.get(
+            response = self.repository.session.get(
                 address, headers={"Accept": _ACCEPT, **packed}, allow_redirects=False, stream=True
             )
         except requests.RequestException:
             raise
         except ValueError as error:  # (requests looks where a redirect leads, even so)
             raise PublishError(f"{address}: the index sends nowhere ({error})") from error
-        if answer.ok and not answer.is_redirect:
-            return answer
-        with answer:
-            if answer.is_redirect and redirects:
-                onward = self._onward(address, answer)
+        if response.ok and not response.is_redirect:
+            return response
+        with response:
+            if response.is_redirect and redirects:
+                onward = self._resolve_redirect(address, response)
                 return self.get(onward, redirects - 1) if onward else None
-            if answer.status_code == requests.codes.not_found:
+            if response.status_code == requests.codes.not_found:
                 return None
-            raise self.refused(address, answer)
+            raise self.create_error(address, response)
 
-    def _onward(self, address: str, answer: requests.Response) -> str:
-        """Where a redirect leads; empty where that is another server."""
+    def _resolve_redirect(self, address: str, answer: requests.Response) -> str:
+        """Return the address that a redirect leads to; empty if that is another server."""
         try:
-            onward = urljoin(address, answer.headers["Location"])
-            return onward if urlsplit(onward).netloc == urlsplit(address).netloc else ""
+            target = urljoin(address, answer.headers["Location"])
+            return target if urlsplit(target).netloc == urlsplit(address).netloc else ""
         except ValueError as error:
-            raise self.refused(address, answer) from error
+            raise self.create_error(address, answer) from error
 
-    def refused(self, what: str, answer: requests.Response) -> PublishError:
-        """What a refusal means to a person. Of the answer one line is shown, at most."""
+    def create_error(self, what: str, answer: requests.Response) -> PublishError:
+        """Create the error for a refusal, which shows at most one line of the response."""
         if answer.is_redirect:
-            onward = self._shown(answer.headers["Location"])
-            return PublishError(f"{what}: the index sends elsewhere, to {onward}", hint="Name that")
-        said = f"{answer.status_code} {self._shown(answer.reason)}".rstrip()
+            target = self._sanitize(answer.headers["Location"])
+            return PublishError(f"{what}: the index sends elsewhere, to {target}", hint="Name that")
+        status = f"{answer.status_code} {self._sanitize(answer.reason)}".rstrip()
         if answer.status_code in REFUSALS:
             origin = self.credentials.origin
             given = f"the name and password from {origin}" if origin else "who gives no password"
-            return PublishError(f"{what}: the index refuses {given} ({said})", hint=_HOW)
-        return PublishError(f"{what}: the index answers {said}")
+            return PublishError(f"{what}: the index refuses {given} ({status})", hint=_HOW)
+        return PublishError(f"{what}: the index answers {status}")
 
-    def _shown(self, text: str | None) -> str:
-        """A server's words, as a terminal and a log can take them."""
+    def _sanitize(self, text: str | None) -> str:
+        """Return a server's text as a terminal and a log can show it, without the password."""
         line = "".join(letter for letter in text or "" if letter.isprintable())[:_LONGEST_REASON]
         password = self.credentials.password
         return line.replace(password, "***") if password else line
 
 
-def _body(answer: requests.Response) -> bytes:
-    """Raises ValueError for one that is packed, or too large."""
+def _read_body(answer: requests.Response) -> bytes:
+    """Read the body of a response.
+
+    Raises ValueError if it is compressed, or too large.
+    """
     if answer.headers.get("Content-Encoding", "identity") != "identity":
         raise ValueError("it is packed, which was not asked for")
     body = bytearray()
@@ -145,15 +156,21 @@ def _body(answer: requests.Response) -> bytes:
     return bytes(body)
 
 
-def _plain(name: str) -> str:
-    """A file's name as it is, from a page that may have it quoted. Raises ValueError."""
-    found = unquote(name).strip()
-    found.encode()  # (of a lone surrogate nothing could be said)
-    return found
+def _unquote_name(name: str) -> str:
+    """Return a file's name from a page that may have it quoted.
+
+    Raises ValueError.
+    """
+    unquoted = unquote(name).strip()
+    unquoted.encode()  # (of a lone surrogate nothing could be said)
+    return unquoted
 
 
-def _sound(file: File) -> File:
-    """Raises TypeError for hashes that are none."""
+def _check_hashes(file: File) -> File:
+    """Return the file after checking its hashes.
+
+    Raises TypeError if they are invalid.
+    """
     hashes: object = file.hashes
     sha256 = hashes.get("sha256", "") if isinstance(hashes, dict) else None
     if not isinstance(sha256, str) or not sha256.isprintable():
@@ -163,25 +180,32 @@ def _sound(file: File) -> File:
 
 @contextlib.contextmanager
 def open_index(url: str, pages: str, credentials: Credentials) -> Iterator[Index]:
-    """The index that takes uploads at `url`. `pages` is where its pages are; empty where they are
-    at the usual place below. Raises PublishError."""
+    """Open the index that takes uploads at `url`.
+
+    `pages` is where its pages are; empty if they are at the usual place below. Raises
+    PublishError.
+    """
     repository = Repository(url, None, None, disable_progress_bar=not sys.stderr.isatty())
     if credentials.origin:
         name, password = credentials.name.encode(), credentials.password.encode()
         repository.session.auth = HTTPBasicAuth(name, password)
     for scheme in ("http://", "https://"):
-        repository.session.mount(scheme, _Patient())
-    with _as_publish_error(urlsplit(url).netloc), contextlib.closing(repository):
+        repository.session.mount(scheme, _TimeoutAdapter())
+    with _convert_errors(urlsplit(url).netloc), contextlib.closing(repository):
         index = Index(pages=pages, credentials=credentials, repository=repository)
-        found = pages or _find_pages(index, url)
-        yield replace(index, pages=f"{found.rstrip('/')}/")
+        address = pages or _find_pages(index, url)
+        yield replace(index, pages=f"{address.rstrip('/')}/")
 
 
 def check_url(url: str, option: str) -> SplitResult:
-    """Raises UsageError; the message does not repeat the address, for it may hold a password."""
+    """Return the parts of an address.
+
+    Raises UsageError if it is invalid; the message does not repeat it, for it may hold a
+    password.
+    """
     try:
         parts = urlsplit(url)
-        whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        is_complete = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         raise UsageError(f"{option} has an address that is none") from None
     if "@" in url or parts.query or parts.fragment:
@@ -189,13 +213,13 @@ def check_url(url: str, option: str) -> SplitResult:
             f"{option} takes an address without name, password and parameters",
             hint=f"An address is seen by all and kept in logs. {_HOW}",
         )
-    if not whole:
+    if not is_complete:
         raise UsageError(f"{option} takes an address that begins with https:// or http://")
     return parts
 
 
-def is_here(parts: SplitResult) -> bool:
-    """Whether the address is one of this machine's own."""
+def is_localhost(parts: SplitResult) -> bool:
+    """Return whether the address is one of this machine's own."""
     host = parts.hostname or ""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
@@ -203,7 +227,10 @@ def is_here(parts: SplitResult) -> bool:
 
 
 def find_credentials(url: str, env: Mapping[str, str]) -> Credentials:
-    """Raises UsageError for half of a pair."""
+    """Find the credentials for an address in the environment, keyring or netrc.
+
+    Raises UsageError if only one of name and password is set.
+    """
     name, password = env.get("TWINE_USERNAME") or None, env.get("TWINE_PASSWORD") or None
     config = {"repository": url, "username": None, "password": None}
     resolver = Resolver.choose(interactive=False)(config, CredentialInput(name, password))
@@ -220,8 +247,8 @@ def find_credentials(url: str, env: Mapping[str, str]) -> Credentials:
     return Credentials(name=pair[0], password=pair[1], origin="netrc") if pair else Credentials()
 
 
-class _Patient(HTTPAdapter):
-    """With a limit to waiting where none was asked for."""
+class _TimeoutAdapter(HTTPAdapter):
+    """An HTTP adapter with a default timeout."""
 
     def send(self, *args: Any, **options: Any) -> requests.Response:  # noqa: ANN401
         options["timeout"] = options.get("timeout") or _PATIENCE_S
@@ -231,9 +258,9 @@ class _Patient(HTTPAdapter):
 def _find_pages(index: Index, url: str) -> str:
     places = [f"{url.rstrip('/')}/{place}" for place in _PLACES]
     for place in places:
-        answer = index.get(place)
-        if answer is not None:
-            answer.close()
+        response = index.get(place)
+        if response is not None:
+            response.close()
             return place
     raise PublishError(
         f"no pages of an index at {' or '.join(places)}",
@@ -242,19 +269,19 @@ def _find_pages(index: Index, url: str) -> str:
 
 
 @contextlib.contextmanager
-def _as_publish_error(host: str) -> Iterator[None]:
-    """What the network does as an error of ours. The library's own text is long and says less."""
+def _convert_errors(host: str) -> Iterator[None]:
+    """Convert network errors to PublishError; the library's own text is long and says less."""
     try:
         yield
     except requests.RequestException as error:
         raise PublishError(
-            f"{host} does not answer as an index does ({_cause(error)})",
+            f"{host} does not answer as an index does ({_describe_cause(error)})",
             hint="Check the address and the network. The same command goes on where it was",
         ) from error
 
 
-def _cause(error: BaseException) -> str:
-    """The operating system's words where there are some, else the kind of the error."""
+def _describe_cause(error: BaseException) -> str:
+    """Return the operating system's message if there is one, else the type of the error."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

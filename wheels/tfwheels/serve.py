@@ -26,12 +26,12 @@ from tfbuild.errors import HostError, PublishError, UsageError
 from tfbuild.packing.wheel import BLOCK
 from tfbuild.records import parse_json
 from tfbuild.upstream.releases import CPU_PACKAGES
-from tfwheels.choosing import why_without
+from tfwheels.choosing import explain_absence
 from tfwheels.folder import Folder
 from tfwheels.identities import Signer
-from tfwheels.layout import HTML, JSON, Digest, folder_key, manifest, place
+from tfwheels.layout import HTML, JSON, Digest, build_folder_key, build_manifest, resolve_key
 from tfwheels.signed_files import SignedFiles
-from tfwheels.trust import FILE, own_keys, read_trusted
+from tfwheels.trust import FILE, load_trusted, read_trusted
 
 HOST = "127.0.0.1"
 PORT = 8000
@@ -44,7 +44,9 @@ _SILENCE_S = 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Response:
-    """A file of the tree, another place, or neither. `key` is the file's place in the tree."""
+    """A response: a file of the tree, a redirect, or neither; `key` is the file's key in the
+    tree.
+    """
 
     status: HTTPStatus
     key: str = ""
@@ -52,17 +54,17 @@ class Response:
     negotiated: bool = False
 
 
-def answer(root: Path, url: str, accept: str) -> Response:
-    """What a request for `url` (path and query) gets from the tree in `root`.
+def resolve_request(root: Path, url: str, accept: str) -> Response:
+    """Resolve a request for `url` (path and query) to a response from the tree in `root`.
 
-    Only plain files in `root` are ever named, no links, and nothing that begins with a dot: such
-    is not yet whole.
+    Only plain files in `root` are served, no links, and nothing that begins with a dot: such
+    files are incomplete.
     """
-    key = _key_of(url)
+    key = _parse_key(url)
     if key is None:
         return Response(status=HTTPStatus.NOT_FOUND)
     if not key or key.endswith("/"):
-        return _page(root, key, accept)
+        return _find_page(root, key, accept)
     if _is_file(root, key):
         return Response(status=HTTPStatus.OK, key=key)
     if any(_is_file(root, f"{key}/{page}") for page in (HTML, JSON)):
@@ -70,8 +72,11 @@ def answer(root: Path, url: str, accept: str) -> Response:
     return Response(status=HTTPStatus.NOT_FOUND)
 
 
-def _key_of(url: str) -> str | None:
-    """The key, or None for what can be none. A plus may be quoted or not, but is never a space."""
+def _parse_key(url: str) -> str | None:
+    """Return the key of a URL, or None if it has none.
+
+    A plus may be quoted or not, but is never a space.
+    """
     try:
         path = unquote(urlsplit(f"//{HOST}{url}").path)
     except ValueError:
@@ -81,29 +86,30 @@ def _key_of(url: str) -> str | None:
     return key if url.startswith("/") and not hidden else None
 
 
-def _page(root: Path, folder: str, accept: str) -> Response:
+def _find_page(root: Path, folder: str, accept: str) -> Response:
     try:
-        wanted = select_response_format(accept)
+        response_format = select_response_format(accept)
     except (UnsupportedSerialization, ValueError):
         return Response(status=HTTPStatus.NOT_ACCEPTABLE)
-    for page in (JSON, HTML) if wanted is Format.JSON_V1 else (HTML,):
+    for page in (JSON, HTML) if response_format is Format.JSON_V1 else (HTML,):
         if _is_file(root, folder + page):
             return Response(status=HTTPStatus.OK, key=folder + page, negotiated=True)
     return Response(status=HTTPStatus.NOT_FOUND)
 
 
 def _is_file(root: Path, key: str) -> bool:
-    """Whether a plain file is there, and no link on the way to it."""
+    """Return whether a plain file is there, and no link on the way to it."""
     try:
-        return place(root, key).is_file()
+        return resolve_key(root, key).is_file()
     except (OSError, PublishError):  # a name may be longer than the file system has them
         return False
 
 
-def part_of(size: int, wanted: str) -> range | None:
-    """The bytes that a Range header asks for, of `size`; None where it asks for no single range.
+def parse_range(size: int, wanted: str) -> range | None:
+    """Return the bytes that a Range header asks for, of `size`; None unless it is a single
+    range.
 
-    An empty range is one that the file has not. RFC 9110, 14.1.2.
+    An empty range is one that the file does not have. RFC 9110, 14.1.2.
     """
     byte_range = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", wanted.replace(" ", ""), re.ASCII)
     if byte_range is None or byte_range[0] == "bytes=-":
@@ -120,7 +126,7 @@ def part_of(size: int, wanted: str) -> range | None:
 
 
 class TreeServer(ThreadingHTTPServer):
-    """A tree on a port of 127.0.0.1; port 0 is any that is free."""
+    """A server of a tree on a port of 127.0.0.1; port 0 is any that is free."""
 
     daemon_threads = True  # Ctrl-C does not wait for a client that downloads
 
@@ -134,7 +140,7 @@ class TreeServer(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client may hang up when it likes: installers do, once they have read what they need."""
+        """Ignore a client that hangs up: installers do, once they have read what they need."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -152,30 +158,32 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(with_body=False)
 
     def _reply(self, *, with_body: bool) -> None:
-        found = answer(self.server.root, self.path, self.headers.get("Accept", ""))
-        if found.location:
-            self.send_response(found.status)
-            self.send_header("Location", found.location)
+        response = resolve_request(self.server.root, self.path, self.headers.get("Accept", ""))
+        if response.location:
+            self.send_response(response.status)
+            self.send_header("Location", response.location)
             self.send_header("Content-Length", "0")
             self.end_headers()
-        elif found.status is HTTPStatus.OK:
+        elif response.status is HTTPStatus.OK:
             with contextlib.ExitStack() as stack:
                 try:
-                    file = stack.enter_context((self.server.root / found.key).open("rb"))
+                    file = stack.enter_context((self.server.root / response.key).open("rb"))
                 except OSError:
                     self.send_error(HTTPStatus.NOT_FOUND)
                     return
-                if not self.server.signed.passes(found.key, file):
+                if not self.server.signed.is_allowed(response.key, file):
                     self.send_error(HTTPStatus.NOT_FOUND)
                     return
-                self._send(file, found, with_body=with_body)
+                self._send(file, response, with_body=with_body)
         else:
-            self.send_error(found.status)
+            self.send_error(response.status)
 
     def _send(self, file: IO[bytes], found: Response, *, with_body: bool) -> None:
         size = file.seek(0, 2)
         part = (
-            None if self.headers.get("If-Range") else part_of(size, self.headers.get("Range", ""))
+            None
+            if self.headers.get("If-Range")
+            else parse_range(size, self.headers.get("Range", ""))
         )
         if part is not None and not part:
             self.send_response(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
@@ -184,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             return
         self.send_response(HTTPStatus.OK if part is None else HTTPStatus.PARTIAL_CONTENT)
-        stored = manifest({found.key: Digest("", size)})[0]
+        stored = build_manifest({found.key: Digest("", size)})[0]
         self.send_header("Content-Type", stored.content_type)
         self.send_header("Cache-Control", stored.cache_control)
         self.send_header("Accept-Ranges", "bytes")
@@ -210,17 +218,18 @@ class _Handler(BaseHTTPRequestHandler):
         print_note(f"{int(code)} {ascii(self.requestline)[1:-1]}")
 
     def log_message(self, *_: object) -> None:
-        """Errors are requests too, and have their line."""
+        """Log nothing: errors are requests too, and `log_request` logs those."""
 
 
 # ---- the task ----
 
 
 def serve(at: str, port: str, trust: str = "") -> None:
-    """Serve the tree in the folder `at` until Ctrl-C. Without a port it is 8000, or any other that
-    is free. Wheels have to be signed by a key or identity of `trust`, or else by one that the tree
-    trusts, if it does. Raises UsageError, RecordError, ToolError, or HostError where the port is
-    taken.
+    """Serve the tree in the folder `at` until Ctrl-C.
+
+    The default port is 8000, or any other that is free. Wheels must be signed by a key or
+    identity of `trust`, or else by one that the tree trusts, if it does. Raises UsageError,
+    RecordError, ToolError, or HostError if the port is taken.
     """
     if not at:
         raise UsageError("name the tree", hint="--at DIR")
@@ -230,47 +239,50 @@ def serve(at: str, port: str, trust: str = "") -> None:
             f"{at} holds no published tree: it has no simple/",
             hint="Make one: invoke publish --to DIR",
         )
-    trusted = read_trusted(trust) or own_keys(Folder(root=root))
-    with opened(root, port, trusted) as server, contextlib.suppress(KeyboardInterrupt):
+    trusted = read_trusted(trust) or load_trusted(Folder(root=root))
+    with open_server(root, port, trusted) as server, contextlib.suppress(KeyboardInterrupt):
         print_message(f"{root} is at {server.url}/simple/ for this machine, until Ctrl-C")
         if trusted:
             whose = "those that were given" if trust else f"{FILE} in it"
             print_message(f"only wheels that are signed are handed out, by {whose}")
-        print_message(pip_line(root, server.url, match_cpu(read_cpu()).best.name))
+        print_message(format_pip_command(root, server.url, match_cpu(read_cpu()).best.name))
         server.serve_forever()
     print_message("stopped")
 
 
-def pip_line(root: Path, url: str, target: str) -> str:
-    """The command that installs TensorFlow from the target's page, or that there is none."""
+def format_pip_command(root: Path, url: str, target: str) -> str:
+    """Return the command that installs TensorFlow from the target's page, or why there is none."""
     try:
-        page = parse_json(place(root, folder_key(target) + JSON).read_bytes())
+        page = parse_json(resolve_key(root, build_folder_key(target) + JSON).read_bytes())
         listed = [project["name"] for project in page["projects"]]
     except (OSError, ValueError, KeyError, TypeError, PublishError):
         return f"it has no page for {target}, the target of this CPU"
     package = next((name for name in CPU_PACKAGES if name in listed), "PACKAGE")
-    why = why_without(parse_target(target))
-    if why and not _lists(root, target, package):
-        return f"{folder_key(target)} lists no {package}: {why}"
-    return f"pip install --index-url {url}/{folder_key(target)} {package}"
+    why = explain_absence(parse_target(target))
+    if why and not _has_files(root, target, package):
+        return f"{build_folder_key(target)} lists no {package}: {why}"
+    return f"pip install --index-url {url}/{build_folder_key(target)} {package}"
 
 
-def _lists(root: Path, target: str, package: str) -> bool:
-    """Whether the page has a file at all."""
+def _has_files(root: Path, target: str, package: str) -> bool:
+    """Return whether the page lists any file."""
     try:
-        page = parse_json(place(root, folder_key(target, package) + JSON).read_bytes())
+        page = parse_json(resolve_key(root, build_folder_key(target, package) + JSON).read_bytes())
         return bool(page["files"])
     except (OSError, ValueError, KeyError, TypeError, PublishError):
         return False
 
 
-def opened(root: Path, port: str, trusted: Sequence[Signer] = ()) -> TreeServer:
-    """The server, listening. Raises UsageError, HostError."""
+def open_server(root: Path, port: str, trusted: Sequence[Signer] = ()) -> TreeServer:
+    """Open a server that listens on the port.
+
+    Raises UsageError, HostError.
+    """
     if port and not (re.fullmatch(r"\d{1,5}", port, re.ASCII) and int(port) in _PORTS):
         raise UsageError(f"--port is a number from 1 to 65535, not {port!r}")
-    for wanted in (int(port),) if port else (PORT, 0):
+    for number in (int(port),) if port else (PORT, 0):
         with contextlib.suppress(OSError):
-            return TreeServer(root, wanted, trusted)
+            return TreeServer(root, number, trusted)
     raise HostError(
         f"port {port or 'any'} of {HOST} cannot be had",
         hint="Leave --port out: a free one is taken",

@@ -16,8 +16,8 @@ from tfbuild.console import warn
 from tfbuild.errors import PublishError
 from tfbuild.packing.wheel import BLOCK
 from tfwheels.identities import Signer
-from tfwheels.layout import PROVENANCE, place
-from tfwheels.provenance import signed_by
+from tfwheels.layout import PROVENANCE, resolve_key
+from tfwheels.provenance import verify_provenance
 
 _NEVER_INSTALLED = (".html", ".json", ".metadata", PROVENANCE)
 """Pages, and what lies beside wheels."""
@@ -25,7 +25,7 @@ _Stamp = tuple[int, int, int, int]
 
 
 class SignedFiles:
-    """Remembers what it has seen of each file, until that or its provenance changes."""
+    """A check of files, whose result is cached until a file or its provenance changes."""
 
     def __init__(self, root: Path, trusted: Sequence[Signer]) -> None:
         self._root = root
@@ -33,32 +33,32 @@ class SignedFiles:
         self._passed: dict[str, tuple[_Stamp, _Stamp]] = {}
         self._lock = threading.Lock()
 
-    def passes(self, key: str, file: IO[bytes]) -> bool:
-        """Whether what is open as `file` may be handed out. A refusal has its line each time."""
+    def is_allowed(self, key: str, file: IO[bytes]) -> bool:
+        """Return whether the open `file` may be served; every refusal is logged."""
         if not self._trusted or key.endswith(_NEVER_INSTALLED):
             return True
         try:
-            with place(self._root, key + PROVENANCE).open("rb") as beside:
-                stamps = _stamp(file), _stamp(beside)
+            with resolve_key(self._root, key + PROVENANCE).open("rb") as beside:
+                stamps = _read_stamp(file), _read_stamp(beside)
                 with self._lock:  # one request hashes, the others wait for it
                     if self._passed.get(key) != stamps:
                         name, sha256 = PurePosixPath(key).name, _sha256(file)
-                        signed_by(beside.read(), name, sha256, self._trusted)
+                        verify_provenance(beside.read(), name, sha256, self._trusted)
                         self._passed[key] = stamps
         except FileNotFoundError:
-            return _refused(key, "it is unsigned")
+            return _refuse(key, "it is unsigned")
         except (PublishError, OSError) as error:
-            return _refused(key, str(error))
+            return _refuse(key, str(error))
         return True
 
 
-def _refused(key: str, why: str) -> bool:
+def _refuse(key: str, why: str) -> bool:
     warn(f"refused {key}: {why}")
     return False
 
 
-def _stamp(file: IO[bytes]) -> _Stamp:
-    """What changes with the content; the time of the last change cannot be set back."""
+def _read_stamp(file: IO[bytes]) -> _Stamp:
+    """Return what changes with the content; the change time (ctime) cannot be set back."""
     status = os.fstat(file.fileno())
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

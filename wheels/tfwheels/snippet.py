@@ -30,14 +30,14 @@ from tfbuild.errors import HostError, PublishError, UsageError, WheelError
 from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream import locked, releases
 from tfwheels import check_wheel
-from tfwheels.choosing import stock_lacks, why_without
+from tfwheels.choosing import explain_absence, find_missing_features
 from tfwheels.commands import SnippetOptions
-from tfwheels.dependencies import Pinned, read_lock
+from tfwheels.dependencies import PinnedPackage, parse_lock
 from tfwheels.folder import Folder
-from tfwheels.identities import Identity, Signer, described
-from tfwheels.layout import JSON, PROVENANCE, folder_key, pool_key
-from tfwheels.provenance import signed_by
-from tfwheels.remote import Credentials, check_url, is_here, open_index
+from tfwheels.identities import Identity, Signer, describe_signer
+from tfwheels.layout import JSON, PROVENANCE, build_folder_key, build_pool_key
+from tfwheels.provenance import verify_provenance
+from tfwheels.remote import Credentials, check_url, is_localhost, open_index
 from tfwheels.trust import read_trusted
 
 _ONE_INDEX = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-check install"
@@ -60,8 +60,11 @@ class ListedWheel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Query:
-    """`base` is the address of the index's tree, `target` names a page, `version` may leave the
-    local part to the page, `python` is as 3.11."""
+    """What to install, and from where.
+
+    `base` is the address of the index's tree, `target` names a page, `version` may leave the
+    local part to the page, `python` is a version such as 3.11.
+    """
 
     base: str
     target: str
@@ -71,16 +74,18 @@ class Query:
 
     @property
     def page(self) -> str:
-        return f"{self.base}/{folder_key(self.target)}"
+        return f"{self.base}/{build_folder_key(self.target)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snippet:
-    """`file` is the wheel that all of it installs, by `sha256`. `requirements` and `pyproject` are
-    texts of files, `pip`, `uv` and `fleet` lines of a shell. `lock` names the file of
-    tfbuild/upstream/locks that is installed first where the index does not carry what TensorFlow
-    depends on. `check` are lines that install with pip, and with uv, what `signer`, a key or an
-    identity, has signed; `checks_with` says what they need. Where nobody is trusted there are none.
+    """The lines and files that install one wheel: `file`, by `sha256`.
+
+    `requirements` and `pyproject` are texts of files, `pip`, `uv` and `fleet` lines of a
+    shell. `lock` names the file of tfbuild/upstream/locks that is installed first if the
+    index does not hold TensorFlow's dependencies. `check` are lines that install with pip,
+    and with uv, what `signer`, a key or an identity, has signed; `checks_with` says what they
+    need. There are none if nobody is trusted.
     """
 
     target: str
@@ -100,106 +105,120 @@ class Snippet:
     check: tuple[str, ...] = ()
 
 
-def install_snippet(options: SnippetOptions) -> Snippet:
-    """What installs the version from the index; by default the newest that it has, of this host's
-    target. With trusted keys or identities, one of them has signed the wheel. Raises UsageError,
-    TargetError, PublishError, ToolError, and HostError for a target that TensorFlow's wheels would
-    kill."""
+def resolve_snippet(options: SnippetOptions) -> Snippet:
+    """Return what installs the version from the index.
+
+    The default is the newest version that it has, for this host's target. With trusted keys
+    or identities, one of them must have signed the wheel. Raises UsageError, TargetError,
+    PublishError, ToolError, and HostError for a target whose CPUs cannot run TensorFlow's
+    wheels.
+    """
     trusted = read_trusted(options.trust)
-    chosen = parse_target(options.arch) if options.arch else match_cpu(read_cpu()).best
+    target = parse_target(options.arch) if options.arch else match_cpu(read_cpu()).best
     folder = Path(options.at) if "://" not in options.at else None
     newest = releases.with_kernels()[-1]
-    wanted = Query(
-        base=_base(options.at, folder),
-        target=chosen.name,
+    query = Query(
+        base=_resolve_base(options.at, folder),
+        target=target.name,
         package=canonicalize_name(
-            options.package or releases.choose_cpu_package(newest, chosen.family)
+            options.package or releases.choose_cpu_package(newest, target.family)
         ),
         version=options.version,
         python=options.python,
     )
-    if not wanted.version:
-        own = _read_pages(wanted, folder, [wanted.package]).get(wanted.package, ())
-        wanted = dataclasses.replace(wanted, version=_newest(wanted, own))
-    lock, needs = _locked(wanted)
-    listed = _read_pages(wanted, folder, [wanted.package, *(each.exact.name for each in needs)])
-    made = make_snippet(wanted, listed, needs, lock)
-    return _checked(made, wanted, folder, trusted) if trusted else made
+    if not query.version:
+        wheels = _read_pages(query, folder, [query.package]).get(query.package, ())
+        query = dataclasses.replace(query, version=_find_newest(query, wheels))
+    lock, needs = _find_lock(query)
+    listed = _read_pages(query, folder, [query.package, *(need.exact.name for need in needs)])
+    snippet = make_snippet(query, listed, needs, lock)
+    return _add_check(snippet, query, folder, trusted) if trusted else snippet
 
 
-def _checked(
+def _add_check(
     made: Snippet, wanted: Query, folder: Path | None, trusted: Sequence[Signer]
 ) -> Snippet:
-    """With the lines that check its wheel. Raises PublishError where nobody trusted signed it."""
-    key = pool_key(wanted.package, made.file)
-    data = _read_beside(wanted, folder, key + PROVENANCE)
+    """Add the lines that check the wheel to a snippet.
+
+    Raises PublishError if nobody trusted signed it.
+    """
+    key = build_pool_key(wanted.package, made.file)
+    data = _read_file(wanted, folder, key + PROVENANCE)
     if data is None:
         raise PublishError(f"{made.file} is unsigned: {wanted.base} has no {key}{PROVENANCE}")
-    who = signed_by(data, made.file, made.sha256, trusted)
-    (signer,) = (each for each in trusted if each.id == who)
+    signer_id = verify_provenance(data, made.file, made.sha256, trusted)
+    (signer,) = (candidate for candidate in trusted if candidate.id == signer_id)
     return dataclasses.replace(
         made,
-        signer=who,
+        signer=signer_id,
         checks_with=_WITH_SIGSTORE if isinstance(signer, Identity) else _WITH_OPENSSL,
-        check=tuple(_check_lines(made, f"{wanted.base}/{quote(key)}", signer)),
+        check=tuple(_format_check(made, f"{wanted.base}/{quote(key)}", signer)),
     )
 
 
-def _read_beside(wanted: Query, folder: Path | None, key: str) -> bytes | None:
+def _read_file(wanted: Query, folder: Path | None, key: str) -> bytes | None:
     if folder is not None:
         return Folder(root=folder).read(key)
     with open_index(wanted.base, wanted.page, Credentials()) as index:
-        found = index.get(f"{wanted.base}/{quote(key)}")
-        return found.content if found is not None else None
+        response = index.get(f"{wanted.base}/{quote(key)}")
+        return response.content if response is not None else None
 
 
-def _check_lines(made: Snippet, url: str, signer: Signer) -> Iterator[str]:
-    """Lines of a shell: the program as a file, the key as another, if it is one, then the check
-    before each installer."""
-    yield _as_file(_PROGRAM, Path(check_wheel.__file__).read_text(encoding="utf-8"))
+def _format_check(made: Snippet, url: str, signer: Signer) -> Iterator[str]:
+    """Yield the shell lines that check the wheel before each installer.
+
+    They write the program to a file, and the signer's key to another, if it is one.
+    """
+    yield _format_file(_PROGRAM, Path(check_wheel.__file__).read_text(encoding="utf-8"))
     if isinstance(signer, Identity):
-        whose: tuple[str, ...] = (signer.name, signer.issuer)
+        signer_args: tuple[str, ...] = (signer.name, signer.issuer)
     else:
-        yield _as_file(_PEM, signer.pem)
-        whose = (_PEM,)
-    check = shlex.join(("python3", _PROGRAM, url, *whose))
+        yield _format_file(_PEM, signer.pem)
+        signer_args = (_PEM,)
+    check = shlex.join(("python3", _PROGRAM, url, *signer_args))
     needs = f"{_BY_HASH} -r {shlex.quote(made.lock or 'requirements.txt')}"
     for tool in ("", "uv "):
-        own = f"{tool}pip install --no-deps {shlex.quote(f'./{made.file}')}"
-        yield f"{check} && {own} && {tool}{needs}"
+        install = f"{tool}pip install --no-deps {shlex.quote(f'./{made.file}')}"
+        yield f"{check} && {install} && {tool}{needs}"
 
 
-def _as_file(name: str, text: str) -> str:
+def _format_file(name: str, text: str) -> str:
     return f"cat > {name} <<'END'\n{text}END"
 
 
 def _read_pages(
     wanted: Query, folder: Path | None, projects: Sequence[str]
 ) -> Mapping[str, Sequence[ListedWheel]]:
-    """What the target's pages list of the projects."""
-    return _on_disk(folder, wanted.target, projects) if folder else _on_server(wanted, projects)
+    """Read what the target's pages list of the projects."""
+    return (
+        _read_folder_pages(folder, wanted.target, projects)
+        if folder
+        else _read_server_pages(wanted, projects)
+    )
 
 
 def make_snippet(
     wanted: Query,
     listed: Mapping[str, Sequence[ListedWheel]],
-    needs: Sequence[Pinned],
+    needs: Sequence[PinnedPackage],
     lock: str = "",
 ) -> Snippet:
-    """The snippet for what the pages of the projects list; `needs` is what `lock` pins. Raises
-    UsageError when the page has no such wheel, HostError when its CPUs could run none."""
-    wheel = _pick(wanted, listed.get(wanted.package, ()))
+    """Build the snippet from what the pages of the projects list; `needs` is what `lock` pins.
+
+    Raises UsageError if the page has no such wheel, HostError if its CPUs could run none.
+    """
+    wheel = _choose_wheel(wanted, listed.get(wanted.package, ()))
     version = parse_wheel_filename(wheel.file)[1]
     requirement = f"{wanted.package}=={version}"
-    carried = [_carried(each, listed.get(each.exact.name, ())) for each in needs]
+    carried = [_select_hashes(each, listed.get(each.exact.name, ())) for each in needs]
     all_hashed = bool(needs) and all(each.sha256s for each in carried)
-    own = Pinned(
+    pinned = PinnedPackage(
         exact=ExactRequirement(name=wanted.package, version=str(version)),
         sha256s=frozenset((wheel.sha256,)),
     )
     before = () if all_hashed or not lock else (f"{_BY_HASH} -r {shlex.quote(lock)}",)
     alone = "" if all_hashed else "--no-deps "
-    pages = f"{wanted.base}/{folder_key()}$(archspec cpu)/"
+    pages = f"{wanted.base}/{build_folder_key()}$(archspec cpu)/"
     fleet = f"{_ONE_INDEX} {alone}--index-url \"{pages}\" '{wanted.package}=={version.public}'"
     return Snippet(
         target=wanted.target,
@@ -209,16 +228,16 @@ def make_snippet(
         sha256=wheel.sha256,
         lock="" if all_hashed else lock,
         pip=(*before, f"{_ONE_INDEX} {alone}--index-url {wanted.page} '{requirement}'"),
-        requirements=_requirements(wanted.page, [own, *(carried if all_hashed else ())]),
+        requirements=_format_requirements(wanted.page, [pinned, *(carried if all_hashed else ())]),
         uv=tuple(f"uv {each}" for each in (*before, f"{_BY_HASH} -r requirements.txt")),
-        pyproject=_pyproject(wanted, requirement),
+        pyproject=_format_pyproject(wanted, requirement),
         fleet=(*before, fleet),
-        notes=tuple(_notes(wanted, carried, all_hashed=all_hashed, lock=lock)),
+        notes=tuple(_list_notes(wanted, carried, all_hashed=all_hashed, lock=lock)),
     )
 
 
 def describe(snippet: Snippet) -> str:
-    """All of it, as a person copies it."""
+    """Describe the whole snippet, for people to copy."""
     parts = {
         "pip, without its settings: they may name other indexes": "\n".join(snippet.pip),
         f"requirements.txt, for {_BY_HASH} -r requirements.txt": snippet.requirements,
@@ -228,85 +247,102 @@ def describe(snippet: Snippet) -> str:
     }
     if snippet.check:
         parts |= {
-            f"check first, with {snippet.checks_with}, that {described(snippet.signer)} signed the "
+            f"check first, with {snippet.checks_with}, that {describe_signer(snippet.signer)} signed the "
             "wheel (the same requirements.txt): pip, or uv": "\n".join(snippet.check)
         }
     texts = [f"# {title}\n{text.strip()}\n" for title, text in parts.items()]
     return "\n".join((*texts, *(f"# {note}" for note in snippet.notes))).rstrip() + "\n"
 
 
-def _newest(wanted: Query, listed: Iterable[ListedWheel]) -> str:
-    """The newest public version of a wheel that fits."""
-    seen = [parse_wheel_filename(each.file)[1] for each in listed if _fits(wanted, each)]
-    if not seen:
-        _need_baseline(wanted)
+def _find_newest(wanted: Query, listed: Iterable[ListedWheel]) -> str:
+    """Return the newest public version of a wheel that fits.
+
+    Raises UsageError, or HostError as `_require_baseline` does, if none fits.
+    """
+    versions = [
+        parse_wheel_filename(wheel.file)[1] for wheel in listed if _is_fitting(wanted, wheel)
+    ]
+    if not versions:
+        _require_baseline(wanted)
         raise UsageError(
             f"{wanted.page} has no wheel of {wanted.package} for Python {wanted.python}",
             hint="Name another --package, --python or --arch",
         )
-    return max(seen).public
+    return max(versions).public
 
 
-def _fits(wanted: Query, each: ListedWheel) -> bool:
-    """Whether a wheel is for the Python and the target's machine. The stock one of an index that
-    was published by an older version may stand where it would kill."""
+def _is_fitting(wanted: Query, each: ListedWheel) -> bool:
+    """Return whether a wheel is for the Python and the target's machine.
+
+    An index that was published by an older version may list a stock wheel that the target's
+    CPUs cannot run.
+    """
     tag, target = releases.format_python_tag(wanted.python), parse_target(wanted.target)
     _, version, _, tags = parse_wheel_filename(each.file)
     stock = wanted.package in releases.CPU_PACKAGES and version.local is None
-    return not (stock and stock_lacks(target)) and any(
+    return not (stock and find_missing_features(target)) and any(
         t.interpreter == tag and t.platform.endswith(f"_{target.family}") for t in tags
     )
 
 
-def _need_baseline(wanted: Query) -> None:
-    """Raises HostError where the page lists no TensorFlow since its CPUs could not run it."""
+def _require_baseline(wanted: Query) -> None:
+    """Raise HostError if the page lists no TensorFlow since its CPUs could not run it."""
     why = (
-        why_without(parse_target(wanted.target)) if wanted.package in releases.CPU_PACKAGES else ""
+        explain_absence(parse_target(wanted.target))
+        if wanted.package in releases.CPU_PACKAGES
+        else ""
     )
     if why:
         raise HostError(f"{wanted.page} lists no {wanted.package} that its CPUs run: {why}")
 
 
-def _pick(wanted: Query, listed: Iterable[ListedWheel]) -> ListedWheel:
-    """The wheel of the version for the Python and the target's machine."""
+def _choose_wheel(wanted: Query, listed: Iterable[ListedWheel]) -> ListedWheel:
+    """Return the wheel of the version for the Python and the target's machine.
+
+    Raises UsageError unless there is exactly one.
+    """
     try:
         version = Version(wanted.version)
     except ValueError:
         raise UsageError(f"{wanted.version!r} is no version") from None
     listed = tuple(listed)
-    if not any(_fits(wanted, each) for each in listed):
-        _need_baseline(wanted)
-    found, versions = [], set()
-    for each in listed:
-        _, seen, _, tags = parse_wheel_filename(each.file)
-        versions.add(f"{seen} ({', '.join(sorted({t.interpreter for t in tags}))})")
-        if _fits(wanted, each) and version in {seen, Version(seen.public)}:
-            found.append(each)
-    if len(found) != 1:
+    if not any(_is_fitting(wanted, wheel) for wheel in listed):
+        _require_baseline(wanted)
+    matches, versions = [], set()
+    for wheel in listed:
+        _, listed_version, _, tags = parse_wheel_filename(wheel.file)
+        versions.add(f"{listed_version} ({', '.join(sorted({t.interpreter for t in tags}))})")
+        if _is_fitting(wanted, wheel) and version in {
+            listed_version,
+            Version(listed_version.public),
+        }:
+            matches.append(wheel)
+    if len(matches) != 1:
         others = ", ".join(sorted(versions)) or "nothing"
         raise UsageError(
-            f"{wanted.page} has {len(found) or 'no'} wheels of {wanted.package} {wanted.version} "
+            f"{wanted.page} has {len(matches) or 'no'} wheels of {wanted.package} {wanted.version} "
             f"for Python {wanted.python}",
             hint=f"It lists {others} of it",
         )
-    return found[0]
+    return matches[0]
 
 
-def _carried(need: Pinned, listed: Iterable[ListedWheel]) -> Pinned:
-    """The need with the hashes of those of its files that the index has."""
-    there = frozenset(each.sha256 for each in listed)
-    return Pinned(exact=need.exact, sha256s=need.sha256s & there)
+def _select_hashes(need: PinnedPackage, listed: Iterable[ListedWheel]) -> PinnedPackage:
+    """Return the package with the hashes of those of its files that the index has."""
+    available = frozenset(wheel.sha256 for wheel in listed)
+    return PinnedPackage(exact=need.exact, sha256s=need.sha256s & available)
 
 
-def _requirements(page: str, pinned: Iterable[Pinned]) -> str:
+def _format_requirements(page: str, pinned: Iterable[PinnedPackage]) -> str:
     lines = [
-        f"{each.exact}" + "".join(f" --hash=sha256:{sha256}" for sha256 in sorted(each.sha256s))
-        for each in pinned
+        f"{package.exact}"
+        + "".join(f" --hash=sha256:{sha256}" for sha256 in sorted(package.sha256s))
+        for package in pinned
     ]
     return "\n".join((f"--index-url {page}", "--only-binary :all:", *lines)) + "\n"
 
 
-def _pyproject(wanted: Query, requirement: str) -> str:
+def _format_pyproject(wanted: Query, requirement: str) -> str:
     return (
         "[project]\n"
         f"dependencies = [{json.dumps(requirement)}]\n\n"
@@ -319,10 +355,10 @@ def _pyproject(wanted: Query, requirement: str) -> str:
     )
 
 
-def _notes(
-    wanted: Query, carried: Iterable[Pinned], *, all_hashed: bool, lock: str
+def _list_notes(
+    wanted: Query, carried: Iterable[PinnedPackage], *, all_hashed: bool, lock: str
 ) -> Iterator[str]:
-    absent = [str(each.exact) for each in carried if not each.sha256s]
+    absent = [str(package.exact) for package in carried if not package.sha256s]
     if not all_hashed and not lock:
         yield "what TensorFlow depends on is locked for no such release: install it yourself, first"
     elif absent:
@@ -330,15 +366,18 @@ def _notes(
         yield f"the index does not carry {shown}: they come from your own, by the hashes of {lock}"
         yield f"{lock} is in build/tfbuild/upstream/locks: take it along"
     parts = check_url(wanted.base, "--at") if wanted.base.startswith("http") else None
-    if parts and parts.scheme == "http" and not is_here(parts):
+    if parts and parts.scheme == "http" and not is_localhost(parts):
         yield "pip takes nothing from http:// on another machine: serve the index with https://"
 
 
-def _base(at: str, folder: Path | None) -> str:
-    """The address without a slash at its end. Raises UsageError for what a shell would change."""
+def _resolve_base(at: str, folder: Path | None) -> str:
+    """Return the address without a slash at its end.
+
+    Raises UsageError for what a shell would change, and for a folder without a tree.
+    """
     if folder is not None:
-        if not (folder / folder_key()).is_dir():
-            raise UsageError(f"{at} holds no published tree: it has no {folder_key()}")
+        if not (folder / build_folder_key()).is_dir():
+            raise UsageError(f"{at} holds no published tree: it has no {build_folder_key()}")
         return folder.resolve().as_uri()
     check_url(at, "--at")
     if not _PLAIN_URL.fullmatch(at):
@@ -346,8 +385,10 @@ def _base(at: str, folder: Path | None) -> str:
     return at.rstrip("/")
 
 
-def _locked(wanted: Query) -> tuple[str, tuple[Pinned, ...]]:
-    """The lock that is shipped for the release, and what it pins; nothing where there is none."""
+def _find_lock(wanted: Query) -> tuple[str, tuple[PinnedPackage, ...]]:
+    """Return the name of the lock shipped for the release, and what it pins; nothing if there is
+    none.
+    """
     tag, machine = releases.format_python_tag(wanted.python), parse_target(wanted.target).family
     try:
         version = Version(wanted.version).public
@@ -356,33 +397,35 @@ def _locked(wanted: Query) -> tuple[str, tuple[Pinned, ...]]:
     with contextlib.suppress(WheelError):
         stock = releases.find_stock_wheel(wanted.package, version, tag, machine)
         if stock is not None:
-            return f"{stock.version}.txt", read_lock(locked.load_requirements(stock))
+            return f"{stock.version}.txt", parse_lock(locked.load_requirements(stock))
     return "", ()
 
 
-def _on_disk(
+def _read_folder_pages(
     folder: Path, target: str, projects: Iterable[str]
 ) -> dict[str, tuple[ListedWheel, ...]]:
-    found = {}
+    pages = {}
     for project in projects:
-        path = folder / folder_key(target, project) / JSON
+        path = folder / build_folder_key(target, project) / JSON
         if path.is_file():
             try:
                 files = parse_json_project_page(path.read_text(encoding="utf-8")).files
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise PublishError(f"{path} is no page of an index ({error!r})") from error
-            found[project] = tuple(_listed(files))
-    return found
+            pages[project] = tuple(_list_wheels(files))
+    return pages
 
 
-def _on_server(wanted: Query, projects: Iterable[str]) -> dict[str, tuple[ListedWheel, ...]]:
-    """Without the password for uploads: what netrc has for the host is taken by itself."""
+def _read_server_pages(
+    wanted: Query, projects: Iterable[str]
+) -> dict[str, tuple[ListedWheel, ...]]:
+    """Read the pages without the password for uploads; requests applies netrc by itself."""
     with open_index(wanted.base, wanted.page, Credentials()) as index:
-        return {project: tuple(_listed(index.read(project).values())) for project in projects}
+        return {project: tuple(_list_wheels(index.read(project).values())) for project in projects}
 
 
-def _listed(files: Iterable[File]) -> Iterator[ListedWheel]:
-    """The wheels that an installer may take by their hash."""
+def _list_wheels(files: Iterable[File]) -> Iterator[ListedWheel]:
+    """Yield the wheels that an installer may take by their hash."""
     for file in files:
         try:
             parse_wheel_filename(file.filename)

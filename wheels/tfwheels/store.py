@@ -18,51 +18,57 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 class Store(Protocol):
-    """Files of a published tree by key. Whoever reads one gets the old bytes or the new."""
+    """The files of a published tree by key; readers get the old bytes of a file or the new."""
 
     @property
     def where(self) -> str:
-        """For a person; no credentials stand in it."""
+        """Return the location for messages, without credentials."""
 
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Hold the index for one publisher, where the store can. Raises BusyError."""
+    def lock(self) -> AbstractContextManager[None]:
+        """Lock the index for one publisher, if the store can.
+
+        Raises BusyError.
+        """
 
     def read(self, key: str) -> bytes | None:
-        """The bytes; None where there is no such file."""
+        """Return the bytes of a file; None if there is no such file."""
 
-    def sizes(self, prefix: str) -> dict[str, int]:
-        """The files below a folder, or all with an empty prefix, in bytes."""
+    def list_sizes(self, prefix: str) -> dict[str, int]:
+        """Return the sizes in bytes of the files below a folder, or of all with an empty prefix."""
 
-    def local(self, key: str) -> AbstractContextManager[Path]:
-        """A large file on this machine, with the time at which it was stored."""
+    def open_local(self, key: str) -> AbstractContextManager[Path]:
+        """Provide a large file on this machine, with the time at which it was stored."""
 
-    def differing(self, files: Mapping[str, bytes]) -> tuple[str, ...]:
-        """Which of the files are not there with these bytes."""
+    def find_differing(self, files: Mapping[str, bytes]) -> tuple[str, ...]:
+        """Return the files that are not stored with these bytes."""
 
-    def holds(self, key: str, content: Path, sha256: str) -> bool | None:
-        """Whether a file that is there has the bytes of `content`, whose hash is given. None where
-        only the bytes would tell, and they would have to be sent here."""
+    def has_content(self, key: str, content: Path, sha256: str) -> bool | None:
+        """Return whether a stored file has the bytes of `content`, whose hash is given.
+
+        None if only a download of the bytes would show it.
+        """
 
     def put_new(self, key: str, content: Path | bytes, sha256: str) -> bool:
-        """Store a file that never changes; False when it is there already.
+        """Store a file that never changes; return False if it is there already.
 
-        Raises PublishError when the name has other bytes.
+        Raises PublishError if the name has other bytes.
         """
 
     def put(self, key: str, data: bytes) -> None:
         """Store a file, or replace it in one step."""
 
     def swap(self, key: str, data: bytes, expected: bytes | None) -> bool:
-        """Replace a file if it still has the bytes that were seen (None: if it is still absent).
+        """Replace a file if it still has the `expected` bytes (None: if it is still absent).
 
-        False when another publisher was faster.
+        Returns False if another publisher was faster.
         """
 
 
 def open_store(text: str) -> Store:
-    """The store of a folder's path or of s3://bucket/prefix. Raises UsageError, ToolError.
+    """Open the store of a folder's path or of s3://bucket/prefix.
 
-    The text of an address that is refused is not repeated: a password may stand in it.
+    The text of an address that is refused is not repeated: a password may be in it. Raises
+    UsageError, ToolError.
     """
     try:
         parts = urlsplit(text)
@@ -71,7 +77,7 @@ def open_store(text: str) -> Store:
     if not text or parts.scheme not in {"", "s3"}:
         raise UsageError(f"--to {parts.scheme}: is no place for an index", hint=_ADDRESSES)
     if not parts.scheme:
-        return Folder(root=_expanded(Path(text)))
+        return Folder(root=_expand_home(Path(text)))
     prefix = parts.path.strip("/")
     extra = parts.query or parts.fragment or (prefix and not is_plain(prefix))
     if extra or not _BUCKET.fullmatch(parts.netloc):
@@ -82,8 +88,8 @@ def open_store(text: str) -> Store:
     return open_bucket(parts.netloc, f"{prefix}/" if prefix else "")
 
 
-def _expanded(path: Path) -> Path:
-    """Shells leave the ~ of --to=~/index as it is."""
+def _expand_home(path: Path) -> Path:
+    """Expand the ~ of a path: shells leave that of --to=~/index as it is."""
     try:
         return path.expanduser()
     except RuntimeError as error:

@@ -14,52 +14,58 @@ from tfbuild.cpus.targets import match_cpu, parse_target
 from tfbuild.packing.tuned import choose_build
 from tfbuild.terminal_tables import format_grid
 from tfwheels.candidates import Candidates, WheelCandidate
-from tfwheels.catalog import with_judgement
-from tfwheels.choosing import PageChoice, decide, explain, stock_lacks, targets_for
+from tfwheels.catalog import add_judgement
+from tfwheels.choosing import PageChoice, choose_best, explain, find_missing_features, targets_for
 from tfwheels.entry import Entry, TargetVerdict, WheelKind
-from tfwheels.identities import described
-from tfwheels.publish import Published
-from tfwheels.upload import State, Upload
+from tfwheels.identities import describe_signer
+from tfwheels.publish import PublishResult
+from tfwheels.upload import Upload, UploadState
 
 _FEW = 3
 _TARGETS = 60
 """Characters of a line of targets: a page is right for many."""
 
 
-def describe(published: Published, candidates: Candidates, where: str, *, dry_run: bool) -> str:
-    """What happened, in a line; then which targets get which wheel, and what was measured of it."""
+def describe(published: PublishResult, candidates: Candidates, where: str, *, dry_run: bool) -> str:
+    """Describe what happened in a line, then each wheel's targets and verdicts."""
     be, change = ("would be ", "would change") if dry_run else ("", "changed")
     restored = f"{len(published.restored)} {be}restored, " if published.restored else ""
     head = (
         f"{where}: {format_count(len(published.added), 'wheel')} {be}added, {restored}"
         f"{len(published.present)} there already, {format_count(len(published.pages), 'page')} {change}"
     )
-    reached = _reached(published.choices)
+    reached = _group_targets(published.choices)
     rows = [
-        (title(entry), verdicts_of(entry), textwrap.fill(" ".join(targets), _TARGETS))
+        (format_title(entry), format_verdicts(entry), textwrap.fill(" ".join(targets), _TARGETS))
         for entry, targets in reached.items()
     ]
     listed = {entry.file for entry in reached}
     rows += [
-        (title(each.entry), verdicts_of(each.entry, each.judgement.verdicts), _unlisted(each.entry))
-        for each in candidates.made
-        if each.entry.file not in listed
+        (
+            format_title(candidate.entry),
+            format_verdicts(candidate.entry, candidate.judgement.verdicts),
+            _explain_unlisted(candidate.entry),
+        )
+        for candidate in candidates.made
+        if candidate.entry.file not in listed
     ]
     table = f"\n{format_grid(('wheel', 'verdict', 'targets'), rows)}" if rows else ""
-    shown = _shown(published, candidates)
+    shown = _list_entries(published, candidates)
     lines = (
-        *_without(published.choices),
-        *_caveats(shown),
-        *_unread(published, where),
-        *_signed(published.signers),
+        *_describe_lacking(published.choices),
+        *_describe_caveats(shown),
+        *_describe_unread(published, where),
+        *_describe_signed(published.signers),
     )
     return f"{head}\n{table}" + ("\n" if lines else "") + "".join(f"{line}\n" for line in lines)
 
 
-def fields(
-    published: Published, candidates: Candidates, where: str, *, dry_run: bool
+def build_fields(
+    published: PublishResult, candidates: Candidates, where: str, *, dry_run: bool
 ) -> dict[str, object]:
-    """The same for a program: for each target the wheels that its pages list, with the reasons."""
+    """Return the summary for programs: for each target the wheels that its pages list, with the
+    reasons.
+    """
     return {
         "index": where,
         "dry_run": dry_run,
@@ -82,126 +88,159 @@ def fields(
             ]
             for name, listed in published.choices.items()
         },
-        "lacking": {name: stock_lacks(parse_target(name)) for name in _lacking(published.choices)},
-        "caveats": {
-            each.file: each.caveats for each in _shown(published, candidates) if each.caveats
+        "lacking": {
+            name: find_missing_features(parse_target(name))
+            for name in _find_lacking(published.choices)
         },
-        **_offered(candidates),
+        "caveats": {
+            entry.file: entry.caveats
+            for entry in _list_entries(published, candidates)
+            if entry.caveats
+        },
+        **_build_candidate_fields(candidates),
     }
 
 
 def describe_uploads(
     sent: Sequence[Upload], candidates: Candidates, url: str, *, dry_run: bool
 ) -> str:
-    """How many wheels were sent, then each with its state and what was measured of it."""
+    """Describe how many wheels were sent, then each with its state and its verdicts."""
     states = Counter(each.state for each in sent)
-    new, there = states[State.ABSENT if dry_run else State.SENT], states[State.THERE]
+    new, present = (
+        states[UploadState.ABSENT if dry_run else UploadState.SENT],
+        states[UploadState.THERE],
+    )
     verb = "would be sent" if dry_run else "sent"
-    head = f"{url}: {format_count(new, 'wheel')} {verb}, {there} there already"
+    head = f"{url}: {format_count(new, 'wheel')} {verb}, {present} there already"
     entries = {each.wheel: (each.entry, each.judgement.verdicts) for each in candidates.made}
     rows = [
-        (title(entries[each.wheel][0]), verdicts_of(*entries[each.wheel]), each.state.value)
+        (
+            format_title(entries[each.wheel][0]),
+            format_verdicts(*entries[each.wheel]),
+            each.state.value,
+        )
         for each in sent
     ]
     table = f"\n{format_grid(('wheel', 'verdict', 'state'), rows)}" if rows else ""
-    lines = tuple(_caveats(_judged(candidates)))
+    lines = tuple(_describe_caveats(_list_candidates(candidates)))
     return f"{head}\n{table}" + ("\n" if lines else "") + "".join(f"{line}\n" for line in lines)
 
 
-def upload_fields(sent: Sequence[Upload], candidates: Candidates, url: str) -> dict[str, object]:
-    states = {each.wheel.name: each.state.value for each in sent}
-    return {"index": url, "states": states, **_offered(candidates)}
+def build_upload_fields(
+    sent: Sequence[Upload], candidates: Candidates, url: str
+) -> dict[str, object]:
+    states = {wheel_upload.wheel.name: wheel_upload.state.value for wheel_upload in sent}
+    return {"index": url, "states": states, **_build_candidate_fields(candidates)}
 
 
-def unserved(published: Published, made: Iterable[WheelCandidate], cpu: Cpu) -> Iterator[str]:
-    """Which of the wheels that this CPU runs the page of its own target cannot list, for another
-    CPU of that target lacks a feature: --arch native on a virtual machine makes such a wheel."""
+def find_unserved(
+    published: PublishResult, made: Iterable[WheelCandidate], cpu: Cpu
+) -> Iterator[str]:
+    """Yield a line for each wheel that this CPU runs but the page of its own target cannot list.
+
+    Another CPU of that target lacks a feature: --arch native on a virtual machine builds such
+    a wheel.
+    """
     target = match_cpu(cpu).best
     for choice in published.choices.get(target.name, ()):
-        why = explain(choice, target)
-        for entry in (each.entry for each in made if choose_build(each.tuned, cpu)):
-            if entry.file in why and decide((entry,), target) is None:
+        reasons = explain(choice, target)
+        for entry in (candidate.entry for candidate in made if choose_build(candidate.tuned, cpu)):
+            if entry.file in reasons and choose_best((entry,), target) is None:
                 yield (
                     f"this CPU runs {entry.version}, but simple/{target.name}/ lists "
-                    f"{choice.entry.version}, as {why[entry.file]}; "
+                    f"{choice.entry.version}, as {reasons[entry.file]}; "
                     f"invoke build --arch {target.name} makes a wheel for that page"
                 )
 
 
-def title(entry: Entry) -> str:
+def format_title(entry: Entry) -> str:
     return f"{entry.name} {entry.version} {entry.tags[0].partition('-')[0]}"
 
 
-def verdicts_of(entry: Entry, verdicts: Iterable[TargetVerdict] | None = None) -> str:
-    """A line for each verdict, and for each target without one; `verdicts` are those that the index
-    has where none are given."""
+def format_verdicts(entry: Entry, verdicts: Iterable[TargetVerdict] | None = None) -> str:
+    """Format a line for each verdict, and for each target without one.
+
+    `verdicts` default to those that the index has.
+    """
     if entry.kind is not WheelKind.TUNED:
         return "stock"
-    own = tuple(entry.verdicts if verdicts is None else verdicts)
-    spoken = {verdict.target for verdict in own}
-    lines = [(verdict.target, _said(verdict)) for verdict in own]
-    lines += [(target, "none") for target in entry.targets if target not in spoken]
+    selected = tuple(entry.verdicts if verdicts is None else verdicts)
+    covered = {verdict.target for verdict in selected}
+    lines = [(verdict.target, _format_verdict(verdict)) for verdict in selected]
+    lines += [(target, "none") for target in entry.targets if target not in covered]
     several = len(entry.targets) > 1
     return "\n".join(f"{target}: {text}" if several else text for target, text in lines)
 
 
-def _said(verdict: TargetVerdict) -> str:
+def _format_verdict(verdict: TargetVerdict) -> str:
     figures = f"{verdict.speedup:.3f}x ({verdict.low:.3f} to {verdict.high:.3f})"
     return f"{verdict.verdict}, {figures} on {verdict.cpu}"
 
 
-def _signed(signers: Mapping[str, str]) -> Iterator[str]:
-    """How many of the wheels that were given each signer has signed, and which are unsigned."""
+def _describe_signed(signers: Mapping[str, str]) -> Iterator[str]:
+    """Yield how many of the given wheels each signer has signed, and which are unsigned."""
     keys = Counter(key for key in signers.values() if key)
     for key, wheels in keys.items():
-        yield f"{format_count(wheels, 'wheel')} signed by {described(key)}"
+        yield f"{format_count(wheels, 'wheel')} signed by {describe_signer(key)}"
     others = [file for file, key in signers.items() if not key]
     if others:
         shown = ", ".join(others[:_FEW]) + (f" and {len(others) - _FEW} more" * bool(others[_FEW:]))
         yield f"{format_count(len(others), 'wheel')} unsigned: {shown}"
 
 
-def _reached(choices: Mapping[str, Sequence[PageChoice]]) -> dict[Entry, list[str]]:
-    """The wheels that pages list, the newest first, with their targets."""
-    found: dict[Entry, list[str]] = defaultdict(list)
+def _group_targets(choices: Mapping[str, Sequence[PageChoice]]) -> dict[Entry, list[str]]:
+    """Return the wheels that pages list, newest first, with their targets."""
+    targets: dict[Entry, list[str]] = defaultdict(list)
     for target, listed in choices.items():
         for choice in listed:
-            found[choice.entry].append(target)
-    order = sorted(found, key=lambda each: (Version(each.version), each.file), reverse=True)
-    return {entry: found[entry] for entry in order}
+            targets[choice.entry].append(target)
+    order = sorted(targets, key=lambda each: (Version(each.version), each.file), reverse=True)
+    return {entry: targets[entry] for entry in order}
 
 
-def _unlisted(entry: Entry) -> str:
-    fits = any(decide((entry,), target) for target in targets_for((entry,)))
+def _explain_unlisted(entry: Entry) -> str:
+    fits = any(choose_best((entry,), target) for target in targets_for((entry,)))
     return "no page: others are nearer" if fits else "no page: no target has all that it needs"
 
 
-def _judged(candidates: Candidates) -> tuple[Entry, ...]:
-    """The entries of what is offered, with what was judged of it now."""
-    return tuple(with_judgement(each.entry, each.judgement) for each in candidates.made)
+def _list_candidates(candidates: Candidates) -> tuple[Entry, ...]:
+    """Return the entries of the candidates with their current judgement."""
+    return tuple(
+        add_judgement(candidate.entry, candidate.judgement) for candidate in candidates.made
+    )
 
 
-def _shown(published: Published, candidates: Candidates) -> tuple[Entry, ...]:
-    """Those entries and those that pages list, as the index has them."""
-    reached = _reached(published.choices)
-    return tuple({each.file: each for each in (*_judged(candidates), *reached)}.values())
+def _list_entries(published: PublishResult, candidates: Candidates) -> tuple[Entry, ...]:
+    """Return the entries of the candidates, and as the index has them, those that pages list."""
+    reached = _group_targets(published.choices)
+    return tuple(
+        {entry.file: entry for entry in (*_list_candidates(candidates), *reached)}.values()
+    )
 
 
-def _caveats(entries: Iterable[Entry]) -> Iterator[str]:
-    return (f"{title(entry)}: {each}" for entry in entries for each in entry.caveats)
+def _describe_caveats(entries: Iterable[Entry]) -> Iterator[str]:
+    return (f"{format_title(entry)}: {caveat}" for entry in entries for caveat in entry.caveats)
 
 
-def _lacking(choices: Mapping[str, Sequence[PageChoice]]) -> tuple[str, ...]:
-    """The targets that get none of the wheels since they lack what stock TensorFlow needs."""
+def _find_lacking(choices: Mapping[str, Sequence[PageChoice]]) -> tuple[str, ...]:
+    """Return the targets that get none of the wheels since they lack what stock TensorFlow
+    needs.
+    """
     served = {parse_target(name).family for name, listed in choices.items() if listed}
     targets = (parse_target(name) for name, listed in choices.items() if not listed)
-    return tuple(each.name for each in targets if each.family in served and stock_lacks(each))
+    return tuple(
+        target.name
+        for target in targets
+        if target.family in served and find_missing_features(target)
+    )
 
 
-def _without(choices: Mapping[str, Sequence[PageChoice]]) -> Iterator[str]:
-    names = _lacking(choices)
+def _describe_lacking(choices: Mapping[str, Sequence[PageChoice]]) -> Iterator[str]:
+    names = _find_lacking(choices)
     if names:
-        lacks = sorted(set.intersection(*({*stock_lacks(parse_target(name))} for name in names)))
+        lacks = sorted(
+            set.intersection(*({*find_missing_features(parse_target(name))} for name in names))
+        )
         yield (
             f"no TensorFlow for {' '.join(names)}: they lack {', '.join(lacks)}, which its wheels "
             "need. Only a full build for such a target may stand on its page: invoke build --scope "
@@ -209,7 +248,7 @@ def _without(choices: Mapping[str, Sequence[PageChoice]]) -> Iterator[str]:
         )
 
 
-def _unread(published: Published, where: str) -> Iterator[str]:
+def _describe_unread(published: PublishResult, where: str) -> Iterator[str]:
     if published.unread:
         yield (
             f"nobody looked at the bytes of {', '.join(published.unread)}: {where} does not tell "
@@ -217,18 +256,18 @@ def _unread(published: Published, where: str) -> Iterator[str]:
         )
 
 
-def _offered(candidates: Candidates) -> dict[str, object]:
+def _build_candidate_fields(candidates: Candidates) -> dict[str, object]:
     return {
         "judgements": {
-            each.entry.file: {
-                "passed": each.judgement.gating.passed,
-                "verdicts": each.judgement.verdicts,
-                "faults": each.judgement.faults,
-                "gaps": each.judgement.gaps,
-                "silent": each.judgement.silent,
+            candidate.entry.file: {
+                "passed": candidate.judgement.gating.passed,
+                "verdicts": candidate.judgement.verdicts,
+                "faults": candidate.judgement.faults,
+                "gaps": candidate.judgement.gaps,
+                "silent": candidate.judgement.silent,
             }
-            for each in candidates.made
+            for candidate in candidates.made
         },
-        "admissions": {each.entry.file: each.standings for each in candidates.made},
+        "admissions": {candidate.entry.file: candidate.standings for candidate in candidates.made},
         "left_out": {file: error.message for file, error in candidates.refused.items()},
     }

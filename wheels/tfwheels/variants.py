@@ -46,19 +46,22 @@ LEVELS = MappingProxyType(
 _LABELS = MappingProxyType({f"x86_64_{level}": level for level in LEVELS})
 
 
-def level_of(features: Iterable[str]) -> str | None:
-    """The lowest x86-64 level that has all of these; None where no level has (aes of haswell)."""
-    wanted = frozenset(features)
-    return next((level for level, has in LEVELS.items() if wanted <= has), None)
+def find_level(features: Iterable[str]) -> str | None:
+    """Return the lowest x86-64 level that has all of these features.
+
+    None if no level has them (aes of haswell).
+    """
+    required = frozenset(features)
+    return next((level for level, has in LEVELS.items() if required <= has), None)
 
 
-def label_of(tuned: Tuned, file: str) -> str:
-    """The label of a tuned wheel: x86_64_v3 or x86_64_v4, as the stock code in it needs AVX.
+def choose_label(tuned: Tuned, file: str) -> str:
+    """Return the label of a tuned wheel: x86_64_v3 or x86_64_v4, as its stock code needs AVX.
 
-    Counted are the features that its kernel libraries ask for and those that their instructions
-    need; of a full build the features that it asks for, since code in it that is chosen at run time
-    may use others. Raises PublishError where no level has one of them, where it is not known what
-    an instruction needs, and where nobody counted.
+    It covers the features that its kernel libraries require and those that their instructions
+    need; for a full build only the features that it requires, since code that is chosen at
+    run time may use others. Raises PublishError if no level has one of them, if it is unknown
+    what an instruction needs, and if the instructions were not counted.
     """
     unproven = sorted(library.name for library in tuned.libraries if not library.census)
     if unproven:
@@ -75,7 +78,7 @@ def label_of(tuned: Tuned, file: str) -> str:
         for name in names
         if name != _NAMESPACE  # the census has what every x86-64 CPU runs under this name
     }
-    level = level_of(used | STOCK_BASELINE)
+    level = find_level(used | STOCK_BASELINE)
     if level is None:
         beyond = ", ".join(sorted(used - LEVELS["v4"]))
         raise PublishError(
@@ -85,10 +88,10 @@ def label_of(tuned: Tuned, file: str) -> str:
     return f"x86_64_{level}"
 
 
-def variant_name(file: str, label: str) -> str:
-    """A wheel's file name as a variant: of the public version, the label at the end.
+def format_variant_name(file: str, label: str) -> str:
+    """Return a wheel's file name as a variant: of the public version, with the label at the end.
 
-    Raises PublishError when the file name is not a wheel's.
+    Raises PublishError if the file name is not a wheel's.
     """
     try:
         name, version, tags = file.removesuffix(".whl").split("-", 2)
@@ -105,40 +108,44 @@ def make_variant(wheel: Path, out_dir: Path) -> Path:
     tuned = read_tuned(wheel)
     if tuned is None:
         raise PublishError(f"{wheel.name} is not a tuned wheel, so it is the plain one")
-    label = label_of(tuned, wheel.name)
-    content = {FILE: _json([label])}
+    label = choose_label(tuned, wheel.name)
+    content = {FILE: _build_json([label])}
     return repack(wheel, local=None, label=label, add={}, out_dir=out_dir, dist_info_files=content)
 
 
-def index_name(variant: str) -> str:
-    """Name of the file that an index serves beside a release's variants, for one of their names."""
+def format_index_name(variant: str) -> str:
+    """Return the name of the file that an index serves beside the variants of a release.
+
+    `variant` is the name of one of them.
+    """
     name, version, _ = variant.split("-", 2)
     return f"{name}-{version}-variants.json"
 
 
-def index_json(variants: Iterable[str]) -> bytes:
-    """What the variants of one release mean, by their file names.
+def build_index_json(variants: Iterable[str]) -> bytes:
+    """Build the JSON that says what the variants of one release mean, by their file names.
 
-    Raises PublishError when a name is no variant's or there twice, or they are of several releases.
+    Raises PublishError if a name is no variant's or there twice, or they are of several
+    releases.
     """
     files = sorted(variants)
     if len({*files}) < len(files):
         raise PublishError(f"a variant is there twice: {', '.join(files)}")
-    releases = sorted({index_name(file) for file in files})
+    releases = sorted({format_index_name(file) for file in files})
     if len(releases) != 1:
         raise PublishError(f"variants of {len(releases)} releases: {', '.join(releases)}")
-    return _json(sorted({_label_in(file) for file in files}))
+    return _build_json(sorted({_parse_label(file) for file in files}))
 
 
-def _label_in(file: str) -> str:
+def _parse_label(file: str) -> str:
     label = file.removesuffix(".whl").rpartition("-")[2]
     if label not in _LABELS:
         raise PublishError(f"{file} is not the name of a variant")
     return label
 
 
-def _json(labels: Sequence[str]) -> bytes:
-    """The same form serves in the wheel, for its label, and in the index, for all."""
+def _build_json(labels: Sequence[str]) -> bytes:
+    """Build the JSON of some labels; the wheel holds that of its label, the index that of all."""
     content = {
         "$schema": SCHEMA,
         "default-priorities": {"namespace": [_NAMESPACE]},

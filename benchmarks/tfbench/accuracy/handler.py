@@ -23,7 +23,7 @@ from tfbench.costs import catalog
 from tfbench.costs.prices import Price
 from tfbench.inside.workloads import find as find_workload
 from tfbench.inside.workloads import sized
-from tfbench.sheet import shown
+from tfbench.sheet import format_result
 from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
@@ -76,15 +76,15 @@ def accuracy(
     paths = settings.paths()
     if wanted.article:
         found = article.read_article(wanted.article)
-        return found, shown(found, imported_text.article_sheet(found), as_json=as_json)
+        return found, format_result(found, imported_text.article_sheet(found), as_json=as_json)
     if wanted.import_:
         read_in = read_in_curve(wanted, paths)
-        return read_in, shown(read_in, imported_text.sheet(read_in), as_json=as_json)
+        return read_in, format_result(read_in, imported_text.sheet(read_in), as_json=as_json)
     choices = experiment.choose_arms(wanted.arms, paths)
     config = read(wanted)
     with settings.lock_folder(paths.cache, "a measurement"):
         result = measure(config, choices, wanted.out, paths)
-    return result, shown(result, text.sheet(result), as_json=as_json)
+    return result, format_result(result, text.sheet(result), as_json=as_json)
 
 
 def describe(wanted: AccuracyOptions) -> str:
@@ -114,15 +114,17 @@ def read(wanted: AccuracyOptions) -> AccuracyConfig:
     data = sets.find(wanted.data or sets.DIGITS)
     file = _file(wanted.data_file, data)
     workload = _workload(wanted, data)
-    vcpus = options.vcpu_count(wanted.vcpus, read_vcpus().usable)
-    first = options.integer(wanted.seed, "--seed", least=0) if wanted.seed else 1
-    seeds = options.integer(wanted.seeds, "--seeds", most=_MOST_SEEDS) if wanted.seeds else SEEDS
+    vcpus = options.parse_vcpu_count(wanted.vcpus, read_vcpus().usable)
+    first = options.parse_integer(wanted.seed, "--seed", least=0) if wanted.seed else 1
+    seeds = (
+        options.parse_integer(wanted.seeds, "--seeds", most=_MOST_SEEDS) if wanted.seeds else SEEDS
+    )
     return AccuracyConfig(
         data=data,
         file=file,
         workload=workload,
         target=_target(wanted.reach or data.target, chance=1 / CLASSES),
-        epochs=options.integer(wanted.epochs, "--epochs", most=_MOST_EPOCHS)
+        epochs=options.parse_integer(wanted.epochs, "--epochs", most=_MOST_EPOCHS)
         if wanted.epochs
         else find_workload(workload).schedule.epochs,
         seeds=tuple(range(first, first + seeds)),
@@ -305,7 +307,7 @@ def _target(typed: str, *, chance: float) -> float:
 def _workload(wanted: AccuracyOptions, data: Set) -> str:
     if not wanted.batch:
         return data.workload
-    batch = options.integer(wanted.batch, "--batch")
+    batch = options.parse_integer(wanted.batch, "--batch")
     if not wanted.data_file:  # (how many a file has is known when it is read)
         _check_batch(batch, data.training)
     return sized(data.workload, batch=batch)

@@ -10,15 +10,15 @@ from tfbench.accuracy.figures import KEY
 from tfbench.accuracy.results import ImportedCurve
 from tfbench.reports import wording
 from tfbench.reports.document import Answer, Document, Table, tabled, tabulate
-from tfbench.sheet import Sheet
+from tfbench.sheet import ResultTable
 from tfbuild import console
 
 _CURVE = ("curve", "#target", "#epoch", "#hours", "#USD")
 _ARTICLE = ("machine", "paid", "#images/s", "#accuracy", "#epochs", "#hours", "#USD", "#printed")
 
 
-def sheet(result: ImportedCurve) -> Sheet:
-    return Sheet(title="", headings=_CURVE, rows=(_row(result),), lines=tuple(lines(result)))
+def sheet(result: ImportedCurve) -> ResultTable:
+    return ResultTable(title="", headings=_CURVE, rows=(_row(result),), lines=tuple(lines(result)))
 
 
 def document(result: ImportedCurve) -> Document:
@@ -78,8 +78,8 @@ def lines(result: ImportedCurve) -> Iterator[str]:
 # --- the article ----------------------------------------------------------------------------------
 
 
-def article_sheet(article: PricedArticle) -> Sheet:
-    return Sheet(
+def article_sheet(article: PricedArticle) -> ResultTable:
+    return ResultTable(
         title=f"{article.name}: ResNet-50",
         headings=_ARTICLE,
         rows=article_block(article).rows,

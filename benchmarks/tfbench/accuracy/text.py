@@ -13,7 +13,7 @@ from tfbench.costs.prices import Price
 from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
 from tfbench.reports.document import Answer, Document, Section, points, tabulate
-from tfbench.sheet import Sheet
+from tfbench.sheet import ResultTable
 from tfbuild import console
 
 _HEADINGS = ("arm", "what", "#median", "#interval")
@@ -26,9 +26,9 @@ figures = curves
 """What is drawn in the section."""
 
 
-def sheet(result: Accuracy) -> Sheet:
+def sheet(result: Accuracy) -> ResultTable:
     """A row per arm, then a line per seed that says something else."""
-    return Sheet(
+    return ResultTable(
         title=title(result),
         headings=_HEADINGS,
         rows=tuple(_rows(result)),

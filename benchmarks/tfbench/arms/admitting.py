@@ -14,33 +14,37 @@ from tfbuild.settings import Paths
 from tfbuild.upstream.download import hash_file
 
 
-def need_admitted(wheel: Path, cpu: Cpu, paths: Paths) -> None:
-    """Admit the kernels of a wheel that this CPU takes, if they were run as others at most.
+def require_conformance(wheel: Path, cpu: Cpu, paths: Paths) -> None:
+    """Require that a wheel's kernels for this CPU pass the conformance test.
 
-    Raises KernelError for kernels that fail, now or by the record, and what an admission raises.
+    They are tested first unless they passed on their own target. Raises KernelError for
+    kernels that fail, now or by the record, and the errors of a conformance test.
     """
-    found = standing_of(wheel, cpu)
-    if found is None or found.proven:
+    status = find_status(wheel, cpu)
+    if status is None or status.proven:
         return
-    if found.failed:
+    if status.failed:
         raise KernelError(
-            f"{wheel.name}: {', '.join(found.failed)} failed admission on {found.target}",
-            hint=admitted.describe_remedy(found.failed),
+            f"{wheel.name}: {', '.join(status.failed)} failed admission on {status.target}",
+            hint=admitted.describe_remedy(status.failed),
         )
     console.print_message(
-        f"{wheel.name}: {found.target} is {admitted.describe(found)}; its kernels run first"
+        f"{wheel.name}: {status.target} is {admitted.describe(status)}; its kernels run first"
     )
     record = finished.check_kernels(
-        finished.load_finished_wheel(wheel, cpu), cpu, paths, {found.target}
+        finished.load_finished_wheel(wheel, cpu), cpu, paths, {status.target}
     )
     admitted.check_trials(wheel.name, record.targets)
 
 
-def standing_of(wheel: Path, cpu: Cpu) -> ConformanceStatus | None:
-    """What is known of the kernels that this CPU takes of a wheel; None where it takes none."""
+def find_status(wheel: Path, cpu: Cpu) -> ConformanceStatus | None:
+    """Return the conformance status of the kernels that this CPU takes of a wheel.
+
+    None if it takes none.
+    """
     facts = tuned.read_tuned(wheel)
     library = tuned.choose_build(facts, cpu) if facts else None
     if facts is None or library is None or not facts.libraries:
         return None
-    every = admitted.read_statuses(wheel, facts, hash_file(wheel))
-    return next(each for each in every if each.target == library.target)
+    statuses = admitted.read_statuses(wheel, facts, hash_file(wheel))
+    return next(status for status in statuses if status.target == library.target)

@@ -21,11 +21,13 @@ mask it must know, as the recorded CPU is without what that hides."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
-    """`env` is what makes this arm another one than a plain import of its TensorFlow. A `tuned` one
-    must load its tuned kernels, or there is nothing to compare; a `whole` one is a full build,
-    which has none to load. `tolerance` is wider only for arms that are meant to compute in another
-    precision. `kernel_table` is that of the kernels which this CPU runs, None where nothing was
-    measured; `admission` says how these kernels were admitted.
+    """One Python with one TensorFlow in it, and what its processes are started with.
+
+    `env` is what makes this arm differ from a plain import of its TensorFlow. A `tuned` one
+    must load its tuned kernels, or there is nothing to compare; a `whole` one is a full
+    build, which has none to load. `tolerance` is wider only for arms that are meant to
+    compute in another precision. `kernel_table` is that of the kernels which this CPU runs,
+    None if nothing was measured; `admission` is the conformance status of these kernels.
     """
 
     name: str
@@ -41,21 +43,23 @@ class Arm:
 
     @property
     def prefix(self) -> Path:
-        """The virtual environment's folder. `python` may be a link out of it, so it stays as is."""
+        """Return the virtual environment's folder; `python` is not resolved, as it may link out
+        of it.
+        """
         return self.python.absolute().parent.parent
 
 
-def repeat_of(arm: Arm) -> Arm:
-    """The same arm once more: what differs between the two is noise."""
+def create_repeat(arm: Arm) -> Arm:
+    """Create the same arm once more: what differs between the two is noise."""
     return dataclasses.replace(arm, name=f"{arm.name} again")
 
 
-def environment(
+def build_environment(
     arm: Arm, *, vcpus: int, home: Path, padding: int, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """The whole environment of a worker process; the arm's own values win.
+    """Build the whole environment of a worker process; the arm's own values win.
 
-    `home` is an empty folder: a keras.json of the user's would change the models. `padding` bytes
+    `home` is an empty folder: a user's keras.json would change the models. `padding` bytes
     shift the stack, as the size of the environment does (Mytkowicz et al., ASPLOS 2009).
     """
     threads = str(vcpus)
@@ -76,10 +80,12 @@ def environment(
 
 
 def check_arms(arms: Sequence[Arm]) -> None:
-    """Raises UsageError unless there are two or more arms with different names, none of which is
-    called like the repeat of the first."""
+    """Check that there are two or more arms with different names.
+
+    Raises UsageError, also if one has the name of the first one's repeat.
+    """
     if len(arms) < 2:  # noqa: PLR2004  (a pair)
         raise UsageError(f"a comparison needs two arms, got {len(arms)}")
-    names = [arm.name for arm in (*arms, repeat_of(arms[0]))]
+    names = [arm.name for arm in (*arms, create_repeat(arms[0]))]
     if len(set(names)) < len(names):
         raise UsageError(f"two arms have the same name ({', '.join(names)})")

@@ -54,7 +54,7 @@ _OURS_BEGIN = ("PYTHON", "TENSORWRIGHT_")
 
 
 class ValueKind(StrEnum):
-    """What a lever's value may be, beside its words."""
+    """The kinds of values that a lever takes beside its words."""
 
     WORD = "nothing else"
     NUMBER = "a whole number from 1 to 9999"
@@ -63,9 +63,10 @@ class ValueKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lever:
-    """`words` say what each word sets the variables to. A number sets all of them to itself.
+    """A setting of an installed TensorFlow that needs no build.
 
-    `tolerance` is wider for an arm that is meant to compute in another precision.
+    `words` map each word to the values of the variables. A number sets all of them to itself.
+    `find_widest_tolerance` is wider for an arm that is meant to compute in another precision.
     """
 
     name: str
@@ -78,8 +79,9 @@ class Lever:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Malloc:
-    """A library that replaces malloc: its file names, the wanted one first, and where Debian 12
-    has it."""
+    """A library that replaces malloc: its file names, the preferred one first, and its Debian 12
+    package.
+    """
 
     files: tuple[str, ...]
     package: str
@@ -155,14 +157,17 @@ LEVERS: Mapping[str, Lever] = {lever.name: lever for lever in _TABLE}
 
 
 def find_lever(name: str) -> Lever:
-    """Raises UsageError for a name that is none."""
+    """Return the lever of this name.
+
+    Raises UsageError if there is none.
+    """
     if name not in LEVERS:
-        raise UsageError(f"there is no lever {name!r}", hint=suggestion(name, LEVERS))
+        raise UsageError(f"there is no lever {name!r}", hint=suggest(name, LEVERS))
     return LEVERS[name]
 
 
 def check_lever(name: str, value: str) -> None:
-    """Raises UsageError for an unknown lever or a value that it does not take."""
+    """Raise UsageError for an unknown lever or a value that it does not take."""
     lever = find_lever(name)
     match lever.takes:
         case ValueKind.NUMBER:
@@ -172,15 +177,15 @@ def check_lever(name: str, value: str) -> None:
         case _:
             fits = value in lever.words
     if not fits:
-        taken = (*lever.words, *(() if lever.takes == ValueKind.WORD else (lever.takes,)))
+        allowed = (*lever.words, *(() if lever.takes == ValueKind.WORD else (lever.takes,)))
         raise UsageError(
-            f"{name} is {value!r}, it takes {', '.join(taken)}",
+            f"{name} is {value!r}, it takes {', '.join(allowed)}",
             hint=suggest_spelling(value, lever.words),
         )
 
 
 def check_variable(name: str, value: str) -> None:
-    """Raises UsageError for a free environment variable that an arm may not have."""
+    """Raise UsageError for an environment variable that an arm may not set."""
     if not _VARIABLE.fullmatch(name):
         raise UsageError(f"{name!r} is not the name of an environment variable")
     if name in _OURS or name.startswith(_OURS_BEGIN):
@@ -189,73 +194,77 @@ def check_variable(name: str, value: str) -> None:
         raise UsageError(f"the value of {name} ({value!r}) has characters that cannot be shown")
 
 
-def pairs(name: str, value: str, malloc: Callable[[str], Path]) -> Pairs:
-    """The environment that a lever means. `malloc` finds a library by its name, as `find_malloc`.
+def resolve_lever(name: str, value: str, malloc: Callable[[str], Path]) -> Pairs:
+    """Return the environment variables that a lever sets.
 
-    Raises UsageError.
+    `malloc` finds a library by its name, as `find_malloc` does. Raises UsageError.
     """
     check_lever(name, value)
     lever = find_lever(name)
     match lever.takes:
         case ValueKind.NUMBER:
-            set_to = (value,) * len(lever.variables)
+            values = (value,) * len(lever.variables)
         case ValueKind.MALLOC:
-            set_to = (str(malloc(value)) if value in MALLOCS else value,)
+            values = (str(malloc(value)) if value in MALLOCS else value,)
         case _:
-            set_to = lever.words[value]
-    return tuple(zip(lever.variables, set_to, strict=True))
+            values = lever.words[value]
+    return tuple(zip(lever.variables, values, strict=True))
 
 
-def variables(levers: Iterable[str]) -> tuple[str, ...]:
-    """The environment variables that these levers set, one after another."""
+def list_variables(levers: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the environment variables that these levers set, one after another."""
     return tuple(variable for name in levers for variable in find_lever(name).variables)
 
 
-def tolerance(levers: Iterable[str], otherwise: float) -> float:
-    """The widest tolerance that one of these levers needs, at least `otherwise`."""
-    own = (find_lever(name).tolerance for name in levers)
-    return max([otherwise, *(wide for wide in own if wide is not None)])
+def find_widest_tolerance(levers: Iterable[str], otherwise: float) -> float:
+    """Return the widest tolerance that one of these levers needs, at least `otherwise`."""
+    tolerances = (find_lever(name).tolerance for name in levers)
+    return max([otherwise, *(wide for wide in tolerances if wide is not None)])
 
 
-def suggestion(word: str, known: Collection[str]) -> str:
-    """A hint that names what is probably meant, or all that there is."""
+def suggest(word: str, known: Collection[str]) -> str:
+    """Return a hint that names what is probably meant, or all that there is."""
     return suggest_spelling(word, known) or f"There are {', '.join(known)}"
 
 
 def _is_preloadable(text: str) -> bool:
-    """Whether the dynamic linker takes it for one path: it splits at colons and at white space."""
+    """Return whether the dynamic linker takes it for one path: it splits at colons and white
+    space.
+    """
     return text.startswith("/") and text.isprintable() and not re.search(r"[\s:]", text)
 
 
 def find_malloc(name: str) -> Path:
-    """The library of `MALLOCS` that this machine's dynamic linker knows.
+    """Find the library of `MALLOCS` that this machine's dynamic linker knows.
 
-    Raises UsageError with the Debian package that has it.
+    Raises UsageError, with the Debian package that has it.
     """
     folders = os.pathsep.join((os.environ.get("PATH", os.defpath), *_LDCONFIG_FOLDERS))
     ldconfig = shutil.which("ldconfig", path=folders)
     listing = run([ldconfig, "-p"]).output if ldconfig else ""
-    found = malloc_among(linkable(listing, platform.machine()), name)
-    if found is None:
+    path = malloc_among(parse_ldconfig(listing, platform.machine()), name)
+    if path is None:
         package = MALLOCS[name].package
         raise UsageError(
             f"{name} is not installed on this machine",
             hint=f"{packages.suggest_install(name, package)}, or give the whole path of its library: "
             f"malloc=/…/{MALLOCS[name].files[0]}",
         )
-    return found
+    return path
 
 
-def linkable(listing: str, machine: str) -> dict[str, Path]:
-    """File names and paths from what `ldconfig -p` prints, without those of other machines."""
+def parse_ldconfig(listing: str, machine: str) -> dict[str, Path]:
+    """Parse file names and paths from the output of `ldconfig -p`, without those of other
+    machines.
+    """
     tag = _LDCONFIG_MACHINES.get(machine, machine)
     lines = (_LDCONFIG_LINE.fullmatch(line) for line in listing.splitlines())
-    found = (line for line in lines if line and tag in line["tags"].split(","))
-    return {line["name"]: Path(line["path"]) for line in found}
+    matches = (line for line in lines if line and tag in line["tags"].split(","))
+    return {line["name"]: Path(line["path"]) for line in matches}
 
 
 def malloc_among(libraries: Mapping[str, Path], name: str) -> Path | None:
-    """The newest of these libraries that replaces malloc under this name."""
+    """Return the newest of these libraries that replaces malloc under this name."""
     for file in MALLOCS[name].files:
         versions = {key.removeprefix(f"{file}."): path for key, path in libraries.items()}
         known = {int(text): path for text, path in versions.items() if text.isdecimal()}

@@ -9,13 +9,13 @@ path of a .toml file, or arms with commas between. An arm is
     NAME=WHEEL:SETTING=VALUE:…             fast=tuned:malloc=jemalloc:env.TF_X=1
 
 WHEEL is stock, tuned, control, the path of a .whl file, or one version of a package with `==`.
-SETTING is a lever (see `levers`), `env.` and the name of an environment variable, or `tolerance`.
+SETTING is a lever (see `levers`), `env.` and the name of an environment variable, or `find_widest_tolerance`.
 What has a comma or a colon in it stands in quotes: env.KMP_AFFINITY='fine,compact,1,0'. An arm
 without a name is called as it is written, with dashes for what a name cannot have. The first arm is
 the baseline of all the others.
 
 In TOML each arm is an [[arm]] table with `name`, `wheel` (by default the name), levers, `env` and
-`tolerance`. The path of a wheel is then taken from the file's own folder.
+`find_widest_tolerance`. The path of a wheel is then taken from the file's own folder.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tfbench.arms.levers import (
     Pairs,
     check_lever,
     check_variable,
-    suggestion,
-    tolerance,
-    variables,
+    find_widest_tolerance,
+    list_variables,
+    suggest,
 )
 from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
@@ -65,9 +65,9 @@ _FEWEST = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmSpec:
-    """An arm before anything is installed. `wheel` is one of WHEELS, a path, or NAME==VERSION.
+    """An arm before anything is installed.
 
-    `tolerance` is as in `arms`.
+    `wheel` is one of WHEELS, a path, or NAME==VERSION. `find_widest_tolerance` is as in `Arm`.
     """
 
     name: str
@@ -78,14 +78,14 @@ class ArmSpec:
 
     @property
     def settings(self) -> Pairs:
-        """What was set, as it is written."""
+        """Return the settings as they are written."""
         return (*self.levers, *((f"{_ENV}{name}", value) for name, value in self.env))
 
 
 def read_lineup(text: str = "", *, baseline: str = STOCK) -> tuple[ArmSpec, ...]:
-    """The arms that a text means; an empty one means the baseline and tuned.
+    """Read the arms that a text names; an empty one means the baseline and tuned.
 
-    `baseline` is the wheel of the first arm where no text gives the arms. Raises UsageError.
+    `baseline` is the wheel of the first arm if the text gives no arms. Raises UsageError.
     """
     written = text.strip()
     if written and baseline != STOCK:
@@ -94,41 +94,47 @@ def read_lineup(text: str = "", *, baseline: str = STOCK) -> tuple[ArmSpec, ...]
             hint="Write it as the first arm",
         )
     if not written:
-        return default_lineup(baseline)
-    if written in preset_names():
+        return create_default_lineup(baseline)
+    if written in list_presets():
         return read_toml(PRESETS / f"{written}{_TOML}")
     if written.endswith(_TOML):
-        return read_toml(path_of(written))
+        return read_toml(expand_path(written))
     return parse_lineup(written)
 
 
-def preset_names() -> tuple[str, ...]:
+def list_presets() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in PRESETS.glob(f"*{_TOML}")))
 
 
-def default_lineup(baseline: str) -> tuple[ArmSpec, ...]:
+def create_default_lineup(baseline: str) -> tuple[ArmSpec, ...]:
     name = STOCK if baseline == STOCK else "baseline"
     return make_spec(name=name, wheel=baseline), make_spec(name=TUNED, wheel=TUNED)
 
 
 def parse_lineup(text: str) -> tuple[ArmSpec, ...]:
-    """Arms with commas between. Raises UsageError."""
+    """Parse arms with commas between.
+
+    Raises UsageError.
+    """
     parts = _split(text, ",")
     if parts == [text] and re.fullmatch(r"\w+", text) and text not in WHEELS:
-        known = dict.fromkeys((*preset_names(), *WHEELS))  # (control is both)
-        raise UsageError(f"there is no line-up {text!r}", hint=suggestion(text, known))
-    return _lineup([parse_arm(part) for part in parts])
+        known = dict.fromkeys((*list_presets(), *WHEELS))  # (control is both)
+        raise UsageError(f"there is no line-up {text!r}", hint=suggest(text, known))
+    return _check_lineup([parse_arm(part) for part in parts])
 
 
 def parse_arm(text: str) -> ArmSpec:
-    """One arm as it is written on the command line. Raises UsageError."""
-    with _located(f"arm {text.strip()!r}"):
+    """Parse one arm as it is written on the command line.
+
+    Raises UsageError.
+    """
+    with _locate_errors(f"arm {text.strip()!r}"):
         named = _NAMED.fullmatch(text)
         head, *fields = _split(named["rest"] if named else text, ":")
-        wheel = _unquoted(head)
-        settings = [_setting(field) for field in fields]
+        wheel = _unquote(head)
+        settings = [_parse_setting(field) for field in fields]
         return make_spec(
-            name=named["name"] if named else _name_of(wheel, settings),
+            name=named["name"] if named else _derive_name(wheel, settings),
             wheel=wheel,
             levers=[pair for pair in settings if pair[0] in LEVERS],
             env=[
@@ -136,7 +142,7 @@ def parse_arm(text: str) -> ArmSpec:
                 for name, value in settings
                 if name.startswith(_ENV)
             ],
-            wide=_only([value for name, value in settings if name == _TOLERANCE]),
+            wide=_get_single([value for name, value in settings if name == _TOLERANCE]),
         )
 
 
@@ -148,7 +154,10 @@ def make_spec(
     env: Iterable[tuple[str, str]] = (),
     wide: str | None = None,
 ) -> ArmSpec:
-    """A checked arm; `wide` is its tolerance as text. Raises UsageError."""
+    """Create a checked arm; `wide` is its tolerance as text.
+
+    Raises UsageError.
+    """
     levers, env = tuple(levers), tuple(env)
     check_wheel(wheel)
     check_name(name)
@@ -156,15 +165,17 @@ def make_spec(
         check_lever(lever, value)
     for variable, value in env:
         check_variable(variable, value)
-    _need_set_once([*(lever for lever, _ in levers)])
-    _need_set_once([*variables(lever for lever, _ in levers), *(variable for variable, _ in env)])
-    own = tolerance((lever for lever, _ in levers), TOLERANCE)
+    _require_unique([*(lever for lever, _ in levers)])
+    _require_unique(
+        [*list_variables(lever for lever, _ in levers), *(variable for variable, _ in env)]
+    )
+    widest = find_widest_tolerance((lever for lever, _ in levers), TOLERANCE)
     return ArmSpec(
         name=name,
         wheel=wheel,
         levers=levers,
         env=env,
-        tolerance=own if wide is None else _tolerance(wide),
+        tolerance=widest if wide is None else _parse_tolerance(wide),
     )
 
 
@@ -177,16 +188,16 @@ def check_name(name: str) -> None:
 
 
 def check_wheel(wheel: str) -> None:
-    """Raises UsageError for what names no wheel."""
+    """Raise UsageError for text that names no wheel."""
     if wheel in WHEELS or (is_path(wheel) and wheel.isprintable()):
         return
     if "=" in wheel:
         parse_exact(wheel)
         return
-    every = f"There are {', '.join(WHEELS)}, paths of .whl files, and versions (NAME==VERSION)"
+    choices = f"There are {', '.join(WHEELS)}, paths of .whl files, and versions (NAME==VERSION)"
     raise UsageError(
         f"{wheel!r} is no wheel" if wheel else "the wheel is missing",
-        hint=suggest_spelling(wheel, WHEELS) or every,
+        hint=suggest_spelling(wheel, WHEELS) or choices,
     )
 
 
@@ -194,8 +205,8 @@ def is_path(wheel: str) -> bool:
     return wheel.endswith(_WHEEL)
 
 
-def path_of(text: str) -> Path:
-    """A path as it was typed; no shell replaces a ~ that stands inside a word."""
+def expand_path(text: str) -> Path:
+    """Return a path as typed, with its ~ expanded: no shell replaces one inside a word."""
     try:
         return Path(text).expanduser()
     except RuntimeError:  # (a user without a home)
@@ -203,8 +214,11 @@ def path_of(text: str) -> Path:
 
 
 def read_toml(path: Path) -> tuple[ArmSpec, ...]:
-    """The [[arm]] tables of a file. Raises UsageError that names the file and the arm."""
-    with _located(str(path)):
+    """Read the [[arm]] tables of a file.
+
+    Raises UsageError that names the file and the arm.
+    """
+    with _locate_errors(str(path)):
         try:
             table = parse_toml(read_text(path))
         except OSError as error:
@@ -215,59 +229,66 @@ def read_toml(path: Path) -> tuple[ArmSpec, ...]:
 
 
 def parse_tables(table: Mapping[str, Any], folder: Path) -> tuple[ArmSpec, ...]:
-    """The arms of a TOML document; paths of wheels are below `folder`. Raises UsageError."""
+    """Parse the arms of a TOML document; paths of wheels are relative to `folder`.
+
+    Raises UsageError.
+    """
     _check_keys(table, ("arm",))
     rows = table.get("arm", [])
     if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
         raise UsageError("arms are written as [[arm]] tables")
     specs = []
     for number, row in enumerate(rows, start=1):
-        with _located(f"arm {number} ({row.get('name', 'without a name')!r})"):
-            specs.append(_row(row, folder))
-    return _lineup(specs)
+        with _locate_errors(f"arm {number} ({row.get('name', 'without a name')!r})"):
+            specs.append(_parse_row(row, folder))
+    return _check_lineup(specs)
 
 
-def _row(row: Mapping[str, Any], folder: Path) -> ArmSpec:
+def _parse_row(row: Mapping[str, Any], folder: Path) -> ArmSpec:
     _check_keys(row, _KEYS)
-    name = _text(row, "name")
-    wheel = _text(row, "wheel") if "wheel" in row else name
+    name = _get_text(row, "name")
+    wheel = _get_text(row, "wheel") if "wheel" in row else name
     env = row.get("env", {})
     if not isinstance(env, dict):
         raise UsageError("env is written as {NAME = …}")
     return make_spec(
         name=name,
-        wheel=str(folder / path_of(wheel)) if is_path(wheel) else wheel,
-        levers=[(lever, _word(row[lever], lever)) for lever in LEVERS if lever in row],
-        env=[(variable, _plain(value, variable)) for variable, value in env.items()],
-        wide=_plain(row[_TOLERANCE], _TOLERANCE) if _TOLERANCE in row else None,
+        wheel=str(folder / expand_path(wheel)) if is_path(wheel) else wheel,
+        levers=[(lever, _format_word(row[lever], lever)) for lever in LEVERS if lever in row],
+        env=[(variable, _format_plain(value, variable)) for variable, value in env.items()],
+        wide=_format_plain(row[_TOLERANCE], _TOLERANCE) if _TOLERANCE in row else None,
     )
 
 
-def _lineup(specs: Sequence[ArmSpec]) -> tuple[ArmSpec, ...]:
-    """Raises UsageError unless there are two or more arms, each with a name of its own."""
+def _check_lineup(specs: Sequence[ArmSpec]) -> tuple[ArmSpec, ...]:
+    """Check that there are two or more arms with different names, and return them.
+
+    Raises UsageError.
+    """
     if len(specs) < _FEWEST:
         raise UsageError(
             f"a comparison needs two arms or more, got {len(specs)}",
             hint="The first is the baseline: stock,tuned",
         )
     names = Counter(spec.name for spec in specs)
-    twice = [name for name, count in names.items() if count > 1]
-    if twice:
+    duplicates = [name for name, count in names.items() if count > 1]
+    if duplicates:
         raise UsageError(
-            f"two arms are called {twice[0]}", hint=f"Give one another name: other={twice[0]}…"
+            f"two arms are called {duplicates[0]}",
+            hint=f"Give one another name: other={duplicates[0]}…",
         )
     return tuple(specs)
 
 
-def _need_set_once(names: Sequence[str]) -> None:
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise UsageError(f"{twice[0]} is set twice", hint="Leave one of them out")
+def _require_unique(names: Sequence[str]) -> None:
+    duplicates = [name for name, count in Counter(names).items() if count > 1]
+    if duplicates:
+        raise UsageError(f"{duplicates[0]} is set twice", hint="Leave one of them out")
 
 
 @contextlib.contextmanager
-def _located(where: str) -> Iterator[None]:
-    """What is wrong, with where it stands before it."""
+def _locate_errors(where: str) -> Iterator[None]:
+    """Prefix the message of a UsageError with where it occurred."""
     try:
         yield
     except UsageError as error:
@@ -275,7 +296,10 @@ def _located(where: str) -> Iterator[None]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """The text between separators that are not in quotes. The quotes stay."""
+    """Split text at separators that are not in quotes; the quotes stay.
+
+    Raises UsageError for a quote that is not closed.
+    """
     parts = [""]
     for token in _TOKEN.finditer(text):
         if token[0] in {"'", '"'}:
@@ -287,34 +311,39 @@ def _split(text: str, separator: str) -> list[str]:
     return parts
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     return _QUOTED.sub(lambda found: found[1] or found[2] or "", text.strip())
 
 
-def _setting(field: str) -> tuple[str, str]:
-    """NAME=VALUE. Raises UsageError for a name that is no setting."""
+def _parse_setting(field: str) -> tuple[str, str]:
+    """Parse NAME=VALUE.
+
+    Raises UsageError for an unknown setting.
+    """
     name, equals, value = field.partition("=")
     name = name.strip()
     if name not in LEVERS and name != _TOLERANCE and not name.startswith(_ENV):
-        raise UsageError(f"there is no setting {name!r}", hint=suggestion(name, _SETTINGS))
+        raise UsageError(f"there is no setting {name!r}", hint=suggest(name, _SETTINGS))
     if not equals:
         raise UsageError(f"{name!r} has no value", hint="Write NAME=VALUE")
-    return name, _unquoted(value)
+    return name, _unquote(value)
 
 
-def _name_of(wheel: str, settings: Iterable[tuple[str, str]]) -> str:
-    """A name for an arm that was given none; of a wheel's path, its package and version."""
+def _derive_name(wheel: str, settings: Iterable[tuple[str, str]]) -> str:
+    """Derive the name of an arm that was given none; a wheel's path becomes its package and
+    version.
+    """
     short = "-".join(Path(wheel).name.split("-")[:2]) if is_path(wheel) else wheel
     words = (short, *(word for setting in settings for word in setting))
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", "-".join(words).replace("==", "-")).strip("-")
 
 
-def _only(values: Sequence[str]) -> str | None:
-    _need_set_once([_TOLERANCE] * len(values))
+def _get_single(values: Sequence[str]) -> str | None:
+    _require_unique([_TOLERANCE] * len(values))
     return values[0] if values else None
 
 
-def _tolerance(text: str) -> float:
+def _parse_tolerance(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -327,10 +356,10 @@ def _tolerance(text: str) -> float:
 def _check_keys(table: Mapping[str, Any], known: Sequence[str]) -> None:
     for key in table:
         if key not in known:
-            raise UsageError(f"there is no key {key!r}", hint=suggestion(key, known))
+            raise UsageError(f"there is no key {key!r}", hint=suggest(key, known))
 
 
-def _text(row: Mapping[str, Any], key: str) -> str:
+def _get_text(row: Mapping[str, Any], key: str) -> str:
     value = row.get(key)
     if value is None:
         raise UsageError(f"{key} is missing")
@@ -339,14 +368,16 @@ def _text(row: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _word(value: object, lever: str) -> str:
-    """A lever's value as the command line has it: TOML may say on and off as true and false."""
+def _format_word(value: object, lever: str) -> str:
+    """Format a lever's value as on the command line: TOML may write on and off as true and
+    false.
+    """
     if isinstance(value, bool):
         return "on" if value else "off"
-    return _plain(value, lever)
+    return _format_plain(value, lever)
 
 
-def _plain(value: object, key: str) -> str:
+def _format_plain(value: object, key: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UsageError(f"{key} is {value!r}, which is neither text nor a number")
     return str(value)

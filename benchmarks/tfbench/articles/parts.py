@@ -61,7 +61,7 @@ def cloud_cpus(bench: Scale) -> SectionPart:
 
 
 def _newest_comparison(paths: Paths) -> Iterator[str]:
-    path = folder.newest(KIND, paths)
+    path = folder.find_newest(KIND, paths)
     if path is None:
         yield "No comparison of wheels was made here yet: invoke quickstart, or invoke compare."
         return

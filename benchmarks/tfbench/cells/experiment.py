@@ -18,7 +18,7 @@ from tfbench.reports import page
 from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document, Section
 from tfbench.reports.page import Figures
-from tfbench.sheet import Sheet, shown
+from tfbench.sheet import ResultTable, format_result
 from tfbuild import console, settings
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
@@ -95,7 +95,7 @@ class Text(Summary[_R_contra], Protocol[_R_contra]):
 
     KEY: str
 
-    def sheet(self, found: _R_contra, /) -> Sheet: ...
+    def sheet(self, found: _R_contra, /) -> ResultTable: ...
 
     def document(self, found: _R_contra, /) -> Document: ...
 
@@ -121,7 +121,7 @@ class CellExperiment(Generic[_W, _Q, _R]):
         config = self.read(wanted)
         with settings.lock_folder(paths.cache, "a measurement"):
             found = self.measure(config, choices, wanted.out, paths)
-        return found, shown(found, self.text.sheet(found), as_json=as_json)
+        return found, format_result(found, self.text.sheet(found), as_json=as_json)
 
     def measure(
         self, config: _Q, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
@@ -196,7 +196,7 @@ def start(
     """
     host, named = read_host(), kind_of(kind)
     spec = ExperimentSpec(kind=kind, question=config, host=host, wheels=wheels(arms))
-    out = folder.find(named, spec, wanted_out, paths).resolve()
+    out = folder.choose_folder(named, spec, wanted_out, paths).resolve()
     folder.begin(named, spec, out)
     console.print_note(f"cells and results: {out}")
     return ExperimentRun(kind=kind, arms=arms, host=host, out=out)

@@ -16,10 +16,10 @@ from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.limits import limited
 from tfbench.engine import engine
-from tfbench.engine.endings import explaining_line, printed_lines
-from tfbench.engine.engine import Spent
-from tfbench.engine.journal import JOURNAL, Keep, Kinds, opened
-from tfbench.engine.workers import Session, session, worker_environment
+from tfbench.engine.endings import clean_lines, find_explanation
+from tfbench.engine.engine import RunProgress
+from tfbench.engine.journal import JOURNAL, Keep, Kinds, open_journal
+from tfbench.engine.workers import Session, build_worker_environment, start_session
 from tfbuild import console
 from tfbuild.errors import WorkerError
 
@@ -54,7 +54,7 @@ class Cells:
         """What failed or took too long may end well the next time."""
         return result.outcome not in _AGAIN
 
-    def following(self, entries: Sequence[LaunchResult], spent: Spent) -> Cell | None:
+    def following(self, entries: Sequence[LaunchResult], spent: RunProgress) -> Cell | None:
         known = {result.key: result.outcome for result in entries}
         marked = {
             cell.place for cell in self.cells if known.get(cell.key, Outcome.OK) is not Outcome.OK
@@ -89,7 +89,7 @@ def measure(
     Raises DiskError, RecordError.
     """
     with (
-        opened(out / JOURNAL, KINDS) as (known, keep),
+        open_journal(out / JOURNAL, KINDS) as (known, keep),
         console.track_progress("cells", len(cells)) as count,
     ):
         every = Cells(
@@ -111,14 +111,14 @@ def run(cell: Cell, arm: Arm, out: Path, *, limit_s: float) -> LaunchResult:
     logs = out / "logs"
     log = logs / f"{cell.key[:12]}.log"
     chance = Random(cell.key)  # noqa: S311  (bytes of padding, not a secret)
-    env = worker_environment(arm, len(cell.vcpus), logs, chance)
+    env = build_worker_environment(arm, len(cell.vcpus), logs, chance)
     began = time.monotonic()
     with ExitStack() as stack:
         limits: dict[str, object] = {}
         if cell.memory_mb is not None:
             limits = stack.enter_context(limited(cell.memory_mb)).request
         worker = stack.enter_context(
-            session(arm, {**env, **dict(cell.env)}, log, module=cell.module)
+            start_session(arm, {**env, **dict(cell.env)}, log, module=cell.module)
         )
         try:
             answer = _answer(worker, cell, limits, limit_s)
@@ -143,7 +143,7 @@ def _answer(
     fields = {**cell.request, **limits, "vcpus": cell.vcpus}
     answer = opened.request("run", limit_s, **fields)
     if answer["outcome"] == Outcome.OK:
-        opened.need_own(answer, cell.vcpus)
+        opened.check_facts(answer, cell.vcpus)
     return answer
 
 
@@ -153,13 +153,13 @@ def _marked(error: WorkerError, log: Path, *, limited: bool) -> tuple[Outcome, s
     if _LATE.search(first):
         return Outcome.LATE, first
     said = log.read_text(encoding="utf-8", errors="replace")
-    lines = printed_lines(said)
+    lines = clean_lines(said)
     found = next((line for line in reversed(lines) if _NO_MEMORY.search(line)), "")
     if found or _NO_MEMORY.search(first):
         return Outcome.OUT_OF_MEMORY, found or "Linux ended the process"
     if limited and "was ended by" in first:  # (C++ that cannot allocate aborts, or worse)
         return Outcome.OUT_OF_MEMORY, f"the process {first.partition(' was ')[2]} at its limit"
-    return Outcome.FAILED, explaining_line(said) if "exited with" in first else first
+    return Outcome.FAILED, find_explanation(said) if "exited with" in first else first
 
 
 def shortened(reason: str) -> str:

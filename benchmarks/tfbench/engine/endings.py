@@ -14,16 +14,19 @@ _LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] ")
 """TensorFlow's information and warnings, which end no process."""
 
 
-def printed_lines(output: str) -> list[str]:
-    """What a worker printed, line by line, without colours and empty lines."""
+def clean_lines(output: str) -> list[str]:
+    """Return the lines that a worker printed, without colours and empty lines."""
     lines = map(str.strip, _ANSI.sub("", output).splitlines())
     return [line for line in lines if line]
 
 
-def explaining_line(output: str) -> str:
-    """The line of a worker's output that says why it ended, with the name of the exception; empty
-    where none does."""
-    lines = [line for line in printed_lines(output) if not _LOGGED.match(line)]
+def find_explanation(output: str) -> str:
+    """Return the line of a worker's output that says why it ended, with the name of the
+    exception.
+
+    Empty if none does.
+    """
+    lines = [line for line in clean_lines(output) if not _LOGGED.match(line)]
     raised = [at for at, line in enumerate(lines) if _ERROR.match(line)]
     aborted = [at for at, line in enumerate(lines) if _ENDS.search(line)]
     if aborted and (not raised or aborted[-1] > raised[-1]):
@@ -33,9 +36,9 @@ def explaining_line(output: str) -> str:
     # Of an error in a graph TensorFlow says further down what it is; several it numbers
     # (tsl/platform/status.cc: StatusGroup).
     error = lines[raised[-1]]
-    said = [line for line in lines[raised[-1] + 1 :] if not _POSITION.match(line)]
+    details = [line for line in lines[raised[-1] + 1 :] if not _POSITION.match(line)]
     name = _ERROR.match(error)
-    if name is None or not said or not error.endswith("Graph execution error:"):
+    if name is None or not details or not error.endswith("Graph execution error:"):
         return error
-    first = next((line for line in said if line.startswith("(0) ")), said[-1])
+    first = next((line for line in details if line.startswith("(0) ")), details[-1])
     return " ".join([f"{name[1]}:", *first.removeprefix("(0) ").split()])

@@ -12,27 +12,32 @@ Launch = TypeVar("Launch")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spent:
-    """What this process has measured of a run: launches, and the seconds that they took."""
+class RunProgress:
+    """The part of a run that this process has measured: launches, and the seconds that they
+    took.
+    """
 
     launches: int
     seconds: float
 
 
 class Experiment(Protocol[Entry, Launch]):
-    """What one experiment measures. What it makes of the entries is its own affair.
+    """An experiment: which launches it needs, and the entries that they give.
 
-    Entries are frozen records; a launch is one start of worker processes, and what they are asked.
+    Entries are frozen records; a launch is one start of worker processes, and what they are
+    asked. What follows from the entries is up to the experiment.
     """
 
     def counts(self, entry: Entry, /) -> bool:
-        """Whether what an earlier process has left is of this run, and need not be done again."""
+        """Return whether an entry of an earlier process is of this run, and need not be measured
+        again.
+        """
 
-    def following(self, entries: Sequence[Entry], spent: Spent, /) -> Launch | None:
-        """What to launch next, by what is known; None when that is enough."""
+    def following(self, entries: Sequence[Entry], spent: RunProgress, /) -> Launch | None:
+        """Return what to launch next, given the entries so far; None if they are enough."""
 
     def launch(self, launch: Launch, keep: Callable[[Entry], None], /) -> None:
-        """Do it. What a failing worker does is an entry as well, so that a run goes on."""
+        """Run a launch; a worker's failure is an entry as well, so that the run goes on."""
 
 
 def run(
@@ -40,19 +45,22 @@ def run(
     known: Sequence[Entry],
     keep: Callable[[Entry], None],
 ) -> tuple[Entry, ...]:
-    """All entries of the experiment: those of `known` that count, and the new ones, each of which
-    `keep` gets as it comes. Raises what a launch raises."""
+    """Run an experiment until it has enough, and return all its entries.
+
+    These are those of `known` that count, and the new ones, each of which is passed to `keep`
+    at once. Raises the errors of a launch.
+    """
     entries = [entry for entry in known if experiment.counts(entry)]
 
-    def remember(entry: Entry) -> None:
+    def add_entry(entry: Entry) -> None:
         keep(entry)
         entries.append(entry)
 
     began, launches = time.monotonic(), 0
     while True:
-        spent = Spent(launches=launches, seconds=time.monotonic() - began)
+        spent = RunProgress(launches=launches, seconds=time.monotonic() - began)
         launch = experiment.following(entries, spent)
         if launch is None:
             return tuple(entries)
-        experiment.launch(launch, remember)
+        experiment.launch(launch, add_entry)
         launches += 1

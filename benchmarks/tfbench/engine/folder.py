@@ -19,19 +19,19 @@ _SHOWN = 3
 
 
 class Spec(Protocol):
-    """What decides a run's entries, a frozen record: a run goes on only in an equal one."""
+    """The frozen record that decides a run's entries: a run resumes only with an equal one."""
 
     @property
     def schema(self) -> int:
-        """Of the record's JSON form."""
+        """Return the version of the record's JSON form."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunKind:
-    """What the runs of one experiment are called, and the files in their folders.
+    """The names of an experiment's runs and of the files in their folders.
 
-    `prefix` begins the folder's name. A run is finished when its result is there, unless that says
-    it is not complete.
+    `prefix` begins the folder's name. A run is finished if its result is there, unless that
+    says it is not complete.
     """
 
     name: str
@@ -41,69 +41,76 @@ class RunKind:
     journal: str = JOURNAL
 
 
-def find(kind: RunKind, spec: Spec, wanted: str, paths: Paths) -> Path:
-    """The wanted folder, or that of the newest run that asked the same and was stopped, or a new
-    one, which is not made here."""
+def choose_folder(kind: RunKind, spec: Spec, wanted: str, paths: Paths) -> Path:
+    """Return the folder of a run: the wanted one, that of a stopped run, or a new one.
+
+    The stopped run is the newest with an equal spec. A new folder is not created here.
+    """
     if wanted:
         return Path(wanted)
-    stopped = unfinished(kind, spec, paths.reports.glob("*"))
+    stopped = find_unfinished(kind, spec, paths.reports.glob("*"))
     if stopped is None:
         return paths.choose_report_folder(kind.prefix)
     console.print_message(f"going on with the run that was stopped: {stopped}")
     return stopped
 
 
-def unfinished(kind: RunKind, spec: Spec, folders: Iterable[Path]) -> Path | None:
-    """The newest of the folders whose run asked the same and was stopped."""
-    there = [each for each in folders if (each / kind.spec).is_file()]
-    for folder in sorted(there, key=lambda each: (each / kind.spec).stat().st_mtime, reverse=True):
+def find_unfinished(kind: RunKind, spec: Spec, folders: Iterable[Path]) -> Path | None:
+    """Return the newest of the folders whose run has an equal spec and was stopped."""
+    run_folders = [each for each in folders if (each / kind.spec).is_file()]
+    for folder in sorted(
+        run_folders, key=lambda each: (each / kind.spec).stat().st_mtime, reverse=True
+    ):
         with contextlib.suppress(RecordError):  # a damaged or an older run is another one
-            if not _differing(kind, spec, folder) and not is_finished(kind, folder):
+            if not _list_differences(kind, spec, folder) and not is_finished(kind, folder):
                 return folder
     return None
 
 
 def begin(kind: RunKind, spec: Spec, out: Path) -> None:
-    """Write down what is asked, or find it written.
+    """Write the spec of a run, or check that the one written is equal.
 
     Raises UsageError for a folder with another run, HostError for a run of another machine,
     RecordError for a damaged folder, DiskError.
     """
     if (out / kind.spec).exists():
-        _need_same(kind, spec, out)
+        _require_same(kind, spec, out)
     elif (out / kind.journal).exists():
         raise UsageError(f"{out} holds the journal of an unknown run", hint=_ANOTHER)
     else:
         records.save(out / kind.spec, spec)
 
 
-def need_unfinished(kind: RunKind, out: Path) -> None:
-    """Raises UsageError for a folder with a finished run, RecordError for a damaged result."""
+def require_unfinished(kind: RunKind, out: Path) -> None:
+    """Raise UsageError for a folder with a finished run, RecordError for a damaged result."""
     if is_finished(kind, out):
         raise UsageError(f"{out} holds a finished {kind.name}", hint=_ANOTHER)
 
 
 def is_finished(kind: RunKind, out: Path) -> bool:
-    """Raises RecordError for a result that is no JSON object."""
+    """Return whether the folder holds a finished run.
+
+    Raises RecordError for a result that is no JSON object.
+    """
     path = out / kind.result
     return path.exists() and records.load(path, schema=None).get("complete", True) is True
 
 
-def newest(kind: RunKind, paths: Paths) -> Path | None:
-    """The newest result of that kind, of a finished run or not."""
-    every = paths.reports.glob(f"*/{kind.result}")
-    return max(every, key=lambda path: path.stat().st_mtime, default=None)
+def find_newest(kind: RunKind, paths: Paths) -> Path | None:
+    """Return the newest result of that kind, of a finished run or not."""
+    results = paths.reports.glob(f"*/{kind.result}")
+    return max(results, key=lambda path: path.stat().st_mtime, default=None)
 
 
-def _need_same(kind: RunKind, spec: Spec, out: Path) -> None:
-    differing = _differing(kind, spec, out)
-    if differing:
-        host = all(each.startswith("host.") for each in differing)
+def _require_same(kind: RunKind, spec: Spec, out: Path) -> None:
+    differences = _list_differences(kind, spec, out)
+    if differences:
+        host = all(difference.startswith("host.") for difference in differences)
         raise (HostError if host else UsageError)(
-            f"{out} holds another {kind.name}, which differs in {'; '.join(differing[:_SHOWN])}",
+            f"{out} holds another {kind.name}, which differs in {'; '.join(differences[:_SHOWN])}",
             hint=_ANOTHER,
         )
 
 
-def _differing(kind: RunKind, spec: Spec, out: Path) -> list[str]:
+def _list_differences(kind: RunKind, spec: Spec, out: Path) -> list[str]:
     return records.find_differences(records.load(out / kind.spec, schema=spec.schema), spec)

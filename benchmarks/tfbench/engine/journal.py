@@ -34,13 +34,15 @@ _MOST = 128 << 20
 
 
 @contextlib.contextmanager
-def opened(path: Path, kinds: Kinds[Entry]) -> Iterator[tuple[tuple[Entry, ...], Keep[Entry]]]:
-    """What an earlier run has left there, and what appends an entry.
+def open_journal(
+    path: Path, kinds: Kinds[Entry]
+) -> Iterator[tuple[tuple[Entry, ...], Keep[Entry]]]:
+    """Open a journal: yield the entries of an earlier run, and a function that appends one.
 
-    A line is one write, so whoever reads, or kills the run, meets whole lines. Half a line that an
-    earlier run left is cut off. Raises RecordError, DiskError.
+    A line is one write, so readers, also of a killed run, find whole lines. Half a line that
+    an earlier run left is cut off. Raises RecordError, DiskError.
     """
-    known = entries(path, kinds) if path.is_file() else ()
+    known = read_entries(path, kinds) if path.is_file() else ()
     tags = {kind: tag for tag, kind in kinds.items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,43 +68,45 @@ def opened(path: Path, kinds: Kinds[Entry]) -> Iterator[tuple[tuple[Entry, ...],
         os.close(handle)
 
 
-def entries(path: Path, kinds: Kinds[Entry]) -> tuple[Entry, ...]:
-    """All whole lines of a journal, which may be packed (.xz).
+def read_entries(path: Path, kinds: Kinds[Entry]) -> tuple[Entry, ...]:
+    """Read all whole lines of a journal, which may be packed (.xz).
 
-    A last line without its end is what a full disk leaves, and is dropped. A line that is there
-    twice, as files that were put together have it, counts once. Raises RecordError.
+    A last line without its end is what a full disk leaves, and is dropped. A line that is
+    there twice, as in merged files, counts once. Raises RecordError.
     """
 
-    def entry(fields: dict[str, Any]) -> Entry:
+    def parse_entry(fields: dict[str, Any]) -> Entry:
         return decode_record(kinds[fields.pop(_TAG)], fields)
 
-    return read_lines(path, entry, "an entry")
+    return read_lines(path, parse_entry, "an entry")
 
 
 def read_lines(path: Path, parse: Callable[[Any], Entry], what: str) -> tuple[Entry, ...]:
-    """The same of any file of lines, as `parse` reads their JSON; `what` it makes is named in
-    errors. Raises RecordError."""
-    found, seen = [], set[str]()
-    for number, line in enumerate(_lines(path), start=1):
+    """Read any file of JSON lines like a journal, with `parse`.
+
+    `what` names in errors what `parse` returns. Raises RecordError.
+    """
+    parsed, seen = [], set[str]()
+    for number, line in enumerate(_load_lines(path), start=1):
         if line in seen:
             continue
         seen.add(line)
         try:
-            found.append(parse(parse_json(line)))
+            parsed.append(parse(parse_json(line)))
         except _FOREIGN as error:
-            said = " ".join(str(error).split())  # (it may repeat a foreign value)
+            reason = " ".join(str(error).split())  # (it may repeat a foreign value)
             raise RecordError(
-                f"{path}, line {number} is not {what} ({said})",
+                f"{path}, line {number} is not {what} ({reason})",
                 hint="Remove the file, or give another --out",
             ) from error
-    return tuple(found)
+    return tuple(parsed)
 
 
-def _lines(path: Path) -> list[str]:
+def _load_lines(path: Path) -> list[str]:
     try:
         with path.open("rb") as file:
             content = file.read(_MOST + 1)
-        content = _unpacked(content) if path.suffix == PACKED else content
+        content = _unpack(content) if path.suffix == PACKED else content
         if len(content) > _MOST:
             raise RecordError(f"cannot read {path}: it has more than {_MOST} bytes")
         return content.decode("utf-8").split("\n")[:-1]
@@ -114,8 +118,11 @@ def _lines(path: Path) -> list[str]:
         raise RecordError(f"cannot read {path}: it is torn") from error
 
 
-def _unpacked(packed: bytes) -> bytes:
-    """All streams of an .xz file, or _MOST bytes and one more. Raises LZMAError, EOFError."""
+def _unpack(packed: bytes) -> bytes:
+    """Unpack all streams of an .xz file, up to _MOST bytes and one more.
+
+    Raises LZMAError, EOFError.
+    """
     content = bytearray()
     while len(content) <= _MOST:
         stream = lzma.LZMADecompressor(memlimit=_MOST)

@@ -15,28 +15,30 @@ PADDING_BYTES = 4096
 Each = TypeVar("Each")
 
 
-def chance_of(seed: int, subject: str, vcpus: int, launch: int) -> Random:
-    """The chance of one launch: the same whether the run was stopped before it or not."""
+def create_random(seed: int, subject: str, vcpus: int, launch: int) -> Random:
+    """Create the random generator of one launch, the same whether or not the run was stopped
+    before it.
+    """
     return Random(f"{seed} {subject} {vcpus} {launch}")  # noqa: S311  (a schedule, not a secret)
 
 
-def launch_order(arms: Sequence[Each], chance: Random) -> tuple[Each, ...]:
+def draw_launch_order(arms: Sequence[Each], chance: Random) -> tuple[Each, ...]:
     return tuple(chance.sample(arms, len(arms)))
 
 
-def block_order(arms: Sequence[Each], chance: Random) -> tuple[Each, ...]:
-    """ABBA or BAAB for two arms; for more, any order and its mirror image."""
-    half = launch_order(arms, chance)
+def draw_block_order(arms: Sequence[Each], chance: Random) -> tuple[Each, ...]:
+    """Draw ABBA or BAAB for two arms; for more, any order and its mirror image."""
+    half = draw_launch_order(arms, chance)
     return half + half[::-1]
 
 
-def loading_groups(
+def group_cpus(
     vcpus: Sequence[int], available: Collection[int], node_of: Mapping[int, int]
 ) -> tuple[tuple[int, ...], ...]:
-    """Sets of as many CPUs as `vcpus`, that set first, for workers that load at the same time.
+    """Group CPUs for workers that load at the same time.
 
-    They have no CPU in common, and are of the NUMA nodes of `vcpus`, since a worker's memory stays
-    where it was first written.
+    The groups are as large as `vcpus`, which comes first. They have no CPU in common, and are
+    of the NUMA nodes of `vcpus`, since a worker's memory stays where it was first written.
     """
     nodes = {node_of.get(cpu) for cpu in vcpus}
     others = sorted(cpu for cpu in {*available} - {*vcpus} if node_of.get(cpu) in nodes)
@@ -45,6 +47,6 @@ def loading_groups(
     return (tuple(vcpus), *rest)
 
 
-def padding(chance: Random) -> int:
-    """Bytes to add to a worker's environment."""
+def draw_padding(chance: Random) -> int:
+    """Draw the number of bytes to add to a worker's environment."""
     return chance.randrange(PADDING_BYTES)

@@ -16,9 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from tfbench.arms.arm import Arm, environment
-from tfbench.engine.endings import explaining_line
-from tfbench.engine.schedule import launch_order, padding
+from tfbench.arms.arm import Arm, build_environment
+from tfbench.engine.endings import find_explanation
+from tfbench.engine.schedule import draw_launch_order, draw_padding
 from tfbuild import settings
 from tfbuild.errors import DiskError, WorkerError
 from tfbuild.run import stop_group
@@ -31,8 +31,10 @@ STEPS_LIMIT_S = 120.0
 
 
 class Session:
-    """Requests to one worker. Every failure of it is a WorkerError with the line of its output that
-    explains it."""
+    """A session of requests to one worker.
+
+    Every failure of it is a WorkerError with the line of its output that explains it.
+    """
 
     def __init__(self, arm: Arm, process: subprocess.Popen[str], log: Path) -> None:
         self.arm = arm
@@ -44,85 +46,92 @@ class Session:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask_load(
+    def start_load(
         self, workload: str, seed: int, vcpus: tuple[int, ...], *, nudged: bool = False
     ) -> None:
-        """Begin to load; the answer is `loaded`. So all arms can load at the same time."""
-        self.ask("load", workload=workload, seed=seed, vcpus=vcpus, nudged=nudged)
+        """Start to load; `finish_load` reads the answer. So all arms can load at the same time."""
+        self.send("load", workload=workload, seed=seed, vcpus=vcpus, nudged=nudged)
 
-    def loaded(self, vcpus: tuple[int, ...]) -> dict[str, Any]:
-        """The worker's facts. Raises WorkerError when its TensorFlow is not the arm's own, its
-        CPUs are not the asked ones, or the arm is tuned and its tuned kernels did not load.
+    def finish_load(self, vcpus: tuple[int, ...]) -> dict[str, Any]:
+        """Return the worker's facts once it has loaded.
+
+        Raises WorkerError if its TensorFlow is not the arm's own, its CPUs are not those
+        requested, or the arm is tuned and its tuned kernels did not load.
         """
-        facts = self.answer("load", LOAD_LIMIT_S)
-        self.need_own(facts, vcpus)
+        facts = self.receive("load", LOAD_LIMIT_S)
+        self.check_facts(facts, vcpus)
         return facts
 
-    def need_own(self, facts: Mapping[str, Any], vcpus: tuple[int, ...]) -> None:
-        """Raises WorkerError where the worker's facts are not what `loaded` says."""
-        need_own_tensorflow(self.arm, facts["tensorflow_file"])
-        self._need_cpus(facts, vcpus)
+    def check_facts(self, facts: Mapping[str, Any], vcpus: tuple[int, ...]) -> None:
+        """Raise WorkerError if the worker's facts are not as `finish_load` requires."""
+        require_own_tensorflow(self.arm, facts["tensorflow_file"])
+        self._require_cpus(facts, vcpus)
         if self.arm.tuned and facts["kernel_library"] is None:
-            raise self._failed(
+            raise self._create_error(
                 "ran stock kernels: its tuned ones did not load",
                 hint="Build for this CPU with --arch native",
             )
 
-    def _need_cpus(self, facts: Mapping[str, Any], vcpus: tuple[int, ...]) -> None:
+    def _require_cpus(self, facts: Mapping[str, Any], vcpus: tuple[int, ...]) -> None:
         if tuple(facts["vcpus"]) != vcpus:
-            raise self._failed(f"got CPUs {facts['vcpus']}, not {list(vcpus)}")
+            raise self._create_error(f"got CPUs {facts['vcpus']}, not {list(vcpus)}")
 
-    def ask_check(self, steps: int) -> None:
-        """Begin the first steps; the answer is `checked`."""
-        self.ask("check", steps=steps)
+    def start_check(self, steps: int) -> None:
+        """Start the first steps; `finish_check` reads the answer."""
+        self.send("check", steps=steps)
 
-    def checked(self) -> dict[str, Any]:
-        """The first losses, the predictions after them, and how long these steps took."""
-        return self.answer("check", STEPS_LIMIT_S)
+    def finish_check(self) -> dict[str, Any]:
+        """Return the first losses, the predictions after them, and how long these steps took."""
+        return self.receive("check", STEPS_LIMIT_S)
 
-    def settle(self, vcpus: tuple[int, ...]) -> None:
-        """Hold the worker to other CPUs than those that it loaded on, as many as those."""
+    def pin_cpus(self, vcpus: tuple[int, ...]) -> None:
+        """Pin the worker to other CPUs than those that it loaded on, as many as those."""
         facts = self.request("settle", STEPS_LIMIT_S, vcpus=vcpus)
-        self._need_cpus(facts, vcpus)
+        self._require_cpus(facts, vcpus)
 
     def sample(self, phase: str, steps: int) -> dict[str, Any]:
-        """The worker's times and meters, and `elapsed_s` by our own clock.
+        """Take a sample: the worker's times and meters, and `elapsed_s` by our own clock.
 
         Raises WorkerError for a time that is no positive number.
         """
         began = time.monotonic()
         answer = self.request("sample", STEPS_LIMIT_S, phase=phase, steps=steps)
-        for what, name in (("a sample", "wall_s"), ("its canary", "canary_s")):
+        for subject, name in (("a sample", "wall_s"), ("its canary", "canary_s")):
             seconds = answer[name]
             if not (math.isfinite(seconds) and seconds > 0):
-                raise self._failed(f"says that {what} took {seconds} s, which is not a time")
+                raise self._create_error(
+                    f"says that {subject} took {seconds} s, which is not a time"
+                )
         return answer | {"elapsed_s": time.monotonic() - began}
 
     def profile(self, steps: int) -> dict[str, Any]:
         return self.request("profile", STEPS_LIMIT_S, steps=steps)
 
-    def peak_mb(self) -> float:
+    def read_peak_mb(self) -> float:
         return float(self.request("status", STEPS_LIMIT_S)["peak_mb"])
 
     def request(self, do: str, limit_s: float, **fields: object) -> dict[str, Any]:
-        """One answer. Raises WorkerError when the worker ends, hangs or talks nonsense."""
-        self.ask(do, **fields)
-        return self.answer(do, limit_s)
+        """Send a request and return its answer.
 
-    def ask(self, do: str, **fields: object) -> None:
+        Raises WorkerError if the worker ends, hangs or sends an invalid answer.
+        """
+        self.send(do, **fields)
+        return self.receive(do, limit_s)
+
+    def send(self, do: str, **fields: object) -> None:
         assert self._process.stdin is not None  # noqa: S101  (PIPE was asked for)
         try:
             self._process.stdin.write(json.dumps({"do": do, **fields}) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise self._dead(do) from None
+            raise self._create_end_error(do) from None
 
-    def answer(self, do: str, limit_s: float) -> dict[str, Any]:
+    def receive(self, do: str, limit_s: float) -> dict[str, Any]:
         line = self._read_line(do, time.monotonic() + limit_s, limit_s)
         try:
             answer = json.loads(line)
         except ValueError as error:
-            raise self._failed(f"answered {do} with {line[:80]!r}") from error
+            raise self._create_error(f"answered {do} with {line[:80]!r}") from error
         assert isinstance(answer, dict)  # noqa: S101  (worker.py answers with objects only)
         return answer
 
@@ -133,37 +142,37 @@ class Session:
             selector.register(source, selectors.EVENT_READ)
             while b"\n" not in self._unread:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise self._failed(f"did not answer {do} within {limit_s:g} s")
+                    raise self._create_error(f"did not answer {do} within {limit_s:g} s")
                 chunk = os.read(source, 65536)
                 if not chunk:
-                    raise self._dead(do)
+                    raise self._create_end_error(do)
                 self._unread += chunk
         line, _, self._unread = self._unread.partition(b"\n")
         return line
 
-    def _dead(self, do: str) -> WorkerError:
+    def _create_end_error(self, do: str) -> WorkerError:
         try:
             code = self._process.wait(5)
         except subprocess.TimeoutExpired:
-            return self._failed(f"closed its output during {do}")
+            return self._create_error(f"closed its output during {do}")
         if code >= 0:
-            return self._failed(f"exited with {code} during {do}")
+            return self._create_error(f"exited with {code} during {do}")
         name = signal.Signals(-code).name
         hint = "Linux ends a process so when memory runs out" if name == "SIGKILL" else ""
-        return self._failed(f"was ended by {name} during {do}", hint=hint)
+        return self._create_error(f"was ended by {name} during {do}", hint=hint)
 
-    def _failed(self, what: str, *, hint: str = "") -> WorkerError:
-        said = explaining_line(self._log.read_text(encoding="utf-8", errors="replace"))
+    def _create_error(self, what: str, *, hint: str = "") -> WorkerError:
+        reason = find_explanation(self._log.read_text(encoding="utf-8", errors="replace"))
         return WorkerError(
             f"the worker of arm {self.arm.name} {what} (its output: {self._log})"
-            + (f": {said}" if said else ""),
+            + (f": {reason}" if reason else ""),
             hint=hint,
             arm=self.arm.name,
         )
 
 
-def need_own_tensorflow(arm: Arm, file: str) -> None:
-    """Raises WorkerError where the file that was imported is not in the arm's environment."""
+def require_own_tensorflow(arm: Arm, file: str) -> None:
+    """Raise WorkerError if the imported file is not in the arm's environment."""
     if not Path(file).is_relative_to(arm.prefix.resolve()):
         raise WorkerError(
             f"arm {arm.name} imported TensorFlow from {file}, "
@@ -173,22 +182,24 @@ def need_own_tensorflow(arm: Arm, file: str) -> None:
         )
 
 
-def worker_environment(
+def build_worker_environment(
     arm: Arm, vcpus: int, folder: Path, chance: Random | None = None
 ) -> dict[str, str]:
-    """That of an arm's worker, whose home is an empty folder in `folder`; by `chance` it has a
-    random size. Raises DiskError."""
+    """Build the environment of an arm's worker, whose home is an empty folder in `folder`.
+
+    By `chance` it has a random size. Raises DiskError.
+    """
     home = folder / "home"
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DiskError(f"cannot make {home}: {error.strerror}") from error
-    size = padding(chance) if chance else 0
-    return environment(arm, vcpus=vcpus, home=home, padding=size, inherited=os.environ)
+    size = draw_padding(chance) if chance else 0
+    return build_environment(arm, vcpus=vcpus, home=home, padding=size, inherited=os.environ)
 
 
 @contextlib.contextmanager
-def session(
+def start_session(
     arm: Arm,
     env: Mapping[str, str],
     log: Path,
@@ -196,15 +207,16 @@ def session(
     module: str = WORKER,
     mode: Literal["w", "a"] = "w",
 ) -> Iterator[Session]:
-    """Start the arm's worker; end its whole process group on the way out, however that comes.
+    """Start the arm's worker; end its whole process group on every way out.
 
     `module` is what it runs; `mode` "a" keeps what an earlier worker wrote into the same log.
-    The worker is its own group, so Ctrl-C reaches only us; should we be killed, it is, too. Raises
-    WorkerError when it does not start, DiskError without its log or its temporary folder.
+    The worker is its own process group, so Ctrl-C reaches only us; if we are killed, it is
+    killed too. Raises WorkerError if it does not start, DiskError without its log or its
+    temporary folder.
     """
-    with _temporary() as folder:
-        own = {"TMPDIR": folder, "PYTHONPATH": str(settings.prepare_import_root(PACKAGE))}
-        process = _started(arm, {**env, **own}, log, module=module, mode=mode)
+    with _create_temporary() as folder:
+        folders = {"TMPDIR": folder, "PYTHONPATH": str(settings.prepare_import_root(PACKAGE))}
+        process = _start_process(arm, {**env, **folders}, log, module=module, mode=mode)
         try:
             yield Session(arm, process, log)
         finally:
@@ -216,9 +228,12 @@ def session(
 
 
 @contextlib.contextmanager
-def _temporary() -> Iterator[str]:
-    """A worker's own folder for temporary files: TensorFlow (autograph/pyct/loader.py) removes its
-    files when its process ends by itself, which a worker does not. Raises DiskError."""
+def _create_temporary() -> Iterator[str]:
+    """Create a worker's own folder for temporary files.
+
+    TensorFlow (autograph/pyct/loader.py) removes its files when its process ends by itself,
+    which a worker does not. Raises DiskError.
+    """
     try:
         folder = tempfile.TemporaryDirectory(prefix="tensorwright-", ignore_cleanup_errors=True)
     except OSError as error:
@@ -227,7 +242,7 @@ def _temporary() -> Iterator[str]:
         yield path
 
 
-def _started(
+def _start_process(
     arm: Arm, env: Mapping[str, str], log: Path, *, module: str, mode: Literal["w", "a"]
 ) -> subprocess.Popen[str]:
     try:
@@ -254,7 +269,7 @@ def _started(
 
 
 @contextlib.contextmanager
-def opened(
+def start_sessions(
     arms: Sequence[Arm],
     vcpus: Sequence[int],
     chance: Random,
@@ -264,16 +279,18 @@ def opened(
     env: Mapping[str, str] | None = None,
     mode: Literal["w", "a"] = "w",
 ) -> Iterator[dict[str, Session]]:
-    """The arms' workers by name, side by side, started in an order of chance; each has a log of its
-    own, which is `log` with the arm's name behind it. Nothing was asked of them yet.
+    """Start the arms' workers side by side, in random order, and yield them by name.
 
-    Raises WorkerError when one does not start, DiskError.
+    Each has a log of its own, which is `log` with the arm's name behind it. Nothing was asked
+    of them yet. Raises WorkerError if one does not start, DiskError.
     """
     sessions: dict[str, Session] = {}
     with contextlib.ExitStack() as stack:
-        for arm in launch_order(arms, chance):
-            given = worker_environment(arm, len(vcpus), log.parent, chance) | dict(env or {})
+        for arm in draw_launch_order(arms, chance):
+            worker_env = build_worker_environment(arm, len(vcpus), log.parent, chance) | dict(
+                env or {}
+            )
             path = log.with_name(f"{log.name}-{arm.name.replace(' ', '-')}.log")
-            worker = session(arm, given, path, module=module, mode=mode)
+            worker = start_session(arm, worker_env, path, module=module, mode=mode)
             sessions[arm.name] = stack.enter_context(worker)
         yield {arm.name: sessions[arm.name] for arm in arms}

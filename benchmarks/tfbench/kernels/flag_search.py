@@ -16,7 +16,7 @@ from tfbench.kernels.handlers import check, timed
 from tfbench.kernels.judging import RATE
 from tfbench.kernels.selecting import KIND
 from tfbench.kernels.wheel_kernels import WheelKernels
-from tfbench.sheet import shown
+from tfbench.sheet import format_result
 from tfbuild import console, durations, handlers, settings
 from tfbuild.commands import BuildOptions, Request
 from tfbuild.cpus import flags
@@ -107,7 +107,7 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
     save(out / KIND.result, selection)
     console.print_note(f"selection: {out / KIND.result}")
     told = sheet(tried, chosen, out / KIND.result, winner.compiler)
-    return selection, shown(selection, told, as_json=as_json)
+    return selection, format_result(selection, told, as_json=as_json)
 
 
 def _winner(tried: Sequence[FlagSet]) -> FlagSet:
@@ -138,7 +138,7 @@ def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
         )
     # Once, or each build would look for the newest release by itself.
     request = resolve_release(replace(request, source=wanted.source), settings.paths())
-    names = options.words(request.compiler) or ("",)
+    names = options.parse_words(request.compiler) or ("",)
     plan, *_ = [resolve_plan(replace(request, compiler=name))[0] for name in names]
     usual = ["-O3", *(NARROW[each] for each in sorted(NARROW.keys() & plan.target.features))]
     texts = wanted.flag_sets.split(";") if wanted.flag_sets else usual

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfbench.kernels.flagsets import FlagSet
 from tfbench.measuring.statistics import mean
-from tfbench.sheet import Sheet
+from tfbench.sheet import ResultTable
 from tfbuild.console import format_count
 
 HEADINGS = ("compiler and flags", "#saves of op time", "#95% interval")
@@ -16,12 +16,12 @@ HEADINGS = ("compiler and flags", "#saves of op time", "#95% interval")
 
 def sheet(
     tried: Sequence[FlagSet], chosen: Mapping[str, FlagSet], path: Path, compiler: str
-) -> Sheet:
+) -> ResultTable:
     """What each set saved over all units, the flags of each unit, and what to do with them: the
     selection in `path`."""
     rows = tuple((called(each.compiler, each.flags), *_saved(each)) for each in tried)
     lines = tuple(_lines(chosen, path, compiler))
-    return Sheet(headings=HEADINGS, rows=rows, lines=lines, width=150)
+    return ResultTable(headings=HEADINGS, rows=rows, lines=lines, width=150)
 
 
 def called(compiler: str, words: Sequence[str]) -> str:

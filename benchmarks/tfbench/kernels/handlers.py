@@ -20,7 +20,7 @@ from tfbench.kernels.timings import Bench
 from tfbench.kernels.wheel_kernels import WheelKernels, read_wheel_kernels
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.options import Subject
-from tfbench.sheet import shown
+from tfbench.sheet import format_result
 from tfbuild import console, durations, settings
 from tfbuild.commands import HOT, Request
 from tfbuild.cpus import flags
@@ -75,7 +75,7 @@ class _Config:
 def profile(wanted: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
     """Profile on the stock wheel, with one thread; the record and what to print of it."""
     paths, subjects = settings.paths(), _subjects(wanted)
-    steps = options.integer(wanted.steps, "--steps")
+    steps = options.parse_integer(wanted.steps, "--steps")
     folder, host = paths.choose_report_folder("profile"), read_host()
     out = _file(wanted.out) or folder / PROFILE
     with settings.lock_folder(paths.cache, "a profile"):
@@ -100,7 +100,7 @@ def profile(wanted: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
 
 def describe_profiling(wanted: ProfileOptions) -> str:
     """What would be profiled. Nothing is done."""
-    steps = options.integer(wanted.steps, "--steps")
+    steps = options.parse_integer(wanted.steps, "--steps")
     _file(wanted.out)
     names = ", ".join(name for name, _ in _subjects(wanted))
     return f"profile {names}: {steps} steps each on the stock wheel\n"
@@ -128,7 +128,7 @@ def describe_for_program(program: str, request: Request) -> str:
             "--workload chooses the kernels: --kernels, --selection and --scope full exclude it",
             hint="Give one of them",
         )
-    options.subject(program)
+    options.parse_subject(program)
     return f"profile {program} on the stock wheel, then build the kernels of its ops\n"
 
 
@@ -156,7 +156,7 @@ def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
         named = (word for words in found.selection.flags.values() for word in words)
         pgo.copy_profiles(flags.list_profile_hashes(named), bench.out, paths)
     write_atomic(bench.out / "selection.md", table.markdown(found))
-    return found, shown(found, table.sheet(found), as_json=as_json)
+    return found, format_result(found, table.sheet(found), as_json=as_json)
 
 
 def timed(wanted: SelectOptions) -> tuple[WheelKernels, tuple[TimedCallSite, ...]]:
@@ -192,7 +192,7 @@ def _set_up(config: _Config, out: str, paths: Paths) -> tuple[SelectionSetting, 
         seed=config.options.seed,
         budget_s=config.options.budget_s,
     )
-    there = folder.find(selecting.KIND, setting, out, paths)
+    there = folder.choose_folder(selecting.KIND, setting, out, paths)
     bench = Bench(stock=stock, tuned=tuned, cpus=host.affinity, out=there)
     return setting, bench, Memory(folder=paths.cache / "timings", cpu=host.cpu.kind)
 
@@ -221,12 +221,12 @@ def describe_selecting(wanted: SelectOptions) -> str:
 
 def _profiles_first(wanted: SelectOptions) -> bool:
     """Whether there is no profile yet. Raises UsageError where there are two questions."""
-    first = bool(wanted.workload) or options.phase(wanted.phase) != TRAIN
+    first = bool(wanted.workload) or options.parse_phase(wanted.phase) != TRAIN
     if first and wanted.profile:
         other = "--workload" if wanted.workload else "--phase"
         raise UsageError(f"{other} and --profile exclude each other", hint="Give one of them")
     if wanted.workload:
-        options.subject(wanted.workload)
+        options.parse_subject(wanted.workload)
     return first
 
 
@@ -248,9 +248,9 @@ def check(wanted: SelectOptions) -> None:
 
 def _read(wanted: SelectOptions) -> _Options:
     return _Options(
-        launches=options.integer(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
+        launches=options.parse_integer(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
         budget_s=durations.parse_duration(wanted.budget, "--budget") if wanted.budget else None,
-        seed=options.integer(wanted.seed, "--seed", least=0),
+        seed=options.parse_integer(wanted.seed, "--seed", least=0),
         rate=_rate(wanted.rate),
         threads=_threads(wanted.vcpus),
         profile=read_profile(Path(wanted.profile) if wanted.profile else PROFILED),
@@ -260,7 +260,7 @@ def _read(wanted: SelectOptions) -> _Options:
 def _read_config(wanted: SelectOptions, paths: Paths) -> _Config:
     """Raises what `check` does, and WheelError and HostError for wheels that do not fit."""
     config = _read(wanted)
-    candidate = Path(wanted.candidate) if wanted.candidate else installs.newest_runnable(paths)
+    candidate = Path(wanted.candidate) if wanted.candidate else installs.find_newest_runnable(paths)
     choices = installs.choose(lineup.read_lineup(), str(candidate), paths)
     wheel_kernels = read_wheel_kernels(candidate.resolve(), read_cpu())
     served = selecting.served_by(wheel_kernels, ranked_call_sites(config.profile))
@@ -278,11 +278,11 @@ def _subjects(wanted: ProfileOptions) -> tuple[Subject, ...]:
     if wanted.workload and wanted.workloads != ALL:
         raise UsageError("--workload and --workloads exclude each other", hint="Give one of them")
     found: tuple[Subject, ...] = (
-        (options.subject(wanted.workload),)
+        (options.parse_subject(wanted.workload),)
         if wanted.workload
-        else tuple((name, None) for name in options.workloads(wanted.workloads))
+        else tuple((name, None) for name in options.parse_workloads(wanted.workloads))
     )
-    if options.phase(wanted.phase) == TRAIN:
+    if options.parse_phase(wanted.phase) == TRAIN:
         return found
     return tuple((each, file) for name, file in found for each in requests(name, vcpus=1))
 
@@ -300,11 +300,11 @@ def _file(text: str) -> Path | None:
 def _threads(text: str) -> tuple[int, ...]:
     """Numbers of threads: by default one, and as many as CPUs are usable."""
     usable = read_vcpus().usable
-    return options.vcpus(text, usable) or tuple(sorted({1, usable}))
+    return options.parse_vcpus(text, usable) or tuple(sorted({1, usable}))
 
 
 def _rate(text: str) -> float:
-    rate = options.positive(text, "--rate")
+    rate = options.parse_positive(text, "--rate")
     if rate >= 1:
         raise UsageError(f"--rate {text} is no share between 0 and 1", hint=f"Try --rate {RATE:g}")
     return rate

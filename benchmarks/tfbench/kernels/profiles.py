@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfbench.arms.arm import Arm
-from tfbench.engine.workers import PACKAGE, worker_environment
+from tfbench.engine.workers import PACKAGE, build_worker_environment
 from tfbench.inside import call_sites, timing
 from tfbench.inside.call_sites import CallSite, CallSiteInput
 from tfbench.inside.step_parts import StepParts
@@ -197,7 +197,7 @@ def profiled(
     label = name.replace(":", "-").replace("/", "-")
     request, answer = logs / f"{label}.request", logs / f"{label}.answer"
     save(request, {"workload": name, "seed": 1, "vcpus": vcpus, "steps": steps})
-    env = worker_environment(arm, len(vcpus), logs)
+    env = build_worker_environment(arm, len(vcpus), logs)
     env |= {"PYTHONPATH": str(settings.prepare_import_root(PACKAGE))}
     env |= {} if file is None else {PROGRAM: str(file)}
     try:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from tfbench.inside.step_parts import StepParts
 from tfbench.kernels.profiles import Profile, ProfiledProgram, ranked_call_sites
 from tfbench.kernels.selecting import Selected
-from tfbench.sheet import Sheet
+from tfbench.sheet import ResultTable
 from tfbuild.console import format_count
 from tfbuild.measured.kernels import KernelRow
 
@@ -19,10 +19,10 @@ HEADINGS = (
 SHOWN = 20
 
 
-def sheet(selected: Selected) -> Sheet:
+def sheet(selected: Selected) -> ResultTable:
     rows = map(cells, ordered(selected.selection.rows))
     text = tuple(lines(selected))
-    return Sheet(headings=HEADINGS, rows=tuple(rows), lines=text, width=150)
+    return ResultTable(headings=HEADINGS, rows=tuple(rows), lines=text, width=150)
 
 
 def markdown(selected: Selected) -> str:
@@ -30,7 +30,7 @@ def markdown(selected: Selected) -> str:
     head = [f"# Kernels selected for {chosen.target}, TensorFlow {chosen.release}", ""]
     found = sheet(selected)
     said = [f"- {line}" for line in found.lines]
-    return "\n".join([*head, f"CPU: {chosen.cpu}", "", *said, "", *found.markdown()]) + "\n"
+    return "\n".join([*head, f"CPU: {chosen.cpu}", "", *said, "", *found.format_markdown()]) + "\n"
 
 
 def ordered(rows: Iterable[KernelRow]) -> list[KernelRow]:

@@ -16,11 +16,11 @@ from pathlib import Path
 from random import Random
 from types import MappingProxyType
 
-from tfbench.arms.arm import Arm, repeat_of
+from tfbench.arms.arm import Arm, create_repeat
 from tfbench.engine import engine
-from tfbench.engine.engine import Spent
-from tfbench.engine.journal import JOURNAL, Kinds, entries, opened
-from tfbench.engine.schedule import block_order, chance_of
+from tfbench.engine.engine import RunProgress
+from tfbench.engine.journal import JOURNAL, Kinds, open_journal, read_entries
+from tfbench.engine.schedule import create_random, draw_block_order
 from tfbench.engine.workers import Session
 from tfbench.kernels import workers
 from tfbench.kernels.judging import Series, series_of
@@ -83,12 +83,12 @@ class Bench:
 
     @property
     def arms(self) -> tuple[Arm, Arm, Arm]:
-        return self.stock, repeat_of(self.stock), self.tuned
+        return self.stock, create_repeat(self.stock), self.tuned
 
 
 def known_lines(bench: Bench) -> list[TimingLine]:
     """What an earlier run of the same has left. Raises RecordError."""
-    return [*entries(bench.journal, KINDS)] if bench.journal.is_file() else []
+    return [*read_entries(bench.journal, KINDS)] if bench.journal.is_file() else []
 
 
 def time_call_sites(
@@ -103,7 +103,7 @@ def time_call_sites(
     Goes on from the journal. Raises WorkerError when workers do not even start, DiskError.
     """
     timings = Timings(bench=bench, stage=stage, wanted=wanted, listen=listen)
-    with opened(bench.journal, KINDS) as (known, keep):
+    with open_journal(bench.journal, KINDS) as (known, keep):
         return engine.run(timings, known, keep)
 
 
@@ -131,7 +131,7 @@ class Timings:
     def counts(self, line: TimingLine) -> bool:
         return line.stage == self.stage.name
 
-    def following(self, lines: Sequence[TimingLine], spent: Spent) -> KernelLaunch | None:
+    def following(self, lines: Sequence[TimingLine], spent: RunProgress) -> KernelLaunch | None:
         for number in range(self.stage.launches):
             begun = any(line.launch == number for line in lines)
             if not begun and number >= FEWEST_LAUNCHES and self._too_long(spent):
@@ -144,7 +144,7 @@ class Timings:
                     )
         return None
 
-    def _too_long(self, spent: Spent) -> bool:
+    def _too_long(self, spent: RunProgress) -> bool:
         """Whether one launch more with every number of threads would end after the budget."""
         rounds = spent.launches / len(self.wanted)
         every_s = spent.seconds / rounds if rounds else 0.0
@@ -154,7 +154,7 @@ class Timings:
         """Every call site once. One that ends its worker is left out, with new workers for the
         others. Raises WorkerError, DiskError."""
         threads, cpus = launch.threads, self.bench.cpus[: launch.threads]
-        chance = chance_of(self.stage.seed, self.stage.name, threads, launch.number)
+        chance = create_random(self.stage.seed, self.stage.name, threads, launch.number)
         left, faults = chance.sample(launch.sites, len(launch.sites)), 0
         total = self.stage.launches * sum(map(len, self.wanted.values()))
 
@@ -192,7 +192,7 @@ class Timings:
         calls = max(1, math.ceil(SAMPLE_S / max(calls_s)))
         taken: dict[str, list[float]] = {name: [] for name in sessions}
         for _ in range(BLOCKS):
-            for name in block_order(sorted(sessions), chance):
+            for name in draw_block_order(sorted(sessions), chance):
                 seconds = workers.sample(sessions[name], calls, alone=launch.threads == 1)
                 taken[name].append(seconds / calls / count)
         stock, again, tuned = (tuple(taken[name]) for name in sessions)

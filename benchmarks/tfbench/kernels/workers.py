@@ -29,14 +29,14 @@ def opened(
 
     Raises WorkerError when one does not come up or is not the arm's own TensorFlow, DiskError.
     """
-    beside = workers.opened(
+    beside = workers.start_sessions(
         arms, vcpus, chance, logs / str(len(vcpus)), module=timing.__name__, env=_ENV, mode="a"
     )
     with beside as sessions:
         for each in sessions.values():
-            each.ask("load", vcpus=vcpus)
+            each.send("load", vcpus=vcpus)
         for each in sessions.values():
-            each.loaded(vcpus)
+            each.finish_load(vcpus)
         yield sessions
 
 

@@ -9,7 +9,7 @@ from tfbench.costs import kit_runs
 from tfbench.kit import archive
 from tfbench.kit.phases import Phase, phases
 from tfbench.reports import wording
-from tfbench.sheet import Sheet, shown
+from tfbench.sheet import ResultTable, format_result
 from tfbuild import console
 from tfbuild.errors import UsageError
 from tfbuild.records import write_atomic
@@ -39,15 +39,15 @@ def write_kit(out: str) -> str:
 
 def read_kit(text: str, *, as_json: bool) -> str:
     """What stands in the files, with commas between. Raises UsageError, RecordError."""
-    paths = options.files(text)
+    paths = options.parse_paths(text)
     for path in paths:
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
     found = phases([each for path in paths for each in kit_runs.read(path)])
-    return shown(found, sheet(found), as_json=as_json)
+    return format_result(found, sheet(found), as_json=as_json)
 
 
-def sheet(found: tuple[Phase, ...]) -> Sheet:
+def sheet(found: tuple[Phase, ...]) -> ResultTable:
     rows = tuple(
         (
             *(each.arm, each.device, each.backend, each.workload, each.phase),
@@ -59,4 +59,4 @@ def sheet(found: tuple[Phase, ...]) -> Sheet:
     lines = tuple(
         f"{each.workload}, {each.phase}, {each.arm}: {each.reason}" for each in found if each.reason
     )
-    return Sheet(title="measured by the kit", headings=_HEADINGS, rows=rows, lines=lines)
+    return ResultTable(title="measured by the kit", headings=_HEADINGS, rows=rows, lines=lines)

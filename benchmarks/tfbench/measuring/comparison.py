@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbench.arms.arm import Arm, check_arms, repeat_of
+from tfbench.arms.arm import Arm, check_arms, create_repeat
 from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
-from tfbench.engine.journal import opened
+from tfbench.engine.journal import open_journal
 from tfbench.inside.workloads import NAMES, clients_of, is_own, label_of
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.measurement import CellSpec, MeasuredCell
@@ -65,7 +65,7 @@ class ComparisonSetting:
             CellSpec(
                 workload=name,
                 vcpus=self.host.affinity[:count],
-                arms=(baseline, repeat_of(baseline), *others),
+                arms=(baseline, create_repeat(baseline), *others),
                 seed=self.seed,
             )
             for count in self.vcpus
@@ -85,10 +85,10 @@ def compare(
     machine, RecordError for a damaged one, and DiskError.
     """
     folder.begin(KIND, setting, out)
-    folder.need_unfinished(KIND, out)
+    folder.require_unfinished(KIND, out)
     made = format_now()
     done: list[ObservedCell] = []
-    with opened(out / KIND.journal, KINDS) as (known, keep):
+    with open_journal(out / KIND.journal, KINDS) as (known, keep):
         for spec in setting.specs:
             listen = functools.partial(_say, on_progress or _silent, setting, spec, done)
             cell = MeasuredCell(spec=spec, effort=setting.effort, logs=out / "logs", listen=listen)

@@ -15,8 +15,8 @@ from random import Random
 
 from tfbench.arms.arm import Arm
 from tfbench.engine import workers
-from tfbench.engine.engine import Spent
-from tfbench.engine.schedule import block_order, chance_of, launch_order, loading_groups
+from tfbench.engine.engine import RunProgress
+from tfbench.engine.schedule import create_random, draw_block_order, draw_launch_order, group_cpus
 from tfbench.engine.workers import Session
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import label_of, phase_of, schedule_of
@@ -120,7 +120,7 @@ class MeasuredCell:
     def counts(self, entry: Entry) -> bool:
         return (entry.workload, entry.vcpus) == self.spec.place
 
-    def following(self, entries: Sequence[Entry], _: Spent) -> PlannedLaunch | None:
+    def following(self, entries: Sequence[Entry], _: RunProgress) -> PlannedLaunch | None:
         measured = self.measured(entries)
         self.listen(measured)
         out = frozenset(each.arm for each in measured.failures)
@@ -190,9 +190,9 @@ def measure_launch(launch: PlannedLaunch, effort: Effort, *, logs: Path, keep: K
     that disagree with the baseline are not timed. Raises WorkerError.
     """
     began, spec, number = time.monotonic(), launch.spec, launch.number
-    chance = chance_of(spec.seed, spec.workload, len(spec.vcpus), number)
+    chance = create_random(spec.seed, spec.workload, len(spec.vcpus), number)
     log = logs / f"{spec.workload}-{len(spec.vcpus)}-{number}"
-    with workers.opened(spec.arms, spec.vcpus, chance, log) as opened:
+    with workers.start_sessions(spec.arms, spec.vcpus, chance, log) as opened:
         starts = _starts(spec, number, opened, chance)
         timed = _timed(spec, opened, starts)
         for start in starts:
@@ -216,7 +216,7 @@ def measure_launch(launch: PlannedLaunch, effort: Effort, *, logs: Path, keep: K
                 )
             blocks.measure(timed, phase, count, steps)
         profiles = _profiles(timed, starts) if launch.profiled else {}
-        peak_mb = {name: each.peak_mb() for name, each in opened.items()}
+        peak_mb = {name: each.read_peak_mb() for name, each in opened.items()}
     keep(
         End(
             workload=spec.workload,
@@ -243,7 +243,7 @@ class _Blocks:
 
     def measure(self, timed: Mapping[str, Session], phase: str, count: int, steps: int) -> None:
         for block in range(count):
-            for position, name in enumerate(block_order(sorted(timed), self.chance)):
+            for position, name in enumerate(draw_block_order(sorted(timed), self.chance)):
                 self.keep(self._sample(timed[name], phase, steps, (block, position)))
 
     def _sample(self, opened: Session, phase: str, steps: int, place: tuple[int, int]) -> Sample:
@@ -269,18 +269,18 @@ def _starts(
     there are such; the repeat's from parameters that are one rounding away, so that it shows how
     far rounding takes them."""
     repeat, available = spec.arms[1].name, os.sched_getaffinity(0)
-    groups = loading_groups(spec.vcpus, available, read_numa_nodes(available))
+    groups = group_cpus(spec.vcpus, available, read_numa_nodes(available))
     # Which of them share CPUs while they load is left to chance, as their order is.
-    shuffled = launch_order(tuple(opened), chance)
+    shuffled = draw_launch_order(tuple(opened), chance)
     loading = {name: groups[at % len(groups)] for at, name in enumerate(shuffled)}
     for name, each in opened.items():
-        each.ask_load(spec.workload, spec.seed, loading[name], nudged=name == repeat)
-    facts = {name: each.loaded(loading[name]) for name, each in opened.items()}
+        each.start_load(spec.workload, spec.seed, loading[name], nudged=name == repeat)
+    facts = {name: each.finish_load(loading[name]) for name, each in opened.items()}
     for each in opened.values():
-        each.ask_check(CHECKED_STEPS)
-    checked = {name: each.checked() for name, each in opened.items()}
+        each.start_check(CHECKED_STEPS)
+    checked = {name: each.finish_check() for name, each in opened.items()}
     for each in opened.values():
-        each.settle(spec.vcpus)
+        each.pin_cpus(spec.vcpus)
     return tuple(
         Start(
             workload=spec.workload,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfbench.engine.journal import PACKED, entries
+from tfbench.engine.journal import PACKED, read_entries
 from tfbench.measuring.comparison import KIND, ComparisonSetting, summarised
 from tfbench.measuring.measurement import measured_of
 from tfbench.measuring.samples import KINDS, Sample
@@ -34,7 +34,7 @@ def recorded(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
                 hint=f"A comparison leaves {KIND.spec} and {KIND.journal} in its folder",
             )
     setting = _setting(folder / KIND.spec)
-    found = entries(path, KINDS)
+    found = read_entries(path, KINDS)
     try:
         every = [measured_of(each, each.of(found)) for each in setting.specs]
         done = [each for each in every if each.starts]

@@ -25,10 +25,10 @@ from types import MappingProxyType
 import numpy as np
 from scipy import stats
 
-from tfbench.arms.arm import Arm, repeat_of
+from tfbench.arms.arm import Arm, create_repeat
 from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
-from tfbench.engine.journal import Kinds, opened
+from tfbench.engine.journal import Kinds, open_journal
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.measuring.effort import FEWEST_LAUNCHES
@@ -203,7 +203,7 @@ def run_trials(
     folder.begin(KIND, TrialSetting(host=host, arm=arm, seed=seed), out)
     wanted = [(part, number) for part in parts for number in range(part.trials)]
     wanted.sort(key=lambda each: each[1] / each[0].trials)  # (one that is stopped has some of each)
-    with opened(out / KIND.journal, KINDS) as (known, keep):
+    with open_journal(out / KIND.journal, KINDS) as (known, keep):
         done = [*known]
         have = {(trial.part, trial.number) for trial in done}
         tasks = [
@@ -319,7 +319,7 @@ def _trial(task: Task, cpu: int) -> Trial:
     share = part.slowdown
     arm = dataclasses.replace(task.arm, name=ARM, env=((SLOWDOWN, str(share)),) if share else ())
     spec = CellSpec(
-        workload=WORKLOAD, vcpus=(cpu,), arms=(task.arm, repeat_of(task.arm), arm), seed=seed
+        workload=WORKLOAD, vcpus=(cpu,), arms=(task.arm, create_repeat(task.arm), arm), seed=seed
     )
     logs = task.logs / f"cpu{cpu}"
     cell = MeasuredCell(spec=spec, effort=part.effort, logs=logs, listen=lambda _: None)

@@ -90,16 +90,16 @@ def describe(wanted: OverheadOptions) -> str:
 
 def read(wanted: OverheadOptions) -> OverheadConfig:
     """Raises UsageError."""
-    workload, program = options.subject(wanted.workload)
+    workload, program = options.parse_subject(wanted.workload)
     steps = STEPS if workload == WORKLOAD else BATCHES
     return OverheadConfig(
         workload=workload,
         program=str(program or ""),
         device=wanted.device,
-        forms=tuple(terms.forms(options.integer(wanted.epochs, "--epochs", least=2), steps)),
-        vcpus=options.vcpu_count(wanted.vcpus, read_vcpus().usable),
-        launches=options.integer(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
-        seed=options.integer(wanted.seed, "--seed", least=0),
+        forms=tuple(terms.forms(options.parse_integer(wanted.epochs, "--epochs", least=2), steps)),
+        vcpus=options.parse_vcpu_count(wanted.vcpus, read_vcpus().usable),
+        launches=options.parse_integer(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
+        seed=options.parse_integer(wanted.seed, "--seed", least=0),
     )
 
 

@@ -10,7 +10,7 @@ from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import ChartGroup, ChartPoint, forest
 from tfbench.reports.document import Answer, Document, Section, sheet_blocks
 from tfbench.reports.wording import factor, factor_span, share, span
-from tfbench.sheet import Sheet
+from tfbench.sheet import ResultTable
 from tfbuild import console
 from tfbuild.measured.interval import Interval
 
@@ -27,8 +27,8 @@ METHOD = (
 )
 
 
-def sheet(overhead: Overhead) -> Sheet:
-    return Sheet(
+def sheet(overhead: Overhead) -> ResultTable:
+    return ResultTable(
         title=title(overhead),
         headings=HEADINGS,
         rows=tuple(rows(overhead)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from tfbench.sheet import Sheet
+from tfbench.sheet import ResultTable
 
 SPEEDUPS, SCALING, LADDER, COST = "speedups", "scaling", "ladder", "cost"
 """Keys of sections that have figures."""
@@ -101,7 +101,7 @@ def points(items: Iterable[str]) -> tuple[Points, ...]:
     return (found,) if found.items else ()
 
 
-def sheet_blocks(sheet: Sheet, caption: str) -> tuple[Block, ...]:
+def sheet_blocks(sheet: ResultTable, caption: str) -> tuple[Block, ...]:
     return (tabulate(caption, sheet.headings, sheet.rows), *points(sheet.lines))
 
 

@@ -52,7 +52,7 @@ def table(comparison: Comparison, *, colour: bool) -> str:
         for row in findings.rows(comparison)
     )
     text = (findings.title(comparison), headings, rows, _below(comparison))
-    return sheet.printed(*text, colour=colour, unbroken=("verdict",))
+    return sheet.format_table(*text, colour=colour, unbroken=("verdict",))
 
 
 def _below(comparison: Comparison) -> Iterator[str]:
@@ -110,7 +110,7 @@ def bill_table(bill: Bill, *, colour: bool) -> str:
         )
         for row in bill.rows
     )
-    return sheet.printed(title, headings, rows, costs.lines(bill), colour=colour)
+    return sheet.format_table(title, headings, rows, costs.lines(bill), colour=colour)
 
 
 def plain(text: str) -> str:

@@ -14,7 +14,7 @@ from tfbench.costs.machines import find_machines, parse_machines, parse_mode
 from tfbench.costs.prices import PriceBook, merge
 from tfbench.costs.runs import TrainingRun
 from tfbench.engine import folder as folders
-from tfbench.engine.journal import entries
+from tfbench.engine.journal import read_entries
 from tfbench.measuring import merging
 from tfbench.measuring.comparison import KIND
 from tfbench.measuring.recorded import recorded
@@ -101,7 +101,7 @@ def write_reports(
 def read_samples(folder: Path) -> tuple[Sample, ...]:
     """Those of the journal; none where it is not at hand, as with a comparison that was sent."""
     try:
-        every = entries(folder / KIND.journal, KINDS)
+        every = read_entries(folder / KIND.journal, KINDS)
     except RecordError:
         return ()
     return tuple(entry for entry in every if isinstance(entry, Sample))
@@ -114,7 +114,7 @@ def _measured(wanted: ReportOptions, paths: Paths) -> tuple[Comparison, Path, tu
         folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("again")
         save(folder / KIND.result, found)
         return found, folder, taken
-    given = options.files(wanted.comparison) or [_newest(paths)]
+    given = options.parse_paths(wanted.comparison) or [_newest(paths)]
     files = [path / KIND.result if path.is_dir() else path for path in given]
     parts = [(str(path.parent), load(path)) for path in files]
     samples = tuple(sample for path in files for sample in read_samples(path.parent))
@@ -127,7 +127,7 @@ def _measured(wanted: ReportOptions, paths: Paths) -> tuple[Comparison, Path, tu
 
 
 def _newest(paths: Paths) -> Path:
-    path = folders.newest(KIND, paths)
+    path = folders.find_newest(KIND, paths)
     if path is None:
         raise UsageError("no comparison was measured yet", hint="Run: invoke compare")
     return path
@@ -158,7 +158,7 @@ def _kit_runs(wanted: ReportOptions, book: PriceBook) -> Iterator[TrainingRun]:
 
 def _kits(wanted: ReportOptions) -> Iterator[tuple[Path, str]]:
     """The kit's files with their machines. Raises UsageError."""
-    for word in options.words(wanted.kit):
+    for word in options.parse_words(wanted.kit):
         file, equals, machine = word.rpartition("=")
         if not (file and equals and machine):
             raise UsageError(
@@ -176,7 +176,7 @@ def _book(wanted: ReportOptions, text: str) -> PriceBook:
     names = tuple(parse_machines(wanted.machines).values())
     if names:
         names += tuple(machine for _, machine in _kits(wanted))
-    words = options.words(text) or (text,)
+    words = options.parse_words(text) or (text,)
     books = [catalog.find(each, as_of=wanted.as_of, names=names) for each in words]
     book = merge(*books, mix_dates=wanted.mix_dates) if len(books) > 1 else books[0]
     return book.only(region=wanted.region, mode=parse_mode(wanted.mode))
@@ -187,8 +187,14 @@ def _build(wanted: ReportOptions) -> Build | None:
         if wanted.runs_per_day:
             raise UsageError("--runs-per-day needs the cost of a build", hint="Add --build-usd")
         return None
-    rate = options.positive(wanted.runs_per_day, "--runs-per-day") if wanted.runs_per_day else None
-    return Build(usd=options.positive(wanted.build_usd, "--build-usd", 0.0), runs_per_day=rate)
+    rate = (
+        options.parse_positive(wanted.runs_per_day, "--runs-per-day")
+        if wanted.runs_per_day
+        else None
+    )
+    return Build(
+        usd=options.parse_positive(wanted.build_usd, "--build-usd", 0.0), runs_per_day=rate
+    )
 
 
 # --- runs that others made ------------------------------------------------------------------------
@@ -201,7 +207,7 @@ def _of_totals(wanted: ReportOptions, paths: Paths, *, as_json: bool) -> str:
         path = article.TOTALS if wanted.totals == ARTICLE else Path(wanted.totals).expanduser()
         totals = article.read_totals(book, path)
     else:
-        totals = tuple(article.read_log(word, book) for word in options.words(wanted.logs))
+        totals = tuple(article.read_log(word, book) for word in options.parse_words(wanted.logs))
     baseline = wanted.relative_to or article.BASELINE
     found = bill.bill_of_totals(totals, book, baseline=baseline, build=_build(wanted))
     folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("totals")

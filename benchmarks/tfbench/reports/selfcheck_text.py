@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfbench.measuring.selfcheck import MOST_FALSE, Rate, SelfCheck, TrialRow
-from tfbench.sheet import Sheet
+from tfbench.sheet import ResultTable
 from tfbuild.console import format_duration
 
 HEADINGS = (
@@ -28,8 +28,8 @@ NOTES = (
 FEW_TRIALS = 100
 
 
-def sheet(check: SelfCheck) -> Sheet:
-    return Sheet(
+def sheet(check: SelfCheck) -> ResultTable:
+    return ResultTable(
         title=title(check),
         headings=HEADINGS,
         rows=tuple(map(cells, check.rows)),
@@ -44,7 +44,7 @@ def markdown(check: SelfCheck) -> str:
         "",
         conclusion(check),
         "",
-        *sheet(check).markdown(),
+        *sheet(check).format_markdown(),
         "",
         *(line for note in NOTES for line in (note, "")),
         *width_lines(check),

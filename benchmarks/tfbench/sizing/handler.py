@@ -125,7 +125,7 @@ def describe(wanted: SizingOptions) -> str:
 
 def read(wanted: SizingOptions) -> SizingConfig:
     """Raises UsageError."""
-    if len(options.words(wanted.arms)) > 1:
+    if len(options.parse_words(wanted.arms)) > 1:
         raise UsageError(f"--arms {wanted.arms} names several", hint="Sizes are of one wheel")
     names, program = _workloads(wanted)
     return SizingConfig(
@@ -134,14 +134,14 @@ def read(wanted: SizingOptions) -> SizingConfig:
         phases=(TRAIN, INFER) if program else _phases(wanted.phases),
         inputs=(sources.parse(steps.MEMORY),)
         if program
-        else tuple(sources.parse(word) for word in options.words(wanted.inputs)),
+        else tuple(sources.parse(word) for word in options.parse_words(wanted.inputs)),
         data=_folder(wanted.data),
         vcpus=_vcpus(wanted.vcpus),
         memory=_memory(wanted.memory),
-        seconds=options.positive(wanted.seconds, "--seconds"),
-        launches=options.integer(wanted.launches, "--launches"),
-        within=options.percent(wanted.within, "--within"),
-        seed=options.integer(wanted.seed, "--seed", least=0),
+        seconds=options.parse_positive(wanted.seconds, "--seconds"),
+        launches=options.parse_integer(wanted.launches, "--launches"),
+        within=options.parse_percent(wanted.within, "--within"),
+        seed=options.parse_integer(wanted.seed, "--seed", least=0),
     )
 
 
@@ -149,21 +149,21 @@ def _workloads(wanted: SizingOptions) -> tuple[tuple[str, ...], str]:
     """Names, or a user's own with its path; of such there is training and inference on its own
     data in memory."""
     if wanted.workload:
-        name, path = options.own_file(wanted.workload)
+        name, path = options.parse_model_file(wanted.workload)
         return (name,), str(path)
-    image = options.integer(wanted.image, "--image") if wanted.image else None
-    return tuple(_at(name, image) for name in options.workloads(wanted.workloads)), ""
+    image = options.parse_integer(wanted.image, "--image") if wanted.image else None
+    return tuple(_at(name, image) for name in options.parse_workloads(wanted.workloads)), ""
 
 
 def _at(name: str, image: int | None) -> str:
     """The workload at that image size, where it takes images."""
     if image is None or find(name).image is None:
         return name
-    return options.workload(sized(name, image=image))
+    return options.parse_workload(sized(name, image=image))
 
 
 def _phases(words: str) -> tuple[str, ...]:
-    found = options.words(words)
+    found = options.parse_words(words)
     for word in found:
         if word not in steps.PHASES:
             hint = console.suggest_spelling(word, steps.PHASES) or f"Use {', '.join(steps.PHASES)}"
@@ -186,12 +186,12 @@ def _vcpus(words: str) -> tuple[int, ...]:
     """By default 1, 2, 4 … and all that are usable."""
     usable = read_vcpus().usable
     doubled = tuple(2**power for power in range(usable.bit_length()) if 2**power < usable)
-    return options.vcpus(words, usable) or (*doubled, usable)
+    return options.parse_vcpus(words, usable) or (*doubled, usable)
 
 
 def _memory(words: str) -> tuple[float, ...]:
     """MB; 0, no limit, where nothing is asked."""
-    found = tuple(float(each) for each in options.counts(words, "--memory"))
+    found = tuple(float(each) for each in options.parse_counts(words, "--memory"))
     for each in found:
         if each:
             limits.check(each)

@@ -11,7 +11,7 @@ from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import ChartGroup, ChartPoint, amounts, described
 from tfbench.reports.document import Document, Section, sheet_blocks
-from tfbench.sheet import Sheet
+from tfbench.sheet import ResultTable
 from tfbench.sizing.results import Knee, Sizing, SizingRow
 from tfbuild import console
 
@@ -31,8 +31,8 @@ METHOD = (
 )
 
 
-def sheet(sizing: Sizing) -> Sheet:
-    return Sheet(
+def sheet(sizing: Sizing) -> ResultTable:
+    return ResultTable(
         title=title(sizing),
         headings=HEADINGS,
         rows=tuple(rows(sizing)),

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from tfbench import options
 from tfbench.arms import installs, lineup
-from tfbench.arms.arm import Arm, repeat_of
+from tfbench.arms.arm import Arm, create_repeat
 from tfbench.commands import StartupOptions
 from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
-from tfbench.engine.journal import opened
+from tfbench.engine.journal import open_journal
 from tfbench.measuring import gates
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
-from tfbench.sheet import shown
+from tfbench.sheet import format_result
 from tfbench.startup.imports import KINDS, Imports, ImportSpec
 from tfbench.startup.launches import ImportLaunch, Launcher
 from tfbench.startup.overhead import LIMIT, ImportTimes, Startup, overhead, sorted_out
@@ -32,20 +32,20 @@ def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, 
     """Measure the imports of the candidate and of the wheel that it was made from; the record, and
     what to print of it. It is kept in --out, or in a new report."""
     paths = settings.paths()
-    number = options.integer(wanted.rounds, "--rounds", least=FEWEST_LAUNCHES)
+    number = options.parse_integer(wanted.rounds, "--rounds", least=FEWEST_LAUNCHES)
     choices = installs.choose(lineup.read_lineup(), wanted.candidate, paths)
     with settings.lock_folder(paths.cache, "a measurement"):
         spec = ImportSpec(
             host=read_host(), arms=installs.install(choices, paths), rounds=number, seed=1
         )
-        there = folder.find(KIND, spec, wanted.out, paths)
+        there = folder.choose_folder(KIND, spec, wanted.out, paths)
         folder.begin(KIND, spec, there)
-        folder.need_unfinished(KIND, there)
+        folder.require_unfinished(KIND, there)
         with console.report_step(f"import TensorFlow, {number} rounds"):
             startup = measure(spec, there)
     save(there / KIND.result, startup)
     console.print_note(f"every launch: {there / KIND.result}")
-    return startup, shown(startup, sheet(startup), as_json=as_json)
+    return startup, format_result(startup, sheet(startup), as_json=as_json)
 
 
 def measure(spec: ImportSpec, out: Path) -> Startup:
@@ -57,7 +57,7 @@ def measure(spec: ImportSpec, out: Path) -> Startup:
             launcher.warm(arm)
         launches = _launches(spec, launcher, out)
     measured = sorted_out(launches)
-    repeat = repeat_of(baseline)
+    repeat = create_repeat(baseline)
     same = overhead(measured, baseline.name, repeat.name, floor=0.0)
     return Startup(
         made=format_now(),
@@ -78,7 +78,7 @@ def measure(spec: ImportSpec, out: Path) -> Startup:
 
 def _launches(spec: ImportSpec, launcher: Launcher, out: Path) -> tuple[ImportLaunch, ...]:
     with (
-        opened(out / KIND.journal, KINDS) as (known, keep),
+        open_journal(out / KIND.journal, KINDS) as (known, keep),
         console.track_progress("imports", len(spec.turns)) as count,
     ):
         return engine.run(Imports(spec=spec, launcher=launcher, listen=count.advance), known, keep)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tfbench.arms.arm import Arm, repeat_of
-from tfbench.engine.engine import Spent
+from tfbench.arms.arm import Arm, create_repeat
+from tfbench.engine.engine import RunProgress
 from tfbench.engine.journal import Keep, Kinds
-from tfbench.engine.schedule import block_order, chance_of, padding
+from tfbench.engine.schedule import create_random, draw_block_order, draw_padding
 from tfbench.startup.launches import IMPORT, ImportLaunch, Launcher, Turn
 from tfbuild.measured.host import Host
 
@@ -31,17 +31,17 @@ class ImportSpec:
     def lineup(self) -> tuple[Arm, ...]:
         """The baseline is followed by its repeat."""
         baseline, *others = self.arms
-        return baseline, repeat_of(baseline), *others
+        return baseline, create_repeat(baseline), *others
 
     @property
     def turns(self) -> tuple[Turn, ...]:
         """Every arm twice in each round, mirrored."""
         turns: list[Turn] = []
         for block in range(self.rounds):
-            chance = chance_of(self.seed, IMPORT, len(self.host.affinity), block)
+            chance = create_random(self.seed, IMPORT, len(self.host.affinity), block)
             turns += (
-                Turn(arm=arm, block=block, position=place, padding=padding(chance))
-                for place, arm in enumerate(block_order(self.lineup, chance))
+                Turn(arm=arm, block=block, position=place, padding=draw_padding(chance))
+                for place, arm in enumerate(draw_block_order(self.lineup, chance))
             )
         return tuple(turns)
 
@@ -57,7 +57,7 @@ class Imports:
     def counts(self, _: ImportLaunch) -> bool:
         return True
 
-    def following(self, launches: Sequence[ImportLaunch], _: Spent) -> Turn | None:
+    def following(self, launches: Sequence[ImportLaunch], _: RunProgress) -> Turn | None:
         done = {(each.block, each.position) for each in launches}
         turns = self.spec.turns
         left = [turn for turn in turns if (turn.block, turn.position) not in done]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfbench.arms.arm import Arm, environment
-from tfbench.engine.workers import need_own_tensorflow
+from tfbench.arms.arm import Arm, build_environment
+from tfbench.engine.workers import require_own_tensorflow
 from tfbench.inside import importing, meters
 from tfbench.inside.worker import kernel_library
 from tfbench.measuring.samples import need_times
@@ -86,7 +86,7 @@ class Launcher:
 
     def _import(self, arm: Arm, *, padding: int) -> tuple[float, float]:
         """Seconds of the import by the process's own clock, and from its start to its exit."""
-        env = environment(
+        env = build_environment(
             arm,
             vcpus=len(os.sched_getaffinity(0)),
             home=self.home,
@@ -117,7 +117,7 @@ def _answer(arm: Arm, output: str) -> dict[str, Any]:
 def _check(arm: Arm, answer: Mapping[str, Any]) -> None:
     """Raises WorkerError when its TensorFlow is not the arm's own, or the arm is tuned and its
     kernels did not load."""
-    need_own_tensorflow(arm, answer["file"])
+    require_own_tensorflow(arm, answer["file"])
     if arm.tuned and kernel_library(answer["maps"]) is None:
         raise WorkerError(
             f"arm {arm.name} ran stock kernels: its tuned ones did not load",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfbench.reports import wording
-from tfbench.sheet import Sheet
+from tfbench.sheet import ResultTable
 from tfbench.startup.overhead import ImportOverhead, ImportTimes, ImportVerdict, Startup
 from tfbuild.console import format_vcpus
 from tfbuild.measured.interval import Interval
 
 
-def sheet(startup: Startup) -> Sheet:
-    return Sheet(
+def sheet(startup: Startup) -> ResultTable:
+    return ResultTable(
         title=title(startup),
         headings=("arm", "#import", f"#over {startup.arms[0].arm}", "#whole process", "#verdict"),
         rows=tuple(rows(startup)),

@@ -67,7 +67,7 @@ def describe(wanted: StrategiesOptions) -> str:
 
 def read(wanted: StrategiesOptions) -> Matrix:
     """Raises UsageError."""
-    names = options.words(wanted.strategies) or strategy.NAMES
+    names = options.parse_words(wanted.strategies) or strategy.NAMES
     found = wanted.workloads or ",".join(NETS)
     launches = wanted.launches or str(LAUNCHES)
     if wanted.kind not in KINDS:
@@ -75,17 +75,19 @@ def read(wanted: StrategiesOptions) -> Matrix:
         raise UsageError(f"no devices are of the kind {wanted.kind!r}", hint=hint)
     return Matrix(
         strategies=tuple(strategy.find(name).name for name in names),
-        workloads=options.workloads(found),
+        workloads=options.parse_workloads(found),
         devices=_devices(wanted.devices),
         kind=wanted.kind,
-        launches=options.integer(launches, "--launches", least=FEWEST_LAUNCHES, most=MOST_LAUNCHES),
-        seconds=options.positive(wanted.seconds, "--seconds") if wanted.seconds else SECONDS,
-        seed=options.integer(wanted.seed, "--seed", least=0),
+        launches=options.parse_integer(
+            launches, "--launches", least=FEWEST_LAUNCHES, most=MOST_LAUNCHES
+        ),
+        seconds=options.parse_positive(wanted.seconds, "--seconds") if wanted.seconds else SECONDS,
+        seed=options.parse_integer(wanted.seed, "--seed", least=0),
     )
 
 
 def _devices(words: str) -> tuple[int, ...]:
-    found = options.counts(words, "--devices") or DEVICES
+    found = options.parse_counts(words, "--devices") or DEVICES
     for number in found:
         if not 1 <= number <= MOST_DEVICES:
             raise UsageError(

@@ -21,7 +21,7 @@ from tfbench.reports.document import (
     points,
     tabulate,
 )
-from tfbench.sheet import Sheet
+from tfbench.sheet import ResultTable
 from tfbench.strategies import published
 from tfbench.strategies.advice import Advice, advised
 from tfbench.strategies.matrix import ALONE
@@ -68,10 +68,10 @@ independent nothing.
 # --- terminal -------------------------------------------------------------------------------------
 
 
-def sheet(result: StrategiesResult) -> Sheet:
+def sheet(result: StrategiesResult) -> ResultTable:
     """Its lines are for a terminal; the section says more of them in blocks of their own."""
     several = len(result.arms) > 1
-    return Sheet(
+    return ResultTable(
         title=title(result),
         headings=("arm", *HEADINGS) if several else HEADINGS,
         rows=tuple(_cells(row, several=several) for row in result.rows),

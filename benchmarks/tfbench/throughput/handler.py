@@ -103,17 +103,17 @@ def read(wanted: ThroughputOptions) -> ThroughputConfig:
     """Raises UsageError."""
     if wanted.workload:
         return _read_own(wanted)
-    image = options.integer(wanted.image, "--image") if wanted.image else None
+    image = options.parse_integer(wanted.image, "--image") if wanted.image else None
     names = tuple(
-        options.workload(sized(name, image=image) if image else name)
-        for name in options.workloads(wanted.workloads)
+        options.parse_workload(sized(name, image=image) if image else name)
+        for name in options.parse_workloads(wanted.workloads)
     )
-    batches = options.counts(wanted.batches, "--batches")
+    batches = options.parse_counts(wanted.batches, "--batches")
     if not batches or 0 in batches:
         raise UsageError(f"--batches {wanted.batches} names no batch", hint="Try --batches 16,32")
     for name in names:
         for batch in batches:
-            options.workload(sized(name, batch=batch))
+            options.parse_workload(sized(name, batch=batch))
     if wanted.augmentation not in _AUGMENTATION:
         raise UsageError(
             f"--augmentation {wanted.augmentation} is unknown",
@@ -125,7 +125,7 @@ def read(wanted: ThroughputOptions) -> ThroughputConfig:
 
 
 def _read_own(wanted: ThroughputOptions) -> ThroughputConfig:
-    name, path = options.own_file(wanted.workload)
+    name, path = options.parse_model_file(wanted.workload)
     if wanted.augmentation != "off" or wanted.image:
         raise UsageError(
             "a workload of one's own is trained as it is", hint="Leave --image, --augmentation out"
@@ -140,16 +140,16 @@ def _config(
     augmentation: tuple[bool, ...],
     program: str = "",
 ) -> ThroughputConfig:
-    vcpus = options.vcpu_count(wanted.vcpus, read_vcpus().usable)
+    vcpus = options.parse_vcpu_count(wanted.vcpus, read_vcpus().usable)
     return ThroughputConfig(
         workloads=names,
         program=program,
         batches=batches,
         augmentation=augmentation,
         vcpus=vcpus,
-        steps=options.integer(wanted.steps, "--steps"),
-        launches=options.integer(wanted.launches, "--launches"),
-        seed=options.integer(wanted.seed, "--seed", least=0),
+        steps=options.parse_integer(wanted.steps, "--steps"),
+        launches=options.parse_integer(wanted.launches, "--launches"),
+        seed=options.parse_integer(wanted.seed, "--seed", least=0),
         price=catalog.priced(
             wanted.prices,
             wanted.machine,

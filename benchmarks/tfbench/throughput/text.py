@@ -11,7 +11,7 @@ from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import ChartLine, over_counts
 from tfbench.reports.document import Document, Section, sheet_blocks
-from tfbench.sheet import Sheet
+from tfbench.sheet import ResultTable
 from tfbench.throughput.results import (
     Throughput,
     ThroughputRow,
@@ -31,8 +31,8 @@ METHOD = (
 )
 
 
-def sheet(throughput: Throughput) -> Sheet:
-    return Sheet(
+def sheet(throughput: Throughput) -> ResultTable:
+    return ResultTable(
         title=title(throughput),
         headings=headings(throughput),
         rows=tuple(rows(throughput)),

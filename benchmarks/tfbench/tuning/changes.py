@@ -97,14 +97,14 @@ def arm_of(setup: Setup, wheels: Mapping[str, Arm], program: Pairs) -> Arm:
         name=name_of(setup, baseline, wheels),
         label=" ".join((wheel.label, *(str(each) for each in setup if each.lever != WHEEL))),
         env=(*variables(setup), *advised(setup), *program),
-        tolerance=levers.tolerance(levers.LEVERS.keys() & changed, wheel.tolerance),
+        tolerance=levers.find_widest_tolerance(levers.LEVERS.keys() & changed, wheel.tolerance),
     )
 
 
 def variables(setup: Sequence[Change]) -> Pairs:
     """The environment variables of the settings."""
     found = (
-        levers.pairs(each.lever, each.value, levers.find_malloc)
+        levers.resolve_lever(each.lever, each.value, levers.find_malloc)
         for each in setup
         if each.lever in levers.LEVERS
     )

@@ -10,13 +10,13 @@ from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import ArmChoice
-from tfbench.arms.levers import suggestion
+from tfbench.arms.levers import suggest
 from tfbench.commands import TuneOptions
 from tfbench.engine import folder
 from tfbench.inside.phases import INFER
 from tfbench.inside.workloads import batch_in, sized
 from tfbench.measuring.effort import FEWEST_LAUNCHES
-from tfbench.sheet import shown
+from tfbench.sheet import format_result
 from tfbench.tuning import running, search, text
 from tfbench.tuning.changes import BF16, KINDS, Setup
 from tfbench.tuning.results import Tuning
@@ -73,14 +73,14 @@ def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
     config = read(wanted, paths)
     with settings.lock_folder(paths.cache, "a tuning"):
         setting = config.setting(installs.install(config.choices, paths))
-        out = folder.find(running.KIND, setting, wanted.out, paths)
+        out = folder.choose_folder(running.KIND, setting, wanted.out, paths)
         console.print_note(f"samples and results: {out}")
         found = running.tune(setting, out)
     write_atomic(out / ENV, text.env_file(found))
     write_atomic(out / PAGE, text.markdown(found))
     save(out / running.KIND.result, found)  # (last: with it a run is whole)
     console.print_note(f"settings to source: {out / ENV}")
-    return found, shown(found, text.sheet(found), as_json=as_json)
+    return found, format_result(found, text.sheet(found), as_json=as_json)
 
 
 def describe(wanted: TuneOptions) -> str:
@@ -104,16 +104,16 @@ def describe(wanted: TuneOptions) -> str:
 
 def read(wanted: TuneOptions, paths: Paths) -> TuningConfig:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
-    workload, program = options.subject(wanted.workload)
-    if options.phase(wanted.phase) == INFER:
+    workload, program = options.parse_subject(wanted.workload)
+    if options.parse_phase(wanted.phase) == INFER:
         workload = sized(workload, batch=batch_in(workload) or 1, clients=1)
     config = TuningConfig(
         workload=workload,
         program=program,
         choices=_choices(wanted, paths),
-        vcpus=options.vcpu_count(wanted.vcpus, read_vcpus().usable),
+        vcpus=options.parse_vcpu_count(wanted.vcpus, read_vcpus().usable),
         budget_s=durations.parse_duration(wanted.budget, "--budget"),
-        seed=options.integer(wanted.seed, "--seed", least=0),
+        seed=options.parse_integer(wanted.seed, "--seed", least=0),
         levers=_levers(wanted),
     )
     config.planned()
@@ -162,7 +162,7 @@ def _levers(wanted: TuneOptions) -> tuple[str, ...]:
         return tuple(each for each in KINDS if each != BF16 or wanted.allow_bf16)
     words = {word.strip() for word in wanted.levers.split(",") if word.strip()}
     for word in sorted(words - {*KINDS}):
-        raise UsageError(f"nothing called {word!r} is searched", hint=suggestion(word, KINDS))
+        raise UsageError(f"nothing called {word!r} is searched", hint=suggest(word, KINDS))
     if BF16 in words and not wanted.allow_bf16:
         raise UsageError(f"{BF16} changes results", hint="Allow it: --allow-bf16")
     return tuple(each for each in KINDS if each in words or (each == BF16 and wanted.allow_bf16))

@@ -94,7 +94,7 @@ def tune(setting: TuningSetting, out: Path) -> Tuning:
     run, RecordError for a damaged file in it, WorkerError when the baseline fails.
     """
     folder.begin(KIND, setting, out)
-    folder.need_unfinished(KIND, out)
+    folder.require_unfinished(KIND, out)
     run = TuningRun(setting=setting, out=out, trial=_trial(setting, out))
     best = run.search()
     return run.result(best)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from tfbench.reports import wording
-from tfbench.sheet import Sheet
+from tfbench.sheet import ResultTable
 from tfbench.tuning.changes import WHEEL
 from tfbench.tuning.results import TriedArm, Tuning
 from tfbuild import console
@@ -23,8 +23,8 @@ NOTE = (
 )
 
 
-def sheet(tuning: Tuning) -> Sheet:
-    return Sheet(
+def sheet(tuning: Tuning) -> ResultTable:
+    return ResultTable(
         title=title(tuning),
         headings=HEADINGS,
         rows=tuple(map(cells, tuning.tried)),
@@ -40,7 +40,7 @@ def markdown(tuning: Tuning) -> str:
         *(text for line in lines(tuning) for text in (line, "")),
         NOTE,
         "",
-        *sheet(tuning).markdown(),
+        *sheet(tuning).format_markdown(),
     ]
     return "\n".join(head) + "\n"
 

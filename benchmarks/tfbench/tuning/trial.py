@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tfbench.arms.arm import Arm, repeat_of
-from tfbench.engine.workers import LOAD_LIMIT_S, session, worker_environment
+from tfbench.arms.arm import Arm, create_repeat
+from tfbench.engine.workers import LOAD_LIMIT_S, build_worker_environment, start_session
 from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring.agreement import relative
 from tfbench.tuning.results import FirstSteps
@@ -16,7 +16,9 @@ from tfbuild.errors import UsageError
 def try_out(arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Path) -> FirstSteps:
     """Two workers, one after the other. Raises UsageError for a file that cannot be trained, or
     that does not give the same data and parameters twice; WorkerError for a worker that fails."""
-    first, second = (_tried(each, workload, vcpus, seed, logs) for each in (arm, repeat_of(arm)))
+    first, second = (
+        _tried(each, workload, vcpus, seed, logs) for each in (arm, create_repeat(arm))
+    )
     if first["inputs_sha256"] != second["inputs_sha256"]:
         raise UsageError(
             f"{workload} gives other data, or another model, each time it is read",
@@ -41,8 +43,8 @@ def try_out(arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Pa
 def _tried(
     arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Path
 ) -> dict[str, Any]:
-    env = worker_environment(arm, len(vcpus), logs)
-    with session(arm, env, logs / f"{arm.name}.log") as opened:
+    env = build_worker_environment(arm, len(vcpus), logs)
+    with start_session(arm, env, logs / f"{arm.name}.log") as opened:
         answer = opened.request("try", LOAD_LIMIT_S, workload=workload, seed=seed, vcpus=vcpus)
     if answer["problem"]:
         raise UsageError(f"{dict(arm.env)[PROGRAM]}: {answer['problem']}")
