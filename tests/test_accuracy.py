@@ -36,9 +36,9 @@ from tfbench.cells.experiment import Wheel
 from tfbench.commands import AccuracyOptions
 from tfbench.costs.prices import Price
 from tfbench.inside import convergence
-from tfbench.inside.convergence import batches_of, shuffled
+from tfbench.inside.convergence import shuffle_batches, split_batches
 from tfbench.inside.inputs import InputError
-from tfbench.inside.workloads import find as find_workload
+from tfbench.inside.workloads import find_workload as find_workload
 from tfbench.measuring.statistics import LEVEL
 from tfbuild import settings
 from tfbuild.errors import ChecksumError, DownloadError, SampleError, UsageError
@@ -146,7 +146,7 @@ def test_an_unknown_article_is_a_usage_error() -> None:
 
 @given(count=st.integers(1, 70), batch=st.integers(1, 20), epochs=st.integers(1, 3))
 def test_every_epoch_mixes_all_examples_anew(count: int, batch: int, epochs: int) -> None:
-    orders = shuffled(count, batch, epochs, seed=3)
+    orders = shuffle_batches(count, batch, epochs, seed=3)
     assert orders.shape == (epochs, count // batch, batch)
     for order in orders.reshape(epochs, -1):
         assert len({*order.tolist()}) == len(order) == count // batch * batch
@@ -154,7 +154,7 @@ def test_every_epoch_mixes_all_examples_anew(count: int, batch: int, epochs: int
 
 
 def test_the_seed_decides_the_order() -> None:
-    first, again, other = (shuffled(100, 10, 2, seed) for seed in (1, 1, 2))
+    first, again, other = (shuffle_batches(100, 10, 2, seed) for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     assert not np.array_equal(first[0], first[1])
@@ -163,7 +163,7 @@ def test_the_seed_decides_the_order() -> None:
 @given(count=st.integers(1, 50), batch=st.integers(1, 20))
 def test_a_test_counts_every_example_once(count: int, batch: int) -> None:
     rows = np.arange(count, dtype=np.float32)
-    inputs, targets, counts = batches_of((rows[:, None], rows), batch)
+    inputs, targets, counts = split_batches((rows[:, None], rows), batch)
     assert inputs.shape == (*targets.shape, 1) == (*counts.shape, 1)
     assert targets[counts == 1].tolist() == rows.tolist()
     assert counts.sum() == count
@@ -173,13 +173,13 @@ def test_examples_that_changed_are_refused(tmp_path: Path) -> None:
     examples = sets.digits()
     path, request = sets.write(examples, tmp_path), {"white": 16}
     workload = find_workload("digits_cnn")
-    training, testing = convergence.read(path, examples.sha256, workload, request)
+    training, testing = convergence.load_examples(path, examples.sha256, workload, request)
     assert training[0].shape == (1347, 8, 8, 1)
     assert testing[1].shape == (450, 10)
     assert training[0].max() == 1.0
     assert (testing[1].argmax(axis=1) == examples.arrays[3]).all()
     with pytest.raises(InputError, match="other examples"):
-        convergence.read(path, "0" * 64, workload, request)
+        convergence.load_examples(path, "0" * 64, workload, request)
 
 
 def test_the_digits_are_all_there_once_and_mixed() -> None:

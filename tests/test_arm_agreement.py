@@ -260,7 +260,7 @@ def test_a_repeat_that_is_not_nudged_widens_nothing() -> None:
 def test_nudged_numbers_are_at_most_one_rounding_away(values: list[float]) -> None:
     given_ = np.array(values, np.float32)
     with np.errstate(over="ignore", under="ignore"):
-        moved = parameters.nudged(given_, 1)
+        moved = parameters.nudge_values(given_, 1)
         near = [np.nextafter(given_, np.float32(side)) for side in (-np.inf, np.inf)]
     assert moved.dtype == given_.dtype
     assert ((moved == given_) | (moved == near[0]) | (moved == near[1])).all()
@@ -269,12 +269,12 @@ def test_nudged_numbers_are_at_most_one_rounding_away(values: list[float]) -> No
 
 def test_nearly_all_parameters_are_nudged_and_what_is_no_float_is_not() -> None:
     drawn = np.random.default_rng(1).standard_normal(1000).astype(np.float32)
-    moved = parameters.nudged(drawn, 1)
+    moved = parameters.nudge_values(drawn, 1)
     assert np.mean(moved != drawn) > 0.99
     assert 0.3 < np.mean(moved > drawn) / np.mean(moved != drawn) < 0.7
-    assert parameters.nudged(np.array(1.5, np.float32), 1) != 1.5
+    assert parameters.nudge_values(np.array(1.5, np.float32), 1) != 1.5
     words = np.array(["a", "b"])
-    assert parameters.nudged(words, 1) is words
+    assert parameters.nudge_values(words, 1) is words
 
 
 def test_unequal_data_or_parameters_are_an_error_that_names_the_arm() -> None:

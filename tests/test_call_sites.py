@@ -14,11 +14,11 @@ from tfbench.inside.call_sites import (
     OPAQUE,
     CallSite,
     CallSiteInput,
-    call_site_of,
-    given,
-    originating,
-    united,
-    weighed,
+    build_input,
+    find_origin,
+    merge_nodes,
+    parse_call_site,
+    summarise_call_sites,
 )
 from tfbench.inside.profiling import Execution
 
@@ -37,7 +37,7 @@ def node(op: str, *sources: str) -> SimpleNamespace:
     ],
 )
 def test_an_input_is_read_as_the_executor_writes_it(text: str, expected: CallSiteInput) -> None:
-    assert given(text, "nowhere", {}) == expected
+    assert build_input(text, "nowhere", {}) == expected
 
 
 def test_the_origin_of_a_tensor_is_looked_for_through_loops() -> None:
@@ -47,7 +47,7 @@ def test_the_origin_of_a_tensor_is_looked_for_through_loops() -> None:
         "c": node("Merge", "d", "a"),
         "d": node("Const"),
     }
-    assert originating("a", graph) is graph["d"]
+    assert find_origin("a", graph) is graph["d"]
 
 
 def test_a_loop_hands_on_what_it_does_not_change_and_nothing_else() -> None:
@@ -60,36 +60,36 @@ def test_a_loop_hands_on_what_it_does_not_change_and_nothing_else() -> None:
         "inside": node("Identity", "switch:1", "^merge"),
         "next": node("NextIteration", "inside"),
     }
-    assert originating("inside", graph) is graph["shape"]
+    assert find_origin("inside", graph) is graph["shape"]
     counting = graph | {"add": node("AddV2", "inside", "one"), "next": node("NextIteration", "add")}
-    assert originating("inside", counting) is None
+    assert find_origin("inside", counting) is None
 
 
 def test_a_branch_has_no_origin_where_the_two_differ() -> None:
     graph = {"a": node("Const"), "b": node("Const"), "either": node("Merge", "a", "b")}
-    assert originating("either", graph) is None
-    assert originating("either:1", graph | {"b": graph["a"]}) is None
+    assert find_origin("either", graph) is None
+    assert find_origin("either:1", graph | {"b": graph["a"]}) is None
 
 
 def test_a_name_that_differing_nodes_share_stands_for_none_of_them() -> None:
     first, same, other = (node("Tanh", source) for source in ("x", "x", "y"))
     same.input.append("^before")
     lone = node("Mul", "x", "y")
-    assert united([first, lone, same]) == {"tanh": first, "mul": lone}
-    assert united([first, lone, other]) == {"mul": lone}
-    assert united([first, other, same]) == {}
+    assert merge_nodes([first, lone, same]) == {"tanh": first, "mul": lone}
+    assert merge_nodes([first, lone, other]) == {"mul": lone}
+    assert merge_nodes([first, other, same]) == {}
 
 
 def test_an_execution_of_another_op_is_not_that_node() -> None:
     seen = Execution(node="tanh", op="Mul", shapes="", seconds=1.0, began=0.0)
-    assert list(weighed([seen], {"tanh": node("Tanh")}, 1)) == []
+    assert list(summarise_call_sites([seen], {"tanh": node("Tanh")}, 1)) == []
 
 
 def test_a_second_output_and_a_circle_have_no_origin() -> None:
     graph = {"a": node("Split"), "b": node("Merge", "c"), "c": node("NextIteration", "b")}
-    assert originating("a:1", graph) is None
-    assert originating("b", graph) is None
-    assert originating("elsewhere", graph) is None
+    assert find_origin("a:1", graph) is None
+    assert find_origin("b", graph) is None
+    assert find_origin("elsewhere", graph) is None
 
 
 def test_details_show_values_without_the_names_of_their_fields() -> None:
@@ -123,4 +123,4 @@ def test_details_show_values_without_the_names_of_their_fields() -> None:
     )
 )
 def test_a_place_survives_json(call_site: CallSite) -> None:
-    assert call_site_of(json.loads(json.dumps(asdict(call_site)))) == call_site
+    assert parse_call_site(json.loads(json.dumps(asdict(call_site)))) == call_site

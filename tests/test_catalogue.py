@@ -17,14 +17,14 @@ from sklearn.datasets import load_iris
 from tfbench.inside import iris
 from tfbench.inside.language import SIZES
 from tfbench.inside.nets import FAMILIES
-from tfbench.inside.workload import BATCHES, synthetic_data
+from tfbench.inside.workload import BATCHES, draw_synthetic_data
 from tfbench.inside.workloads import (
     NAMES,
     SETS,
     WORKLOADS,
     UnknownWorkloadError,
-    find,
-    sized,
+    find_workload,
+    set_sizes,
 )
 
 
@@ -108,12 +108,12 @@ MODERN = [name for name in SETS["modern"] if ":" not in name]  # see test_modern
 
 @pytest.mark.parametrize("name", BY_HAND)
 def test_the_recorded_parameter_count_is_the_one_worked_out_by_hand(name: str) -> None:
-    assert find(name).parameters == BY_HAND[name]
+    assert find_workload(name).parameters == BY_HAND[name]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_recorded_parameter_count_is_the_published_one(name: str) -> None:
-    parameters = find(name).parameters
+    parameters = find_workload(name).parameters
     assert parameters is not None
     assert round(parameters / 1e6, 1) == PUBLISHED[name]
 
@@ -131,19 +131,19 @@ def test_every_workload_has_one_name() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_batch_of_another_size_has_that_size(name: str) -> None:
-    found = find(f"{name}:batch=3")
+    found = find_workload(f"{name}:batch=3")
     assert found.batch == found.inputs[0] == found.targets[0] == 3
-    assert found.inputs[1:] == find(name).inputs[1:]
-    assert found.schedule.epochs == find(name).schedule.epochs
+    assert found.inputs[1:] == find_workload(name).inputs[1:]
+    assert found.schedule.epochs == find_workload(name).schedule.epochs
     if name not in {"iris_mlp", "digits_cnn"}:  # (whose last batch is a small part)
-        examples = find(name).schedule.steps * find(name).batch
+        examples = find_workload(name).schedule.steps * find_workload(name).batch
         assert math.isclose(found.schedule.steps * 3, examples, rel_tol=0.01)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_images_have_the_size_that_is_asked(family: object) -> None:
     name = getattr(family, "name", "")
-    found = find(f"{name}:image=96:batch=2")
+    found = find_workload(f"{name}:image=96:batch=2")
     assert found.inputs == (2, 96, 96, 3)
     assert found.image == 96
     assert found.parameters is None, "nobody has published it"
@@ -167,40 +167,40 @@ def test_images_have_the_size_that_is_asked(family: object) -> None:
 )
 def test_what_there_is_not_is_said(text: str, said: str) -> None:
     with pytest.raises(UnknownWorkloadError, match=re.escape(said)):
-        find(text)
+        find_workload(text)
 
 
 def test_sizes_behind_a_name_are_replaced_and_added() -> None:
-    assert sized("resnet50", batch=8, image=None) == "resnet50:batch=8"
-    assert sized("resnet50:image=64:batch=8", batch=16) == "resnet50:batch=16:image=64"
-    assert find(sized("resnet50:image=64", batch=4)).inputs == (4, 64, 64, 3)
+    assert set_sizes("resnet50", batch=8, image=None) == "resnet50:batch=8"
+    assert set_sizes("resnet50:image=64:batch=8", batch=16) == "resnet50:batch=16:image=64"
+    assert find_workload(set_sizes("resnet50:image=64", batch=4)).inputs == (4, 64, 64, 3)
 
 
 @pytest.mark.parametrize(
     "name", ["resnet50:image=64:batch=4", "ptb_lstm_small", "iris_mlp", "alexnet:image=67:batch=2"]
 )
 def test_a_twin_has_the_stated_shapes_and_dtypes(name: str) -> None:
-    workload = find(name)
-    inputs, targets = synthetic_data(workload, seed=7)
+    workload = find_workload(name)
+    inputs, targets = draw_synthetic_data(workload, seed=7)
     assert inputs.shape == (workload.batches, *workload.inputs)
     assert targets.shape == (workload.batches, *workload.targets)
     assert (str(inputs.dtype), str(targets.dtype)) == (
         workload.inputs_dtype,
         workload.targets_dtype,
     )
-    again = synthetic_data(workload, seed=7)
+    again = draw_synthetic_data(workload, seed=7)
     assert np.array_equal(again[0], inputs)
     assert np.array_equal(again[1], targets)
 
 
 def test_large_images_have_fewer_distinct_batches() -> None:
-    assert find("mnist_mlp").batches == BATCHES
-    assert find("resnet50:batch=256").batches == 1
-    assert 1 < find("resnet50:batch=32").batches < BATCHES
+    assert find_workload("mnist_mlp").batches == BATCHES
+    assert find_workload("resnet50:batch=256").batches == 1
+    assert 1 < find_workload("resnet50:batch=32").batches < BATCHES
 
 
 def test_pictures_are_scaled_and_their_classes_differ() -> None:
-    pixels, labels = synthetic_data(find("resnet50:image=64:batch=32"), 3)
+    pixels, labels = draw_synthetic_data(find_workload("resnet50:image=64:batch=32"), 3)
     assert pixels.min() >= -1
     assert pixels.max() <= 1
     assert labels.min() >= 0
@@ -214,7 +214,7 @@ def test_pictures_are_scaled_and_their_classes_differ() -> None:
 
 
 def test_the_next_word_of_a_window_is_its_target() -> None:
-    words, following = synthetic_data(find("ptb_lstm_small"), 3)
+    words, following = draw_synthetic_data(find_workload("ptb_lstm_small"), 3)
     assert np.array_equal(words[..., 1:], following[..., :-1])
     assert words.min() >= 0
     assert words.max() < 10_000
@@ -224,17 +224,17 @@ def test_the_next_word_of_a_window_is_its_target() -> None:
 
 
 def test_the_irises_are_those_of_scikit_learn() -> None:
-    measures, species = iris.flowers()
+    measures, species = iris.load_flowers()
     real = load_iris()
     assert np.allclose(measures, real.data, atol=1e-6)
     assert np.array_equal(species, real.target)
 
 
 def test_they_are_split_once_and_no_flower_is_in_both_parts() -> None:
-    (trained, targets), (tested, answers) = iris.split()
+    (trained, targets), (tested, answers) = iris.split_flowers()
     assert (len(trained), len(tested)) == (iris.TRAINING, iris.TESTING) == (105, 45)
     assert targets.sum(axis=0).min() > 20
     assert answers.sum(axis=0).min() > 5
     both = np.concatenate([trained, tested])
-    real = iris.flowers()[0]
+    real = iris.load_flowers()[0]
     assert np.array_equal(np.sort(both, axis=0), np.sort(real, axis=0))

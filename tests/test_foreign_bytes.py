@@ -262,7 +262,7 @@ def use_kit(path: Path) -> None:
 
 def resume_kit(path: Path) -> None:
     with contextlib.suppress(SystemExit):  # (its way to say an error in a line)
-        inside_kit.read(path)
+        inside_kit.read_launches(path)
 
 
 def look_into_library(path: Path) -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tfbench.inside import inputs
 from tfbench.inside.inputs import BLOCK, MARK, RAW, InputError, Reader, find_source
-from tfbench.inside.workloads import find
+from tfbench.inside.workloads import find_workload
 
-NET = find("alexnet:image=64:batch=2")
+NET = find_workload("alexnet:image=64:batch=2")
 
 
 def framed(records: list[bytes]) -> bytes:
@@ -41,7 +41,7 @@ def test_records_come_out_whatever_blocks_they_are_read_in(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inputs, "BLOCK", block)
         reader = Reader()
-        assert list(reader.records(path)) == records
+        assert list(reader.read_records(path)) == records
     assert reader.read_bytes == path.stat().st_size
     assert reader.reads == -(-path.stat().st_size // block)
 
@@ -49,7 +49,7 @@ def test_records_come_out_whatever_blocks_they_are_read_in(
 def test_a_record_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.tfrecord"
     path.write_bytes(framed([b"whole", b"half"])[:-6])
-    read = Reader().records(path)
+    read = Reader().read_records(path)
     assert next(read) == b"whole"
     with pytest.raises(InputError, match="middle"):
         list(read)
@@ -76,7 +76,7 @@ def test_a_cold_reader_says_what_was_in_memory_nevertheless(tmp_path: Path) -> N
     path.write_bytes(os.urandom(2 * BLOCK))
     with path.open("rb") as opened:
         opened.read()
-        assert inputs.cached_bytes(opened.fileno()) == 2 * BLOCK
+        assert inputs.count_cached_bytes(opened.fileno()) == 2 * BLOCK
     os.sync()
     reader = Reader(cold=True)
     assert len(reader.read_all(path)) == 2 * BLOCK
@@ -94,7 +94,7 @@ def test_an_empty_file_has_nothing_in_memory(tmp_path: Path) -> None:
 def test_a_users_folder_has_a_class_for_each_folder_in_it(tmp_path: Path) -> None:
     source = find_source(images(tmp_path, cats=2, dogs=1), NET)
     assert (source.count, source.own, source.classes) == (3, True, ("cats", "dogs"))
-    assert [(path.parent.name, label) for path, label in source.raw()] == [
+    assert [(path.parent.name, label) for path, label in source.list_raw_files()] == [
         ("cats", 0),
         ("cats", 0),
         ("dogs", 1),
@@ -105,7 +105,10 @@ def test_images_without_a_folder_are_of_one_class(tmp_path: Path) -> None:
     for name in ("a.jpg", "b.PNG", "notes.txt"):
         (tmp_path / name).touch()
     source = find_source(tmp_path, NET)
-    assert [(path.name, label) for path, label in source.raw()] == [("a.jpg", 0), ("b.PNG", 0)]
+    assert [(path.name, label) for path, label in source.list_raw_files()] == [
+        ("a.jpg", 0),
+        ("b.PNG", 0),
+    ]
 
 
 def test_generated_examples_are_known_by_their_mark(tmp_path: Path) -> None:
@@ -113,7 +116,7 @@ def test_generated_examples_are_known_by_their_mark(tmp_path: Path) -> None:
     (tmp_path / MARK).write_text(json.dumps({"count": 2}), "utf-8")
     source = find_source(tmp_path, NET)
     assert (source.count, source.own) == (2, False)
-    assert [label for _, label in source.raw()] == [3, 3]
+    assert [label for _, label in source.list_raw_files()] == [3, 3]
 
 
 def test_a_batch_that_is_larger_than_the_data_is_refused(tmp_path: Path) -> None:
@@ -123,4 +126,4 @@ def test_a_batch_that_is_larger_than_the_data_is_refused(tmp_path: Path) -> None
 
 def test_a_folder_of_images_is_for_nets_that_take_images(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="images"):
-        find_source(images(tmp_path, cats=2), find("ptb_lstm_small"))
+        find_source(images(tmp_path, cats=2), find_workload("ptb_lstm_small"))

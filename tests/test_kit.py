@@ -16,7 +16,7 @@ from tfbench.costs import bill, catalog, kit_runs
 from tfbench.costs.cost import point
 from tfbench.costs.kit_runs import KitLaunch, read, runs
 from tfbench.inside import kit as inside
-from tfbench.inside.workloads import SETS, find
+from tfbench.inside.workloads import SETS, find_workload
 from tfbench.kit import archive, handler
 from tfbench.kit.phases import phases
 from tfbuild.errors import RecordError, UsageError
@@ -64,7 +64,7 @@ def test_the_file_holds_what_runs_and_nothing_of_this_machine() -> None:
 
 
 def test_what_is_planned_goes_launch_by_launch() -> None:
-    asked = list(inside.planned("mnist_mlp,lstm_text", "run", 2))
+    asked = list(inside.plan_launches("mnist_mlp,lstm_text", "run", 2))
     assert [(each["launch"], each["workload"], each["phase"]) for each in asked] == [
         (0, "mnist_mlp", "train"),
         (0, "mnist_mlp", "validate"),
@@ -76,7 +76,7 @@ def test_what_is_planned_goes_launch_by_launch() -> None:
 
 
 def test_the_kit_knows_the_sets() -> None:
-    asked = inside.planned("modern,neumf,mnist_mlp", "train", 1)
+    asked = inside.plan_launches("modern,neumf,mnist_mlp", "train", 1)
     assert tuple(each["workload"] for each in asked) == (*SETS["modern"], "mnist_mlp")
 
 
@@ -86,7 +86,7 @@ def test_the_kit_knows_the_sets() -> None:
 )
 def test_what_there_is_not_ends_with_a_line(workloads: str, phases_: str, said: str) -> None:
     with pytest.raises(SystemExit) as caught:
-        list(inside.planned(workloads, phases_, 1))
+        list(inside.plan_launches(workloads, phases_, 1))
     assert said in str(caught.value)
 
 
@@ -95,7 +95,7 @@ def test_the_kit_does_not_write_into_something_else(tmp_path: Path, content: str
     path = tmp_path / "samples.jsonl"
     path.write_text(content, "utf-8")
     with pytest.raises(SystemExit, match=r"samples\.jsonl"):
-        inside.read(path)
+        inside.read_launches(path)
     assert path.read_text("utf-8") == content
 
 
@@ -164,7 +164,7 @@ def launches(*step_s: float, phase: str = "train", workload: str = "mnist_mlp") 
             device="Tesla K80",
             backend="tensorflow",
             step_s=seconds,
-            batch=find(workload).batch,
+            batch=find_workload(workload).batch,
         )
         for number, seconds in enumerate(step_s)
     ]
@@ -176,7 +176,7 @@ PRICE = catalog.find("2017-07-gce").price("gpu")
 def test_a_run_is_composed_of_its_phases() -> None:
     both = launches(0.01, 0.01, 0.012) + launches(0.002, 0.002, 0.002, phase="validate")
     (run,) = runs(both, PRICE)
-    schedule = find("mnist_mlp").schedule
+    schedule = find_workload("mnist_mlp").schedule
     one = schedule.epochs * (schedule.steps * 0.01 + schedule.validation * 0.002)
     assert isinstance(run.seconds, Interval)
     assert run.seconds.low < one < run.seconds.high

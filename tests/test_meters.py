@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tfbench.inside.meters import canary_s, growth, machine_s, run_delay_s, throttled_s
+from tfbench.inside.meters import (
+    compute_growth,
+    read_busy_and_steal_s,
+    read_run_delay_s,
+    read_throttled_s,
+    time_canary,
+)
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 STAT = """\
@@ -46,12 +52,12 @@ def test_run_delay_is_that_of_all_threads_and_never_falls() -> None:
     """The main thread's alone is less than what it is together with others."""
     release = threading.Event()
     threads = [threading.Thread(target=release.wait) for _ in range(3)]
-    before = run_delay_s()
+    before = read_run_delay_s()
     try:
         for thread in threads:
             thread.start()
         own = Path("/proc/thread-self/schedstat").read_text("ascii").split()
-        together = run_delay_s()
+        together = read_run_delay_s()
     finally:
         release.set()
         for thread in threads:
@@ -78,20 +84,22 @@ def test_busy_and_stolen_ticks_are_summed_over_the_cells_own_cpus(
     cpus: tuple[int, ...], busy: int, steal: int, tmp_path: Path
 ) -> None:
     """By hand: user, nice, system, irq and softirq; idle, iowait and guests' time are not busy."""
-    found = machine_s(cpus, written(tmp_path / "stat", STAT))
+    found = read_busy_and_steal_s(cpus, written(tmp_path / "stat", STAT))
     assert found == pytest.approx((busy * TICK_S, steal * TICK_S))
 
 
 def test_a_kernel_that_does_not_know_steal_saw_none(tmp_path: Path) -> None:
-    assert machine_s((0,), written(tmp_path / "stat", OLD_STAT)) == pytest.approx((19 * TICK_S, 0))
-    assert machine_s((0,), tmp_path / "none") == (0, 0)
+    assert read_busy_and_steal_s((0,), written(tmp_path / "stat", OLD_STAT)) == pytest.approx(
+        (19 * TICK_S, 0)
+    )
+    assert read_busy_and_steal_s((0,), tmp_path / "none") == (0, 0)
 
 
 def test_this_machines_columns_are_those_that_the_kernel_documents() -> None:
     """proc(5): user nice system idle iowait irq softirq steal guest guest_nice."""
     rows = [line.split() for line in Path("/proc/stat").read_text("ascii").splitlines()]
     cpus = {int(row[0][3:]): [int(n) for n in row[1:]] for row in rows if row[0][3:].isdigit()}
-    busy, steal = machine_s(cpus)
+    busy, steal = read_busy_and_steal_s(cpus)
     assert busy >= sum(sum(ticks[:3]) + sum(ticks[5:7]) for ticks in cpus.values()) * TICK_S > 0
     assert steal >= sum(ticks[7] for ticks in cpus.values()) * TICK_S
 
@@ -101,9 +109,9 @@ def test_a_process_that_works_makes_its_cpu_busy() -> None:
     code = (
         f"import os, time\nos.sched_setaffinity(0, [{cpu}])\nwhile time.process_time() < 0.3: pass"
     )
-    before, _ = machine_s([cpu])
+    before, _ = read_busy_and_steal_s([cpu])
     subprocess.run([sys.executable, "-S", "-c", code], check=True)
-    assert machine_s([cpu])[0] - before >= 0.3 - 2 * TICK_S
+    assert read_busy_and_steal_s([cpu])[0] - before >= 0.3 - 2 * TICK_S
 
 
 # --- throttling -----------------------------------------------------------------------------------
@@ -133,37 +141,37 @@ def grouped(root: Path, said: str, stats: dict[str, str]) -> Path:
 )
 def test_both_versions_of_cgroups_are_read(text: str, seconds: float, tmp_path: Path) -> None:
     root = grouped(tmp_path, "0::/a\n", {"a": text})
-    assert throttled_s(root) == pytest.approx(seconds)
+    assert read_throttled_s(root) == pytest.approx(seconds)
 
 
 def test_quotas_of_this_process_and_above_it_count_and_no_others(tmp_path: Path) -> None:
     stats = {"": ROOT_V2, "a": V2, "a/b": V2, "a/b/below": V2, "beside": V2}
-    assert throttled_s(grouped(tmp_path, "0::/a/b\n", stats)) == pytest.approx(5.0)
+    assert read_throttled_s(grouped(tmp_path, "0::/a/b\n", stats)) == pytest.approx(5.0)
 
 
 def test_a_container_that_cannot_see_its_folder_reads_the_root_it_has(tmp_path: Path) -> None:
-    assert throttled_s(grouped(tmp_path, "0::/docker/0123\n", {"": V2})) == pytest.approx(2.5)
+    assert read_throttled_s(grouped(tmp_path, "0::/docker/0123\n", {"": V2})) == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize("mount", ["cpu,cpuacct", "cpu"])
 def test_version_1_is_followed_in_the_hierarchy_of_the_cpu(mount: str, tmp_path: Path) -> None:
     said = "5:memory:/x\n4:cpu,cpuacct:/x\n0::/\n"
     stats = {mount: "", f"{mount}/x": V1, "memory/x": V1, "unified": ROOT_V2}
-    assert throttled_s(grouped(tmp_path, said, stats)) == pytest.approx(1.5)
+    assert read_throttled_s(grouped(tmp_path, said, stats)) == pytest.approx(1.5)
 
 
 def test_a_mount_with_two_names_counts_once(tmp_path: Path) -> None:
     root = grouped(tmp_path, "4:cpu,cpuacct:/x\n", {"cpu,cpuacct/x": V1})
     (root / "sys/fs/cgroup/cpu").symlink_to("cpu,cpuacct")
-    assert throttled_s(root) == pytest.approx(1.5)
+    assert read_throttled_s(root) == pytest.approx(1.5)
 
 
 def test_a_kernel_without_cgroups_throttles_nobody(tmp_path: Path) -> None:
-    assert throttled_s(tmp_path) == 0
+    assert read_throttled_s(tmp_path) == 0
 
 
 def test_this_process_is_not_throttled_by_less_than_nothing() -> None:
-    assert throttled_s() >= 0
+    assert read_throttled_s() >= 0
 
 
 # --- counters -------------------------------------------------------------------------------------
@@ -171,11 +179,11 @@ def test_this_process_is_not_throttled_by_less_than_nothing() -> None:
 
 def test_a_counter_that_was_set_back_has_not_grown() -> None:
     before, after = {"busy_s": 1.5, "switches": 7}, {"busy_s": 1.25, "switches": 9}
-    assert growth(before, after) == {"busy_s": 0, "switches": 2}
+    assert compute_growth(before, after) == {"busy_s": 0, "switches": 2}
 
 
 # --- the canary -----------------------------------------------------------------------------------
 
 
 def test_the_canary_takes_time() -> None:
-    assert canary_s() > 0
+    assert time_canary() > 0

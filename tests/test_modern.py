@@ -14,8 +14,8 @@ import pytest
 
 from tfbench.inside.modern import MODERN
 from tfbench.inside.synthetic import BEGIN, PART
-from tfbench.inside.workload import synthetic_data
-from tfbench.inside.workloads import SETS, find
+from tfbench.inside.workload import draw_synthetic_data
+from tfbench.inside.workloads import SETS, find_workload
 
 NAMES = [each.name for each in MODERN]
 
@@ -62,30 +62,30 @@ BY_HAND = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_recorded_parameter_count_is_the_one_worked_out_by_hand(name: str) -> None:
-    assert find(name).parameters == BY_HAND[name]
+    assert find_workload(name).parameters == BY_HAND[name]
 
 
 @pytest.mark.parametrize(("name", "millions"), [("bert_tiny", 4.4), ("crnn_keywords", 0.23)])
 def test_the_papers_say_about_as_many(name: str, millions: float) -> None:
-    parameters = find(name).parameters
+    parameters = find_workload(name).parameters
     assert parameters is not None
     assert math.isclose(parameters / 1e6, millions, rel_tol=0.01)
 
 
 def test_the_set_is_of_five_kinds() -> None:
     assert SETS["modern"] == (*NAMES, "resnet18:image=64:batch=8")
-    assert find(SETS["modern"][-1]).inputs == (8, 64, 64, 3)
+    assert find_workload(SETS["modern"][-1]).inputs == (8, 64, 64, 3)
 
 
 @pytest.mark.parametrize(
     ("name", "classes"), [("bert_tiny", 2), ("crnn_keywords", 2), ("fcn_series", 4), ("neumf", 2)]
 )
 def test_every_class_is_there(name: str, classes: int) -> None:
-    assert set(np.unique(synthetic_data(find(name), 3)[1])) == set(range(classes))
+    assert set(np.unique(draw_synthetic_data(find_workload(name), 3)[1])) == set(range(classes))
 
 
 def test_pairs_are_in_the_vocabulary_and_in_two_parts() -> None:
-    both, labels = synthetic_data(find("bert_tiny"), 3)
+    both, labels = draw_synthetic_data(find_workload("bert_tiny"), 3)
     pieces, sentences = both.reshape(-1, 2, 128).swapaxes(0, 1)
     assert pieces.max() < 30_522
     assert (pieces[:, 0] == BEGIN).all()
@@ -99,8 +99,8 @@ def test_pairs_are_in_the_vocabulary_and_in_two_parts() -> None:
 
 @pytest.mark.parametrize("name", ["crnn_keywords", "fcn_series"])
 def test_signals_are_standardised_and_their_classes_differ(name: str) -> None:
-    workload = find(name)
-    values, labels = synthetic_data(workload, 3)
+    workload = find_workload(name)
+    values, labels = draw_synthetic_data(workload, 3)
     flat, names = values.reshape(-1, math.prod(workload.inputs[1:])), labels.ravel()
     assert abs(float(flat.mean())) < 0.02
     assert abs(float(flat.std()) - 1) < 0.02
@@ -111,7 +111,7 @@ def test_signals_are_standardised_and_their_classes_differ(name: str) -> None:
 
 
 def test_a_fifth_of_the_pairs_is_rated_by_users_of_their_kind() -> None:
-    asked, rated = synthetic_data(find("neumf"), 3)
+    asked, rated = draw_synthetic_data(find_workload("neumf"), 3)
     users, items = asked.reshape(-1, 2).T
     assert users.min() >= 0
     assert users.max() < 6_040

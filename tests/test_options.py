@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfbench import options
-from tfbench.inside.workloads import NAMES, SETS, WORKLOADS, find
+from tfbench.inside.workloads import NAMES, SETS, WORKLOADS, find_workload
 from tfbuild.errors import UsageError
 
 
@@ -22,7 +22,7 @@ def test_sets_stand_for_their_workloads_beside_names() -> None:
     mixed = options.parse_workloads("neumf,modern,mnist_mlp")
     assert mixed == (*sorted(SETS["modern"], key="neumf".__ne__), "mnist_mlp")
     assert options.parse_workloads("all,modern,six") == (*SETS["six"], *SETS["modern"])
-    assert all(find(name) for name in options.parse_workloads("six,modern"))
+    assert all(find_workload(name) for name in options.parse_workloads("six,modern"))
 
 
 def test_an_unknown_workload_is_told_which_names_and_sets_there_are() -> None:

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from tfbench.inside import programs
-from tfbench.inside.programs import ProgramError, error_line
-from tfbench.inside.workloads import WORKLOADS, batch_of, is_own, own_name, schedule_of
+from tfbench.inside.programs import ProgramError, format_error
+from tfbench.inside.workloads import (
+    WORKLOADS,
+    find_batch_size,
+    find_schedule,
+    format_own_name,
+    is_own,
+)
 
 DRAW = np.random.default_rng(1)
 
@@ -17,8 +23,8 @@ DRAW = np.random.default_rng(1)
 def failed(path: Path, content: str) -> str:
     path.write_text(content)
     with pytest.raises(BaseException) as caught:  # noqa: PT011  (whatever the file raises)
-        programs._module(path).build()
-    return error_line(caught.value, path)
+        programs._load_module(path).build()
+    return format_error(caught.value, path)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +49,7 @@ def test_what_a_file_raises_is_told_in_one_line(content: str, line: str, tmp_pat
 
 
 def test_what_is_ours_to_say_needs_no_name(tmp_path: Path) -> None:
-    assert error_line(ProgramError("it has no loss"), tmp_path / "model.py") == "it has no loss"
+    assert format_error(ProgramError("it has no loss"), tmp_path / "model.py") == "it has no loss"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +62,7 @@ def test_what_is_ours_to_say_needs_no_name(tmp_path: Path) -> None:
     ],
 )
 def test_targets_are_made_up_by_the_loss(loss: str, shape: tuple[int, ...], kind: type) -> None:
-    found = programs._targets(loss, shape, DRAW, 6)
+    found = programs._draw_targets(loss, shape, DRAW, 6)
     assert found.dtype == kind
     assert found.shape == ((6,) if loss.startswith("sparse") else (6, *shape))
     if loss == "categorical_crossentropy":
@@ -68,24 +74,24 @@ def test_targets_are_made_up_by_the_loss(loss: str, shape: tuple[int, ...], kind
 
 def test_lists_of_arrays_become_tuples_and_lists_of_numbers_stay() -> None:
     pair = [np.zeros((2, 3)), np.ones(2)]
-    found = programs._tupled((pair, {"y": [0, 1]}))
+    found = programs._convert_lists((pair, {"y": [0, 1]}))
     assert isinstance(found[0], tuple)
     assert found[1]["y"].tolist() == [0, 1]
-    assert programs._tupled([[0, 1], [1, 0]]).shape == (2, 2)
+    assert programs._convert_lists([[0, 1], [1, 0]]).shape == (2, 2)
 
 
 def test_texts_become_bytes_and_ragged_rows_are_refused() -> None:
-    assert programs._array(["a", "bc"]).tolist() == ["a", "bc"]
-    assert programs._array(np.array([b"a", b"bc"], object)).dtype.kind == "S"
+    assert programs._convert_array(["a", "bc"]).tolist() == ["a", "bc"]
+    assert programs._convert_array(np.array([b"a", b"bc"], object)).dtype.kind == "S"
 
 
 def test_a_users_file_is_a_workload_that_is_not_counted() -> None:
-    name = own_name("model.py")
+    name = format_own_name("model.py")
     assert is_own(name)
     assert name not in WORKLOADS
-    assert schedule_of(name).validation == 0
-    assert batch_of(name) == 0
-    assert batch_of("mnist_mlp") == 128
+    assert find_schedule(name).validation == 0
+    assert find_batch_size(name) == 0
+    assert find_batch_size("mnist_mlp") == 128
 
 
 class NoTensorFlow:

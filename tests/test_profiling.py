@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfbench.inside.profiling import executions, op_type
+from tfbench.inside.profiling import count_executions, parse_op_type
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from tfbench.inside.profiling import executions, op_type
     ],
 )
 def test_executed_ops_are_told_from_scopes_and_containers(name: str, op: str | None) -> None:
-    assert op_type(name) == op
+    assert parse_op_type(name) == op
 
 
 def test_without_a_tuned_library_no_tuned_kernel_ran() -> None:
-    assert not executions(None)
+    assert not count_executions(None)

@@ -11,7 +11,7 @@ from tests.compared import sound
 
 from tfbench.commands import ReportOptions
 from tfbench.inside.kit import SCHEMA
-from tfbench.inside.workloads import find
+from tfbench.inside.workloads import find_workload
 from tfbench.reports.reporting import report_again
 from tfbuild.errors import RecordError, TensorwrightError, UsageError
 from tfbuild.measured.comparison import save
@@ -78,7 +78,7 @@ def brought(folder: Path) -> Path:
     lines = [
         common | {"phase": phase, "launch": launch, "step_s": [0.001 + 0.0001 * launch]}
         for launch in range(2)
-        for phase in find("mnist_mlp").schedule.phases
+        for phase in find_workload("mnist_mlp").schedule.phases
     ]
     path = folder / "samples.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in lines), "utf-8")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbench.inside.slices import SLICE_S, Call, timed
+from tfbench.inside.slices import SLICE_S, Call, time_calls
 
 
 class Clock:
@@ -34,27 +34,27 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_slice_ends_with_the_step_in_which_its_time_has_passed(clock: Clock) -> None:
-    found = timed([clock.call(1, 0.01)] * 8)
+    found = time_calls([clock.call(1, 0.01)] * 8)
     assert [each.steps for each in found] == [3, 5]  # the last two are too few for one
     assert [each.wall_s for each in found] == pytest.approx([0.03, 0.05])
     assert [each.cpu_s for each in found] == pytest.approx([0.015, 0.025])
 
 
 def test_long_steps_are_slices_of_their_own(clock: Clock) -> None:
-    found = timed([clock.call(1, 0.1), clock.call(1, 0.2), clock.call(1, 0.3)])
+    found = time_calls([clock.call(1, 0.1), clock.call(1, 0.2), clock.call(1, 0.3)])
     assert [each.wall_s for each in found] == pytest.approx([0.1, 0.2, 0.3])
 
 
 def test_a_call_may_take_several_steps(clock: Clock) -> None:
-    found = timed([clock.call(8, 0.02), clock.call(8, 0.02), clock.call(3, 0.03)])
+    found = time_calls([clock.call(8, 0.02), clock.call(8, 0.02), clock.call(3, 0.03)])
     assert [each.steps for each in found] == [16, 3]
 
 
 def test_a_sample_shorter_than_a_slice_is_one(clock: Clock) -> None:
-    (found,) = timed([clock.call(1, 0.001)] * 3)
+    (found,) = time_calls([clock.call(1, 0.001)] * 3)
     assert found.steps == 3
     assert found.wall_s == pytest.approx(0.003)
-    assert timed([]) == []
+    assert time_calls([]) == []
 
 
 def test_the_last_result_is_read_before_the_clock(clock: Clock) -> None:
@@ -63,7 +63,7 @@ def test_the_last_result_is_read_before_the_clock(clock: Clock) -> None:
             clock.now += 1.0
             return 0.5
 
-    (found,) = timed([(1, Late)])
+    (found,) = time_calls([(1, Late)])
     assert found.wall_s == pytest.approx(1.0)
 
 
@@ -71,7 +71,7 @@ def test_the_last_result_is_read_before_the_clock(clock: Clock) -> None:
 def test_slices_make_up_the_sample(calls: list[tuple[int, float]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         clock = Clock(patch)
-        found = timed([clock.call(*each) for each in calls])
+        found = time_calls([clock.call(*each) for each in calls])
     assert sum(each.steps for each in found) == sum(steps for steps, _ in calls)
     assert sum(each.wall_s for each in found) == pytest.approx(sum(s for _, s in calls))
     assert all(each.wall_s >= SLICE_S * (1 - 1e-9) for each in found[:-1])
@@ -85,7 +85,7 @@ def test_real_clocks_tell_what_a_real_step_takes() -> None:
         return 0.0
 
     calls: Iterator[tuple[int, Callable[[], float]]] = iter([(1, busy)] * 12)
-    found = timed(calls)
+    found = time_calls(calls)
     assert sum(each.steps for each in found) == 12
     assert sum(each.cpu_s for each in found) >= 12 * 0.005
     assert all(each.wall_s > 0 for each in found)

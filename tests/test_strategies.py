@@ -32,7 +32,14 @@ from tfbench.inside.groups import (
     SERVER,
     STRATEGIES,
 )
-from tfbench.inside.replicas import copies, lacking, lost, refusal, shards, steps_in
+from tfbench.inside.replicas import (
+    assign_copies,
+    assign_shards,
+    check_device_count,
+    check_gradient_sums,
+    check_hardware,
+    choose_step_count,
+)
 from tfbench.reports import page, report
 from tfbench.reports.document import Points
 from tfbench.strategies import handler, published, text
@@ -181,7 +188,7 @@ def test_only_cells_on_cpus_hide_the_gpus() -> None:
 @given(st.sampled_from(STRATEGIES), st.integers(1, 64))
 def test_only_hierarchical_on_an_odd_number_is_refused(strategy: str, devices: int) -> None:
     odd = strategy == HIERARCHICAL and devices % 2 == 1 and devices > 1
-    assert bool(refusal(strategy, devices)) == odd
+    assert bool(check_device_count(strategy, devices)) == odd
 
 
 @pytest.mark.parametrize(
@@ -198,27 +205,27 @@ def test_only_hierarchical_on_an_odd_number_is_refused(strategy: str, devices: i
 def test_what_a_machine_lacks(
     strategy: str, kind: str, devices: int, gpus: int, message: str
 ) -> None:
-    found = lacking(strategy, kind, devices, gpus)
+    found = check_hardware(strategy, kind, devices, gpus)
     assert message in found if message else found == ""
 
 
 def test_a_lost_gradient_is_noticed() -> None:
-    assert lost([6.0], [6.0]) == ""
-    assert "6 arrive as 3" in lost([3.0], [6.0])
-    assert lost([5.0, 6.0], [6.0])  # only one replica has it all
-    assert lost([6.0], [1.0, 2.0, 3.0])  # independent ones that are not
+    assert check_gradient_sums([6.0], [6.0]) == ""
+    assert "6 arrive as 3" in check_gradient_sums([3.0], [6.0])
+    assert check_gradient_sums([5.0, 6.0], [6.0])  # only one replica has it all
+    assert check_gradient_sums([6.0], [1.0, 2.0, 3.0])  # independent ones that are not
 
 
 def test_replicas_get_different_batches_as_long_as_there_are_some() -> None:
-    assert shards(2, 32) == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert shards(3, 4) == [[0, 1, 2]]
-    assert shards(4, 1) == [[0, 0, 0, 0]]
-    assert copies(3, 2) == [[0, 0, 0], [1, 1, 1]]
+    assert assign_shards(2, 32) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert assign_shards(3, 4) == [[0, 1, 2]]
+    assert assign_shards(4, 1) == [[0, 0, 0, 0]]
+    assert assign_copies(3, 2) == [[0, 0, 0], [1, 1, 1]]
 
 
 @pytest.mark.parametrize(("seconds", "step_s", "steps"), [(1, 0.1, 10), (1, 9, 5), (1, 1e-4, 100)])
 def test_steps_fit_into_the_time(seconds: float, step_s: float, steps: int) -> None:
-    assert steps_in(seconds, step_s) == steps
+    assert choose_step_count(seconds, step_s) == steps
 
 
 # ---- bytes moved ----

@@ -28,7 +28,7 @@ from tests.measured import (
 )
 
 from tfbench.arms.arm import TOLERANCE
-from tfbench.inside.bins import WIDTH, bin_of
+from tfbench.inside.bins import WIDTH, find_bin
 from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring.observations import ObservedCell
@@ -316,8 +316,8 @@ def requested(count: int) -> list[Entry]:
             each,
             phase=INFER,
             answered={
-                str(bin_of(PACES[each.arm])): count - slow,
-                str(bin_of(10 * PACES[each.arm])): slow,
+                str(find_bin(PACES[each.arm])): count - slow,
+                str(find_bin(10 * PACES[each.arm])): slow,
             },
         )
         if isinstance(each, Sample)

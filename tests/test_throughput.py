@@ -15,7 +15,7 @@ from tfbench.cells.cell import CellResult, Outcome
 from tfbench.commands import ThroughputOptions
 from tfbench.costs import catalog
 from tfbench.costs.cost import point
-from tfbench.inside.workloads import PROGRAM, find
+from tfbench.inside.workloads import PROGRAM, find_workload
 from tfbench.reports.document import Table
 from tfbench.throughput import handler, results, text
 from tfbench.throughput.results import (
@@ -152,7 +152,7 @@ def test_cells_are_every_batch_with_and_without_augmentation() -> None:
     assert len(cells) == 2 * 2 * 3
     assert len({each.key for each in cells}) == len(cells)
     names = {each.request["workload"] for each in cells}
-    assert {find(name).inputs for name in names} == {(4, 64, 64, 3), (8, 64, 64, 3)}
+    assert {find_workload(name).inputs for name in names} == {(4, 64, 64, 3), (8, 64, 64, 3)}
 
 
 @pytest.mark.parametrize(

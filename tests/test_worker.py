@@ -13,11 +13,11 @@ import pytest
 from tfbench.inside.worker import (
     SLOWDOWN,
     Trainer,
-    kernel_library,
-    numbers,
+    detect_threading,
+    find_kernel_library,
+    pause_garbage_collection,
+    replace_nonfinite,
     serve,
-    threading_of,
-    uncollected,
 )
 
 FOLDER = "/arm/lib/python3.11/site-packages/tensorflow"
@@ -54,15 +54,15 @@ def test_what_cannot_be_done_now_is_an_error(request_: dict[str, object]) -> Non
 
 
 def test_the_collector_is_off_in_the_block_only() -> None:
-    with uncollected():
+    with pause_garbage_collection():
         within = gc.isenabled()
     assert not within
     assert gc.isenabled()
 
 
 def test_a_tuned_library_is_seen_in_the_map_of_memory() -> None:
-    assert kernel_library(STOCK_MAPS) is None
-    assert kernel_library(TUNED_MAPS) == TUNED
+    assert find_kernel_library(STOCK_MAPS) is None
+    assert find_kernel_library(TUNED_MAPS) == TUNED
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_a_tuned_library_is_seen_in_the_map_of_memory() -> None:
 )
 def test_an_openmp_runtime_is_seen_in_the_map_of_memory(library: str, threads: str) -> None:
     maps = f"{STOCK_MAPS}7f0000008000-7f0000009000 r-xp 00000000 fe:00 135 /lib/{library}\n"
-    assert threading_of(maps) == threads
+    assert detect_threading(maps) == threads
 
 
 def test_what_is_no_number_has_a_place_in_json() -> None:
-    found = numbers([1.5, math.nan, math.inf, -math.inf])
+    found = replace_nonfinite([1.5, math.nan, math.inf, -math.inf])
     assert found == [1.5, None, None, None]
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 

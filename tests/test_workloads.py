@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 from tests import compared
 
-from tfbench.inside.parameters import digest, initial_parameters
+from tfbench.inside.parameters import draw_initial_parameters, hash_arrays
 from tfbench.inside.phases import FIT, INFER, TRAIN
 from tfbench.inside.synthetic import BIGRAMS, NIETZSCHE_CHARS, WORDS
-from tfbench.inside.workload import BATCHES, synthetic_data
+from tfbench.inside.workload import BATCHES, draw_synthetic_data
 from tfbench.inside.workloads import (
     SETS,
     WORKLOADS,
-    batch_of,
-    clients_of,
-    find,
-    fitted,
-    label_of,
-    own_name,
-    phase_of,
-    requests,
+    count_clients,
+    find_batch_size,
+    find_phase,
+    find_workload,
+    format_label,
+    format_own_name,
+    list_fit_workloads,
+    list_request_workloads,
 )
 from tfbuild.measured.comparison import ComparedCell
 
@@ -118,21 +118,21 @@ def test_only_cifar_10_was_augmented() -> None:
 
 @pytest.mark.parametrize("name", [*WORKLOADS, *SETS["modern"]])
 def test_a_twin_has_the_stated_shapes_and_dtypes_and_its_seed_decides_the_bytes(name: str) -> None:
-    workload = find(name)
-    inputs, targets = synthetic_data(workload, seed=7)
+    workload = find_workload(name)
+    inputs, targets = draw_synthetic_data(workload, seed=7)
     assert inputs.shape == (BATCHES, *workload.inputs)
     assert targets.shape == (BATCHES, *workload.targets)
     assert (str(inputs.dtype), str(targets.dtype)) == (
         workload.inputs_dtype,
         workload.targets_dtype,
     )
-    assert digest([inputs, targets]) == digest(synthetic_data(workload, 7))
-    assert digest([inputs, targets]) != digest(synthetic_data(workload, 8))
+    assert hash_arrays([inputs, targets]) == hash_arrays(draw_synthetic_data(workload, 7))
+    assert hash_arrays([inputs, targets]) != hash_arrays(draw_synthetic_data(workload, 8))
 
 
 @pytest.mark.parametrize("name", ["mnist_mlp", "mnist_cnn", "cifar10_cnn"])
 def test_images_are_eight_bits_over_255_and_labels_one_hot(name: str) -> None:
-    pixels, labels = synthetic_data(WORKLOADS[name], 3)
+    pixels, labels = draw_synthetic_data(WORKLOADS[name], 3)
     assert pixels.min() >= 0
     assert pixels.max() <= 1
     assert np.allclose(pixels * 255, np.round(pixels * 255), atol=1e-4)
@@ -142,14 +142,14 @@ def test_images_are_eight_bits_over_255_and_labels_one_hot(name: str) -> None:
 
 def test_mnist_is_mostly_background_and_cifar_is_not() -> None:
     def inked(name: str) -> float:
-        return float((synthetic_data(WORKLOADS[name], 3)[0] > 0).mean())
+        return float((draw_synthetic_data(WORKLOADS[name], 3)[0] > 0).mean())
 
     assert 0.15 < inked("mnist_mlp") < 0.25
     assert inked("cifar10_cnn") > 0.9
 
 
 def test_reviews_use_the_words_and_pad_in_front() -> None:
-    tokens = synthetic_data(WORKLOADS["imdb_bilstm"], 3)[0].reshape(-1, 100)
+    tokens = draw_synthetic_data(WORKLOADS["imdb_bilstm"], 3)[0].reshape(-1, 100)
     assert tokens.min() == 0
     assert tokens.max() < WORDS
     padded = tokens == 0
@@ -159,7 +159,7 @@ def test_reviews_use_the_words_and_pad_in_front() -> None:
 
 
 def test_bigrams_stand_above_the_words_and_within_the_embedding() -> None:
-    tokens = synthetic_data(WORKLOADS["imdb_fasttext"], 3)[0].reshape(-1, 400)
+    tokens = draw_synthetic_data(WORKLOADS["imdb_fasttext"], 3)[0].reshape(-1, 400)
     assert WORDS not in tokens
     assert WORDS < tokens.max() < WORDS + 1 + BIGRAMS
     long = tokens[(tokens > 0).all(axis=1)]
@@ -168,13 +168,13 @@ def test_bigrams_stand_above_the_words_and_within_the_embedding() -> None:
 
 
 def test_reviews_are_as_long_as_imdbs() -> None:
-    tokens = synthetic_data(WORKLOADS["imdb_fasttext"], 3)[0].reshape(-1, 400)
+    tokens = draw_synthetic_data(WORKLOADS["imdb_fasttext"], 3)[0].reshape(-1, 400)
     whole = (tokens > 0).sum(axis=1)
     assert 0.3 < (whole == 400).mean() < 0.6, "half of IMDB's reviews have over 178 words"
 
 
 def test_text_windows_overlap_as_they_do_in_the_script() -> None:
-    windows, following = synthetic_data(WORKLOADS["lstm_text"], 3)
+    windows, following = draw_synthetic_data(WORKLOADS["lstm_text"], 3)
     codes = windows.reshape(-1, 40, NIETZSCHE_CHARS).argmax(axis=-1)
     nexts = following.reshape(-1, NIETZSCHE_CHARS).argmax(axis=-1)
     assert (codes[1:, :37] == codes[:-1, 3:]).all()
@@ -183,7 +183,7 @@ def test_text_windows_overlap_as_they_do_in_the_script() -> None:
 
 
 def test_initial_parameters_follow_keras_rules() -> None:
-    embedding, kernel, bias, recurrent, forget = initial_parameters(
+    embedding, kernel, bias, recurrent, forget = draw_initial_parameters(
         [
             ("embedding/embeddings:0", (500, 20)),
             ("conv2d/kernel:0", (3, 3, 32, 64)),
@@ -206,44 +206,52 @@ def test_initial_parameters_follow_keras_rules() -> None:
 
 def test_weights_of_one_shape_differ_and_repeat_with_the_seed() -> None:
     named = [("a/kernel:0", (8, 8)), ("b/kernel:0", (8, 8))]
-    first, second = initial_parameters(named, 1)
+    first, second = draw_initial_parameters(named, 1)
     assert not np.array_equal(first, second)
-    assert digest([first, second]) == digest(initial_parameters(named, 1))
-    assert digest([first, second]) != digest(initial_parameters(named, 2))
+    assert hash_arrays([first, second]) == hash_arrays(draw_initial_parameters(named, 1))
+    assert hash_arrays([first, second]) != hash_arrays(draw_initial_parameters(named, 2))
 
 
 def test_a_weight_without_a_rule_is_an_error() -> None:
     with pytest.raises(ValueError, match="peephole"):
-        initial_parameters([("batch_normalization/peephole:0", (8,))], seed=1)
+        draw_initial_parameters([("batch_normalization/peephole:0", (8,))], seed=1)
 
 
 def test_digest_sees_shape_and_dtype() -> None:
     flat = np.zeros(4, np.float32)
-    assert digest([flat]) != digest([flat.reshape(2, 2)])
-    assert digest([flat]) != digest([flat.view(np.int32)])
+    assert hash_arrays([flat]) != hash_arrays([flat.reshape(2, 2)])
+    assert hash_arrays([flat]) != hash_arrays([flat.view(np.int32)])
 
 
 # --- requests -------------------------------------------------------------------------------------
 
 
 def test_requests_are_of_one_of_32_and_of_32_from_as_many_clients_as_vcpus() -> None:
-    assert requests("mnist_cnn", 4) == (
+    assert list_request_workloads("mnist_cnn", 4) == (
         "mnist_cnn:batch=1:clients=1",
         "mnist_cnn:batch=32:clients=1",
         "mnist_cnn:batch=32:clients=4",
     )
-    assert len(requests("mnist_cnn", 1)) == 2, "one client is as many as vCPUs"
+    assert len(list_request_workloads("mnist_cnn", 1)) == 2, "one client is as many as vCPUs"
 
 
-@pytest.mark.parametrize("name", ["mnist_cnn", "resnet50:image=64:batch=8", own_name("model.py")])
+@pytest.mark.parametrize(
+    "name", ["mnist_cnn", "resnet50:image=64:batch=8", format_own_name("model.py")]
+)
 def test_what_requests_are_stands_in_their_names(name: str) -> None:
-    assert (clients_of(name), phase_of(name)) == (0, TRAIN)
+    assert (count_clients(name), find_phase(name)) == (0, TRAIN)
     assert not of(name).is_inference
-    for each, batch, clients in zip(requests(name, 2), (1, 32, 32), (1, 1, 2), strict=True):
-        assert (batch_of(each), clients_of(each), phase_of(each)) == (batch, clients, INFER)
+    for each, batch, clients in zip(
+        list_request_workloads(name, 2), (1, 32, 32), (1, 1, 2), strict=True
+    ):
+        assert (find_batch_size(each), count_clients(each), find_phase(each)) == (
+            batch,
+            clients,
+            INFER,
+        )
         assert of(each).is_inference
         if name == "mnist_cnn":
-            assert find(each).batch == batch
+            assert find_workload(each).batch == batch
 
 
 def of(name: str) -> ComparedCell:
@@ -252,15 +260,15 @@ def of(name: str) -> ComparedCell:
 
 
 def test_requests_are_shown_by_their_examples_and_clients() -> None:
-    assert [label_of(each) for each in requests("resnet50:image=64:batch=8", 2)] == [
-        *("resnet50:image=64 1", "resnet50:image=64 32", "resnet50:image=64 32x2")
-    ]
-    assert label_of("resnet50:image=64:batch=8") == "resnet50:image=64:batch=8"
+    assert [
+        format_label(each) for each in list_request_workloads("resnet50:image=64:batch=8", 2)
+    ] == [*("resnet50:image=64 1", "resnet50:image=64 32", "resnet50:image=64 32x2")]
+    assert format_label("resnet50:image=64:batch=8") == "resnet50:image=64:batch=8"
 
 
 def test_epochs_of_fit_stand_beside_training_steps() -> None:
-    steps, epochs = fitted("mnist_mlp:batch=64")
-    assert (phase_of(steps), phase_of(epochs)) == (TRAIN, FIT)
-    assert label_of(epochs) == "mnist_mlp:batch=64 fit"
-    assert find(epochs).batch == 64
-    assert phase_of(fitted(own_name("model.py"))[1]) == FIT
+    steps, epochs = list_fit_workloads("mnist_mlp:batch=64")
+    assert (find_phase(steps), find_phase(epochs)) == (TRAIN, FIT)
+    assert format_label(epochs) == "mnist_mlp:batch=64 fit"
+    assert find_workload(epochs).batch == 64
+    assert find_phase(list_fit_workloads(format_own_name("model.py"))[1]) == FIT

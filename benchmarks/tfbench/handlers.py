@@ -15,7 +15,12 @@ from tfbench.arms.installs import ArmChoice
 from tfbench.commands import CompareOptions, SelfcheckOptions
 from tfbench.engine import folder
 from tfbench.inside.phases import FIT, INFER, JUDGED, TRAIN
-from tfbench.inside.workloads import PROGRAM, fitted, label_of, requests
+from tfbench.inside.workloads import (
+    PROGRAM,
+    format_label,
+    list_fit_workloads,
+    list_request_workloads,
+)
 from tfbench.measuring import selfcheck
 from tfbench.measuring.comparison import (
     KIND,
@@ -84,7 +89,7 @@ def compare_wheels(
         out = folder.choose_folder(KIND, setting, wanted.out, paths)
         console.print_note(f"samples and results: {out}")
         with (
-            console.report_step(f"compare {', '.join(map(label_of, config.workloads))}"),
+            console.report_step(f"compare {', '.join(map(format_label, config.workloads))}"),
             console.track_progress("launches", 1) as count,
         ):
             comparison = compare(setting, out, count.advance)
@@ -120,7 +125,7 @@ def describe_comparison(wanted: CompareOptions) -> str:
     )
     return (
         f"{installs.describe(config.choices)}"
-        f"workloads  {', '.join(map(label_of, config.workloads))}\n"
+        f"workloads  {', '.join(map(format_label, config.workloads))}\n"
         f"vCPUs      {', '.join(map(str, config.vcpus))}\n"
         f"per cell   until ±{config.effort.precision:.1%} or {budget}\n"
         f"out        {wanted.out or paths.choose_report_folder()}\n"
@@ -137,10 +142,10 @@ def read_config(wanted: CompareOptions, paths: Paths, effort: Effort | None) -> 
     vcpus = options.parse_vcpus(wanted.vcpus, usable) or (usable,)
     phase = _read_phase(wanted)
     if phase == INFER:
-        variants = (requests(name, count) for name in names for count in vcpus)
+        variants = (list_request_workloads(name, count) for name in names for count in vcpus)
         names = tuple(dict.fromkeys(itertools.chain.from_iterable(variants)))
     elif phase == FIT:
-        names = tuple(itertools.chain.from_iterable(map(fitted, names)))
+        names = tuple(itertools.chain.from_iterable(map(list_fit_workloads, names)))
     specs = lineup.read_lineup(wanted.arms, baseline=wanted.baseline)
     return CompareConfig(
         choices=installs.choose(specs, wanted.candidate, paths),
@@ -223,7 +228,7 @@ def describe_quickstart() -> str:
     nothing = "nothing has to be installed\n"
     return (
         f"{nothing if complete else lacking}\n{plan}"
-        f"compared  {', '.join(map(label_of, QUICK_WORKLOADS))}: stock against the new wheel, "
+        f"compared  {', '.join(map(format_label, QUICK_WORKLOADS))}: stock against the new wheel, "
         f"{console.format_duration(QUICKSTART.budget_s or 0)} each\n"
     )
 

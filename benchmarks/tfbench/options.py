@@ -13,10 +13,10 @@ from tfbench.inside.workloads import (
     NAMES,
     SETS,
     UnknownWorkloadError,
-    clients_of,
-    expanded,
-    find,
-    own_name,
+    count_clients,
+    expand_names,
+    find_workload,
+    format_own_name,
 )
 from tfbuild import console
 from tfbuild.console import suggest_spelling
@@ -50,16 +50,18 @@ def parse_workloads(text: str) -> tuple[str, ...]:
     names = parse_words(text)
     if not names:
         raise UsageError("--workloads names none", hint=ANY)
-    return tuple(map(parse_workload, expanded("six" if name == ALL else name for name in names)))
+    return tuple(
+        map(parse_workload, expand_names("six" if name == ALL else name for name in names))
+    )
 
 
 def parse_workload(text: str) -> str:
     """Parse the name of one workload, with sizes behind it as in `resnet50:image=64:batch=8`."""
     _refuse_set(text)
-    if clients_of(text):
+    if count_clients(text):
         raise UsageError(f"{text}: clients are of requests", hint="Try compare --phase infer")
     try:
-        return find(text).name
+        return find_workload(text).name
     except UnknownWorkloadError as error:
         name = text.partition(":")[0]
         hint = "" if name in NAMES else suggest_spelling(name, (*NAMES, *SETS)) or ANY
@@ -110,7 +112,7 @@ def parse_subject(text: str) -> Subject:
             f"{text} is no model",
             hint=f"Give a file with the ending {', '.join(_SUFFIXES)}, or a SavedModel's folder",
         )
-    return own_name(path.name), path.resolve()
+    return format_own_name(path.name), path.resolve()
 
 
 def parse_counts(text: str, option: str) -> tuple[int, ...]:

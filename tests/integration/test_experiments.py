@@ -19,7 +19,7 @@ from tfbench.costs import kit_runs
 from tfbench.inside import fitting, steps
 from tfbench.inside.inputs import RAW
 from tfbench.inside.phases import PREPROCESS, TRAIN
-from tfbench.inside.workloads import NAMES, PROGRAM, WORKLOADS, find
+from tfbench.inside.workloads import NAMES, PROGRAM, WORKLOADS, find_workload
 from tfbench.kit import archive
 from tfbench.kit.phases import phases
 from tfbench.overhead import terms
@@ -81,10 +81,12 @@ def test_every_net_has_the_recorded_parameters(stock_python: Path) -> None:
     )
     found = json.loads(done.stdout.splitlines()[-1])
     assert {name: count for name, (count, _) in found.items()} == {
-        name: find(name).parameters for name in names
+        name: find_workload(name).parameters for name in names
     }
     for name, (_, shape) in found.items():
-        classes = 1000 if find(name).image and find(name).image != 8 else shape[-1]
+        classes = (
+            1000 if find_workload(name).image and find_workload(name).image != 8 else shape[-1]
+        )
         assert shape[-1] == classes, name
 
 

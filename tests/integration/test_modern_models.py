@@ -18,7 +18,7 @@ from tests.later import later
 from tfbench.arms.arm import TOLERANCE
 from tfbench.inside import steps
 from tfbench.inside.workload import BATCHES
-from tfbench.inside.workloads import SETS, find
+from tfbench.inside.workloads import SETS, find_workload
 from tfbench.measuring.agreement import absolute, relative
 from tfbench.measuring.measurement import CHECKED_STEPS
 
@@ -95,10 +95,12 @@ def check(one: Mapping[str, Any], other: Mapping[str, Any], tolerance: float) ->
 
 def test_models_have_the_stated_parameters_and_shapes(python: Path) -> None:
     net = SETS["modern"][-1]
-    parameters = {name: find(name).parameters for name in SETS["modern"]}
-    parameters[net] = find(net.partition(":")[0]).parameters  # (no weight depends on the size)
+    parameters = {name: find_workload(name).parameters for name in SETS["modern"]}
+    parameters[net] = find_workload(
+        net.partition(":")[0]
+    ).parameters  # (no weight depends on the size)
     assert said(python, COUNT) == {
-        name: [parameters[name], find(name).batch, optimizer]
+        name: [parameters[name], find_workload(name).batch, optimizer]
         for name, optimizer in zip(SETS["modern"], OPTIMIZERS, strict=True)
     }
 

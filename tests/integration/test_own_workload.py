@@ -16,7 +16,7 @@ from tests.own_cpu import OwnCpu
 from tfbench.arms.arm import Arm, build_environment
 from tfbench.engine.workers import Session, start_session
 from tfbench.inside.worker import JIT, TOGETHER
-from tfbench.inside.workloads import PROGRAM, fitted, own_name, sized
+from tfbench.inside.workloads import PROGRAM, format_own_name, list_fit_workloads, set_sizes
 from tfbench.tuning.trial import try_out
 from tfbuild.errors import UsageError, WorkerError
 from tfbuild.run import run
@@ -156,7 +156,9 @@ def cpus() -> tuple[int, ...]:
 
 def tried(python: Path, file: Path, folder: Path, **env: str) -> dict[str, Any]:
     with opened(arm(python, file, **env), folder) as one:
-        return one.request("try", LIMIT_S, workload=own_name(file.name), seed=1, vcpus=cpus())
+        return one.request(
+            "try", LIMIT_S, workload=format_own_name(file.name), seed=1, vcpus=cpus()
+        )
 
 
 def written(folder: Path, content: str) -> Path:
@@ -224,7 +226,7 @@ def test_what_cannot_train_is_told_in_one_line(
 @pytest.mark.slow
 def test_a_model_without_call_cannot_be_asked(stock_python: Path, tmp_path: Path) -> None:
     file = written(tmp_path, GAN)
-    name = sized(own_name(file.name), batch=1, clients=1)
+    name = set_sizes(format_own_name(file.name), batch=1, clients=1)
     with opened(arm(stock_python, file), tmp_path) as one:
         found = one.request("try", LIMIT_S, workload=name, seed=1, vcpus=cpus())
     assert "no call()" in found["problem"]
@@ -233,7 +235,7 @@ def test_a_model_without_call_cannot_be_asked(stock_python: Path, tmp_path: Path
 def test_a_worker_that_ends_says_why(stock_python: Path, tmp_path: Path) -> None:
     file = written(tmp_path, OUT_OF_RANGE)
     with opened(arm(stock_python, file), tmp_path) as one:
-        one.start_load(own_name(file.name), 1, cpus())
+        one.start_load(format_own_name(file.name), 1, cpus())
         one.finish_load(cpus())
         with pytest.raises(WorkerError) as caught:
             one.request("check", LIMIT_S, steps=1)
@@ -283,7 +285,7 @@ def test_batches_in_one_execution_are_all_trained(stock_python: Path, tmp_path: 
         + ".write(str(int(made[0].optimizer.iterations))))\n"
     )
     with opened(arm(stock_python, file, **{TOGETHER: "4"}), tmp_path) as one:
-        one.start_load(own_name(file.name), 1, cpus())
+        one.start_load(format_own_name(file.name), 1, cpus())
         one.finish_load(cpus())
         one.sample("train", 10)
         one.request("quit", LIMIT_S)
@@ -294,7 +296,7 @@ def test_batches_in_one_execution_are_all_trained(stock_python: Path, tmp_path: 
 @pytest.mark.parametrize("content", [MODEL + DATA.format(width=8), *later(MODEL + DATASET, GAN)])
 def test_epochs_of_fit_are_timed(stock_python: Path, content: str, tmp_path: Path) -> None:
     file = written(tmp_path, content)
-    _, name = fitted(own_name(file.name))
+    _, name = list_fit_workloads(format_own_name(file.name))
     with opened(arm(stock_python, file), tmp_path) as one:
         one.start_load(name, 1, cpus())
         one.finish_load(cpus())
@@ -311,14 +313,14 @@ def test_data_that_change_each_time_are_refused(stock_python: Path, tmp_path: Pa
         tmp_path, MODEL + DATA.format(width=8).replace("default_rng(1)", "default_rng()")
     )
     with pytest.raises(UsageError, match="each time"):
-        try_out(arm(stock_python, file), own_name(file.name), cpus(), 1, tmp_path)
+        try_out(arm(stock_python, file), format_own_name(file.name), cpus(), 1, tmp_path)
 
 
 def test_the_trial_of_a_good_file_says_what_it_is(
     stock_python: Path, own_cpu: OwnCpu, tmp_path: Path
 ) -> None:
     file = written(tmp_path, MODEL + DATA.format(width=8))
-    found = try_out(arm(stock_python, file), own_name(file.name), cpus(), 1, tmp_path)
+    found = try_out(arm(stock_python, file), format_own_name(file.name), cpus(), 1, tmp_path)
     assert (found.batch, found.parameters) == (32, 195)
     assert found.onednn == own_cpu.onednn_by_default
 
@@ -330,4 +332,4 @@ def test_the_trial_says_whether_onednn_is_on(
 ) -> None:
     file = written(tmp_path, MODEL)
     chosen = arm(stock_python, file, TF_ENABLE_ONEDNN_OPTS=str(int(onednn)))
-    assert try_out(chosen, own_name(file.name), cpus(), 1, tmp_path).onednn == onednn
+    assert try_out(chosen, format_own_name(file.name), cpus(), 1, tmp_path).onednn == onednn

@@ -23,7 +23,7 @@ from tests.integration.test_worker import arm
 from tfbench.engine.journal import read_entries
 from tfbench.inside.phases import INFER
 from tfbench.inside.worker import JIT, SLOWDOWN
-from tfbench.inside.workloads import own_name, requests
+from tfbench.inside.workloads import format_own_name, list_request_workloads
 from tfbench.kernels.profiles import profiled
 from tfbench.measuring.comparison import KIND, compare, make_setting
 from tfbench.measuring.samples import KINDS, Sample
@@ -41,7 +41,7 @@ def build():
 def test_requests_are_compared_and_counted(stock_python: Path, tmp_path: Path) -> None:
     """The slowed arm answers half as many again in a sample."""
     vcpus = min(2, len(os.sched_getaffinity(0)))
-    names = requests("mnist_mlp", vcpus)[-1:]
+    names = list_request_workloads("mnist_mlp", vcpus)[-1:]
     arms = [arm("stock", stock_python), arm("slowed", stock_python, **{SLOWDOWN: "0.5"})]
     effort = Effort(looks=(3,), blocks=2)
     setting = make_setting(arms, names, [vcpus], effort=effort, threshold=0.0, seed=5)
@@ -72,7 +72,7 @@ def test_requests_are_compared_and_counted(stock_python: Path, tmp_path: Path) -
 def test_a_users_model_answers(stock_python: Path, content: str, tmp_path: Path) -> None:
     one = own_arm(stock_python, written(tmp_path, content))
     batches = []
-    for name in requests(own_name("model.py"), 2):
+    for name in list_request_workloads(format_own_name("model.py"), 2):
         with opened(one, tmp_path) as worker:
             found = worker.request("try", LIMIT_S, workload=name, seed=1, vcpus=cpus())
         assert found["problem"] == ""
@@ -88,7 +88,7 @@ def test_what_xla_cannot_compile_is_said(stock_python: Path, tmp_path: Path) -> 
     """Strings: so the asked model is what XLA was given."""
     one = own_arm(stock_python, written(tmp_path, TEXTS), **{JIT: "True"})
     with opened(one, tmp_path) as worker:
-        name = requests(own_name("model.py"), 1)[0]
+        name = list_request_workloads(format_own_name("model.py"), 1)[0]
         found = worker.request("try", LIMIT_S, workload=name, seed=1, vcpus=cpus())
     assert "tf2xla" in found["problem"]
 
@@ -96,7 +96,7 @@ def test_what_xla_cannot_compile_is_said(stock_python: Path, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_requests_are_profiled_by_their_own_shapes(stock_python: Path, tmp_path: Path) -> None:
     """The first product of a request of one example has one row, and nothing is trained."""
-    for name, rows in zip(requests("mnist_mlp", 1), (1, 32), strict=True):
+    for name, rows in zip(list_request_workloads("mnist_mlp", 1), (1, 32), strict=True):
         found = profiled(arm("stock", stock_python), (name, None), cpus(), steps=5, logs=tmp_path)
         shapes = [
             row.place.inputs[0].shape for row in found.places if row.place.op.endswith("MatMul")

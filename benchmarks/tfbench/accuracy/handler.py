@@ -21,8 +21,8 @@ from tfbench.cells.cell import Cell
 from tfbench.commands import AccuracyOptions
 from tfbench.costs import catalog
 from tfbench.costs.prices import Price
-from tfbench.inside.workloads import find as find_workload
-from tfbench.inside.workloads import sized
+from tfbench.inside.workloads import find_workload as find_workload
+from tfbench.inside.workloads import set_sizes
 from tfbench.sheet import format_result
 from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
@@ -310,7 +310,7 @@ def _workload(wanted: AccuracyOptions, data: Set) -> str:
     batch = options.parse_integer(wanted.batch, "--batch")
     if not wanted.data_file:  # (how many a file has is known when it is read)
         _check_batch(batch, data.training)
-    return sized(data.workload, batch=batch)
+    return set_sizes(data.workload, batch=batch)
 
 
 def _check_batch(batch: int, training: int) -> None:

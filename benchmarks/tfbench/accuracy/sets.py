@@ -16,8 +16,8 @@ import numpy as np
 
 from tfbench.inside.convergence import ARRAYS
 from tfbench.inside.digits import IMAGES, TESTING
-from tfbench.inside.parameters import Array, digest
-from tfbench.inside.workloads import find as find_workload
+from tfbench.inside.parameters import Array, hash_arrays
+from tfbench.inside.workloads import find_workload as find_workload
 from tfbuild import console
 from tfbuild.errors import ChecksumError, DownloadError, UsageError
 from tfbuild.records import write_atomic
@@ -170,7 +170,7 @@ def checked(arrays: Mapping[str, Array], data: Set, where: str) -> Examples:
         if flat.dtype.kind not in "iu" or flat.min() < 0 or flat.max() >= CLASSES:
             raise UsageError(f"{where}: {classes_name} are not classes from 0 to {CLASSES - 1}")
         found += [images.reshape(-1, *shape), flat.astype(np.uint8)]
-    return Examples(arrays=tuple(found), sha256=digest(found))
+    return Examples(arrays=tuple(found), sha256=hash_arrays(found))
 
 
 def write(examples: Examples, folder: Path) -> Path:

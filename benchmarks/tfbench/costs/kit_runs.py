@@ -14,7 +14,7 @@ from tfbench.costs.runs import TrainingRun
 from tfbench.engine.journal import read_lines
 from tfbench.inside.kit import SCHEMA
 from tfbench.inside.steps import OK
-from tfbench.inside.workloads import UnknownWorkloadError, find
+from tfbench.inside.workloads import UnknownWorkloadError, find_workload
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.records import quote_value
 
@@ -51,7 +51,7 @@ def _launch(line: Any) -> KitLaunch:  # noqa: ANN401  (JSON)
         raise ValueError(f"schema {quote_value(line['schema'])}, this version reads {SCHEMA}")
     outcome = str(line["outcome"])
     try:
-        workload = find(line["workload"])
+        workload = find_workload(line["workload"])
     except UnknownWorkloadError as error:
         raise ValueError(str(error)) from error
     return KitLaunch(
@@ -99,7 +99,7 @@ def runs(launches: Sequence[KitLaunch], price: Price) -> tuple[TrainingRun, ...]
 def _run_s(workload: str, launches: Iterable[Mapping[str, float]]) -> Amount | None:
     """Seconds of the published run, over launches, of which each has its step times by phase; None
     where a phase is missing."""
-    schedule = find(workload).schedule
+    schedule = find_workload(workload).schedule
     whole = [
         schedule.epochs
         * math.fsum(count * times[phase] for phase, count in schedule.phases.items())

@@ -13,19 +13,20 @@ SHIFT = 0.1
 
 
 def augment(images: Array, draw: np.random.Generator) -> Array:
-    """Images (batch, height, width, channels), each shifted by up to a tenth and perhaps mirrored.
+    """Shift each image by up to a tenth, and mirror it with probability 0.5.
 
-    The ranges are those of the script's ImageDataGenerator, image by image as there. It shifts by
-    whole pixels and repeats the edge; Keras called SciPy's affine transform for it, which takes
-    longer.
+    Images have the shape (batch, height, width, channels). The ranges are those of the
+    script's ImageDataGenerator, which draws for each image, too. This function shifts by
+    whole pixels and repeats the edge; Keras called SciPy's affine transform for it, which
+    takes longer.
     """
-    return np.stack([_one(image, draw) for image in images])
+    return np.stack([_augment_one(image, draw) for image in images])
 
 
-def _one(image: Array, draw: np.random.Generator) -> Array:
+def _augment_one(image: Array, draw: np.random.Generator) -> Array:
     height, width, _ = image.shape
     down, right = (round(side * draw.uniform(-SHIFT, SHIFT)) for side in (height, width))
     rows = np.clip(np.arange(height) - down, 0, height - 1)
     columns = np.clip(np.arange(width) - right, 0, width - 1)
-    moved: Array = image[rows][:, columns]
-    return moved[:, ::-1] if draw.random() < 0.5 else moved  # noqa: PLR2004  (a coin)
+    shifted: Array = image[rows][:, columns]
+    return shifted[:, ::-1] if draw.random() < 0.5 else shifted  # noqa: PLR2004  (a coin)

@@ -14,21 +14,24 @@ _FIRST_S = 1e-7
 """The lower end of bin 0; nothing is timed more finely."""
 
 
-def bin_of(seconds: float) -> int:
+def find_bin(seconds: float) -> int:
+    """Return the number of the bin of a time; times below the first bin go into bin 0."""
     return max(0, math.floor(math.log(seconds / _FIRST_S) / math.log1p(WIDTH)))
 
 
-def middle_of(number: int) -> float:
-    """The geometric middle of a bin, in seconds."""
+def compute_bin_middle(number: int) -> float:
+    """Return the geometric middle of a bin, in seconds."""
     return _FIRST_S * math.exp(math.log1p(WIDTH) * (number + 0.5))
 
 
-def quantile(counts: Mapping[int, int], share: float) -> float:
-    """The time in seconds that this share of all are not longer than, to half a bin. There has to
-    be one."""
-    wanted, seen = share * sum(counts.values()), 0
+def compute_quantile(counts: Mapping[int, int], share: float) -> float:
+    """Return the time in seconds that the given share of all times do not exceed, to half a bin.
+
+    Raises ValueError if there are no times.
+    """
+    target, total = share * sum(counts.values()), 0
     for number in sorted(counts):
-        seen += counts[number]
-        if seen >= wanted:
-            return middle_of(number)
+        total += counts[number]
+        if total >= target:
+            return compute_bin_middle(number)
     raise ValueError("a quantile of nothing")

@@ -1,7 +1,7 @@
 """Where a program's time goes, call site by call site: an op with its types, attributes and inputs.
 
 Runs inside an arm as `ARM_PYTHON -P -m tfbench.inside.call_sites REQUEST ANSWER`. REQUEST is a JSON
-file {"workload": …, "seed": …, "vcpus": […], "steps": n}, and so is ANSWER: see `examined`, or
+file {"workload": …, "seed": …, "vcpus": […], "steps": n}, and so is ANSWER: see `profile_program`, or
 {"problem": …} for a user's file that cannot be trained.
 
 The profiler knows the shapes of an op's inputs. Everything else is in the graph that is executed,
@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 from tfbench.inside import profiling, worker
 from tfbench.inside.profiling import Execution
-from tfbench.inside.step_parts import parts_of
+from tfbench.inside.step_parts import compute_step_parts
 
 Node: TypeAlias = Any
 """A NodeDef, a protocol buffer of the arm's release."""
@@ -48,8 +48,11 @@ _NAMES = {"seed", "seed2", "shared_name", "container"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallSiteInput:
-    """`dtype` as TensorFlow writes it (float, int32, …), that of its contents for a variable.
-    `values` are those of a constant small integer input."""
+    """An input of a call site.
+
+    `dtype` is TensorFlow's name (float, int32, …); for a variable, the dtype of its contents.
+    `values` are those of a constant small integer input.
+    """
 
     dtype: str
     shape: tuple[int, ...] = ()
@@ -65,8 +68,8 @@ class CallSiteInput:
 class CallSite:
     """An op as a program uses it.
 
-    `types` are its type attributes as numbers of types.proto, `attributes` the others that matter
-    as a protocol buffer's text ("b: true").
+    `types` are its type attributes as numbers of types.proto, `attributes` the others that
+    matter as a protocol buffer's text ("b: true").
     """
 
     op: str
@@ -80,46 +83,52 @@ class CallSite:
 
     @property
     def details(self) -> str:
-        """Attributes and constant inputs on a line."""
+        """Return the attributes and the constant inputs on one line."""
         constants = (
-            f"input {number} is {list(each.values)}"
-            for number, each in enumerate(self.inputs)
-            if each.values is not None
+            f"input {number} is {list(operand.values)}"
+            for number, operand in enumerate(self.inputs)
+            if operand.values is not None
         )
-        given = (
+        attributes = (
             f"{name}={_SCALAR.sub('', text)}" for name, text in sorted(self.attributes.items())
         )
-        return ", ".join((*given, *constants))
+        return ", ".join((*attributes, *constants))
 
 
-def call_site_of(fields: Mapping[str, Any]) -> CallSite:
-    """A call site from its JSON form. Raises TypeError, KeyError."""
+def parse_call_site(fields: Mapping[str, Any]) -> CallSite:
+    """Parse a call site from its JSON form.
+
+    Raises TypeError or KeyError if the form is wrong.
+    """
     return CallSite(
         op=fields["op"],
         types={name: tuple(numbers) for name, numbers in fields["types"].items()},
         attributes=dict(fields["attributes"]),
         inputs=tuple(
             CallSiteInput(
-                dtype=each["dtype"],
-                shape=tuple(each["shape"]),
-                variable=each["variable"],
-                values=None if each["values"] is None else tuple(each["values"]),
+                dtype=operand["dtype"],
+                shape=tuple(operand["shape"]),
+                variable=operand["variable"],
+                values=None if operand["values"] is None else tuple(operand["values"]),
             )
-            for each in fields["inputs"]
+            for operand in fields["inputs"]
         ),
     )
 
 
-def examined(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A program's steps, profiled: seconds per step without the profiler, and what they are made
-    of; per op type with it, and for each call site its calls and seconds per step.
+def profile_program(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Profile a program's steps.
 
-    A call site's seconds are its calls times their median: so another process that took the CPU
-    once does not make an op look slow.
+    Returns the seconds per step without the profiler and their parts (see `StepParts`), the
+    seconds per step of each op type with the profiler, and for each call site its calls and
+    seconds per step.
+
+    A call site's seconds are its calls times their median, so that another process that took
+    the CPU once does not make an op look slow.
     """
     trainer, facts = worker.load(request)
     tf, step = importlib.import_module("tensorflow"), trainer.phases[trainer.phase]
-    graph = collected(step)
+    graph = collect_nodes(step)
     for _ in range(WARM_UP_STEPS):
         float(step())
     steps, walls, cpus = int(request["steps"]), [], []
@@ -128,24 +137,27 @@ def examined(request: Mapping[str, Any]) -> dict[str, Any]:
         float(step())
         cpus.append(time.process_time() - ran)
         walls.append(time.perf_counter() - began)
-    executions = profiling.observed(tf, step, steps, detailed=True)
+    executions = profiling.trace_steps(tf, step, steps, detailed=True)
     op_s: dict[str, float] = defaultdict(float)
-    for each in executions:
-        op_s[each.op] += each.seconds / steps
+    for execution in executions:
+        op_s[execution.op] += execution.seconds / steps
     step_s, cpu_s = statistics.median(walls), statistics.median(cpus)
     return {
         "steps": steps,
         "step_s": step_s,
-        "parts": asdict(parts_of(executions, step_s=step_s, cpu_s=cpu_s)),
+        "parts": asdict(compute_step_parts(executions, step_s=step_s, cpu_s=cpu_s)),
         "op_s": dict(op_s),
-        "places": list(weighed(executions, graph, steps)),
+        "places": list(summarise_call_sites(executions, graph, steps)),
         "tensorflow": facts["tensorflow"],
         "parameters": facts["parameters"],
     }
 
 
-def collected(step: worker.Step) -> dict[str, Node]:
-    """The nodes of the graphs that a step executes, by name. It must be the first step."""
+def collect_nodes(step: worker.Step) -> dict[str, Node]:
+    """Run the first step and return the nodes of the graphs that it executes, by name.
+
+    The step must not have run before.
+    """
     context = importlib.import_module("tensorflow.python.eager.context").context()
     context.ensure_initialized()
     context.enable_graph_collection()
@@ -155,42 +167,48 @@ def collected(step: worker.Step) -> dict[str, Node]:
     finally:
         context.disable_graph_collection()
     graphs = [graph for row in metadata.function_graphs for graph in row.partition_graphs]
-    return united(node for graph in graphs for node in graph.node)
+    return merge_nodes(node for graph in graphs for node in graph.node)
 
 
-def united(nodes: Iterable[Node]) -> dict[str, Node]:
-    """By name, without the names that nodes of several graphs share and that differ: the profiler
-    does not say which of them it saw."""
-    found: dict[str, Node] = {}
-    unclear = set()
+def merge_nodes(nodes: Iterable[Node]) -> dict[str, Node]:
+    """Return the nodes of several graphs by name.
+
+    Excludes names that several graphs share for different nodes: the profiler does not report
+    which of them it saw.
+    """
+    merged: dict[str, Node] = {}
+    ambiguous = set()
     for node in nodes:
-        if _meaning(found.setdefault(node.name, node)) != _meaning(node):
-            unclear.add(node.name)
-    return {name: node for name, node in found.items() if name not in unclear}
+        if _build_node_key(merged.setdefault(node.name, node)) != _build_node_key(node):
+            ambiguous.add(node.name)
+    return {name: node for name, node in merged.items() if name not in ambiguous}
 
 
-def _meaning(node: Node) -> tuple[object, ...]:
-    """What a node does to what, without its device and what it waits for."""
-    return node.op, _data(node), {name: node.attr[name] for name in node.attr}
+def _build_node_key(node: Node) -> tuple[object, ...]:
+    """Return what a node computes: its op, data inputs and attributes.
+
+    Excludes its device and its control inputs.
+    """
+    return node.op, _list_data_inputs(node), {name: node.attr[name] for name in node.attr}
 
 
-def _data(node: Node) -> list[str]:
+def _list_data_inputs(node: Node) -> list[str]:
     return [name for name in node.input if not name.startswith("^")]
 
 
-def weighed(
+def summarise_call_sites(
     executions: Iterable[Execution], graph: Mapping[str, Node], steps: int
 ) -> Iterator[dict[str, Any]]:
-    """The call sites of the executed ops, each with calls and seconds per step."""
-    taken: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for each in executions:
-        if each.node in graph and graph[each.node].op == each.op:
-            taken[each.node, each.shapes].append(each.seconds)
-    places: dict[str, list[float]] = defaultdict(list)
-    for (name, shapes), seconds in taken.items():
-        found = asdict(site(graph[name], shapes, graph))
-        places[json.dumps(found, sort_keys=True)] += seconds
-    for text, seconds in places.items():
+    """Yield the call sites of the executed ops, each with calls and seconds per step."""
+    node_seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for execution in executions:
+        if execution.node in graph and graph[execution.node].op == execution.op:
+            node_seconds[execution.node, execution.shapes].append(execution.seconds)
+    site_seconds: dict[str, list[float]] = defaultdict(list)
+    for (name, shapes), seconds in node_seconds.items():
+        fields = asdict(build_call_site(graph[name], shapes, graph))
+        site_seconds[json.dumps(fields, sort_keys=True)] += seconds
+    for text, seconds in site_seconds.items():
         yield {
             "place": json.loads(text),
             "calls": len(seconds) / steps,
@@ -198,8 +216,8 @@ def weighed(
         }
 
 
-def site(node: Node, shapes: str, graph: Mapping[str, Node]) -> CallSite:
-    """What a node of an executed graph does, with inputs of the traced shapes."""
+def build_call_site(node: Node, shapes: str, graph: Mapping[str, Node]) -> CallSite:
+    """Build the call site of a node of an executed graph, with inputs of the traced shapes."""
     registry = importlib.import_module("tensorflow.python.framework.op_def_registry")
     text_format = importlib.import_module("google.protobuf.text_format")
     definition = registry.get(node.op)
@@ -222,43 +240,53 @@ def site(node: Node, shapes: str, graph: Mapping[str, Node]) -> CallSite:
         types=types,
         attributes=attributes,
         inputs=tuple(
-            given(text, source, graph) for text, source in zip(texts, _data(node), strict=False)
+            build_input(text, source, graph)
+            for text, source in zip(texts, _list_data_inputs(node), strict=False)
         ),
     )
 
 
-def given(text: str, source: str, graph: Mapping[str, Node]) -> CallSiteInput:
-    """An input as the trace writes it, and what the graph knows of where it comes from."""
-    found, origin = _SHAPED.fullmatch(text), originating(source, graph)
-    if found is None:
-        return CallSiteInput(dtype=OPAQUE) if origin is None else variable(origin)
-    shape = tuple(int(number) for number in found[2].split(",") if number)
-    return CallSiteInput(dtype=found[1], shape=shape, values=constant(found[1], origin))
+def build_input(text: str, source: str, graph: Mapping[str, Node]) -> CallSiteInput:
+    """Build a call site's input from its traced text and its source in the graph."""
+    match, origin = _SHAPED.fullmatch(text), find_origin(source, graph)
+    if match is None:
+        return CallSiteInput(dtype=OPAQUE) if origin is None else build_variable_input(origin)
+    shape = tuple(int(number) for number in match[2].split(",") if number)
+    return CallSiteInput(dtype=match[1], shape=shape, values=read_constant(match[1], origin))
 
 
-def originating(source: str, graph: Mapping[str, Node]) -> Node | None:
-    """The one node whose first output a tensor is, handed on or not; None where it may be that of
-    several, as in a loop that counts, or another output."""
+def find_origin(source: str, graph: Mapping[str, Node]) -> Node | None:
+    """Return the node whose first output a tensor is, directly or through ops that pass it on.
+
+    Returns None if it may come from several nodes, as in a loop that counts, or from another
+    output.
+    """
     origins: dict[str, Node] = {}
-    seen, left = set(), [source]
-    while left:
-        here = left.pop()
-        if here in seen:
+    seen, pending = set(), [source]
+    while pending:
+        tensor = pending.pop()
+        if tensor in seen:
             continue
-        seen.add(here)
-        name, _, output = here.partition(":")
+        seen.add(tensor)
+        name, _, output = tensor.partition(":")
         node = graph.get(name)
         if node is None or (output not in {"", "0"} and node.op != "Switch"):
             return None
         if node.op in _PASSING:
-            left += _data(node) if node.op == "Merge" else _data(node)[:1]
+            pending += (
+                _list_data_inputs(node) if node.op == "Merge" else _list_data_inputs(node)[:1]
+            )
         else:
             origins[name] = node
     return next(iter(origins.values())) if len(origins) == 1 else None
 
 
-def variable(node: Node) -> CallSiteInput:
-    """What the variable of a handle holds, from VarHandleOp or the argument of a function."""
+def build_variable_input(node: Node) -> CallSiteInput:
+    """Build the input of a variable's handle.
+
+    Its dtype and shape come from VarHandleOp or from the argument of a function. Returns an
+    opaque input if they are not known.
+    """
     types = importlib.import_module("tensorflow.core.framework.types_pb2").DataType
     if node.op == "VarHandleOp":
         dtype, shape = node.attr["dtype"].type, node.attr["shape"].shape
@@ -268,13 +296,16 @@ def variable(node: Node) -> CallSiteInput:
     else:
         return CallSiteInput(dtype=OPAQUE)
     sizes = tuple(int(row.size) for row in shape.dim)
-    if shape.unknown_rank or any(each < 0 for each in sizes):
+    if shape.unknown_rank or any(size < 0 for size in sizes):
         return CallSiteInput(dtype=OPAQUE)
     return CallSiteInput(dtype=types.Name(dtype)[3:].lower(), shape=sizes, variable=True)
 
 
-def constant(dtype: str, node: Node | None) -> tuple[int, ...] | None:
-    """The values of a small integer constant, such as a shape, a permutation or an axis."""
+def read_constant(dtype: str, node: Node | None) -> tuple[int, ...] | None:
+    """Return the values of a small integer constant, such as a shape, a permutation or an axis.
+
+    Returns None for any other input.
+    """
     if node is None or node.op != "Const" or dtype not in {"int32", "int64"}:
         return None
     tensor = importlib.import_module("tensorflow").make_ndarray(node.attr["value"].tensor)
@@ -284,16 +315,16 @@ def constant(dtype: str, node: Node | None) -> tuple[int, ...] | None:
 def main(request: Path, answer: Path) -> None:
     fields = json.loads(request.read_text(encoding="utf-8"))
     try:
-        found = examined(fields)
+        result = profile_program(fields)
     except (Exception, SystemExit) as error:
         # NumPy is imported after the affinity is set.
-        from tfbench.inside.programs import error_line  # noqa: PLC0415
+        from tfbench.inside.programs import format_error  # noqa: PLC0415
         from tfbench.inside.workloads import PROGRAM  # noqa: PLC0415
 
         if PROGRAM not in os.environ:
             raise
-        found = {"problem": error_line(error, Path(os.environ[PROGRAM]))}
-    answer.write_text(json.dumps(found), encoding="utf-8")
+        result = {"problem": format_error(error, Path(os.environ[PROGRAM]))}
+    answer.write_text(json.dumps(result), encoding="utf-8")
 
 
 if __name__ == "__main__":

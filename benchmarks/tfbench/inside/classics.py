@@ -15,20 +15,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfbench.inside.synthetic import BIGRAMS, NIETZSCHE_CHARS, WORDS, images, reviews, text
+from tfbench.inside.synthetic import (
+    BIGRAMS,
+    NIETZSCHE_CHARS,
+    WORDS,
+    create_image_sampler,
+    create_review_sampler,
+    draw_text,
+)
 from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload, is_keras_3
 
 EPSILON = 1e-8
 """Keras's default fuzz factor in mid-2017."""
 
 
-def _compiled(keras: Keras, layers: Sequence[object], optimizer: object, loss: str) -> Model:
+def _compile_model(keras: Keras, layers: Sequence[object], optimizer: object, loss: str) -> Model:
     model = keras.Sequential(list(layers))
     model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
     return model
 
 
-def _mnist_mlp(keras: Keras, seed: int) -> Model:
+def _build_mnist_mlp(keras: Keras, seed: int) -> Model:
     new = keras.layers
     layers = [
         keras.Input((784,)),
@@ -39,10 +46,10 @@ def _mnist_mlp(keras: Keras, seed: int) -> Model:
         new.Dense(10, activation="softmax"),
     ]
     optimizer = keras.optimizers.RMSprop(0.001, rho=0.9, epsilon=EPSILON)
-    return _compiled(keras, layers, optimizer, "categorical_crossentropy")
+    return _compile_model(keras, layers, optimizer, "categorical_crossentropy")
 
 
-def _mnist_cnn(keras: Keras, seed: int) -> Model:
+def _build_mnist_cnn(keras: Keras, seed: int) -> Model:
     new = keras.layers
     layers = [
         keras.Input((28, 28, 1)),
@@ -56,10 +63,10 @@ def _mnist_cnn(keras: Keras, seed: int) -> Model:
         new.Dense(10, activation="softmax"),
     ]
     optimizer = keras.optimizers.Adadelta(1.0, rho=0.95, epsilon=EPSILON)
-    return _compiled(keras, layers, optimizer, "categorical_crossentropy")
+    return _compile_model(keras, layers, optimizer, "categorical_crossentropy")
 
 
-def _cifar10_cnn(keras: Keras, seed: int) -> Model:
+def _build_cifar10_cnn(keras: Keras, seed: int) -> Model:
     new = keras.layers
     layers: list[object] = [keras.Input((32, 32, 3))]
     for index, filters in enumerate((32, 64)):
@@ -82,22 +89,22 @@ def _cifar10_cnn(keras: Keras, seed: int) -> Model:
     # The article's lr=1e-4 with decay=1e-6: Keras divided by 1 + decay * steps.
     rate = keras.optimizers.schedules.InverseTimeDecay(1e-4, decay_steps=1, decay_rate=1e-6)
     optimizer = keras.optimizers.RMSprop(rate, rho=0.9, epsilon=EPSILON)
-    return _compiled(keras, layers, optimizer, "categorical_crossentropy")
+    return _compile_model(keras, layers, optimizer, "categorical_crossentropy")
 
 
-def _imdb_fasttext(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+def _build_imdb_fasttext(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
     layers = [
         keras.Input((400,), dtype="int32"),
         keras.layers.Embedding(WORDS + 1 + BIGRAMS, 50),
         keras.layers.GlobalAveragePooling1D(),
         keras.layers.Dense(1, activation="sigmoid"),
     ]
-    return _compiled(keras, layers, _adam(keras), "binary_crossentropy")
+    return _compile_model(keras, layers, _create_adam(keras), "binary_crossentropy")
 
 
-def _imdb_bilstm(keras: Keras, seed: int) -> Model:
+def _build_imdb_bilstm(keras: Keras, seed: int) -> Model:
     new = keras.layers
-    lstm = _lstm(keras, 64, implementation=1)
+    lstm = _create_lstm(keras, 64, implementation=1)
     layers = [
         keras.Input((100,), dtype="int32"),
         new.Embedding(WORDS, 128),
@@ -105,27 +112,27 @@ def _imdb_bilstm(keras: Keras, seed: int) -> Model:
         new.Dropout(0.5, seed=seed),
         new.Dense(1, activation="sigmoid"),
     ]
-    return _compiled(keras, layers, _adam(keras), "binary_crossentropy")
+    return _compile_model(keras, layers, _create_adam(keras), "binary_crossentropy")
 
 
-def _lstm_text(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+def _build_lstm_text(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
     new = keras.layers
     layers = [
         keras.Input((40, NIETZSCHE_CHARS)),
-        _lstm(keras, 128, implementation=2),
+        _create_lstm(keras, 128, implementation=2),
         new.Dense(NIETZSCHE_CHARS),
         new.Activation("softmax"),
     ]
     optimizer = keras.optimizers.RMSprop(0.01, rho=0.9, epsilon=EPSILON)
-    return _compiled(keras, layers, optimizer, "categorical_crossentropy")
+    return _compile_model(keras, layers, optimizer, "categorical_crossentropy")
 
 
-def _lstm(keras: Keras, units: int, *, implementation: int) -> object:
+def _create_lstm(keras: Keras, units: int, *, implementation: int) -> object:
     options = {} if is_keras_3(keras) else {"implementation": implementation}
     return keras.layers.LSTM(units, recurrent_activation="hard_sigmoid", **options)
 
 
-def _adam(keras: Keras) -> object:
+def _create_adam(keras: Keras) -> object:
     return keras.optimizers.Adam(0.001, beta_1=0.9, beta_2=0.999, epsilon=EPSILON)
 
 
@@ -138,8 +145,8 @@ SIX = (
         targets_dtype="float32",
         parameters=669_706,
         schedule=TrainingSchedule(epochs=20, steps=469, validation=79),
-        build=_mnist_mlp,
-        draw=images((784,), 0.19),
+        build=_build_mnist_mlp,
+        draw=create_image_sampler((784,), 0.19),
     ),
     Workload(
         name="mnist_cnn",
@@ -149,8 +156,8 @@ SIX = (
         targets_dtype="float32",
         parameters=1_199_882,
         schedule=TrainingSchedule(epochs=12, steps=469, validation=79),
-        build=_mnist_cnn,
-        draw=images((28, 28, 1), 0.19),
+        build=_build_mnist_cnn,
+        draw=create_image_sampler((28, 28, 1), 0.19),
     ),
     Workload(
         name="cifar10_cnn",
@@ -160,8 +167,8 @@ SIX = (
         targets_dtype="float32",
         parameters=1_250_858,
         schedule=TrainingSchedule(epochs=20, steps=1562, validation=313, augmented=True),
-        build=_cifar10_cnn,
-        draw=images((32, 32, 3), 1.0),
+        build=_build_cifar10_cnn,
+        draw=create_image_sampler((32, 32, 3), 1.0),
     ),
     Workload(
         name="imdb_fasttext",
@@ -171,8 +178,8 @@ SIX = (
         targets_dtype="int64",
         parameters=(WORDS + 1 + BIGRAMS) * 50 + 51,
         schedule=TrainingSchedule(epochs=5, steps=782, validation=782),
-        build=_imdb_fasttext,
-        draw=reviews(400, bigrams=True),
+        build=_build_imdb_fasttext,
+        draw=create_review_sampler(400, bigrams=True),
     ),
     Workload(
         name="imdb_bilstm",
@@ -182,8 +189,8 @@ SIX = (
         targets_dtype="int64",
         parameters=2_658_945,
         schedule=TrainingSchedule(epochs=4, steps=782, validation=782),
-        build=_imdb_bilstm,
-        draw=reviews(100, bigrams=False),
+        build=_build_imdb_bilstm,
+        draw=create_review_sampler(100, bigrams=False),
     ),
     Workload(
         name="lstm_text",
@@ -193,7 +200,7 @@ SIX = (
         targets_dtype="bool",
         parameters=102_585,
         schedule=TrainingSchedule(epochs=10, steps=1565, validation=0),
-        build=_lstm_text,
-        draw=text,
+        build=_build_lstm_text,
+        draw=draw_text,
     ),
 )

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tfbench.inside.steps import OK, refused
+from tfbench.inside.steps import OK, convert_error
 from tfbench.inside.worker import (
     Answer,
     TensorFlow,
-    dataset,
-    environment,
+    build_model,
+    create_dataset,
+    create_responder,
+    describe_environment,
     main,
-    numbers,
-    only,
-    started,
+    replace_nonfinite,
 )
 
 if TYPE_CHECKING:  # (they import NumPy, which must come after the affinity)
@@ -42,9 +42,12 @@ Model: TypeAlias = Any
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Learner:
-    """A model with its steps, both traced. `train` does one batch and returns the mean loss since
-    `restart`, `test` one batch and returns how many it tells right; an epoch and a test have so
-    many of them."""
+    """A model with its traced training and test steps.
+
+    `train` runs one batch and returns the mean loss since `restart`; `test` runs one batch
+    and returns the number of examples classified correctly. An epoch has `training_steps`
+    batches, a test `test_steps`.
+    """
 
     train: Step
     test: Step
@@ -56,95 +59,106 @@ class Learner:
 
 
 def run(request: Mapping[str, Any]) -> Answer:
-    """Train the workload on the asked CPUs, each epoch in an order of its own that `seed` decides,
-    until the share of test examples that it tells is `target` or more, or `epochs` are over.
+    """Train the workload on the requested CPUs until it reaches the target accuracy.
+
+    Each epoch has its own order, which `seed` decides. Training ends when the share of test
+    examples classified correctly is `target` or more, or after `epochs` epochs.
 
     `examples` is an .npz with ARRAYS of which `sha256` is the digest; images are divided by
-    `white`. The answer has an `outcome` and its `reason`, and for OK: `epochs`, with `train_s` and
-    `test_s` apart; the seconds before them, `import_s`, `read_s`, `build_s` and `trace_s`; `images`
-    of an epoch; and facts of the environment.
+    `white`. The answer has an `outcome` and its `reason`, and for OK: `epochs`, with
+    `train_s` and `test_s` apart; the seconds before them, `import_s`, `read_s`, `build_s` and
+    `trace_s`; `images` of an epoch; and facts of the environment.
     """
     os.sched_setaffinity(0, request["vcpus"])
     try:
         return _run(request)
     except Exception as error:  # noqa: BLE001  (goes on unless it says something of the cell)
-        return refused(error)
+        return convert_error(error)
 
 
 def _run(request: Mapping[str, Any]) -> Answer:
     began = time.perf_counter()
     tf = importlib.import_module("tensorflow")
     imported = time.perf_counter()
-    from tfbench.inside.workloads import find  # noqa: PLC0415  (NumPy, after the affinity)
+    from tfbench.inside.workloads import find_workload  # noqa: PLC0415  (NumPy, after the affinity)
 
-    workload, seed = find(request["workload"]), int(request["seed"])
-    training, testing = read(Path(request["examples"]), request["sha256"], workload, request)
-    there = time.perf_counter()
+    workload, seed = find_workload(request["workload"]), int(request["seed"])
+    training, testing = load_examples(
+        Path(request["examples"]), request["sha256"], workload, request
+    )
+    loaded = time.perf_counter()
     tf.keras.utils.set_random_seed(seed)
-    model, _ = started(tf.keras, workload, seed)
+    model, _ = build_model(tf.keras, workload, seed)
     built = time.perf_counter()
-    orders = shuffled(len(training[0]), workload.batch, int(request["epochs"]), seed)
+    orders = shuffle_batches(len(training[0]), workload.batch, int(request["epochs"]), seed)
     learner = make_learner(tf, model, training, testing, orders)
     traced = time.perf_counter()
-    epochs = list(learn(learner, float(request["target"]), len(orders)))
+    epochs = list(train_epochs(learner, float(request["target"]), len(orders)))
     return {
         "outcome": OK,
         "reason": "",
         "epochs": epochs,
         "import_s": imported - began,
-        "read_s": there - imported,
-        "build_s": built - there,
+        "read_s": loaded - imported,
+        "build_s": built - loaded,
         "trace_s": traced - built,
         "images": learner.training_steps * workload.batch,
         "parameters": model.count_params(),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
-        **environment(tf),
+        **describe_environment(tf),
     }
 
 
-def read(
+def load_examples(
     path: Path, sha256: str, workload: Workload, request: Mapping[str, Any]
 ) -> tuple[Examples, Examples]:
-    """What is trained on and what is tested: images as the workload takes them, classes one-hot.
+    """Load the training and the test examples: images as the workload takes them, classes
+    one-hot.
 
-    Raises InputError for a file of other examples than were asked for.
+    Raises InputError if the file holds other examples than those requested.
     """
     import numpy as np  # noqa: PLC0415  (the arm's own, after the affinity)
 
     from tfbench.inside.inputs import InputError  # noqa: PLC0415
-    from tfbench.inside.parameters import digest  # noqa: PLC0415
+    from tfbench.inside.parameters import hash_arrays  # noqa: PLC0415
 
-    with np.load(path, allow_pickle=False) as held:
-        arrays = [held[name] for name in ARRAYS]
-    if digest(arrays) != sha256:
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = [archive[name] for name in ARRAYS]
+    if hash_arrays(arrays) != sha256:
         raise InputError(f"{path.name} holds other examples than when the run began")
 
-    def prepared(images: Array, classes: Array) -> Examples:
+    def prepare(images: Array, classes: Array) -> Examples:
         pixels = images.astype(workload.inputs_dtype) / np.float32(request["white"])
         one_hot = np.eye(workload.targets[-1], dtype=workload.targets_dtype)
         return pixels.reshape(-1, *workload.inputs[1:]), one_hot[classes]
 
-    return prepared(*arrays[:2]), prepared(*arrays[2:])
+    return prepare(*arrays[:2]), prepare(*arrays[2:])
 
 
-def shuffled(count: int, batch: int, epochs: int, seed: int) -> Array:
-    """Numbers of examples, (epochs, steps, batch): every epoch mixes all `count` anew and leaves
-    out what makes no whole batch."""
+def shuffle_batches(count: int, batch: int, epochs: int, seed: int) -> Array:
+    """Return the numbers of the examples in each batch, shape (epochs, steps, batch).
+
+    Every epoch shuffles all `count` examples anew and leaves out those that make no whole
+    batch.
+    """
     import numpy as np  # noqa: PLC0415
 
     draw, steps = np.random.default_rng(seed), count // batch
-    mixed = [draw.permutation(count)[: steps * batch] for _ in range(epochs)]
-    return np.reshape(mixed, (epochs, steps, batch))
+    orders = [draw.permutation(count)[: steps * batch] for _ in range(epochs)]
+    return np.reshape(orders, (epochs, steps, batch))
 
 
 def make_learner(
     tf: TensorFlow, model: Model, training: Examples, testing: Examples, orders: Array
 ) -> Learner:
-    """`orders` as `shuffled` gives them. Nothing is trained yet."""
-    epochs, steps, batch = orders.shape
-    inputs, targets = (tf.constant(each) for each in training)
+    """Trace the training and the test step of a model; nothing is trained yet.
 
-    def examples(rows: Any) -> Any:  # noqa: ANN401  (tensors)
+    `orders` comes from `shuffle_batches`.
+    """
+    epochs, steps, batch = orders.shape
+    inputs, targets = (tf.constant(array) for array in training)
+
+    def gather_examples(rows: Any) -> Any:  # noqa: ANN401  (tensors)
         return tf.gather(inputs, rows), tf.gather(targets, rows)
 
     def train(batch: Any) -> Any:  # noqa: ANN401
@@ -155,43 +169,52 @@ def make_learner(
         correct = tf.argmax(model(images, training=False), axis=-1) == tf.argmax(classes, axis=-1)
         return tf.reduce_sum(tf.cast(correct, counts.dtype) * counts)
 
-    whole = batches_of(testing, batch)
-    rows = dataset(tf, orders.reshape(epochs * steps, batch))
+    test_batches = split_batches(testing, batch)
+    rows = create_dataset(tf, orders.reshape(epochs * steps, batch))
     return Learner(
-        train=_traced(tf, train, iter(rows.map(examples))),
-        test=_traced(tf, test, iter(dataset(tf, whole))),
+        train=_trace_step(tf, train, iter(rows.map(gather_examples))),
+        test=_trace_step(tf, test, iter(create_dataset(tf, test_batches))),
         restart=model.reset_metrics,
         training_steps=steps,
-        test_steps=len(whole[0]),
+        test_steps=len(test_batches[0]),
         tested=len(testing[0]),
     )
 
 
-def batches_of(examples: Examples, batch: int) -> tuple[Array, Array, Array]:
-    """All examples in whole batches, the first axis counting them, and what each counts: the last
-    batch is filled with the first examples, which count 0 there."""
+def split_batches(examples: Examples, batch: int) -> tuple[Array, Array, Array]:
+    """Return inputs, targets and weights of all examples in whole batches; axis 0 counts
+    batches.
+
+    The last batch is filled up with the first examples, which have the weight 0 there.
+    """
     import numpy as np  # noqa: PLC0415
 
     count = len(examples[0])
     rows = np.arange(-(-count // batch) * batch)
     shape = (-1, batch)
-    inputs, targets = (each[rows % count].reshape(*shape, *each.shape[1:]) for each in examples)
+    inputs, targets = (array[rows % count].reshape(*shape, *array.shape[1:]) for array in examples)
     return inputs, targets, (rows < count).astype(np.float32).reshape(shape)
 
 
-def _traced(tf: TensorFlow, step: Callable[[Any], Any], batches: Any) -> Step:  # noqa: ANN401
-    """The step as a graph that takes the next batch; traced here, and not while it is timed."""
+def _trace_step(tf: TensorFlow, step: Callable[[Any], Any], batches: Any) -> Step:  # noqa: ANN401
+    """Trace a step as a graph that takes the next batch.
+
+    Tracing takes place here and not while the step is timed.
+    """
 
     @tf.function  # type: ignore[untyped-decorator]
-    def following(source: Any) -> Any:  # noqa: ANN401
+    def run_next(source: Any) -> Any:  # noqa: ANN401
         return step(next(source))
 
-    graph = following.get_concrete_function(batches)
+    graph = run_next.get_concrete_function(batches)
     return lambda: graph(batches)
 
 
-def learn(learner: Learner, target: float, epochs: int) -> Iterator[Answer]:
-    """Epoch by epoch, each tested at its end. Every result is awaited before a clock is read."""
+def train_epochs(learner: Learner, target: float, epochs: int) -> Iterator[Answer]:
+    """Yield the result of each epoch, tested at its end.
+
+    Ends at `target` accuracy. Every result is awaited before a clock is read.
+    """
     for number in range(1, epochs + 1):
         learner.restart()
         began = time.perf_counter()
@@ -207,11 +230,11 @@ def learn(learner: Learner, target: float, epochs: int) -> Iterator[Answer]:
             "train_s": trained - began,
             "test_s": time.perf_counter() - trained,
             "accuracy": accuracy,
-            "loss": numbers([loss])[0],
+            "loss": replace_nonfinite([loss])[0],
         }
         if accuracy >= target:
             return
 
 
 if __name__ == "__main__":
-    main(only(run))
+    main(create_responder(run))

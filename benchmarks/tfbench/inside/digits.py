@@ -8,7 +8,7 @@ Digits (E. Alpaydin and C. Kaynak, UCI, 1998), 8 by 8 pixels of 0 to 16.
 
 from __future__ import annotations
 
-from tfbench.inside.synthetic import images
+from tfbench.inside.synthetic import create_image_sampler
 from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload
 
 IMAGES, TESTING = 1797, 450
@@ -17,7 +17,7 @@ BATCH, EPOCHS = 32, 30
 _INK = 0.51
 
 
-def _built(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+def _build_model(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
     new = keras.layers
     model = keras.Sequential(
         [
@@ -49,6 +49,6 @@ DIGITS = Workload(
     schedule=TrainingSchedule(
         epochs=EPOCHS, steps=-(-(IMAGES - TESTING) // BATCH), validation=-(-TESTING // BATCH)
     ),
-    build=_built,
-    draw=images((8, 8, 1), _INK),
+    build=_build_model,
+    draw=create_image_sampler((8, 8, 1), _INK),
 )

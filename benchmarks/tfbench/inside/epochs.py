@@ -16,50 +16,55 @@ TensorFlow: TypeAlias = Any
 Model: TypeAlias = Any
 
 
-def loss_of(logs: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """What a train_step returns, as one number: its loss, or the sum of all where none has that
-    name, as of a GAN."""
+def extract_loss(logs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Return the result of a train_step as one number.
+
+    That is its loss, or the sum of all values if none has that name, as in a GAN.
+    """
     return logs["loss"] if "loss" in logs else sum(logs.values())
 
 
-def rows(batches: Any) -> Any:  # noqa: ANN401  (an array)
-    """(batches, rows, …) as (batches * rows, …)."""
+def flatten_batches(batches: Any) -> Any:  # noqa: ANN401  (an array)
+    """Reshape an array from (batches, rows, …) to (batches * rows, …)."""
     return batches.reshape(-1, *batches.shape[2:])
 
 
-class Fit(NamedTuple):
-    """A `fit`: what each epoch took, from its begin to its end as callbacks see them; the seconds
-    before, between and after them; and the last epoch's loss."""
+class FitResult(NamedTuple):
+    """The times and the loss of one `fit`.
+
+    `epochs` holds the time of each epoch between its begin and end callbacks, `beside_s` the
+    seconds before, between and after them, `loss` the loss of the last epoch.
+    """
 
     epochs: list[Slice]
     beside_s: float
     loss: float
 
 
-class Epochs:
+class FitTrainer:
     """A model that is trained by `fit`, on the same data in each epoch.
 
-    `data` is what `fit` takes: a tf.data.Dataset, or arrays as (inputs, targets, weights), which
-    are cut into batches of so many examples.
+    `data` is what `fit` takes: a tf.data.Dataset, or arrays as (inputs, targets, weights),
+    which are cut into batches of `batch` examples.
     """
 
     def __init__(self, tf: TensorFlow, model: Model, data: Any, batch: int) -> None:  # noqa: ANN401
-        self._model, self._clock = model, _clock(tf)
+        self._model, self._clock = model, _create_clock_class(tf)
         if isinstance(data, tf.data.Dataset):
             self._given: Mapping[str, Any] = {"x": data}
         else:
             x, y, weights = tf.keras.utils.unpack_x_y_sample_weight(data)
             self._given = {"x": x, "y": y, "sample_weight": weights, "batch_size": batch}
 
-    def fit(self, epochs: int) -> Fit:
-        """Train for so many epochs in one `fit`."""
+    def fit(self, epochs: int) -> FitResult:
+        """Train for `epochs` epochs in one `fit`."""
         clock, began = self._clock(), time.perf_counter()
         self._model.fit(**self._given, epochs=epochs, verbose=0, callbacks=[clock])
-        beside_s = time.perf_counter() - began - math.fsum(each.wall_s for each in clock.taken)
-        return Fit(epochs=clock.taken, beside_s=beside_s, loss=clock.loss)
+        beside_s = time.perf_counter() - began - math.fsum(epoch.wall_s for epoch in clock.taken)
+        return FitResult(epochs=clock.taken, beside_s=beside_s, loss=clock.loss)
 
 
-def _clock(tf: TensorFlow) -> Any:  # noqa: ANN401  (a class whose parent is Keras's)
+def _create_clock_class(tf: TensorFlow) -> Any:  # noqa: ANN401  (a class whose parent is Keras's)
     class Clock(tf.keras.callbacks.Callback):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
@@ -72,6 +77,6 @@ def _clock(tf: TensorFlow) -> Any:  # noqa: ANN401  (a class whose parent is Ker
         def on_epoch_end(self, _: int, logs: Mapping[str, Any]) -> None:
             wall, cpu = self._began
             self.taken.append(Slice(1, time.perf_counter() - wall, time.process_time() - cpu))
-            self.loss = float(loss_of(logs))
+            self.loss = float(extract_loss(logs))
 
     return Clock

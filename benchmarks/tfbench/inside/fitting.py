@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tfbench.inside.epochs import rows
-from tfbench.inside.steps import NOT_HERE, OK, REFUSED, refused
-from tfbench.inside.worker import Answer, environment, main, only, started
+from tfbench.inside.epochs import flatten_batches
+from tfbench.inside.steps import NOT_HERE, OK, REFUSED, convert_error
+from tfbench.inside.worker import Answer, build_model, create_responder, describe_environment, main
 
 TensorFlow: TypeAlias = Any
 Model: TypeAlias = Any
@@ -32,8 +32,11 @@ Examples: TypeAlias = Any
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Form:
-    """`fit(data.repeat(repeat).batch(…), epochs=epochs)` of a model that was compiled with
-    `steps_per_execution`."""
+    """A way of calling `fit`.
+
+    It is `fit(data.repeat(repeat).batch(…), epochs=epochs)` of a model that was compiled with
+    `steps_per_execution`.
+    """
 
     epochs: int
     repeat: int
@@ -41,99 +44,107 @@ class Form:
 
 
 def run(request: Mapping[str, Any]) -> Answer:
-    """Train in every form once to trace it, then `rounds` times in an order of chance.
+    """Train once in every form to trace it, then `rounds` times in random order.
 
-    The answer has, for each form, the `steps` of one fit and the `seconds` of every round; or the
-    outcome's reason where the device or the TensorFlow cannot do it.
+    The answer has, for each form, the `steps` of one fit and the `seconds` of every round; or
+    the outcome's reason where the device or the TensorFlow cannot do it.
     """
     os.sched_setaffinity(0, request["vcpus"])
     try:
         return _run(request)
     except (Exception, SystemExit) as error:  # noqa: BLE001  (what says nothing goes on)
-        return refused(error)
+        return convert_error(error)
 
 
 def _run(request: Mapping[str, Any]) -> Answer:
     tf = importlib.import_module("tensorflow")
-    known = [device.name for device in tf.config.list_logical_devices()]
-    wanted = request["device"]
-    if wanted and not any(name.endswith(wanted.upper()) for name in known):
-        return _marked(NOT_HERE, f"TensorFlow sees no {wanted}, only {', '.join(known)}")
+    device_names = [device.name for device in tf.config.list_logical_devices()]
+    requested = request["device"]
+    if requested and not any(name.endswith(requested.upper()) for name in device_names):
+        return _create_failure(
+            NOT_HERE, f"TensorFlow sees no {requested}, only {', '.join(device_names)}"
+        )
     forms = [Form(**form) for form in request["forms"]]
-    with tf.device(wanted) if wanted else contextlib.nullcontext():
-        trained = _Trained(tf, request)
+    with tf.device(requested) if requested else contextlib.nullcontext():
+        trained = _TrainedModels(tf, request)
         if not hasattr(trained.models[forms[0].steps_per_execution], "compile_from_config"):
-            return _marked(NOT_HERE, f"TensorFlow {tf.__version__} is older than 2.13")
+            return _create_failure(NOT_HERE, f"TensorFlow {tf.__version__} is older than 2.13")
         problem = trained.warm_up(forms)
         if problem:
-            return _marked(REFUSED, problem)
-        seconds = _rounds(trained, forms, int(request["rounds"]), int(request["seed"]))
+            return _create_failure(REFUSED, problem)
+        seconds = _time_rounds(trained, forms, int(request["rounds"]), int(request["seed"]))
     return {
         "outcome": OK,
         "reason": "",
         "rows": trained.rows,
         "batch": trained.batch,
-        "steps": [trained.steps(form) for form in forms],
-        "seconds": [list(each) for each in seconds],
-        "devices": known,
-        **environment(tf),
+        "steps": [trained.count_steps(form) for form in forms],
+        "seconds": [list(form_seconds) for form_seconds in seconds],
+        "devices": device_names,
+        **describe_environment(tf),
     }
 
 
-def _marked(outcome: str, reason: str) -> Answer:
+def _create_failure(outcome: str, reason: str) -> Answer:
     return {"outcome": outcome, "reason": reason}
 
 
-def _rounds(
-    trained: _Trained, forms: Sequence[Form], rounds: int, seed: int
+def _time_rounds(
+    trained: _TrainedModels, forms: Sequence[Form], rounds: int, seed: int
 ) -> list[tuple[float, ...]]:
-    """Seconds by form, of each round."""
+    """Return the seconds of every round, by form."""
     chance = random.Random(seed)  # noqa: S311  (an order, not a secret)
-    taken: list[list[float]] = [[] for _ in forms]
+    seconds: list[list[float]] = [[] for _ in forms]
     for _ in range(rounds):
         for number in chance.sample(range(len(forms)), len(forms)):
-            taken[number].append(trained.fit(forms[number]))
-    return [tuple(each) for each in taken]
+            seconds[number].append(trained.fit(forms[number]))
+    return [tuple(form_seconds) for form_seconds in seconds]
 
 
-class _Trained:
-    """A model for each number of steps per execution, all on the same rows."""
+class _TrainedModels:
+    """Models for each number of steps per execution, all trained on the same rows."""
 
     def __init__(self, tf: TensorFlow, request: Mapping[str, Any]) -> None:
         self.tf = tf
-        together = {int(form["steps_per_execution"]) for form in request["forms"]}
-        built = [_model(tf, request["workload"], int(request["seed"])) for _ in together]
+        step_counts = {int(form["steps_per_execution"]) for form in request["forms"]}
+        models = [_load_model(tf, request["workload"], int(request["seed"])) for _ in step_counts]
         self.models: dict[int, Model] = {}
-        for number, (model, examples, batch) in zip(together, built, strict=True):
-            self.models[number] = _compiled(model, number)
+        for number, (model, examples, batch) in zip(step_counts, models, strict=True):
+            self.models[number] = _recompile_model(model, number)
             self.examples, self.batch = examples, batch
         self.rows = len(tf.nest.flatten(self.examples)[0])
         self._data: dict[int, Any] = {}
 
-    def steps(self, form: Form) -> int:
+    def count_steps(self, form: Form) -> int:
         return form.epochs * -(-self.rows * form.repeat // self.batch)
 
     def fit(self, form: Form) -> float:
-        """Seconds of one fit."""
-        model, data = self.models[form.steps_per_execution], self._dataset(form.repeat)
+        """Run `fit` in one form and return its seconds."""
+        model, data = self.models[form.steps_per_execution], self._create_dataset(form.repeat)
         began = time.perf_counter()
         model.fit(data, epochs=form.epochs, verbose=0)
         return time.perf_counter() - began
 
     def warm_up(self, forms: Iterable[Form]) -> str:
-        """Trace every form. Says what is wrong if one takes another number of steps than its
-        formula has."""
+        """Trace every form.
+
+        Returns an error message if a form takes another number of steps than `count_steps`
+        has, else an empty string.
+        """
         for form in forms:
             optimizer = self.models[form.steps_per_execution].optimizer
             before = int(optimizer.iterations.numpy())
             self.fit(form)
-            taken = int(optimizer.iterations.numpy()) - before
-            if taken != self.steps(form):
-                return f"{form} took {taken} steps, not {self.steps(form)}"
+            steps = int(optimizer.iterations.numpy()) - before
+            if steps != self.count_steps(form):
+                return f"{form} took {steps} steps, not {self.count_steps(form)}"
         return ""
 
-    def _dataset(self, repeat: int) -> Any:  # noqa: ANN401
-        """Rows in order; without the autotuner, whose end `fit` would wait for."""
+    def _create_dataset(self, repeat: int) -> Any:  # noqa: ANN401
+        """Return a dataset of the rows in order, repeated.
+
+        Its autotuner is off, as `fit` would wait for the autotuner's end.
+        """
         if repeat not in self._data:
             tf = self.tf
             options = tf.data.Options()
@@ -143,25 +154,29 @@ class _Trained:
         return self._data[repeat]
 
 
-def _model(tf: TensorFlow, name: str, seed: int) -> tuple[Model, Examples, int]:
-    """A model of its own, the rows that it is trained on, and its batch."""
+def _load_model(tf: TensorFlow, name: str, seed: int) -> tuple[Model, Examples, int]:
+    """Return a new model, the rows that it is trained on, and its batch size."""
     from tfbench.inside import iris  # noqa: PLC0415  (NumPy, after the affinity)
     from tfbench.inside.programs import read_program  # noqa: PLC0415
-    from tfbench.inside.workload import synthetic_data  # noqa: PLC0415
-    from tfbench.inside.workloads import PROGRAM, find, is_own  # noqa: PLC0415
+    from tfbench.inside.workload import draw_synthetic_data  # noqa: PLC0415
+    from tfbench.inside.workloads import PROGRAM, find_workload, is_own  # noqa: PLC0415
 
     if is_own(name):
-        own = read_program(tf, Path(os.environ[PROGRAM]), seed)
-        return own.model, tf.nest.map_structure(rows, own.examples), own.batch
-    workload = find(name)
-    model, _ = started(tf.keras, workload, seed)
-    if workload.build is iris.built:
-        return model, iris.split()[0], workload.batch
-    inputs, targets = synthetic_data(workload, seed)
-    return model, (rows(inputs), rows(targets)), workload.batch
+        program = read_program(tf, Path(os.environ[PROGRAM]), seed)
+        return (
+            program.model,
+            tf.nest.map_structure(flatten_batches, program.examples),
+            program.batch,
+        )
+    workload = find_workload(name)
+    model, _ = build_model(tf.keras, workload, seed)
+    if workload.build is iris.build_model:
+        return model, iris.split_flowers()[0], workload.batch
+    inputs, targets = draw_synthetic_data(workload, seed)
+    return model, (flatten_batches(inputs), flatten_batches(targets)), workload.batch
 
 
-def _compiled(model: Model, together: int) -> Model:
+def _recompile_model(model: Model, together: int) -> Model:
     config = model.get_compile_config() if hasattr(model, "get_compile_config") else None
     if config is not None:
         model.compile_from_config({**config, "steps_per_execution": together})
@@ -169,4 +184,4 @@ def _compiled(model: Model, together: int) -> Model:
 
 
 if __name__ == "__main__":
-    main(only(run))
+    main(create_responder(run))

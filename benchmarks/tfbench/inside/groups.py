@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tfbench.inside.worker import dataset, started
+from tfbench.inside.worker import build_model, create_dataset
 
 if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
     from tfbench.inside.workload import Workload
@@ -44,33 +44,39 @@ SIZES = (1, 3, 1000)
 """Elements of the variables that `sums` looks at: a reduction may treat each variable its way."""
 
 
-def group(
+def create_group(
     tf: TensorFlow, strategy: str, devices: Sequence[str], workload: Workload, seed: int
 ) -> Group:
-    """The workload at its first step on these devices."""
+    """Create the group of replicas of a workload on these devices, before its first step."""
     if strategy in (INDEPENDENT, REFERENCE):
-        return Apart(tf, devices, workload, seed)
+        return IndependentGroup(tf, devices, workload, seed)
     if strategy == SERVER:
-        return Served(tf, len(devices), workload, seed)
-    return Together(tf, distribution(tf, strategy, devices), devices, workload, seed)
+        return ParameterServerGroup(tf, len(devices), workload, seed)
+    return SynchronousGroup(tf, create_strategy(tf, strategy, devices), devices, workload, seed)
 
 
-def distribution(tf: TensorFlow, strategy: str, devices: Sequence[str]) -> Strategy:
-    """TensorFlow's own strategy of one machine, for the synchronous ones. Raises KeyError."""
-    names, own = list(devices), tf.distribute
+def create_strategy(tf: TensorFlow, strategy: str, devices: Sequence[str]) -> Strategy:
+    """Create TensorFlow's strategy of one machine for a synchronous strategy.
+
+    Raises KeyError for any other strategy.
+    """
+    names, distribute = list(devices), tf.distribute
     if strategy == CENTRAL:
-        return own.experimental.CentralStorageStrategy(names, parameter_device="CPU:0")
+        return distribute.experimental.CentralStorageStrategy(names, parameter_device="CPU:0")
     exchanges: dict[str, Callable[[], Any]] = {
-        RING: lambda: _ring(tf, names),
-        ONE_DEVICE: lambda: own.ReductionToOneDevice("CPU:0"),
-        HIERARCHICAL: own.HierarchicalCopyAllReduce,
-        NCCL: own.NcclAllReduce,
+        RING: lambda: _create_ring_all_reduce(tf, names),
+        ONE_DEVICE: lambda: distribute.ReductionToOneDevice("CPU:0"),
+        HIERARCHICAL: distribute.HierarchicalCopyAllReduce,
+        NCCL: distribute.NcclAllReduce,
     }
-    return own.MirroredStrategy(names, exchanges[strategy]())
+    return distribute.MirroredStrategy(names, exchanges[strategy]())
 
 
-def _ring(tf: TensorFlow, devices: Sequence[str]) -> Any:  # noqa: ANN401
-    """MirroredStrategy's own choice for CPUs; for GPUs it would be NCCL, so it is asked for."""
+def _create_ring_all_reduce(tf: TensorFlow, devices: Sequence[str]) -> Any:  # noqa: ANN401
+    """Create the ring all-reduce, which MirroredStrategy chooses for CPUs only.
+
+    For GPUs it would choose NCCL, so the ring is set explicitly.
+    """
     ops = importlib.import_module("tensorflow.python.distribute.cross_device_ops")
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=tf.distribute.experimental.CommunicationImplementation.RING
@@ -85,23 +91,29 @@ class Group(ABC):
 
     @abstractmethod
     def feed(self, examples: Examples, picks: Sequence[Sequence[int]]) -> None:
-        """Lay the batches ready where they are computed: by round, each replica's number."""
+        """Place the batches on the devices that compute them.
+
+        `picks` has, for each round, the number of each replica's batch.
+        """
 
     @abstractmethod
     def step(self) -> float:
-        """The loss, a mean over all replicas' examples, before the update."""
+        """Run one step; return the mean loss of all replicas' examples before the update."""
 
     @abstractmethod
     def retrace(self) -> None:
-        """Trace the step anew, for a model whose layers have changed."""
+        """Trace the step again, for a model whose layers have changed."""
 
     @abstractmethod
-    def sums(self) -> list[float]:
-        """What arrives at a variable to which replica i sends the gradient i + 1, by SGD with rate
-        1: all different values, in order, over elements, variables and replicas."""
+    def measure_sums(self) -> list[float]:
+        """Return the sums that arrive at a variable when replica i sends the gradient i + 1.
 
-    def expected_sums(self) -> list[float]:
-        """n (n + 1) / 2, and nothing else."""
+        The update is SGD with rate 1. Returns all distinct values, sorted, over elements,
+        variables and replicas.
+        """
+
+    def compute_expected_sums(self) -> list[float]:
+        """Return the only correct sum of n replicas, n (n + 1) / 2."""
         return [sum(range(1, self.replicas + 1)) * 1.0]
 
     @property
@@ -109,21 +121,21 @@ class Group(ABC):
     def replicas(self) -> int: ...
 
     @abstractmethod
-    def variables_on(self) -> list[str]:
-        """The devices that hold trainable variables."""
+    def list_variable_devices(self) -> list[str]:
+        """Return the names of the devices that hold trainable variables."""
 
-    def times(self, steps: int) -> list[float]:
-        """Seconds of each step with its end awaited."""
-        taken = []
+    def time_steps(self, steps: int) -> list[float]:
+        """Run `steps` steps and return the seconds of each, its end awaited."""
+        seconds = []
         for _ in range(steps):
             began = time.perf_counter()
             self.step()
-            taken.append(time.perf_counter() - began)
-        return taken
+            seconds.append(time.perf_counter() - began)
+        return seconds
 
 
-class Together(Group):
-    """In step with each other, under a strategy of TensorFlow."""
+class SynchronousGroup(Group):
+    """Replicas that are in step with each other, under a strategy of TensorFlow."""
 
     def __init__(
         self,
@@ -137,8 +149,8 @@ class Together(Group):
         self._strategy = strategy
         self._devices = devices
         self._batches: Iterator[Batch] = iter(())
-        with strategy.scope(), tf.variable_creator_scope(_aggregated(tf, strategy)):
-            self.model, _ = started(tf.keras, workload, seed)
+        with strategy.scope(), tf.variable_creator_scope(_create_variable_creator(tf, strategy)):
+            self.model, _ = build_model(tf.keras, workload, seed)
             self.model.optimizer.build(self.model.trainable_variables)
         self.retrace()
 
@@ -149,7 +161,7 @@ class Together(Group):
     def feed(self, examples: Examples, picks: Sequence[Sequence[int]]) -> None:
         rounds = []
         for numbers in picks:
-            placed = _placed(self._tf, self._devices, examples, numbers)
+            placed = _place_batches(self._tf, self._devices, examples, numbers)
             rounds.append(
                 self._strategy.experimental_distribute_values_from_function(
                     lambda context, placed=placed: placed[context.replica_id_in_sync_group]
@@ -158,41 +170,45 @@ class Together(Group):
         self._batches = itertools.cycle(rounds)
 
     def retrace(self) -> None:
-        own, strategy = replica_step(self._tf, self.model), self._strategy
+        replica_step_function, strategy = create_replica_step(self._tf, self.model), self._strategy
 
         @self._tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
         def step(batch: Batch) -> Any:  # noqa: ANN401
-            return strategy.experimental_local_results(strategy.run(own, args=(batch,)))
+            return strategy.experimental_local_results(
+                strategy.run(replica_step_function, args=(batch,))
+            )
 
         self._step = step
 
     def step(self) -> float:
-        return _mean(self._step(next(self._batches)))
+        return _average_losses(self._step(next(self._batches)))
 
-    def sums(self) -> list[float]:
+    def measure_sums(self) -> list[float]:
         tf, strategy = self._tf, self._strategy
         with strategy.scope():
-            variables, update = _counters(tf)
+            variables, update = _create_counters(tf)
 
-        def own() -> None:
+        def send_gradient() -> None:
             number = tf.distribute.get_replica_context().replica_id_in_sync_group
             update(tf.cast(number + 1, tf.float32))
 
         @tf.function  # type: ignore[untyped-decorator]
-        def all_of_them() -> None:
-            strategy.run(own)
+        def run_replicas() -> None:
+            strategy.run(send_gradient)
 
-        all_of_them()
-        return arrived(itertools.chain(*map(strategy.experimental_local_results, variables)))
+        run_replicas()
+        return list_received_gradients(
+            itertools.chain(*map(strategy.experimental_local_results, variables))
+        )
 
-    def variables_on(self) -> list[str]:
-        own = variables_of(self._tf, self.model)
-        local = map(self._strategy.experimental_local_results, own)
-        return _places(self._tf, itertools.chain(*local))
+    def list_variable_devices(self) -> list[str]:
+        variables = list_variables(self._tf, self.model)
+        local = map(self._strategy.experimental_local_results, variables)
+        return _list_devices(self._tf, itertools.chain(*local))
 
 
-class Apart(Group):
-    """Each device has a model of its own, and none hears of the others."""
+class IndependentGroup(Group):
+    """A model for each device, none of which exchanges anything with the others."""
 
     def __init__(
         self, tf: TensorFlow, devices: Sequence[str], workload: Workload, seed: int
@@ -200,13 +216,13 @@ class Apart(Group):
         self._tf = tf
         self._devices = devices
         self._batches: Iterator[Batch] = iter(())
-        self._models = [self._on(device, workload, seed) for device in devices]
+        self._models = [self._create_model(device, workload, seed) for device in devices]
         self.model = self._models[0]
         self.retrace()
 
-    def _on(self, device: str, workload: Workload, seed: int) -> Model:
+    def _create_model(self, device: str, workload: Workload, seed: int) -> Model:
         with self._tf.device(device):
-            model, _ = started(self._tf.keras, workload, seed)
+            model, _ = build_model(self._tf.keras, workload, seed)
             model.optimizer.build(model.trainable_variables)
         return model
 
@@ -215,65 +231,70 @@ class Apart(Group):
         return len(self._devices)
 
     def feed(self, examples: Examples, picks: Sequence[Sequence[int]]) -> None:
-        """One device computes all batches of a round as one."""
-        alone = len(self._devices) == 1
+        """Place the batches; a single device computes all batches of a round as one."""
+        is_single = len(self._devices) == 1
         self._batches = itertools.cycle(
             [
-                _placed(self._tf, self._devices, examples, [numbers] if alone else numbers)
+                _place_batches(
+                    self._tf, self._devices, examples, [numbers] if is_single else numbers
+                )
                 for numbers in picks
             ]
         )
 
     def retrace(self) -> None:
         tf = self._tf
-        own = [replica_step(tf, model) for model in self._models]
+        replica_steps = [create_replica_step(tf, model) for model in self._models]
 
         @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
         def step(batches: Sequence[Batch]) -> list[Any]:
             losses = []
-            for device, take, batch in zip(self._devices, own, batches, strict=True):
+            for device, run_replica, batch in zip(
+                self._devices, replica_steps, batches, strict=True
+            ):
                 with tf.device(device):
-                    losses.append(take(batch))
+                    losses.append(run_replica(batch))
             return losses
 
         self._step = step
 
     def step(self) -> float:
-        return _mean(self._step(next(self._batches)))
+        return _average_losses(self._step(next(self._batches)))
 
-    def sums(self) -> list[float]:
-        found: list[Variable] = []
+    def measure_sums(self) -> list[float]:
+        counters: list[Variable] = []
         for number, device in enumerate(self._devices, start=1):
             with self._tf.device(device):
-                variables, update = _counters(self._tf)
+                variables, update = _create_counters(self._tf)
                 update(self._tf.constant(float(number)))
-                found += variables
-        return arrived(found)
+                counters += variables
+        return list_received_gradients(counters)
 
-    def expected_sums(self) -> list[float]:
-        """Each its own: that nothing is exchanged is what is looked at."""
+    def compute_expected_sums(self) -> list[float]:
+        """Return each replica's own gradient: the check is that replicas exchange nothing."""
         return [float(number) for number in range(1, self.replicas + 1)]
 
-    def variables_on(self) -> list[str]:
-        every = (variables_of(self._tf, model) for model in self._models)
-        return _places(self._tf, itertools.chain(*every))
+    def list_variable_devices(self) -> list[str]:
+        variables = (list_variables(self._tf, model) for model in self._models)
+        return _list_devices(self._tf, itertools.chain(*variables))
 
 
-class Served(Group):
-    """Workers and one parameter server, each a server of this process: every worker fetches the
-    parameters, and sends its update when it has one, whatever the others do. `step` waits for all
-    workers, `times` does not.
+class ParameterServerGroup(Group):
+    """Workers and one parameter server, each a server of this process.
+
+    Every worker fetches the parameters, and sends its update when it has one, whatever the
+    others do. `step` waits for all workers, `time_steps` does not.
     """
 
     def __init__(self, tf: TensorFlow, workers: int, workload: Workload, seed: int) -> None:
         self._tf = tf
         self._workers = workers
-        self._servers, resolver = _cluster(tf, workers)
+        self._servers, resolver = _start_cluster(tf, workers)
         self._strategy = tf.distribute.experimental.ParameterServerStrategy(resolver)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
         self._batches: Any = None
         with self._strategy.scope():
-            self.model, _ = started(tf.keras, workload, seed)
+            self.model, _ = build_model(tf.keras, workload, seed)
             self.model.optimizer.build(self.model.trainable_variables)
         self.retrace()
 
@@ -282,74 +303,82 @@ class Served(Group):
         return self._workers
 
     def feed(self, examples: Examples, picks: Sequence[Sequence[int]]) -> None:
-        """Each worker goes round all the batches, as they would otherwise have to be sent to it."""
+        """Give each worker all batches, which it cycles through.
+
+        Otherwise each batch would have to be sent to it.
+        """
         numbers = list(itertools.chain.from_iterable(picks))
-        own = tuple(each[numbers] for each in examples)
-        every = self._coordinator.create_per_worker_dataset(lambda: dataset(self._tf, own))
-        self._batches = iter(every)
+        batches = tuple(array[numbers] for array in examples)
+        per_worker = self._coordinator.create_per_worker_dataset(
+            lambda: create_dataset(self._tf, batches)
+        )
+        self._batches = iter(per_worker)
 
     def retrace(self) -> None:
         tf, strategy = self._tf, self._strategy
-        own = replica_step(tf, self.model)
-        iterations = variable_of(tf, self.model.optimizer.iterations)
+        replica_step_function = create_replica_step(tf, self.model)
+        iterations = unwrap_variable(tf, self.model.optimizer.iterations)
 
         @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
         def step(batches: Any) -> tuple[Any, Any]:  # noqa: ANN401
-            loss = strategy.run(own, args=(next(batches),))
+            loss = strategy.run(replica_step_function, args=(next(batches),))
             with tf.control_dependencies([loss, iterations.read_value()]):
                 return loss, tf.timestamp()
 
         self._step = step
 
     def step(self) -> float:
-        return _mean(loss for loss, _ in self._taken(1))
+        return _average_losses(loss for loss, _ in self._run_steps(1))
 
-    def _taken(self, steps: int) -> list[tuple[float, float]]:
-        """The losses of so many steps of each worker, and when they were there."""
-        done = [
+    def _run_steps(self, steps: int) -> list[tuple[float, float]]:
+        """Run `steps` steps of each worker; return the loss and the end time of each."""
+        results = [
             self._coordinator.schedule(self._step, args=(self._batches,))
             for _ in range(steps * self._workers)
         ]
         self._coordinator.join()
-        return [tuple(map(float, each.fetch())) for each in done]  # type: ignore[misc]
+        return [tuple(map(float, result.fetch())) for result in results]  # type: ignore[misc]
 
-    def times(self, steps: int) -> list[float]:
-        """Seconds in which as many batches as there are workers were done, whoever did them."""
+    def time_steps(self, steps: int) -> list[float]:
+        """Return the seconds of each round of as many batches as there are workers.
+
+        It does not matter which worker computes them.
+        """
         began = time.time()
-        done = sorted(at for _, at in self._taken(steps))
-        ends = done[self._workers - 1 :: self._workers]
+        finished = sorted(finish for _, finish in self._run_steps(steps))
+        ends = finished[self._workers - 1 :: self._workers]
         return [end - start for start, end in itertools.pairwise([began, *ends])]
 
-    def sums(self) -> list[float]:
+    def measure_sums(self) -> list[float]:
         tf = self._tf
         with self._strategy.scope():
-            variables, update = _counters(tf)
+            variables, update = _create_counters(tf)
         traced = tf.function(lambda gradient: self._strategy.run(update, args=(gradient,)))
         for number in range(1, self._workers + 1):
             self._coordinator.schedule(traced, args=(tf.constant(float(number)),))
         self._coordinator.join()
-        return arrived(variables)
+        return list_received_gradients(variables)
 
-    def variables_on(self) -> list[str]:
-        return _places(self._tf, variables_of(self._tf, self.model))
-
-
-def variables_of(tf: TensorFlow, model: Model) -> list[Variable]:
-    """TensorFlow's trainable variables."""
-    return [variable_of(tf, each) for each in model.trainable_variables]
+    def list_variable_devices(self) -> list[str]:
+        return _list_devices(self._tf, list_variables(self._tf, self.model))
 
 
-def variable_of(tf: TensorFlow, own: Any) -> Variable:  # noqa: ANN401
-    """TensorFlow's variable, which Keras 3 has inside its own."""
+def list_variables(tf: TensorFlow, model: Model) -> list[Variable]:
+    """Return the model's trainable variables as TensorFlow's."""
+    return [unwrap_variable(tf, variable) for variable in model.trainable_variables]
+
+
+def unwrap_variable(tf: TensorFlow, own: Any) -> Variable:  # noqa: ANN401
+    """Return TensorFlow's variable, which Keras 3 wraps in its own."""
     return own if isinstance(own, tf.Variable) else own.value
 
 
-def _aggregated(tf: TensorFlow, strategy: Strategy) -> Callable[..., Variable]:
-    """A creator of variables, for tf.variable_creator_scope.
+def _create_variable_creator(tf: TensorFlow, strategy: Strategy) -> Callable[..., Variable]:
+    """Return a creator of variables for tf.variable_creator_scope.
 
-    CentralStorageStrategy has one copy of each variable, and does not let replicas update one that
-    does not say whose update counts. Such is the state of Keras 3's SeedGenerator, by which every
-    replica's Dropout draws: there the first one's counts.
+    CentralStorageStrategy has one copy of each variable, and refuses updates by replicas of a
+    variable without an aggregation. The state of Keras 3's SeedGenerator, from which every
+    replica's Dropout draws, is one: the creator has the first replica's update count there.
     """
     central = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
 
@@ -362,16 +391,19 @@ def _aggregated(tf: TensorFlow, strategy: Strategy) -> Callable[..., Variable]:
     return create
 
 
-def replica_step(tf: TensorFlow, model: Model) -> Callable[[Batch], Any]:
-    """One replica's part: its loss, a mean over its own examples, and its update. Gradients are
-    those of the mean over all replicas that are in step, so that they can be added up."""
-    losses = per_example(tf.keras, model.loss)
+def create_replica_step(tf: TensorFlow, model: Model) -> Callable[[Batch], Any]:
+    """Return one replica's step: its loss, a mean over its own examples, and its update.
+
+    Gradients are those of the mean over all replicas that are in step, so that they can be
+    added up.
+    """
+    losses = resolve_example_loss(tf.keras, model.loss)
 
     def step(batch: Batch) -> Any:  # noqa: ANN401
         inputs, targets = batch
         with tf.GradientTape() as tape:
             outputs = model(inputs, training=True)
-            loss = tf.reduce_mean(losses(ranked(tf, targets, outputs), outputs))
+            loss = tf.reduce_mean(losses(align_targets(tf, targets, outputs), outputs))
             share = loss / tf.distribute.get_strategy().num_replicas_in_sync
         gradients = tape.gradient(share, model.trainable_variables)
         model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
@@ -380,73 +412,91 @@ def replica_step(tf: TensorFlow, model: Model) -> Callable[[Batch], Any]:
     return step
 
 
-def per_example(keras: Any, loss: Any) -> Callable[[Any, Any], Any]:  # noqa: ANN401
-    """From targets and outputs to a loss per example: Keras adds them up in its own way under a
-    strategy, and asks for ours."""
-    found = keras.losses.get(loss)
-    call: Callable[[Any, Any], Any] = getattr(found, "call", found)
+def resolve_example_loss(keras: Any, loss: Any) -> Callable[[Any, Any], Any]:  # noqa: ANN401
+    """Return the function from targets and outputs to a loss per example.
+
+    Under a strategy Keras reduces losses in its own way, and requires the program to reduce
+    its own.
+    """
+    loss_function = keras.losses.get(loss)
+    call: Callable[[Any, Any], Any] = getattr(loss_function, "call", loss_function)
     return call
 
 
-def ranked(tf: TensorFlow, targets: Any, outputs: Any) -> Any:  # noqa: ANN401
-    """A number per example stands in a column where outputs do, as `Model.compute_loss` has it."""
+def align_targets(tf: TensorFlow, targets: Any, outputs: Any) -> Any:  # noqa: ANN401
+    """Add a column axis to targets of one number per example if the outputs have one.
+
+    `Model.compute_loss` does the same.
+    """
     flat = targets.shape.rank == 1 and outputs.shape.rank == 2  # noqa: PLR2004
     return tf.expand_dims(targets, -1) if flat else targets
 
 
-def arrived(variables: Iterable[Variable]) -> list[float]:
-    """All different values of what went from 0 down by the gradients."""
-    values = itertools.chain.from_iterable(each.numpy().tolist() for each in variables)
+def list_received_gradients(variables: Iterable[Variable]) -> list[float]:
+    """Return the distinct sums of gradients that were subtracted from variables of zeros."""
+    values = itertools.chain.from_iterable(variable.numpy().tolist() for variable in variables)
     return sorted({-value for value in values})
 
 
-def _counters(tf: TensorFlow) -> tuple[list[Variable], Callable[[Any], None]]:
-    """Variables of zeros, and what sends them a gradient."""
+def _create_counters(tf: TensorFlow) -> tuple[list[Variable], Callable[[Any], None]]:
+    """Create variables of zeros, and the function that sends them a gradient."""
     variables = [tf.Variable(tf.zeros(size)) for size in SIZES]
     optimizer = tf.keras.optimizers.SGD(1.0)
     optimizer.build(variables)
 
     def update(gradient: Any) -> None:  # noqa: ANN401
-        optimizer.apply_gradients([(gradient * tf.ones_like(each), each) for each in variables])
+        optimizer.apply_gradients(
+            [(gradient * tf.ones_like(variable), variable) for variable in variables]
+        )
 
     return variables, update
 
 
-def _placed(
+def _place_batches(
     tf: TensorFlow,
     devices: Sequence[str],
     examples: Examples,
     numbers: Sequence[int | Sequence[int]],
 ) -> list[Batch]:
-    """A batch per device. Several numbers for one are one batch, one behind the other."""
+    """Return a batch per device, placed on it.
+
+    Several numbers for one device are concatenated to one batch.
+    """
     placed = []
     for device, number in zip(devices, numbers, strict=True):
-        wanted = [number] if isinstance(number, int) else list(number)
+        indices = [number] if isinstance(number, int) else list(number)
         with tf.device(device):
-            own = (tf.constant(each[wanted].reshape(-1, *each.shape[2:])) for each in examples)
-            placed.append(tuple(map(tf.identity, own)))
+            tensors = (
+                tf.constant(array[indices].reshape(-1, *array.shape[2:])) for array in examples
+            )
+            placed.append(tuple(map(tf.identity, tensors)))
     return placed
 
 
-def _mean(losses: Iterable[Any]) -> float:
-    values = [float(each) for each in losses]
+def _average_losses(losses: Iterable[Any]) -> float:
+    values = [float(loss) for loss in losses]
     return sum(values) / len(values)
 
 
-def _places(tf: TensorFlow, variables: Iterable[Variable]) -> list[str]:
-    """Short names of the devices; those of another task with its job before them."""
-    return sorted({_short(tf.DeviceSpec.from_string(each.device)) for each in variables})
+def _list_devices(tf: TensorFlow, variables: Iterable[Variable]) -> list[str]:
+    """Return short names of the variables' devices, with the job of another task in front."""
+    return sorted(
+        {_format_device(tf.DeviceSpec.from_string(variable.device)) for variable in variables}
+    )
 
 
-def _short(spec: Any) -> str:  # noqa: ANN401
+def _format_device(spec: Any) -> str:  # noqa: ANN401
     job = "" if spec.job in (None, "localhost") else f"{spec.job}:{spec.task} "
     return f"{job}{spec.device_type}:{spec.device_index}"
 
 
-def _cluster(tf: TensorFlow, workers: int) -> tuple[list[Any], Any]:
-    """Servers of this process, and what finds them. They have a thread more than there are
-    workers, as a worker that waits for the parameter server holds one."""
-    ports = iter(_free_ports(workers + 1))
+def _start_cluster(tf: TensorFlow, workers: int) -> tuple[list[Any], Any]:
+    """Start the servers in this process; return them and their cluster resolver.
+
+    They have one thread more than there are workers, as a worker that waits for the parameter
+    server holds one.
+    """
+    ports = iter(_find_free_ports(workers + 1))
     jobs = {"worker": workers, "ps": 1}
     spec = tf.train.ClusterSpec(
         {job: [f"127.0.0.1:{next(ports)}" for _ in range(count)] for job, count in jobs.items()}
@@ -463,13 +513,13 @@ def _cluster(tf: TensorFlow, workers: int) -> tuple[list[Any], Any]:
     return servers, resolver
 
 
-def _free_ports(count: int) -> list[int]:
-    """Held together until all are known, so that they differ."""
+def _find_free_ports(count: int) -> list[int]:
+    """Return `count` distinct free ports; all are held until the last is known."""
     sockets = [socket.socket() for _ in range(count)]
     try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
     finally:
-        for each in sockets:
-            each.close()
+        for sock in sockets:
+            sock.close()

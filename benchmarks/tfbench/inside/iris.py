@@ -23,26 +23,33 @@ _DATA = "iris.csv"
 
 
 @functools.cache
-def flowers() -> tuple[Array, Array]:
-    """Four measures in cm (150, 4), float32, and the species 0, 1 or 2, in the order of the set:
-    sorted by species."""
+def load_flowers() -> tuple[Array, Array]:
+    """Return the four measurements in cm (150, 4), float32, and the species 0, 1 or 2 (150,).
+
+    The rows are in the order of the set, sorted by species.
+    """
     text = pkgutil.get_data(__package__, _DATA)
     assert text is not None  # noqa: S101  (it lies beside this file)
     rows = np.loadtxt(text.decode().splitlines(), delimiter=",", dtype=np.float32)
     return rows[:, :4], rows[:, 4].astype(np.int64)
 
 
-def split() -> tuple[Examples, Examples]:
-    """What is trained on and what is tested, one-hot: the set is mixed first, the same each time,
-    as sorted it would be trained on two species and tested on the third."""
-    measures, species = flowers()
+def split_flowers() -> tuple[Examples, Examples]:
+    """Return the training and the test examples; targets are one-hot.
+
+    The set is shuffled first, the same each time: sorted, it would be trained on two species
+    and tested on the third.
+    """
+    measures, species = load_flowers()
     order = np.random.default_rng(0).permutation(len(species))
     targets = np.eye(3, dtype=np.float32)[species]
-    mixed = measures[order], targets[order]
-    return tuple(each[:TRAINING] for each in mixed), tuple(each[TRAINING:] for each in mixed)  # type: ignore[return-value]
+    shuffled = measures[order], targets[order]
+    return tuple(array[:TRAINING] for array in shuffled), tuple(
+        array[TRAINING:] for array in shuffled
+    )  # type: ignore[return-value]
 
 
-def workload(name: str, *, batch: int) -> Workload:
+def create_workload(name: str, *, batch: int) -> Workload:
     return Workload(
         name=name,
         inputs=(batch, 4),
@@ -53,12 +60,12 @@ def workload(name: str, *, batch: int) -> Workload:
         schedule=TrainingSchedule(
             epochs=EPOCHS, steps=-(-TRAINING // batch), validation=-(-TESTING // batch)
         ),
-        build=built,
-        draw=_draw,
+        build=build_model,
+        draw=_draw_flowers,
     )
 
 
-def built(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+def build_model(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
     model = keras.Sequential(
         [
             keras.Input((4,)),
@@ -72,8 +79,8 @@ def built(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout
     return model
 
 
-def _draw(generator: np.random.Generator, count: int) -> Examples:
-    """The real flowers, mixed, over and over."""
-    measures, targets = split()[0]
+def _draw_flowers(generator: np.random.Generator, count: int) -> Examples:
+    """Return `count` of the real training examples, shuffled and repeated as needed."""
+    measures, targets = split_flowers()[0]
     order = np.concatenate([generator.permutation(TRAINING) for _ in range(-(-count // TRAINING))])
     return measures[order[:count]], targets[order[:count]]

@@ -22,7 +22,7 @@ from typing import Any
 
 from tfbench.inside import steps
 from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
-from tfbench.inside.worker import only, serve_standard
+from tfbench.inside.worker import create_responder, serve_standard
 
 SCHEMA = 1
 SECONDS, LAUNCHES = 5.0, 3
@@ -30,18 +30,18 @@ LIMIT_S = 900.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    if given == ["worker"]:
-        serve_standard(only(steps.run))
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words == ["worker"]:
+        serve_standard(create_responder(steps.run))
         return
-    options = _options(given)
+    options = _parse_options(words)
     try:
         _measure(options)
     except KeyboardInterrupt:
         raise SystemExit("stopped. The same command goes on where this one was") from None
 
 
-def _options(given: Sequence[str]) -> argparse.Namespace:
+def _parse_options(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="tensorwright-kit", description="Time Keras workloads on this machine."
     )
@@ -57,40 +57,45 @@ def _options(given: Sequence[str]) -> argparse.Namespace:
 
 
 def _measure(options: argparse.Namespace) -> None:
-    requests = list(planned(options.workloads, options.phases, options.launches))
-    known = {_place(line) for line in read(options.out)}
-    _say(f"{len(requests)} launches, what is known is not run again; results: {options.out}")
+    requests = list(plan_launches(options.workloads, options.phases, options.launches))
+    measured = {_build_key(line) for line in read_launches(options.out)}
+    _print_status(
+        f"{len(requests)} launches, what is known is not run again; results: {options.out}"
+    )
     began, done = time.monotonic(), 0
     for number, request in enumerate(requests, start=1):
-        if _place(request) in known:
+        if _build_key(request) in measured:
             continue
-        answer = launch({**request, "seconds": options.seconds, "seed": options.seed})
-        line = {**request, "schema": SCHEMA, "arm": options.arm, "host": host(), **answer}
+        answer = run_launch({**request, "seconds": options.seconds, "seed": options.seed})
+        line = {**request, "schema": SCHEMA, "arm": options.arm, "host": describe_host(), **answer}
         with options.out.open("a", encoding="utf-8") as sink:
             sink.write(json.dumps(line) + "\n")
         done += 1
         left = (time.monotonic() - began) / done * (len(requests) - number)
-        _say(f"{number} of {len(requests)}  {_line(line)}  about {left:.0f} s left")
-    _need_one({_place(request) for request in requests}, options.out)
+        _print_status(f"{number} of {len(requests)}  {_format_line(line)}  about {left:.0f} s left")
+    _require_result({_build_key(request) for request in requests}, options.out)
 
 
-def _need_one(places: Container[tuple[object, ...]], out: Path) -> None:
-    """Exits with a line where no launch of these gave a time."""
-    found = [line for line in read(out) if _place(line) in places]
-    lost = [line for line in found if line["outcome"] != steps.OK]
-    if lost and len(lost) == len(found):
+def _require_result(places: Container[tuple[object, ...]], out: Path) -> None:
+    """Exit with an error message if all of the requested launches failed."""
+    lines = [line for line in read_launches(out) if _build_key(line) in places]
+    failures = [line for line in lines if line["outcome"] != steps.OK]
+    if failures and len(failures) == len(lines):
         raise SystemExit(
-            f"error: none of {len(found)} launches gave a time, the last: {_line(lost[-1])}. "
+            f"error: none of {len(lines)} launches gave a time, the last: {_format_line(failures[-1])}. "
             "Mend that, and give another --out: what stands in this one is not run again"
         )
 
 
-def planned(workloads: str, phases: str, launches: int) -> Iterator[dict[str, Any]]:
-    """What is asked, launch by launch. Exits with a line for what there is not."""
-    from tfbench.inside.workloads import UnknownWorkloadError, expanded, find  # noqa: PLC0415
+def plan_launches(workloads: str, phases: str, launches: int) -> Iterator[dict[str, Any]]:
+    """Yield the requests of all launches.
+
+    Exits with an error message for an unknown workload or phase.
+    """
+    from tfbench.inside.workloads import UnknownWorkloadError, expand_names, find_workload  # noqa: PLC0415
 
     try:
-        found = [find(name) for name in expanded(workloads.split(","))]
+        selected = [find_workload(name) for name in expand_names(workloads.split(","))]
     except UnknownWorkloadError as error:
         raise SystemExit(f"error: {error}") from None
     named = () if phases == "run" else tuple(phases.split(","))
@@ -98,20 +103,20 @@ def planned(workloads: str, phases: str, launches: int) -> Iterator[dict[str, An
         if phase not in (TRAIN, INFER, VALIDATE, AUGMENT):
             raise SystemExit(f"error: there is no phase {phase!r}; use train,infer or run")
     for launch in range(launches):
-        for workload in found:
-            own = workload.schedule.phases
-            for phase in named or own:
-                if phase == INFER or phase in own:
+        for workload in selected:
+            supported = workload.schedule.phases
+            for phase in named or supported:
+                if phase == INFER or phase in supported:
                     yield {"workload": workload.name, "phase": phase, "launch": launch}
 
 
-def launch(request: Mapping[str, Any]) -> dict[str, Any]:
-    """One process. However it ends, there is an outcome."""
-    words = json.dumps({"do": "run", "vcpus": [], "least": 10, **request}) + "\n"
+def run_launch(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run one launch in a process of its own; return its answer, with an outcome in any case."""
+    request_line = json.dumps({"do": "run", "vcpus": [], "least": 10, **request}) + "\n"
     try:
-        done = subprocess.run(  # (this file again, by this Python)
+        process = subprocess.run(  # (this file again, by this Python)
             [sys.executable, sys.argv[0], "worker"],
-            input=words,
+            input=request_line,
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
@@ -119,31 +124,34 @@ def launch(request: Mapping[str, Any]) -> dict[str, Any]:
         )
     except subprocess.TimeoutExpired:
         return {"outcome": "took too long", "reason": f"no answer within {LIMIT_S:g} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode == 0 and lines:
+    lines = [line for line in process.stdout.splitlines() if line.startswith("{")]
+    if process.returncode == 0 and lines:
         answer = json.loads(lines[-1])
         assert isinstance(answer, dict)  # noqa: S101  (steps answers with objects only)
         return answer
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    if done.returncode < 0:
-        return {"outcome": "failed", "reason": f"ended by signal {-done.returncode}"}
-    return {"outcome": "failed", "reason": said[-1] if said else f"exit code {done.returncode}"}
+    errors = [line for line in process.stderr.splitlines() if line.strip()]
+    if process.returncode < 0:
+        return {"outcome": "failed", "reason": f"ended by signal {-process.returncode}"}
+    return {
+        "outcome": "failed",
+        "reason": errors[-1] if errors else f"exit code {process.returncode}",
+    }
 
 
-def host() -> dict[str, Any]:
-    """What machine this is, as far as it says."""
+def describe_host() -> dict[str, Any]:
+    """Return what this machine reports about itself."""
     memory = 0
     if hasattr(os, "sysconf"):
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
-        "cpu": _cpu(),
-        "cpus": len(steps.affinity()),
+        "cpu": _read_cpu_name(),
+        "cpus": len(steps.read_affinity()),
         "memory_bytes": memory,
         "system": platform.platform(),
     }
 
 
-def _cpu() -> str:
+def _read_cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -152,35 +160,37 @@ def _cpu() -> str:
     return names[0] if names else platform.machine()
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of an earlier run; half a line at its end is left out. Exits for a file of
-    something else."""
+def read_launches(path: Path) -> list[dict[str, Any]]:
+    """Return the launches of an earlier run; an incomplete last line is left out.
+
+    Exits with an error message if the file is not one of the kit.
+    """
     if not path.exists():
         return []
     try:
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-        found = [json.loads(line) for line in lines]
-        schemas = {_place(each): each["schema"] for each in found}
+        launches = [json.loads(line) for line in lines]
+        schemas = {_build_key(entry): entry["schema"] for entry in launches}
         if all(schema == SCHEMA for schema in schemas.values()):
-            return found
+            return launches
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
     raise SystemExit(f"error: {path} is no file of this kit; give another --out")
 
 
-def _place(line: Mapping[str, Any]) -> tuple[object, ...]:
+def _build_key(line: Mapping[str, Any]) -> tuple[object, ...]:
     return line["workload"], line["phase"], line["launch"]
 
 
-def _line(line: Mapping[str, Any]) -> str:
-    what = f"{line['workload']} {line['phase']}"
+def _format_line(line: Mapping[str, Any]) -> str:
+    title = f"{line['workload']} {line['phase']}"
     if line["outcome"] != steps.OK:
-        return f"{what}: {line['outcome']}: {line['reason']}"
+        return f"{title}: {line['outcome']}: {line['reason']}"
     times = line["step_s"]
-    return f"{what}: {1000 * sum(times) / len(times):.2f} ms a step on {line['device']}"
+    return f"{title}: {1000 * sum(times) / len(times):.2f} ms a step on {line['device']}"
 
 
-def _say(text: str) -> None:
+def _print_status(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

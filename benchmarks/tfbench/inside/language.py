@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from tfbench.inside.synthetic import sentences
+from tfbench.inside.synthetic import create_sentence_sampler
 from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload
 
 WORDS = 10_000
@@ -24,8 +24,11 @@ TRAINING, VALIDATION = 929_589, 73_760
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """One of the paper's three models. `steps` are words that it is unrolled over, `dropout` the
-    share that is left out between layers, `norm` what gradients are clipped to."""
+    """One of the paper's three models.
+
+    `steps` are the words that it is unrolled over, `dropout` the rate between layers, `norm`
+    the global norm to which gradients are clipped.
+    """
 
     name: str
     units: int
@@ -35,7 +38,7 @@ class Size:
     epochs: int
     parameters: int
 
-    def workload(self, name: str, *, batch: int) -> Workload:
+    def create_workload(self, name: str, *, batch: int) -> Workload:
         return Workload(
             name=name,
             inputs=(batch, self.steps),
@@ -45,19 +48,23 @@ class Size:
             parameters=self.parameters,
             schedule=TrainingSchedule(
                 epochs=self.epochs,
-                steps=self._windows(TRAINING, batch),
-                validation=self._windows(VALIDATION, batch),
+                steps=self._count_windows(TRAINING, batch),
+                validation=self._count_windows(VALIDATION, batch),
             ),
-            build=functools.partial(_built, self),
-            draw=sentences(WORDS, self.steps),
+            build=functools.partial(_build_model, self),
+            draw=create_sentence_sampler(WORDS, self.steps),
         )
 
-    def _windows(self, words: int, batch: int) -> int:
-        """The text is cut into as many rows as a batch has, and these into windows."""
+    def _count_windows(self, words: int, batch: int) -> int:
+        """Return the number of windows in one row of the text.
+
+        The text is cut into as many rows as a batch has, and each row into windows of `steps`
+        words.
+        """
         return max(1, (words // batch - 1) // self.steps)
 
 
-def _built(size: Size, keras: Keras, seed: int) -> Model:
+def _build_model(size: Size, keras: Keras, seed: int) -> Model:
     new = keras.layers
     layers: list[object] = [
         keras.Input((size.steps,), dtype="int32"),
@@ -65,10 +72,10 @@ def _built(size: Size, keras: Keras, seed: int) -> Model:
     ]
     for index in range(2):
         layers += [
-            *_dropout(keras, size, seed + index),
+            *_create_dropout(keras, size, seed + index),
             new.LSTM(size.units, return_sequences=True),
         ]
-    layers += [*_dropout(keras, size, seed + 2), new.Dense(WORDS, activation="softmax")]
+    layers += [*_create_dropout(keras, size, seed + 2), new.Dense(WORDS, activation="softmax")]
     model = keras.Sequential(layers)
     model.compile(
         optimizer=keras.optimizers.SGD(1.0, global_clipnorm=size.norm),
@@ -78,7 +85,7 @@ def _built(size: Size, keras: Keras, seed: int) -> Model:
     return model
 
 
-def _dropout(keras: Keras, size: Size, seed: int) -> list[object]:
+def _create_dropout(keras: Keras, size: Size, seed: int) -> list[object]:
     return [keras.layers.Dropout(size.dropout, seed=seed)] if size.dropout else []
 
 

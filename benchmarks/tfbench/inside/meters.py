@@ -21,21 +21,22 @@ _THROTTLED = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
 """Names and units in cpu.stat of cgroups v2 and v1."""
 
 
-def of_machine(cpus: Collection[int]) -> dict[str, Any]:
-    """What goes on beside a process on these CPUs, under the names that samples have for it."""
-    busy_s, steal_s = machine_s(cpus)
-    return {"busy_s": busy_s, "steal_s": steal_s, "throttled_s": throttled_s()}
+def read_machine_counters(cpus: Collection[int]) -> dict[str, Any]:
+    """Return the counters of the machine on these CPUs, by their names in samples."""
+    busy_s, steal_s = read_busy_and_steal_s(cpus)
+    return {"busy_s": busy_s, "steal_s": steal_s, "throttled_s": read_throttled_s()}
 
 
-def growth(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What each counter has grown by, 0 for one that a kernel has set back."""
+def compute_growth(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the growth of each counter, 0 for one that a kernel has set back."""
     return {name: max(0, after[name] - before[name]) for name in before}
 
 
-def run_delay_s() -> float:
-    """Seconds that this process's threads were ready and had no CPU.
+def read_run_delay_s() -> float:
+    """Return the seconds in which this process's threads were ready and had no CPU.
 
-    See "schedstat" in Linux's Documentation/scheduler/sched-stats.rst: the second number, in ns.
+    See "schedstat" in Linux's Documentation/scheduler/sched-stats.rst: the second number, in
+    ns.
     """
     total = 0
     for thread in os.listdir("/proc/self/task"):  # noqa: PTH208  (cheaper than Path, and timed)
@@ -47,9 +48,13 @@ def run_delay_s() -> float:
     return total / 1e9
 
 
-def machine_s(cpus: Collection[int], stat: Path = Path("/proc/stat")) -> tuple[float, float]:
-    """Seconds that these CPUs were busy, whoever it was, and that the hypervisor took from them,
-    since the start, in ticks of 10 ms."""
+def read_busy_and_steal_s(
+    cpus: Collection[int], stat: Path = Path("/proc/stat")
+) -> tuple[float, float]:
+    """Return the busy and the stolen seconds of these CPUs since the start, in ticks of 10 ms.
+
+    Busy counts every process; stolen is what the hypervisor took.
+    """
     names = {f"cpu{number}" for number in cpus}
     try:
         lines = stat.read_text(encoding="ascii").splitlines()
@@ -64,12 +69,12 @@ def machine_s(cpus: Collection[int], stat: Path = Path("/proc/stat")) -> tuple[f
     return busy, steal
 
 
-def throttled_s(root: Path = Path("/")) -> float:
-    """Seconds for which a quota of this process's cgroup, or of one above it, stopped it."""
-    return sum(map(_throttled_s, _cpu_stats(root)))
+def read_throttled_s(root: Path = Path("/")) -> float:
+    """Return the seconds for which a cgroup's quota, or that of one above, stopped this process."""
+    return sum(map(_read_cgroup_throttled_s, _find_cpu_stats(root)))
 
 
-def _throttled_s(stat: Path) -> float:
+def _read_cgroup_throttled_s(stat: Path) -> float:
     try:
         rows = dict(line.split() for line in stat.read_text(encoding="ascii").splitlines())
     except (OSError, ValueError):
@@ -78,30 +83,37 @@ def _throttled_s(stat: Path) -> float:
 
 
 @functools.cache
-def _cpu_stats(root: Path) -> tuple[Path, ...]:
-    """The cpu.stat of this process's cgroup and of those above it: each counts its own quota only.
+def _find_cpu_stats(root: Path) -> tuple[Path, ...]:
+    """Return the cpu.stat of this process's cgroup and of those above it.
 
-    See cgroups(7): version 2 has a line without controllers, version 1 one for each hierarchy. In a
-    container the path may name folders that only the host can see; what is there is read.
+    Each of them counts its own quota only. See cgroups(7): version 2 has a line without
+    controllers, version 1 one for each hierarchy. In a container the path may name folders
+    that only the host can see; those that exist are returned.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):
         return ()
     base = root / "sys/fs/cgroup"
-    found: list[Path] = []
+    candidates: list[Path] = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            found += (*_upwards(base, path), *_upwards(base / "unified", path))
+            candidates += (
+                *_list_ancestor_stats(base, path),
+                *_list_ancestor_stats(base / "unified", path),
+            )
         elif "cpu" in controllers.split(","):
-            found += (*_upwards(base / controllers, path), *_upwards(base / "cpu", path))
+            candidates += (
+                *_list_ancestor_stats(base / controllers, path),
+                *_list_ancestor_stats(base / "cpu", path),
+            )
     # One of the two names of a mount is a link to the other.
-    return tuple(dict.fromkeys(stat.resolve() for stat in found if stat.is_file()))
+    return tuple(dict.fromkeys(stat.resolve() for stat in candidates if stat.is_file()))
 
 
-def _upwards(mount: Path, path: str) -> Iterator[Path]:
-    """The cpu.stat of a cgroup and of each one above it, up to where the hierarchy is mounted."""
+def _list_ancestor_stats(mount: Path, path: str) -> Iterator[Path]:
+    """Yield the cpu.stat of a cgroup and of each one above it, up to the mount of the hierarchy."""
     folder = mount / path.strip("/")
     for level in (folder, *folder.parents):
         yield level / "cpu.stat"
@@ -109,12 +121,15 @@ def _upwards(mount: Path, path: str) -> Iterator[Path]:
             return
 
 
-def canary_s() -> float:
-    """The fastest of a few runs of a fixed piece of Python: how fast this CPU is just now."""
-    return min(_canary() for _ in range(CANARY_TRIES))
+def time_canary() -> float:
+    """Return the seconds of the fastest of CANARY_TRIES runs of a fixed Python loop.
+
+    They show how fast this CPU is at the moment.
+    """
+    return min(_time_canary_once() for _ in range(CANARY_TRIES))
 
 
-def _canary() -> float:
+def _time_canary_once() -> float:
     began = time.perf_counter()
     total = 0
     for number in range(CANARY_LOOPS):

@@ -25,7 +25,11 @@ import functools
 import math
 from typing import Any, TypeAlias
 
-from tfbench.inside.synthetic import pairs, ratings, signals
+from tfbench.inside.synthetic import (
+    create_pair_sampler,
+    create_rating_sampler,
+    create_series_sampler,
+)
 from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload, is_keras_3
 
 Tensor: TypeAlias = Any
@@ -44,19 +48,19 @@ RATINGS, NEGATIVES = 1_000_209, 4
 HIDDEN = (256, 128, 64)
 
 
-def _bert_tiny(keras: Keras, seed: int) -> Model:
+def _build_bert_tiny(keras: Keras, seed: int) -> Model:
     new = keras.layers
     inputs = keras.Input((2, TOKENS), dtype="int32")
     x = new.Embedding(PIECES, UNITS)(inputs[:, 0]) + new.Embedding(2, UNITS)(inputs[:, 1])
-    x = _settled(keras, _positions(keras)()(x), seed)
+    x = _finish_sublayer(keras, _create_position_class(keras)()(x), seed)
     for layer in range(LAYERS):
-        attended = _attention(keras, seed + 10 * layer + 1)(x, x)
-        x = _settled(keras, attended, seed + 10 * layer + 2, x)
+        attended = _create_attention(keras, seed + 10 * layer + 1)(x, x)
+        x = _finish_sublayer(keras, attended, seed + 10 * layer + 2, x)
         wide = new.Dense(4 * UNITS, activation="gelu")(x)
-        x = _settled(keras, new.Dense(UNITS)(wide), seed + 10 * layer + 3, x)
+        x = _finish_sublayer(keras, new.Dense(UNITS)(wide), seed + 10 * layer + 3, x)
     pooled = new.Dense(UNITS, activation="tanh")(x[:, 0])
-    kept = new.Dropout(_DROPPED, seed=seed + 100)(pooled)
-    model = keras.Model(inputs, new.Dense(2, activation="softmax")(kept))
+    dropped = new.Dropout(_DROPPED, seed=seed + 100)(pooled)
+    model = keras.Model(inputs, new.Dense(2, activation="softmax")(dropped))
     model.compile(
         optimizer=keras.optimizers.AdamW(3e-4, weight_decay=0.01, global_clipnorm=1.0),
         loss="sparse_categorical_crossentropy",
@@ -65,23 +69,32 @@ def _bert_tiny(keras: Keras, seed: int) -> Model:
     return model
 
 
-def _attention(keras: Keras, seed: int) -> Any:  # noqa: ANN401  (a Keras layer)
-    """Keras 2's takes no seed: its dropout follows the one that the process has set."""
+def _create_attention(keras: Keras, seed: int) -> Any:  # noqa: ANN401  (a Keras layer)
+    """Create a layer of multi-head attention.
+
+    Keras 2's takes no seed: its dropout follows the seed that the process has set.
+    """
     options = {"seed": seed} if is_keras_3(keras) else {}
     return keras.layers.MultiHeadAttention(HEADS, UNITS // HEADS, dropout=_DROPPED, **options)
 
 
-def _settled(keras: Keras, x: Tensor, seed: int, past: Tensor | None = None) -> Tensor:
-    """BERT's end of each part: dropout, what went past it added, normalised. The embeddings, past
-    which nothing goes, are normalised first."""
+def _finish_sublayer(keras: Keras, x: Tensor, seed: int, past: Tensor | None = None) -> Tensor:
+    """Apply the end of each of BERT's sub-layers: dropout, the residual added, layer
+    normalisation.
+
+    The embeddings have no residual and are normalised before dropout.
+    """
     normalise = keras.layers.LayerNormalization(epsilon=_BERT_EPSILON)
     drop = keras.layers.Dropout(_DROPPED, seed=seed)
     return drop(normalise(x)) if past is None else normalise(past + drop(x))
 
 
 @functools.cache
-def _positions(keras: Keras) -> Any:  # noqa: ANN401  (a class of a Keras layer)
-    """A learnt vector for each place of a text, which Keras has no layer for."""
+def _create_position_class(keras: Keras) -> Any:  # noqa: ANN401  (a class of a Keras layer)
+    """Return a layer class that adds a learnt vector for each position of a text.
+
+    Keras has no such layer.
+    """
 
     class Positions(keras.layers.Layer):  # type: ignore[misc]
         def build(self, shape: tuple[int | None, ...]) -> None:
@@ -93,7 +106,7 @@ def _positions(keras: Keras) -> Any:  # noqa: ANN401  (a class of a Keras layer)
     return Positions
 
 
-def _crnn_keywords(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+def _build_crnn_keywords(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
     new = keras.layers
     layers = [
         keras.Input((FRAMES, CHANNELS)),
@@ -106,10 +119,10 @@ def _crnn_keywords(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has n
         new.Dense(64, activation="relu"),
         new.Dense(2, activation="softmax"),
     ]
-    return _compiled(keras, layers)
+    return _compile_model(keras, layers)
 
 
-def _fcn_series(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+def _build_fcn_series(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
     new = keras.layers
     layers: list[object] = [keras.Input((SERIES, 1))]
     for filters, size in ((128, 8), (256, 5), (128, 3)):
@@ -119,10 +132,10 @@ def _fcn_series(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no d
             new.Activation("relu"),
         ]
     layers += [new.GlobalAveragePooling1D(), new.Dense(SHAPES, activation="softmax")]
-    return _compiled(keras, layers)
+    return _compile_model(keras, layers)
 
 
-def _compiled(keras: Keras, layers: list[object]) -> Model:
+def _compile_model(keras: Keras, layers: list[object]) -> Model:
     model = keras.Sequential(layers)
     model.compile(
         optimizer=keras.optimizers.Adam(0.001),
@@ -132,7 +145,7 @@ def _compiled(keras: Keras, layers: list[object]) -> Model:
     return model
 
 
-def _neumf(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+def _build_neumf(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
     new = keras.layers
     inputs = keras.Input((2,), dtype="int32")
     user, item = inputs[:, 0], inputs[:, 1]
@@ -149,7 +162,7 @@ def _neumf(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropou
     return model
 
 
-def _schedule(epochs: int, training: int, validation: int, batch: int) -> TrainingSchedule:
+def _create_schedule(epochs: int, training: int, validation: int, batch: int) -> TrainingSchedule:
     return TrainingSchedule(
         epochs=epochs, steps=math.ceil(training / batch), validation=math.ceil(validation / batch)
     )
@@ -164,9 +177,9 @@ MODERN = (
         targets_dtype="int64",
         parameters=4_386_178,
         # GLUE's MRPC (3668 and 408 pairs of sentences), as often as Turc et al. go through it.
-        schedule=_schedule(4, 3_668, 408, 8),
-        build=_bert_tiny,
-        draw=pairs(PIECES, TOKENS),
+        schedule=_create_schedule(4, 3_668, 408, 8),
+        build=_build_bert_tiny,
+        draw=create_pair_sampler(PIECES, TOKENS),
     ),
     Workload(
         name="crnn_keywords",
@@ -176,9 +189,9 @@ MODERN = (
         targets_dtype="int64",
         parameters=229_474,
         # Some 16 000 samples, six eighths of which are trained on; how often is not said.
-        schedule=_schedule(1, 12_000, 2_000, 64),
-        build=_crnn_keywords,
-        draw=signals((FRAMES, CHANNELS), 2, 0.01),
+        schedule=_create_schedule(1, 12_000, 2_000, 64),
+        build=_build_crnn_keywords,
+        draw=create_series_sampler((FRAMES, CHANNELS), 2, 0.01),
     ),
     Workload(
         name="fcn_series",
@@ -188,9 +201,9 @@ MODERN = (
         targets_dtype="int64",
         parameters=266_244,
         # Two_Patterns' series, as often as the authors' code goes through them.
-        schedule=_schedule(2_000, 1_000, 4_000, 16),
-        build=_fcn_series,
-        draw=signals((SERIES, 1), SHAPES, 0.2),
+        schedule=_create_schedule(2_000, 1_000, 4_000, 16),
+        build=_build_fcn_series,
+        draw=create_series_sampler((SERIES, 1), SHAPES, 0.2),
     ),
     Workload(
         name="neumf",
@@ -201,8 +214,8 @@ MODERN = (
         parameters=1_978_305,
         # The last rating of each user is held back, and ranked among 99 that are none. Batch and
         # epochs are those that the authors' code comes with.
-        schedule=_schedule(20, (RATINGS - USERS) * (1 + NEGATIVES), 100 * USERS, 256),
-        build=_neumf,
-        draw=ratings(USERS, ITEMS, NEGATIVES),
+        schedule=_create_schedule(20, (RATINGS - USERS) * (1 + NEGATIVES), 100 * USERS, 256),
+        build=_build_neumf,
+        draw=create_rating_sampler(USERS, ITEMS, NEGATIVES),
     ),
 )

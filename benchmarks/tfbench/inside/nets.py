@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tfbench.inside.synthetic import pictures
+from tfbench.inside.synthetic import create_photo_sampler
 from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload, is_keras_3
 
 Tensor: TypeAlias = Any
@@ -40,8 +40,11 @@ RATE, MOMENTUM = 0.001, 0.9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """One net at any size. `image` pixels and `parameters` are the published ones; a side has
-    `smallest` pixels or more."""
+    """A net that can be built for any image size.
+
+    `image` pixels of a side and `parameters` are the published ones; a side has `smallest`
+    pixels or more.
+    """
 
     name: str
     net: Net
@@ -50,7 +53,7 @@ class Family:
     smallest: int
     parameters: int
 
-    def workload(self, name: str, *, batch: int, image: int) -> Workload:
+    def create_workload(self, name: str, *, batch: int, image: int) -> Workload:
         return Workload(
             name=name,
             inputs=(batch, image, image, 3),
@@ -63,12 +66,12 @@ class Family:
                 steps=math.ceil(TRAINING / batch),
                 validation=math.ceil(VALIDATION / batch),
             ),
-            build=functools.partial(_built, self.net, image),
-            draw=pictures((image, image, 3), CLASSES),
+            build=functools.partial(_build_model, self.net, image),
+            draw=create_photo_sampler((image, image, 3), CLASSES),
         )
 
 
-def _built(net: Net, image: int, keras: Keras, seed: int) -> Model:
+def _build_model(net: Net, image: int, keras: Keras, seed: int) -> Model:
     model = net(keras, image, seed)
     model.compile(
         optimizer=keras.optimizers.SGD(RATE, momentum=MOMENTUM),
@@ -78,30 +81,33 @@ def _built(net: Net, image: int, keras: Keras, seed: int) -> Model:
     return model
 
 
-def _application(name: str, keras: Keras, image: int, seed: int) -> Model:  # noqa: ARG001
-    make = getattr(keras.applications, name)
-    return make(weights=None, input_shape=(image, image, 3), classes=CLASSES)
+def _build_application(name: str, keras: Keras, image: int, seed: int) -> Model:  # noqa: ARG001
+    constructor = getattr(keras.applications, name)
+    return constructor(weights=None, input_shape=(image, image, 3), classes=CLASSES)
 
 
-def _alexnet(keras: Keras, image: int, seed: int) -> Model:
+def _build_alexnet(keras: Keras, image: int, seed: int) -> Model:
     new = keras.layers
     inputs = keras.Input((image, image, 3))
     x = new.Conv2D(96, 11, strides=4, activation="relu")(inputs)
-    x = _pooled(keras, _normalised(keras, x), padding="valid")
-    x = _grouped(keras, x, 256, 5)
-    x = _pooled(keras, _normalised(keras, x), padding="valid")
+    x = _pool_maxima(keras, _normalise_responses(keras, x), padding="valid")
+    x = _convolve_groups(keras, x, 256, 5)
+    x = _pool_maxima(keras, _normalise_responses(keras, x), padding="valid")
     x = new.Conv2D(384, 3, padding="same", activation="relu")(x)
-    x = _grouped(keras, x, 384, 3)
-    x = _grouped(keras, x, 256, 3)
-    x = new.Flatten()(_pooled(keras, x, padding="valid"))
+    x = _convolve_groups(keras, x, 384, 3)
+    x = _convolve_groups(keras, x, 256, 3)
+    x = new.Flatten()(_pool_maxima(keras, x, padding="valid"))
     for index in range(2):
         x = new.Dropout(0.5, seed=seed + index)(new.Dense(4096, activation="relu")(x))
     return keras.Model(inputs, new.Dense(CLASSES, activation="softmax")(x))
 
 
-def _grouped(keras: Keras, x: Tensor, filters: int, size: int) -> Tensor:
-    """A convolution in two groups, as on the paper's two GPUs. TensorFlow has gradients of grouped
-    convolutions on CPUs through XLA only, so each group is one of its own."""
+def _convolve_groups(keras: Keras, x: Tensor, filters: int, size: int) -> Tensor:
+    """Apply a convolution in two groups, as on the paper's two GPUs.
+
+    TensorFlow has gradients of grouped convolutions on CPUs through XLA only, so each group
+    is a convolution of its own.
+    """
     half = x.shape[-1] // 2
     groups = (x[..., :half], x[..., half:])
     convolved = [
@@ -111,26 +117,28 @@ def _grouped(keras: Keras, x: Tensor, filters: int, size: int) -> Tensor:
     return keras.layers.Concatenate()(convolved)
 
 
-def _pooled(keras: Keras, x: Tensor, *, padding: str) -> Tensor:
-    """Overlapping maxima, 3 by 3 in steps of 2. Maps smaller than that, which no image of the
-    papers' size has, are padded."""
+def _pool_maxima(keras: Keras, x: Tensor, *, padding: str) -> Tensor:
+    """Apply overlapping max pooling, 3 by 3 with stride 2.
+
+    Smaller feature maps, which do not occur at the papers' image sizes, are padded.
+    """
     padding = padding if x.shape[1] >= 3 else "same"  # noqa: PLR2004  (the window)
     return keras.layers.MaxPooling2D(3, 2, padding=padding)(x)
 
 
-def _googlenet(keras: Keras, image: int, seed: int) -> Model:
+def _build_googlenet(keras: Keras, image: int, seed: int) -> Model:
     new = keras.layers
     inputs = keras.Input((image, image, 3))
     x = new.Conv2D(64, 7, strides=2, padding="same", activation="relu")(inputs)
-    x = _normalised(keras, _pooled(keras, x, padding="same"))
+    x = _normalise_responses(keras, _pool_maxima(keras, x, padding="same"))
     x = new.Conv2D(64, 1, activation="relu")(x)
     x = new.Conv2D(192, 3, padding="same", activation="relu")(x)
-    x = _pooled(keras, _normalised(keras, x), padding="same")
+    x = _pool_maxima(keras, _normalise_responses(keras, x), padding="same")
     for stage in _INCEPTIONS:
         for widths in stage:
-            x = _inception(keras, x, *widths)
+            x = _apply_inception(keras, x, *widths)
         if stage is not _INCEPTIONS[-1]:
-            x = _pooled(keras, x, padding="same")
+            x = _pool_maxima(keras, x, padding="same")
     x = new.Dropout(0.4, seed=seed)(new.GlobalAveragePooling2D()(x))
     return keras.Model(inputs, new.Dense(CLASSES, activation="softmax")(x))
 
@@ -149,59 +157,63 @@ _INCEPTIONS = (
 """Table 1 of the paper: #1x1, #3x3 reduce, #3x3, #5x5 reduce, #5x5, pool proj."""
 
 
-def _inception(keras: Keras, x: Tensor, *widths: int) -> Tensor:
-    def convolution(filters: int, size: int, on: Tensor) -> Tensor:
+def _apply_inception(keras: Keras, x: Tensor, *widths: int) -> Tensor:
+    def convolve(filters: int, size: int, on: Tensor) -> Tensor:
         return keras.layers.Conv2D(filters, size, padding="same", activation="relu")(on)
 
     one, three_reduced, three, five_reduced, five, projected = widths
     pooled = keras.layers.MaxPooling2D(3, 1, padding="same")(x)
     return keras.layers.Concatenate()(
         [
-            convolution(one, 1, x),
-            convolution(three, 3, convolution(three_reduced, 1, x)),
-            convolution(five, 5, convolution(five_reduced, 1, x)),
-            convolution(projected, 1, pooled),
+            convolve(one, 1, x),
+            convolve(three, 3, convolve(three_reduced, 1, x)),
+            convolve(five, 5, convolve(five_reduced, 1, x)),
+            convolve(projected, 1, pooled),
         ]
     )
 
 
-def _resnet18(keras: Keras, image: int, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+def _build_resnet18(keras: Keras, image: int, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
     new = keras.layers
     inputs = keras.Input((image, image, 3))
-    x = new.Activation("relu")(_unbiased(keras, inputs, 64, 7, 2))
+    x = new.Activation("relu")(_convolve_normalised(keras, inputs, 64, 7, 2))
     x = new.MaxPooling2D(3, 2, padding="same")(x)
     for stage, filters in enumerate((64, 128, 256, 512)):
-        x = _residual(keras, x, filters, 2 if stage else 1)
-        x = _residual(keras, x, filters, 1)
+        x = _apply_residual(keras, x, filters, 2 if stage else 1)
+        x = _apply_residual(keras, x, filters, 1)
     x = new.GlobalAveragePooling2D()(x)
     return keras.Model(inputs, new.Dense(CLASSES, activation="softmax")(x))
 
 
-def _residual(keras: Keras, x: Tensor, filters: int, strides: int) -> Tensor:
-    """Two convolutions and what goes past them: projected where they halve the map (option B)."""
+def _apply_residual(keras: Keras, x: Tensor, filters: int, strides: int) -> Tensor:
+    """Apply two convolutions and their shortcut.
+
+    The shortcut is projected where the convolutions halve the map (option B).
+    """
     new = keras.layers
-    on = new.Activation("relu")(_unbiased(keras, x, filters, 3, strides))
-    on = _unbiased(keras, on, filters, 3, 1)
-    past = _unbiased(keras, x, filters, 1, strides) if strides > 1 else x
-    return new.Activation("relu")(new.Add()([on, past]))
+    main_path = new.Activation("relu")(_convolve_normalised(keras, x, filters, 3, strides))
+    main_path = _convolve_normalised(keras, main_path, filters, 3, 1)
+    shortcut = _convolve_normalised(keras, x, filters, 1, strides) if strides > 1 else x
+    return new.Activation("relu")(new.Add()([main_path, shortcut]))
 
 
-def _unbiased(keras: Keras, x: Tensor, filters: int, size: int, strides: int) -> Tensor:
-    """A convolution whose bias is batch normalisation's."""
+def _convolve_normalised(keras: Keras, x: Tensor, filters: int, size: int, strides: int) -> Tensor:
+    """Apply a convolution without bias, then batch normalisation, which has a bias."""
     new = keras.layers
     x = new.Conv2D(filters, size, strides=strides, padding="same", use_bias=False)(x)
     return new.BatchNormalization()(x)
 
 
-def _normalised(keras: Keras, x: Tensor) -> Tensor:
-    return _response_normalisation(keras)()(x)
+def _normalise_responses(keras: Keras, x: Tensor) -> Tensor:
+    return _create_normalisation_class(keras)()(x)
 
 
 @functools.cache
-def _response_normalisation(keras: Keras) -> Any:  # noqa: ANN401  (a class of a Keras layer)
-    """Both papers' normalisation across channels: x / (2 + 1e-4 Σ x²) ** 0.75 over 5 of them.
+def _create_normalisation_class(keras: Keras) -> Any:  # noqa: ANN401  (a class of a Keras layer)
+    """Return the layer class of both papers' normalisation across channels.
 
-    Keras has no such layer: a sum of shifted squares, in the words of the Keras at hand.
+    It computes x / (2 + 1e-4 Σ x²) ** 0.75 over 5 channels. Keras has no such layer: with
+    other backends than TensorFlow it is a sum of shifted squares in ops of the Keras at hand.
     """
 
     class LocalResponseNormalization(keras.layers.Layer):  # type: ignore[misc]
@@ -218,20 +230,33 @@ def _response_normalisation(keras: Keras) -> Any:  # noqa: ANN401  (a class of a
     return LocalResponseNormalization
 
 
-def _family(name: str, net: Net, batch: int, image: int, smallest: int, parameters: int) -> Family:
+def _create_family(
+    name: str, net: Net, batch: int, image: int, smallest: int, parameters: int
+) -> Family:
     return Family(
         name=name, net=net, batch=batch, image=image, smallest=smallest, parameters=parameters
     )
 
 
 FAMILIES = (
-    _family("resnet50", functools.partial(_application, "ResNet50"), 64, 224, 32, 25_636_712),
-    _family("resnet152", functools.partial(_application, "ResNet152"), 32, 224, 32, 60_419_944),
-    _family(
-        "inception_v3", functools.partial(_application, "InceptionV3"), 32, 299, 75, 23_851_784
+    _create_family(
+        "resnet50", functools.partial(_build_application, "ResNet50"), 64, 224, 32, 25_636_712
     ),
-    _family("vgg16", functools.partial(_application, "VGG16"), 64, 224, 32, 138_357_544),
-    _family("alexnet", _alexnet, 512, 227, 32, 60_965_224),
-    _family("googlenet", _googlenet, 32, 224, 32, 6_998_552),
-    _family("resnet18", _resnet18, 256, 224, 32, 11_699_112),
+    _create_family(
+        "resnet152", functools.partial(_build_application, "ResNet152"), 32, 224, 32, 60_419_944
+    ),
+    _create_family(
+        "inception_v3",
+        functools.partial(_build_application, "InceptionV3"),
+        32,
+        299,
+        75,
+        23_851_784,
+    ),
+    _create_family(
+        "vgg16", functools.partial(_build_application, "VGG16"), 64, 224, 32, 138_357_544
+    ),
+    _create_family("alexnet", _build_alexnet, 512, 227, 32, 60_965_224),
+    _create_family("googlenet", _build_googlenet, 32, 224, 32, 6_998_552),
+    _create_family("resnet18", _build_resnet18, 256, 224, 32, 11_699_112),
 )

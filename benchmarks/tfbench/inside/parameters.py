@@ -16,26 +16,31 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 
 
-def initial_parameters(named: Iterable[tuple[str, tuple[int, ...]]], seed: int) -> list[Array]:
-    """Keras's default initial values, for the model's weights by Keras's name and shape.
+def draw_initial_parameters(named: Iterable[tuple[str, tuple[int, ...]]], seed: int) -> list[Array]:
+    """Draw Keras's default initial values for weights with these Keras names and shapes.
 
-    Drawn with NumPy: the arms start equal even if one of them has other random kernels.
+    They are drawn with NumPy, so that the arms start equal even if one of them has other
+    random kernels.
     """
     return [
-        _initial(_kind(name), shape, np.random.default_rng([seed, index]))
+        _draw_initial(_parse_weight_kind(name), shape, np.random.default_rng([seed, index]))
         for index, (name, shape) in enumerate(named)
     ]
 
 
-def weight_name(weight: Any) -> str:  # noqa: ANN401  (a variable of any Keras)
-    """Keras 3 has the layers' names in a weight's path, Keras 2 in its name."""
+def get_weight_name(weight: Any) -> str:  # noqa: ANN401  (a variable of any Keras)
+    """Return a weight's name, with the names of its layers.
+
+    Keras 3 has them in the weight's path, Keras 2 in its name.
+    """
     return str(getattr(weight, "path", None) or weight.name)
 
 
-def nudged(values: Array, seed: int) -> Array:
-    """Each float one rounding away, upwards or downwards by chance; zeros and others as they are.
+def nudge_values(values: Array, seed: int) -> Array:
+    """Move each float to the next one up or down by chance; zeros and other dtypes are
+    unchanged.
 
-    What a program makes of that tells how far rounding alone takes its results.
+    A program's results from nudged values show how far rounding alone changes them.
     """
     if values.dtype.kind != "f":
         return values
@@ -44,21 +49,21 @@ def nudged(values: Array, seed: int) -> Array:
     return np.where(values == 0, values, np.nextafter(values, ends))
 
 
-def digest(arrays: Iterable[Array]) -> str:
-    """SHA-256 over shapes, dtypes and bytes: what the arms must have in common."""
-    seen = hashlib.sha256()
+def hash_arrays(arrays: Iterable[Array]) -> str:
+    """Return the SHA-256 of shapes, dtypes and bytes, which must be the same in all arms."""
+    sha256 = hashlib.sha256()
     for array in arrays:
-        seen.update(f"{array.dtype}{array.shape}".encode())
-        seen.update(np.ascontiguousarray(array).data)
-    return seen.hexdigest()
+        sha256.update(f"{array.dtype}{array.shape}".encode())
+        sha256.update(np.ascontiguousarray(array).data)
+    return sha256.hexdigest()
 
 
-def _kind(name: str) -> str:
+def _parse_weight_kind(name: str) -> str:
     kind = name.rsplit("/", 1)[-1].split(":", 1)[0]
     return "forget_bias" if kind == "bias" and "lstm_cell" in name else kind
 
 
-def _initial(kind: str, shape: tuple[int, ...], draw: np.random.Generator) -> Array:
+def _draw_initial(kind: str, shape: tuple[int, ...], draw: np.random.Generator) -> Array:
     match kind:
         case "embeddings":
             values = draw.random(shape, dtype=np.float32)
@@ -66,7 +71,7 @@ def _initial(kind: str, shape: tuple[int, ...], draw: np.random.Generator) -> Ar
             values *= np.float32(0.1)
             return values
         case "recurrent_kernel":
-            return _orthogonal(shape, draw)
+            return _draw_orthogonal(shape, draw)
         case "kernel":
             receptive = math.prod(shape[:-2])
             limit = math.sqrt(6 / (receptive * (shape[-2] + shape[-1])))
@@ -81,8 +86,11 @@ def _initial(kind: str, shape: tuple[int, ...], draw: np.random.Generator) -> Ar
             raise ValueError(f"no initial value is known for a weight called {kind}")
 
 
-def _orthogonal(shape: tuple[int, ...], draw: np.random.Generator) -> Array:
-    """Orthonormal rows. Rounded to 2^-20, so that two builds of LAPACK give the same bytes."""
+def _draw_orthogonal(shape: tuple[int, ...], draw: np.random.Generator) -> Array:
+    """Draw orthonormal rows.
+
+    They are rounded to 2^-20, so that two builds of LAPACK give the same bytes.
+    """
     rows, columns = shape
     q, r = np.linalg.qr(draw.standard_normal((columns, rows)))
     grid = 2.0**20

@@ -34,9 +34,11 @@ _LEVEL = "_ZN3tsl8profiler8internal13g_trace_levelE"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Execution:
-    """One execution of an op on the host, `began` seconds after an origin of the trace. `shapes`
-    are dtype and shape of each input as op_kernel.cc writes them, (float[32,512];float[512]), with
-    nothing for a resource; empty without detail."""
+    """One execution of an op on the host, `began` seconds after an origin of the trace.
+
+    `shapes` are the dtype and shape of each input as op_kernel.cc writes them,
+    (float[32,512];float[512]), with nothing for a resource; empty without detail.
+    """
 
     node: str
     op: str
@@ -45,34 +47,37 @@ class Execution:
     began: float
 
 
-def profile(
+def profile_steps(
     tf: Any,  # noqa: ANN401  (TensorFlow has no types)
     step: Callable[[], Any],
     steps: int,
     library: str | None,
 ) -> dict[str, Any]:
-    """Seconds per op type over `steps` steps, the executions of tuned kernels per op in them, and
-    what was fused since the library was loaded."""
-    before = executions(library)
+    """Profile `steps` steps.
+
+    Returns the seconds per op type, the executions of tuned kernels per op in these steps,
+    and the counts of fused ops since the library was loaded.
+    """
+    before = count_executions(library)
     seconds: dict[str, float] = defaultdict(float)
-    for each in observed(tf, step, steps, detailed=False):
-        seconds[each.op] += each.seconds
+    for execution in trace_steps(tf, step, steps, detailed=False):
+        seconds[execution.op] += execution.seconds
     return {
         "steps": steps,
         "op_s": dict(seconds),
-        "executions": dict(executions(library) - before),
-        "fused": fused(library),
+        "executions": dict(count_executions(library) - before),
+        "fused": count_fused_events(library),
     }
 
 
-def observed(
+def trace_steps(
     tf: Any,  # noqa: ANN401
     step: Callable[[], Any],
     steps: int,
     *,
     detailed: bool,
 ) -> list[Execution]:
-    """Every op that was executed in `steps` steps."""
+    """Run `steps` steps under the profiler and return every execution of an op."""
     with tempfile.TemporaryDirectory() as folder:
         options = tf.profiler.experimental.ProfilerOptions(
             host_tracer_level=_VERBOSE if detailed else _PLAIN,
@@ -81,22 +86,25 @@ def observed(
         )
         tf.profiler.experimental.start(folder, options=options)
         if detailed:
-            _insist(Path(tf.__file__).parent / _FRAMEWORK)
+            _force_verbose_level(Path(tf.__file__).parent / _FRAMEWORK)
         for _ in range(steps):
             float(step())
         tf.profiler.experimental.stop()
-        return list(traced(Path(folder)))
+        return list(read_trace(Path(folder)))
 
 
-def _insist(framework: Path) -> None:
-    """Have the level that was asked for: TensorFlow 2.20 drops it ("host_tracer_level expects an i
-    value") and traces without shapes. Releases without the symbol take the option."""
+def _force_verbose_level(framework: Path) -> None:
+    """Set the tracer's level to the requested one.
+
+    TensorFlow 2.20 drops it ("host_tracer_level expects an i value") and traces without
+    shapes. Releases without the symbol take the option.
+    """
     with contextlib.suppress(OSError, ValueError):
         ctypes.c_int.in_dll(ctypes.CDLL(str(framework)), _LEVEL).value = _VERBOSE
 
 
-def traced(folder: Path) -> Iterator[Execution]:
-    """Every op that was executed on the host, from a profiler's log folder."""
+def read_trace(folder: Path) -> Iterator[Execution]:
+    """Yield every execution of an op on the host, from a profiler's log folder."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2  # noqa: PLC0415
 
     for path in folder.rglob("*.xplane.pb"):
@@ -107,33 +115,39 @@ def traced(folder: Path) -> Iterator[Execution]:
             for line in plane.lines:
                 for event in line.events:
                     name = names[event.metadata_id]
-                    op = op_type(name)
+                    op = parse_op_type(name)
                     if op is not None:
                         yield Execution(
                             node=name.rpartition(":")[0],
                             op=op,
-                            shapes=_shapes(event, stats),
+                            shapes=_read_shapes(event, stats),
                             seconds=event.duration_ps / 1e12,
                             began=line.timestamp_ns / 1e9 + event.offset_ps / 1e12,
                         )
 
 
-def _shapes(event: Any, stats: dict[int, str]) -> str:  # noqa: ANN401  (an XEvent)
-    """A text of a trace is kept once, among the names of statistics, and referred to."""
+def _read_shapes(event: Any, stats: dict[int, str]) -> str:  # noqa: ANN401  (an XEvent)
+    """Return an event's shapes.
+
+    A trace keeps a repeated text once, among the names of statistics, and refers to it.
+    """
     for stat in event.stats:
         if stats[stat.metadata_id] == "shape":
             return stats[stat.ref_value] if stat.ref_value else str(stat.str_value)
     return ""
 
 
-def op_type(name: str) -> str | None:
-    """The op type in a traced event's name; None for what is no op or contains others."""
-    found = _OP.match(name)
-    return found[1] if found and found[1] not in _CONTAINERS else None
+def parse_op_type(name: str) -> str | None:
+    """Return the op type in the name of a traced event.
+
+    Returns None if the event is no op, or an op that contains others.
+    """
+    match = _OP.match(name)
+    return match[1] if match and match[1] not in _CONTAINERS else None
 
 
-def executions(library: str | None) -> Counter[str]:
-    """How often each op's tuned kernels ran so far, by the library's own counters."""
+def count_executions(library: str | None) -> Counter[str]:
+    """Return how often each op's tuned kernels ran so far, by the library's own counters."""
     counts: Counter[str] = Counter()
     if library is None:
         return counts
@@ -147,8 +161,8 @@ def executions(library: str | None) -> Counter[str]:
     return counts
 
 
-def fused(library: str | None) -> dict[str, int]:
-    """What a library that fuses has counted so far, by its own words (native/fused/tally.h)."""
+def count_fused_events(library: str | None) -> dict[str, int]:
+    """Return the library's counts of fusion events so far, by name (native/fused/tally.h)."""
     handle = None if library is None else ctypes.CDLL(library)
     if handle is None or not hasattr(handle, "tensorwright_fused_events"):
         return {}

@@ -44,13 +44,16 @@ _PROGRAM = "tensorwright_program"
 
 
 class ProgramError(Exception):
-    """A file that cannot be trained, in one line."""
+    """A user's file that cannot be trained; the message is one line."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """`examples` hold up to BATCHES batches: the first axis counts batches, the second examples;
-    `arrays` are their own, in the order of tf.nest. `predicts` is false for a model without call().
+    """A user's model and its batches.
+
+    `examples` hold up to BATCHES batches: the first axis counts batches, the second examples;
+    `arrays` are the arrays of `examples`, in the order of tf.nest. `predicts` is false for a
+    model without call().
     """
 
     model: Model
@@ -66,7 +69,10 @@ class Program:
 
     @property
     def parts(self) -> list[Any]:
-        """What has variables: the model, or those layers of one without call() that are built."""
+        """Return the parts with variables.
+
+        That is the model, or the built layers of a model without call().
+        """
         parts = [self.model] if self.predicts else self.model.layers
         return [part for part in parts if part.built]
 
@@ -80,35 +86,40 @@ class Program:
 
 
 def read_program(tf: TensorFlow, path: Path, seed: int, *, trained: bool = True) -> Program:
-    """One that is not `trained` need not be compiled, and has no targets unless data() gives them.
+    """Read a user's file and prepare its batches.
 
-    Raises ProgramError for what is no model that can be used so; what the user's own code raises
-    goes through, see `error_line`.
+    A model that is not `trained` need not be compiled, and has no targets unless data()
+    returns some.
+
+    Raises ProgramError for a model that cannot be used so. Exceptions of the user's own code
+    are not caught, see `format_error`.
     """
-    model, given = _python(tf, path) if path.suffix == ".py" else (_saved(tf, path), None)
+    model, data = _load_python(tf, path) if path.suffix == ".py" else (_load_saved(tf, path), None)
     if trained:
-        _need_trainable(tf, model)
+        _require_trainable(tf, model)
     draw = np.random.default_rng(seed)
-    examples = _batched(tf, drawn(tf, model, draw, trained=trained) if given is None else given)
+    examples = _split_batches(
+        tf, draw_examples(tf, model, draw, trained=trained) if data is None else data
+    )
     arrays = tuple(tf.nest.flatten(examples))
-    predicts = _built(tf, model, examples)
+    predicts = _build_variables(tf, model, examples)
     if not (trained or predicts):
         raise ProgramError("the model has no call(): it can be trained, and not be asked")
-    return Program(model=model, examples=examples, arrays=arrays, predicts=predicts, given=given)
+    return Program(model=model, examples=examples, arrays=arrays, predicts=predicts, given=data)
 
 
-def error_line(error: BaseException, path: Path) -> str:
-    """What the user's file raised, in one line: where in that file, and the last line of it."""
+def format_error(error: BaseException, path: Path) -> str:
+    """Return a user's error in one line: the line in their file, and the message's last line."""
     words = str(error).strip().splitlines()
     if isinstance(error, ProgramError):
         return words[-1]
-    said = ": ".join([type(error).__name__, *(line.strip() for line in words[-1:])])
-    line = _line(error, path)
-    return f"line {line}: {said}" if line else said
+    message = ": ".join([type(error).__name__, *(line.strip() for line in words[-1:])])
+    line = _find_error_line(error, path)
+    return f"line {line}: {message}" if line else message
 
 
-def _line(error: BaseException, path: Path) -> int | None:
-    """The innermost line of the user's file that the error went through."""
+def _find_error_line(error: BaseException, path: Path) -> int | None:
+    """Return the innermost line of the user's file in the error's traceback, or None."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return error.lineno
     frames = traceback.extract_tb(error.__traceback__)
@@ -116,9 +127,12 @@ def _line(error: BaseException, path: Path) -> int | None:
     return lines[-1] if lines else None
 
 
-def _python(tf: TensorFlow, path: Path) -> tuple[Model, Structure | None]:
-    """The model, and the data if the file has any."""
-    module = _module(path)
+def _load_python(tf: TensorFlow, path: Path) -> tuple[Model, Structure | None]:
+    """Return the model of a Python file, and its data if it defines data().
+
+    Raises ProgramError if build() is missing or returns no model.
+    """
+    module = _load_module(path)
     build, data = getattr(module, "build", None), getattr(module, "data", None)
     if not callable(build):
         raise ProgramError("it defines no build(), which returns a compiled tf.keras model")
@@ -128,8 +142,11 @@ def _python(tf: TensorFlow, path: Path) -> tuple[Model, Structure | None]:
     return model, data() if callable(data) else None
 
 
-def _module(path: Path) -> ModuleType:
-    """The file run as a module; what lies beside it can be imported, as in a script."""
+def _load_module(path: Path) -> ModuleType:
+    """Run a file as a module and return it.
+
+    It can import modules from its own folder, as a script can.
+    """
     spec = importlib.util.spec_from_file_location(_PROGRAM, path)
     assert spec is not None  # noqa: S101  (there is one for every .py)
     assert spec.loader is not None  # noqa: S101  (and it is found by its path)
@@ -140,7 +157,7 @@ def _module(path: Path) -> ModuleType:
     return module
 
 
-def _saved(tf: TensorFlow, path: Path) -> Model:
+def _load_saved(tf: TensorFlow, path: Path) -> Model:
     if not path.is_dir() and path.suffix not in _SAVED:
         raise ProgramError(f"is none of .py, {', '.join(_SAVED)} and the folder of a SavedModel")
     model = tf.keras.models.load_model(path)
@@ -149,7 +166,8 @@ def _saved(tf: TensorFlow, path: Path) -> Model:
     return model
 
 
-def _need_trainable(tf: TensorFlow, model: Model) -> None:
+def _require_trainable(tf: TensorFlow, model: Model) -> None:
+    """Raise ProgramError if the model is not compiled or has no loss."""
     own_step = type(model).train_step is not tf.keras.Model.train_step
     if model.optimizer is None:
         raise ProgramError("the model is not compiled: it has no optimizer and no loss")
@@ -157,9 +175,11 @@ def _need_trainable(tf: TensorFlow, model: Model) -> None:
         raise ProgramError("the model has no loss: give compile() one")
 
 
-def _built(tf: TensorFlow, model: Model, examples: Structure) -> bool:
-    """Make the variables of a subclassed model, as `fit` does from its first batch. Returns False
-    for a model that its train_step alone knows how to run."""
+def _build_variables(tf: TensorFlow, model: Model, examples: Structure) -> bool:
+    """Create the variables of a subclassed model, as `fit` does from its first batch.
+
+    Returns False for a model that only its own train_step can run.
+    """
     first = tf.nest.map_structure(lambda each: each[0], examples)
     inputs, *_ = tf.keras.utils.unpack_x_y_sample_weight(first)
     try:
@@ -173,35 +193,45 @@ def _built(tf: TensorFlow, model: Model, examples: Structure) -> bool:
 # --- data -----------------------------------------------------------------------------------------
 
 
-def _batched(tf: TensorFlow, given: Structure) -> Structure:
-    """The given data as batches of one shape. Raises ProgramError."""
+def _split_batches(tf: TensorFlow, given: Structure) -> Structure:
+    """Split the user's data into batches of one shape.
+
+    Raises ProgramError if that is not possible.
+    """
     if isinstance(given, tf.data.Dataset):
-        return _stacked(tf, list(given.copy_stock(BATCHES).as_numpy_iterator()))
-    whole = tf.nest.map_structure(_array, _tupled(given))
-    lengths = {len(each) if each.ndim else 0 for each in tf.nest.flatten(whole)}
+        return _stack_batches(tf, list(given.copy_stock(BATCHES).as_numpy_iterator()))
+    arrays = tf.nest.map_structure(_convert_array, _convert_lists(given))
+    lengths = {len(each) if each.ndim else 0 for each in tf.nest.flatten(arrays)}
     if len(lengths) != 1 or 0 in lengths:
         raise ProgramError(f"data() gives arrays of different lengths or none: {sorted(lengths)}")
     (length,) = lengths
     batch = min(BATCH, length)
     count = min(BATCHES, length // batch)
     return tf.nest.map_structure(
-        lambda each: each[: count * batch].reshape(count, batch, *each.shape[1:]), whole
+        lambda each: each[: count * batch].reshape(count, batch, *each.shape[1:]), arrays
     )
 
 
-def _stacked(tf: TensorFlow, batches: Sequence[Structure]) -> Structure:
-    """Those of the first one's shapes: the last of a dataset may be a part of one."""
+def _stack_batches(tf: TensorFlow, batches: Sequence[Structure]) -> Structure:
+    """Stack the batches that have the shapes of the first one.
+
+    The last batch of a dataset may be smaller. Raises ProgramError if there are no batches.
+    """
     if not batches:
         raise ProgramError("data() gives no batch")
-    arrays = [tf.nest.map_structure(_array, each) for each in batches]
-    shapes = [[each.shape for each in tf.nest.flatten(one)] for one in arrays]
+    arrays = [tf.nest.map_structure(_convert_array, each) for each in batches]
+    shapes = [[each.shape for each in tf.nest.flatten(batch)] for batch in arrays]
     if not all(shapes[0]) or not all(shape and shape[0] for shape in shapes[0]):
         raise ProgramError("data() gives a dataset without batches: call its batch()")
-    alike = [one for one, shape in zip(arrays, shapes, strict=True) if shape == shapes[0]]
-    return tf.nest.map_structure(lambda *each: np.stack(each), *alike)
+    matching = [batch for batch, shape in zip(arrays, shapes, strict=True) if shape == shapes[0]]
+    return tf.nest.map_structure(lambda *each: np.stack(each), *matching)
 
 
-def _array(value: object) -> Array:
+def _convert_array(value: object) -> Array:
+    """Return a value as an array, texts as bytes.
+
+    Raises ProgramError for ragged or sparse data.
+    """
     array = np.asarray(value)
     if array.dtype != object:
         return array
@@ -211,46 +241,54 @@ def _array(value: object) -> Array:
         raise ProgramError("data() gives ragged or sparse data, which have no one shape") from None
 
 
-def _tupled(value: Structure) -> Structure:
-    """Lists of arrays as tuples, since tf.data takes a list for one array; lists of numbers, and of
-    rows of them, as the array that they are."""
+def _convert_lists(value: Structure) -> Structure:
+    """Convert lists of arrays to tuples, and lists of numbers, or of rows of numbers, to arrays.
+
+    tf.data takes a list for one array.
+    """
     match value:
         case Mapping():
-            return {name: _tupled(each) for name, each in value.items()}
+            return {name: _convert_lists(item) for name, item in value.items()}
         case list() | tuple():
-            whole = not any(map(_holds_arrays, value))
-            return _array(value) if whole else tuple(map(_tupled, value))
+            is_array = not any(map(_has_arrays, value))
+            return _convert_array(value) if is_array else tuple(map(_convert_lists, value))
         case _:
             return value
 
 
-def _holds_arrays(value: object) -> bool:
+def _has_arrays(value: object) -> bool:
     if isinstance(value, list | tuple):
-        return any(map(_holds_arrays, value))
+        return any(map(_has_arrays, value))
     return isinstance(value, Mapping) or hasattr(value, "shape")
 
 
-def drawn(
+def draw_examples(
     tf: TensorFlow, model: Model, draw: np.random.Generator, *, trained: bool = True
 ) -> Structure:
-    """BATCHES batches of made-up inputs, and of targets for one that is trained. Raises
-    ProgramError where they are open."""
+    """Draw BATCHES batches of random inputs, and of targets for a model that is trained.
+
+    Raises ProgramError if the model does not determine their shapes.
+    """
     count = BATCHES * BATCH
-    inputs = tuple(_input(tf, model, each, draw, count) for each in model.inputs or ())
+    inputs = tuple(_draw_input(tf, model, tensor, draw, count) for tensor in model.inputs or ())
     if not inputs:
         raise ProgramError("what the model takes is not known: define data() in a Python file")
-    whole = inputs[0] if len(inputs) == 1 else inputs
+    features = inputs[0] if len(inputs) == 1 else inputs
     if not trained:
-        return (whole,)
+        return (features,)
     if isinstance(model.loss, list | tuple | dict) or len(model.outputs) != 1:
         raise ProgramError(
             "what it is trained to give is not known: define data() in a Python file"
         )
-    shape = _shape(model.outputs[0], "output")
-    return whole, _targets(_loss_name(model.loss), shape, draw, count)
+    shape = _require_shape(model.outputs[0], "output")
+    return features, _draw_targets(_get_loss_name(model.loss), shape, draw, count)
 
 
-def _shape(tensor: Any, what: str) -> tuple[int, ...]:  # noqa: ANN401  (a Keras tensor)
+def _require_shape(tensor: Any, what: str) -> tuple[int, ...]:  # noqa: ANN401  (a Keras tensor)
+    """Return a tensor's shape without the batch axis.
+
+    Raises ProgramError if an axis has no fixed size.
+    """
     shape = tuple(tensor.shape)[1:]
     if None in shape:
         raise ProgramError(
@@ -259,15 +297,19 @@ def _shape(tensor: Any, what: str) -> tuple[int, ...]:  # noqa: ANN401  (a Keras
     return shape
 
 
-def _input(
+def _draw_input(
     tf: TensorFlow,
     model: Model,
     tensor: Any,  # noqa: ANN401  (a Keras tensor)
     draw: np.random.Generator,
     count: int,
 ) -> Array:
-    """Normal numbers; for what an Embedding looks up, or another integer, those that it has."""
-    shape = (count, *_shape(tensor, "input"))
+    """Draw the values of one input.
+
+    They are normal numbers for floats, valid indices for an Embedding, and 0 or 1 for other
+    integers.
+    """
+    shape = (count, *_require_shape(tensor, "input"))
     tables = [
         layer.input_dim
         for layer in model.layers
@@ -279,8 +321,10 @@ def _input(
     return draw.standard_normal(shape).astype(dtype)
 
 
-def _targets(loss: str, shape: tuple[int, ...], draw: np.random.Generator, count: int) -> Array:
-    """What Keras's loss of that name takes for outputs of that shape."""
+def _draw_targets(
+    loss: str, shape: tuple[int, ...], draw: np.random.Generator, count: int
+) -> Array:
+    """Draw targets that Keras's loss of that name accepts for outputs of that shape."""
     if loss == "sparse_categorical_crossentropy":
         return draw.integers(0, shape[-1], (count, *shape[:-1]))
     if loss == "categorical_crossentropy":
@@ -292,8 +336,8 @@ def _targets(loss: str, shape: tuple[int, ...], draw: np.random.Generator, count
     return draw.standard_normal((count, *shape)).astype(np.float32)
 
 
-def _loss_name(loss: object) -> str:
-    """Of a loss as compile() takes it: its name, a function, or an object."""
+def _get_loss_name(loss: object) -> str:
+    """Return the name of a loss as compile() takes it: a name, a function or an object."""
     if isinstance(loss, str):
         return loss
     return str(getattr(loss, "name", None) or getattr(loss, "__name__", ""))

@@ -22,8 +22,14 @@ from typing import Any, TypeAlias
 
 from tfbench.inside import groups
 from tfbench.inside.groups import CPU, GPU, HIERARCHICAL, NCCL, REFERENCE, SERVER, Group
-from tfbench.inside.steps import NOT_HERE, OK, REFUSED, refused
-from tfbench.inside.worker import Answer, environment, main, numbers, only
+from tfbench.inside.steps import NOT_HERE, OK, REFUSED, convert_error
+from tfbench.inside.worker import (
+    Answer,
+    create_responder,
+    describe_environment,
+    main,
+    replace_nonfinite,
+)
 
 TensorFlow: TypeAlias = Any
 Model: TypeAlias = Any
@@ -42,11 +48,11 @@ LEAST_STEPS, MOST_STEPS = 5, 100
 """tf_cnn_benchmarks times 100."""
 
 
-def refusal(strategy: str, devices: int) -> str:
-    """Why a strategy must not be asked for so many devices; empty where it may be.
+def check_device_count(strategy: str, devices: int) -> str:
+    """Return why a strategy does not support that many devices, or an empty string.
 
-    `cross_device_utils.aggregate_gradients_using_hierarchical_copy` adds up two groups of n // 2
-    devices, as a DGX-1 has them: the last of an odd number is in neither.
+    `cross_device_utils.aggregate_gradients_using_hierarchical_copy` adds up two groups of n
+    // 2 devices, as a DGX-1 has them: the last of an odd number is in neither.
     """
     if strategy == HIERARCHICAL and devices > 1 and devices % 2:
         return (
@@ -56,8 +62,8 @@ def refusal(strategy: str, devices: int) -> str:
     return ""
 
 
-def lacking(strategy: str, kind: str, devices: int, gpus: int) -> str:
-    """What this machine lacks for it, with what to do; empty where nothing is missing."""
+def check_hardware(strategy: str, kind: str, devices: int, gpus: int) -> str:
+    """Return what this machine lacks for a strategy and what to do, or an empty string."""
     if strategy == NCCL and kind == CPU:
         return "NCCL's all-reduce needs GPUs; ring is the all-reduce for CPUs"
     if kind == GPU and strategy == SERVER:
@@ -69,41 +75,44 @@ def lacking(strategy: str, kind: str, devices: int, gpus: int) -> str:
 
 
 def run(request: Mapping[str, Any]) -> Answer:
-    """Train on the asked devices, within the asked CPUs.
+    """Train on the requested devices, within the requested CPUs.
 
-    The answer has an `outcome` and its `reason`, and for OK: `step_s`, the seconds of each step of
-    all devices; `batch` of one device; `parameters` and `trainable_bytes` of the model; `sums`,
-    what arrived of one gradient (see `Group.sums`); `variables_on`, the devices that hold
-    variables; and `losses` and `moved` of the first steps where `checked` is asked for, see
-    `first_steps`.
+    The answer has an `outcome` and its `reason`, and for OK: `step_s`, the seconds of each
+    step of all devices; `batch` of one device; `parameters` and `count_trainable_bytes` of the
+    model; `sums`, the received sums of one gradient (see `Group.measure_sums`);
+    `variables_on`, the devices that hold variables; and `losses` and `moved` of the first
+    steps if `checked` is requested, see `run_first_steps`.
     """
     os.sched_setaffinity(0, request["vcpus"])
     strategy, devices = request["strategy"], int(request["devices"])
-    if reason := refusal(strategy, devices):
+    if reason := check_device_count(strategy, devices):
         return {"outcome": REFUSED, "reason": reason}
     tf = importlib.import_module("tensorflow")
     gpus = len(tf.config.list_physical_devices(GPU))
-    kind = _kind(request["kind"], gpus)
-    if reason := lacking(strategy, kind, devices, gpus):
+    kind = _choose_kind(request["kind"], gpus)
+    if reason := check_hardware(strategy, kind, devices, gpus):
         return {"outcome": NOT_HERE, "reason": reason}
     try:
-        return _run(tf, strategy, _devices(tf, kind, strategy, devices), request)
+        return _run(tf, strategy, _create_devices(tf, kind, strategy, devices), request)
     except Exception as error:  # noqa: BLE001  (goes on unless it says something of the cell)
-        return refused(error)
+        return convert_error(error)
 
 
-def _kind(kind: str, gpus: int) -> str:
+def _choose_kind(kind: str, gpus: int) -> str:
     return GPU if kind == ON_GPU or (kind == AUTO and gpus) else CPU
 
 
-def _devices(tf: TensorFlow, kind: str, strategy: str, count: int) -> tuple[str, ...]:
-    """Names of so many devices. CPUs are logical ones of the one that there is, made before
-    TensorFlow is used; the whole batch of a reference is computed on one device."""
+def _create_devices(tf: TensorFlow, kind: str, strategy: str, count: int) -> tuple[str, ...]:
+    """Return the names of `count` devices.
+
+    CPUs are logical devices of the one physical CPU, created before TensorFlow is used. A
+    reference computes its whole batch on one device.
+    """
     count = 1 if strategy == REFERENCE else count
     if kind == CPU and strategy != SERVER:
-        one = tf.config.LogicalDeviceConfiguration()
+        configuration = tf.config.LogicalDeviceConfiguration()
         tf.config.set_logical_device_configuration(
-            tf.config.list_physical_devices(CPU)[0], [one] * count
+            tf.config.list_physical_devices(CPU)[0], [configuration] * count
         )
     return tuple(f"{kind}:{number}" for number in range(count))
 
@@ -112,77 +121,87 @@ def _run(
     tf: TensorFlow, strategy: str, devices: Sequence[str], request: Mapping[str, Any]
 ) -> Answer:
     began = time.perf_counter()
-    from tfbench.inside.workload import synthetic_data  # noqa: PLC0415
-    from tfbench.inside.workloads import find  # noqa: PLC0415
+    from tfbench.inside.workload import draw_synthetic_data  # noqa: PLC0415
+    from tfbench.inside.workloads import find_workload  # noqa: PLC0415
 
-    workload, seed, replicas = find(request["workload"]), int(request["seed"]), request["devices"]
+    workload, seed, replicas = (
+        find_workload(request["workload"]),
+        int(request["seed"]),
+        request["devices"],
+    )
     tf.keras.utils.set_random_seed(seed)
-    examples = synthetic_data(workload, seed)
-    group = groups.group(tf, strategy, devices, workload, seed)
-    sums = group.sums()
-    if wrong := lost(sums, group.expected_sums()):
-        return {"outcome": REFUSED, "reason": wrong}
+    examples = draw_synthetic_data(workload, seed)
+    group = groups.create_group(tf, strategy, devices, workload, seed)
+    sums = group.measure_sums()
+    if problem := check_gradient_sums(sums, group.compute_expected_sums()):
+        return {"outcome": REFUSED, "reason": problem}
     facts: Answer = {
         "batch": workload.batch,
-        "device": _device(tf, devices),
+        "device": _describe_device(tf, devices),
         "parameters": group.model.count_params(),
-        "trainable_bytes": trainable_bytes(tf, group.model),
-        "variables_on": group.variables_on(),
+        "trainable_bytes": count_trainable_bytes(tf, group.model),
+        "variables_on": group.list_variable_devices(),
         "sums": sums,
         "losses": [],
         "moved": None,
     }
     if request["checked"]:
-        facts |= first_steps(group, examples, replicas)
+        facts |= run_first_steps(group, examples, replicas)
     facts["start_s"] = time.perf_counter() - began
-    facts["step_s"] = [] if strategy == REFERENCE else _timed(group, examples, replicas, request)
+    facts["step_s"] = (
+        [] if strategy == REFERENCE else _time_steps(group, examples, replicas, request)
+    )
     return {
         "outcome": OK,
         "reason": "",
         **facts,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
-        **environment(tf),
+        **describe_environment(tf),
     }
 
 
-def lost(sums: Sequence[float], expected: Sequence[float]) -> str:
-    """What a strategy does wrong with gradients; empty where they arrive as they should."""
+def check_gradient_sums(sums: Sequence[float], expected: Sequence[float]) -> str:
+    """Return how a strategy's gradient sums differ from the expected ones, or an empty string."""
     if list(sums) == list(expected):
         return ""
-    seen, due = (", ".join(f"{each:g}" for each in values) for values in (sums, expected))
-    return f"gradients that sum to {due} arrive as {seen}: this strategy trains on wrong numbers"
+    actual, correct = (", ".join(f"{value:g}" for value in values) for values in (sums, expected))
+    return (
+        f"gradients that sum to {correct} arrive as {actual}: this strategy trains on wrong numbers"
+    )
 
 
-def first_steps(group: Group, examples: Examples, replicas: int) -> Answer:
-    """The first `losses`, each the mean over the global batch before its update, and how far the
-    updates have moved the parameters, `moved` (Euclidean): what one device gives for the whole
-    batch, but for rounding.
+def run_first_steps(group: Group, examples: Examples, replicas: int) -> Answer:
+    """Run the first steps; return their `losses` and the distance `moved` by the parameters.
 
-    So that this holds for every net, dropout is off, as each replica draws masks of its own; and
-    where the net has BatchNorm, whose statistics are each replica's own, all replicas have the same
-    examples, and the one device has them once: the mean of equal gradients is one of them.
+    Each loss is the mean over the global batch before its update; the distance is Euclidean.
+    One device with the whole batch gives the same values, except for rounding.
+
+    So that this holds for every net, dropout is off, as each replica draws masks of its own;
+    and where the net has BatchNorm, whose statistics are each replica's own, all replicas
+    have the same examples, and the one device has them once: the mean of equal gradients is
+    one of them.
     """
     layers = list(group.model._flatten_layers())  # noqa: SLF001  (Keras 2 and 3; none is public)
     if any(map(is_batch_normalization, layers)):
-        group.feed(examples, copies(group.replicas, len(examples[0])))
+        group.feed(examples, assign_copies(group.replicas, len(examples[0])))
     else:
-        group.feed(examples, shards(replicas, len(examples[0])))
+        group.feed(examples, assign_shards(replicas, len(examples[0])))
     dropouts = [each for each in layers if is_dropout(each)]
     rates = [each.rate for each in dropouts]
     for each in dropouts:
         each.rate = 0.0
     before = [each.numpy() for each in group.model.trainable_variables]
     losses = [group.step() for _ in range(CHECKED_STEPS)]
-    moved = distance(before, (each.numpy() for each in group.model.trainable_variables))
+    moved = compute_distance(before, (each.numpy() for each in group.model.trainable_variables))
     for each, rate in zip(dropouts, rates, strict=True):
         each.rate = rate
     if dropouts:
         group.retrace()
-    return {"losses": numbers(losses), "moved": numbers([moved])[0]}
+    return {"losses": replace_nonfinite(losses), "moved": replace_nonfinite([moved])[0]}
 
 
-def distance(before: Iterable[Any], after: Iterable[Any]) -> float:
-    """Euclidean, of all parameters as one vector."""
+def compute_distance(before: Iterable[Any], after: Iterable[Any]) -> float:
+    """Return the Euclidean distance between all parameters, taken as one vector."""
     squares = (((b - a).astype("float64") ** 2).sum() for a, b in zip(before, after, strict=True))
     return math.sqrt(math.fsum(map(float, squares)))
 
@@ -195,46 +214,51 @@ def is_batch_normalization(layer: object) -> bool:
     return "BatchNormalization" in type(layer).__name__
 
 
-def copies(replicas: int, count: int) -> list[list[int]]:
-    """For each round, the same of `count` batches for all replicas."""
+def assign_copies(replicas: int, count: int) -> list[list[int]]:
+    """Return for each round the same one of `count` batches for all replicas."""
     return [[number] * replicas for number in range(min(ROUNDS, count))]
 
 
-def shards(replicas: int, count: int) -> list[list[int]]:
-    """For each round, which of `count` batches each replica gets: different ones, as far as there
-    are enough."""
+def assign_shards(replicas: int, count: int) -> list[list[int]]:
+    """Return for each round which of `count` batches each replica gets.
+
+    They differ as far as there are enough of them.
+    """
     rounds = max(1, min(ROUNDS, count // replicas))
     numbers = itertools.cycle(range(count))
     return [[next(numbers) for _ in range(replicas)] for _ in range(rounds)]
 
 
-def _timed(
+def _time_steps(
     group: Group, examples: Examples, replicas: int, request: Mapping[str, Any]
 ) -> list[float]:
-    group.feed(examples, shards(replicas, len(examples[0])))
+    group.feed(examples, assign_shards(replicas, len(examples[0])))
     warm_s = []
     for _ in range(WARM_UP):
         began = time.perf_counter()
         group.step()
         warm_s.append(time.perf_counter() - began)
-    return group.times(steps_in(float(request["seconds"]), min(warm_s)))
+    return group.time_steps(choose_step_count(float(request["seconds"]), min(warm_s)))
 
 
-def steps_in(seconds: float, step_s: float) -> int:
+def choose_step_count(seconds: float, step_s: float) -> int:
     return max(LEAST_STEPS, min(MOST_STEPS, math.ceil(seconds / step_s)))
 
 
-def trainable_bytes(tf: TensorFlow, model: Model) -> int:
-    return sum(int(math.prod(v.shape) * v.dtype.size) for v in groups.variables_of(tf, model))
+def count_trainable_bytes(tf: TensorFlow, model: Model) -> int:
+    return sum(
+        int(math.prod(variable.shape) * variable.dtype.size)
+        for variable in groups.list_variables(tf, model)
+    )
 
 
-def _device(tf: TensorFlow, devices: Iterable[str]) -> str:
-    """What computes, in words."""
+def _describe_device(tf: TensorFlow, devices: Iterable[str]) -> str:
+    """Return the name of the hardware that computes."""
     if all(name.startswith(CPU) for name in devices):
         return CPU
-    found = tf.config.list_physical_devices(GPU)[0]
-    return str(tf.config.experimental.get_device_details(found).get("device_name", GPU))
+    gpu = tf.config.list_physical_devices(GPU)[0]
+    return str(tf.config.experimental.get_device_details(gpu).get("device_name", GPU))
 
 
 if __name__ == "__main__":
-    main(only(run))
+    main(create_responder(run))

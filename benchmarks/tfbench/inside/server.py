@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tfbench.inside.bins import bin_of
+from tfbench.inside.bins import find_bin
 
 TensorFlow: TypeAlias = Any
 Model: TypeAlias = Any
@@ -28,7 +28,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 class Server:
-    """`clients` threads, each of which sends its next request when the last one is answered."""
+    """A server with `clients` threads, each of which sends a request after its last answer."""
 
     def __init__(
         self, ask: Callable[[Batch], object], batches: Sequence[Batch], clients: int
@@ -41,37 +41,40 @@ class Server:
         self.answered: Counter[int] = Counter()
         """Requests since `forget`, by how long they took, see `bins`."""
 
-    def forget(self) -> None:
+    def reset_counts(self) -> None:
         self.answered = Counter()
 
-    def request(self) -> float:
-        """One request; the seconds that it took."""
+    def send_request(self) -> float:
+        """Send one request and return its seconds."""
         with self._lock:
             batch = next(self._batches)
         began = time.perf_counter()
         self._ask(batch)
         took = time.perf_counter() - began
         with self._lock:
-            self.answered[bin_of(took)] += 1
+            self.answered[find_bin(took)] += 1
         return took
 
-    def requests(self, count: int) -> float:
-        """So many, from all clients together; the seconds of the longest."""
+    def send_requests(self, count: int) -> float:
+        """Send `count` requests from all clients together; return the seconds of the longest."""
         if self._pool is None:
-            return max(self.request() for _ in range(count))
-        each, more = divmod(count, self.clients)
-        shares = [each + (client < more) for client in range(self.clients)]
-        return max(self._pool.map(self._many, shares))
+            return max(self.send_request() for _ in range(count))
+        share, extra = divmod(count, self.clients)
+        shares = [share + (client < extra) for client in range(self.clients)]
+        return max(self._pool.map(self._send_many, shares))
 
-    def _many(self, count: int) -> float:
-        return max((self.request() for _ in range(count)), default=0.0)
+    def _send_many(self, count: int) -> float:
+        return max((self.send_request() for _ in range(count)), default=0.0)
 
 
-def serve(
+def create_server(
     tf: TensorFlow, model: Model, batches: Sequence[Batch], clients: int, *, compiled: bool = False
 ) -> Server:
-    """The batches are alike in shape and type; the function is traced for the first, and `compiled`
-    by XLA if that is asked for."""
+    """Create a server of a model.
+
+    The batches have the same shapes and types; the function is traced for the first one. With
+    `compiled`, XLA compiles it.
+    """
     tensors = [tf.nest.map_structure(tf.constant, batch) for batch in batches]
 
     @tf.function(reduce_retracing=True, jit_compile=compiled or None)  # type: ignore[untyped-decorator]
@@ -81,14 +84,17 @@ def serve(
     traced = answer.get_concrete_function(tensors[0])
 
     def ask(batch: Batch) -> object:
-        return [each.numpy() for each in tf.nest.flatten(traced(batch))]
+        return [tensor.numpy() for tensor in tf.nest.flatten(traced(batch))]
 
     return Server(ask, tensors, clients)
 
 
-def rebatched(arrays: Array, batch: int, most: int) -> Array:
-    """The examples of batches, whose first axis counts batches and the second examples, in up to
-    `most` batches of another size; where they are too few, they come again."""
+def resize_batches(arrays: Array, batch: int, most: int) -> Array:
+    """Regroup examples into up to `most` batches of another size.
+
+    In `arrays` the first axis counts batches and the second examples. Too few examples are
+    repeated.
+    """
     rows = arrays.reshape(-1, *arrays.shape[2:])
     count = max(1, min(most, len(rows) // batch))
     return np.resize(rows, (count, batch, *rows.shape[1:]))

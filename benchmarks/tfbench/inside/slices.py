@@ -22,28 +22,33 @@ Call: TypeAlias = tuple[int, Callable[[], Any]]
 
 
 class Slice(NamedTuple):
-    """Some steps, one after the other, and the seconds that they took by two clocks; where it is
-    cut, all since the first step and since the clocks began."""
+    """Some consecutive steps and their seconds by two clocks.
+
+    As a cut between slices, the counts and clock readings since the start.
+    """
 
     steps: int
     wall_s: float
     cpu_s: float
 
 
-def timed(calls: Iterable[Call]) -> list[Slice]:
-    """Make the calls. The last result is read, so no step is still under way. None of no call."""
-    cuts, taken, result = [_now(0)], 0, 0.0
+def time_calls(calls: Iterable[Call]) -> list[Slice]:
+    """Make the calls and return their slices, an empty list for no steps.
+
+    The last result is read, so that no step is still running at the end.
+    """
+    cuts, done, result = [_read_clocks(0)], 0, 0.0
     for steps, call in calls:
         result = call()
-        taken += steps
+        done += steps
         if time.perf_counter() - cuts[-1].wall_s >= SLICE_S:
-            cuts.append(_now(taken))
+            cuts.append(_read_clocks(done))
     float(result)
-    cuts[max(1, len(cuts) - 1) :] = [_now(taken)]
-    return [_between(*pair) for pair in itertools.pairwise(cuts) if taken]
+    cuts[max(1, len(cuts) - 1) :] = [_read_clocks(done)]
+    return [_subtract_slices(*pair) for pair in itertools.pairwise(cuts) if done]
 
 
-def _between(before: Slice, after: Slice) -> Slice:
+def _subtract_slices(before: Slice, after: Slice) -> Slice:
     return Slice(
         steps=after.steps - before.steps,
         wall_s=after.wall_s - before.wall_s,
@@ -51,5 +56,5 @@ def _between(before: Slice, after: Slice) -> Slice:
     )
 
 
-def _now(steps: int) -> Slice:
+def _read_clocks(steps: int) -> Slice:
     return Slice(steps, time.perf_counter(), time.process_time())

@@ -24,9 +24,11 @@ MOVING = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepParts:
-    """Seconds of a step without the profiler. In `kernels` an op computes, in `copies` all that run
-    put numbers elsewhere, in `dispatch` TensorFlow or Python chooses what is next, while `waiting`
-    no thread runs."""
+    """The parts of a step's seconds without the profiler.
+
+    In `kernels` an op computes; in `copies` all running ops only move numbers; in `dispatch`
+    TensorFlow or Python chooses the next op; in `waiting` no thread runs.
+    """
 
     kernels: float
     copies: float
@@ -34,13 +36,22 @@ class StepParts:
     waiting: float
 
 
-def parts_of(executions: Iterable[Execution], *, step_s: float, cpu_s: float) -> StepParts:
-    """Of ops that were traced, step after step; a step without the profiler takes `step_s` seconds
-    and `cpu_s` of CPU time. Traced ones take longer, so that only their proportions count."""
-    every = list(executions)
-    span = spanned(every)
-    busy = covered(every) / span * step_s if span else 0.0
-    kernels = covered(each for each in every if each.op not in MOVING) / span if span else 0.0
+def compute_step_parts(
+    executions: Iterable[Execution], *, step_s: float, cpu_s: float
+) -> StepParts:
+    """Compute the parts of a step from the traced executions of consecutive steps.
+
+    A step without the profiler takes `step_s` seconds and `cpu_s` of CPU time. Traced steps
+    take longer, so only their proportions are used.
+    """
+    traced = list(executions)
+    span = measure_span(traced)
+    busy = measure_coverage(traced) / span * step_s if span else 0.0
+    kernels = (
+        measure_coverage(execution for execution in traced if execution.op not in MOVING) / span
+        if span
+        else 0.0
+    )
     waiting = min(max(step_s - cpu_s, 0.0), max(step_s - busy, 0.0))
     return StepParts(
         kernels=kernels * step_s,
@@ -50,14 +61,14 @@ def parts_of(executions: Iterable[Execution], *, step_s: float, cpu_s: float) ->
     )
 
 
-def spanned(executions: Sequence[Execution]) -> float:
-    """Seconds from where the first one began to where the last one ended."""
-    ends = [each.began + each.seconds for each in executions]
-    return max(ends) - min(each.began for each in executions) if ends else 0.0
+def measure_span(executions: Sequence[Execution]) -> float:
+    """Return the seconds from the first start to the last end of the executions."""
+    ends = [execution.began + execution.seconds for execution in executions]
+    return max(ends) - min(execution.began for execution in executions) if ends else 0.0
 
 
-def covered(executions: Iterable[Execution]) -> float:
-    """Seconds in which at least one of them ran."""
+def measure_coverage(executions: Iterable[Execution]) -> float:
+    """Return the seconds in which at least one of the executions ran."""
     total, end = 0.0, float("-inf")
     for each in sorted(executions, key=lambda each: each.began):
         last = each.began + each.seconds

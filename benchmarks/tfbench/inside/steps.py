@@ -22,9 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfbench.inside import meters
-from tfbench.inside.epochs import loss_of
+from tfbench.inside.epochs import extract_loss
 from tfbench.inside.phases import AUGMENT, INFER, PREPROCESS, TRAIN, VALIDATE
-from tfbench.inside.worker import Answer, environment, main, numbers, only, started
+from tfbench.inside.worker import (
+    Answer,
+    build_model,
+    create_responder,
+    describe_environment,
+    main,
+    replace_nonfinite,
+)
 
 if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
     from tfbench.inside.inputs import Reader
@@ -46,7 +53,7 @@ WARM_UP = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backend:
-    """The Keras of this environment and what computes for it; `tf` is None without TensorFlow."""
+    """The Keras of this environment and its backend; `tf` is None without TensorFlow."""
 
     keras: Any
     tf: Any | None
@@ -54,15 +61,16 @@ class Backend:
 
 
 def run(request: Mapping[str, Any]) -> Answer:
-    """Go through the steps on the asked CPUs, within the asked memory.
+    """Run the steps of a phase on the requested CPUs, within the requested memory.
 
-    `steps` are timed, or as many as `seconds` allow, at least `least`. The answer has an `outcome`
-    and its `reason`, and for OK: `step_s`, of which `waited_s` went by until the batch was there,
-    `rss_mb` after each step, `batch`, `parameters`, `losses`, and facts of the environment.
+    `steps` are timed, or as many as `seconds` allow, at least `least`. The answer has an
+    `outcome` and its `reason`, and for OK: `step_s`, of which `waited_s` passed until the
+    batch was ready, `read_rss_mb` after each step, `batch`, `parameters`, `losses`, and facts of
+    the environment.
     """
     if request["vcpus"]:
         os.sched_setaffinity(0, request["vcpus"])
-    limit(request.get("memory_mb"), request.get("cgroup"))
+    limit_memory(request.get("memory_mb"), request.get("cgroup"))
     try:
         return _run(request)
     except (MemoryError, OSError) as error:
@@ -70,14 +78,16 @@ def run(request: Mapping[str, Any]) -> Answer:
             raise
         return {"outcome": OUT_OF_MEMORY, "reason": f"{type(error).__name__}: {error}"}
     except (Exception, SystemExit) as error:  # noqa: BLE001  (what says nothing goes on)
-        return refused(error)
+        return convert_error(error)
 
 
-def refused(error: BaseException) -> Answer:
-    """An error as a marked cell, where it says something of the cell, or comes from a user's own
-    file. Raises it otherwise."""
+def convert_error(error: BaseException) -> Answer:
+    """Convert an error to the answer of a cell that is refused or out of memory.
+
+    Raises the error again if it neither concerns the cell nor comes from a user's own file.
+    """
     from tfbench.inside.inputs import InputError  # noqa: PLC0415
-    from tfbench.inside.programs import error_line  # noqa: PLC0415
+    from tfbench.inside.programs import format_error  # noqa: PLC0415
     from tfbench.inside.workloads import PROGRAM, UnknownWorkloadError  # noqa: PLC0415
 
     if isinstance(error, InputError | UnknownWorkloadError):
@@ -87,27 +97,30 @@ def refused(error: BaseException) -> Answer:
     if any(word in text for word in _NO_MEMORY):
         return {"outcome": OUT_OF_MEMORY, "reason": first}
     if PROGRAM in os.environ:
-        return {"outcome": REFUSED, "reason": error_line(error, Path(os.environ[PROGRAM]))}
+        return {"outcome": REFUSED, "reason": format_error(error, Path(os.environ[PROGRAM]))}
     raise error
 
 
-def limit(memory_mb: float | None, cgroup: str | None) -> None:
-    """Hold this process to so much memory: all of it in a control group that was made for it, else
-    what it may write to (RLIMIT_DATA), which leaves out mapped libraries."""
+def limit_memory(memory_mb: float | None, cgroup: str | None) -> None:
+    """Limit the memory of this process.
+
+    A control group that was created for it limits all of its memory; otherwise RLIMIT_DATA
+    limits what it may write to, which excludes mapped libraries.
+    """
     if cgroup is not None:
         Path(cgroup, "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
     elif memory_mb is not None:
-        most = int(memory_mb * 1e6)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        max_bytes = int(memory_mb * 1e6)
+        resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, max_bytes))
 
 
 def _run(request: Mapping[str, Any]) -> Answer:
     began = time.perf_counter()
     backend = find_backend()
     backend.keras.utils.set_random_seed(int(request["seed"]))
-    step, batches, reader, facts = _begun(backend, request)
+    step, batches, reader, facts = _prepare_phase(backend, request)
     facts["start_s"] = time.perf_counter() - began
-    timed = _timed(step, batches, reader, request)
+    timed = _time_steps(step, batches, reader, request)
     return {
         "outcome": OK,
         "reason": "",
@@ -116,47 +129,58 @@ def _run(request: Mapping[str, Any]) -> Answer:
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
         "cached_bytes": reader.cached if reader else 0,
         "backend": backend.name,
-        "device": device(backend),
-        **(environment(backend.tf) if backend.tf is not None else bare_environment(backend)),
+        "device": describe_device(backend),
+        **(
+            describe_environment(backend.tf)
+            if backend.tf is not None
+            else describe_bare_environment(backend)
+        ),
     }
 
 
-def _begun(
+def _prepare_phase(
     backend: Backend, request: Mapping[str, Any]
 ) -> tuple[Step, Iterator[Batch], Reader | None, Answer]:
-    """A step of the phase, batches for it, and what there is to say of the workload."""
-    from tfbench.inside.workloads import find, is_own  # noqa: PLC0415  (after the affinity)
+    """Return the step of a phase, its batches, their reader, and facts of the workload."""
+    from tfbench.inside.workloads import find_workload, is_own  # noqa: PLC0415  (after the affinity)
 
     if is_own(request["workload"]):
-        return _own(backend, request)
-    workload, seed, phase = find(request["workload"]), int(request["seed"]), request["phase"]
-    batches, reader = _batches(backend, workload, request)
+        return _prepare_program(backend, request)
+    workload, seed, phase = (
+        find_workload(request["workload"]),
+        int(request["seed"]),
+        request["phase"],
+    )
+    batches, reader = _create_batches(backend, workload, request)
     facts: Answer = {"batch": workload.batch}
     if phase == PREPROCESS:
         return float, batches, reader, facts
     if phase == AUGMENT:
-        return augmenter(seed), batches, reader, facts
-    model, _ = started(backend.keras, workload, seed)
+        return create_augmenter(seed), batches, reader, facts
+    model, _ = build_model(backend.keras, workload, seed)
     facts["parameters"] = model.count_params()
-    return stepper(backend, model, phase), batches, reader, facts
+    return create_step(backend, model, phase), batches, reader, facts
 
 
-def _own(
+def _prepare_program(
     backend: Backend, request: Mapping[str, Any]
 ) -> tuple[Step, Iterator[Batch], Reader | None, Answer]:
-    """The user's file, with its own batches. Raises ProgramError for what is no such file."""
+    """Return the step of a phase of a user's file, the file's batches, no reader, and facts.
+
+    Raises ProgramError if the file cannot be used.
+    """
     from tfbench.inside.programs import read_program  # noqa: PLC0415
-    from tfbench.inside.worker import dataset  # noqa: PLC0415
+    from tfbench.inside.worker import create_dataset  # noqa: PLC0415
     from tfbench.inside.workloads import PROGRAM  # noqa: PLC0415
 
-    own = read_program(backend.tf, Path(os.environ[PROGRAM]), int(request["seed"]))
-    facts = {"batch": own.batch, "parameters": own.parameters}
-    batches = iter(dataset(backend.tf, own.examples))
-    return stepper(backend, own.model, request["phase"]), batches, None, facts
+    program = read_program(backend.tf, Path(os.environ[PROGRAM]), int(request["seed"]))
+    facts = {"batch": program.batch, "parameters": program.parameters}
+    batches = iter(create_dataset(backend.tf, program.examples))
+    return create_step(backend, program.model, request["phase"]), batches, None, facts
 
 
 def find_backend() -> Backend:
-    """TensorFlow's own Keras, or the Keras 3 that KERAS_BACKEND asks for."""
+    """Return TensorFlow's own Keras, or the Keras 3 that KERAS_BACKEND selects."""
     name = os.environ.get("KERAS_BACKEND", "tensorflow")
     if name == "tensorflow":
         tf = importlib.import_module("tensorflow")
@@ -164,26 +188,26 @@ def find_backend() -> Backend:
     return Backend(keras=importlib.import_module("keras"), tf=None, name=name)
 
 
-def device(backend: Backend) -> str:
-    """What the model is computed on, in words."""
+def describe_device(backend: Backend) -> str:
+    """Return the name of the hardware that computes the model."""
     if backend.tf is None:
-        return _device_of(backend.name)
-    found = backend.tf.config.list_physical_devices("GPU")
-    if not found:
+        return _describe_backend_device(backend.name)
+    gpus = backend.tf.config.list_physical_devices("GPU")
+    if not gpus:
         return "CPU"
-    details = backend.tf.config.experimental.get_device_details(found[0])
+    details = backend.tf.config.experimental.get_device_details(gpus[0])
     return str(details.get("device_name", "GPU"))
 
 
-def _device_of(name: str) -> str:
+def _describe_backend_device(name: str) -> str:
     if name == "jax":
         return str(importlib.import_module("jax").devices()[0].device_kind)
     torch = importlib.import_module("torch")
     return str(torch.cuda.get_device_name()) if torch.cuda.is_available() else "CPU"
 
 
-def bare_environment(backend: Backend) -> Answer:
-    """What there is to say where there is no TensorFlow."""
+def describe_bare_environment(backend: Backend) -> Answer:
+    """Return facts of an environment without TensorFlow."""
     library = importlib.import_module(backend.name)
     return {
         "pid": os.getpid(),
@@ -191,26 +215,30 @@ def bare_environment(backend: Backend) -> Answer:
         "numpy": importlib.import_module("numpy").__version__,
         "keras": backend.keras.__version__,
         backend.name: library.__version__,
-        "vcpus": affinity(),
+        "vcpus": read_affinity(),
     }
 
 
-def affinity() -> list[int]:
-    """The CPUs that this process may use; all of them where the system does not tell."""
+def read_affinity() -> list[int]:
+    """Return the CPUs that this process may use; all where the system does not report them."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
-def stepper(backend: Backend, model: Model, phase: str) -> Step:
-    """One batch through the model: Keras's own training step, or the predictions' sum."""
+def create_step(backend: Backend, model: Model, phase: str) -> Step:
+    """Return the step of a phase for one batch.
+
+    It is Keras's own training or test step, which returns the loss, or inference, which
+    returns the sum of the predictions.
+    """
     tf = backend.tf
     if tf is None:
-        return _any_stepper(model, phase)
+        return _create_keras_step(model, phase)
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def train(batch: Batch) -> Any:  # noqa: ANN401
-        return loss_of(model.train_step(batch))
+        return extract_loss(model.train_step(batch))
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def infer(batch: Batch) -> Any:  # noqa: ANN401
@@ -218,14 +246,14 @@ def stepper(backend: Backend, model: Model, phase: str) -> Step:
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def validate(batch: Batch) -> Any:  # noqa: ANN401
-        return loss_of(model.test_step(batch))
+        return extract_loss(model.test_step(batch))
 
-    found: dict[str, Step] = {TRAIN: train, INFER: infer, VALIDATE: validate}
-    return found[phase]
+    phase_steps: dict[str, Step] = {TRAIN: train, INFER: infer, VALIDATE: validate}
+    return phase_steps[phase]
 
 
-def augmenter(seed: int) -> Step:
-    """The augmentation of the article's CIFAR-10 script, in NumPy as there."""
+def create_augmenter(seed: int) -> Step:
+    """Return a step with the augmentation of the article's CIFAR-10 script, in NumPy as there."""
     import numpy as np  # noqa: PLC0415  (after the affinity)
 
     from tfbench.inside.augmentation import augment  # noqa: PLC0415
@@ -234,8 +262,8 @@ def augmenter(seed: int) -> Step:
     return lambda batch: augment(np.asarray(batch[0]), draw)[0, 0, 0, 0]
 
 
-def _any_stepper(model: Model, phase: str) -> Step:
-    """With other backends than TensorFlow, what Keras has for one batch."""
+def _create_keras_step(model: Model, phase: str) -> Step:
+    """Return Keras's own step for one batch, for backends other than TensorFlow."""
     if phase == TRAIN:
         return lambda batch: model.train_on_batch(*batch, return_dict=True)["loss"]
     if phase == VALIDATE:
@@ -243,32 +271,32 @@ def _any_stepper(model: Model, phase: str) -> Step:
     return lambda batch: model.predict_on_batch(batch[0]).sum()
 
 
-def _batches(
+def _create_batches(
     backend: Backend, workload: Workload, request: Mapping[str, Any]
 ) -> tuple[Iterator[Batch], Reader | None]:
-    """Batches without end, and what reads them if they come from files."""
-    from tfbench.inside.workload import synthetic_data  # noqa: PLC0415
+    """Return endless batches, and their reader if they come from files."""
+    from tfbench.inside.workload import draw_synthetic_data  # noqa: PLC0415
 
     source, seed = request.get("source", {"kind": MEMORY}), int(request["seed"])
     tf = backend.tf
     if source["kind"] == FILES:
-        return _from_files(tf, workload, source, request)
+        return _read_batches(tf, workload, source, request)
     if request["phase"] == PREPROCESS:
         raise ValueError("preprocessing reads files")
-    inputs, targets = synthetic_data(workload, seed)
+    inputs, targets = draw_synthetic_data(workload, seed)
     if tf is None:
         return itertools.cycle(zip(inputs, targets, strict=True)), None
-    from tfbench.inside.worker import dataset  # noqa: PLC0415
+    from tfbench.inside.worker import create_dataset  # noqa: PLC0415
 
-    batches = dataset(tf, (inputs, targets))
+    batches = create_dataset(tf, (inputs, targets))
     if request.get("augmented"):
-        from tfbench.inside.inputs import augmented  # noqa: PLC0415
+        from tfbench.inside.inputs import augment_batches  # noqa: PLC0415
 
-        batches = augmented(tf, batches, seed).prefetch(2)
+        batches = augment_batches(tf, batches, seed).prefetch(2)
     return iter(batches), None
 
 
-def _from_files(
+def _read_batches(
     tf: Any,  # noqa: ANN401
     workload: Workload,
     source: Mapping[str, Any],
@@ -279,45 +307,47 @@ def _from_files(
     reader = inputs.Reader(mb_s=source["mb_s"], iops=source["iops"], cold=source["cold"])
     folder = Path(source["folder"])
     if source.get("generate"):
-        inputs.generate(tf, workload, folder, int(source["generate"]), int(request["seed"]))
-    found = inputs.find_source(folder, workload)
+        inputs.generate_examples(
+            tf, workload, folder, int(source["generate"]), int(request["seed"])
+        )
+    example_source = inputs.find_source(folder, workload)
     if request["phase"] == PREPROCESS:
         sink = Path(source["sink"])
-        converted = inputs.preprocessed(tf, workload, found, reader, sink)
-        return inputs.checked(tf, found, converted), reader
-    batches = inputs.batches(tf, workload, found, reader)
+        converted = inputs.preprocess_examples(tf, workload, example_source, reader, sink)
+        return inputs.check_batches(tf, example_source, converted), reader
+    batches = inputs.create_batches(tf, workload, example_source, reader)
     if request.get("augmented"):
-        batches = inputs.augmented(tf, batches, int(request["seed"]))
-    return inputs.checked(tf, found, iter(batches)), reader
+        batches = inputs.augment_batches(tf, batches, int(request["seed"]))
+    return inputs.check_batches(tf, example_source, iter(batches)), reader
 
 
-def _timed(
+def _time_steps(
     step: Step, batches: Iterator[Batch], reader: Reader | None, request: Mapping[str, Any]
 ) -> Answer:
-    """Every step with its end awaited, as a session of TensorFlow 1 did."""
-    taken = _Taken()
+    """Time every step with its end awaited, as a session of TensorFlow 1 did."""
+    record = _StepRecord()
     for _ in range(WARM_UP + int(request.get("warm_up", 0))):
         float(step(next(batches)))
-    before, cpu = _meters(request["vcpus"], reader), time.process_time()
+    before, cpu = _read_meters(request["vcpus"], reader), time.process_time()
     end = time.perf_counter() + float(request.get("seconds") or "inf")
-    most = int(request["steps"]) if request.get("steps") else None
-    while most is None or len(taken.step_s) < most:
-        if time.perf_counter() >= end and len(taken.step_s) >= int(request.get("least", 1)):
+    max_steps = int(request["steps"]) if request.get("steps") else None
+    while max_steps is None or len(record.step_s) < max_steps:
+        if time.perf_counter() >= end and len(record.step_s) >= int(request.get("least", 1)):
             break
-        taken.step(step, batches)
-    after = _meters(request["vcpus"], reader)
+        record.run_step(step, batches)
+    after = _read_meters(request["vcpus"], reader)
     return {
-        "step_s": taken.step_s,
-        "waited_s": taken.waited_s,
-        "rss_mb": taken.rss_mb,
-        "losses": numbers(taken.losses[-3:]),
+        "step_s": record.step_s,
+        "waited_s": record.waited_s,
+        "rss_mb": record.rss_mb,
+        "losses": replace_nonfinite(record.losses[-3:]),
         "cpu_s": time.process_time() - cpu,
-        "meters": meters.growth(before, after),
+        "meters": meters.compute_growth(before, after),
     }
 
 
-class _Taken:
-    """The times of the steps taken so far."""
+class _StepRecord:
+    """The times, memory and losses of the steps so far."""
 
     def __init__(self) -> None:
         self.step_s: list[float] = []
@@ -325,18 +355,18 @@ class _Taken:
         self.rss_mb: list[float] = []
         self.losses: list[float] = []
 
-    def step(self, step: Step, batches: Iterator[Batch]) -> None:
+    def run_step(self, step: Step, batches: Iterator[Batch]) -> None:
         began = time.perf_counter()
         batch = next(batches)
-        there = time.perf_counter()
+        ready = time.perf_counter()
         self.losses.append(float(step(batch)))
         self.step_s.append(time.perf_counter() - began)
-        self.waited_s.append(there - began)
-        self.rss_mb.append(rss_mb())
+        self.waited_s.append(ready - began)
+        self.rss_mb.append(read_rss_mb())
 
 
-def rss_mb() -> float:
-    """Resident memory of this process now, in MB, see proc(5); 0 where there is no such file."""
+def read_rss_mb() -> float:
+    """Return this process's resident memory in MB, see proc(5); 0 where there is no such file."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:
@@ -344,12 +374,12 @@ def rss_mb() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def _meters(vcpus: list[int], reader: Reader | None) -> Answer:
-    """What goes on while steps are timed; `read_…` are of the reader, where there is one."""
-    found = meters.of_machine(frozenset(vcpus or affinity()))
+def _read_meters(vcpus: list[int], reader: Reader | None) -> Answer:
+    """Return the machine's counters, and with a reader its counters as `read_…`."""
+    counters = meters.read_machine_counters(frozenset(vcpus or read_affinity()))
     if reader is None:
-        return found
-    return found | {
+        return counters
+    return counters | {
         "read_s": reader.read_s,
         "read_bytes": reader.read_bytes,
         "reads": reader.reads,
@@ -357,4 +387,4 @@ def _meters(vcpus: list[int], reader: Reader | None) -> Answer:
 
 
 if __name__ == "__main__":
-    main(only(run))
+    main(create_responder(run))

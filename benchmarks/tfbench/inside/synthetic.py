@@ -32,17 +32,18 @@ _TILE = 16
 """Pixels of a side over which the pattern of a picture's class is one colour."""
 
 
-def images(shape: tuple[int, ...], ink: float) -> Draw:
-    """Images of ten classes, 8 bits over 255, `ink` of the pixels set.
+def create_image_sampler(shape: tuple[int, ...], ink: float) -> Draw:
+    """Return a function that draws images of ten classes, 8 bits over 255, `ink` of the pixels
+    set.
 
-    A quarter of the pixels is the class's pattern, the rest is chance: learnt in many steps, so
-    that the first losses stay far from zero, where small differences would look large.
+    A quarter of the pixels is the class's pattern, the rest is random: learnt in many steps,
+    so that the first losses stay far from zero, where small differences would look large.
     """
 
     def draw(generator: np.random.Generator, count: int) -> Examples:
         def paint(how_many: int) -> Array:
-            inked = generator.random((how_many, *shape), dtype=np.float32) < ink
-            return inked * generator.integers(1, 256, inked.shape, dtype=np.uint8)
+            mask = generator.random((how_many, *shape), dtype=np.float32) < ink
+            return mask * generator.integers(1, 256, mask.shape, dtype=np.uint8)
 
         patterns, labels = paint(10), generator.integers(0, 10, count)
         signal = generator.random((count, *shape), dtype=np.float32) < 0.25  # noqa: PLR2004
@@ -52,10 +53,11 @@ def images(shape: tuple[int, ...], ink: float) -> Draw:
     return draw
 
 
-def pictures(shape: tuple[int, int, int], classes: int) -> Draw:
-    """Photographs as nets take them, scaled to -1 … 1, with the number of their class.
+def create_photo_sampler(shape: tuple[int, int, int], classes: int) -> Draw:
+    """Return a function that draws photographs, scaled to -1 … 1, and the numbers of their
+    classes.
 
-    A quarter of each pixel is its class's coarse pattern, the rest is chance.
+    A quarter of each pixel is its class's coarse pattern, the rest is random.
     """
     side, _, channels = shape
     tiles = -(-side // _TILE)
@@ -74,9 +76,12 @@ def pictures(shape: tuple[int, int, int], classes: int) -> Draw:
     return draw
 
 
-def sentences(words: int, steps: int) -> Draw:
-    """Windows of `steps` words of a running text, numbered by how common they are, and the word
-    that follows each: a Zipf distribution in which a word often brings its follower."""
+def create_sentence_sampler(words: int, steps: int) -> Draw:
+    """Return a function that draws windows of `steps` words and the word that follows each.
+
+    Words of the running text are numbered by frequency; they have a Zipf distribution in
+    which a word often determines its successor.
+    """
 
     def draw(generator: np.random.Generator, count: int) -> Examples:
         odds = np.cumsum(1.0 / np.arange(1.0, words + 1))
@@ -89,11 +94,12 @@ def sentences(words: int, steps: int) -> Draw:
     return draw
 
 
-def reviews(maxlen: int, *, bigrams: bool) -> Draw:
-    """Reviews as Keras numbers them: 0 pads in front, 1 starts, common words have low numbers.
+def create_review_sampler(maxlen: int, *, bigrams: bool) -> Draw:
+    """Return a function that draws reviews as Keras numbers them.
 
-    Lengths are those of IMDB, about: median 180 words, mean 230, from 11 to 2494. Bigrams stand
-    behind the words, and of it all the last `maxlen` are kept, as the article's script does.
+    0 pads in front, 1 starts, common words have low numbers. Lengths are approximately those
+    of IMDB: median 180 words, mean 230, from 11 to 2494. Bigrams follow the words, and the
+    last `maxlen` of all tokens are kept, as in the article's script.
     """
 
     def draw(generator: np.random.Generator, count: int) -> Examples:
@@ -101,38 +107,42 @@ def reviews(maxlen: int, *, bigrams: bool) -> Draw:
         lengths = np.clip(generator.lognormal(math.log(180), 0.7, count), 11, 2494).astype(int)
         rows = np.zeros((count, maxlen), np.int32)
         for row, label, length in zip(rows, labels, lengths, strict=True):
-            words = _words(generator, int(length), int(label))
-            tokens = np.concatenate([words, _bigrams(words)]) if bigrams else words
-            kept = tokens[-maxlen:]
-            row[-len(kept) :] = kept
+            words = _draw_words(generator, int(length), int(label))
+            tokens = np.concatenate([words, _number_bigrams(words)]) if bigrams else words
+            window = tokens[-maxlen:]
+            row[-len(window) :] = window
         return rows, labels
 
     return draw
 
 
-def _words(generator: np.random.Generator, length: int, label: int) -> Array:
-    """Zipf-distributed words; a fifth of them is even or odd as the label is."""
+def _draw_words(generator: np.random.Generator, length: int, label: int) -> Array:
+    """Draw Zipf-distributed words; a fifth of them is even or odd as the label is."""
     weights = np.cumsum(1.0 / np.arange(3.7, WORDS - FIRST_WORD + 3.7))
     ranks = np.searchsorted(weights, generator.random(length) * weights[-1])
     words: Array = FIRST_WORD + np.minimum(ranks, WORDS - FIRST_WORD - 1)
-    telling = generator.random(length) < 0.2  # noqa: PLR2004  (the docstring's fifth)
-    words[telling] += label - words[telling] % 2
+    informative = generator.random(length) < 0.2  # noqa: PLR2004  (the docstring's fifth)
+    words[informative] += label - words[informative] % 2
     words[0] = START
     return words
 
 
-def _bigrams(words: Array) -> Array:
-    """A number above the words' for each pair of neighbours: the same pair, the same number."""
+def _number_bigrams(words: Array) -> Array:
+    """Return a number above those of the words for each pair of neighbours.
+
+    The same pair has the same number.
+    """
     first, second = words[:-1].astype(np.int64), words[1:].astype(np.int64)
     numbers: Array = WORDS + 1 + (first * 1_000_003 + second * 7919) % BIGRAMS
     return numbers
 
 
-def pairs(pieces: int, length: int) -> Draw:
-    """Pairs of sentences as BERT takes them: the pieces and, below them, the number of the sentence
-    that each is of. All are of the full length, so that nothing is masked.
+def create_pair_sampler(pieces: int, length: int) -> Draw:
+    """Return a function that draws pairs of sentences as BERT takes them.
 
-    A fifth of the pieces is even or odd as the label is.
+    Each example has the pieces and, below them, the number of the sentence to which each
+    belongs. All have the full length, so that nothing is masked. A fifth of the pieces is
+    even or odd as the label is.
     """
 
     def draw(generator: np.random.Generator, count: int) -> Examples:
@@ -140,8 +150,8 @@ def pairs(pieces: int, length: int) -> Draw:
         ranks = np.searchsorted(odds, generator.random((count, length)) * odds[-1])
         rows = np.minimum(FIRST_PIECE + ranks, pieces - 2)
         labels = generator.integers(0, 2, count)
-        telling = generator.random(rows.shape) < 0.2  # noqa: PLR2004  (the docstring's fifth)
-        rows += telling * (labels[:, None] - rows % 2)
+        informative = generator.random(rows.shape) < 0.2  # noqa: PLR2004  (the docstring's fifth)
+        rows += informative * (labels[:, None] - rows % 2)
         half = length // 2
         rows[:, 0], rows[:, half - 1], rows[:, -1] = BEGIN, PART, PART
         sentences = np.broadcast_to(np.arange(length) // half, rows.shape)
@@ -150,9 +160,12 @@ def pairs(pieces: int, length: int) -> Draw:
     return draw
 
 
-def signals(shape: tuple[int, int], classes: int, signal: float) -> Draw:
-    """Series of some channels, standardised, with the number of their class: a smooth curve of the
-    class makes up the share `signal` of their variance, the rest is chance."""
+def create_series_sampler(shape: tuple[int, int], classes: int, signal: float) -> Draw:
+    """Return a function that draws standardised series and the numbers of their classes.
+
+    A smooth curve of the class makes up the share `signal` of their variance, the rest is
+    random.
+    """
     steps, channels = shape
 
     def draw(generator: np.random.Generator, count: int) -> Examples:
@@ -168,33 +181,35 @@ def signals(shape: tuple[int, int], classes: int, signal: float) -> Draw:
     return draw
 
 
-def ratings(users: int, items: int, negatives: int) -> Draw:
-    """Who rated what, and for each such pair some that are drawn from all items and count as none.
+def create_rating_sampler(users: int, items: int, negatives: int) -> Draw:
+    """Return a function that draws pairs of a user and an item, and whether the user rated it.
 
-    Common items have low numbers; users of even and odd numbers rate items of their own kind.
+    For each rated pair there are `negatives` unrated ones, whose items are drawn from all
+    items. Common items have low numbers; users of even and odd numbers rate items of their
+    own kind.
     """
 
     def draw(generator: np.random.Generator, count: int) -> Examples:
         rated = generator.random(count) < 1 / (1 + negatives)
-        whom = generator.integers(0, users, count)
+        raters = generator.integers(0, users, count)
         odds = np.cumsum(1.0 / np.arange(10.0, items + 10.0))
         common = np.searchsorted(odds, generator.random(count) * odds[-1])
-        kind = common - common % 2 + whom % 2
+        kind = common - common % 2 + raters % 2
         chosen = np.minimum(np.where(rated, kind, generator.integers(0, items, count)), items - 1)
-        return np.stack([whom, chosen], axis=1), rated.astype(np.int64)
+        return np.stack([raters, chosen], axis=1), rated.astype(np.int64)
 
     return draw
 
 
-def text(generator: np.random.Generator, count: int) -> Examples:
-    """Windows of 40 one-hot characters, 3 apart, and the character that follows each."""
+def draw_text(generator: np.random.Generator, count: int) -> Examples:
+    """Draw windows of 40 one-hot characters, 3 apart, and the character that follows each."""
     window, step = 40, 3
     odds = np.cumsum(generator.dirichlet([0.1] * NIETZSCHE_CHARS, NIETZSCHE_CHARS), axis=1)
     draws = generator.random(count * step + window)
     codes = np.zeros(len(draws), np.int64)
-    for place in range(1, len(draws)):
-        found = int(np.searchsorted(odds[codes[place - 1]], draws[place]))
-        codes[place] = min(found, NIETZSCHE_CHARS - 1)
+    for position in range(1, len(draws)):
+        code = int(np.searchsorted(odds[codes[position - 1]], draws[position]))
+        codes[position] = min(code, NIETZSCHE_CHARS - 1)
     starts = np.arange(count) * step
     one_hot = np.eye(NIETZSCHE_CHARS, dtype=np.bool_)
     return one_hot[codes[starts[:, None] + np.arange(window)]], one_hot[codes[starts + window]]

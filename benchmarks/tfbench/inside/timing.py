@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tfbench.inside import worker
-from tfbench.inside.call_sites import OPAQUE, CallSite, CallSiteInput, call_site_of
+from tfbench.inside.call_sites import OPAQUE, CallSite, CallSiteInput, parse_call_site
 
 TensorFlow: TypeAlias = Any
 Answer: TypeAlias = dict[str, Any]
@@ -63,12 +63,13 @@ _BLOCK = 1 << 20
 
 @dataclass(kw_only=True, slots=True)
 class Chain:
-    """Copies of one op in a session of their own."""
+    """A chain of copies of one op in a session of its own."""
 
     session: Any
     call: Callable[[], Any]
 
     def time(self, calls: int) -> Answer:
+        """Make `calls` calls and return their wall and CPU seconds."""
         cpu, wall = time.process_time(), time.perf_counter()
         for _ in range(calls):
             self.call()
@@ -79,21 +80,24 @@ class Chain:
 
 
 def load(request: Mapping[str, Any]) -> Answer:
-    """Import TensorFlow on the asked CPUs."""
+    """Import TensorFlow on the requested CPUs."""
     os.sched_setaffinity(0, request["vcpus"])
-    with worker.uncollected():
+    with worker.pause_garbage_collection():
         tf = importlib.import_module("tensorflow")
     tf.compat.v1.disable_eager_execution()
-    return worker.environment(tf)
+    return worker.describe_environment(tf)
 
 
-def chain(tf: TensorFlow, site: CallSite, copies: int) -> Chain:
-    """Raises what TensorFlow raises for an op that cannot be executed so, and ValueError."""
+def build_chain(tf: TensorFlow, site: CallSite, copies: int) -> Chain:
+    """Build a chain of copies of a call site's op.
+
+    Raises TensorFlow's error for an op that cannot be executed this way, and ValueError.
+    """
     graph = tf.Graph()
     with graph.as_default(), graph.device(_DEVICE):
-        inputs, made = fed(tf, site)
+        inputs, initializers = create_inputs(tf, site)
         tf.import_graph_def(
-            _copies(tf, site, copies),
+            _build_copies(tf, site, copies),
             name="",
             input_map={f"input_{number}:0": tensor for number, tensor in enumerate(inputs)},
         )
@@ -101,65 +105,69 @@ def chain(tf: TensorFlow, site: CallSite, copies: int) -> Chain:
     options.graph_options.optimizer_options.opt_level = -1
     options.graph_options.rewrite_options.disable_meta_optimizer = True
     session = tf.compat.v1.Session(graph=graph, config=options)
-    session.run(made)
-    return Chain(session=session, call=session.make_callable(_last(site, copies)))
+    session.run(initializers)
+    return Chain(session=session, call=session.make_callable(_name_last_node(site, copies)))
 
 
-def _last(site: CallSite, copies: int) -> str:
+def _name_last_node(site: CallSite, copies: int) -> str:
     return f"{'read' if site.op in UPDATING_ROWS else 'copy'}_{copies - 1}"
 
 
-def fed(tf: TensorFlow, site: CallSite) -> tuple[list[Any], list[Any]]:
-    """The op's inputs in the current graph, and the ops that give the variables their contents.
+def create_inputs(tf: TensorFlow, site: CallSite) -> tuple[list[Any], list[Any]]:
+    """Create the op's inputs in the current graph, and the ops that initialise the variables.
 
-    Raises ValueError for an input that cannot be made, or that decides what is computed and whose
-    values are not known: the time of another computation would be no answer.
+    Raises ValueError for an input that cannot be created, or that decides what is computed
+    and whose values are not known: the time of another computation would be meaningless.
     """
     import numpy as np  # noqa: PLC0415  (the arm's own)
 
     # The same numbers in every arm and launch.
     draw = np.random.default_rng(zlib.crc32(f"{site.op} {site.shapes}".encode()))
-    tensors, made = [], []
-    for number, (each, name) in enumerate(zip(site.inputs, input_names(site), strict=False)):
-        if each.dtype == OPAQUE:
+    tensors, initializers = [], []
+    for number, (operand, name) in enumerate(
+        zip(site.inputs, list_input_names(site), strict=False)
+    ):
+        if operand.dtype == OPAQUE:
             raise ValueError(f"input {number} cannot be made")
-        if _is_needed(tf, site, each, name):
+        if _is_needed(tf, site, operand, name):
             raise ValueError(f"the values of input {number} ({name}) are known only at run time")
-        block = tf.constant(contents(tf, site, each, draw), tf.as_dtype(each.dtype))
-        if not each.variable and block.shape == each.shape:
+        block = tf.constant(draw_contents(tf, site, operand, draw), tf.as_dtype(operand.dtype))
+        if not operand.variable and block.shape == operand.shape:
             tensors.append(block)
             continue
         handle = tf.raw_ops.VarHandleOp(
-            dtype=block.dtype, shape=each.shape, shared_name=f"variable_{number}"
+            dtype=block.dtype, shape=operand.shape, shared_name=f"variable_{number}"
         )
-        whole = block if block.shape == each.shape else repeated(tf, block, each.shape)
-        made.append(tf.raw_ops.AssignVariableOp(resource=handle, value=whole))
-        if each.variable:
+        content = block if block.shape == operand.shape else repeat_block(tf, block, operand.shape)
+        initializers.append(tf.raw_ops.AssignVariableOp(resource=handle, value=content))
+        if operand.variable:
             tensors.append(handle)
             if BY_ROWS in site.attributes:
-                with tf.control_dependencies(made[-1:]):
-                    made.append(_first_row(tf, handle, block.dtype))
+                with tf.control_dependencies(initializers[-1:]):
+                    initializers.append(_read_first_row(tf, handle, block.dtype))
         else:  # read once per call: the same memory again
             tensors.append(tf.raw_ops.ReadVariableOp(resource=handle, dtype=block.dtype))
-    return tensors, made
+    return tensors, initializers
 
 
-def _first_row(tf: TensorFlow, handle: Any, dtype: Any) -> Any:  # noqa: ANN401
+def _read_first_row(tf: TensorFlow, handle: Any, dtype: Any) -> Any:  # noqa: ANN401
     return tf.raw_ops.ResourceGather(resource=handle, indices=[0], dtype=dtype)
 
 
-def repeated(tf: TensorFlow, block: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
-    """The block's elements again and again. Made in the graph: a large constant takes longer to
-    write into it than most ops take."""
+def repeat_block(tf: TensorFlow, block: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
+    """Repeat a block's elements up to a shape.
+
+    This is done in the graph: writing a large constant into it takes longer than most ops.
+    """
     size = math.prod(shape)
     flat = tf.reshape(block, [-1])
     return tf.reshape(tf.tile(flat, [-(-size // block.shape.num_elements())])[:size], shape)
 
 
-def input_names(site: CallSite) -> list[str]:
-    """What the op's definition calls each input; those of a list have one name."""
+def list_input_names(site: CallSite) -> list[str]:
+    """Return the name of each input in the op's definition; those of a list have the same name."""
     names: list[str] = []
-    for row in _definition(site.op).input_arg:
+    for row in _find_definition(site.op).input_arg:
         count = len(site.types[row.type_list_attr]) if row.type_list_attr else 1
         if row.number_attr:
             count = int(site.attributes[row.number_attr].removeprefix("i: "))
@@ -168,16 +176,19 @@ def input_names(site: CallSite) -> list[str]:
 
 
 def _is_needed(tf: TensorFlow, site: CallSite, given: CallSiteInput, name: str) -> bool:
-    """Whether the input decides how much is computed and may not be made up. Numbers that are not
-    whole do so for Range only: a `delta` is a gradient elsewhere."""
+    """Return whether an input decides how much is computed, and so must have its real values.
+
+    Inputs that are not integers do so for Range only: elsewhere a `delta` is a gradient.
+    """
     if given.values is not None or not math.prod(given.shape) or name not in _SHAPING:
         return False
     return site.op == "Range" or tf.as_dtype(given.dtype).is_integer
 
 
-def contents(tf: TensorFlow, site: CallSite, given: CallSiteInput, draw: Any) -> Any:  # noqa: ANN401
-    """What an input holds, or the block that it repeats: its constants, else normal numbers, small
-    integers, or truth values.
+def draw_contents(tf: TensorFlow, site: CallSite, given: CallSiteInput, draw: Any) -> Any:  # noqa: ANN401
+    """Return the contents of an input, or the block that it repeats.
+
+    They are its constants if known, else normal numbers, small integers or booleans.
 
     Raises ValueError for other types.
     """
@@ -190,8 +201,8 @@ def contents(tf: TensorFlow, site: CallSite, given: CallSiteInput, draw: Any) ->
     if dtype.is_bool:
         return np.asarray(draw.integers(0, 2, shape)).astype(bool)
     if dtype.is_integer:
-        least = 1 if site.op in _DIVIDING else 0
-        numbers = draw.integers(least, max(least + 1, _bound(site)), shape)
+        low = 1 if site.op in _DIVIDING else 0
+        numbers = draw.integers(low, max(low + 1, _find_upper_bound(site)), shape)
         return np.asarray(numbers).astype(dtype.as_numpy_dtype)
     if dtype.is_floating or dtype.is_complex:
         values = np.asarray(draw.standard_normal(shape)).astype(dtype.as_numpy_dtype)
@@ -199,22 +210,22 @@ def contents(tf: TensorFlow, site: CallSite, given: CallSiteInput, draw: Any) ->
     raise ValueError(f"nothing of type {given.dtype} can be made")
 
 
-def _bound(site: CallSite) -> int:
-    """What integers stay below, so that they are in range where they are indices."""
-    shapes = [each.shape for each in site.inputs if each.shape]
+def _find_upper_bound(site: CallSite) -> int:
+    """Return the exclusive upper bound of integers, so that indices are in range."""
+    shapes = [operand.shape for operand in site.inputs if operand.shape]
     if site.op in _INDEXING and shapes:
         return max(1, shapes[0][0])
     return max(1, min((size for shape in shapes for size in shape), default=2))
 
 
-def _copies(tf: TensorFlow, site: CallSite, copies: int) -> Any:  # noqa: ANN401
-    """The op so many times, each after the one before, with inputs that are mapped in."""
+def _build_copies(tf: TensorFlow, site: CallSite, copies: int) -> Any:  # noqa: ANN401
+    """Build a graph of `copies` copies of the op, each after the one before, with mapped inputs."""
     text_format = importlib.import_module("google.protobuf.text_format")
-    listed = {row.name for row in _definition(site.op).attr if row.type == "list(type)"}
+    listed = {row.name for row in _find_definition(site.op).attr if row.type == "list(type)"}
     graph = tf.compat.v1.GraphDef()
     # The types of the stand-ins are not looked at: each is replaced.
-    for number, each in enumerate(site.inputs):
-        dtype = tf.resource if each.variable else tf.as_dtype(each.dtype)
+    for number, operand in enumerate(site.inputs):
+        dtype = tf.resource if operand.variable else tf.as_dtype(operand.dtype)
         node = graph.node.add(name=f"input_{number}", op="Placeholder")
         node.attr["dtype"].type = dtype.as_datatype_enum
     last = ""
@@ -238,7 +249,11 @@ def _copies(tf: TensorFlow, site: CallSite, copies: int) -> Any:  # noqa: ANN401
     return graph
 
 
-def _definition(op: str) -> Any:  # noqa: ANN401  (an OpDef)
+def _find_definition(op: str) -> Any:  # noqa: ANN401  (an OpDef)
+    """Return the definition of an op.
+
+    Raises ValueError if this TensorFlow does not have it.
+    """
     registry = importlib.import_module("tensorflow.python.framework.op_def_registry")
     definition = registry.get(op)
     if definition is None:
@@ -246,27 +261,31 @@ def _definition(op: str) -> Any:  # noqa: ANN401  (an OpDef)
     return definition
 
 
-def prepared(request: Mapping[str, Any]) -> tuple[Chain | None, Answer]:
-    """The copies of a call site's op, executed a few times; without them if that fails."""
+def prepare_chain(request: Mapping[str, Any]) -> tuple[Chain | None, Answer]:
+    """Build the chain of a call site's op and make a few calls.
+
+    Returns None and the reason if that fails.
+    """
     tf = importlib.import_module("tensorflow")
     try:
-        made = chain(tf, call_site_of(request["place"]), request["copies"])
-        made.time(WARM_UP_CALLS)
+        op_chain = build_chain(tf, parse_call_site(request["place"]), request["copies"])
+        op_chain.time(WARM_UP_CALLS)
     except Exception as error:  # noqa: BLE001  (an op that cannot be executed alone is an answer)
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return None, {"reason": lines[0][:200]}
-    times = made.time(WARM_UP_CALLS)
-    return made, {"reason": "", "call_s": times["wall_s"] / WARM_UP_CALLS}
+    times = op_chain.time(WARM_UP_CALLS)
+    return op_chain, {"reason": "", "call_s": times["wall_s"] / WARM_UP_CALLS}
 
 
-def answer(now: Chain | None, request: Mapping[str, Any]) -> tuple[Chain | None, Answer]:
+def handle_request(now: Chain | None, request: Mapping[str, Any]) -> tuple[Chain | None, Answer]:
+    """Handle one request; return the chain that is kept and the answer."""
     match request["do"]:
         case "load":
             return now, load(request)
         case "prepare":
             if now is not None:
                 now.session.close()
-            return prepared(request)
+            return prepare_chain(request)
         case "time" if now is not None:
             return now, now.time(request["calls"])
         case "quit":
@@ -276,4 +295,4 @@ def answer(now: Chain | None, request: Mapping[str, Any]) -> tuple[Chain | None,
 
 
 if __name__ == "__main__":
-    worker.main(answer)
+    worker.main(handle_request)

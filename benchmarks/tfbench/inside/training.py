@@ -18,14 +18,14 @@ SEED = 1
 
 def main(steps: int = STEPS, names: Sequence[str] = ()) -> None:
     sys.path.insert(0, str(Path(__file__).parents[2]))
-    from tfbench.inside.worker import build  # noqa: PLC0415
+    from tfbench.inside.worker import build_trainer  # noqa: PLC0415
     from tfbench.inside.workloads import WORKLOADS  # noqa: PLC0415
 
     tf = importlib.import_module("tensorflow")
     for name in names or WORKLOADS:
-        trainer, _ = build(tf, name, SEED)
-        found = trainer.check(steps)
-        print(f"{name}: {steps} steps, loss {found['losses'][0]} to {found['losses'][-1]}")
+        trainer, _ = build_trainer(tf, name, SEED)
+        result = trainer.check(steps)
+        print(f"{name}: {steps} steps, loss {result['losses'][0]} to {result['losses'][-1]}")
 
 
 if __name__ == "__main__":

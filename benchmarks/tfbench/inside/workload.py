@@ -30,10 +30,10 @@ _DATA_BYTES = 256_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingSchedule:
-    """A published training run in batches; its epoch's seconds hold the validation pass, too.
+    """A published training run in batches; an epoch's seconds include its validation.
 
-    `steps` and `validation` are batches per epoch, `augmented` says whether each training batch is
-    augmented first.
+    `steps` and `validation` are batches per epoch, `augmented` is true if each training batch
+    is augmented first.
     """
 
     epochs: int
@@ -43,19 +43,22 @@ class TrainingSchedule:
 
     @property
     def phases(self) -> dict[str, int]:
-        """How many batches of an epoch go through each."""
-        found = {TRAIN: self.steps}
+        """Return the number of batches per epoch of each phase."""
+        counts = {TRAIN: self.steps}
         if self.validation:
-            found[VALIDATE] = self.validation
+            counts[VALIDATE] = self.validation
         if self.augmented:
-            found[AUGMENT] = self.steps
-        return found
+            counts[AUGMENT] = self.steps
+        return counts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """Shapes are of one batch. `parameters` counts all weights, None where nobody has published how
-    many there are at this size."""
+    """A model and its data.
+
+    Shapes are of one batch. `parameters` counts all weights, None if their number at this
+    size has not been published.
+    """
 
     name: str
     inputs: tuple[int, ...]
@@ -73,19 +76,21 @@ class Workload:
 
     @property
     def image(self) -> int | None:
-        """Pixels of a side, None for what are no images."""
+        """Return the pixels of an image's side, None for other inputs."""
         return self.inputs[1] if len(self.inputs) == 4 else None  # noqa: PLR2004  (NHWC)
 
     @property
     def batches(self) -> int:
-        """How many distinct ones its synthetic data has."""
+        """Return the number of distinct batches of synthetic data."""
         size = math.prod(self.inputs) * np.dtype(self.inputs_dtype).itemsize
         return max(1, min(BATCHES, _DATA_BYTES // size))
 
 
-def synthetic_data(workload: Workload, seed: int) -> Examples:
-    """The workload's synthetic data, the first axis counting batches. The same seed gives the same
-    bytes."""
+def draw_synthetic_data(workload: Workload, seed: int) -> Examples:
+    """Draw the workload's synthetic data; the first axis counts batches.
+
+    The same seed gives the same bytes.
+    """
     count = workload.batches
     inputs, targets = workload.draw(np.random.default_rng(seed), count * workload.batch)
     return (
@@ -95,5 +100,8 @@ def synthetic_data(workload: Workload, seed: int) -> Examples:
 
 
 def is_keras_3(keras: Keras) -> bool:
-    """`tf.keras` of TensorFlow 2.15 and older has no `ops`, nor a version of its own."""
+    """Return whether this is Keras 3.
+
+    `tf.keras` of TensorFlow 2.15 and older has no `ops`, and no version of its own.
+    """
     return hasattr(keras, "ops")

@@ -45,11 +45,11 @@ Make = Callable[[str, Mapping[str, int]], Workload]
 
 
 class UnknownWorkloadError(ValueError):
-    """A name or a size that there is not; the message says which."""
+    """An unknown name or size of a workload; the message names it."""
 
 
-def _classic(known: Workload, name: str, sizes: Mapping[str, int]) -> Workload:
-    """Its schedule goes through as many examples at any batch size."""
+def _resize_classic(known: Workload, name: str, sizes: Mapping[str, int]) -> Workload:
+    """Return a workload with another batch size; an epoch has as many examples as before."""
     batch = sizes.get(BATCH, known.batch)
     schedule = known.schedule
     return dataclasses.replace(
@@ -65,35 +65,35 @@ def _classic(known: Workload, name: str, sizes: Mapping[str, int]) -> Workload:
     )
 
 
-def _net(family: Family, name: str, sizes: Mapping[str, int]) -> Workload:
+def _create_net(family: Family, name: str, sizes: Mapping[str, int]) -> Workload:
     image = sizes.get(IMAGE, family.image)
     if image < family.smallest:
         raise UnknownWorkloadError(
             f"{family.name} takes images of {family.smallest} pixels and more, not {image}"
         )
-    return family.workload(name, batch=sizes.get(BATCH, family.batch), image=image)
+    return family.create_workload(name, batch=sizes.get(BATCH, family.batch), image=image)
 
 
-def _language(size: Size, name: str, sizes: Mapping[str, int]) -> Workload:
-    return size.workload(name, batch=sizes.get(BATCH, SENTENCES))
+def _create_language_model(size: Size, name: str, sizes: Mapping[str, int]) -> Workload:
+    return size.create_workload(name, batch=sizes.get(BATCH, SENTENCES))
 
 
-def _iris(name: str, sizes: Mapping[str, int]) -> Workload:
+def _create_iris(name: str, sizes: Mapping[str, int]) -> Workload:
     batch = sizes.get(BATCH, iris.BATCH)
     if batch > iris.TRAINING:
         raise UnknownWorkloadError(
             f"a batch of {batch} is larger than the data: {iris.TRAINING} irises are trained on"
         )
-    return iris.workload(name, batch=batch)
+    return iris.create_workload(name, batch=batch)
 
 
 _MAKERS: Mapping[str, Make] = MappingProxyType(
     {
-        **{each.name: functools.partial(_classic, each) for each in (*SIX, *MODERN)},
-        **{each.name: functools.partial(_net, each) for each in FAMILIES},
-        **{size.name: functools.partial(_language, size) for size in SIZES},
-        "iris_mlp": _iris,
-        DIGITS.name: functools.partial(_classic, DIGITS),
+        **{each.name: functools.partial(_resize_classic, each) for each in (*SIX, *MODERN)},
+        **{each.name: functools.partial(_create_net, each) for each in FAMILIES},
+        **{size.name: functools.partial(_create_language_model, size) for size in SIZES},
+        "iris_mlp": _create_iris,
+        DIGITS.name: functools.partial(_resize_classic, DIGITS),
     }
 )
 NAMES = tuple(_MAKERS)
@@ -101,98 +101,116 @@ _IMAGES = frozenset(family.name for family in FAMILIES)
 
 
 @functools.cache
-def find(text: str) -> Workload:
-    """The workload of that name, with its sizes behind it. Raises UnknownWorkloadError."""
+def find_workload(text: str) -> Workload:
+    """Return the workload of a name, which may end in sizes.
+
+    Raises UnknownWorkloadError if there is no such name or size.
+    """
     name, *words = text.split(":")
     if name not in _MAKERS:
         raise UnknownWorkloadError(f"unknown workload {text}")
     sizes: dict[str, int] = {}
     for word in words:
-        what, equals, value = word.partition("=")
-        if what not in (*_sizes(name), CLIENTS, FIT) or not equals or what in sizes:
+        key, equals, value = word.partition("=")
+        if key not in (*_list_sizes(name), CLIENTS, FIT) or not equals or key in sizes:
             raise UnknownWorkloadError(
-                f"{text}: {word!r} is no size of {name}, which has {' and '.join(_sizes(name))}"
+                f"{text}: {word!r} is no size of {name}, which has {' and '.join(_list_sizes(name))}"
             )
-        if not value.isdecimal() or not 1 <= int(value) <= _LARGEST[what]:
-            raise UnknownWorkloadError(f"{text}: {what} is a number from 1 to {_LARGEST[what]}")
-        sizes[what] = int(value)
+        if not value.isdecimal() or not 1 <= int(value) <= _LARGEST[key]:
+            raise UnknownWorkloadError(f"{text}: {key} is a number from 1 to {_LARGEST[key]}")
+        sizes[key] = int(value)
     return _MAKERS[name](text, sizes)
 
 
-def expanded(names: Iterable[str]) -> tuple[str, ...]:
-    """The workloads that names and sets stand for, each once."""
+def expand_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the workloads of names and sets, each once."""
     members = (SETS.get(name, (name,)) for name in names)
     return tuple(dict.fromkeys(itertools.chain.from_iterable(members)))
 
 
-def sized(name: str, **sizes: int | None) -> str:
-    """The name with sizes that are not None behind it, instead of those that it has."""
-    own, _, program = name.partition(":") if is_own(name) else ("", "", name)
+def set_sizes(name: str, **sizes: int | None) -> str:
+    """Return the name with these sizes; they replace sizes that it already has.
+
+    A size of None is left as it is.
+    """
+    prefix, _, program = name.partition(":") if is_own(name) else ("", "", name)
     bare, *words = program.split(":")
-    kept = dict(word.split("=", 1) for word in words)
-    kept |= {what: str(value) for what, value in sizes.items() if value is not None}
-    shown = (f"{what}={value}" for what, value in sorted(kept.items()))
-    return ":".join([*filter(None, [own]), bare, *shown])
+    merged = dict(word.split("=", 1) for word in words)
+    merged |= {key: str(value) for key, value in sizes.items() if value is not None}
+    texts = (f"{key}={value}" for key, value in sorted(merged.items()))
+    return ":".join([*filter(None, [prefix]), bare, *texts])
 
 
-def _sizes(name: str) -> tuple[str, ...]:
+def _list_sizes(name: str) -> tuple[str, ...]:
     return (IMAGE, BATCH) if name in _IMAGES else (BATCH,)
 
 
 # --- requests to a model that is trained already, and epochs of `fit` -----------------------------
 
 
-def requests(name: str, vcpus: int) -> tuple[str, ...]:
-    """What `--phase infer` asks of a workload, as names of workloads: requests of one example, of
-    32, and of 32 from as many clients at once as there are vCPUs."""
-    latency, throughput = (sized(name, batch=batch, clients=1) for batch in SERVED)
-    crowd = sized(name, batch=SERVED[-1], clients=vcpus)
+def list_request_workloads(name: str, vcpus: int) -> tuple[str, ...]:
+    """Return the names of the workloads that `--phase infer` measures.
+
+    They are requests of one example, of 32, and of 32 from as many clients at once as there
+    are vCPUs.
+    """
+    latency, throughput = (set_sizes(name, batch=batch, clients=1) for batch in SERVED)
+    crowd = set_sizes(name, batch=SERVED[-1], clients=vcpus)
     return tuple(dict.fromkeys((latency, throughput, crowd)))
 
 
-def fitted(name: str) -> tuple[str, str]:
-    """What `--phase fit` asks of a workload, as names of workloads: training steps, and epochs."""
-    return name, sized(name, fit=1)
+def list_fit_workloads(name: str) -> tuple[str, str]:
+    """Return the names of the workloads that `--phase fit` measures.
+
+    They are training steps and epochs of `fit`.
+    """
+    return name, set_sizes(name, fit=1)
 
 
 def is_fitted(name: str) -> bool:
-    return bool(_size_in(name, FIT))
+    return bool(_parse_size(name, FIT))
 
 
-def clients_of(name: str) -> int:
-    """Requests that are under way at once; 0 for a workload that is trained."""
-    return _size_in(name, CLIENTS)
+def count_clients(name: str) -> int:
+    """Return the number of concurrent requests; 0 for a workload that is trained."""
+    return _parse_size(name, CLIENTS)
 
 
-def label_of(name: str) -> str:
-    """As people read it: the name. Of requests their examples stand behind it, and how many are
-    under way: mnist_cnn 32x2. Of epochs: mnist_cnn fit."""
-    clients = clients_of(name)
+def format_label(name: str) -> str:
+    """Return the label of a workload in tables and figures.
+
+    It is the name; for requests with their examples and how many are sent at once (mnist_cnn
+    32x2), for epochs with "fit" (mnist_cnn fit).
+    """
+    clients = count_clients(name)
     if is_fitted(name):
         return f"{re.sub(rf':{FIT}=1(?=:|$)', '', name)} {FIT}"
     if not clients:
         return name
     model = re.sub(rf":(?:{BATCH}|{CLIENTS})=\d+", "", name)
     crowd = f"x{clients}" if clients > 1 else ""
-    return f"{model} {batch_of(name)}{crowd}"
+    return f"{model} {find_batch_size(name)}{crowd}"
 
 
-def batch_in(name: str) -> int:
-    """The examples in a batch that the name itself asks for; 0 where it does not."""
-    return _size_in(name, BATCH)
+def parse_batch_size(name: str) -> int:
+    """Return the batch size that the name itself has; 0 if it has none."""
+    return _parse_size(name, BATCH)
 
 
-def phase_of(name: str) -> str:
-    """What its steps are: batches in training, epochs of `fit`, or answers to requests."""
+def find_phase(name: str) -> str:
+    """Return the phase of a workload's steps: training batches, epochs of `fit`, or requests."""
     if is_fitted(name):
         return FIT
-    return INFER if clients_of(name) else TRAIN
+    return INFER if count_clients(name) else TRAIN
 
 
-def _size_in(name: str, what: str) -> int:
-    """Also of a user's own, which `find` does not know; 0 where the name does not say."""
-    found = re.search(rf":{what}=(\d+)(?=:|$)", name)
-    return int(found[1]) if found else 0
+def _parse_size(name: str, what: str) -> int:
+    """Return a size that a name has; 0 if it has none.
+
+    It also takes names of user programs, which `find_workload` does not know.
+    """
+    match = re.search(rf":{what}=(\d+)(?=:|$)", name)
+    return int(match[1]) if match else 0
 
 
 # --- a user's own ---------------------------------------------------------------------------------
@@ -202,8 +220,11 @@ PROGRAM = "TENSORWRIGHT_PROGRAM"
 _OWN = "own:"
 
 
-def own_name(file: str) -> str:
-    """What a user's file is called among workloads; its path is in the worker's environment."""
+def format_own_name(file: str) -> str:
+    """Return the workload name of a user's file.
+
+    Its path is in the worker's environment.
+    """
     return f"{_OWN}{file}"
 
 
@@ -211,14 +232,22 @@ def is_own(name: str) -> bool:
     return name.startswith(_OWN)
 
 
-def batch_of(name: str) -> int:
-    """Examples in a batch, or a request; 0 where only a worker knows, which has read the user's
-    file."""
-    return batch_in(name) if is_own(name) else find(name).batch
+def find_batch_size(name: str) -> int:
+    """Return the examples in a batch, or in a request.
+
+    Returns 0 for a user's file without a size in its name: only a worker, which has read the
+    file, knows it.
+    """
+    return parse_batch_size(name) if is_own(name) else find_workload(name).batch
 
 
-def schedule_of(name: str) -> TrainingSchedule:
-    """The whole training run; of a user's file one batch, as it has no other phase."""
+def find_schedule(name: str) -> TrainingSchedule:
+    """Return the schedule of the whole training run.
+
+    For a user's file it is one batch, without other phases.
+    """
     return (
-        TrainingSchedule(epochs=1, steps=1, validation=0) if is_own(name) else find(name).schedule
+        TrainingSchedule(epochs=1, steps=1, validation=0)
+        if is_own(name)
+        else find_workload(name).schedule
     )

@@ -10,7 +10,7 @@ from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.commands import ALL, TRAIN, ProfileOptions, SelectOptions
 from tfbench.engine import folder
-from tfbench.inside.workloads import requests
+from tfbench.inside.workloads import list_request_workloads
 from tfbench.kernels import selecting, table
 from tfbench.kernels.judging import RATE, TimedCallSite
 from tfbench.kernels.known import Memory
@@ -284,7 +284,9 @@ def _subjects(wanted: ProfileOptions) -> tuple[Subject, ...]:
     )
     if options.parse_phase(wanted.phase) == TRAIN:
         return found
-    return tuple((each, file) for name, file in found for each in requests(name, vcpus=1))
+    return tuple(
+        (each, file) for name, file in found for each in list_request_workloads(name, vcpus=1)
+    )
 
 
 def _file(text: str) -> Path | None:

@@ -11,7 +11,7 @@ from tfbench.arms.arm import Arm, check_arms, create_repeat
 from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import open_journal
-from tfbench.inside.workloads import NAMES, clients_of, is_own, label_of
+from tfbench.inside.workloads import NAMES, count_clients, format_label, is_own
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.measurement import CellSpec, MeasuredCell
 from tfbench.measuring.observations import ObservedCell
@@ -70,7 +70,7 @@ class ComparisonSetting:
             )
             for count in self.vcpus
             for name in self.workloads
-            if clients_of(name) in {0, 1, count}
+            if count_clients(name) in {0, 1, count}
         )
 
 
@@ -232,7 +232,7 @@ def _say(
     launches = len(now.launches)
     expected = max(launches, _expected(setting.effort, now))
     rest = (len(setting.specs) - len(done) - 1) * expected
-    where = f"{label_of(spec.workload)} on {console.format_vcpus(len(spec.vcpus))}"
+    where = f"{format_label(spec.workload)} on {console.format_vcpus(len(spec.vcpus))}"
     what = f"{where}, launch {launches + 1}" if launches < expected else where
     progress(finished + launches, finished + expected + rest, what)
 

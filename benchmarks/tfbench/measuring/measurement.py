@@ -19,7 +19,7 @@ from tfbench.engine.engine import RunProgress
 from tfbench.engine.schedule import create_random, draw_block_order, draw_launch_order, group_cpus
 from tfbench.engine.workers import Session
 from tfbench.inside.phases import TRAIN
-from tfbench.inside.workloads import label_of, phase_of, schedule_of
+from tfbench.inside.workloads import find_phase, find_schedule, format_label
 from tfbench.measuring import repetition
 from tfbench.measuring.agreement import agreements
 from tfbench.measuring.effort import FEWEST_LAUNCHES, SHORTEST_S, longer, steps_per_sample, stop
@@ -83,8 +83,8 @@ class CellSpec:
 def phases_of(workload: str, effort: Effort) -> tuple[str, ...]:
     """What is timed, the judged one last. A training run's other phases are where blocks of them
     are asked."""
-    judged = phase_of(workload)
-    others = schedule_of(workload).phases if effort.phase_blocks and judged == TRAIN else ()
+    judged = find_phase(workload)
+    others = find_schedule(workload).phases if effort.phase_blocks and judged == TRAIN else ()
     return (*(phase for phase in others if phase != judged), judged)
 
 
@@ -200,7 +200,7 @@ def measure_launch(launch: PlannedLaunch, effort: Effort, *, logs: Path, keep: K
         blocks = _Blocks(spec=spec, number=number, began=began, chance=chance, keep=keep)
         warm = _WarmUp(rounds=0, steady=True, block_s=0.0)
         for phase in phases_of(spec.workload, effort):
-            judged = phase == phase_of(spec.workload)
+            judged = phase == find_phase(spec.workload)
             steps = launch.steps.get(phase)
             if steps is None:
                 steps, block_s = _calibrated(timed, phase)
@@ -355,7 +355,7 @@ def _tell_too_long(spec: CellSpec, effort: Effort, cost: LaunchCost) -> None:
     least_s = repetition.shortest_s(dataclasses.replace(cost, start_s=cost.start_s + cost.block_s))
     if effort.budget_s is not None and least_s > (1 + repetition.OVER) * effort.budget_s:
         console.print_note(
-            f"{label_of(spec.workload)} on {console.format_vcpus(len(spec.vcpus))} takes about "
+            f"{format_label(spec.workload)} on {console.format_vcpus(len(spec.vcpus))} takes about "
             f"{console.format_duration(least_s)}, more than its budget of "
             f"{console.format_duration(effort.budget_s)}: "
             f"{FEWEST_LAUNCHES} starts are the fewest that give an interval"

@@ -15,7 +15,7 @@ import numpy as np
 from tfbench.arms.arm import Arm
 from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, JUDGED, VALIDATE
-from tfbench.inside.workloads import batch_of, phase_of, schedule_of
+from tfbench.inside.workloads import find_batch_size, find_phase, find_schedule
 from tfbench.measuring import gates
 from tfbench.measuring.agreement import agreements
 from tfbench.measuring.effort import FEWEST_LAUNCHES, stop
@@ -71,8 +71,8 @@ def cell(measured: ObservedCell, by: Criteria) -> ComparedCell:
     return ComparedCell(
         workload=measured.workload,
         vcpus=measured.vcpus,
-        batch=batch_of(measured.workload),
-        steps=measured.launches[0].steps(phase_of(measured.workload)) if answered else 0,
+        batch=find_batch_size(measured.workload),
+        steps=measured.launches[0].steps(find_phase(measured.workload)) if answered else 0,
         launches=len(measured.launches),
         blocks=len(found),
         seconds=measured.seconds,
@@ -247,7 +247,7 @@ def _answered(launch: Launch, arm: str) -> Counter[int]:
 
 
 def _quantile_ms(launches: Sequence[Counter[int]], share: float) -> Interval:
-    logs = [math.log(1000 * bins.quantile(one, share)) for one in launches]
+    logs = [math.log(1000 * bins.compute_quantile(one, share)) for one in launches]
     return combined([np.array(logs)])
 
 
@@ -289,7 +289,7 @@ def _run_ratio(measured: ObservedCell, arm: str) -> Interval | None:
 
 def _log_run(measured: ObservedCell, launch: Launch, arm: str) -> float | None:
     """ln(seconds) from one launch; None when a phase of the run was not timed in it."""
-    schedule = schedule_of(measured.workload)
+    schedule = find_schedule(measured.workload)
     seconds = 0.0
     for phase, count in schedule.phases.items():
         times = log_ms(measured, arm, phase, launches=(launch,))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
-from tfbench.inside.workloads import is_own, schedule_of
+from tfbench.inside.workloads import find_schedule, is_own
 from tfbench.kernels.table import cells, ordered
 from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, tabled, tabulate
@@ -204,7 +204,7 @@ def _spread_ms(interval: Interval | None) -> str:
 def _schedule(workload: str) -> str:
     if is_own(workload):
         return ""
-    schedule = schedule_of(workload)
+    schedule = find_schedule(workload)
     validation = f" + {schedule.validation}" if schedule.validation else ""
     return f"{schedule.epochs} epochs of {schedule.steps}{validation}"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from tfbench.inside.workloads import label_of
+from tfbench.inside.workloads import format_label
 from tfbench.measuring import gates
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.statistics import LIKELY, floor
@@ -115,7 +115,7 @@ def rows(comparison: Comparison) -> Iterator[FindingRow]:
 
 def place(cell: ComparedCell) -> tuple[str, str]:
     """The workload and the number of vCPUs, as a table has them."""
-    return label_of(cell.workload), str(cell.vcpus)
+    return format_label(cell.workload), str(cell.vcpus)
 
 
 def said(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from tfbench.costs.bill import Bill, BillRow
 from tfbench.costs.cost import Amount, point
 from tfbench.inside.phases import JUDGED
-from tfbench.inside.workloads import label_of
+from tfbench.inside.workloads import format_label
 from tfbench.measuring import gates
 from tfbench.measuring.samples import Sample
 from tfbench.reports import findings, wording
@@ -117,7 +117,7 @@ def _measured(
 ) -> Iterator[tuple[str, Sequence[Speedup], Interval | None]]:
     """Each cell's speedups and A/A interval, then the means."""
     for cell in cells:
-        yield label_of(cell.workload), cell.speedups, cell.noise
+        yield format_label(cell.workload), cell.speedups, cell.noise
     means = [each.speedup for each in comparison.overall if each.vcpus == vcpus]
     if means:
         yield "geometric mean", means, _bands(comparison)[vcpus]

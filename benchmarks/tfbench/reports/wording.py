@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from tfbench.costs.cost import Amount, ends
-from tfbench.inside.workloads import label_of
+from tfbench.inside.workloads import format_label
 from tfbuild import console
 from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.interval import Interval
@@ -102,7 +102,7 @@ def rates(amount: Amount) -> tuple[str, str]:
 
 
 def place(name: str, number: int) -> str:
-    return f"{label_of(name)} on {console.format_vcpus(number)}"
+    return f"{format_label(name)} on {console.format_vcpus(number)}"
 
 
 def places(cells: Sequence[tuple[str, int]], of: Sequence[tuple[str, int]] = ()) -> str:
@@ -115,7 +115,7 @@ def places(cells: Sequence[tuple[str, int]], of: Sequence[tuple[str, int]] = ())
         return f"all {len(of)} cells but {places(others)}"
     vcpus: dict[str, list[int]] = {}
     for name, number in cells:
-        vcpus.setdefault(label_of(name), []).append(number)
+        vcpus.setdefault(format_label(name), []).append(number)
     names: dict[tuple[int, ...], list[str]] = {}
     for name, numbers in vcpus.items():
         names.setdefault(tuple(numbers), []).append(name)

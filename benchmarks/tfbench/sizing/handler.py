@@ -16,7 +16,7 @@ from tfbench.costs import catalog
 from tfbench.costs.prices import PriceBook
 from tfbench.inside import steps
 from tfbench.inside.phases import INFER, PREPROCESS, TRAIN
-from tfbench.inside.workloads import PROGRAM, find, sized
+from tfbench.inside.workloads import PROGRAM, find_workload, set_sizes
 from tfbench.sizing import results, sources, text
 from tfbench.sizing.results import Sizing
 from tfbench.sizing.sources import InputSource
@@ -74,7 +74,7 @@ class SizingConfig:
         launch: int,
     ) -> Cell:
         own = folder / workload.replace(":", "-")
-        count = 0 if self.data or self.program else max(EXAMPLES, 4 * find(workload).batch)
+        count = 0 if self.data or self.program else max(EXAMPLES, 4 * find_workload(workload).batch)
         return Cell(
             arm=arm,
             place=(
@@ -157,9 +157,9 @@ def _workloads(wanted: SizingOptions) -> tuple[tuple[str, ...], str]:
 
 def _at(name: str, image: int | None) -> str:
     """The workload at that image size, where it takes images."""
-    if image is None or find(name).image is None:
+    if image is None or find_workload(name).image is None:
         return name
-    return options.parse_workload(sized(name, image=image))
+    return options.parse_workload(set_sizes(name, image=image))
 
 
 def _phases(words: str) -> tuple[str, ...]:

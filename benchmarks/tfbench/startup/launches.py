@@ -13,7 +13,7 @@ from typing import Any
 from tfbench.arms.arm import Arm, build_environment
 from tfbench.engine.workers import require_own_tensorflow
 from tfbench.inside import importing, meters
-from tfbench.inside.worker import kernel_library
+from tfbench.inside.worker import find_kernel_library
 from tfbench.measuring.samples import need_times
 from tfbuild.errors import CommandError, WorkerError
 from tfbuild.run import run
@@ -66,16 +66,16 @@ class Launcher:
 
     def launch(self, turn: Turn) -> ImportLaunch:
         """Import once. Raises WorkerError."""
-        canary_s, before = meters.canary_s(), _meters()
+        canary_s, before = meters.time_canary(), _meters()
         import_s, process_s = self._import(turn.arm, padding=turn.padding)
-        taken = meters.growth(before, _meters())
+        taken = meters.compute_growth(before, _meters())
         return ImportLaunch(
             arm=turn.arm.name,
             block=turn.block,
             position=turn.position,
             import_s=import_s,
             process_s=process_s,
-            canary_s=canary_s + meters.canary_s(),
+            canary_s=canary_s + meters.time_canary(),
             **taken,
         )
 
@@ -118,7 +118,7 @@ def _check(arm: Arm, answer: Mapping[str, Any]) -> None:
     """Raises WorkerError when its TensorFlow is not the arm's own, or the arm is tuned and its
     kernels did not load."""
     require_own_tensorflow(arm, answer["file"])
-    if arm.tuned and kernel_library(answer["maps"]) is None:
+    if arm.tuned and find_kernel_library(answer["maps"]) is None:
         raise WorkerError(
             f"arm {arm.name} ran stock kernels: its tuned ones did not load",
             hint="Build for this CPU with --arch native",
@@ -131,6 +131,6 @@ def _meters() -> dict[str, Any]:
     own = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "cpu_s": own.ru_utime + own.ru_stime,
-        **meters.of_machine(os.sched_getaffinity(0)),
+        **meters.read_machine_counters(os.sched_getaffinity(0)),
         "switches": own.ru_nivcsw,
     }

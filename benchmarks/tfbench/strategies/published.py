@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfbench.inside.workloads import find
+from tfbench.inside.workloads import find_workload
 from tfbench.strategies.strategy import StrategyFamily
 from tfbuild.errors import RecordError
 from tfbuild.records import parse_toml, read_text
@@ -38,7 +38,7 @@ class PublishedModel:
     @property
     def intensity(self) -> float:
         """Bytes of parameters per second of one device's computing."""
-        parameters = find(self.workload).parameters
+        parameters = find_workload(self.workload).parameters
         assert parameters is not None  # noqa: S101  (every net has a published size)
         return parameters * FLOAT_BYTES * self.images_s[1] / self.batch
 

@@ -14,7 +14,7 @@ from tfbench.costs import catalog
 from tfbench.costs.prices import Price
 from tfbench.inside import steps
 from tfbench.inside.phases import TRAIN
-from tfbench.inside.workloads import NAMES, PROGRAM, find, sized
+from tfbench.inside.workloads import NAMES, PROGRAM, find_workload, set_sizes
 from tfbench.throughput import results, text
 from tfbench.throughput.results import Throughput
 from tfbuild import settings
@@ -71,7 +71,7 @@ class ThroughputConfig:
             launch=launch,
             module=steps.__name__,
             request={
-                "workload": sized(workload, batch=batch) if batch else workload,
+                "workload": set_sizes(workload, batch=batch) if batch else workload,
                 "phase": TRAIN,
                 "augmented": augmented,
                 "seed": self.seed,
@@ -105,7 +105,7 @@ def read(wanted: ThroughputOptions) -> ThroughputConfig:
         return _read_own(wanted)
     image = options.parse_integer(wanted.image, "--image") if wanted.image else None
     names = tuple(
-        options.parse_workload(sized(name, image=image) if image else name)
+        options.parse_workload(set_sizes(name, image=image) if image else name)
         for name in options.parse_workloads(wanted.workloads)
     )
     batches = options.parse_counts(wanted.batches, "--batches")
@@ -113,7 +113,7 @@ def read(wanted: ThroughputOptions) -> ThroughputConfig:
         raise UsageError(f"--batches {wanted.batches} names no batch", hint="Try --batches 16,32")
     for name in names:
         for batch in batches:
-            options.parse_workload(sized(name, batch=batch))
+            options.parse_workload(set_sizes(name, batch=batch))
     if wanted.augmentation not in _AUGMENTATION:
         raise UsageError(
             f"--augmentation {wanted.augmentation} is unknown",
@@ -162,8 +162,8 @@ def _config(
 
 def _need_images(names: tuple[str, ...], augmentation: tuple[bool, ...]) -> None:
     for name in names:
-        if any(augmentation) and find(name).image is None:
-            nets = ", ".join(each for each in NAMES if find(each).image is not None)
+        if any(augmentation) and find_workload(name).image is None:
+            nets = ", ".join(each for each in NAMES if find_workload(each).image is not None)
             raise UsageError(f"{name} takes no images to augment", hint=f"Use one of {nets}")
 
 

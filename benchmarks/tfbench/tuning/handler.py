@@ -14,7 +14,7 @@ from tfbench.arms.levers import suggest
 from tfbench.commands import TuneOptions
 from tfbench.engine import folder
 from tfbench.inside.phases import INFER
-from tfbench.inside.workloads import batch_in, sized
+from tfbench.inside.workloads import parse_batch_size, set_sizes
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.sheet import format_result
 from tfbench.tuning import running, search, text
@@ -106,7 +106,7 @@ def read(wanted: TuneOptions, paths: Paths) -> TuningConfig:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
     workload, program = options.parse_subject(wanted.workload)
     if options.parse_phase(wanted.phase) == INFER:
-        workload = sized(workload, batch=batch_in(workload) or 1, clients=1)
+        workload = set_sizes(workload, batch=parse_batch_size(workload) or 1, clients=1)
     config = TuningConfig(
         workload=workload,
         program=program,

@@ -15,7 +15,7 @@ from tfbench.arms.arm import Arm
 from tfbench.arms.levers import Pairs
 from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
-from tfbench.inside.workloads import PROGRAM, clients_of
+from tfbench.inside.workloads import PROGRAM, count_clients
 from tfbench.measuring import comparison as comparisons
 from tfbench.measuring.comparison import make_setting
 from tfbench.tuning import search
@@ -104,7 +104,7 @@ def candidates(setting: TuningSetting, trial: FirstSteps | None) -> tuple[Setup,
     """Every single change; without a trial all that may be tried. Raises UsageError for none."""
     wheels = [Change(lever=WHEEL, value=text) for text, _ in setting.wheels[1:]]
     own = settings(setting.vcpus, onednn=trial.onednn if trial else None)
-    script = () if clients_of(setting.workload) else advice(trial.step_s if trial else None)
+    script = () if count_clients(setting.workload) else advice(trial.step_s if trial else None)
     every = (*wheels, *own, *script)
     found = tuple((each,) for each in every if each.lever in setting.levers)
     if not found:
