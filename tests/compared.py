@@ -11,11 +11,11 @@ import numpy as np
 from tests.invented import host, with_interval
 
 from tfbench.costs import article, catalog
-from tfbench.costs.bill import Bill, Build, bill, bill_of_totals
+from tfbench.costs.bill import Bill, Build, compute_bill, compute_bill_from_totals
 from tfbench.costs.prices import LineItem, Mode, Price
 from tfbench.inside.phases import TRAIN
 from tfbench.measuring.samples import Sample
-from tfbench.measuring.statistics import Thresholds, verdict
+from tfbench.measuring.statistics import Thresholds, choose_verdict
 from tfbench.reports import chapters, page, report, spending
 from tfbuild.measured.comparison import (
     SCHEMA,
@@ -99,7 +99,9 @@ def confidence(interval: Interval) -> float:
 
 
 def speedup(name: str, interval: Interval, noise: Interval, *, fair: bool = True) -> Speedup:
-    found = verdict(with_interval(interval), Thresholds(floor=noise.reach, threshold=THRESHOLD))
+    found = choose_verdict(
+        with_interval(interval), Thresholds(floor=noise.reach, threshold=THRESHOLD)
+    )
     return Speedup(
         arm=name,
         interval=interval,
@@ -384,13 +386,13 @@ def machine(name: str, vcpus: int, usd_hour: float) -> Price:
 def priced(given: Comparison) -> Bill:
     """On machines that are dearer by the vCPU, with a build of 0.2 USD to pay back."""
     machines = {1: machine("small-1", 1, 0.031), 2: machine("large-2", 2, 0.07)}
-    book = catalog.find(article.PRICES)
-    return bill(given, book, machines, build=Build(usd=0.2, runs_per_day=24.0))
+    book = catalog.find_book(article.PRICES)
+    return compute_bill(given, book, machines, build=Build(usd=0.2, runs_per_day=24.0))
 
 
 def article_bill() -> Bill:
-    book = catalog.find(article.PRICES)
-    return bill_of_totals(article.read_totals(book), book)
+    book = catalog.find_book(article.PRICES)
+    return compute_bill_from_totals(article.read_totals(book), book)
 
 
 def html(

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from tests.noise import MACHINES, Level, Machine, launches, table
 
 from tfbench.measuring.samples import Sample
-from tfbench.measuring.statistics import contrast, level
+from tfbench.measuring.statistics import compute_contrast, compute_level
 
 Times: TypeAlias = Callable[[Sample], Sequence[float]]
 """Seconds per step of a sample, one number or several."""
@@ -58,7 +58,7 @@ def wall(each: Sample) -> Sequence[float]:
 
 
 LEVELS: Mapping[str, Level] = {
-    "level": level,
+    "level": compute_level,
     "faster half": half,
     "fastest tenth": tenth,
     "median": middle,
@@ -77,8 +77,8 @@ def judged(
         speeds = dict(zip(ARMS, (1.0, 1.0, TRUTH), strict=True))
         found = launches(machine, speeds, count=4, blocks=5, seed=seed)
         levels = table(found, ARMS, seconds, level)
-        same = contrast(levels, ARMS[1], ARMS[:1]).interval
-        arm = contrast(levels, ARMS[2], ARMS[:2]).interval
+        same = compute_contrast(levels, ARMS[1], ARMS[:1]).interval
+        arm = compute_contrast(levels, ARMS[2], ARMS[:2]).interval
         false += same.low > 1 or same.high < 1
         seen += arm.high < 1
         held += arm.low <= TRUTH <= arm.high

@@ -13,10 +13,15 @@ from tests.invented import host
 from tfbench.arms.arm import TOLERANCE, Arm
 from tfbench.engine.schedule import create_random, draw_block_order
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
-from tfbench.measuring.observations import ObservedCell, failures_of, launches_of, starts_of
+from tfbench.measuring.observations import (
+    ObservedCell,
+    filter_starts,
+    group_launches,
+    list_failures,
+)
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.statistics import LEVEL, MARGIN
-from tfbench.measuring.summary import Criteria, arm_facts, cell, overall
+from tfbench.measuring.summary import Criteria, collect_arm_facts, summarise_cell, summarise_overall
 from tfbuild.cpus.cpu import Vcpus
 from tfbuild.measured.comparison import SCHEMA, Comparison
 from tfbuild.measured.effort import Effort
@@ -168,7 +173,7 @@ def paces(speedup: float = 1.25, pace: float = 0.025) -> dict[str, float]:
 
 def measured(found: Sequence[Entry]) -> ObservedCell:
     """The cell that the journal is of."""
-    failures = failures_of(found)
+    failures = list_failures(found)
     failed = {failure.arm for failure in failures}
     return ObservedCell(
         workload=found[0].workload if found else WORKLOAD,
@@ -176,8 +181,8 @@ def measured(found: Sequence[Entry]) -> ObservedCell:
         baseline=STOCK.name,
         repeat=REPEAT,
         arms=tuple(name for name in (STOCK.name, TUNED.name) if name not in failed),
-        starts=starts_of(found),
-        launches=launches_of(found),
+        starts=filter_starts(found),
+        launches=group_launches(found),
         failures=failures,
     )
 
@@ -203,8 +208,8 @@ def comparison(*cells: ObservedCell) -> Comparison:
         threshold=by.threshold,
         level=LEVEL,
         host=HOST,
-        arms=arm_facts((STOCK, TUNED), cells),
-        cells=tuple(cell(each, by) for each in cells),
-        overall=overall(cells, by),
+        arms=collect_arm_facts((STOCK, TUNED), cells),
+        cells=tuple(summarise_cell(each, by) for each in cells),
+        overall=summarise_overall(cells, by),
         complete=True,
     )

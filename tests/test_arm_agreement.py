@@ -14,7 +14,7 @@ from tests.measured import LOSSES, PREDICTIONS, REPEAT, STOCK, TUNED, start
 
 from tfbench.arms.arm import TOLERANCE
 from tfbench.inside import parameters
-from tfbench.measuring.agreement import absolute, agreements, relative
+from tfbench.measuring.agreement import compare_losses, compare_predictions, compute_agreements
 from tfbench.measuring.samples import Start
 from tfbuild.errors import SampleError, WorkerError
 from tfbuild.measured.comparison import Agreement
@@ -42,14 +42,14 @@ def tuned(found: Sequence[Agreement]) -> Agreement:
     ],
 )
 def test_the_worst_loss_decides(others: Sequence[float | None], expected: float | None) -> None:
-    found = relative(LOSSES, others)
+    found = compare_losses(LOSSES, others)
     assert found == (None if expected is None else pytest.approx(expected))
-    assert relative(others, LOSSES) == found
+    assert compare_losses(others, LOSSES) == found
 
 
 def test_losses_that_vanish_in_both_arms_are_equal() -> None:
-    assert relative([0.0], [0.0]) == 0
-    assert relative([0.0], [1e-13]) == pytest.approx(0.1)
+    assert compare_losses([0.0], [0.0]) == 0
+    assert compare_losses([0.0], [1e-13]) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_losses_that_vanish_in_both_arms_are_equal() -> None:
 def test_the_worst_prediction_decides(
     others: Sequence[float | None], expected: float | None
 ) -> None:
-    found = absolute(PREDICTIONS, others)
+    found = compare_predictions(PREDICTIONS, others)
     assert found == (None if expected is None else pytest.approx(expected))
 
 
@@ -67,7 +67,7 @@ def test_the_worst_prediction_decides(
 def test_differences_do_not_depend_on_the_direction(one: list[float], other: list[float]) -> None:
     pairs = list(zip(one, other, strict=False))
     first, second = [a for a, _ in pairs], [b for _, b in pairs]
-    for difference in (relative, absolute):
+    for difference in (compare_losses, compare_predictions):
         found = difference(first, second)
         assert found is not None
         assert found >= 0
@@ -78,14 +78,14 @@ def test_differences_do_not_depend_on_the_direction(one: list[float], other: lis
 @given(values=numbers, share=st.floats(0, 0.5))
 def test_a_common_share_is_the_relative_difference(values: list[float], share: float) -> None:
     values = [value if abs(value) > 1e-6 else 1.0 for value in values]
-    found = relative(values, [value * (1 - share) for value in values])
+    found = compare_losses(values, [value * (1 - share) for value in values])
     assert found is not None
     assert math.isclose(found, share, abs_tol=1e-12)
 
 
 @pytest.mark.parametrize("others", [(), LOSSES[:4], (*LOSSES, 2.0)])
 def test_unequal_numbers_of_them_cannot_be_compared(others: Sequence[float]) -> None:
-    for difference in (relative, absolute):
+    for difference in (compare_losses, compare_predictions):
         with pytest.raises(SampleError):
             difference(LOSSES, others)
         with pytest.raises(SampleError):
@@ -93,14 +93,14 @@ def test_unequal_numbers_of_them_cannot_be_compared(others: Sequence[float]) -> 
 
 
 def test_models_that_are_not_trained_have_no_losses_to_differ() -> None:
-    assert relative((), ()) == 0
+    assert compare_losses((), ()) == 0
 
 
 # --- arms -----------------------------------------------------------------------------------------
 
 
 def test_arms_that_compute_the_same_agree() -> None:
-    found = agreements([start(arm) for arm in TOLERANCES], TOLERANCES)
+    found = compute_agreements([start(arm) for arm in TOLERANCES], TOLERANCES)
     assert [each.arm for each in found] == [REPEAT, TUNED.name]
     assert all(each.agrees and each.losses == each.predictions == 0 for each in found)
 
@@ -108,7 +108,7 @@ def test_arms_that_compute_the_same_agree() -> None:
 @pytest.mark.parametrize(("share", "agrees"), [(0.5, True), (1 - 1e-6, True), (1.001, False)])
 def test_losses_may_differ_by_the_tolerance(share: float, agrees: bool) -> None:
     off = tuple(loss * (1 - share * TOLERANCE) for loss in LOSSES)
-    found = tuned(agreements([start("stock"), start("tuned", losses=off)], TOLERANCES))
+    found = tuned(compute_agreements([start("stock"), start("tuned", losses=off)], TOLERANCES))
     assert found.agrees is agrees
     assert found.losses == pytest.approx(share * TOLERANCE, rel=1e-6)
     assert found.predictions == 0
@@ -117,7 +117,7 @@ def test_losses_may_differ_by_the_tolerance(share: float, agrees: bool) -> None:
 @pytest.mark.parametrize(("share", "agrees"), [(0.5, True), (1.001, False)])
 def test_predictions_may_differ_by_the_tolerance(share: float, agrees: bool) -> None:
     off = (*PREDICTIONS[:2], PREDICTIONS[2] + share * TOLERANCE)
-    found = tuned(agreements([start("stock"), start("tuned", predictions=off)], TOLERANCES))
+    found = tuned(compute_agreements([start("stock"), start("tuned", predictions=off)], TOLERANCES))
     assert found.agrees is agrees
     assert found.predictions == pytest.approx(share * TOLERANCE, rel=1e-6)
     assert found.losses == 0
@@ -127,7 +127,7 @@ def test_each_arm_has_a_tolerance_of_its_own() -> None:
     off = tuple(loss * 1.01 for loss in LOSSES)
     wide = TOLERANCES | {TUNED.name: 0.05}
     starts = [start("stock"), start(REPEAT, losses=off), start("tuned", losses=off)]
-    found = agreements(starts, wide)
+    found = compute_agreements(starts, wide)
     assert [(each.arm, each.agrees, each.tolerance) for each in found] == [
         (REPEAT, False, TOLERANCE),
         (TUNED.name, True, 0.05),
@@ -138,17 +138,17 @@ def test_another_generation_of_keras_need_not_compute_the_same_but_numbers() -> 
     off = tuple(loss * 1.5 for loss in LOSSES)
     newer = start("tuned", losses=off)
     newer = dataclasses.replace(newer, facts={**newer.facts, "keras": 3})
-    found = tuned(agreements([start("stock"), newer], TOLERANCES))
+    found = tuned(compute_agreements([start("stock"), newer], TOLERANCES))
     assert (found.held, found.agrees) == (False, True)
     assert found.losses == pytest.approx(1 / 3)
     nothing = dataclasses.replace(newer, losses=(None,) * 5)
-    assert not tuned(agreements([start("stock"), nothing], TOLERANCES)).agrees
+    assert not tuned(compute_agreements([start("stock"), nothing], TOLERANCES)).agrees
 
 
 def test_what_is_no_number_in_both_arms_does_not_agree() -> None:
     nothing = (None,) * 5
     starts = [start("stock", losses=nothing), start("tuned", losses=nothing)]
-    found = tuned(agreements(starts, TOLERANCES))
+    found = tuned(compute_agreements(starts, TOLERANCES))
     assert found.losses is None
     assert not found.agrees
 
@@ -159,7 +159,7 @@ def test_every_launch_must_agree_and_the_worst_is_told() -> None:
         for launch, share in enumerate((1.0001, 1.002, 1.0))
         for arm, share in (("stock", 1.0), ("tuned", share))
     ]
-    found = tuned(agreements(starts, TOLERANCES))
+    found = tuned(compute_agreements(starts, TOLERANCES))
     assert not found.agrees
     assert found.losses == pytest.approx(0.002, rel=0.01)
 
@@ -173,7 +173,7 @@ def test_one_launch_without_numbers_leaves_none() -> None:
             ("tuned", PREDICTIONS if launch else (None, 0.2, 0.7)),
         )
     ]
-    assert tuned(agreements(starts, TOLERANCES)).predictions is None
+    assert tuned(compute_agreements(starts, TOLERANCES)).predictions is None
 
 
 def test_launches_are_compared_each_with_its_own_baseline() -> None:
@@ -181,20 +181,20 @@ def test_launches_are_compared_each_with_its_own_baseline() -> None:
     other = tuple(loss * 2 for loss in LOSSES)
     starts = [start(arm, 0) for arm in TOLERANCES]
     starts += [start(arm, 1, losses=other) for arm in TOLERANCES]
-    assert all(each.losses == 0 for each in agreements(starts, TOLERANCES))
+    assert all(each.losses == 0 for each in compute_agreements(starts, TOLERANCES))
 
 
 def test_launches_without_the_baseline_count_for_nothing() -> None:
     off = tuple(loss * 2 for loss in LOSSES)
     starts = [start("stock", 0), start("tuned", 0), start("tuned", 1, losses=off)]
-    assert tuned(agreements(starts, TOLERANCES)).agrees
-    assert agreements(starts[2:], TOLERANCES) == ()
+    assert tuned(compute_agreements(starts, TOLERANCES)).agrees
+    assert compute_agreements(starts[2:], TOLERANCES) == ()
 
 
 def test_arms_that_did_not_start_are_not_told_of() -> None:
-    assert [each.arm for each in agreements([start("stock"), start(REPEAT)], TOLERANCES)] == [
-        REPEAT
-    ]
+    assert [
+        each.arm for each in compute_agreements([start("stock"), start(REPEAT)], TOLERANCES)
+    ] == [REPEAT]
 
 
 # --- programs that amplify rounding ---------------------------------------------------------------
@@ -223,13 +223,13 @@ def test_a_loss_may_differ_by_ten_times_what_rounding_does_to_it(
 ) -> None:
     once = nudged(moved_by((0, 1e-6, 0.005, 0.05, 0.07)))
     starts = [start("stock"), once, start("tuned", losses=moved_by(own))]
-    assert tuned(agreements(starts, TOLERANCES)).agrees is agrees
+    assert tuned(compute_agreements(starts, TOLERANCES)).agrees is agrees
 
 
 def test_differences_that_rounding_explains_stand_apart_from_those_that_it_does_not() -> None:
     once = nudged(moved_by((0, 0, 1e-5, 0, 0.05)))
     other = start("tuned", losses=moved_by((0, 5e-4, 1e-4, 0, 0.1)))
-    found = tuned(agreements([start("stock"), once, other], TOLERANCES))
+    found = tuned(compute_agreements([start("stock"), once, other], TOLERANCES))
     assert found.losses == pytest.approx(5e-4, rel=1e-3)
     assert found.losses_by_rounding == found.losses_apart == pytest.approx(0.1)
     assert (found.agrees, found.is_excused) == (True, True)
@@ -239,21 +239,21 @@ def test_predictions_may_differ_by_ten_times_what_rounding_does_to_them() -> Non
     once = nudged(predictions=(*PREDICTIONS[:2], PREDICTIONS[2] + 1e-3))
     for away, agrees in ((9e-3, True), (11e-3, False)):
         other = start("tuned", predictions=(PREDICTIONS[0] + away, *PREDICTIONS[1:]))
-        found = tuned(agreements([start("stock"), once, other], TOLERANCES))
+        found = tuned(compute_agreements([start("stock"), once, other], TOLERANCES))
         assert (found.agrees, found.is_excused) == (agrees, agrees)
         assert found.predictions_apart == pytest.approx(away)
 
 
 def test_a_first_loss_that_one_rounding_moves_is_no_program_but_a_broken_machine() -> None:
     starts = [start("stock"), nudged(moved_by((0.01, 0, 0, 0, 0))), start("tuned")]
-    (repeat, _) = agreements(starts, TOLERANCES)
+    (repeat, _) = compute_agreements(starts, TOLERANCES)
     assert (repeat.arm, repeat.agrees) == (REPEAT, False)
 
 
 def test_a_repeat_that_is_not_nudged_widens_nothing() -> None:
     off = moved_by((0, 0.05, 0, 0, 0))
     starts = [start("stock"), start(REPEAT, losses=off), start("tuned", losses=off)]
-    assert [each.agrees for each in agreements(starts, TOLERANCES)] == [False, False]
+    assert [each.agrees for each in compute_agreements(starts, TOLERANCES)] == [False, False]
 
 
 @given(values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=9))
@@ -280,5 +280,5 @@ def test_nearly_all_parameters_are_nudged_and_what_is_no_float_is_not() -> None:
 def test_unequal_data_or_parameters_are_an_error_that_names_the_arm() -> None:
     other = start("tuned", facts={"inputs_sha256": "other"})
     with pytest.raises(WorkerError, match=r"stock and tuned .*NumPy") as caught:
-        agreements([start("stock"), start(REPEAT), other], TOLERANCES)
+        compute_agreements([start("stock"), start(REPEAT), other], TOLERANCES)
     assert caught.value.arm == TUNED.name

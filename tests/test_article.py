@@ -7,13 +7,13 @@ from tests.priced import price
 from tests.printed import PRINTED
 
 from tfbench.costs import article, catalog
-from tfbench.costs.bill import BillRow, bill_of_totals
-from tfbench.costs.cost import point
-from tfbench.costs.prices import bind
+from tfbench.costs.bill import BillRow, compute_bill_from_totals
+from tfbench.costs.cost import get_value
+from tfbench.costs.prices import create_book
 from tfbuild.errors import SampleError, UsageError
 
-BOOK = catalog.find(article.PRICES)
-BILL = bill_of_totals(article.read_totals(BOOK), BOOK)
+BOOK = catalog.find_book(article.PRICES)
+BILL = compute_bill_from_totals(article.read_totals(BOOK), BOOK)
 
 K80 = {
     "mnist_mlp": ("65.1", ".0135"),
@@ -44,12 +44,12 @@ def test_every_figure_of_the_article_comes_out_to_its_printed_digits(model: str)
     computed = []
     for vcpus in (8, 16, 32, 64):
         both = [row(model, build, vcpus) for build in ("pip", "compiled")]
-        pip_s, compiled_s = (point(each.run_s) for each in both)
+        pip_s, compiled_s = (get_value(each.run_s) for each in both)
         computed.append(
             [
                 *(vcpus, round(pip_s, 1), round(compiled_s, 1), round(pip_s / compiled_s, 2)),
-                *(round(point(each.relative_time), 2) for each in both),
-                *(round(point(each.relative_cost), 2) for each in both),
+                *(round(get_value(each.relative_time), 2) for each in both),
+                *(round(get_value(each.relative_cost), 2) for each in both),
             ]
         )
     assert computed == PRINTED[model]
@@ -59,8 +59,8 @@ def test_every_figure_of_the_article_comes_out_to_its_printed_digits(model: str)
 def test_the_gpus_seconds_and_cost_come_out(model: str) -> None:
     gpu = row(model, "gpu", None)
     seconds, usd = map(float, K80[model])
-    assert round(point(gpu.run_s), 1) == seconds
-    assert round(point(gpu.usd), 4) == usd
+    assert round(get_value(gpu.run_s), 1) == seconds
+    assert round(get_value(gpu.usd), 4) == usd
 
 
 def write(folder: Path, text: str) -> Path:
@@ -74,7 +74,7 @@ def test_a_recorded_log_adds_up_to_its_total(tmp_path: Path) -> None:
     assert len(article.read_epochs(path)) == 4
     model = "imdb_bidirectional_lstm"
     run = article.read_log(f"{model}/gpu={path}", BOOK)
-    assert round(point(run.seconds), 3) == row(model, "gpu", None).run_s
+    assert round(get_value(run.seconds), 3) == row(model, "gpu", None).run_s
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_log_of_a_platform_without_a_price_is_told(tmp_path: Path, place: str)
 
 
 def test_a_log_of_a_machine_without_a_number_of_vcpus_is_told(tmp_path: Path) -> None:
-    odd = bind("odd", [price("none"), price("half", vcpus=0.5)])
+    odd = create_book("odd", [price("none"), price("half", vcpus=0.5)])
     for platform in ("none", "half"):
         with pytest.raises(UsageError, match="vCPUs"):
             article.read_log(f"a/pip/{platform}={write(tmp_path, LOG)}", odd)
@@ -176,7 +176,9 @@ def test_a_missing_log_is_told(tmp_path: Path) -> None:
 def test_a_missing_run_has_no_figures_and_the_others_have(tmp_path: Path, gone: str) -> None:
     lines = article.TOTALS.read_text(encoding="utf-8").splitlines(keepends=True)
     kept = [line for line in lines if not line.startswith(gone)]
-    found = bill_of_totals(article.read_totals(BOOK, write(tmp_path, "".join(kept))), BOOK)
+    found = compute_bill_from_totals(
+        article.read_totals(BOOK, write(tmp_path, "".join(kept))), BOOK
+    )
     lost = 9 if "gpu" in gone else 1
     assert len(found.rows) == len(BILL.rows) - lost
     assert len(found.skipped) == (1 if "gpu" in gone else 0)

@@ -13,24 +13,32 @@ from tests.invented import BASELINE, arm, cell, comparison, speedup, spread
 from tests.priced import price
 
 from tfbench.costs import article, catalog, cost
-from tfbench.costs.bill import COMPOSED, TIMED, Bill, BillRow, Build, bill, bill_of_totals
-from tfbench.costs.cost import point
-from tfbench.costs.prices import PriceBook, bind
+from tfbench.costs.bill import (
+    COMPOSED,
+    TIMED,
+    Bill,
+    BillRow,
+    Build,
+    compute_bill,
+    compute_bill_from_totals,
+)
+from tfbench.costs.cost import get_value
+from tfbench.costs.prices import PriceBook, create_book
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.measured.comparison import ArmFailure, ComparedCell, Comparison
 from tfbuild.measured.interval import Interval
 from tfbuild.records import format_canonical
 
-GCE = catalog.find(article.PRICES)
+GCE = catalog.find_book(article.PRICES)
 TOTALS = article.read_totals(GCE)
-ARTICLE = bill_of_totals(TOTALS, GCE)
+ARTICLE = compute_bill_from_totals(TOTALS, GCE)
 seconds = st.floats(0.1, 1e6)
 shares = st.floats(1e-4, 0.5)
 
 
 def book(**fields: object) -> PriceBook:
     """2 vCPUs at 0.001 USD a second, 4 at twice as much."""
-    return bind(
+    return create_book(
         "mine",
         [price("m2", 3.6, vcpus=2, **fields), price("m4", 7.2, vcpus=4, **fields)],
     )
@@ -38,8 +46,8 @@ def book(**fields: object) -> PriceBook:
 
 def billed(found: Comparison, prices: PriceBook | None = None, **options: object) -> Bill:
     prices = prices or book()
-    machines = {2: prices.price("m2"), 4: prices.price("m4")}
-    return bill(found, prices, machines, **options)  # type: ignore[arg-type]
+    machines = {2: prices.find_price("m2"), 4: prices.find_price("m4")}
+    return compute_bill(found, prices, machines, **options)  # type: ignore[arg-type]
 
 
 def row(of: Bill, arm: str, vcpus: int | None, workload: str = "mnist_mlp") -> BillRow:
@@ -71,14 +79,18 @@ def test_every_relative_time_and_cost_of_the_article_comes_out() -> None:
         vcpus = int(each["vcpus"]) if each["vcpus"] else None
         found = row(ARTICLE, each["build"], vcpus, each["benchmark"])
         assert found.machine == each["platform"]
-        assert point(found.run_s) == float(each["total_s"])
-        assert math.isclose(point(found.usd), float(each["cost_usd"]), abs_tol=5.1e-7)
-        assert math.isclose(point(found.relative_time), float(each["rel_time_gpu"]), abs_tol=5.1e-5)
-        assert math.isclose(point(found.relative_cost), float(each["rel_cost_gpu"]), abs_tol=5.1e-5)
+        assert get_value(found.run_s) == float(each["total_s"])
+        assert math.isclose(get_value(found.usd), float(each["cost_usd"]), abs_tol=5.1e-7)
+        assert math.isclose(
+            get_value(found.relative_time), float(each["rel_time_gpu"]), abs_tol=5.1e-5
+        )
+        assert math.isclose(
+            get_value(found.relative_cost), float(each["rel_cost_gpu"]), abs_tol=5.1e-5
+        )
 
 
 def test_the_gain_of_compiling_comes_out() -> None:
-    means = {(vcpus, arm): point(each) for vcpus, arm, each in ARTICLE.speedups}
+    means = {(vcpus, arm): get_value(each) for vcpus, arm, each in ARTICLE.speedups}
     assert list(means) == [(8, "compiled"), (16, "compiled"), (32, "compiled"), (64, "compiled")]
     assert [f"{means[vcpus, 'compiled']:.2f}" for vcpus in (8, 16, 64)] == ["1.43", "1.28", "1.04"]
     assert f"{means[32, 'compiled']:.3f}" == "0.975"
@@ -105,19 +117,19 @@ def test_the_articles_bill_says_what_it_is() -> None:
 
 
 def test_another_baseline_of_the_article_may_be_named() -> None:
-    found = bill_of_totals(TOTALS, GCE, baseline="pip@8")
+    found = compute_bill_from_totals(TOTALS, GCE, baseline="pip@8")
     each = row(found, "compiled", 8)
-    assert math.isclose(point(each.relative_time), 87.8 / 138.5, rel_tol=1e-3)
-    assert math.isclose(point(each.relative_time), point(each.relative_cost))
-    assert bill_of_totals(TOTALS, GCE, baseline="pip").baseline == "pip@64"
+    assert math.isclose(get_value(each.relative_time), 87.8 / 138.5, rel_tol=1e-3)
+    assert math.isclose(get_value(each.relative_time), get_value(each.relative_cost))
+    assert compute_bill_from_totals(TOTALS, GCE, baseline="pip").baseline == "pip@64"
 
 
 def test_the_articles_builds_pay_against_pip_on_the_same_machine() -> None:
-    found = bill_of_totals(TOTALS, GCE, build=Build(usd=1.0, runs_per_day=100.0))
+    found = compute_bill_from_totals(TOTALS, GCE, build=Build(usd=1.0, runs_per_day=100.0))
     paid = row(found, "compiled", 8).amortisation
     assert paid is not None
-    saved = (138.457 - point(row(found, "compiled", 8).run_s)) * 0.063642 / 3600
-    assert math.isclose(point(paid.saving_usd), saved)
+    saved = (138.457 - get_value(row(found, "compiled", 8).run_s)) * 0.063642 / 3600
+    assert math.isclose(get_value(paid.saving_usd), saved)
     assert paid.runs == math.ceil(1.0 / saved)
     assert row(found, "compiled", 32).amortisation is not None
     assert [
@@ -127,24 +139,24 @@ def test_the_articles_builds_pay_against_pip_on_the_same_machine() -> None:
 
 def test_a_run_that_is_there_twice_is_refused() -> None:
     with pytest.raises(SampleError, match="pip@8 of mnist_mlp"):
-        bill_of_totals([*TOTALS, TOTALS[1]], GCE)
+        compute_bill_from_totals([*TOTALS, TOTALS[1]], GCE)
 
 
 def test_logs_of_epochs_make_a_bill(tmp_path: Path) -> None:
     for name, elapsed in (("gpu", 10.0), ("cpu8", 20.0)):
         (tmp_path / name).write_text(f"epoch,elapsed\n1,{elapsed}\n2,{elapsed}\n", encoding="utf-8")
     names = (f"mnist_mlp/gpu={tmp_path}/gpu", f"mnist_mlp/tuned/cpu8={tmp_path}/cpu8")
-    found = bill_of_totals([article.read_log(name, GCE) for name in names], GCE)
+    found = compute_bill_from_totals([article.read_log(name, GCE) for name in names], GCE)
     tuned = row(found, "tuned", 8)
-    assert (point(tuned.run_s), point(tuned.relative_time)) == (40.0, 2.0)
-    assert math.isclose(point(tuned.usd), 40 * 0.063642 / 3600)
+    assert (get_value(tuned.run_s), get_value(tuned.relative_time)) == (40.0, 2.0)
+    assert math.isclose(get_value(tuned.usd), 40 * 0.063642 / 3600)
     assert (found.baseline, found.speedups) == ("gpu", ())
 
 
 @pytest.mark.parametrize("baseline", ["gpu", "", "pip@7", "pip@"])
 def test_a_baseline_that_has_no_run_is_told(baseline: str) -> None:
     with pytest.raises(UsageError) as caught:
-        bill_of_totals([TOTALS[1]], GCE, baseline=baseline)
+        compute_bill_from_totals([TOTALS[1]], GCE, baseline=baseline)
     assert f"'{baseline}'" in caught.value.message
     assert "pip@8" in caught.value.hint
 
@@ -188,8 +200,8 @@ def test_figures_are_relative_to_the_baseline_at_most_vcpus() -> None:
     base = row(found, "stock", 4)
     assert (base.relative_time, base.relative_cost) == (1.0, 1.0)
     assert base.break_even_price_ratio is None
-    assert point(row(found, "stock", 2).relative_time) == pytest.approx(100 / 60)
-    assert point(row(found, "stock", 2).relative_cost) == pytest.approx(100 / 120)
+    assert get_value(row(found, "stock", 2).relative_time) == pytest.approx(100 / 60)
+    assert get_value(row(found, "stock", 2).relative_cost) == pytest.approx(100 / 120)
 
 
 def test_what_was_measured_in_pairs_keeps_its_own_interval() -> None:
@@ -199,7 +211,7 @@ def test_what_was_measured_in_pairs_keeps_its_own_interval() -> None:
     assert whole(beside.relative_cost) == pytest.approx(whole(spread(1 / 1.2, 0.01)))
     assert whole(beside.break_even_price_ratio or 0) == pytest.approx(whole(spread(1.2, 0.01)))
     apart = row(found, "tuned", 2)
-    assert point(apart.relative_time) == pytest.approx(80 / 60)
+    assert get_value(apart.relative_time) == pytest.approx(80 / 60)
     assert interval(apart.relative_time).half_width > 0.13
 
 
@@ -218,21 +230,21 @@ def test_two_candidates_were_not_measured_in_pairs_with_each_other() -> None:
     }
     pairs = [speedup(name, spread(2), run=spread(2, 0.001)) for name in ("a", "b")]
     found = billed(comparison(cell(runs=runs, speedups=pairs)), baseline="a@2")
-    assert point(row(found, "b", 2).relative_time) == pytest.approx(60 / 80)
+    assert get_value(row(found, "b", 2).relative_time) == pytest.approx(60 / 80)
 
 
 def test_without_a_ratio_of_runs_times_are_compared() -> None:
     found = billed(comparison(cell()))
-    assert point(row(found, "tuned", 2).relative_time) == pytest.approx(0.8)
+    assert get_value(row(found, "tuned", 2).relative_time) == pytest.approx(0.8)
     assert interval(row(found, "tuned", 2).relative_time).half_width > spread(1).half_width
 
 
 def test_increments_are_billed_in_relative_costs_too() -> None:
     by_the_minute = book(billing_increment_s=60.0)
     found = billed(sweep(), by_the_minute)
-    assert point(row(found, "tuned", 2).usd) == pytest.approx(0.12)
+    assert get_value(row(found, "tuned", 2).usd) == pytest.approx(0.12)
     assert row(found, "tuned", 4).relative_cost == Interval(value=1.0, low=1.0, high=1.0)
-    assert point(row(found, "tuned", 4).relative_time) == pytest.approx(1 / 1.2)
+    assert get_value(row(found, "tuned", 4).relative_time) == pytest.approx(1 / 1.2)
 
 
 def test_the_cheapest_and_the_fastest_are_of_all_machines() -> None:
@@ -253,7 +265,7 @@ def test_a_build_pays_against_the_baseline_on_the_same_machine() -> None:
     found = billed(sweep(), build=Build(usd=2.0, runs_per_day=10.0))
     paid = row(found, "tuned", 2).amortisation
     assert paid is not None
-    assert point(paid.saving_usd) == pytest.approx(0.1 * (1 - 1 / 1.25))
+    assert get_value(paid.saving_usd) == pytest.approx(0.1 * (1 - 1 / 1.25))
     assert (paid.runs, paid.days) == (100, 10.0)
     assert paid.soonest is not None
     assert paid.latest is not None
@@ -267,7 +279,7 @@ def test_a_build_that_saves_no_whole_increment_never_pays() -> None:
     found = billed(sweep(), book(billing_increment_s=60.0), build=Build(usd=2.0))
     paid = row(found, "tuned", 2).amortisation
     assert paid is not None
-    assert (point(paid.saving_usd), paid.runs) == (0.0, None)
+    assert (get_value(paid.saving_usd), paid.runs) == (0.0, None)
 
 
 def test_settings_need_no_build() -> None:
@@ -288,7 +300,7 @@ def test_speedups_are_means_over_workloads_by_vcpus() -> None:
     ]
     ((vcpus, arm, mean),) = billed(comparison(*cells)).speedups
     assert (vcpus, arm) == (2, "tuned")
-    assert point(mean) == pytest.approx(1.1)
+    assert get_value(mean) == pytest.approx(1.1)
     assert interval(mean).half_width == pytest.approx(spread(1, 0.01).half_width / math.sqrt(2))
 
 
@@ -374,5 +386,5 @@ def test_the_baseline_is_itself_and_a_front_has_the_best(
                 time = each.relative_time
                 assert time.low <= time.value <= time.high
             if isinstance(each.break_even_price_ratio, Interval):
-                product = each.break_even_price_ratio.value * point(each.relative_time)
+                product = each.break_even_price_ratio.value * get_value(each.relative_time)
                 assert math.isclose(product, 1.0)

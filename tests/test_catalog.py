@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tfbench.costs import catalog
-from tfbench.costs.prices import Mode, Price, merge
+from tfbench.costs.prices import Mode, Price, merge_books
 from tfbuild.errors import UsageError
 
 # The columns of SkyPilot's catalogues.
@@ -45,7 +45,7 @@ def read(path: Path) -> tuple[Price, ...]:
 
 def message(path: Path) -> str:
     with pytest.raises(UsageError) as caught:
-        catalog.find(str(path), as_of="2020-02-29")
+        catalog.find_book(str(path), as_of="2020-02-29")
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -62,7 +62,7 @@ def message(path: Path) -> str:
     ],
 )
 def test_the_book_of_2017_has_the_articles_prices(name: str, usd_hour: float, items: int) -> None:
-    found = catalog.find("2017-07-gce").price(name)
+    found = catalog.find_book("2017-07-gce").find_price(name)
     assert math.isclose(found.usd_hour, usd_hour)
     assert len(found.items) == items
     assert found.mode is (Mode.ON_DEMAND if name == "gpu" else Mode.SPOT)
@@ -78,20 +78,22 @@ def test_the_book_of_2017_has_the_articles_prices(name: str, usd_hour: float, it
     ],
 )
 def test_the_book_of_2018_has_the_articles_prices(name: str, mode: Mode, usd_hour: float) -> None:
-    found = catalog.find("2018-04-riseml").only(mode=mode).price(name)
+    found = catalog.find_book("2018-04-riseml").restrict(mode=mode).find_price(name)
     assert math.isclose(found.usd_hour, usd_hour, abs_tol=0.05 if mode is Mode.MONTHLY else 1e-9)
 
 
-@pytest.mark.parametrize("name", catalog.shipped_names())
+@pytest.mark.parametrize("name", catalog.list_shipped_books())
 def test_every_shipped_book_is_dated_as_its_name_says_and_has_sources(name: str) -> None:
-    book = catalog.find(name)
+    book = catalog.find_book(name)
     assert book.name == name
     assert name.startswith(book.as_of[:7])
     assert all(price.source for price in book.prices)
 
 
 def test_shipped_books_say_which_machines_have_an_accelerator() -> None:
-    prices = [price for name in catalog.shipped_names() for price in catalog.find(name).prices]
+    prices = [
+        price for name in catalog.list_shipped_books() for price in catalog.find_book(name).prices
+    ]
     assert {price.name for price in prices if not price.accelerator} == {
         *("cpu8", "cpu16", "cpu32", "cpu64"),
     }
@@ -99,7 +101,7 @@ def test_shipped_books_say_which_machines_have_an_accelerator() -> None:
 
 def test_an_unknown_book_is_told_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="2017-07-gce, 2018-04-riseml"):
-        catalog.find("2016")
+        catalog.find_book("2016")
 
 
 def test_the_columns_may_stand_in_any_order_among_others(tmp_path: Path) -> None:
@@ -142,8 +144,8 @@ def test_zones_keep_their_own_prices(tmp_path: Path) -> None:
         for zone, usd in [("north-a", "0.5"), ("north-b", "0.6")]
     ]
     book = catalog.read_csv(csv_file(tmp_path, *zones), as_of="2020-02-29")
-    assert book.only(region="north-b").price("m8").usd_hour == 0.6
-    assert str(book.only(region="north-a").price("m8")) == "m8 (north-a, on_demand)"
+    assert book.restrict(region="north-b").find_price("m8").usd_hour == 0.6
+    assert str(book.restrict(region="north-a").find_price("m8")) == "m8 (north-a, on_demand)"
 
 
 def test_only_the_machines_that_are_asked_for_must_be_clean(tmp_path: Path) -> None:
@@ -287,7 +289,7 @@ def test_one_file_holds_one_date(tmp_path: Path) -> None:
 
 
 def test_the_shipped_books_do_not_mix() -> None:
-    books = [catalog.find(name) for name in catalog.shipped_names()]
+    books = [catalog.find_book(name) for name in catalog.list_shipped_books()]
     with pytest.raises(UsageError, match="2017-07-04 and 2018-04-26"):
-        merge(*books)
-    assert merge(*books, mix_dates=True).price("cpu8") == books[0].price("cpu8")
+        merge_books(*books)
+    assert merge_books(*books, mix_dates=True).find_price("cpu8") == books[0].find_price("cpu8")

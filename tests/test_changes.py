@@ -20,11 +20,11 @@ from tfbench.tuning.changes import (
     WHEEL,
     Change,
     Setup,
-    advice,
-    arm_of,
-    name_of,
-    settings,
-    variables,
+    create_arm,
+    format_arm_name,
+    list_advice,
+    list_settings,
+    list_variables,
 )
 
 PLAIN = dataclasses.replace(TUNED, env=())
@@ -40,7 +40,7 @@ def setup(*words: str) -> Setup:
 
 
 def names(vcpus: int, *, onednn: bool | None = True) -> list[str]:
-    return [str(each) for each in settings(vcpus, onednn=onednn)]
+    return [str(each) for each in list_settings(vcpus, onednn=onednn)]
 
 
 def test_every_kind_is_a_lever_a_wheel_or_advice() -> None:
@@ -60,7 +60,7 @@ def test_a_default_is_not_tried() -> None:
 def test_fewer_threads_are_tried_where_there_are_fewer(
     vcpus: int, intra: list[str], inter: list[str]
 ) -> None:
-    found = list(settings(vcpus, onednn=True))
+    found = list(list_settings(vcpus, onednn=True))
     assert [each.value for each in found if each.lever == "intra"] == intra
     assert [each.value for each in found if each.lever == "inter"] == inter
 
@@ -73,26 +73,26 @@ def test_an_allocator_that_is_not_here_is_not_tried(monkeypatch: pytest.MonkeyPa
 
 
 def test_many_batches_in_one_execution_are_tried_where_a_sample_holds_them() -> None:
-    assert [each.lever for each in advice(0.001)] == [STEPS, COMPILED]
-    assert [each.lever for each in advice(0.1)] == [COMPILED]
-    assert [each.lever for each in advice(None)] == [STEPS, COMPILED]
+    assert [each.lever for each in list_advice(0.001)] == [STEPS, COMPILED]
+    assert [each.lever for each in list_advice(0.1)] == [COMPILED]
+    assert [each.lever for each in list_advice(None)] == [STEPS, COMPILED]
 
 
 def test_no_change_is_the_baseline() -> None:
-    found = arm_of((), WHEELS, ())
+    found = create_arm((), WHEELS, ())
     assert found == dataclasses.replace(STOCK, label=STOCK.label)
 
 
 def test_a_name_that_is_cut_is_still_the_setups_own() -> None:
     wheels = WHEELS | {"tuned": dataclasses.replace(PLAIN, name="a-wheel" * 9)}
-    one, other = (name_of(setup("wheel=tuned", word), STOCK, wheels) for word in SETTINGS)
+    one, other = (format_arm_name(setup("wheel=tuned", word), STOCK, wheels) for word in SETTINGS)
     assert one != other
     assert {len(one), len(other)} == {64}
     assert one[:55] == other[:55]
 
 
 def test_changes_are_put_together_in_one_arm() -> None:
-    found = arm_of(setup("wheel=tuned", "intra=1", "onednn=off"), WHEELS, OWN)
+    found = create_arm(setup("wheel=tuned", "intra=1", "onednn=off"), WHEELS, OWN)
     assert found.name == "tuned+intra=1+onednn=off"
     assert found.python == TUNED.python
     assert found.tuned
@@ -108,9 +108,9 @@ def test_changes_are_put_together_in_one_arm() -> None:
 
 def test_advice_reaches_the_worker_and_no_environment_of_the_users() -> None:
     advised = setup("inter=1", f"{STEPS}={BATCHES}", f"{COMPILED}=True")
-    found = dict(arm_of(advised, WHEELS, ()).env)
+    found = dict(create_arm(advised, WHEELS, ()).env)
     assert (found[TOGETHER], found[JIT]) == (str(BATCHES), "True")
-    assert variables(advised) == (("TF_NUM_INTEROP_THREADS", "1"),)
+    assert list_variables(advised) == (("TF_NUM_INTEROP_THREADS", "1"),)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_advice_reaches_the_worker_and_no_environment_of_the_users() -> None:
 def test_an_arm_has_the_widest_tolerance_that_its_changes_need(
     words: list[str], tolerance: float
 ) -> None:
-    assert arm_of(setup(*words), WHEELS, ()).tolerance == tolerance
+    assert create_arm(setup(*words), WHEELS, ()).tolerance == tolerance
 
 
 def test_a_wheel_is_told_by_its_name(tmp_path: Path) -> None:
     other = dataclasses.replace(PLAIN, name="old", python=tmp_path / "bin/python")
-    assert arm_of(setup(f"{WHEEL}=old"), WHEELS | {"old": other}, ()).name == "old"
+    assert create_arm(setup(f"{WHEEL}=old"), WHEELS | {"old": other}, ()).name == "old"

@@ -32,8 +32,8 @@ from tfbench.measuring.comparison import (
     THOROUGH,
     ComparisonSetting,
     check_cells,
+    check_comparison,
     compare,
-    judge,
     make_setting,
 )
 from tfbench.measuring.samples import KINDS, Entry, Fault
@@ -242,7 +242,7 @@ def test_a_run_that_was_killed_after_its_last_launch_only_sums_up(tmp_path: Path
     assert cell.speedups[0].interval.value == pytest.approx(1.25)
     assert [arm.name for arm in result.arms] == [STOCK.name, TUNED.name]
     assert [each.speedup.arm for each in result.overall] == [TUNED.name]
-    judge(result, gate=True)
+    check_comparison(result, gate=True)
 
 
 def test_an_arm_that_had_failed_before_the_run_was_stopped_stays_out(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_cells_that_cannot_be_measured_are_marked_and_the_others_survive(tmp_pat
     ]
     assert [(each.workload, each.arm) for each in faults] == [("mnist_cnn", failure.arm)]
     with pytest.raises(WorkerError, match=r"1 arm .*mnist_cnn on 2 vCPUs"):
-        judge(result, gate=False)
+        check_comparison(result, gate=False)
 
 
 def test_no_cell_is_expected_to_have_fewer_launches_than_give_an_interval(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_run_in_which_nothing_starts_ends_with_marked_cells(tmp_path: Path) ->
     assert [len(each.failures) for each in result.cells] == [1, 1]
     assert (result.arms, result.overall, result.complete) == ((), (), True)
     with pytest.raises(WorkerError, match=r"2 arms"):
-        judge(result, gate=True)
+        check_comparison(result, gate=True)
 
 
 @pytest.mark.parametrize(
@@ -370,55 +370,55 @@ def test_a_gate_lets_pass_what_is_not_slower_and_known(
 ) -> None:
     result = journalled(found)
     assert result.overall[0].speedup.verdict is verdict
-    judge(result, gate=False)
+    check_comparison(result, gate=False)
     if error is None:
-        judge(result, gate=True)
+        check_comparison(result, gate=True)
     else:
         with pytest.raises(error, match=r"tuned .*2 vCPUs"):
-            judge(result, gate=True)
+            check_comparison(result, gate=True)
 
 
 def test_a_regression_is_told_before_what_is_unclear() -> None:
     unclear = [dataclasses.replace(each, vcpus=1) for each in UNCLEAR]
     with pytest.raises(RegressionError, match="tuned in mnist_mlp on 2 vCPUs"):
-        judge(journalled(unclear, SLOWER), gate=True)
+        check_comparison(journalled(unclear, SLOWER), gate=True)
 
 
 def test_one_vcpu_is_told_as_one() -> None:
     slower = [dataclasses.replace(each, vcpus=1) for each in SLOWER]
     with pytest.raises(RegressionError, match=r"on 1 vCPU \(.*on 1 vCPU \("):
-        judge(journalled(slower), gate=True)
+        check_comparison(journalled(slower), gate=True)
     failed = [*FASTER, fault(TUNED.name, 3)]
     broken = [dataclasses.replace(each, vcpus=1) for each in failed]
     with pytest.raises(WorkerError, match=r"1 arm .*mnist_mlp on 1 vCPU:"):
-        judge(journalled(broken), gate=False)
+        check_comparison(journalled(broken), gate=False)
 
 
 def test_a_gate_without_a_figure_is_not_passed() -> None:
     with pytest.raises(TensorwrightError):
-        judge(journalled([*FASTER, fault(REPEAT, 3)]), gate=True)
+        check_comparison(journalled([*FASTER, fault(REPEAT, 3)]), gate=True)
 
 
 def test_a_wheel_that_computes_something_else_fails_with_both_losses() -> None:
     result = journalled(WRONG, renamed(FASTER, "lstm_text"))
     assert len(result.overall) == 1, "the other cell still counts"
     with pytest.raises(AgreementError, match=r"mnist_mlp, .* stock 2\.3 2\.25 .* tuned 4\.6 4\.5"):
-        judge(result, gate=False)
+        check_comparison(result, gate=False)
 
 
 def test_losses_that_are_no_numbers_can_be_told() -> None:
     nothing = [start(STOCK.name), start(TUNED.name, losses=(2.3, *(None,) * 4))]
     with pytest.raises(AgreementError, match=r"tuned 2\.3 nan nan nan nan"):
-        judge(journalled(nothing), gate=False)
+        check_comparison(journalled(nothing), gate=False)
 
 
 def test_a_wrong_wheel_is_told_before_all_else() -> None:
     failed = [*renamed(FASTER, "lstm_text"), fault(TUNED.name, 3, workload="lstm_text")]
     result = journalled(WRONG, failed, renamed(SLOWER, "mnist_cnn"))
     with pytest.raises(AgreementError):
-        judge(result, gate=True)
+        check_comparison(result, gate=True)
     with pytest.raises(WorkerError):
-        judge(journalled(failed, renamed(SLOWER, "mnist_cnn")), gate=True)
+        check_comparison(journalled(failed, renamed(SLOWER, "mnist_cnn")), gate=True)
 
 
 def test_run_json_says_what_was_asked(tmp_path: Path) -> None:

@@ -13,16 +13,16 @@ from tfbench.costs import catalog
 from tfbench.costs.cost import (
     Amount,
     amortise,
-    billed_s,
-    carry,
-    geometric_mean,
-    images_per_usd,
-    paired,
-    point,
-    ratio,
-    saving,
-    seconds_to_accuracy,
-    usd,
+    apply_monotone,
+    compute_billed_s,
+    compute_geometric_mean,
+    compute_images_per_usd,
+    compute_ratio,
+    compute_relative,
+    compute_run_cost,
+    compute_saving,
+    compute_seconds_to_accuracy,
+    get_value,
 )
 from tfbench.costs.prices import LineItem, Mode, Price
 from tfbuild.errors import SampleError, UsageError
@@ -52,7 +52,7 @@ def close(one: Amount, other: Amount) -> bool:
     if isinstance(one, Interval) and isinstance(other, Interval):
         pairs = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
         return all(math.isclose(a, b) for a, b in pairs)
-    return not isinstance(one, Interval) and math.isclose(point(one), point(other))
+    return not isinstance(one, Interval) and math.isclose(get_value(one), get_value(other))
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_the_time_and_cost_to_accuracy_of_2018_come_out(
     machine: str, mode: Mode, images_s: float, epochs: int, hours: float, printed: float
 ) -> None:
     """RiseML: 75.7 % top-1 after 64 epochs on the TPU and 84 on the GPUs, 76.4 % after 86."""
-    found = catalog.find("2018-04-riseml").only(mode=mode).price(machine)
-    seconds = seconds_to_accuracy(epochs=epochs, images=IMAGENET, images_s=images_s)
-    assert round(point(seconds) / 3600, 2) == hours
-    assert round(point(usd(seconds, found)), 1) == printed
+    found = catalog.find_book("2018-04-riseml").restrict(mode=mode).find_price(machine)
+    seconds = compute_seconds_to_accuracy(epochs=epochs, images=IMAGENET, images_s=images_s)
+    assert round(get_value(seconds) / 3600, 2) == hours
+    assert round(get_value(compute_run_cost(seconds, found)), 1) == printed
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_the_time_and_cost_to_accuracy_of_2018_come_out(
 def test_the_images_per_dollar_of_2018_come_out(
     machine: str, mode: Mode, images_s: float, per_usd: float
 ) -> None:
-    found = catalog.find("2018-04-riseml").only(mode=mode).price(machine)
-    assert round(point(images_per_usd(images_s, found)), 1) == per_usd
+    found = catalog.find_book("2018-04-riseml").restrict(mode=mode).find_price(machine)
+    assert round(get_value(compute_images_per_usd(images_s, found)), 1) == per_usd
 
 
 def test_a_slower_rate_is_the_upper_end_of_the_time_to_accuracy() -> None:
-    seconds = seconds_to_accuracy(epochs=2, images=1000, images_s=spread(100, 80, 125))
+    seconds = compute_seconds_to_accuracy(epochs=2, images=1000, images_s=spread(100, 80, 125))
     assert close(seconds, spread(20, 16, 25))
 
 
@@ -111,22 +111,22 @@ def test_seconds_are_billed_in_whole_increments_and_a_minimum(
     seconds: float, increment: float, minimum: float, paid: float
 ) -> None:
     billing = price(billing_increment_s=increment, minimum_s=minimum)
-    assert math.isclose(billed_s(seconds, billing), paid)
+    assert math.isclose(compute_billed_s(seconds, billing), paid)
 
 
 @given(seconds=amounts, increment=st.sampled_from([0.0, 1.0, 60.0, 3600.0]), minimum=amounts)
 def test_nobody_pays_for_less_than_was_used(
     seconds: float, increment: float, minimum: float
 ) -> None:
-    paid = billed_s(seconds, price(billing_increment_s=increment, minimum_s=minimum))
+    paid = compute_billed_s(seconds, price(billing_increment_s=increment, minimum_s=minimum))
     assert seconds * (1 - 1e-8) <= paid <= max(seconds + increment, minimum)
 
 
 def test_the_interval_of_a_cost_comes_from_that_of_the_time() -> None:
     seconds = spread(100.0, 90.0, 119.0)
-    assert close(usd(seconds, price(3.6)), spread(0.100, 0.090, 0.119))
+    assert close(compute_run_cost(seconds, price(3.6)), spread(0.100, 0.090, 0.119))
     by_the_minute = price(3.6, billing_increment_s=60)
-    assert close(usd(seconds, by_the_minute), spread(0.12, 0.12, 0.12))
+    assert close(compute_run_cost(seconds, by_the_minute), spread(0.12, 0.12, 0.12))
 
 
 @pytest.mark.parametrize(
@@ -135,25 +135,25 @@ def test_the_interval_of_a_cost_comes_from_that_of_the_time() -> None:
 )
 def test_a_run_without_a_time_has_no_cost(seconds: Amount) -> None:
     with pytest.raises(SampleError, match="time"):
-        usd(seconds, price())
+        compute_run_cost(seconds, price())
 
 
 def test_a_falling_function_swaps_the_ends() -> None:
-    assert close(carry(spread(2, 1, 4), lambda value: 1 / value), spread(0.5, 0.25, 1))
-    assert carry(2.0, lambda value: 1 / value) == 0.5
+    assert close(apply_monotone(spread(2, 1, 4), lambda value: 1 / value), spread(0.5, 0.25, 1))
+    assert apply_monotone(2.0, lambda value: 1 / value) == 0.5
 
 
 def test_a_ratio_is_no_surer_than_its_parts() -> None:
     above, below = spread(10, 8, 12), spread(5, 4.5, 6)
-    found = ratio(above, below)
+    found = compute_ratio(above, below)
     assert isinstance(found, Interval)
     assert found.value == 2
     assert found.low < 8 / 5
     assert found.high > 12 / 5
     assert found.low > 8 / 6
     assert found.high < 12 / 4.5
-    assert close(ratio(above, 5.0), spread(2, 1.6, 2.4))
-    assert close(ratio(10.0, below), spread(2, 10 / 6, 10 / 4.5))
+    assert close(compute_ratio(above, 5.0), spread(2, 1.6, 2.4))
+    assert close(compute_ratio(10.0, below), spread(2, 10 / 6, 10 / 4.5))
 
 
 def test_a_ratios_interval_covers_as_often_as_it_says() -> None:
@@ -165,26 +165,26 @@ def test_a_ratios_interval_covers_as_often_as_it_says() -> None:
             spread(*(math.exp(error + z * 1.96 * s) for z in (0, -1, 1)))
             for error, s in zip(errors, deviations, strict=True)
         ]
-        found = ratio(parts[0], parts[1])
+        found = compute_ratio(parts[0], parts[1])
         assert isinstance(found, Interval)
         hits += found.low <= 1 <= found.high
     assert 0.94 <= hits / trials <= 0.96
 
 
 def test_a_paired_speedup_keeps_its_own_narrow_interval() -> None:
-    found = paired(spread(1.25, 1.0, 2.0), price(1.0), price(2.0), baseline_s=100.0)
+    found = compute_relative(spread(1.25, 1.0, 2.0), price(1.0), price(2.0), baseline_s=100.0)
     assert close(found.time, spread(0.8, 0.5, 1.0))
     assert close(found.usd, spread(0.4, 0.25, 0.5))
     with pytest.raises(SampleError, match="speedup"):
-        paired(math.nan, price(), price(), baseline_s=100.0)
+        compute_relative(math.nan, price(), price(), baseline_s=100.0)
 
 
 def test_a_paired_speedup_is_billed_in_increments_where_the_run_is() -> None:
     by_the_minute = price(billing_increment_s=60)
-    found = paired(spread(1.25, 1.0, 2.0), by_the_minute, by_the_minute, baseline_s=100.0)
+    found = compute_relative(spread(1.25, 1.0, 2.0), by_the_minute, by_the_minute, baseline_s=100.0)
     assert close(found.time, spread(0.8, 0.5, 1.0))
     assert close(found.usd, spread(1.0, 0.5, 1.0))
-    cheap = paired(2.0, price(1.0, minimum_s=80.0), price(2.0), baseline_s=100.0)
+    cheap = compute_relative(2.0, price(1.0, minimum_s=80.0), price(2.0), baseline_s=100.0)
     assert close(cheap.usd, 0.4)
 
 
@@ -192,19 +192,19 @@ def test_a_paired_speedup_is_billed_in_increments_where_the_run_is() -> None:
 def test_without_increments_a_paired_cost_is_that_of_any_seconds(
     slow: float, speedup: float
 ) -> None:
-    found = paired(speedup, price(1.0), price(2.0), baseline_s=slow)
+    found = compute_relative(speedup, price(1.0), price(2.0), baseline_s=slow)
     assert close(found.usd, 1.0 / 2.0 / speedup)
 
 
 def test_a_mean_is_surer_than_its_parts() -> None:
     part = spread(2, 1.6, 2.5)
-    assert close(geometric_mean([part]), part)
-    found = geometric_mean([part] * 4)
+    assert close(compute_geometric_mean([part]), part)
+    found = compute_geometric_mean([part] * 4)
     assert close(found, spread(2, 2 * math.sqrt(0.8), 2 * math.sqrt(1.25)))
-    assert close(geometric_mean([2.0, 8.0]), 4.0)
-    assert close(geometric_mean([part, 8.0]), 4.0)
+    assert close(compute_geometric_mean([2.0, 8.0]), 4.0)
+    assert close(compute_geometric_mean([part, 8.0]), 4.0)
     with pytest.raises(SampleError):
-        geometric_mean([])
+        compute_geometric_mean([])
 
 
 def test_a_means_interval_covers_as_often_as_it_says() -> None:
@@ -215,7 +215,7 @@ def test_a_means_interval_covers_as_often_as_it_says() -> None:
             spread(*(math.exp(error + z * 1.96 * s) for z in (0, -1, 1)))
             for error, s in zip(errors, deviations, strict=True)
         ]
-        found = geometric_mean(parts)
+        found = compute_geometric_mean(parts)
         assert isinstance(found, Interval)
         hits += found.low <= 1 <= found.high
     assert 0.94 <= hits / trials <= 0.96
@@ -263,7 +263,7 @@ def test_a_saving_too_small_to_count_never_pays() -> None:
 
 
 def test_the_saving_is_what_the_relative_cost_leaves() -> None:
-    assert close(saving(2.0, spread(0.8, 0.7, 1.1)), spread(0.4, -0.2, 0.6))
+    assert close(compute_saving(2.0, spread(0.8, 0.7, 1.1)), spread(0.4, -0.2, 0.6))
 
 
 @pytest.mark.parametrize("build", [-1.0, math.nan, math.inf])
@@ -286,4 +286,4 @@ def test_a_saving_is_an_amount() -> None:
 @pytest.mark.parametrize(("epochs", "images_s"), [(0, 100.0), (math.nan, 100.0), (1, 0.0)])
 def test_training_to_accuracy_needs_a_rate_and_an_amount(epochs: float, images_s: float) -> None:
     with pytest.raises(SampleError):
-        seconds_to_accuracy(epochs=epochs, images=IMAGENET, images_s=images_s)
+        compute_seconds_to_accuracy(epochs=epochs, images=IMAGENET, images_s=images_s)

@@ -14,7 +14,7 @@ from tests.test_recorded import RECORDINGS
 from tests.test_tasks import ARTICLES, NAMES
 
 from tensorwright.program import collect_commands
-from tfbench.measuring.recorded import recorded
+from tfbench.measuring.recorded import recompute_comparison
 from tfbench.reports import page, report
 from tfbuild.measured.comparison import Comparison
 from tfbuild.settings import ROOT
@@ -135,7 +135,7 @@ def test_every_page_is_reached_from_the_readme() -> None:
 
 @functools.cache
 def shown() -> Comparison:
-    return recorded(RECORDINGS / SHOWN)[0]
+    return recompute_comparison(RECORDINGS / SHOWN)[0]
 
 
 def test_the_picture_is_what_the_report_draws_of_the_recording() -> None:

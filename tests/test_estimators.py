@@ -10,7 +10,7 @@ from tests.estimators import Times, half, judged, mean, middle, own, slices, wal
 from tests.later import later
 from tests.noise import MACHINES, Level, Machine
 
-from tfbench.measuring.statistics import level
+from tfbench.measuring.statistics import compute_level
 
 FEW, MANY = 60, 400
 BY_NAME = {machine.name: machine for machine in MACHINES}
@@ -22,7 +22,7 @@ few_and_many = pytest.mark.parametrize("trials", TRIALS)
 
 
 @functools.cache
-def figures(name: str, trials: int, seconds: Times = slices, by: Level = level) -> Figures:
+def figures(name: str, trials: int, seconds: Times = slices, by: Level = compute_level) -> Figures:
     return judged(BY_NAME[name], seconds, by, trials)
 
 

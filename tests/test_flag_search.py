@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.kernel_call_sites import TANH, ranked, timed
 
 from tfbench.commands import FlagsOptions
-from tfbench.kernels.flag_search import _candidate, _read_config, describe
-from tfbench.kernels.flag_table import sheet
-from tfbench.kernels.flagsets import FlagSet, best, fastest, saved
+from tfbench.kernels.flag_search import _build_candidate, _read_config, describe
+from tfbench.kernels.flag_table import build_table
+from tfbench.kernels.flagsets import FlagSet, choose_best, choose_fastest, compute_savings
 from tfbuild.commands import NEWEST, Request
 from tfbuild.cpus.flags import parse_extra_flags
 from tfbuild.errors import KernelError, TensorwrightError
@@ -31,24 +31,24 @@ def test_a_kernel_twice_as_fast_saves_half_of_its_share() -> None:
         timed(ranked("Tanh", 10, share=0.2), two, two),
         timed(ranked("Tanh", 20, share=0.1), 0, 0),
     ]
-    assert saved(rows, {TANH: "tanh"}) == {"tanh": pytest.approx((0.1, 0.1))}
+    assert compute_savings(rows, {TANH: "tanh"}) == {"tanh": pytest.approx((0.1, 0.1))}
 
 
 def test_numbers_of_threads_weigh_the_same() -> None:
     two = 0.6931471805599453
     rows = [timed(ranked("Tanh", 10, share=0.2), two, two, threads=n) for n in (1, 2)]
-    assert saved(rows, {TANH: "tanh"}) == {"tanh": pytest.approx((0.1, 0.1))}
+    assert compute_savings(rows, {TANH: "tanh"}) == {"tanh": pytest.approx((0.1, 0.1))}
 
 
 def test_a_loss_is_negative() -> None:
-    (row,) = saved([timed(ranked("Tanh", 10), -0.1, -0.2)], {TANH: "tanh"}).values()
+    (row,) = compute_savings([timed(ranked("Tanh", 10), -0.1, -0.2)], {TANH: "tanh"}).values()
     assert all(each < 0 for each in row)
 
 
 def test_the_flags_that_save_most_are_taken() -> None:
     most = FlagSet(flags=("-mtune=skylake",), saved={"tanh": (0.030, 0.031, 0.030, 0.031)})
-    assert fastest([PLAIN, FASTER, most], 0.05) == {"tanh": most}
-    assert fastest([PLAIN, most, FASTER], 0.05) == {"tanh": most}
+    assert choose_fastest([PLAIN, FASTER, most], 0.05) == {"tanh": most}
+    assert choose_fastest([PLAIN, most, FASTER], 0.05) == {"tanh": most}
 
 
 def test_a_wheel_has_the_compiler_that_saves_most_over_all_units() -> None:
@@ -60,10 +60,10 @@ def test_a_wheel_has_the_compiler_that_saves_most_over_all_units() -> None:
     gcc = FlagSet(compiler="gcc", flags=(), saved={"a": (0.02, 0.021, 0.02, 0.021), "b": noise})
     same = FlagSet(compiler="other", flags=(), saved=clang.saved)
     worse = FlagSet(compiler="worse", flags=(), saved={"a": (-0.02, -0.021, -0.02, -0.02)})
-    assert best([clang], 0.05) is clang
-    assert best([clang, same, worse], 0.05) is clang
-    assert best([clang, same, gcc, worse], 0.05) is gcc
-    assert best([clang, FlagSet(compiler="idle", flags=(), saved={})], 0.05) is clang
+    assert choose_best([clang], 0.05) is clang
+    assert choose_best([clang, same, worse], 0.05) is clang
+    assert choose_best([clang, same, gcc, worse], 0.05) is gcc
+    assert choose_best([clang, FlagSet(compiler="idle", flags=(), saved={})], 0.05) is clang
 
 
 def test_the_better_compiler_gets_the_flags() -> None:
@@ -71,7 +71,7 @@ def test_the_better_compiler_gets_the_flags() -> None:
     config = _read_config(both, FlagsOptions(flag_sets="-O3"))
     tried: list[FlagSet] = []
     seen = []
-    for compiler, flags in config.tries(tried):
+    for compiler, flags in config.plan_builds(tried):
         seen.append((compiler, flags))
         kept = (FASTER if "clang" in compiler else PLAIN).saved
         tried.append(FlagSet(compiler=compiler, flags=flags, saved=kept))
@@ -102,7 +102,7 @@ def test_only_clang_can_learn(tmp_path: Path) -> None:
 
 def test_what_might_be_chance_changes_nothing() -> None:
     noisy = FlagSet(flags=("-O3",), saved={"tanh": (0.00, 0.03, -0.01, 0.04)})
-    assert fastest([PLAIN, noisy], 0.05) == {"tanh": PLAIN}
+    assert choose_fastest([PLAIN, noisy], 0.05) == {"tanh": PLAIN}
 
 
 def test_among_many_pairs_more_is_asked_of_each() -> None:
@@ -111,19 +111,19 @@ def test_among_many_pairs_more_is_asked_of_each() -> None:
     same = {f"u{n}": (0.0, 0.01, 0.0, 0.01) for n in range(1, 20)}
     lucky = FlagSet(flags=("-O3",), saved=same | {"u0": (0.012, 0.012, 0.013, 0.011)})
     alone = FlagSet(flags=(), saved={"u0": plain.saved["u0"]})
-    assert fastest([alone, lucky], 0.05)["u0"] is lucky
-    assert fastest([plain, lucky], 0.05)["u0"] is plain
+    assert choose_fastest([alone, lucky], 0.05)["u0"] is lucky
+    assert choose_fastest([plain, lucky], 0.05)["u0"] is plain
 
 
 def test_a_unit_that_one_set_lacks_keeps_the_others() -> None:
-    assert fastest([PLAIN, FlagSet(flags=("-O3",), saved={})], 0.05) == {"tanh": PLAIN}
+    assert choose_fastest([PLAIN, FlagSet(flags=("-O3",), saved={})], 0.05) == {"tanh": PLAIN}
 
 
 @given(st.lists(st.floats(-0.01, 0.01), min_size=3, max_size=8))
 def test_no_flags_are_faster_than_themselves(launches: list[float]) -> None:
     one = FlagSet(flags=(), saved={"tanh": tuple(launches)})
     other = FlagSet(flags=("-O3",), saved={"tanh": tuple(launches)})
-    assert fastest([one, other], 0.05) == {"tanh": one}
+    assert choose_fastest([one, other], 0.05) == {"tanh": one}
 
 
 def test_a_search_says_what_it_would_build() -> None:
@@ -145,7 +145,7 @@ def test_each_wheel_is_built_from_the_sources_that_were_given(tmp_path: Path, pa
     assert config.request.release == with_kernels()[-1].version
     source.unlink()
     with pytest.raises(KernelError, match=f"--source {tmp_path} holds none"):
-        _candidate(config, compiler, (), paths)
+        _build_candidate(config, compiler, (), paths)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,9 @@ SLOWER = FlagSet(flags=("-O1",), saved={"tanh": (-0.010, -0.011, -0.010, -0.011)
 
 
 def test_every_set_is_shown_with_what_it_saves() -> None:
-    text = sheet([PLAIN, SLOWER], {"tanh": PLAIN}, Path("x.json"), "").format_text(colour=False)
+    text = build_table([PLAIN, SLOWER], {"tanh": PLAIN}, Path("x.json"), "").format_text(
+        colour=False
+    )
     head, _, plain, slower, _, said = text.splitlines()
     assert [each.strip() for each in re.split("[┃│]", plain)] == [
         *("the target's flags alone", "1.05%", "0.96% to 1.14%"),
@@ -203,7 +205,9 @@ def test_every_set_is_shown_with_what_it_saves() -> None:
 
 def test_a_unit_with_flags_is_named_with_what_to_do() -> None:
     chosen = {"tanh": FASTER, "mul": PLAIN}
-    text = sheet([PLAIN, FASTER], chosen, Path("out/x.json"), "clang-16").format_text(colour=False)
+    text = build_table([PLAIN, FASTER], chosen, Path("out/x.json"), "clang-16").format_text(
+        colour=False
+    )
     *_, tanh, rest, build, then = text.splitlines()
     assert tanh.split() == ["tanh", "-O3"]
     assert rest.startswith("1 of 2 units")

@@ -52,7 +52,7 @@ from tfbench.inside import kit as inside_kit
 from tfbench.kernels import profiles
 from tfbench.kit.phases import phases
 from tfbench.measuring.comparison import KIND
-from tfbench.measuring.recorded import recorded as computed_again
+from tfbench.measuring.recorded import recompute_comparison as computed_again
 from tfbench.measuring.samples import KINDS
 from tfbench.strategies import published as figures
 from tfbuild.auditing.audit import audit, describe
@@ -251,13 +251,13 @@ def use_comparison(path: Path) -> None:
 
 
 def use_profile(path: Path) -> None:
-    profiles.ranked_call_sites(profiles.read_profile(path))
+    profiles.rank_call_sites(profiles.read_profile(path))
 
 
 def use_kit(path: Path) -> None:
-    found = kit_runs.read(path)
+    found = kit_runs.read_launches(path)
     phases(found)
-    kit_runs.runs(found, catalog.find("2017-07-gce").prices[0])
+    kit_runs.compose_runs(found, catalog.find_book("2017-07-gce").prices[0])
 
 
 def resume_kit(path: Path) -> None:
@@ -427,7 +427,7 @@ READERS: Mapping[str, Reader] = {
     "totals of an article": Reader(
         name="totals.csv",
         inputs=lambda: torn(article.TOTALS.read_bytes()[:400]),
-        reads=(lambda path: article.read_totals(catalog.find(article.PRICES), path),),
+        reads=(lambda path: article.read_totals(catalog.find_book(article.PRICES), path),),
     ),
     "published figures": Reader(
         name="p100.toml", inputs=lambda: torn(figures.P100.read_bytes()), reads=(figures.read,)

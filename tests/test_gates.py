@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.measured import sample
 
-from tfbench.measuring.gates import CLOCK_S, CLOCK_SHARE, counted, others, reasons
+from tfbench.measuring.gates import (
+    CLOCK_S,
+    CLOCK_SHARE,
+    compute_others_share,
+    count_reasons,
+    list_drop_reasons,
+)
 from tfbench.measuring.samples import Sample
 
 LITTLE = 1 + 1e-6
@@ -24,7 +30,7 @@ def block(**changed: Any) -> tuple[Sample, ...]:  # noqa: ANN401
 
 
 def test_a_clean_block_counts() -> None:
-    assert reasons(block()) == ()
+    assert list_drop_reasons(block()) == ()
 
 
 @pytest.mark.parametrize(
@@ -46,14 +52,14 @@ def test_a_clean_block_counts() -> None:
 def test_each_gate_alone_drops_a_block_just_beyond_its_limit(
     within: dict[str, float], beyond: dict[str, float], reason: str
 ) -> None:
-    assert reasons(block(**within)) == ()
-    assert reasons(block(**beyond)) == (reason,)
+    assert list_drop_reasons(block(**within)) == ()
+    assert list_drop_reasons(block(**beyond)) == (reason,)
 
 
 def test_what_fit_takes_beside_its_epochs_is_no_clock_that_disagrees() -> None:
     late = {"elapsed_s": WALL_S + 5.0}
-    assert reasons(block(**late)) == ("clock",)
-    assert reasons(block(**late, beside_s=5.0)) == ()
+    assert list_drop_reasons(block(**late)) == ("clock",)
+    assert list_drop_reasons(block(**late, beside_s=5.0)) == ()
 
 
 @given(
@@ -66,8 +72,12 @@ def test_what_fit_takes_beside_its_epochs_is_no_clock_that_disagrees() -> None:
     )
 )
 def test_gates_do_not_know_of_each_other(meters: dict[str, float]) -> None:
-    alone = {reason for name, value in meters.items() for reason in reasons(block(**{name: value}))}
-    assert set(reasons(block(**meters))) == alone
+    alone = {
+        reason
+        for name, value in meters.items()
+        for reason in list_drop_reasons(block(**{name: value}))
+    }
+    assert set(list_drop_reasons(block(**meters))) == alone
     assert len(alone) == len(meters)
 
 
@@ -83,13 +93,13 @@ def test_gates_do_not_know_of_each_other(meters: dict[str, float]) -> None:
 )
 def test_a_busy_or_a_slow_machine_is_no_reason(meters: dict[str, float]) -> None:
     """Whom virtual machines share a CPU with would choose what is left of a run."""
-    assert reasons(block(**meters)) == ()
+    assert list_drop_reasons(block(**meters)) == ()
 
 
 def test_reasons_are_counted_with_the_most_frequent_first() -> None:
     found = [("throttled",), (), ("clock", "throttled"), ("throttled",), ("clock",), ("other",)]
-    assert counted(found) == (("throttled", 3), ("clock", 2), ("other", 1))
-    assert counted([(), ()]) == ()
+    assert count_reasons(found) == (("throttled", 3), ("clock", 2), ("other", 1))
+    assert count_reasons([(), ()]) == ()
 
 
 # --- what others took -----------------------------------------------------------------------------
@@ -108,17 +118,19 @@ def test_reasons_are_counted_with_the_most_frequent_first() -> None:
 )
 def test_others_are_a_share_of_what_all_vcpus_had(meters: dict[str, float], share: float) -> None:
     """One sample of four is disturbed; two vCPUs had eight times its wall time."""
-    assert others(block(**meters)) == pytest.approx(share, abs=1e-12)
+    assert compute_others_share(block(**meters)) == pytest.approx(share, abs=1e-12)
     wide = [dataclasses.replace(each, vcpus=4) for each in block(**meters)]
-    assert others(wide) == pytest.approx(share / 2, abs=1e-12)
+    assert compute_others_share(wide) == pytest.approx(share / 2, abs=1e-12)
 
 
 def test_ticks_that_one_sample_has_too_many_of_and_another_too_few_are_nobodys() -> None:
     first, *rest = block(busy_s=USED_S + 0.12)
-    assert others((first, *rest)) > 0.05
-    assert others((dataclasses.replace(first, busy_s=USED_S - 0.12), *rest)) == pytest.approx(0)
-    assert others((dataclasses.replace(first, busy_s=USED_S - 0.2), *rest)) == 0
+    assert compute_others_share((first, *rest)) > 0.05
+    assert compute_others_share(
+        (dataclasses.replace(first, busy_s=USED_S - 0.12), *rest)
+    ) == pytest.approx(0)
+    assert compute_others_share((dataclasses.replace(first, busy_s=USED_S - 0.2), *rest)) == 0
 
 
 def test_nobody_took_anything_where_nothing_was_timed() -> None:
-    assert others(()) == 0
+    assert compute_others_share(()) == 0

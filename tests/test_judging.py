@@ -13,13 +13,13 @@ from tfbench.kernels.judging import (
     RATE,
     Series,
     TimedCallSite,
-    candidates,
-    confirmed,
-    control,
-    discovered,
-    losing,
-    quiet,
-    rows,
+    compute_control,
+    confirm_candidates,
+    create_rows,
+    find_candidates,
+    find_discoveries,
+    find_losers,
+    is_quiet,
 )
 from tfbuild.measured.kernels import TypedOp
 
@@ -29,11 +29,13 @@ SLOWER = (-0.10, -0.11, -0.09, -0.10)
 
 
 def reasons(*every: TimedCallSite) -> dict[str, str]:
-    return {choice.op: why for choice, why in candidates(rows(every), RATE, {})[0].items()}
+    return {
+        choice.op: why for choice, why in find_candidates(create_rows(every), RATE, {})[0].items()
+    }
 
 
 def test_a_ratio_is_stock_over_tuned() -> None:
-    (row,) = rows([timed(ranked(), *FASTER)])
+    (row,) = create_rows([timed(ranked(), *FASTER)])
     assert row.ratio == pytest.approx(math.exp(0.2))
     assert 1 < row.low < row.ratio < row.high
     assert row.choice == TANH
@@ -78,34 +80,34 @@ def test_kernels_are_judged_apart() -> None:
 
 
 def test_a_gain_that_fresh_launches_do_not_show_is_dropped() -> None:
-    found = rows([timed(ranked(), *FASTER)])
-    kept = confirmed(found, {0: series(*FASTER)}, RATE, {})
+    found = create_rows([timed(ranked(), *FASTER)])
+    kept = confirm_candidates(found, {0: series(*FASTER)}, RATE, {})
     assert kept[1] == (TANH,)
     assert kept[0][0].kept
     assert kept[0][0].confirmed is not None
-    judged, none = confirmed(found, {0: series(*EVEN)}, RATE, {})
+    judged, none = confirm_candidates(found, {0: series(*EVEN)}, RATE, {})
     assert none == ()
     assert judged[0].reason.startswith("not confirmed")
 
 
 def test_a_loss_in_fresh_launches_drops_a_kernel() -> None:
-    found = rows([timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *EVEN)])
-    judged, kept = confirmed(found, {0: series(*FASTER), 1: series(*SLOWER)}, RATE, {})
+    found = create_rows([timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *EVEN)])
+    judged, kept = confirm_candidates(found, {0: series(*FASTER), 1: series(*SLOWER)}, RATE, {})
     assert kept == ()
     assert {row.reason for row in judged} == {"not confirmed: 0.905x at float[8], 1 thread"}
 
 
 def test_a_place_that_was_not_timed_again_confirms_nothing() -> None:
-    found = rows([timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *EVEN)])
-    judged, kept = confirmed(found, {0: series(*FASTER)}, RATE, {})
+    found = create_rows([timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *EVEN)])
+    judged, kept = confirm_candidates(found, {0: series(*FASTER)}, RATE, {})
     assert kept == ()
     assert {row.reason for row in judged} == {"not confirmed: not timed at float[8], 1 thread"}
 
 
 def test_a_kernel_that_was_not_timed_at_a_place_is_not_kept() -> None:
-    found, missing = rows([timed(ranked(), *FASTER)]), {TANH: "float[9]"}
-    assert candidates(found, RATE, missing)[0] == {TANH: "not timed at float[9]"}
-    judged, kept = confirmed(found, {}, RATE, missing)
+    found, missing = create_rows([timed(ranked(), *FASTER)]), {TANH: "float[9]"}
+    assert find_candidates(found, RATE, missing)[0] == {TANH: "not timed at float[9]"}
+    judged, kept = confirm_candidates(found, {}, RATE, missing)
     assert (kept, judged[0].reason) == ((), "not timed at float[9]")
 
 
@@ -113,7 +115,7 @@ def test_a_place_that_looks_slower_by_chance_throws_no_kernel_out() -> None:
     """One of 40 even places has an interval below 1, as one in 40 does."""
     unlucky = (-0.03, -0.01, -0.028, -0.012)
     even = [timed(ranked("Tanh", size), *EVEN) for size in range(1, 40)]
-    (row,) = rows([timed(ranked("Tanh", 99), *unlucky)])
+    (row,) = create_rows([timed(ranked("Tanh", 99), *unlucky)])
     assert row.high < 1
     assert row.ratio < 0.99
     assert reasons(
@@ -124,7 +126,7 @@ def test_a_place_that_looks_slower_by_chance_throws_no_kernel_out() -> None:
 
 
 def test_stock_against_itself_wins_nothing() -> None:
-    same = control([timed(ranked(), *FASTER)], RATE)
+    same = compute_control([timed(ranked(), *FASTER)], RATE)
     assert (same.cells, same.won, same.lost) == (1, 0, 0)
     assert 0 < same.reach < 0.01
 
@@ -138,23 +140,23 @@ def test_a_machine_that_drifts_is_seen_in_the_control(
     drifting = dataclasses.replace(
         cell.series, again=tuple(stock - ratio for stock, ratio in second)
     )
-    found = control([dataclasses.replace(cell, series=drifting)], RATE)
+    found = compute_control([dataclasses.replace(cell, series=drifting)], RATE)
     assert (found.won, found.lost) == (won, lost)
 
 
 def test_times_of_a_disturbed_machine_are_not_kept() -> None:
-    assert quiet(series(*FASTER))
-    assert not quiet(dataclasses.replace(series(*FASTER), again=(0.5, -0.5, 0.1, 0.0)))
+    assert is_quiet(series(*FASTER))
+    assert not is_quiet(dataclasses.replace(series(*FASTER), again=(0.5, -0.5, 0.1, 0.0)))
 
 
 def test_no_kernel_at_all_is_no_error() -> None:
-    assert confirmed((), {}, RATE, {}) == ((), ())
-    assert discovered([], RATE) == frozenset()
+    assert confirm_candidates((), {}, RATE, {}) == ((), ())
+    assert find_discoveries([], RATE) == frozenset()
 
 
 @given(st.lists(st.floats(0, 1), min_size=1))
 def test_what_is_discovered_is_what_is_smallest(probabilities: list[float]) -> None:
-    found = discovered(probabilities, RATE)
+    found = find_discoveries(probabilities, RATE)
     worst = max((probabilities[number] for number in found), default=0.0)
     assert all(p > worst for n, p in enumerate(probabilities) if n not in found)
     assert all(probabilities[number] <= RATE for number in found)
@@ -163,8 +165,8 @@ def test_what_is_discovered_is_what_is_smallest(probabilities: list[float]) -> N
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.5, 2)), min_size=1))
 def test_nothing_wins_and_loses(cells: list[tuple[float, float]]) -> None:
     probabilities, ratios = zip(*cells, strict=True)
-    slower = losing(probabilities, ratios, RATE)
-    assert not slower & discovered(probabilities, RATE)
+    slower = find_losers(probabilities, ratios, RATE)
+    assert not slower & find_discoveries(probabilities, RATE)
     assert all(ratios[number] <= 0.99 for number in slower)
 
 
@@ -177,5 +179,5 @@ def test_among_kernels_without_gain_hardly_any_is_found() -> None:
         found = Series(stock_s=1.0, tuned_s=1.0, stock=stock, again=again, tuned=tuned)
         return found.gain.p_faster
 
-    wrong = sum(bool(discovered([p(each) for each in every], RATE)) for every in draws)
+    wrong = sum(bool(find_discoveries([p(each) for each in every], RATE)) for every in draws)
     assert wrong <= 8

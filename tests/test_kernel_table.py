@@ -6,9 +6,9 @@ import dataclasses
 
 from tests.kernel_call_sites import TANH, ranked, series, timed
 
-from tfbench.kernels.judging import RATE, Control, confirmed, rows
-from tfbench.kernels.selecting import Selected, Untimed
-from tfbench.kernels.table import HEADINGS, markdown, sheet
+from tfbench.kernels.judging import RATE, Control, confirm_candidates, create_rows
+from tfbench.kernels.selecting import SelectionResult, Untimed
+from tfbench.kernels.table import HEADINGS, build_table, render_markdown
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning.selection import Selection
 
@@ -16,12 +16,12 @@ FASTER, EVEN = (0.20, 0.21, 0.19, 0.20), (0.01, -0.01, 0.012, -0.012)
 ADD, WHERE = TypedOp(op="AddV2", types="T=1|2"), TypedOp(op="Where", types="T=10")
 
 
-def selected() -> Selected:
-    found = rows(
+def selected() -> SelectionResult:
+    found = create_rows(
         [timed(ranked("AddV2", 8, 4), *EVEN, choice=ADD), timed(ranked(share=0.3), *FASTER)]
     )
-    judged, kept = confirmed(found, {1: series(*FASTER)}, RATE, {})
-    return Selected(
+    judged, kept = confirm_candidates(found, {1: series(*FASTER)}, RATE, {})
+    return SelectionResult(
         selection=Selection(
             made="2026-01-01",
             cpu="a CPU",
@@ -45,7 +45,7 @@ def selected() -> Selected:
 
 
 def test_a_table_begins_with_what_takes_longest() -> None:
-    said = sheet(selected()).format_text(colour=False)
+    said = build_table(selected()).format_text(colour=False)
     assert said.index("Tanh") < said.index("AddV2")
     assert "1 of 3 kernels" in said
     assert "AddV2 T=1|2 stays stock" in said
@@ -54,13 +54,13 @@ def test_a_table_begins_with_what_takes_longest() -> None:
 
 
 def test_markdown_has_a_cell_for_each_heading_whatever_the_types() -> None:
-    lines = [line for line in markdown(selected()).splitlines() if line.startswith("|")]
+    lines = [line for line in render_markdown(selected()).splitlines() if line.startswith("|")]
     assert len(lines) == 4
     assert {line.replace("\\|", "").count("|") for line in lines} == {len(HEADINGS) + 1}
 
 
 def test_a_selection_of_nothing_is_said_as_such() -> None:
     empty = dataclasses.replace(selected().selection, kept=())
-    found = sheet(dataclasses.replace(selected(), selection=empty))
+    found = build_table(dataclasses.replace(selected(), selection=empty))
     assert any("0 of 3 kernels kept" in line for line in found.lines)
     assert TANH not in empty.kept

@@ -110,22 +110,24 @@ def test_requests_are_profiled_by_how_many_examples_they_have() -> None:
 )
 def test_a_model_and_kernels_exclude_each_other(named: Request) -> None:
     with pytest.raises(UsageError, match="--workload chooses"):
-        handlers.describe_for_program("lstm_text", named)
+        handlers.describe_program_kernels("lstm_text", named)
     with pytest.raises(UsageError, match="--workload chooses"):
-        handlers.for_program("lstm_text", named)
+        handlers.select_program_kernels("lstm_text", named)
 
 
 def test_a_build_for_a_model_says_that_it_profiles_it_first() -> None:
-    said = handlers.describe_for_program("lstm_text", Request())
+    said = handlers.describe_program_kernels("lstm_text", Request())
     assert said.startswith("profile lstm_text ")
 
 
 def test_ops_that_matter_and_that_sources_register_are_compiled() -> None:
     seconds = {"Tanh": 0.5, "AddV2": 0.4, "_MklMatMul": 1.0, "Erf": 0.0001}
-    assert handlers.compilable(seconds, RELEASE) == ("AddV2", "Tanh")
-    assert handlers.compilable({"_MklMatMul": 1.0}, RELEASE) == ()
-    assert handlers.compilable(seconds, "2.20.0") == ("AddV2", "Tanh"), "it was not surveyed"
-    assert handlers.compilable({"_Arg": 1.0, "Identity": 1.0, "Tanh": 1.0}, RELEASE) == ("Tanh",)
+    assert handlers.list_compilable(seconds, RELEASE) == ("AddV2", "Tanh")
+    assert handlers.list_compilable({"_MklMatMul": 1.0}, RELEASE) == ()
+    assert handlers.list_compilable(seconds, "2.20.0") == ("AddV2", "Tanh"), "it was not surveyed"
+    assert handlers.list_compilable({"_Arg": 1.0, "Identity": 1.0, "Tanh": 1.0}, RELEASE) == (
+        "Tanh",
+    )
 
 
 @pytest.mark.parametrize("steps", ["0", "-1", "many", "1.5"])

@@ -13,8 +13,8 @@ import pytest
 from tests.compared import sound
 
 from tfbench.costs import bill, catalog, kit_runs
-from tfbench.costs.cost import point
-from tfbench.costs.kit_runs import KitLaunch, read, runs
+from tfbench.costs.cost import get_value
+from tfbench.costs.kit_runs import KitLaunch, compose_runs, read_launches
 from tfbench.inside import kit as inside
 from tfbench.inside.workloads import SETS, find_workload
 from tfbench.kit import archive, handler
@@ -119,14 +119,14 @@ def test_a_kit_whose_launches_all_fail_is_an_error(
 def test_launches_are_read_with_the_mean_of_their_steps(tmp_path: Path) -> None:
     lost = line(launch=1, outcome="out of memory", reason="OOM when allocating")
     del lost["step_s"]
-    first, second = read(written(tmp_path / "s.jsonl", line(), lost))
+    first, second = read_launches(written(tmp_path / "s.jsonl", line(), lost))
     assert (first.arm, first.device, first.batch) == ("K80", "Tesla K80", 128)
     assert first.step_s == pytest.approx(0.02)
     assert second.step_s is None
 
 
 def test_without_a_name_the_device_is_the_arm(tmp_path: Path) -> None:
-    (found,) = read(written(tmp_path / "s.jsonl", line(arm="")))
+    (found,) = read_launches(written(tmp_path / "s.jsonl", line(arm="")))
     assert found.arm == "Tesla K80"
 
 
@@ -144,12 +144,12 @@ def test_without_a_name_the_device_is_the_arm(tmp_path: Path) -> None:
 def test_a_line_that_makes_no_sense_is_named(tmp_path: Path, wrong: dict[str, Any]) -> None:
     path = written(tmp_path / "s.jsonl", line(), wrong)
     with pytest.raises(RecordError, match="line 2"):
-        read(path)
+        read_launches(path)
 
 
 def test_a_file_without_a_launch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="no launch"):
-        read(written(tmp_path / "s.jsonl"))
+        read_launches(written(tmp_path / "s.jsonl"))
 
 
 def launches(*step_s: float, phase: str = "train", workload: str = "mnist_mlp") -> list[KitLaunch]:
@@ -170,39 +170,41 @@ def launches(*step_s: float, phase: str = "train", workload: str = "mnist_mlp") 
     ]
 
 
-PRICE = catalog.find("2017-07-gce").price("gpu")
+PRICE = catalog.find_book("2017-07-gce").find_price("gpu")
 
 
 def test_a_run_is_composed_of_its_phases() -> None:
     both = launches(0.01, 0.01, 0.012) + launches(0.002, 0.002, 0.002, phase="validate")
-    (run,) = runs(both, PRICE)
+    (run,) = compose_runs(both, PRICE)
     schedule = find_workload("mnist_mlp").schedule
     one = schedule.epochs * (schedule.steps * 0.01 + schedule.validation * 0.002)
     assert isinstance(run.seconds, Interval)
     assert run.seconds.low < one < run.seconds.high
     assert (run.vcpus, run.arm) == (None, "K80")
-    (once,) = runs(both[:1] + both[3:4], PRICE)
+    (once,) = compose_runs(both[:1] + both[3:4], PRICE)
     assert once.seconds == pytest.approx(one)
 
 
 def test_half_a_run_is_no_run() -> None:
     with pytest.raises(UsageError, match="training run"):
-        runs(launches(0.01, 0.01), PRICE)
+        compose_runs(launches(0.01, 0.01), PRICE)
 
 
 def test_a_gpu_elsewhere_can_be_what_costs_are_relative_to() -> None:
     measured = sound()
     workload = measured.cells[0].workload
     own = launches(0.001, 0.001) + launches(0.0005, 0.0005, phase="validate")
-    book = catalog.find("2017-07-gce")
-    machines = {cell.vcpus: book.price("cpu8") for cell in measured.cells}
-    found = bill.bill(measured, book, machines, baseline="K80", others=runs(own, book.price("gpu")))
+    book = catalog.find_book("2017-07-gce")
+    machines = {cell.vcpus: book.find_price("cpu8") for cell in measured.cells}
+    found = bill.compute_bill(
+        measured, book, machines, baseline="K80", others=compose_runs(own, book.find_price("gpu"))
+    )
     rows = [row for row in found.rows if row.workload == workload]
     gpu = next(row for row in rows if row.arm == "K80")
-    assert (point(gpu.relative_time), point(gpu.relative_cost)) == pytest.approx((1.0, 1.0))
+    assert (get_value(gpu.relative_time), get_value(gpu.relative_cost)) == pytest.approx((1.0, 1.0))
     others = [row for row in rows if row.arm != "K80"]
     assert others
-    assert all(point(row.relative_time) > 1 for row in others)
+    assert all(get_value(row.relative_time) > 1 for row in others)
 
 
 def test_phases_are_over_launches_and_keep_their_marks() -> None:
@@ -214,7 +216,7 @@ def test_phases_are_over_launches_and_keep_their_marks() -> None:
     (found,) = phases([*whole, lost])
     assert found.launches == 2
     assert found.speed is not None
-    assert point(found.speed) == pytest.approx(128 / (0.01 * 0.02) ** 0.5)
+    assert get_value(found.speed) == pytest.approx(128 / (0.01 * 0.02) ** 0.5)
     assert found.reason == "out of memory: no room"
     assert "out of memory: no room" in handler.sheet((found,)).format_text(colour=False)
 

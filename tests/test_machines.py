@@ -5,12 +5,12 @@ from tests.priced import price
 
 from tfbench.costs import catalog
 from tfbench.costs.machines import find_machines, parse_machines
-from tfbench.costs.prices import Mode, PriceBook, bind
+from tfbench.costs.prices import Mode, PriceBook, create_book
 from tfbuild.errors import UsageError
 
 
 def book() -> PriceBook:
-    return bind(
+    return create_book(
         "mine",
         [
             price("m1", vcpus=1, region="north"),
@@ -46,10 +46,10 @@ def test_a_number_of_vcpus_has_one_machine() -> None:
 
 
 def test_the_only_machine_that_fits_is_found() -> None:
-    north = book().only(region="north", mode=Mode.ON_DEMAND)
+    north = book().restrict(region="north", mode=Mode.ON_DEMAND)
     found = find_machines(north, [1, 2, 8], {})
     assert {count: each.name for count, each in found.items()} == {1: "m1", 2: "m2", 8: "m8"}
-    assert found[2] == north.price("m2")
+    assert found[2] == north.find_price("m2")
 
 
 def test_a_named_machine_may_have_more_vcpus_than_were_used() -> None:
@@ -59,7 +59,7 @@ def test_a_named_machine_may_have_more_vcpus_than_were_used() -> None:
 
 
 def test_a_machine_with_a_gpu_is_not_taken_for_one_without() -> None:
-    gce = catalog.find("2017-07-gce")
+    gce = catalog.find_book("2017-07-gce")
     with pytest.raises(UsageError, match="1 vCPU"):
         find_machines(gce, [1], {})
     assert find_machines(gce, [1], {1: "gpu"})[1].name == "gpu"

@@ -7,7 +7,7 @@ import pytest
 from tests.invented import arm, host
 from tests.recorded import HONEST, cpu_of
 
-from tfbench.measuring.matching import MAY_DIFFER, arm_differences, differences
+from tfbench.measuring.matching import MAY_DIFFER, compare_arms, compare_hosts
 from tfbuild.cpus.cpu import Cpu, Vcpus
 from tfbuild.measured.host import Host
 
@@ -42,29 +42,29 @@ def test_every_field_of_a_host_is_looked_at_or_may_differ() -> None:
 
 
 def test_machines_of_one_kind_may_be_of_different_sizes() -> None:
-    assert differences(host(2), host(2)) == ()
+    assert compare_hosts(host(2), host(2)) == ()
     quota = Vcpus(machine=64, affinity=8, quota=3.5, usable=4)
-    assert differences(host(2), host(64, vcpus=quota)) == ()
+    assert compare_hosts(host(2), host(64, vcpus=quota)) == ()
 
 
 @pytest.mark.parametrize("name", sorted(set(OTHER_CPU) - {"features"}))
 def test_a_cpu_of_another_kind_is_named_with_both_values(name: str) -> None:
-    (found,) = differences(host(), other_cpu(name))
+    (found,) = compare_hosts(host(), other_cpu(name))
     one = getattr(host().cpu, name)
     assert str(found) == f"CPU {name} is {one} and {OTHER_CPU[name]}"
 
 
 def test_of_the_features_only_those_that_differ_are_named() -> None:
-    (found,) = differences(host(), other_cpu("features"))
+    (found,) = compare_hosts(host(), other_cpu("features"))
     assert str(found) == "CPU features that the other lacks is avx512f fma and amx_bf16"
     fewer = dataclasses.replace(host().cpu, features=frozenset({"avx2"}))
-    (found,) = differences(host(), host(cpu=fewer))
+    (found,) = compare_hosts(host(), host(cpu=fewer))
     assert (found.one, found.other) == ("avx512f fma", "none")
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_HOST))
 def test_a_system_of_another_kind_is_named_with_both_values(name: str) -> None:
-    (found,) = differences(host(), host(**{name: OTHER_HOST[name]}))
+    (found,) = compare_hosts(host(), host(**{name: OTHER_HOST[name]}))
     one = getattr(host(), name) or "unknown"
     assert str(found) == f"{name} is {one} and {OTHER_HOST[name]}"
 
@@ -72,10 +72,10 @@ def test_a_system_of_another_kind_is_named_with_both_values(name: str) -> None:
 @pytest.mark.parametrize("name", HONEST)
 def test_a_recorded_cpu_is_like_itself_only(name: str) -> None:
     one = host(cpu=cpu_of(name))
-    assert differences(one, one) == ()
+    assert compare_hosts(one, one) == ()
     for other in set(HONEST) - {name}:
         if cpu_of(other) != cpu_of(name):
-            assert differences(one, host(cpu=cpu_of(other)))
+            assert compare_hosts(one, host(cpu=cpu_of(other)))
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_a_recorded_cpu_is_like_itself_only(name: str) -> None:
     ],
 )
 def test_another_arm_is_named_with_both_values(field: str, value: object, expected: str) -> None:
-    (found,) = arm_differences(arm("stock"), arm("stock", **{field: value}))
+    (found,) = compare_arms(arm("stock"), arm("stock", **{field: value}))
     assert str(found) == expected
 
 
 def test_an_arm_may_stand_elsewhere() -> None:
     moved = arm("stock", label="another", tensorflow_file="/elsewhere/__init__.py")
-    assert arm_differences(arm("stock"), moved) == ()
+    assert compare_arms(arm("stock"), moved) == ()

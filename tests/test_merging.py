@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.invented import arm, cell, comparison, host
 
-from tfbench.measuring.merging import Part, merge
+from tfbench.measuring.merging import Part, merge_comparisons
 from tfbuild.errors import HostError, UsageError
 from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.effort import Effort
@@ -25,7 +25,7 @@ def test_machines_of_several_sizes_make_one_comparison() -> None:
     effort = Effort(looks=(3,), blocks=6)
     small = machine(2, seconds=60.0, made="2026-01-03", effort=effort)
     large = machine(16, seconds=30.0, made="2026-01-02")
-    found = merge([("a16", large), ("a2", small)])
+    found = merge_comparisons([("a16", large), ("a2", small)])
     assert [(each.workload, each.vcpus) for each in found.cells] == [
         ("mnist_mlp", 2),
         ("mnist_cnn", 2),
@@ -42,20 +42,20 @@ def test_machines_of_several_sizes_make_one_comparison() -> None:
 
 
 def test_one_part_that_is_not_complete_leaves_the_whole_incomplete() -> None:
-    assert not merge([("a", machine(2)), ("b", machine(4, complete=False))]).complete
+    assert not merge_comparisons([("a", machine(2)), ("b", machine(4, complete=False))]).complete
 
 
 def test_workloads_may_be_shared_out_between_machines_of_one_size() -> None:
-    found = merge([("a", machine(2, "mnist_mlp")), ("b", machine(2, "lstm_text"))])
+    found = merge_comparisons([("a", machine(2, "mnist_mlp")), ("b", machine(2, "lstm_text"))])
     assert [each.workload for each in found.cells] == ["mnist_mlp", "lstm_text"]
     assert [each.vcpus for each in found.overall] == [2, 2]
 
 
 def test_what_was_merged_merges_again_under_its_own_parts() -> None:
-    two = merge([("a", machine(2)), ("b", machine(4))])
-    three = merge([("ignored", two), ("c", machine(8))])
+    two = merge_comparisons([("a", machine(2)), ("b", machine(4))])
+    three = merge_comparisons([("ignored", two), ("c", machine(8))])
     assert three.parts == ("a", "b", "c")
-    assert three == merge([("a", machine(2)), ("b", machine(4)), ("c", machine(8))])
+    assert three == merge_comparisons([("a", machine(2)), ("b", machine(4)), ("c", machine(8))])
 
 
 def ordered(merged: Comparison) -> str:
@@ -94,7 +94,7 @@ def test_the_order_of_parts_is_only_that_of_their_names(
         )
         for number in range(4)
     ]
-    one, other = merge(parts), merge([parts[number] for number in order])
+    one, other = merge_comparisons(parts), merge_comparisons([parts[number] for number in order])
     assert ordered(one) == ordered(other)
     assert [each.vcpus for each in one.cells] == sorted(sizes)
     assert one.complete == all(complete)
@@ -104,17 +104,17 @@ def test_the_order_of_parts_is_only_that_of_their_names(
 @pytest.mark.parametrize("parts", [[], [("a", machine(2))]])
 def test_one_is_not_merged(parts: list[Part]) -> None:
     with pytest.raises(UsageError, match="merged"):
-        merge(parts)
+        merge_comparisons(parts)
 
 
 def test_a_part_is_not_merged_with_itself() -> None:
     with pytest.raises(UsageError, match="itself"):
-        merge([("a", machine(2)), ("a", machine(4))])
+        merge_comparisons([("a", machine(2)), ("a", machine(4))])
 
 
 def test_a_cell_stands_once() -> None:
     with pytest.raises(UsageError, match=r"mnist_cnn at 2 vCPUs .* a .* c"):
-        merge(
+        merge_comparisons(
             [
                 ("a", machine(2, "mnist_mlp", "mnist_cnn")),
                 ("b", machine(4)),
@@ -126,7 +126,7 @@ def test_a_cell_stands_once() -> None:
 def test_machines_of_two_kinds_are_refused_and_every_difference_is_named() -> None:
     other = host(4, kernel="6.2.0", clocksource="hpet")
     with pytest.raises(HostError) as caught:
-        merge([("a", machine(2)), ("b", machine(4)), ("c", machine(8, host=other))])
+        merge_comparisons([("a", machine(2)), ("b", machine(4)), ("c", machine(8, host=other))])
     assert caught.value.message.startswith("a and c ")
     assert caught.value.message.endswith(": kernel is 6.1.0 and 6.2.0; clocksource is tsc and hpet")
 
@@ -150,7 +150,7 @@ def test_what_was_asked_otherwise_is_refused_and_named(
     fields: dict[str, object], expected: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        merge([("a", machine(2)), ("b", machine(4, **fields))])
+        merge_comparisons([("a", machine(2)), ("b", machine(4, **fields))])
     assert expected in caught.value.message
 
 
@@ -158,7 +158,7 @@ def test_candidates_may_stand_in_another_order() -> None:
     names = ("stock", "control", "tuned")
     one = machine(2, arms=tuple(map(arm, names)))
     other = machine(4, arms=tuple(map(arm, ("stock", "tuned", "control"))))
-    assert [each.name for each in merge([("a", one), ("b", other)]).arms] == [
+    assert [each.name for each in merge_comparisons([("a", one), ("b", other)]).arms] == [
         "stock",
         "tuned",
         "control",

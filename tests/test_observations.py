@@ -29,16 +29,16 @@ from tests.measured import (
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.measuring.observations import (
     ObservedCell,
-    contrast_of,
-    cost_of,
-    counting,
-    failures_of,
-    half_width,
-    launches_of,
-    log_ms,
-    medians,
-    more_blocks,
-    starts_of,
+    choose_next_block_count,
+    compute_arm_contrast,
+    compute_half_width,
+    compute_launch_cost,
+    compute_log_ms,
+    estimate_median_ratio,
+    filter_starts,
+    group_launches,
+    list_failures,
+    select_blocks,
 )
 from tfbench.measuring.samples import End, Entry, Sample
 from tfbuild.errors import SampleError
@@ -71,11 +71,11 @@ def test_a_whole_journal_has_all_its_launches_and_blocks() -> None:
             VALIDATE: 4,
         }
         assert sorted(launch.starts) == sorted(paces())
-        assert launch.steps(TRAIN) == STEPS
-        assert launch.steps(AUGMENT) == 0
+        assert launch.get_steps(TRAIN) == STEPS
+        assert launch.get_steps(AUGMENT) == 0
         assert (launch.seconds, launch.steady) == (20.0, True)
-        assert launch.peak_mb(TUNED.name) == 520.0 + launch.number
-        assert launch.peak_mb("nobody") == 0
+        assert launch.get_peak_mb(TUNED.name) == 520.0 + launch.number
+        assert launch.get_peak_mb("nobody") == 0
     assert found.seconds == 60.0
 
 
@@ -83,21 +83,21 @@ def test_a_whole_journal_has_all_its_launches_and_blocks() -> None:
 def test_of_a_killed_launch_only_whole_blocks_count(cut: int, blocks: int) -> None:
     whole = entries(paces(), launches=1, blocks=blocks)
     timed = samples_of(whole)[:cut]
-    killed: list[Entry] = [*starts_of(whole), *timed]
+    killed: list[Entry] = [*filter_starts(whole), *timed]
     expected = len(timed) // PER_BLOCK
-    found = launches_of(killed)
+    found = group_launches(killed)
     assert [len(one.blocks[TRAIN]) for one in found] == [expected] * (expected >= FEWEST_BLOCKS)
     for launch in found:
         assert launch.end is None
         assert launch.steady
-        assert launch.peak_mb(STOCK.name) == 0
+        assert launch.get_peak_mb(STOCK.name) == 0
         assert [s for block in launch.blocks[TRAIN] for s in block] == timed[: expected * PER_BLOCK]
 
 
 @given(cut=st.integers(0, 3 * PER_BLOCK))
 def test_a_phase_that_was_cut_leaves_training_whole(cut: int) -> None:
     whole = entries(paces(), launches=1, blocks=3, phases=(TRAIN, AUGMENT))
-    (found,) = launches_of(samples_of(whole)[: 3 * PER_BLOCK + cut])
+    (found,) = group_launches(samples_of(whole)[: 3 * PER_BLOCK + cut])
     assert len(found.blocks[TRAIN]) == 3
     assert len(found.blocks.get(AUGMENT, ())) == cut // PER_BLOCK
 
@@ -105,27 +105,27 @@ def test_a_phase_that_was_cut_leaves_training_whole(cut: int) -> None:
 def test_a_killed_launch_took_as_long_as_its_last_whole_block() -> None:
     whole = samples_of(entries(paces(), launches=1, blocks=3))
     timed = [dataclasses.replace(each, at_s=5.0 + place) for place, each in enumerate(whole)]
-    (found,) = launches_of(timed[: 2 * PER_BLOCK + 1])
+    (found,) = group_launches(timed[: 2 * PER_BLOCK + 1])
     assert found.seconds == 5.0 + 2 * PER_BLOCK - 1
 
 
 def test_a_launch_with_one_block_does_not_count_and_the_others_do() -> None:
     whole = entries(paces(), launches=3, blocks=4)
     short = [e for e in whole if not (isinstance(e, Sample) and e.launch == 1 and e.block > 0)]
-    assert [launch.number for launch in launches_of(short)] == [0, 2]
+    assert [launch.number for launch in group_launches(short)] == [0, 2]
 
 
 def test_launches_are_in_their_order_however_the_journal_is() -> None:
     whole = entries(paces(), launches=3)
     first, rest = [e for e in whole if e.launch == 0], [e for e in whole if e.launch > 0]
-    assert launches_of(rest + first) == launches_of(whole)
+    assert group_launches(rest + first) == group_launches(whole)
 
 
 def test_samples_with_unequal_steps_are_refused() -> None:
     whole = entries(paces(), launches=2)
     whole[5] = dataclasses.replace(samples_of(whole)[2], steps=STEPS + 1)
     with pytest.raises(SampleError, match="steps"):
-        launches_of(whole)
+        group_launches(whole)
 
 
 def test_phases_and_launches_may_have_steps_of_their_own() -> None:
@@ -133,8 +133,8 @@ def test_phases_and_launches_may_have_steps_of_their_own() -> None:
         dataclasses.replace(each, steps=7 + each.launch + (each.phase == VALIDATE))
         for each in samples_of(entries(paces(), launches=2, phases=(TRAIN, VALIDATE)))
     ]
-    found = launches_of(whole)
-    assert [(one.steps(TRAIN), one.steps(VALIDATE)) for one in found] == [(7, 8), (8, 9)]
+    found = group_launches(whole)
+    assert [(one.get_steps(TRAIN), one.get_steps(VALIDATE)) for one in found] == [(7, 8), (8, 9)]
 
 
 # --- who was timed --------------------------------------------------------------------------------
@@ -148,10 +148,10 @@ def without(found: Sequence[Entry], arm: str, launches: Sequence[int]) -> list[E
 
 def test_an_arm_counts_in_the_launches_in_which_it_was_timed() -> None:
     found = measured(without(entries(paces(), launches=4), TUNED.name, [1, 3]))
-    assert [launch.number for launch in found.timed(TUNED.name)] == [0, 2]
-    assert len(found.timed(STOCK.name)) == 4
-    assert contrast_of(found, TUNED.name).freedom == 2, "three arms in two launches"
-    assert contrast_of(found, REPEAT).freedom == 3, "two arms in four"
+    assert [launch.number for launch in found.list_timed_launches(TUNED.name)] == [0, 2]
+    assert len(found.list_timed_launches(STOCK.name)) == 4
+    assert compute_arm_contrast(found, TUNED.name).freedom == 2, "three arms in two launches"
+    assert compute_arm_contrast(found, REPEAT).freedom == 3, "two arms in four"
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_a_cell_is_answered_by_the_baseline_and_its_twin(
 ) -> None:
     found = measured(entries(paces(), launches=launches) + [fault(arm) for arm in failed])
     assert found.answered is answered
-    assert found.stands is {STOCK.name, REPEAT}.isdisjoint(failed)
-    assert found.compared(REPEAT) is answered
-    assert found.compared(TUNED.name) is (answered and TUNED.name not in failed)
+    assert found.has_baseline is {STOCK.name, REPEAT}.isdisjoint(failed)
+    assert found.can_compare(REPEAT) is answered
+    assert found.can_compare(TUNED.name) is (answered and TUNED.name not in failed)
     assert (TUNED.name in found.arms) is (TUNED.name not in failed)
 
 
@@ -187,25 +187,25 @@ def test_each_launch_has_the_level_that_was_put_in(
     found = measured(entries(paces(speedup, pace), launches=launches, blocks=3))
     given_in = {TUNED.name: speedup, REPEAT: 1.0, STOCK.name: 1.0}
     for arm, truth in given_in.items():
-        assert contrast_of(found, arm).mean == pytest.approx(math.log(truth), abs=1e-9)
-        assert medians(found, arm).value == pytest.approx(truth)
-        milliseconds = [math.exp(value) for value in log_ms(found, arm, TRAIN)]
+        assert compute_arm_contrast(found, arm).mean == pytest.approx(math.log(truth), abs=1e-9)
+        assert estimate_median_ratio(found, arm).value == pytest.approx(truth)
+        milliseconds = [math.exp(value) for value in compute_log_ms(found, arm, TRAIN)]
         assert milliseconds == pytest.approx([1000 * pace / truth] * launches)
 
 
 def test_a_phase_that_was_not_timed_has_no_times() -> None:
     found = measured(entries(paces(), launches=2, phases=(TRAIN, VALIDATE)))
-    assert log_ms(found, STOCK.name, AUGMENT) == []
-    one = log_ms(found, STOCK.name, VALIDATE, launches=found.launches[:1])
+    assert compute_log_ms(found, STOCK.name, AUGMENT) == []
+    one = compute_log_ms(found, STOCK.name, VALIDATE, launches=found.launches[:1])
     assert one == pytest.approx([math.log(1000 * 0.025 * 0.4)])
 
 
 def test_the_baseline_is_the_mean_of_it_and_its_twin() -> None:
     unlike = paces(1.25) | {REPEAT: paces()[STOCK.name] * 1.21}
     found = measured(entries(unlike, launches=3))
-    assert contrast_of(found, TUNED.name).interval.value == pytest.approx(1.25 * 1.1)
-    assert contrast_of(found, REPEAT).interval.value == pytest.approx(1 / 1.21)
-    assert medians(found, TUNED.name).value == pytest.approx(1.25)
+    assert compute_arm_contrast(found, TUNED.name).interval.value == pytest.approx(1.25 * 1.1)
+    assert compute_arm_contrast(found, REPEAT).interval.value == pytest.approx(1 / 1.21)
+    assert estimate_median_ratio(found, TUNED.name).value == pytest.approx(1.25)
 
 
 def slower(found: Sequence[Entry], arm: str, **meters: Any) -> list[Entry]:  # noqa: ANN401
@@ -225,8 +225,8 @@ def test_on_one_cpu_what_others_took_of_it_is_no_time_of_the_arm(
     """Each sample had 0.25 s of its CPU and another process as much; on two CPUs nobody knows."""
     shared = entries(paces(1.0), launches=2, vcpus=vcpus)
     found = measured(slower(shared, TUNED.name, cpu_s=0.25, busy_s=0.5))
-    assert contrast_of(found, TUNED.name).interval.value == pytest.approx(speedup)
-    assert medians(found, TUNED.name).value == pytest.approx(0.5), "wall against wall"
+    assert compute_arm_contrast(found, TUNED.name).interval.value == pytest.approx(speedup)
+    assert estimate_median_ratio(found, TUNED.name).value == pytest.approx(0.5), "wall against wall"
 
 
 def test_a_launchs_worst_blocks_do_not_move_its_level_nor_their_median() -> None:
@@ -238,15 +238,19 @@ def test_a_launchs_worst_blocks_do_not_move_its_level_nor_their_median() -> None
         for each in journal
     ]
     for arm in (REPEAT, TUNED.name):
-        assert contrast_of(measured(wild), arm) == contrast_of(measured(journal), arm)
-        assert medians(measured(wild), arm) == medians(measured(journal), arm)
+        assert compute_arm_contrast(measured(wild), arm) == compute_arm_contrast(
+            measured(journal), arm
+        )
+        assert estimate_median_ratio(measured(wild), arm) == estimate_median_ratio(
+            measured(journal), arm
+        )
 
 
 # --- what counts ----------------------------------------------------------------------------------
 
 
 def counted(found: ObservedCell) -> list[int]:
-    return [len(blocks) for blocks in counting(found)]
+    return [len(blocks) for blocks in select_blocks(found)]
 
 
 def test_a_gate_drops_the_block_for_every_arm_and_only_that() -> None:
@@ -254,7 +258,7 @@ def test_a_gate_drops_the_block_for_every_arm_and_only_that() -> None:
     found = measured(disturbed(journal, launch=1, block=2))
     assert found.fair
     assert counted(found) == [4, 3, 4]
-    assert {sample.block for block in counting(found)[1] for sample in block} == {0, 1, 3}
+    assert {sample.block for block in select_blocks(found)[1] for sample in block} == {0, 1, 3}
     assert counted(measured(journal)) == [4, 4, 4]
 
 
@@ -266,9 +270,13 @@ def test_what_a_gate_dropped_moves_nothing() -> None:
         for each in samples_of(hit)
     ]
     for arm in (REPEAT, TUNED.name):
-        assert contrast_of(measured(wild), arm) == contrast_of(measured(hit), arm)
-        assert medians(measured(wild), arm) == medians(measured(hit), arm)
-        assert contrast_of(measured(hit), arm) != contrast_of(measured(journal), arm)
+        assert compute_arm_contrast(measured(wild), arm) == compute_arm_contrast(measured(hit), arm)
+        assert estimate_median_ratio(measured(wild), arm) == estimate_median_ratio(
+            measured(hit), arm
+        )
+        assert compute_arm_contrast(measured(hit), arm) != compute_arm_contrast(
+            measured(journal), arm
+        )
 
 
 def test_a_launch_of_which_all_was_dropped_does_not_count() -> None:
@@ -278,7 +286,7 @@ def test_a_launch_of_which_all_was_dropped_does_not_count() -> None:
     found = measured(journal)
     assert found.fair
     assert counted(found) == [2, 2, 2]
-    assert contrast_of(found, TUNED.name).freedom == 4
+    assert compute_arm_contrast(found, TUNED.name).freedom == 4
 
 
 @pytest.mark.parametrize(("hit", "fair"), [(3, True), (4, False)])
@@ -313,8 +321,8 @@ def test_a_time_that_is_none_is_an_error_in_a_block() -> None:
 
 def test_the_half_width_is_that_of_the_widest_interval() -> None:
     found = measured(entries(paces(), launches=5, spread=0.02, jitter=0.002))
-    widths = [contrast_of(found, arm).interval.half_width for arm in (REPEAT, TUNED.name)]
-    assert half_width(found, 5) == max(widths)
+    widths = [compute_arm_contrast(found, arm).interval.half_width for arm in (REPEAT, TUNED.name)]
+    assert compute_half_width(found, 5) == max(widths)
     assert min(widths) < max(widths)
 
 
@@ -323,24 +331,24 @@ def test_the_half_width_after_some_launches_does_not_know_of_later_ones() -> Non
     found = measured(journal)
     for count in range(2, 6):
         early = measured([e for e in journal if e.launch < count])
-        assert half_width(found, count) == half_width(early, count)
+        assert compute_half_width(found, count) == compute_half_width(early, count)
 
 
 def test_there_is_no_half_width_without_a_pair_of_launches() -> None:
     found = measured(entries(paces(), launches=3))
-    assert half_width(found, 0) == half_width(found, 1) == math.inf
-    assert half_width(found, 2) == pytest.approx(0, abs=1e-9)
+    assert compute_half_width(found, 0) == compute_half_width(found, 1) == math.inf
+    assert compute_half_width(found, 2) == pytest.approx(0, abs=1e-9)
 
 
 def test_an_arm_that_was_timed_once_leaves_the_width_unknown() -> None:
     found = measured(without(entries(paces(), launches=3), TUNED.name, [0, 1]))
-    assert half_width(found, 3) == math.inf
-    assert half_width(found, 2) < math.inf, "before it was timed at all"
+    assert compute_half_width(found, 3) == math.inf
+    assert compute_half_width(found, 2) < math.inf, "before it was timed at all"
 
 
 def test_an_arm_that_failed_does_not_hold_up_the_others() -> None:
     journal = without(entries(paces(), launches=3), TUNED.name, [1, 2])
-    assert half_width(measured([*journal, fault(TUNED.name, 1)]), 3) < math.inf
+    assert compute_half_width(measured([*journal, fault(TUNED.name, 1)]), 3) < math.inf
 
 
 # --- what a launch costs, and how long the next one is --------------------------------------------
@@ -368,7 +376,7 @@ def test_a_launch_costs_its_start_and_its_end_and_a_block_the_samples_of_all_arm
     found = measured(clocked(journal, start_s=7.0, after_s=2.0))
     blocks = [sum(each.elapsed_s for each in one) / 5 for one in by_launch(journal)]
     assert found.seconds == pytest.approx(27.0 + 3.0 + 5 * sum(blocks))
-    cost = cost_of(found.launches)
+    cost = compute_launch_cost(found.launches)
     assert cost.start_s == pytest.approx(10.0)
     assert cost.block_s == pytest.approx(sorted(blocks)[1])
 
@@ -381,14 +389,14 @@ def by_launch(found: Sequence[Entry]) -> list[list[Sample]]:
 def test_a_launch_that_was_cut_short_costs_what_it_took() -> None:
     journal = [each for each in entries(paces(1.0), launches=1) if not isinstance(each, End)]
     found = measured(clocked(journal, start_s=7.0))
-    assert cost_of(found.launches).start_s == pytest.approx(7.0)
+    assert compute_launch_cost(found.launches).start_s == pytest.approx(7.0)
 
 
 def test_where_starts_differ_launches_are_short_and_where_blocks_do_they_are_long() -> None:
     starts = entries(paces(), launches=6, blocks=8, spread=0.05, jitter=0.005)
     blocks = entries(paces(), launches=6, blocks=8, spread=0.0, jitter=0.05)
     found = [
-        more_blocks(measured(clocked(journal, start_s=2.0)), Effort())
+        choose_next_block_count(measured(clocked(journal, start_s=2.0)), Effort())
         for journal in (starts, blocks)
     ]
     assert FEWEST_BLOCKS <= found[0] < found[1]
@@ -399,11 +407,14 @@ def test_the_next_launch_is_as_long_as_asked_until_the_budget_is_spent() -> None
     spent_s = found.seconds
     for blocks in (FEWEST_BLOCKS, 7):
         fixed = Effort(blocks=blocks)
-        assert more_blocks(found, fixed) == blocks
-        assert more_blocks(found, dataclasses.replace(fixed, budget_s=2 * spent_s)) == blocks
-        assert more_blocks(found, dataclasses.replace(fixed, budget_s=spent_s)) == 0
-    assert more_blocks(found, Effort(budget_s=spent_s)) == 0
-    assert more_blocks(found, Effort(budget_s=2 * spent_s)) >= FEWEST_BLOCKS
+        assert choose_next_block_count(found, fixed) == blocks
+        assert (
+            choose_next_block_count(found, dataclasses.replace(fixed, budget_s=2 * spent_s))
+            == blocks
+        )
+        assert choose_next_block_count(found, dataclasses.replace(fixed, budget_s=spent_s)) == 0
+    assert choose_next_block_count(found, Effort(budget_s=spent_s)) == 0
+    assert choose_next_block_count(found, Effort(budget_s=2 * spent_s)) >= FEWEST_BLOCKS
 
 
 # --- who started, who failed ----------------------------------------------------------------------
@@ -414,19 +425,19 @@ def test_starts_and_failures_are_told_from_all_else() -> None:
         *(start("stock"), sample(), end(), fault("tuned", reason="it died")),
         start("tuned", losses=LOSSES[:1]),
     ]
-    assert [each.arm for each in starts_of(found)] == ["stock", "tuned"]
-    assert failures_of(found) == (ArmFailure(arm="tuned", reason="it died"),)
+    assert [each.arm for each in filter_starts(found)] == ["stock", "tuned"]
+    assert list_failures(found) == (ArmFailure(arm="tuned", reason="it died"),)
 
 
 def test_a_fault_makes_no_launch() -> None:
-    assert launches_of([fault("tuned", 0), fault("other", 1)]) == ()
+    assert group_launches([fault("tuned", 0), fault("other", 1)]) == ()
 
 
 def test_an_arm_that_was_timed_once_is_not_compared() -> None:
     found = measured(without(entries(paces(), launches=3), TUNED.name, [1, 2]))
     assert found.answered
-    assert not found.compared(TUNED.name)
-    assert found.compared(REPEAT)
+    assert not found.can_compare(TUNED.name)
+    assert found.can_compare(REPEAT)
 
 
 def test_op_times_that_any_launch_brought_are_known() -> None:

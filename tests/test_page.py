@@ -14,7 +14,7 @@ from tests import compared
 from tests.compared import article_html, html
 
 from tfbench.costs import article, catalog
-from tfbench.costs.bill import bill_of_totals
+from tfbench.costs.bill import compute_bill_from_totals
 from tfbench.costs.runs import TrainingRun
 from tfbuild.measured.comparison import ArmFailure
 
@@ -229,14 +229,14 @@ def test_hostile_names_are_shown_and_do_nothing() -> None:
 
 
 def test_hostile_models_of_a_log_are_shown_and_do_nothing() -> None:
-    book = catalog.find(article.PRICES)
+    book = catalog.find_book(article.PRICES)
     totals = [
         TrainingRun(
-            workload=HOSTILE, vcpus=vcpus, arm=build, seconds=9.0, price=book.price(platform)
+            workload=HOSTILE, vcpus=vcpus, arm=build, seconds=9.0, price=book.find_price(platform)
         )
         for build, platform, vcpus in (("gpu", "gpu", None), ("pip", "cpu8", 8))
     ]
-    bill = bill_of_totals(totals, book)
+    bill = compute_bill_from_totals(totals, book)
     found = Outline(article_html(bill, TEMPLATES))
     assert not found.all("script")
     assert HOSTILE in found.words

@@ -133,7 +133,7 @@ def test_samples_of_every_timed_cell_are_all_there() -> None:
         mine = [s for s in SAMPLES if (s.workload, s.vcpus) == (cell.workload, cell.vcpus)]
         blocks = {(s.launch, s.block) for s in mine}
         dropped = sum(
-            bool(gates.reasons([s for s in mine if (s.launch, s.block) == block]))
+            bool(gates.list_drop_reasons([s for s in mine if (s.launch, s.block) == block]))
             for block in blocks
         )
         assert dropped == 2

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.priced import price
 
-from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind, merge
+from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, create_book, merge_books
 from tfbuild.errors import UsageError
 from tfbuild.records import format_canonical
 
@@ -59,7 +59,7 @@ def test_a_price_that_is_none_is_refused(fields: dict[str, Any], expected: str) 
 
 
 def test_a_price_is_a_record_that_can_be_saved() -> None:
-    book = bind("mine", [price(), monthly(10.0)])
+    book = create_book("mine", [price(), monthly(10.0)])
     assert '"mode":"monthly"' in format_canonical(book)
     assert '"as_of":"2020-02-29"' in format_canonical(book)
 
@@ -68,21 +68,21 @@ def test_a_book_finds_the_one_price_that_is_meant() -> None:
     here = price(region="north", zone="north-a")
     there = price(region="south", zone="south-a")
     spot = price(region="south", zone="south-a", mode=Mode.SPOT)
-    book = bind("mine", [here, there, spot, price("m16")])
-    assert book.only(region="north").price("m8") is here
-    assert book.only(region="north-a").price("m8") is here
-    assert book.only(mode=Mode.SPOT).price("m8") is spot
-    assert book.only(region="south", mode=Mode.ON_DEMAND).price("m8") is there
+    book = create_book("mine", [here, there, spot, price("m16")])
+    assert book.restrict(region="north").find_price("m8") is here
+    assert book.restrict(region="north-a").find_price("m8") is here
+    assert book.restrict(mode=Mode.SPOT).find_price("m8") is spot
+    assert book.restrict(region="south", mode=Mode.ON_DEMAND).find_price("m8") is there
 
 
 def test_a_book_has_what_fits_a_region_and_a_mode() -> None:
     here = price(region="north", zone="north-a")
     spot = price("m16", region="south", mode=Mode.SPOT)
-    book = bind("mine", [here, spot])
+    book = create_book("mine", [here, spot])
     assert book.fitting == (here, spot)
-    assert book.only(region="north-a").fitting == (here,)
-    assert book.only(mode=Mode.SPOT).fitting == (spot,)
-    assert book.only(region="north", mode=Mode.SPOT).fitting == ()
+    assert book.restrict(region="north-a").fitting == (here,)
+    assert book.restrict(mode=Mode.SPOT).fitting == (spot,)
+    assert book.restrict(region="north", mode=Mode.SPOT).fitting == ()
 
 
 @pytest.mark.parametrize(
@@ -94,42 +94,42 @@ def test_a_book_has_what_fits_a_region_and_a_mode() -> None:
     ],
 )
 def test_a_book_says_what_it_has_instead(name: str, region: str, expected: str, hint: str) -> None:
-    book = bind("mine", [price(region="north"), price(region="south"), price("m16")])
+    book = create_book("mine", [price(region="north"), price(region="south"), price("m16")])
     with pytest.raises(UsageError) as caught:
-        book.only(region=region).price(name)
+        book.restrict(region=region).find_price(name)
     assert expected in caught.value.message
     assert hint in caught.value.hint
 
 
 def test_a_book_without_prices_is_refused() -> None:
     with pytest.raises(UsageError, match="no prices"):
-        bind("mine", [])
+        create_book("mine", [])
 
 
 def test_a_machine_stands_once_in_a_book() -> None:
     with pytest.raises(UsageError, match=r"m8 \(cloud, on_demand\)"):
-        bind("mine", [price(), price(usd_hour=0.6)])
+        create_book("mine", [price(), price(usd_hour=0.6)])
 
 
 def dated(as_of: str, *names: str) -> PriceBook:
-    return bind(as_of, [price(name, as_of=as_of) for name in names])
+    return create_book(as_of, [price(name, as_of=as_of) for name in names])
 
 
 def test_books_of_one_date_go_together_and_the_later_one_wins() -> None:
-    list_prices = bind("list", [price(), price("m16")])
-    ours = bind("ours", [price(usd_hour=0.4)])
-    both = merge(list_prices, ours)
-    assert both.price("m8").usd_hour == 0.4
-    assert both.price("m16") == list_prices.price("m16")
+    list_prices = create_book("list", [price(), price("m16")])
+    ours = create_book("ours", [price(usd_hour=0.4)])
+    both = merge_books(list_prices, ours)
+    assert both.find_price("m8").usd_hour == 0.4
+    assert both.find_price("m16") == list_prices.find_price("m16")
     assert (both.name, both.as_of) == ("list + ours", "2020-02-29")
 
 
 def test_books_of_two_dates_are_mixed_only_on_purpose() -> None:
     books = dated("2018-04-26", "v100"), dated("2017-07-04", "k80")
     with pytest.raises(UsageError, match="2017-07-04 and 2018-04-26"):
-        merge(*books)
-    mixed = merge(*books, mix_dates=True)
+        merge_books(*books)
+    mixed = merge_books(*books, mix_dates=True)
     assert mixed.as_of == "2017-07-04, 2018-04-26"
     assert set(mixed.names) == {"v100", "k80"}
     with pytest.raises(UsageError, match="together"):
-        bind("again", mixed.prices)
+        create_book("again", mixed.prices)

@@ -13,9 +13,9 @@ from tfbench.kernels.profiles import (
     Profile,
     ProfiledCallSite,
     ProfiledProgram,
-    gathered,
-    of_rows,
-    ranked_call_sites,
+    adjust_row_variables,
+    merge_varying_sizes,
+    rank_call_sites,
     read_profile,
 )
 from tfbuild.errors import RecordError
@@ -41,7 +41,7 @@ def profile(*programs: ProfiledProgram) -> Profile:
 
 def test_programs_weigh_the_same_however_long_they_take() -> None:
     big, small = call_site("Tanh", 1000), call_site("Tanh", 10)
-    found = ranked_call_sites(
+    found = rank_call_sites(
         profile(
             program("long", (big, 2, 90.0), (small, 10, 10.0)),
             program("short", (small, 1000, 2.0)),
@@ -54,7 +54,7 @@ def test_programs_weigh_the_same_however_long_they_take() -> None:
 def test_a_call_takes_what_it_takes_where_there_are_most() -> None:
     small = call_site("Tanh", 10)
     both = profile(program("a", (small, 1, 5.0)), program("b", (small, 1000, 2.0)))
-    (found,) = ranked_call_sites(both)
+    (found,) = rank_call_sites(both)
     assert found.call_s == pytest.approx(0.002)
 
 
@@ -76,7 +76,7 @@ def test_what_varies_from_step_to_step_is_one_place_of_the_middle_size() -> None
         ProfiledCallSite(place=rows_of(count), calls=0.5, seconds=0.5) for count in (70, 90, 80)
     ]
     steady = ProfiledCallSite(place=call_site("Tanh", 10), calls=1, seconds=1)
-    assert list(gathered([*rows, steady])) == [
+    assert list(merge_varying_sizes([*rows, steady])) == [
         steady,
         ProfiledCallSite(place=rows_of(80), calls=1.5, seconds=1.5),
     ]
@@ -87,7 +87,7 @@ def test_what_varies_in_more_than_its_sizes_stays_apart() -> None:
     small = dataclasses.replace(EMBEDDING, shape=(10, 50))
     places = [rows_of(70), other, dataclasses.replace(rows_of(70), inputs=(small,))]
     rows = [ProfiledCallSite(place=each, calls=0.5, seconds=0.5) for each in places]
-    assert list(gathered(rows)) == rows
+    assert list(merge_varying_sizes(rows)) == rows
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.floats(0.1, 3)), max_size=9))
@@ -95,7 +95,7 @@ def test_no_time_is_lost_when_places_are_gathered(rows: list[tuple[int, float]])
     made = [
         ProfiledCallSite(place=rows_of(size), calls=calls, seconds=calls) for size, calls in rows
     ]
-    assert sum(row.seconds for row in gathered(made)) == pytest.approx(
+    assert sum(row.seconds for row in merge_varying_sizes(made)) == pytest.approx(
         sum(row.seconds for row in made)
     )
 
@@ -109,7 +109,9 @@ def test_reads_of_a_variable_count_for_what_updates_its_rows() -> None:
     half = ProfiledCallSite(place=rows_of(80), calls=1, seconds=0.1)
     again = ProfiledCallSite(place=rows_of(90), calls=3, seconds=0.3)
     alone = ProfiledCallSite(place=other, calls=1, seconds=1)
-    found = list(of_rows([half, ProfiledCallSite(place=read, calls=4, seconds=8), again, alone]))
+    found = list(
+        adjust_row_variables([half, ProfiledCallSite(place=read, calls=4, seconds=8), again, alone])
+    )
     assert [row.place for row in found] == [half.place, again.place, other]
     assert [row.seconds for row in found] == pytest.approx([2.1, 6.3, 1])
 
@@ -122,7 +124,7 @@ def test_updates_of_a_variable_whose_rows_are_read_are_marked(op: str) -> None:
         CallSite(op=name, types={"dtype": (FLOAT,)}, inputs=(each,))
         for name, each in (("ResourceGather", EMBEDDING), (op, EMBEDDING), (op, other))
     )
-    found = of_rows(
+    found = adjust_row_variables(
         [ProfiledCallSite(place=each, calls=1, seconds=1) for each in (gather, whole, alone)]
     )
     marked = dataclasses.replace(whole, attributes={"_by_rows": "b: true"})
@@ -136,7 +138,7 @@ def test_variables_that_the_trace_does_not_tell_apart_stay_as_they_are() -> None
         for op in ("ResourceGather", "ResourceScatterAdd", "AssignAddVariableOp", "ReadVariableOp")
         for inputs in ((opaque,), ())
     ]
-    assert list(of_rows(rows)) == rows
+    assert list(adjust_row_variables(rows)) == rows
 
 
 def test_a_profile_is_read_as_it_was_saved(tmp_path: Path) -> None:

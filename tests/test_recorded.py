@@ -14,8 +14,8 @@ import pytest
 from tests.measured import HOST, STOCK, TUNED, entries, measured, paces
 
 from tfbench.engine.journal import PACKED, open_journal
-from tfbench.measuring.comparison import KIND, ComparisonSetting, summarised
-from tfbench.measuring.recorded import OLDER, recorded
+from tfbench.measuring.comparison import KIND, ComparisonSetting, summarise_run
+from tfbench.measuring.recorded import OLDER, recompute_comparison
 from tfbench.measuring.samples import KINDS, Entry, Sample
 from tfbuild import records
 from tfbuild.errors import RecordError
@@ -68,14 +68,14 @@ def undated(comparison: Comparison) -> Comparison:
 
 
 def expected(*cells: Sequence[Entry]) -> Comparison:
-    return summarised(SETTING, [measured(cell) for cell in cells], made="")
+    return summarise_run(SETTING, [measured(cell) for cell in cells], made="")
 
 
 # --- made-up runs ---------------------------------------------------------------------------------
 
 
 def test_a_recorded_run_gives_the_comparison_of_its_samples(tmp_path: Path) -> None:
-    found, samples = recorded(run(tmp_path))
+    found, samples = recompute_comparison(run(tmp_path))
     assert undated(found) == expected(*CELLS)
     assert samples == tuple(entry for entry in EVERY if isinstance(entry, Sample))
     assert found.complete
@@ -84,34 +84,34 @@ def test_a_recorded_run_gives_the_comparison_of_its_samples(tmp_path: Path) -> N
 
 def test_a_recorded_run_is_as_old_as_it_says_and_not_as_its_files(tmp_path: Path) -> None:
     folder = run(tmp_path)
-    assert recorded(folder)[0].made == ""
+    assert recompute_comparison(folder)[0].made == ""
     (folder / KIND.result).write_text('{"schema": 2, "made": "2026-01-02T03:04:05+00:00"}')
-    assert recorded(folder)[0].made == "2026-01-02T03:04:05+00:00"
+    assert recompute_comparison(folder)[0].made == "2026-01-02T03:04:05+00:00"
 
 
 def test_a_packed_run_gives_the_same(tmp_path: Path) -> None:
-    plain = recorded(run(tmp_path))
-    assert recorded(packed(tmp_path)) == plain
+    plain = recompute_comparison(run(tmp_path))
+    assert recompute_comparison(packed(tmp_path)) == plain
 
 
 @pytest.mark.parametrize("schema", [OLDER, SCHEMA])
 def test_runs_of_older_schemas_are_read(schema: int, tmp_path: Path) -> None:
-    found, _ = recorded(run(tmp_path, schema=schema))
+    found, _ = recompute_comparison(run(tmp_path, schema=schema))
     assert undated(found) == expected(*CELLS)
     assert found.schema == SCHEMA
 
 
 def test_a_cell_that_was_not_begun_is_left_out(tmp_path: Path) -> None:
-    found, _ = recorded(run(tmp_path, CELLS[0]))
+    found, _ = recompute_comparison(run(tmp_path, CELLS[0]))
     assert undated(found) == expected(CELLS[0])
     assert not found.complete
 
 
 def test_half_a_line_at_the_end_is_what_a_killed_run_leaves(tmp_path: Path) -> None:
-    whole = recorded(run(tmp_path))
+    whole = recompute_comparison(run(tmp_path))
     with (tmp_path / KIND.journal).open("a", encoding="utf-8") as sink:
         sink.write('{"is": "sample", "wall')
-    assert recorded(tmp_path) == whole
+    assert recompute_comparison(tmp_path) == whole
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_folder_that_holds_no_run_is_an_error(
     else:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(RecordError, match=name):
-        recorded(tmp_path)
+        recompute_comparison(tmp_path)
 
 
 def test_samples_that_make_no_comparison_are_an_error(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_samples_that_make_no_comparison_are_an_error(tmp_path: Path) -> None:
         for entry in EVERY
     ]
     with pytest.raises(RecordError, match=r"no comparison .*steps"):
-        recorded(run(tmp_path, steps))
+        recompute_comparison(run(tmp_path, steps))
 
 
 # --- real ones ------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_samples_that_make_no_comparison_are_an_error(tmp_path: Path) -> None:
 
 @functools.cache
 def real(name: str) -> Comparison:
-    return recorded(RECORDINGS / name)[0]
+    return recompute_comparison(RECORDINGS / name)[0]
 
 
 def test_on_a_noisy_machine_most_gains_of_six_models_are_found() -> None:

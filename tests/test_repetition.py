@@ -21,11 +21,11 @@ from tfbench.measuring.repetition import (
     WARM_UP,
     LaunchCost,
     Spread,
-    blocks,
-    mean_of,
-    shortest_s,
-    spread_of,
-    warm_up_s,
+    average_spreads,
+    choose_block_count,
+    compute_warm_up_limit,
+    estimate_shortest_s,
+    estimate_spread,
 )
 from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
 
@@ -39,7 +39,7 @@ def test_without_a_budget_half_of_the_time_is_samples(
     cost: LaunchCost, spread: Spread, launches: int, spent_s: float
 ) -> None:
     """But in launches that would be longer than any is."""
-    count = blocks(Effort(), cost, spread, past=[4] * launches, spent_s=spent_s)
+    count = choose_block_count(Effort(), cost, spread, past=[4] * launches, spent_s=spent_s)
     assert FEWEST_BLOCKS <= count <= MOST_BLOCKS
     assert count == MOST_BLOCKS or count * cost.block_s >= cost.start_s
 
@@ -56,7 +56,7 @@ def test_without_a_budget_half_of_the_time_is_samples(
 def test_without_a_budget_a_launch_is_as_long_as_kalibera_and_jones_have_it(
     cost: LaunchCost, spread: Spread, expected: int
 ) -> None:
-    assert blocks(Effort(), cost, spread, past=[4] * 3, spent_s=60.0) == expected
+    assert choose_block_count(Effort(), cost, spread, past=[4] * 3, spent_s=60.0) == expected
 
 
 def planned(
@@ -70,7 +70,7 @@ def planned(
     while len(found) < effort.looks[-1]:
         usual = statistics.median(seen or [1.0])
         known = LaunchCost(start_s=usual * cost.start_s, block_s=usual * cost.block_s)
-        count = blocks(effort, known, spread, past=found, spent_s=spent_s)
+        count = choose_block_count(effort, known, spread, past=found, spent_s=spent_s)
         if not count:
             break
         factor = factors[len(found) % len(factors)]
@@ -84,7 +84,7 @@ def planned(
 def test_what_is_planned_fits_a_budget_that_is_long_enough(
     cost: LaunchCost, spread: Spread, times: float
 ) -> None:
-    effort = Effort(budget_s=times * shortest_s(cost) * (1 + 1e-9))
+    effort = Effort(budget_s=times * estimate_shortest_s(cost) * (1 + 1e-9))
     found, spent_s = planned(effort, cost, spread)
     assert len(found) >= FEWEST_LAUNCHES
     assert min(found) >= FEWEST_BLOCKS
@@ -104,7 +104,7 @@ def test_what_is_planned_fits_a_budget_that_is_long_enough(
 def test_launches_that_take_a_little_more_or_less_than_planned_fit_it_within_a_tenth(
     cost: LaunchCost, spread: Spread, times: float, factors: list[float]
 ) -> None:
-    effort = Effort(budget_s=times * shortest_s(cost))
+    effort = Effort(budget_s=times * estimate_shortest_s(cost))
     found, spent_s = planned(effort, cost, spread, factors=factors)
     assert len(found) >= FEWEST_LAUNCHES
     assert effort.budget_s is not None
@@ -115,9 +115,9 @@ def test_launches_that_take_a_little_more_or_less_than_planned_fit_it_within_a_t
 def test_the_fewest_launches_are_measured_however_short_the_budget_is(
     cost: LaunchCost, spread: Spread, share: float
 ) -> None:
-    found, spent_s = planned(Effort(budget_s=share * shortest_s(cost)), cost, spread)
+    found, spent_s = planned(Effort(budget_s=share * estimate_shortest_s(cost)), cost, spread)
     assert found == [FEWEST_BLOCKS] * FEWEST_LAUNCHES
-    assert spent_s == pytest.approx(shortest_s(cost))
+    assert spent_s == pytest.approx(estimate_shortest_s(cost))
 
 
 @given(cost=costs, spread=spreads, launches=st.integers(FEWEST_LAUNCHES, 25), fixed=st.booleans())
@@ -126,7 +126,7 @@ def test_a_budget_that_is_spent_ends_a_cell(
 ) -> None:
     effort = Effort(budget_s=100.0, blocks=4 if fixed else 0)
     for spent_s in (100.0 + 0.1 * 100.0, 200.0):
-        assert blocks(effort, cost, spread, past=[4] * launches, spent_s=spent_s) == 0
+        assert choose_block_count(effort, cost, spread, past=[4] * launches, spent_s=spent_s) == 0
 
 
 @given(cost=costs, spread=spreads, count=st.integers(FEWEST_BLOCKS, 60), times=st.floats(0, 30))
@@ -146,8 +146,10 @@ def test_where_starts_differ_more_launches_are_not_longer(
     cost: LaunchCost, spread: Spread, times: float
 ) -> None:
     more = dataclasses.replace(spread, between=4 * spread.between)
-    for effort in (Effort(), Effort(budget_s=times * shortest_s(cost))):
-        here, there = (blocks(effort, cost, each, past=(), spent_s=0.0) for each in (spread, more))
+    for effort in (Effort(), Effort(budget_s=times * estimate_shortest_s(cost))):
+        here, there = (
+            choose_block_count(effort, cost, each, past=(), spent_s=0.0) for each in (spread, more)
+        )
         assert there <= here
 
 
@@ -161,8 +163,11 @@ def test_in_a_minute_there_are_more_launches_than_the_fewest() -> None:
 
 @given(st.floats(1.0, 1e4))
 def test_the_warm_ups_of_a_cell_take_no_more_than_their_share(budget_s: float) -> None:
-    assert FEWEST_LAUNCHES * warm_up_s(Effort(budget_s=budget_s)) <= WARM_UP * budget_s * 1.001
-    assert warm_up_s(Effort()) == math.inf
+    assert (
+        FEWEST_LAUNCHES * compute_warm_up_limit(Effort(budget_s=budget_s))
+        <= WARM_UP * budget_s * 1.001
+    )
+    assert compute_warm_up_limit(Effort()) == math.inf
 
 
 def simulated(
@@ -179,7 +184,7 @@ def simulated(
 @pytest.mark.parametrize("sizes", [(5,), (2, 12)])
 def test_known_variances_are_found_again(between: float, sizes: tuple[int, ...]) -> None:
     """Also where launches are not equally long."""
-    found = spread_of(simulated(between, 3e-4, sizes * (600 // len(sizes))))
+    found = estimate_spread(simulated(between, 3e-4, sizes * (600 // len(sizes))))
     assert found.within == pytest.approx(3e-4, rel=0.1)
     assert found.between == pytest.approx(between, rel=0.3)
 
@@ -188,7 +193,7 @@ def test_known_variances_are_found_again(between: float, sizes: tuple[int, ...])
 def test_neither_nothing_nor_all_is_believed_of_what_starts_bring(
     between: float, share: float
 ) -> None:
-    found = spread_of(simulated(between, 3e-4, (5,) * 600))
+    found = estimate_spread(simulated(between, 3e-4, (5,) * 600))
     assert found.between == pytest.approx(share * found.within)
 
 
@@ -202,10 +207,10 @@ def test_neither_nothing_nor_all_is_believed_of_what_starts_bring(
     ],
 )
 def test_too_little_to_tell_is_taken_for_the_usual(launches: list[list[float]]) -> None:
-    assert spread_of(launches) == USUAL
+    assert estimate_spread(launches) == USUAL
 
 
 def test_spreads_are_averaged_over_arms() -> None:
     one, other = Spread(between=1.0, within=4.0), Spread(between=3.0, within=2.0)
-    assert mean_of([one, other]) == Spread(between=2.0, within=3.0)
-    assert mean_of([]) == USUAL
+    assert average_spreads([one, other]) == Spread(between=2.0, within=3.0)
+    assert average_spreads([]) == USUAL

@@ -18,7 +18,13 @@ from tfbench.engine.schedule import (
     draw_padding,
     group_cpus,
 )
-from tfbench.measuring.effort import SHORTEST_S, TARGET_S, longer, steps_per_sample, stop
+from tfbench.measuring.effort import (
+    SHORTEST_S,
+    TARGET_S,
+    choose_sample_steps,
+    find_stop_reason,
+    increase_steps,
+)
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.measured.effort import FEWEST_BLOCKS, Effort, Stop
 
@@ -108,25 +114,25 @@ def test_padding_stays_below_a_page(seed: int) -> None:
 
 @given(paces=st.lists(st.floats(1e-6, 2 * TARGET_S), min_size=1, max_size=4))
 def test_the_slowest_arms_sample_is_long_enough_and_short_enough(paces: list[float]) -> None:
-    slowest = steps_per_sample(paces) * max(paces)
+    slowest = choose_sample_steps(paces) * max(paces)
     assert slowest <= 2 * TARGET_S
-    if steps_per_sample(paces) > 1:
+    if choose_sample_steps(paces) > 1:
         assert SHORTEST_S <= slowest <= TARGET_S * 4 / 3 * (1 + 1e-9)
 
 
 def test_a_step_longer_than_a_sample_is_taken_alone() -> None:
-    assert steps_per_sample([0.01, 2.5]) == 1
+    assert choose_sample_steps([0.01, 2.5]) == 1
 
 
 @pytest.mark.parametrize("paces", [[], [0.0], [-1.0, 1.0], [math.nan], [math.inf]])
 def test_impossible_paces_are_refused(paces: list[float]) -> None:
     with pytest.raises(SampleError):
-        steps_per_sample(paces)
+        choose_sample_steps(paces)
 
 
 @given(steps=st.integers(1, 10_000), pace=st.floats(1e-9, 0.19))
 def test_calibration_grows_and_does_not_leap(steps: int, pace: float) -> None:
-    again = longer(steps, steps * pace)
+    again = increase_steps(steps, steps * pace)
     assert steps * 2 <= again <= max(steps * 2, steps * 10)
 
 
@@ -148,7 +154,7 @@ def test_calibration_grows_and_does_not_leap(steps: int, pace: float) -> None:
     ],
 )
 def test_a_cell_ends_at_a_look(launches: int, half_width: float, expected: Stop | None) -> None:
-    assert stop(launches, half_width, EFFORT) is expected
+    assert find_stop_reason(launches, half_width, EFFORT) is expected
 
 
 @given(launches=st.integers(0, 30), width=st.floats(0, 1), budget_s=st.floats(0, 1000))
@@ -156,7 +162,7 @@ def test_what_time_is_left_does_not_end_a_cell_here(
     launches: int, width: float, budget_s: float
 ) -> None:
     limited = dataclasses.replace(EFFORT, budget_s=budget_s)
-    assert stop(launches, width, limited) is stop(launches, width, EFFORT)
+    assert find_stop_reason(launches, width, limited) is find_stop_reason(launches, width, EFFORT)
 
 
 @given(
@@ -168,7 +174,7 @@ def test_every_cell_ends_at_the_first_look_that_is_narrow_or_at_the_last(
 ) -> None:
     effort = Effort(looks=looks, precision=0.01)
     launches = 0
-    while (end := stop(launches, widths[launches], effort)) is None:
+    while (end := find_stop_reason(launches, widths[launches], effort)) is None:
         launches += 1
     narrow = [each for each in looks if widths[each] <= 0.01]
     assert launches == (narrow[0] if narrow else looks[-1])

@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.invented import with_interval
 
-from tfbench.measuring.statistics import Thresholds, verdict
+from tfbench.measuring.statistics import Thresholds, choose_verdict
 from tfbench.tuning.changes import Change, Setup
-from tfbench.tuning.search import FINALISTS, chosen, grouped, halved, halvings, ladder, promising
+from tfbench.tuning.search import (
+    FINALISTS,
+    build_ladder,
+    choose_setup,
+    count_halvings,
+    find_promising,
+    select_better_half,
+    split_groups,
+)
 from tfbuild.measured.comparison import Agreement, ComparedCell, Gates, Speedup
 from tfbuild.measured.interval import Interval
 
@@ -28,7 +36,7 @@ def speedup(arm: str, value: float, half: float = 0.01) -> Speedup:
     return Speedup(
         arm=arm,
         interval=found,
-        verdict=verdict(with_interval(found), Thresholds(floor=NOISE)),
+        verdict=choose_verdict(with_interval(found), Thresholds(floor=NOISE)),
         confidence=0.5,
     )
 
@@ -69,7 +77,7 @@ def setup(*words: str) -> Setup:
 
 @given(st.lists(st.integers(), min_size=1, max_size=40), st.integers(1, 8))
 def test_groups_hold_everything_once_and_are_about_equal(items: list[int], most: int) -> None:
-    groups = grouped(items, most)
+    groups = split_groups(items, most)
     assert sorted(each for group in groups for each in group) == sorted(items)
     sizes = [len(group) for group in groups]
     assert max(sizes) <= most
@@ -77,27 +85,27 @@ def test_groups_hold_everything_once_and_are_about_equal(items: list[int], most:
 
 
 def test_nothing_makes_no_group() -> None:
-    assert grouped(()) == ()
+    assert split_groups(()) == ()
 
 
 def test_what_is_clearly_worse_or_computes_something_else_is_out() -> None:
-    found = promising(
+    found = find_promising(
         [cell({"fast": 1.2, "slow": 0.8, "even": 1.001}), cell({"wrong": 2.0}, wrong=("wrong",))]
     )
     assert [each.arm for each in found] == ["fast", "even"]
 
 
 def test_a_wide_interval_keeps_what_seems_slower() -> None:
-    assert [each.arm for each in promising([cell({"maybe": 0.95}, half=0.2)])] == ["maybe"]
+    assert [each.arm for each in find_promising([cell({"maybe": 0.95}, half=0.2)])] == ["maybe"]
 
 
 @given(st.lists(st.integers(), min_size=1, max_size=30))
 def test_halving_keeps_the_best_and_ends(ranked: list[int]) -> None:
     left, rounds = tuple(ranked), 0
     while len(left) > FINALISTS:
-        left, rounds = halved(left), rounds + 1
+        left, rounds = select_better_half(left), rounds + 1
     assert left == tuple(ranked[: len(left)])
-    assert rounds == halvings(len(ranked)) <= 5
+    assert rounds == count_halvings(len(ranked)) <= 5
 
 
 def test_a_ladder_adds_the_next_best_of_another_lever() -> None:
@@ -108,12 +116,12 @@ def test_a_ladder_adds_the_next_best_of_another_lever() -> None:
         setup("intra=4"),
         setup("inter=1"),
     ]
-    assert ladder(ranked) == (
+    assert build_ladder(ranked) == (
         setup("intra=1"),
         setup("intra=1", "malloc=a"),
         setup("intra=1", "malloc=a", "inter=1"),
     )
-    assert ladder([]) == ()
+    assert build_ladder([]) == ()
 
 
 @pytest.mark.parametrize(
@@ -129,4 +137,4 @@ def test_a_ladder_adds_the_next_best_of_another_lever() -> None:
 )
 def test_a_further_change_must_gain_beyond_noise(values: dict[str, float], expected: str) -> None:
     rungs = {"one": setup("intra=1"), "two": setup("intra=1", "inter=1")}
-    assert chosen(cell(values), rungs) == rungs.get(expected, ())
+    assert choose_setup(cell(values), rungs) == rungs.get(expected, ())

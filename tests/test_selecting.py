@@ -12,10 +12,10 @@ from tests.published import tuned_for
 
 from tfbench.engine import folder as folders
 from tfbench.engine.journal import open_journal
-from tfbench.kernels.known import Memory
+from tfbench.kernels.known import TimingCache
 from tfbench.kernels.selecting import (
     KIND,
-    Selected,
+    SelectionResult,
     SelectionSetting,
     ServedCallSite,
     select,
@@ -37,7 +37,7 @@ SETTING = SelectionSetting(
 
 
 def test_a_folder_of_another_selection_is_refused(tmp_path: Path) -> None:
-    memory(tmp_path).keep("recipe", SITE.place, 1, series(*EVEN))
+    memory(tmp_path).save_series("recipe", SITE.place, 1, series(*EVEN))
     selected(tmp_path)
     with pytest.raises(UsageError, match=r"launches \(4, now 3\)"):
         selected(tmp_path, launches=3)
@@ -52,7 +52,7 @@ OTHER = ranked("Tanh", 5)
 
 def selected(
     folder: Path, *, launches: int = 4, served: tuple[ServedCallSite, ...] = ()
-) -> Selected:
+) -> SelectionResult:
     """A selection with arms that cannot be started."""
     served = served or (ServedCallSite(site=SITE, choice=TANH),)
     setting = dataclasses.replace(SETTING, threads=(1,), launches=launches)
@@ -68,8 +68,8 @@ def selected(
     return select(setting, served, wheel_kernels, memory(folder), bench)
 
 
-def memory(folder: Path) -> Memory:
-    return Memory(folder=folder / "timings", cpu="a CPU")
+def memory(folder: Path) -> TimingCache:
+    return TimingCache(folder=folder / "timings", cpu="a CPU")
 
 
 def journal(folder: Path, *lines: TimingLine) -> None:
@@ -94,14 +94,14 @@ def line(launch: int, key: str = SITE.key, *, reason: str = "") -> TimingLine:
 
 
 def test_what_is_known_is_not_timed_again(tmp_path: Path) -> None:
-    memory(tmp_path).keep("recipe", SITE.place, 1, series(*EVEN))
+    memory(tmp_path).save_series("recipe", SITE.place, 1, series(*EVEN))
     found = selected(tmp_path)
     assert (found.recalled, found.selection.kept, found.untimed) == (1, (), ())
     assert (tmp_path / "out" / KIND.result).is_file()
 
 
 def test_what_is_known_from_fewer_launches_is_timed_again(tmp_path: Path) -> None:
-    memory(tmp_path).keep("recipe", SITE.place, 1, series(*EVEN))
+    memory(tmp_path).save_series("recipe", SITE.place, 1, series(*EVEN))
     with pytest.raises(WorkerError, match="did not start"):
         selected(tmp_path, launches=5)
 
@@ -110,12 +110,12 @@ def test_what_a_stopped_run_timed_is_its_own_and_not_the_caches(tmp_path: Path) 
     folders.begin(KIND, dataclasses.replace(SETTING, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, *map(line, range(4)))
     assert selected(tmp_path).recalled == 0
-    memory(tmp_path).keep("recipe", SITE.place, 1, series(*EVEN))
+    memory(tmp_path).save_series("recipe", SITE.place, 1, series(*EVEN))
     assert selected(tmp_path).recalled == 0
 
 
 def test_a_place_that_could_not_be_timed_is_told_with_its_reason(tmp_path: Path) -> None:
-    memory(tmp_path).keep("recipe", SITE.place, 1, series(0.2, 0.21, 0.19, 0.2))
+    memory(tmp_path).save_series("recipe", SITE.place, 1, series(0.2, 0.21, 0.19, 0.2))
     folders.begin(KIND, dataclasses.replace(SETTING, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, line(0, OTHER.key, reason="it aborts"))
     found = selected(

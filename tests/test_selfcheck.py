@@ -35,11 +35,11 @@ from tfbench.measuring.selfcheck import (
     TrialFinding,
     TrialPart,
     TrialSetting,
-    competing,
-    rate,
-    rows,
+    compute_median_widths,
+    compute_rate,
+    create_rows,
+    run_competitor,
     run_trials,
-    widths,
 )
 from tfbench.reports import selfcheck_text
 from tfbuild import records
@@ -89,8 +89,8 @@ def check(*trials: Trial) -> SelfCheck:
         seconds=1.0,
         host=host(2),
         arm="stock.whl",
-        rows=rows(trials),
-        widths=widths(trials),
+        rows=create_rows(trials),
+        widths=compute_median_widths(trials),
     )
 
 
@@ -100,7 +100,7 @@ def test_a_row_counts_what_was_found_covered_and_undisturbed() -> None:
         trial(1, finding(1.01, 1.2)),
         trial(2, finding(0.8, 0.9)),
     ]
-    row, other = rows(trials)
+    row, other = create_rows(trials)
     assert (row.arm, other.arm) == ("stock again", "arm")
     assert (row.found.hits, row.found.trials) == (2, 3)
     assert row.said.hits == 1
@@ -112,7 +112,7 @@ def test_a_row_counts_what_was_found_covered_and_undisturbed() -> None:
 
 def test_truths_and_parts_have_rows_of_their_own() -> None:
     both = (finding(0.9, 1.1), finding(0.8, 0.95, truth=1 / 1.1))
-    found = rows([trial(0, *both, part="slowed"), trial(1, *both, part="slowed, loaded")])
+    found = create_rows([trial(0, *both, part="slowed"), trial(1, *both, part="slowed, loaded")])
     assert [(row.part, row.truth) for row in found] == [
         ("slowed", 1.0),
         ("slowed", 1 / 1.1),
@@ -124,14 +124,14 @@ def test_truths_and_parts_have_rows_of_their_own() -> None:
 
 def test_widths_are_medians_over_the_longest_trials() -> None:
     short = Trial(part="same", number=9, seconds=1.0, findings=(), widths=((9.0, 9.0),))
-    found = widths([short, trial(0), trial(2)])
+    found = compute_median_widths([short, trial(0), trial(2)])
     assert found == ((3, 0.5, 0.04), (4, 1.0, 0.03))
-    assert widths([short]) == ()
+    assert compute_median_widths([short]) == ()
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=300))
 def test_rates_have_exact_binomial_intervals(hits: list[bool]) -> None:
-    found = rate(hits)
+    found = compute_rate(hits)
     low, high = stats.beta.ppf(
         [0.025, 0.975],
         [sum(hits) or 1, sum(hits) + 1],
@@ -295,7 +295,7 @@ def wait_until(holds: Callable[[], bool], limit_s: float = 60.0) -> None:
 
 def test_the_competing_process_keeps_one_cpu_busy_and_ends() -> None:
     cpu = random.choice(sorted(os.sched_getaffinity(0)))  # noqa: S311
-    with competing(cpu) as pid:
+    with run_competitor(cpu) as pid:
         wait_until(lambda: os.sched_getaffinity(pid) == {cpu})
         wait_until(lambda: ticks(pid) > 5)
     assert not Path(f"/proc/{pid}").exists()

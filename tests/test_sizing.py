@@ -13,8 +13,8 @@ from tfbench.arms.installs import ArmChoice, WheelSource
 from tfbench.arms.lineup import make_spec
 from tfbench.cells.cell import CellResult, Outcome
 from tfbench.commands import SizingOptions
-from tfbench.costs.cost import point
-from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
+from tfbench.costs.cost import get_value
+from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, create_book
 from tfbench.inside.phases import PREPROCESS
 from tfbench.reports.document import Table
 from tfbench.sizing import handler, results, sources, text
@@ -127,7 +127,7 @@ def test_a_row_has_the_shares_of_its_launches() -> None:
     reads: dict[str, Any] = {"meters": {"read_s": 6.4, "read_bytes": 40_000_000}, "cpu_s": 4.0}
     (one,) = rows(cell(1.0, vcpus=2, source="cold", cached_bytes=4096, **reads))
     assert one.speed is not None
-    assert point(one.speed) == pytest.approx(10.0)
+    assert get_value(one.speed) == pytest.approx(10.0)
     assert (one.busy, one.reading, one.read_mb_s) == pytest.approx((0.25, 0.8, 5.0))
     assert one.bound is Bound.INPUT
     assert one.cached == 4096
@@ -151,7 +151,7 @@ def test_the_knee_is_the_smallest_size_near_the_plateau() -> None:
     found = rows(cell(1.0, vcpus=1), cell(0.51, vcpus=2), cell(0.5, vcpus=4))
     (knee,) = knees(found, 0.05, None)
     assert knee.vcpus == 2
-    assert point(knee.speed) == pytest.approx(10 / 0.51)
+    assert get_value(knee.speed) == pytest.approx(10 / 0.51)
     assert knee.plateau == pytest.approx(20.0)
     (strict,) = knees(found, 0.001, None)
     assert strict.vcpus == 4
@@ -187,7 +187,7 @@ def price(name: str, usd: float, vcpus: float | None, gib: float | None, **more:
     )
 
 
-BOOK: PriceBook = bind(
+BOOK: PriceBook = create_book(
     "book",
     [
         price("small", 0.1, 2, 0.5),

@@ -27,11 +27,11 @@ from tfbench.startup.overhead import (
     ImportTimes,
     ImportVerdict,
     Startup,
-    judged,
-    overhead,
-    sorted_out,
+    choose_import_verdict,
+    compute_overhead,
+    select_blocks,
 )
-from tfbench.startup.text import sheet
+from tfbench.startup.text import build_table
 from tfbuild import records
 from tfbuild.errors import RecordError, SampleError, UsageError, WorkerError
 from tfbuild.measured.host import read_host
@@ -77,9 +77,9 @@ def launches(ratio: float, rounds: int = 8, noise: float = 0.002) -> list[Import
 
 
 def of_tuned(ratio: float, noise: float = 0.002) -> ImportOverhead:
-    measured = sorted_out(launches(ratio, noise=noise))
-    repeat = overhead(measured, STOCK, REPEAT, floor=0.0)
-    return overhead(measured, STOCK, TUNED, floor=repeat.imported.reach)
+    measured = select_blocks(launches(ratio, noise=noise))
+    repeat = compute_overhead(measured, STOCK, REPEAT, floor=0.0)
+    return compute_overhead(measured, STOCK, TUNED, floor=repeat.imported.reach)
 
 
 # ---- what is made of launches ----
@@ -125,7 +125,7 @@ def test_a_verdict_needs_the_whole_interval_on_one_side(
     value: float, half: float, floor: float, limit: float
 ) -> None:
     ratio = Interval(value=value, low=value * math.exp(-half), high=value * math.exp(half))
-    verdict = judged(ratio, floor, limit)
+    verdict = choose_import_verdict(ratio, floor, limit)
     if verdict is ImportVerdict.WITHIN:
         assert ratio.high <= 1 + limit
     if verdict is ImportVerdict.OVER:
@@ -144,22 +144,22 @@ def disturbed(blocks: int, of: int = 8) -> list[ImportLaunch]:
 
 
 def test_a_disturbed_round_does_not_count() -> None:
-    measured = sorted_out(disturbed(2))
+    measured = select_blocks(disturbed(2))
     assert measured.fair
     assert measured.dropped == (("throttled",),) * 2
     assert {block[0].block for block in measured.blocks} == set(range(2, 8))
 
 
 def test_where_most_rounds_are_disturbed_nothing_is_said() -> None:
-    measured = sorted_out(disturbed(4))
+    measured = select_blocks(disturbed(4))
     assert not measured.fair
     assert len(measured.blocks) == 8
-    assert overhead(measured, STOCK, TUNED, floor=0.0).verdict is ImportVerdict.INCONCLUSIVE
+    assert compute_overhead(measured, STOCK, TUNED, floor=0.0).verdict is ImportVerdict.INCONCLUSIVE
 
 
 def test_one_round_gives_no_interval() -> None:
     with pytest.raises(SampleError, match="one launch"):
-        overhead(sorted_out(launches(1.0, rounds=1)), STOCK, TUNED, floor=0.0)
+        compute_overhead(select_blocks(launches(1.0, rounds=1)), STOCK, TUNED, floor=0.0)
 
 
 # ---- what is said ----
@@ -167,8 +167,8 @@ def test_one_round_gives_no_interval() -> None:
 
 def startup(ratio: float, *, dropped: int = 0) -> Startup:
     seen = [*disturbed(dropped)] if dropped else launches(ratio)
-    measured = sorted_out(seen)
-    repeat = overhead(measured, STOCK, REPEAT, floor=0.0)
+    measured = select_blocks(seen)
+    repeat = compute_overhead(measured, STOCK, REPEAT, floor=0.0)
     return Startup(
         made="2026-11-21T12:00:00+00:00",
         host=HOST,
@@ -182,13 +182,13 @@ def startup(ratio: float, *, dropped: int = 0) -> Startup:
             for arm in (STOCK, REPEAT, TUNED)
         ),
         twin=repeat,
-        overheads=(overhead(measured, STOCK, TUNED, floor=repeat.imported.reach),),
+        overheads=(compute_overhead(measured, STOCK, TUNED, floor=repeat.imported.reach),),
         launches=tuple(seen),
     )
 
 
 def test_the_text_says_how_much() -> None:
-    text = sheet(startup(1.02)).format_text(colour=False)
+    text = build_table(startup(1.02)).format_text(colour=False)
     assert "import tensorflow, 8 rounds on 4 vCPUs, warm caches" in text
     assert "within the limit" in text
     assert "5% of stock (+2." in text
@@ -205,7 +205,7 @@ def test_the_text_says_how_much() -> None:
     ],
 )
 def test_the_text_says_what_is_not_known(found: Startup, line: str) -> None:
-    assert line in sheet(found).format_text(colour=False)
+    assert line in build_table(found).format_text(colour=False)
 
 
 def test_the_record_is_read_back_whole(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
     (overhead_of_tuned,) = found.overheads
     assert overhead_of_tuned.imported.value > 2
     assert overhead_of_tuned.process.value > 1
-    assert "tuned" in sheet(found).format_text(colour=False)
+    assert "tuned" in build_table(found).format_text(colour=False)
     again = measure(asked, tmp_path)  # (as a run does that was stopped before it wrote its result)
     assert again.launches == found.launches
 
@@ -278,19 +278,19 @@ def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
 def test_a_process_that_fails_is_named(tmp_path: Path, launcher: Launcher) -> None:
     arm = arm_with(tmp_path, "tuned", "raise ImportError('no such library')")
     with pytest.raises(WorkerError, match=r"(?s)arm tuned .*no such library"):
-        launcher.launch(turn(arm))
+        launcher.measure_import(turn(arm))
 
 
 def test_a_process_that_says_nothing_is_named(tmp_path: Path, launcher: Launcher) -> None:
     arm = arm_with(tmp_path, "tuned", "import os\nos._exit(0)")
     with pytest.raises(WorkerError, match="arm tuned did not say"):
-        launcher.launch(turn(arm))
+        launcher.measure_import(turn(arm))
 
 
 def test_tuned_kernels_that_did_not_load_are_an_error(tmp_path: Path, launcher: Launcher) -> None:
     arm = arm_with(tmp_path, "tuned", "", tuned=True)
     with pytest.raises(WorkerError, match="stock kernels"):
-        launcher.launch(turn(arm))
+        launcher.measure_import(turn(arm))
 
 
 def test_a_tuned_arm_is_timed_once_its_kernels_loaded(tmp_path: Path, launcher: Launcher) -> None:
@@ -302,12 +302,12 @@ def test_a_tuned_arm_is_timed_once_its_kernels_loaded(tmp_path: Path, launcher: 
         with library.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     """
-    launcher.warm(arm := arm_with(tmp_path, "tuned", program, tuned=True))
-    found = launcher.launch(turn(arm))
+    launcher.warm_caches(arm := arm_with(tmp_path, "tuned", program, tuned=True))
+    found = launcher.measure_import(turn(arm))
     assert (found.arm, found.block, found.position) == ("tuned", 0, 0)
 
 
 def test_a_tensorflow_from_elsewhere_is_an_error(tmp_path: Path, launcher: Launcher) -> None:
     arm = arm_with(tmp_path, "tuned", "__file__ = '/elsewhere/tensorflow/__init__.py'")
     with pytest.raises(WorkerError, match="/elsewhere"):
-        launcher.launch(turn(arm))
+        launcher.measure_import(turn(arm))

@@ -17,16 +17,16 @@ from tfbench.measuring.statistics import (
     MOST_CONTRASTS,
     Contrast,
     Thresholds,
-    combined,
-    contrast,
-    estimate,
+    average_contrasts,
+    choose_verdict,
+    combine_cells,
+    compute_contrast,
+    compute_level,
+    compute_log_ratio,
+    compute_medians,
+    estimate_geometric_mean,
     has_trend,
-    level,
-    locations,
-    log_ratio,
-    mean_of,
-    total,
-    verdict,
+    sum_seconds,
 )
 from tfbuild.errors import SampleError
 from tfbuild.measured.interval import Interval, Verdict
@@ -60,7 +60,7 @@ def holds(interval: Interval, truth: float) -> bool:
 
 def over(found: Sequence[list[list[float]]]) -> Interval:
     """Workloads, each of them launches of blocks."""
-    return combined([locations(cell) for cell in found])
+    return combine_cells([compute_medians(cell) for cell in found])
 
 
 def same(one: Interval, other: Interval, rel_tol: float = 1e-9) -> bool:
@@ -74,28 +74,28 @@ def same(one: Interval, other: Interval, rel_tol: float = 1e-9) -> bool:
 @given(a=seconds, scale=st.floats(1e-3, 1e3))
 def test_a_ratio_does_not_depend_on_the_unit(a: list[float], scale: float) -> None:
     b = [each * 1.5 for each in reversed(a)]
-    scaled = log_ratio([x * scale for x in a], [x * scale for x in b])
-    assert math.isclose(log_ratio(a, b), scaled, abs_tol=1e-9)
+    scaled = compute_log_ratio([x * scale for x in a], [x * scale for x in b])
+    assert math.isclose(compute_log_ratio(a, b), scaled, abs_tol=1e-9)
 
 
 @given(a=seconds)
 def test_swapping_the_arms_swaps_the_sign(a: list[float]) -> None:
     b = [each**0.5 for each in a]
-    assert math.isclose(log_ratio(a, b), -log_ratio(b, a), abs_tol=1e-12)
+    assert math.isclose(compute_log_ratio(a, b), -compute_log_ratio(b, a), abs_tol=1e-12)
 
 
 def test_a_candidate_that_needs_half_the_time_is_twice_as_fast() -> None:
-    assert math.isclose(math.exp(log_ratio([2.0, 2.0], [1.0, 1.0])), 2.0)
+    assert math.isclose(math.exp(compute_log_ratio([2.0, 2.0], [1.0, 1.0])), 2.0)
 
 
 def test_unequal_sample_counts_are_refused() -> None:
     with pytest.raises(SampleError, match=r"2 samples .* 1 "):
-        log_ratio([1.0, 1.0], [1.0])
+        compute_log_ratio([1.0, 1.0], [1.0])
 
 
 @pytest.mark.parametrize("times", [[], [0.0], [-0.1, 1.0], [math.nan], [1.0, math.inf]])
 def test_times_that_are_none_are_refused(times: list[float]) -> None:
-    for refusing in (total, level):
+    for refusing in (sum_seconds, compute_level):
         with pytest.raises(SampleError):
             refusing(times)
 
@@ -115,7 +115,7 @@ def test_times_that_are_none_are_refused(times: list[float]) -> None:
 )
 def test_a_level_of_few_is_the_mean_of_the_faster_half(times: list[float], expected: float) -> None:
     """Of an odd number the one in the middle is in it."""
-    assert level(times) == pytest.approx(math.log(expected))
+    assert compute_level(times) == pytest.approx(math.log(expected))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_level_of_few_is_the_mean_of_the_faster_half(times: list[float], expec
 )
 def test_a_level_of_many_is_the_mean_of_the_fastest_quarter(count: int, fastest: int) -> None:
     times = [*range(count, 0, -1)]
-    assert level(times) == pytest.approx(math.log((1 + fastest) / 2))
+    assert compute_level(times) == pytest.approx(math.log((1 + fastest) / 2))
 
 
 @given(times=seconds, scale=st.floats(1e-3, 1e3), order=st.randoms())
@@ -131,16 +131,16 @@ def test_a_level_knows_no_unit_and_no_order(
     times: list[float], scale: float, order: random.Random
 ) -> None:
     scaled = [scale * each for each in order.sample(times, len(times))]
-    assert math.isclose(level(scaled), math.log(scale) + level(times), abs_tol=1e-9)
+    assert math.isclose(compute_level(scaled), math.log(scale) + compute_level(times), abs_tol=1e-9)
     least, middle = math.log(min(times)), math.log(float(np.median(times)))
-    assert least - 1e-9 <= level(times) <= middle + 1e-9
+    assert least - 1e-9 <= compute_level(times) <= middle + 1e-9
 
 
 @given(times=seconds, late=st.floats(0, 1e6))
 def test_the_slower_ones_may_take_as_long_as_they_like(times: list[float], late: float) -> None:
     kept = (len(times) + 1) // 2
     slow = [each + late * (place >= kept) for place, each in enumerate(sorted(times))]
-    assert level(slow) == level(times)
+    assert compute_level(slow) == compute_level(times)
 
 
 # --- one cell -------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_the_slower_ones_may_take_as_long_as_they_like(times: list[float], late:
 @few
 def test_the_interval_is_scipys_t_interval_of_the_launches_medians(cell: list[list[float]]) -> None:
     medians = [float(np.median(blocks)) for blocks in cell]
-    found = estimate(cell)
+    found = estimate_geometric_mean(cell)
     assert math.isclose(math.log(found.value), np.mean(medians), abs_tol=1e-12)
     if len(set(medians)) == 1:  # scipy warns of it and gives nothing
         assert math.isclose(found.low, found.high)
@@ -161,18 +161,25 @@ def test_the_interval_is_scipys_t_interval_of_the_launches_medians(cell: list[li
 
 
 def test_a_launch_counts_as_the_median_of_its_blocks() -> None:
-    assert locations([[0.0, 0.1, 9.0], [0.3, 0.3, -9.0]]).tolist() == [0.1, 0.3]
-    assert math.isclose(estimate([[0.0, 0.1, 9.0], [0.3, 0.3, -9.0]]).value, math.exp(0.2))
+    assert compute_medians([[0.0, 0.1, 9.0], [0.3, 0.3, -9.0]]).tolist() == [0.1, 0.3]
+    assert math.isclose(
+        estimate_geometric_mean([[0.0, 0.1, 9.0], [0.3, 0.3, -9.0]]).value, math.exp(0.2)
+    )
 
 
 def test_launches_with_few_blocks_count_as_much_as_those_with_many() -> None:
-    assert estimate([[0.1] * 2, [0.2] * 50]) == estimate([[0.1] * 50, [0.2] * 2])
+    assert estimate_geometric_mean([[0.1] * 2, [0.2] * 50]) == estimate_geometric_mean(
+        [[0.1] * 50, [0.2] * 2]
+    )
 
 
 @given(cell=launches)
 @few
 def test_the_inverse_ratio_has_the_inverse_interval(cell: list[list[float]]) -> None:
-    forth, back = estimate(cell), estimate([[-value for value in blocks] for blocks in cell])
+    forth, back = (
+        estimate_geometric_mean(cell),
+        estimate_geometric_mean([[-value for value in blocks] for blocks in cell]),
+    )
     mirrored = Interval(value=1 / back.value, low=1 / back.high, high=1 / back.low)
     assert same(forth, mirrored)
     assert math.isclose(forth.half_width, back.half_width, abs_tol=1e-9)
@@ -184,8 +191,8 @@ def test_the_inverse_ratio_has_the_inverse_interval(cell: list[list[float]]) -> 
 def test_a_common_factor_moves_the_interval_and_leaves_its_width(
     cell: list[list[float]], shift: float
 ) -> None:
-    here = estimate(cell)
-    there = estimate([[value + shift for value in blocks] for blocks in cell])
+    here = estimate_geometric_mean(cell)
+    there = estimate_geometric_mean([[value + shift for value in blocks] for blocks in cell])
     moved = Interval(**{n: getattr(here, n) * math.exp(shift) for n in ("value", "low", "high")})
     assert same(there, moved)
 
@@ -195,8 +202,10 @@ def test_a_common_factor_moves_the_interval_and_leaves_its_width(
 def test_wider_launches_give_a_wider_interval_in_proportion(
     cell: list[list[float]], scale: float
 ) -> None:
-    scaled = estimate([[scale * value for value in blocks] for blocks in cell])
-    assert math.isclose(scaled.half_width, scale * estimate(cell).half_width, abs_tol=1e-9)
+    scaled = estimate_geometric_mean([[scale * value for value in blocks] for blocks in cell])
+    assert math.isclose(
+        scaled.half_width, scale * estimate_geometric_mean(cell).half_width, abs_tol=1e-9
+    )
 
 
 @given(cell=launches, order=st.randoms())
@@ -205,25 +214,25 @@ def test_neither_the_order_of_launches_nor_of_blocks_matters(
     cell: list[list[float]], order: random.Random
 ) -> None:
     shuffled = [order.sample(blocks, len(blocks)) for blocks in order.sample(cell, len(cell))]
-    assert same(estimate(shuffled), estimate(cell))
+    assert same(estimate_geometric_mean(shuffled), estimate_geometric_mean(cell))
 
 
 def test_one_wild_block_does_not_move_the_estimate() -> None:
     calm = [[0.1] * 10, [0.11] * 10]
     wild = [[0.1] * 9 + [5.0], [0.11] * 10]
-    assert estimate(calm) == estimate(wild)
+    assert estimate_geometric_mean(calm) == estimate_geometric_mean(wild)
 
 
 def test_launches_that_agree_to_the_last_digit_leave_no_width() -> None:
-    found = estimate([[0.25, 0.25], [0.25]])
+    found = estimate_geometric_mean([[0.25, 0.25], [0.25]])
     assert found.low == found.value == found.high == math.exp(0.25)
     assert found.half_width == 0
 
 
 def test_launches_that_differ_widen_the_interval_beyond_what_blocks_show() -> None:
     noise = generator(1).normal(0, 0.001, (4, 20))
-    alike = estimate(noise.tolist())
-    apart = estimate((noise + np.array([[-0.05], [0.05], [-0.05], [0.05]])).tolist())
+    alike = estimate_geometric_mean(noise.tolist())
+    apart = estimate_geometric_mean((noise + np.array([[-0.05], [0.05], [-0.05], [0.05]])).tolist())
     assert apart.half_width > 10 * alike.half_width
 
 
@@ -238,7 +247,7 @@ def test_launches_that_differ_widen_the_interval_beyond_what_blocks_show() -> No
     ],
 )
 def test_samples_that_allow_no_answer_are_refused(cell: list[list[float]], words: str) -> None:
-    for refusing in (estimate, locations):
+    for refusing in (estimate_geometric_mean, compute_medians):
         with pytest.raises(SampleError, match=words):
             refusing(cell)
     with pytest.raises(SampleError, match=words):
@@ -267,7 +276,7 @@ def fitted(levels: dict[str, list[float]]) -> float:
 def test_of_two_arms_a_contrast_is_scipys_paired_t_test(levels: dict[str, list[float]]) -> None:
     two = {arm: levels[arm] for arm in (STOCK, REPEAT)}
     differences = np.subtract(two[STOCK], two[REPEAT])
-    found = contrast(two, REPEAT, [STOCK])
+    found = compute_contrast(two, REPEAT, [STOCK])
     assert math.isclose(found.mean, differences.mean(), abs_tol=1e-12)
     assert found.freedom == len(differences) - 1
     if np.ptp(differences) < 1e-9:  # scipy warns of it and gives nothing
@@ -289,7 +298,7 @@ def test_a_contrast_has_the_larger_of_its_own_and_the_pooled_variance(
     base = np.mean([levels[each] for each in baseline], axis=0)
     differences = base - np.array(levels[ARM])
     pooled = (1 + 1 / len(baseline)) * fitted(levels)
-    found = contrast(levels, ARM, baseline)
+    found = compute_contrast(levels, ARM, baseline)
     assert found.mean == pytest.approx(differences.mean(), abs=1e-12)
     assert found.variance * launches == pytest.approx(
         max(float(differences.var(ddof=1)), pooled), abs=1e-12
@@ -301,7 +310,7 @@ def test_a_contrast_has_the_freedom_of_three_arms_at_most(arms: int, per_launch:
     draws = generator(4).normal(0, 0.01, (arms, 5))
     levels = {str(number): row.tolist() for number, row in enumerate(draws)}
     assert per_launch <= MOST_CONTRASTS
-    assert contrast(levels, "1", ["0"]).freedom == per_launch * 4
+    assert compute_contrast(levels, "1", ["0"]).freedom == per_launch * 4
 
 
 @given(levels=tables(), shifts=st.lists(ratios, min_size=6, max_size=6))
@@ -313,7 +322,10 @@ def test_what_a_launch_brings_to_all_arms_does_not_count(
         arm: [each + shift for each, shift in zip(row, shifts, strict=False)]
         for arm, row in levels.items()
     }
-    here, there = contrast(levels, REPEAT, [STOCK]), contrast(moved, REPEAT, [STOCK])
+    here, there = (
+        compute_contrast(levels, REPEAT, [STOCK]),
+        compute_contrast(moved, REPEAT, [STOCK]),
+    )
     assert here.mean == pytest.approx(there.mean, abs=1e-9)
     assert here.variance == pytest.approx(there.variance, abs=1e-9)
 
@@ -321,7 +333,10 @@ def test_what_a_launch_brings_to_all_arms_does_not_count(
 @given(levels=tables())
 @few
 def test_swapping_the_arms_of_a_contrast_mirrors_it(levels: dict[str, list[float]]) -> None:
-    forth, back = contrast(levels, REPEAT, [STOCK]), contrast(levels, STOCK, [REPEAT])
+    forth, back = (
+        compute_contrast(levels, REPEAT, [STOCK]),
+        compute_contrast(levels, STOCK, [REPEAT]),
+    )
     assert math.isclose(forth.mean, -back.mean, abs_tol=1e-12)
     assert math.isclose(forth.variance, back.variance, abs_tol=1e-12)
     assert forth.freedom == back.freedom
@@ -331,9 +346,12 @@ def test_an_arm_that_varies_more_than_the_others_gets_a_wider_interval() -> None
     chance = generator(9)
     calm = {name: chance.normal(0, 0.01, 6).tolist() for name in (STOCK, REPEAT, "calm", "calmer")}
     levels = calm | {ARM: chance.normal(0, 0.1, 6).tolist()}
-    wild, quiet = contrast(levels, ARM, [STOCK, REPEAT]), contrast(levels, "calm", [STOCK, REPEAT])
+    wild, quiet = (
+        compute_contrast(levels, ARM, [STOCK, REPEAT]),
+        compute_contrast(levels, "calm", [STOCK, REPEAT]),
+    )
     assert wild.variance > 1.5 * quiet.variance
-    assert quiet.variance > contrast(calm, "calm", [STOCK, REPEAT]).variance
+    assert quiet.variance > compute_contrast(calm, "calm", [STOCK, REPEAT]).variance
 
 
 @pytest.mark.parametrize(
@@ -351,7 +369,7 @@ def test_arms_that_cannot_be_compared_are_refused(
     levels: dict[str, list[float]], words: str
 ) -> None:
     with pytest.raises(SampleError, match=words):
-        contrast(levels, STOCK, [STOCK])
+        compute_contrast(levels, STOCK, [STOCK])
 
 
 def drawn(spreads: dict[str, float], chance: np.random.Generator) -> dict[str, list[float]]:
@@ -371,16 +389,20 @@ def test_a_contrast_covers_the_truth_whether_its_arm_varies_less_or_more(spread:
     chance, trials, hits = generator(15), 400, 0
     for _ in range(trials):
         levels = drawn({STOCK: 0.01, REPEAT: 0.01, ARM: spread}, chance)
-        hits += holds(contrast(levels, ARM, [STOCK, REPEAT]).interval, math.exp(0.05))
+        hits += holds(compute_contrast(levels, ARM, [STOCK, REPEAT]).interval, math.exp(0.05))
     assert hits / trials >= 0.92
 
 
 def test_what_the_twin_shows_makes_a_contrast_better_known() -> None:
     chance, spreads = generator(16), {STOCK: 0.01, REPEAT: 0.01, ARM: 0.01}
     every = [drawn(spreads, chance) for _ in range(200)]
-    pooled = [contrast(levels, ARM, [STOCK, REPEAT]).interval.half_width for levels in every]
+    pooled = [
+        compute_contrast(levels, ARM, [STOCK, REPEAT]).interval.half_width for levels in every
+    ]
     paired = [
-        contrast({arm: levels[arm] for arm in (STOCK, ARM)}, ARM, [STOCK]).interval.half_width
+        compute_contrast(
+            {arm: levels[arm] for arm in (STOCK, ARM)}, ARM, [STOCK]
+        ).interval.half_width
         for levels in every
     ]
     assert np.median(pooled) < 0.9 * np.median(paired)
@@ -422,7 +444,7 @@ def test_a_contrast_without_a_spread_is_known(
 def test_the_mean_of_equal_contrasts_is_known_better_by_their_number(
     found: Contrast, times: int
 ) -> None:
-    mean = mean_of([found] * times)
+    mean = average_contrasts([found] * times)
     assert mean.mean == pytest.approx(found.mean, abs=1e-12)
     assert mean.variance == pytest.approx(found.variance / times)
     assert mean.freedom == pytest.approx(found.freedom * times)
@@ -431,12 +453,12 @@ def test_the_mean_of_equal_contrasts_is_known_better_by_their_number(
 @given(found=st.lists(contrasts, min_size=1, max_size=5))
 def test_a_mean_has_the_freedom_of_the_least_known_or_more(found: list[Contrast]) -> None:
     least, all_of_it = min(x.freedom for x in found), sum(x.freedom for x in found)
-    assert least * (1 - 1e-9) <= mean_of(found).freedom <= all_of_it * (1 + 1e-9)
+    assert least * (1 - 1e-9) <= average_contrasts(found).freedom <= all_of_it * (1 + 1e-9)
 
 
 def test_the_mean_of_what_is_known_exactly_is_known_exactly() -> None:
     one, other = (Contrast(mean=each, variance=0.0, freedom=2) for each in (0.1, 0.3))
-    found = mean_of([one, other])
+    found = average_contrasts([one, other])
     assert found.interval.low == found.interval.high == pytest.approx(math.exp(0.2))
 
 
@@ -446,7 +468,7 @@ def test_the_mean_of_what_is_known_exactly_is_known_exactly() -> None:
 @given(cell=launches)
 @few
 def test_the_mean_of_one_cell_is_its_estimate(cell: list[list[float]]) -> None:
-    assert over([cell]) == estimate(cell)
+    assert over([cell]) == estimate_geometric_mean(cell)
 
 
 @given(found=cells, order=st.randoms())
@@ -465,10 +487,10 @@ def test_equal_cells_have_the_width_of_one_over_the_root_of_their_number(
 ) -> None:
     """Each with n launches, they have n - 1 degrees of freedom each."""
     found = over([cell] * times)
-    medians = locations(cell)
+    medians = compute_medians(cell)
     error = float(medians.std(ddof=1)) / math.sqrt(len(cell) * times)
     half = float(stats.t.ppf(0.975, times * (len(cell) - 1))) * error
-    assert math.isclose(found.value, estimate(cell).value, rel_tol=1e-9)
+    assert math.isclose(found.value, estimate_geometric_mean(cell).value, rel_tol=1e-9)
     assert math.isclose(found.half_width, half, rel_tol=1e-6, abs_tol=1e-12)
 
 
@@ -477,7 +499,7 @@ def test_the_mean_of_two_cells_is_welchs_interval() -> None:
     chance = generator(3)
     one, other = chance.normal(0.1, 0.01, 5), chance.normal(0.3, 0.05, 9)
     welch = stats.ttest_ind(one, -other, equal_var=False).confidence_interval(0.95)
-    found = combined([one, other])
+    found = combine_cells([one, other])
     assert math.isclose(math.log(found.low), welch.low / 2, rel_tol=1e-9)
     assert math.isclose(math.log(found.high), welch.high / 2, rel_tol=1e-9)
 
@@ -490,14 +512,14 @@ def test_the_geometric_mean_weighs_workloads_alike() -> None:
 def test_a_mean_over_workloads_is_better_known_than_each() -> None:
     chance = generator(5)
     found = [simulated(0.1, chance, between=0.01) for _ in range(6)]
-    assert over(found).half_width < min(estimate(cell).half_width for cell in found)
+    assert over(found).half_width < min(estimate_geometric_mean(cell).half_width for cell in found)
 
 
 def test_no_workloads_have_no_mean() -> None:
     with pytest.raises(SampleError, match="no workloads"):
         over([])
     with pytest.raises(SampleError, match="no workloads"):
-        mean_of([])
+        average_contrasts([])
 
 
 # --- how often the truth is in it -----------------------------------------------------------------
@@ -517,7 +539,7 @@ def test_t_covers_the_truth_whether_launches_differ_or_not(between: float) -> No
     """Nominally 95 %; launches that differ by 1 % are what shared machines show."""
     chance, trials, truth = generator(11), 400, 1.05
     cells = (simulated(math.log(truth), chance, between=between) for _ in range(trials))
-    assert sum(holds(estimate(cell), truth) for cell in cells) / trials >= 0.92
+    assert sum(holds(estimate_geometric_mean(cell), truth) for cell in cells) / trials >= 0.92
 
 
 def test_the_mean_of_workloads_that_are_known_unequally_well_covers_the_truth() -> None:
@@ -531,13 +553,13 @@ def test_the_mean_of_workloads_that_are_known_unequally_well_covers_the_truth() 
 def test_equal_arms_are_rarely_called_different() -> None:
     chance, trials, wrong = generator(12), 400, 0
     for _ in range(trials):
-        found = estimate(simulated(0.0, chance, between=0.005))
+        found = estimate_geometric_mean(simulated(0.0, chance, between=0.005))
         wrong += said(found, Thresholds(floor=0.0)) in (Verdict.FASTER, Verdict.SLOWER)
     assert 0 < wrong / trials <= 0.08
 
 
 def test_a_gain_of_five_per_cent_is_found_in_one_per_cent_noise() -> None:
-    found = estimate(simulated(math.log(1.05), generator(13), between=0.01))
+    found = estimate_geometric_mean(simulated(math.log(1.05), generator(13), between=0.01))
     assert said(found, Thresholds(floor=0.01)) is Verdict.FASTER
 
 
@@ -568,7 +590,7 @@ def test_noise_without_a_trend_seldom_shows_one() -> None:
 
 
 def said(found: Interval, thresholds: Thresholds) -> Verdict:
-    return verdict(with_interval(found), thresholds)
+    return choose_verdict(with_interval(found), thresholds)
 
 
 @pytest.mark.parametrize(
@@ -648,7 +670,7 @@ def test_within_is_what_two_one_sided_tests_say(
     below = stats.t.sf((mean - ends[0]) / spread, freedom)
     above = stats.t.sf((ends[1] - mean) / spread, freedom)
     if abs(max(below, above) - 0.05) > 1e-9:
-        assert found.within(margin) == (max(below, above) < 0.05)
+        assert found.is_within(margin) == (max(below, above) < 0.05)
 
 
 def test_no_difference_is_one_whatever_the_floor() -> None:

@@ -33,7 +33,13 @@ from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring.observations import ObservedCell
 from tfbench.measuring.samples import End, Entry, Sample, Start
-from tfbench.measuring.summary import Criteria, arm_facts, cell, coverage, overall
+from tfbench.measuring.summary import (
+    Criteria,
+    collect_arm_facts,
+    compute_coverage,
+    summarise_cell,
+    summarise_overall,
+)
 from tfbuild.errors import SampleError
 from tfbuild.measured.comparison import ArmTimes, ComparedCell, Coverage, OpShare
 from tfbuild.measured.effort import Effort, Stop
@@ -60,7 +66,7 @@ def noisy(
 
 
 def summed(found: Sequence[Entry], by: Criteria | None = None) -> ComparedCell:
-    return cell(measured(found), by or criteria())
+    return summarise_cell(measured(found), by or criteria())
 
 
 def times(found: ComparedCell, arm: str) -> ArmTimes:
@@ -213,12 +219,12 @@ def test_op_times_come_from_the_launch_that_has_them(launch: int) -> None:
     assert times(found, STOCK.name).coverage is None
     covered = times(found, TUNED.name).coverage
     assert covered is not None
-    assert covered == coverage(PROFILE)
+    assert covered == compute_coverage(PROFILE)
 
 
 def test_an_op_counts_as_covered_when_its_tuned_kernels_ran() -> None:
     seconds = {"Tanh": 0.25, "MatMul": 0.5, "Mul": 0.25}
-    assert coverage(PROFILE | {"op_s": seconds}) == Coverage(
+    assert compute_coverage(PROFILE | {"op_s": seconds}) == Coverage(
         share=0.25,
         ops=(
             OpShare(op="Tanh", share=0.25, runs_per_step=80.0),
@@ -226,9 +232,9 @@ def test_an_op_counts_as_covered_when_its_tuned_kernels_ran() -> None:
         ),
         fused=(("updates", 6), ("update executions", 300), ("left: alone", 2)),
     )
-    assert coverage(None) is None
+    assert compute_coverage(None) is None
     with pytest.raises(SampleError):
-        coverage({"steps": 5, "op_s": {}, "executions": {}})
+        compute_coverage({"steps": 5, "op_s": {}, "executions": {}})
 
 
 # --- the article's run ----------------------------------------------------------------------------
@@ -419,7 +425,7 @@ def test_where_too_much_was_disturbed_there_is_no_verdict() -> None:
     assert summed(journal).speedups[0].verdict is Verdict.FASTER
     journal = slowed(journal, [(1, 0)], throttled_s=0.1)
     assert summed(journal).speedups[0].verdict is Verdict.INCONCLUSIVE
-    (mean,) = overall([measured(journal)], criteria())
+    (mean,) = summarise_overall([measured(journal)], criteria())
     assert mean.speedup.verdict is Verdict.INCONCLUSIVE
 
 
@@ -437,7 +443,7 @@ def three(journal: Sequence[Entry], arms: Sequence[str] = (TUNED.name, OTHER)) -
 def test_an_arm_that_failed_is_marked_and_the_others_survive() -> None:
     journal = entries(paces() | {OTHER: 0.01})
     journal.append(fault(TUNED.name, 3))
-    found = cell(three(journal, [OTHER]), criteria())
+    found = summarise_cell(three(journal, [OTHER]), criteria())
     assert [each.arm for each in found.failures] == [TUNED.name]
     assert "SIGKILL" in found.failures[0].reason
     assert [each.arm for each in found.speedups] == [OTHER]
@@ -453,7 +459,7 @@ def test_without_its_baseline_a_cell_is_marked_and_empty(failing: str, launches:
     assert [each.arm for each in found.failures] == [failing]
     assert (found.noise, found.speedups, found.arms) == (None, (), ())
     assert (found.steps, found.stopped_by) == (0, "")
-    assert overall([measured(journal)], criteria()) == ()
+    assert summarise_overall([measured(journal)], criteria()) == ()
 
 
 def test_an_arm_that_computes_something_else_is_told_of_and_not_timed() -> None:
@@ -476,7 +482,9 @@ def test_a_disagreement_in_a_launch_too_short_to_count_is_not_forgotten() -> Non
     assert not alone.agrees
     assert alone.launches == 0
     later = entries({STOCK.name: 1.0, REPEAT: 1.0, OTHER: 1.0}, launches=4)
-    found = cell(three([*disagreed, *(each for each in later if each.launch)]), criteria())
+    found = summarise_cell(
+        three([*disagreed, *(each for each in later if each.launch)]), criteria()
+    )
     assert not found.agrees
     assert [each.arm for each in found.speedups] == [OTHER]
 
@@ -498,10 +506,10 @@ def test_an_arm_that_disagrees_later_on_does_not_hold_up_the_others() -> None:
         if not (isinstance(each, Start | Sample) and each.arm == TUNED.name and each.launch)
     ]
     journal.append(start(TUNED.name, 1, losses=off(1.1)))
-    found = cell(three(journal), criteria())
+    found = summarise_cell(three(journal), criteria())
     assert [each.arm for each in found.speedups] == [OTHER]
     assert not found.agrees
-    (mean,) = overall([three(journal)], criteria())
+    (mean,) = summarise_overall([three(journal)], criteria())
     assert mean.speedup.arm == OTHER
 
 
@@ -520,7 +528,7 @@ def test_the_overall_figure_is_the_geometric_mean_at_each_number_of_vcpus() -> N
         measured(entries(paces(1.1), workload="lstm_text", vcpus=2)),
         measured(entries(paces(0.9), workload="mnist_mlp", vcpus=1)),
     ]
-    two, one = overall(cells, criteria())
+    two, one = summarise_overall(cells, criteria())
     assert (two.vcpus, two.workloads, one.vcpus, one.workloads) == (2, 2, 1, 1)
     assert two.speedup.interval.value == pytest.approx(math.sqrt(1.5 * 1.1))
     assert one.speedup.interval.value == pytest.approx(0.9)
@@ -533,7 +541,7 @@ def test_an_arms_overall_figure_leaves_out_the_cells_in_which_it_failed() -> Non
     """Also one in which it had been timed before."""
     good = entries(paces(1.5), workload="mnist_mlp")
     bad = [*entries(paces(3.0), workload="lstm_text"), fault(TUNED.name, 3, workload="lstm_text")]
-    (mean,) = overall([measured(good), measured(bad)], criteria())
+    (mean,) = summarise_overall([measured(good), measured(bad)], criteria())
     assert mean.workloads == 1
     assert mean.speedup.interval.value == pytest.approx(1.5)
 
@@ -541,7 +549,7 @@ def test_an_arms_overall_figure_leaves_out_the_cells_in_which_it_failed() -> Non
 def test_a_cell_without_a_baseline_does_not_count_overall() -> None:
     good = entries(paces(1.5), workload="mnist_mlp")
     bad = [*entries(paces(3.0), workload="lstm_text"), fault(REPEAT, 3, workload="lstm_text")]
-    (mean,) = overall([measured(good), measured(bad)], criteria())
+    (mean,) = summarise_overall([measured(good), measured(bad)], criteria())
     assert mean.workloads == 1
     assert mean.speedup.interval.value == pytest.approx(1.5)
 
@@ -549,7 +557,7 @@ def test_a_cell_without_a_baseline_does_not_count_overall() -> None:
 def test_arms_are_described_by_their_first_workers() -> None:
     journal = entries(paces(), launches=2)
     first = start(STOCK.name, facts={"threading": "OpenMP"})
-    found = arm_facts([STOCK, TUNED], [measured([]), measured([first, *journal])])
+    found = collect_arm_facts([STOCK, TUNED], [measured([]), measured([first, *journal])])
     assert [each.name for each in found] == [STOCK.name, TUNED.name]
     stock, tuned = found
     assert (stock.threading, tuned.threading) == ("OpenMP", "Eigen")
@@ -557,7 +565,7 @@ def test_arms_are_described_by_their_first_workers() -> None:
     assert (stock.kernel_library, tuned.kernel_library) == (None, "/k/skylake.so")
     assert tuned.raised_kernels == 4
     assert tuned.tolerance == TOLERANCE
-    assert arm_facts([STOCK, TUNED], [measured([])]) == ()
+    assert collect_arm_facts([STOCK, TUNED], [measured([])]) == ()
 
 
 @pytest.mark.parametrize(("library", "known"), [("skylake.so", True), ("haswell.so", False)])
@@ -567,6 +575,6 @@ def test_the_table_of_kernels_is_that_of_the_library_that_was_loaded(
     found = KernelTable(library=library, measured_on="a CPU", rows=())
     journal = entries(paces(), launches=2)
     arms = [STOCK, dataclasses.replace(TUNED, kernel_table=found)]
-    stock, tuned = arm_facts(arms, [measured(journal)])
+    stock, tuned = collect_arm_facts(arms, [measured(journal)])
     assert tuned.kernel_table == (found if known else None)
     assert stock.kernel_table is None

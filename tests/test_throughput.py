@@ -14,7 +14,7 @@ from tfbench.arms.lineup import make_spec
 from tfbench.cells.cell import CellResult, Outcome
 from tfbench.commands import ThroughputOptions
 from tfbench.costs import catalog
-from tfbench.costs.cost import point
+from tfbench.costs.cost import get_value
 from tfbench.inside.workloads import PROGRAM, find_workload
 from tfbench.reports.document import Table
 from tfbench.throughput import handler, results, text
@@ -47,7 +47,7 @@ def result_of(batch: int, *launches: float, augmented: bool = False, **fields: A
 
 
 def throughput(*found: CellResult, price: str = "") -> Throughput:
-    book = catalog.find("2017-07-gce")
+    book = catalog.find_book("2017-07-gce")
     return Throughput(
         made="2026-01-01T00:00:00+00:00",
         host=host(),
@@ -57,7 +57,7 @@ def throughput(*found: CellResult, price: str = "") -> Throughput:
         steps=4,
         wheels=(),
         rows=results.rows(found),
-        price=book.price(price) if price else None,
+        price=book.find_price(price) if price else None,
     )
 
 
@@ -78,7 +78,7 @@ FULL = CellResult(
 def test_speed_is_examples_over_seconds() -> None:
     (one,) = results.rows([result_of(8, 0.5, 0.5)])
     assert one.speed is not None
-    assert point(one.speed) == pytest.approx(16.0)
+    assert get_value(one.speed) == pytest.approx(16.0)
     assert one.printed is not None
     assert one.printed.mean == pytest.approx(16.0)
     assert (one.peak_mb, one.launches) == (900.0, 2)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbench.kernels.timings import CALL_S, MOST_COPIES, TimingLine, copies, series
+from tfbench.kernels.timings import CALL_S, MOST_COPIES, TimingLine, choose_copies, group_series
 
 
 def line(launch: int, tuned_s: float, **fields: str) -> TimingLine:
@@ -25,7 +25,7 @@ def line(launch: int, tuned_s: float, **fields: str) -> TimingLine:
 
 
 def test_a_launch_is_one_number_for_each_arm() -> None:
-    found, reasons = series([line(0, 1.0), line(1, 4.0)])
+    found, reasons = group_series([line(0, 1.0), line(1, 4.0)])
     each = found["a", 1]
     assert each.ratios == pytest.approx([math.log(2), -math.log(2)])
     assert each.again == each.stock == pytest.approx([math.log(2), math.log(2)])
@@ -34,13 +34,13 @@ def test_a_launch_is_one_number_for_each_arm() -> None:
 
 
 def test_a_place_that_failed_once_has_no_times() -> None:
-    found, reasons = series([line(0, 1.0), line(1, 1.0, reason="it does not run")])
+    found, reasons = group_series([line(0, 1.0), line(1, 1.0, reason="it does not run")])
     assert found == {}
     assert reasons == {"a": "it does not run"}
 
 
 @given(st.floats(0, 1e6))
 def test_a_call_is_long_enough_or_has_as_many_copies_as_there_may_be(call_s: float) -> None:
-    count = copies(call_s)
+    count = choose_copies(call_s)
     assert 1 <= count <= MOST_COPIES
     assert count == MOST_COPIES or count * call_s >= CALL_S * (1 - 1e-9)

@@ -15,9 +15,16 @@ from tests.test_search import cell, interval, setup
 from tfbench.commands import TuneOptions
 from tfbench.tuning import handler, running, text
 from tfbench.tuning.changes import BF16, KINDS, SCRIPT, Setup
-from tfbench.tuning.handler import digest
-from tfbench.tuning.results import SCHEMA, FirstSteps, TriedArm, Tuning, TuningStage, outcomes
-from tfbench.tuning.running import KIND, TuningSetting, candidates
+from tfbench.tuning.handler import hash_path
+from tfbench.tuning.results import (
+    SCHEMA,
+    FirstSteps,
+    TriedArm,
+    Tuning,
+    TuningStage,
+    collect_tried_arms,
+)
+from tfbench.tuning.running import KIND, TuningSetting, list_candidates
 from tfbench.tuning.running import TRIAL as TRIAL_FILE
 from tfbuild import records
 from tfbuild.errors import RecordError, UsageError
@@ -94,7 +101,7 @@ def tuning(*found: TriedArm, **changed: Any) -> Tuning:  # noqa: ANN401
 
 
 def test_wheels_settings_and_advice_are_tried_alone() -> None:
-    found = candidates(setting(), TRIAL)
+    found = list_candidates(setting(), TRIAL)
     assert all(len(each) == 1 for each in found)
     levers = [each.lever for (each,) in found]
     assert levers[0] == "wheel"
@@ -107,14 +114,14 @@ def test_nothing_to_try_is_told_before_anything_is_installed(tmp_path: Path) -> 
     with pytest.raises(UsageError, match="1 vCPU: wheel"):
         handler.describe(wanted)
     with pytest.raises(UsageError, match="nothing to try"):
-        handler.read(wanted, here(tmp_path))
+        handler.read_config(wanted, here(tmp_path))
 
 
 def test_a_trial_may_leave_nothing_to_try() -> None:
     slow = dataclasses.replace(TRIAL, step_s=1.0)
-    assert candidates(setting(levers=(SCRIPT[0],)), TRIAL)
+    assert list_candidates(setting(levers=(SCRIPT[0],)), TRIAL)
     with pytest.raises(UsageError, match="nothing to try"):
-        candidates(setting(levers=(SCRIPT[0],)), slow)
+        list_candidates(setting(levers=(SCRIPT[0],)), slow)
 
 
 @pytest.mark.parametrize("content", ["{", '{"schema": 1}', '{"schema": 1, "trial": {"batch": 3}}'])
@@ -126,7 +133,7 @@ def test_a_damaged_trial_is_told_in_a_line(content: str, tmp_path: Path) -> None
 
 
 def test_only_the_levers_that_were_asked_for_are_tried() -> None:
-    found = candidates(setting(levers=("intra", SCRIPT[0])), TRIAL)
+    found = list_candidates(setting(levers=("intra", SCRIPT[0])), TRIAL)
     assert [str(each) for (each,) in found] == ["intra=1", HINT]
 
 
@@ -155,7 +162,7 @@ def test_what_is_no_workload_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=message):
-        handler.read(TuneOptions(workload=words, arms="stock"), here(tmp_path))
+        handler.read_config(TuneOptions(workload=words, arms="stock"), here(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -178,14 +185,14 @@ def test_an_option_that_makes_no_sense_is_refused(
     plain: dict[str, Any] = {"workload": "lstm_text", "arms": "stock"}
     wanted = TuneOptions(**plain | {option: value})
     with pytest.raises(UsageError, match=message):
-        handler.read(wanted, here(tmp_path))
+        handler.read_config(wanted, here(tmp_path))
 
 
 def test_bfloat16_is_tried_only_when_it_is_allowed(tmp_path: Path) -> None:
     plain = TuneOptions(workload="lstm_text", arms="stock")
-    assert BF16 not in handler.read(plain, here(tmp_path)).levers
+    assert BF16 not in handler.read_config(plain, here(tmp_path)).levers
     allowed = dataclasses.replace(plain, allow_bf16=True)
-    assert handler.read(allowed, here(tmp_path)).levers == KINDS
+    assert handler.read_config(allowed, here(tmp_path)).levers == KINDS
 
 
 @pytest.mark.parametrize(
@@ -199,28 +206,28 @@ def test_requests_are_tuned_without_what_only_training_has(
     workload: str, asked_for: str, tmp_path: Path
 ) -> None:
     plain = TuneOptions(workload=workload, phase="infer", arms="stock")
-    found = handler.read(plain, here(tmp_path))
+    found = handler.read_config(plain, here(tmp_path))
     assert found.workload == asked_for
-    setups = candidates(found.setting([STOCK]), TRIAL)
+    setups = list_candidates(found.create_setting([STOCK]), TRIAL)
     assert {each.lever for (each,) in setups}.isdisjoint(SCRIPT)
     with pytest.raises(UsageError, match="nothing to try"):
-        handler.read(dataclasses.replace(plain, levers="jit_compile"), here(tmp_path))
+        handler.read_config(dataclasses.replace(plain, levers="jit_compile"), here(tmp_path))
 
 
 def test_a_users_file_is_known_by_its_content(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     for path in (tmp_path / "model.py", tmp_path / "model/saved_model.pb"):
         path.write_text("one")
-        before = digest(path.parent if path.suffix == ".pb" else path)
+        before = hash_path(path.parent if path.suffix == ".pb" else path)
         path.write_text("two")
-        assert digest(path.parent if path.suffix == ".pb" else path) != before
-    found = handler.read(
+        assert hash_path(path.parent if path.suffix == ".pb" else path) != before
+    found = handler.read_config(
         TuneOptions(workload=str(tmp_path / "model"), arms="stock"), here(tmp_path)
     )
     assert found.program == tmp_path / "model"
     assert found.workload == "own:model"
-    own = found.setting([STOCK])
-    assert dict(own.arm(()).env) == {"TENSORWRIGHT_PROGRAM": str(tmp_path / "model")}
+    own = found.create_setting([STOCK])
+    assert dict(own.build_arm(()).env) == {"TENSORWRIGHT_PROGRAM": str(tmp_path / "model")}
 
 
 def test_a_dry_run_says_what_would_be_tried_and_makes_nothing(
@@ -254,7 +261,7 @@ def test_a_cell_says_of_each_arm_how_it_went() -> None:
         cell({"fast": 1.2, "wrong": 1.5}, wrong=("wrong",)),
         failures=(ArmFailure(arm="dead", reason="the worker was ended by SIGKILL\nand more"),),
     )
-    rows = {each.arm: each for each in outcomes(TuningStage.SCREEN, found, own)}
+    rows = {each.arm: each for each in collect_tried_arms(TuningStage.SCREEN, found, own)}
     assert rows["fast"].is_faster
     assert rows["fast"].reason == ""
     assert rows["wrong"].reason == "computes something else"
@@ -274,7 +281,7 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_the_gain_is_that_of_the_confirmation() -> None:
     found = tuning(*WON)
     assert found.best == WON[1]
-    said = "\n".join(text.lines(found))
+    said = "\n".join(text.list_lines(found))
     assert "Best: intra=1, malloc=jemalloc: 1.150x" in said
     assert "compile(steps_per_execution=8) beside intra=1, malloc=jemalloc: 1.200x" in said
     assert "1.300x" not in said
@@ -294,13 +301,13 @@ def test_without_a_confirmed_gain_nothing_is_exported(
 ) -> None:
     result = tuning(*found)
     assert result.best is None
-    assert words in next(text.lines(result))
-    assert all(line.startswith("# ") for line in text.env_file(result).splitlines())
+    assert words in next(text.list_lines(result))
+    assert all(line.startswith("# ") for line in text.render_env_file(result).splitlines())
 
 
 def test_a_shell_takes_the_settings_as_they_are() -> None:
     wanted = (("TF_NUM_INTRAOP_THREADS", "1"), ("LD_PRELOAD", "/lib/it's here.so"))
-    page = text.env_file(tuning(*WON, variables=wanted, workload="a\n$(false) model.py"))
+    page = text.render_env_file(tuning(*WON, variables=wanted, workload="a\n$(false) model.py"))
     names = " ".join(f'"${name}"' for name, _ in wanted)
     script = f"{page}\nprintf '%s\\n' {names}"
     done = subprocess.run(
@@ -311,13 +318,13 @@ def test_a_shell_takes_the_settings_as_they_are() -> None:
 
 
 def test_settings_for_fewer_cpus_say_so() -> None:
-    assert "taskset" in text.env_file(tuning(*WON, vcpus=(0,)))
-    assert "taskset" in text.env_file(tuning(*WON, vcpus=(0, 1))) or HOST.vcpus.usable == 2
+    assert "taskset" in text.render_env_file(tuning(*WON, vcpus=(0,)))
+    assert "taskset" in text.render_env_file(tuning(*WON, vcpus=(0, 1))) or HOST.vcpus.usable == 2
 
 
 def test_table_and_page_hold_every_arm() -> None:
     found = tuning(*WON)
-    for shown in (text.sheet(found).format_text(colour=False), text.markdown(found)):
+    for shown in (text.build_table(found).format_text(colour=False), text.render_markdown(found)):
         assert all(each.stage.value in shown for each in WON)
         assert "1.300x" in shown
-    assert text.markdown(found).count("\n|") == len(WON) + 2
+    assert text.render_markdown(found).count("\n|") == len(WON) + 2

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbench.measuring.statistics import estimate, log_ratio
+from tfbench.measuring.statistics import compute_log_ratio, estimate_geometric_mean
 from tfbuild.errors import SampleError
 
 HERE = Path(__file__).resolve().parent
@@ -96,7 +96,7 @@ def milliseconds(
 def ratio(ours: Sequence[float], others: Sequence[float]) -> str:
     """Their time over ours."""
     rounds = zip(others, ours, strict=True)
-    found = estimate([[log_ratio([other], [own])] for other, own in rounds])
+    found = estimate_geometric_mean([[compute_log_ratio([other], [own])] for other, own in rounds])
     return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
 
 

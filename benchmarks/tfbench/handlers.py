@@ -33,7 +33,7 @@ from tfbench.measuring.selfcheck import SelfCheck
 from tfbench.reports import selfcheck_text
 from tfbench.reports.reporting import write_reports
 from tfbench.sheet import format_result
-from tfbench.tuning.handler import digest
+from tfbench.tuning.handler import hash_path
 from tfbench.tuning.trial import try_out
 from tfbuild import console, durations, lacks, own_cpu, settings
 from tfbuild import handlers as builds
@@ -105,7 +105,7 @@ def _install_arms(config: CompareConfig, paths: Paths) -> tuple[Arm, ...]:
     arms = installs.install(config.choices, paths)
     if config.program is None:
         return arms
-    program_env = ((PROGRAM, str(config.program)), (PROGRAM_SHA256, digest(config.program)))
+    program_env = ((PROGRAM, str(config.program)), (PROGRAM_SHA256, hash_path(config.program)))
     arms = tuple(dataclasses.replace(arm, env=(*arm.env, *program_env)) for arm in arms)
     with (
         console.report_step(f"try {config.program.name}"),
@@ -205,7 +205,7 @@ def check_harness(wanted: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck
             trials = selfcheck.run_trials(
                 arm, host, parts, seed=number, out=trials_folder, on_progress=count.advance
             )
-    check = selfcheck.summarise(trials, arm, host, format_now())
+    check = selfcheck.summarise_trials(trials, arm, host, format_now())
     save(trials_folder / selfcheck.KIND.result, check)
     write_atomic(trials_folder / "selfcheck.md", selfcheck_text.markdown(check))
     return check, format_result(check, selfcheck_text.sheet(check), as_json=as_json)

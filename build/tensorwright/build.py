@@ -111,8 +111,8 @@ def build(request: Request, options: BuildOptions, output: Output) -> str:
         from tfbench.kernels import handlers as programs
 
         if output.dry_run:
-            return programs.describe_for_program(options.workload, request)
-        request = programs.for_program(options.workload, request)
+            return programs.describe_program_kernels(options.workload, request)
+        request = programs.select_program_kernels(options.workload, request)
         options = dataclasses.replace(options, keep_going=True)  # nobody named the kernels
     if output.dry_run:
         return handlers.describe_dry_run(request, options, as_json=output.json)

@@ -29,14 +29,14 @@ COMPILERS = (
 def compare(options: CompareOptions, output: Output) -> None:
     """Run identical Keras models on each arm and report which is faster, and how sure that is."""
     from tfbench import handlers
-    from tfbench.measuring.comparison import judge
+    from tfbench.measuring.comparison import check_comparison
 
     if output.dry_run:
         print_text(handlers.describe_comparison(options))
         return
     comparison, text = handlers.compare_wheels(options, as_json=output.json)
     print_text(text)
-    judge(comparison, gate=options.gate)
+    check_comparison(comparison, gate=options.gate)
 
 
 @command(GROUP, TuneOptions, Output, common=True)

@@ -206,7 +206,7 @@ def test_the_kit_needs_nothing_of_this_project(stock_python: Path, tmp_path: Pat
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "of 2  " not in again.stderr, "what is known is not run again"
     assert (tmp_path / "samples.jsonl").read_bytes() == written
-    launches = kit_runs.read(tmp_path / "samples.jsonl")
+    launches = kit_runs.read_launches(tmp_path / "samples.jsonl")
     assert [each.outcome for each in launches] == ["ok"] * 2
     assert {(each.arm, each.phase, each.launches) for each in phases(launches)} == {
         ("here", "train", 1),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tfbench.arms.arm import Arm
-from tfbench.kernels.profiles import profiled
+from tfbench.kernels.profiles import profile_program
 from tfbuild.measured.host import read_host
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
@@ -20,7 +20,7 @@ def test_a_profile_tells_the_shapes_of_every_product(
     """2.20's profiler drops the level that it is asked for, and traces no shapes by itself."""
     arm = Arm(name="new", python=python_of("2.20.0"), label="2.20.0")
     asked = ("mnist_mlp", None)
-    found = profiled(arm, asked, read_host().affinity[:1], steps=3, logs=tmp_path)
+    found = profile_program(arm, asked, read_host().affinity[:1], steps=3, logs=tmp_path)
     products = [row.place for row in found.places if row.place.op.endswith("MatMul")]
     assert products
     assert {len(each.shape) for place in products for each in place.inputs[:2]} == {2}

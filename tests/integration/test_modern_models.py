@@ -19,7 +19,7 @@ from tfbench.arms.arm import TOLERANCE
 from tfbench.inside import steps
 from tfbench.inside.workload import BATCHES
 from tfbench.inside.workloads import SETS, find_workload
-from tfbench.measuring.agreement import absolute, relative
+from tfbench.measuring.agreement import compare_losses, compare_predictions
 from tfbench.measuring.measurement import CHECKED_STEPS
 
 pytestmark = pytest.mark.toolchain
@@ -84,8 +84,8 @@ def trained(python: Path, *names: str, steps: int = 0, onednn: str = "1") -> dic
 def check(one: Mapping[str, Any], other: Mapping[str, Any], tolerance: float) -> None:
     """What `compare` asks of two arms."""
     assert one["inputs_sha256"] == other["inputs_sha256"]
-    losses = relative(one["losses"], other["losses"])
-    predictions = absolute(one["predictions"], other["predictions"])
+    losses = compare_losses(one["losses"], other["losses"])
+    predictions = compare_predictions(one["predictions"], other["predictions"])
     assert losses is not None
     assert losses <= tolerance
     assert predictions is not None

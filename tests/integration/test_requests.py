@@ -24,7 +24,7 @@ from tfbench.engine.journal import read_entries
 from tfbench.inside.phases import INFER
 from tfbench.inside.worker import JIT, SLOWDOWN
 from tfbench.inside.workloads import format_own_name, list_request_workloads
-from tfbench.kernels.profiles import profiled
+from tfbench.kernels.profiles import profile_program
 from tfbench.measuring.comparison import KIND, compare, make_setting
 from tfbench.measuring.samples import KINDS, Sample
 from tfbuild.measured.comparison import load
@@ -97,7 +97,9 @@ def test_what_xla_cannot_compile_is_said(stock_python: Path, tmp_path: Path) -> 
 def test_requests_are_profiled_by_their_own_shapes(stock_python: Path, tmp_path: Path) -> None:
     """The first product of a request of one example has one row, and nothing is trained."""
     for name, rows in zip(list_request_workloads("mnist_mlp", 1), (1, 32), strict=True):
-        found = profiled(arm("stock", stock_python), (name, None), cpus(), steps=5, logs=tmp_path)
+        found = profile_program(
+            arm("stock", stock_python), (name, None), cpus(), steps=5, logs=tmp_path
+        )
         shapes = [
             row.place.inputs[0].shape for row in found.places if row.place.op.endswith("MatMul")
         ]

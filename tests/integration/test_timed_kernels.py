@@ -18,11 +18,17 @@ from tfbench.kernels.profiles import (
     Profile,
     ProfiledProgram,
     RankedCallSite,
-    profiled,
-    ranked_call_sites,
+    profile_program,
+    rank_call_sites,
 )
-from tfbench.kernels.selecting import served_by
-from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, time_call_sites
+from tfbench.kernels.selecting import match_call_sites
+from tfbench.kernels.timings import (
+    Bench,
+    TimingStage,
+    group_series,
+    read_known_lines,
+    time_call_sites,
+)
 from tfbench.kernels.wheel_kernels import read_wheel_kernels
 from tfbench.options import parse_subject
 from tfbuild.errors import RecordError, UsageError
@@ -54,12 +60,14 @@ def program(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pro
     file = folder / "small.py"
     file.write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
     stock = arm("stock", stock_python)
-    return profiled(stock, parse_subject(str(file)), read_host().affinity[:1], steps=3, logs=folder)
+    return profile_program(
+        stock, parse_subject(str(file)), read_host().affinity[:1], steps=3, logs=folder
+    )
 
 
 @pytest.fixture(scope="module")
 def every(program: ProfiledProgram) -> tuple[RankedCallSite, ...]:
-    return ranked_call_sites(
+    return rank_call_sites(
         Profile(made="2026-01-01", cpu="here", release="2.14.1", vcpus=1, programs=(program,))
     )
 
@@ -108,7 +116,7 @@ def test_ops_that_end_or_refuse_are_left_out_and_the_others_timed(
     ]
     good = [of("Tanh", every), of("ReadVariableOp", every)]
     lines = time_call_sites(bench, stage(2), {1: [*good, *bad]}, lambda *_: None)
-    found, reasons = series(lines)
+    found, reasons = group_series(lines)
     assert {key for key, _ in found} == {ranked.key for ranked in good}
     assert "worker failed" in reasons[bad[0].key]
     assert "cannot be made" in reasons[bad[1].key]
@@ -140,7 +148,7 @@ def test_variables_are_updated_by_rows_and_as_a_whole(bench: Bench) -> None:
     ranked_call_sites = [
         RankedCallSite(key=hash_record(p), place=p, share=0.1, most=0.1, call_s=1e-5) for p in paths
     ]
-    found, reasons = series(
+    found, reasons = group_series(
         time_call_sites(bench, stage(2), {1: ranked_call_sites}, lambda *_: None)
     )
     assert reasons == {}
@@ -160,7 +168,7 @@ def test_nothing_is_made_up_that_decides_how_much_is_computed(bench: Bench) -> N
         of_numbers("Pad", ["Tpaddings"], square, rows),
         of_numbers("FloorMod", ["T"], *[CallSiteInput(dtype="int32", shape=(7,))] * 2),
     ]
-    found, reasons = series(
+    found, reasons = group_series(
         time_call_sites(bench, stage(2), {1: [unknown, *good]}, lambda *_: None)
     )
     assert {key for key, _ in found} == {ranked.key for ranked in good}
@@ -171,11 +179,11 @@ def test_nothing_is_made_up_that_decides_how_much_is_computed(bench: Bench) -> N
 def test_a_run_goes_on_where_it_was_killed(every: tuple[RankedCallSite, ...], bench: Bench) -> None:
     wanted = {1: [of("Tanh", every), of("Reshape", every)]}
     time_call_sites(bench, stage(1), wanted, lambda *_: None)
-    first, second = known_lines(bench)
+    first, second = read_known_lines(bench)
     content = bench.journal.read_bytes()
     bench.journal.write_bytes(content[: content.index(b"\n") + 20])
     time_call_sites(bench, stage(1), wanted, lambda *_: None)
-    kept, again = known_lines(bench)
+    kept, again = read_known_lines(bench)
     assert kept == first
     assert (again.key, again.launch) == (second.key, second.launch)
     assert again.stock != second.stock
@@ -198,7 +206,9 @@ def test_a_file_that_cannot_be_trained_is_the_users_error(
     file = tmp_path / "wrong.py"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=expected) as caught:
-        profiled(arm("stock", stock_python), parse_subject(str(file)), (0,), steps=1, logs=tmp_path)
+        profile_program(
+            arm("stock", stock_python), parse_subject(str(file)), (0,), steps=1, logs=tmp_path
+        )
     assert caught.value.message.startswith(f"{file}: ")
     assert "\n" not in caught.value.message
 
@@ -207,9 +217,11 @@ def test_a_wheel_says_which_places_it_serves_and_from_which_unit(
     native: Tried, every: tuple[RankedCallSite, ...], own_cpu: OwnCpu
 ) -> None:
     wheel_kernels = read_wheel_kernels(native.built.wheel, own_cpu.cpu)
-    (served,) = (each for each in served_by(wheel_kernels, every) if each.site.place.op == "Tanh")
+    (served,) = (
+        each for each in match_call_sites(wheel_kernels, every) if each.site.place.op == "Tanh"
+    )
     rare = tuple(dataclasses.replace(ranked, most=0.0) for ranked in every)
-    assert served_by(wheel_kernels, rare) == ()
+    assert match_call_sites(wheel_kernels, rare) == ()
     assert wheel_kernels.units[served.choice] == "cwise_op_tanh"
     assert wheel_kernels.recipes.keys() >= {"cwise_op_tanh"}
 

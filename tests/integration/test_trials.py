@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfbench.arms.arm import Arm
-from tfbench.measuring.selfcheck import ARM, REPEAT, Task, TrialPart, rows, trial_of
+from tfbench.measuring.selfcheck import ARM, REPEAT, Task, TrialPart, create_rows, run_trial
 from tfbuild.measured.effort import Effort
 
 pytestmark = pytest.mark.toolchain
@@ -33,11 +33,11 @@ def test_a_slower_arm_is_found_and_named(stock_python: Path, tmp_path: Path, loa
     effort = Effort(looks=(3,), blocks=2)
     part = TrialPart(name="slower", trials=1, slowdown=SLOWER, loaded=loaded, effort=effort)
     arm = Arm(name="stock", python=stock_python, label="stock.whl")
-    found = trial_of(Task(arm=arm, part=part, number=0, seed=3, logs=tmp_path))
+    found = run_trial(Task(arm=arm, part=part, number=0, seed=3, logs=tmp_path))
     repeat, slower = found.findings
     assert slower.truth == pytest.approx(1 / (1 + SLOWER), abs=0.06), "whole steps only"
     assert slower.interval.value == pytest.approx(slower.truth, rel=0.15)
     assert slower.interval.high < 1
     assert repeat.interval.value == pytest.approx(1, rel=0.15)
     assert 0 < found.measuring < 1
-    assert [row.arm for row in rows([found])] == [REPEAT, ARM]
+    assert [row.arm for row in create_rows([found])] == [REPEAT, ARM]

@@ -28,8 +28,14 @@ from tfbench.inside import training
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.inside.workloads import WORKLOADS
-from tfbench.measuring.agreement import relative
-from tfbench.measuring.comparison import KIND, ComparisonSetting, compare, judge, make_setting
+from tfbench.measuring.agreement import compare_losses
+from tfbench.measuring.comparison import (
+    KIND,
+    ComparisonSetting,
+    check_comparison,
+    compare,
+    make_setting,
+)
 from tfbench.measuring.measurement import CHECKED_STEPS
 from tfbench.measuring.samples import KINDS, End, Entry, Fault, Sample, Start
 from tfbuild.errors import AgreementError, WorkerError
@@ -257,7 +263,7 @@ def test_arms_whose_workers_failed_are_marked(run: Run) -> None:
     assert "memory" in killed.reason
     assert f"sample within {LIMIT_S:g} s" in hung.reason
     with pytest.raises(WorkerError, match=r"2 arms .*SIGKILL"):
-        judge(replace(run.result, cells=(replace(run.cell, agreements=()),)), gate=True)
+        check_comparison(replace(run.result, cells=(replace(run.cell, agreements=()),)), gate=True)
 
 
 def test_a_wheel_that_computes_something_else_is_not_timed(run: Run) -> None:
@@ -272,14 +278,14 @@ def test_a_wheel_that_computes_something_else_is_not_timed(run: Run) -> None:
     for name in ("wrong", "nan"):
         assert [each.launch for each in run.starts(name)] == [0], "it is not started again"
     with pytest.raises(AgreementError, match=r"mnist_mlp, .* stock .* wrong "):
-        judge(run.result, gate=False)
+        check_comparison(run.result, gate=False)
 
 
 def test_only_the_repeat_starts_one_rounding_away_which_such_a_model_hardly_shows(run: Run) -> None:
     stock, again = run.starts("stock")[0], run.starts("stock again")[0]
     others = {each.arm: each.nudged for each in run.entries if isinstance(each, Start)}
     assert [name for name, nudged in others.items() if nudged] == ["stock again"]
-    apart = relative(stock.losses, again.losses)
+    apart = compare_losses(stock.losses, again.losses)
     assert apart is not None
     assert 0 < apart < 1e-5
     assert not run.agreement("slowed").is_excused

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfbench.costs import catalog
-from tfbench.costs.cost import point, seconds_to_accuracy, usd
+from tfbench.costs.cost import compute_run_cost, compute_seconds_to_accuracy, get_value
 from tfbench.costs.prices import Mode
 from tfbuild.errors import UsageError
 
@@ -69,8 +69,8 @@ def read_article(year: str) -> PricedArticle:
 
 def _run(row: dict[str, Any], facts: dict[str, Any]) -> ArticleRun:
     mode = Mode(row["mode"])
-    price = catalog.find(facts["prices"]).only(mode=mode).price(row["machine"])
-    seconds = seconds_to_accuracy(
+    price = catalog.find_book(facts["prices"]).restrict(mode=mode).find_price(row["machine"])
+    seconds = compute_seconds_to_accuracy(
         epochs=row["epochs"], images=facts["images"], images_s=row["images_s"]
     )
     return ArticleRun(
@@ -80,9 +80,9 @@ def _run(row: dict[str, Any], facts: dict[str, Any]) -> ArticleRun:
         images_s=row["images_s"],
         accuracy=row["accuracy"],
         epochs=row["epochs"],
-        seconds=point(seconds),
+        seconds=get_value(seconds),
         usd_hour=price.usd_hour,
-        usd=point(usd(seconds, price)),
+        usd=get_value(compute_run_cost(seconds, price)),
         printed_usd=row.get("printed_usd"),
         source=row["source"],
     )

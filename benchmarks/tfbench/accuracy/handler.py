@@ -323,6 +323,6 @@ def _check_batch(batch: int, training: int) -> None:
 
 def _price(wanted: AccuracyOptions, vcpus: int) -> Price | None:
     """Raises UsageError."""
-    return catalog.priced(
+    return catalog.resolve_price(
         wanted.prices, wanted.machine, region=wanted.region, mode=wanted.mode, vcpus=vcpus
     )

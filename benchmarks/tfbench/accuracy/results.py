@@ -13,7 +13,7 @@ from tfbench.accuracy.curve_file import Curve
 from tfbench.accuracy.median import Median, median
 from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.experiment import Wheel
-from tfbench.costs.cost import point, usd
+from tfbench.costs.cost import compute_run_cost, get_value
 from tfbench.costs.prices import Price
 from tfbuild.measured.host import Host
 from tfbuild.records import decode_record
@@ -83,7 +83,7 @@ class Trained:
 class ArmSummary:
     """An arm over its seeds: `reached` the target of `trained`; `failed` were not trained to an
     end. Medians are over those trained; a target that was not reached counts as a longer time than
-    all others. Times are seconds; `usd` is what `seconds` of training cost."""
+    all others. Times are seconds; `compute_run_cost` is what `seconds` of training cost."""
 
     arm: str
     seeds: int
@@ -192,7 +192,7 @@ def _median(values: Sequence[float | None]) -> Median | None:
 
 def usd_of(price: Price, seconds: float) -> float:
     """What a machine costs for so long. Raises SampleError for no time."""
-    return point(usd(seconds, price))
+    return get_value(compute_run_cost(seconds, price))
 
 
 def imported(curve: Curve, target: float, price: Price | None) -> ImportedCurve:

@@ -50,8 +50,8 @@ _R = TypeVar("_R")
 
 def cloud_cpus(bench: Scale) -> SectionPart:
     """The article's own logs computed again, and the newest comparison of wheels made here."""
-    book = catalog.find(cloud.PRICES)
-    found = bill.bill_of_totals(cloud.read_totals(book), book)
+    book = catalog.find_book(cloud.PRICES)
+    found = bill.compute_bill_from_totals(cloud.read_totals(book), book)
     rows = tuple((str(n), arm, factor_span(amount)) for n, arm, amount in found.speedups)
     headings = ("#vCPUs", "arm", "#geometric mean of its speedups over pip")
     logs = tabulate("The article's logs, computed again", headings, rows)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfbench.costs.cost import Amount, over_launches
+from tfbench.costs.cost import Amount, average_launches
 from tfbuild.errors import SampleError
 
 _NORMAL = 1.4826
@@ -42,7 +42,7 @@ def printed(step_s: Sequence[float], batch: int) -> Printed:
 def speed(answers: Sequence[Mapping[str, Any]]) -> Amount:
     """Examples per second over launches, the geometric mean with Student's t interval; of a single
     launch a plain number. Answers have `step_s` and `batch`. Raises SampleError."""
-    return over_launches([_of_launch(each["step_s"], each["batch"]) for each in answers])
+    return average_launches([_of_launch(each["step_s"], each["batch"]) for each in answers])
 
 
 def _of_launch(step_s: Sequence[float], batch: int) -> float:

@@ -29,22 +29,22 @@ _LOG_HINT = "Write MODEL/BUILD/PLATFORM=PATH, or MODEL/PLATFORM=PATH for a GPU"
 
 
 def read_epochs(path: Path) -> tuple[float, ...]:
-    """The seconds of each epoch, from a log with the columns `epoch`, counted from 0 or 1 on, and
-    `elapsed`, and any others.
+    """Read the seconds of each epoch from a log with the columns `epoch`, counted from 0 or 1,
+    and `elapsed`.
 
-    Raises UsageError for a file that cannot be read, SampleError for none or missing epochs and for
-    times that are not positive numbers.
+    Other columns are ignored. Raises UsageError if the file cannot be read, and SampleError
+    if there are no epochs, one is missing, or a time is not a positive number.
     """
     seconds: list[float] = []
     last = None
-    for line, row in _rows(path, ("epoch", "elapsed")):
+    for line, row in _read_rows(path, ("epoch", "elapsed")):
         where = f"{path}, line {line}"
-        epoch = _integer(row["epoch"], "epoch", where)
+        epoch = _parse_integer(row["epoch"], "epoch", where)
         due = _FIRST_EPOCHS if last is None else (last + 1,)
         if epoch not in due:
-            wanted = " or ".join(map(str, due))
-            raise SampleError(f"{where}: epoch {epoch} stands where {wanted} is due")
-        seconds.append(_seconds(row["elapsed"], where))
+            expected = " or ".join(map(str, due))
+            raise SampleError(f"{where}: epoch {epoch} stands where {expected} is due")
+        seconds.append(_parse_seconds(row["elapsed"], where))
         last = epoch
     if not seconds:
         raise SampleError(f"{path} has no epochs")
@@ -52,23 +52,25 @@ def read_epochs(path: Path) -> tuple[float, ...]:
 
 
 def read_log(text: str, book: PriceBook) -> TrainingRun:
-    """One log as it is named on a command line: MODEL/BUILD/PLATFORM=PATH, such as
-    mnist_mlp/compiled/cpu8=logs/mlp.csv, or MODEL/PLATFORM=PATH for an accelerator, whose vCPUs are
-    not counted: mnist_mlp/gpu=logs/gpu.csv.
+    """Read one log from its name on the command line.
 
-    A platform is a machine of the price book, which also says how many vCPUs it has. Raises
-    UsageError for another form, a platform that the book lacks and one without a whole number of
-    vCPUs, SampleError as `read_epochs` does.
+    The name is MODEL/BUILD/PLATFORM=PATH, such as mnist_mlp/compiled/cpu8=logs/mlp.csv, or
+    MODEL/PLATFORM=PATH for an accelerator, whose vCPUs are not counted:
+    mnist_mlp/gpu=logs/gpu.csv.
+
+    A platform is a machine of the price book, which also gives its number of vCPUs. Raises
+    UsageError if the name has another form, the book lacks the platform, or it has no whole
+    number of vCPUs, and SampleError as `read_epochs` does.
     """
-    place, equals, path = text.partition("=")
-    words = [part.strip() for part in place.split("/")]
+    key, equals, path = text.partition("=")
+    words = [part.strip() for part in key.split("/")]
     if not (equals and path and all(words) and len(words) in _LOG_WORDS):
         raise UsageError(f"{text!r} does not name a log", hint=_LOG_HINT)
     model, *build, platform = words
-    price = book.price(platform)
+    price = book.find_price(platform)
     return TrainingRun(
         workload=model,
-        vcpus=_whole_vcpus(price, book) if build else None,
+        vcpus=_require_whole_vcpus(price, book) if build else None,
         arm=build[0] if build else platform,
         seconds=math.fsum(read_epochs(Path(path).expanduser())),
         price=price,
@@ -76,24 +78,27 @@ def read_log(text: str, book: PriceBook) -> TrainingRun:
 
 
 def read_totals(book: PriceBook, path: Path = TOTALS) -> tuple[TrainingRun, ...]:
-    """Runs of machines of the book. Raises UsageError for a file that cannot be read and a platform
-    that the book lacks, SampleError for bad rows."""
+    """Read the training runs of machines in the book from a table of totals.
+
+    Raises UsageError if the file cannot be read or the book lacks a platform, and SampleError
+    if a row is invalid.
+    """
     runs = []
-    for line, row in _rows(path, _TOTALS):
+    for line, row in _read_rows(path, _TOTALS):
         where = f"{path}, line {line}"
-        _integer(row["epochs"], "epochs", where)  # (no part of what a run costs)
+        _parse_integer(row["epochs"], "epochs", where)  # (no part of what a run costs)
         run = TrainingRun(
             workload=row["benchmark"],
-            vcpus=_integer(row["vcpus"], "vcpus", where) if row["vcpus"] else None,
+            vcpus=_parse_integer(row["vcpus"], "vcpus", where) if row["vcpus"] else None,
             arm=row["build"],
-            seconds=_seconds(row["total_s"], where),
-            price=book.price(row["platform"]),
+            seconds=_parse_seconds(row["total_s"], where),
+            price=book.find_price(row["platform"]),
         )
         runs.append(run)
     return tuple(runs)
 
 
-def _whole_vcpus(price: Price, book: PriceBook) -> int:
+def _require_whole_vcpus(price: Price, book: PriceBook) -> int:
     if price.vcpus is None or not price.vcpus.is_integer():
         raise UsageError(
             f"the price book {book.name} says no whole number of vCPUs for {price}",
@@ -102,8 +107,10 @@ def _whole_vcpus(price: Price, book: PriceBook) -> int:
     return int(price.vcpus)
 
 
-def _rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
-    """Line numbers and the named cells of a CSV, whatever else it has."""
+def _read_rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
+    """Read the line number and the named cells of each row of a CSV file; other columns are
+    ignored.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
@@ -120,7 +127,7 @@ def _rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]
         raise SampleError(f"{path} is not a CSV file ({error})") from error
 
 
-def _seconds(text: str, where: str) -> float:
+def _parse_seconds(text: str, where: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
@@ -130,7 +137,7 @@ def _seconds(text: str, where: str) -> float:
     return seconds
 
 
-def _integer(text: str, what: str, where: str) -> int:
+def _parse_integer(text: str, what: str, where: str) -> int:
     try:
         return int(text)
     except ValueError:

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from tfbench.costs import article, cost
 from tfbench.costs.cost import Amortisation, Amount
 from tfbench.costs.prices import Price, PriceBook
-from tfbench.costs.runs import Runs, TrainingRun, cheapest, fastest, gather, is_beaten
+from tfbench.costs.runs import (
+    Runs,
+    TrainingRun,
+    collect_runs,
+    find_cheapest,
+    find_fastest,
+    is_dominated,
+)
 from tfbuild.errors import SampleError
 from tfbuild.measured.comparison import ComparedCell, Comparison
 
@@ -24,11 +31,12 @@ TIMED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BillRow:
-    """One training run. Relative figures are over the bill's baseline: below 1 is better.
+    """One training run. Figures relative to the bill's baseline are better below 1.
 
-    `cheapest`, `fastest` and `on_front` are among all rows of the workload. The baseline's arm has
-    no `break_even_price_ratio`. `amortisation` is of the arm's build, from what a run saves over
-    the comparison's baseline arm, or `pip`, on the same machine; None for arms of its wheel.
+    `find_cheapest`, `find_fastest` and `on_front` are among all rows of the workload. The baseline's
+    arm has no `break_even_price_ratio`. `amortisation` is of the arm's build, from what a run
+    saves over the comparison's baseline arm, or `pip`, on the same machine; None for arms of
+    its wheel.
     """
 
     workload: str
@@ -49,8 +57,10 @@ class BillRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bill:
-    """Prices are those of `book` at `as_of`. `baseline` is an arm, with "@" and its vCPUs if it has
-    a number of them."""
+    """The costs of training runs, at the prices of `book` at `as_of`.
+
+    `baseline` is an arm, with "@" and its vCPUs if it has a number of them.
+    """
 
     book: str
     as_of: str
@@ -68,13 +78,13 @@ class Bill:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Build:
-    """What a build costs, and at which rate its runs would pay it back, if that is known."""
+    """The cost of a build, and the rate of the runs that pay it back, if that is known."""
 
     usd: float
     runs_per_day: float | None = None
 
 
-def bill(
+def compute_bill(
     comparison: Comparison,
     book: PriceBook,
     machines: Mapping[int, Price],
@@ -83,53 +93,55 @@ def bill(
     build: Build | None = None,
     others: Sequence[TrainingRun] = (),
 ) -> Bill:
-    """The composed runs, each on the machine of its number of vCPUs (see `find_machines`), beside
-    `others` of the same workloads that were measured elsewhere, as on a GPU.
+    """Compute the bill of a comparison's composed runs, each on the machine of its number of
+    vCPUs.
 
-    `baseline` is ARM@VCPUS, or ARM at the largest number that it ran at; empty it is the
-    comparison's baseline. Raises UsageError for a baseline that has no run, SampleError for a
-    comparison without runs.
+    `machines` come from `find_machines`. `others` are runs of the same workloads that were
+    measured elsewhere, as on a GPU. `baseline` is ARM@VCPUS, or ARM at the largest number
+    that it ran at; if empty, it is the comparison's baseline. Raises UsageError if the
+    baseline has no run, and SampleError if the comparison has no runs.
     """
-    own = tuple(_composed(comparison, machines))
-    known = {run.workload for run in own}
-    beside = (run for run in others if run.workload in known)
-    runs = gather((*own, *beside), comparison.baseline)
-    skipped = tuple(line for cell in comparison.cells for line in _without_run(cell))
+    composed_runs = tuple(_compose_runs(comparison, machines))
+    workloads = {run.workload for run in composed_runs}
+    other_runs = (run for run in others if run.workload in workloads)
+    runs = collect_runs((*composed_runs, *other_runs), comparison.baseline)
+    skipped = tuple(line for cell in comparison.cells for line in _describe_missing_runs(cell))
     if not runs.all:
         raise SampleError(
             "no cell has a training run to price" + (f" ({skipped[0]})" if skipped else ""),
             hint="Measure all phases: a run is composed from them",
         )
-    rates = _Rates(book=book, build=build, built=_built(comparison))
-    return _bill(runs, baseline or runs.reference, rates, COMPOSED, skipped)
+    rates = _Rates(book=book, build=build, built=_list_built_arms(comparison))
+    return _create_bill(runs, baseline or runs.reference, rates, COMPOSED, skipped)
 
 
-def bill_of_totals(
+def compute_bill_from_totals(
     totals: Sequence[TrainingRun],
     book: PriceBook,
     *,
     baseline: str = article.BASELINE,
     build: Build | None = None,
 ) -> Bill:
-    """The runs of the 2017 article, or of logs like its. Speedups are over the `pip` build.
+    """Compute the bill of the 2017 article's runs, or of similar logs. Speedups are over the
+    `pip` build.
 
-    Raises UsageError for a baseline that has no run, SampleError for a run that is there twice.
+    Raises UsageError if the baseline has no run, and SampleError if a run is there twice.
     """
-    runs = gather(totals, article.PIP)
+    runs = collect_runs(totals, article.PIP)
     built = frozenset(run.arm for run in runs.all) - {article.PIP}
-    return _bill(runs, baseline, _Rates(book=book, build=build, built=built), TIMED, ())
+    return _create_bill(runs, baseline, _Rates(book=book, build=build, built=built), TIMED, ())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rates:
-    """What is paid for what; `built` are the arms that needed the build."""
+    """The prices of machines and of the build; `built` are the arms that needed the build."""
 
     book: PriceBook
     build: Build | None
     built: frozenset[str]
 
 
-def _composed(comparison: Comparison, machines: Mapping[int, Price]) -> Iterator[TrainingRun]:
+def _compose_runs(comparison: Comparison, machines: Mapping[int, Price]) -> Iterator[TrainingRun]:
     for cell in comparison.cells:
         for times in cell.arms:
             if times.run_s is not None:
@@ -144,28 +156,30 @@ def _composed(comparison: Comparison, machines: Mapping[int, Price]) -> Iterator
                 )
 
 
-def _without_run(cell: ComparedCell) -> Iterator[str]:
+def _describe_missing_runs(cell: ComparedCell) -> Iterator[str]:
     for failure in cell.failures:
         yield f"{cell.workload} {failure.arm}@{cell.vcpus}: {failure.reason}"
     for times in cell.arms:
         if times.run_s is None:
-            what = "not all phases of a run were timed" if times.phases else "nothing was timed"
-            yield f"{cell.workload} {times.arm}@{cell.vcpus}: {what}"
+            reason = "not all phases of a run were timed" if times.phases else "nothing was timed"
+            yield f"{cell.workload} {times.arm}@{cell.vcpus}: {reason}"
 
 
-def _built(comparison: Comparison) -> frozenset[str]:
-    """All arms but those that are the baseline's very wheel with other settings."""
+def _list_built_arms(comparison: Comparison) -> frozenset[str]:
+    """List the arms that need the build: all but those that are the baseline's wheel with other
+    settings.
+    """
     base, others = comparison.arms[:1], comparison.arms[1:]
     wheels = {arm.wheel_sha256 for arm in base if arm.wheel_sha256}
     return frozenset(arm.name for arm in others if arm.wheel_sha256 not in wheels)
 
 
-def _bill(
+def _create_bill(
     runs: Runs, baseline: str, rates: _Rates, composed: str, skipped: tuple[str, ...]
 ) -> Bill:
-    name = runs.baseline(baseline).name
-    bases = {workload: runs.find(workload, name) for workload in runs.workloads}
-    lost = [
+    name = runs.find_baseline(baseline).name
+    bases = {workload: runs.find_run(workload, name) for workload in runs.workloads}
+    missing = [
         f"{workload}: {name}, the baseline, has no run there"
         for workload, base in bases.items()
         if base is None
@@ -175,18 +189,20 @@ def _bill(
         as_of=rates.book.as_of,
         baseline=name,
         composed=composed,
-        rows=tuple(row for base in bases.values() if base for row in _rows(runs, base, rates)),
-        speedups=tuple(_speedups(runs)),
-        skipped=(*skipped, *lost),
+        rows=tuple(
+            row for base in bases.values() if base for row in _create_rows(runs, base, rates)
+        ),
+        speedups=tuple(_compute_speedups(runs)),
+        skipped=(*skipped, *missing),
         machines=tuple(dict.fromkeys(run.price for run in runs.all)),
     )
 
 
-def _rows(runs: Runs, baseline: TrainingRun, rates: _Rates) -> Iterator[BillRow]:
-    """Those of the baseline's workload."""
-    mine = runs.of(baseline.workload)
-    for run in mine:
-        relative = runs.relative(run, baseline)
+def _create_rows(runs: Runs, baseline: TrainingRun, rates: _Rates) -> Iterator[BillRow]:
+    """Create the rows of the baseline's workload."""
+    workload_runs = runs.list_runs(baseline.workload)
+    for run in workload_runs:
+        relative = runs.compute_relative(run, baseline)
         yield BillRow(
             workload=run.workload,
             vcpus=run.vcpus,
@@ -196,29 +212,35 @@ def _rows(runs: Runs, baseline: TrainingRun, rates: _Rates) -> Iterator[BillRow]
             usd=run.usd,
             relative_time=relative.time,
             relative_cost=relative.usd,
-            cheapest=run == cheapest(mine),
-            fastest=run == fastest(mine),
-            on_front=not is_beaten(run, mine),
-            break_even_price_ratio=cost.inverse(relative.time) if run.arm != baseline.arm else None,
-            amortisation=_amortisation(runs, run, rates.build) if run.arm in rates.built else None,
+            cheapest=run == find_cheapest(workload_runs),
+            fastest=run == find_fastest(workload_runs),
+            on_front=not is_dominated(run, workload_runs),
+            break_even_price_ratio=cost.invert(relative.time) if run.arm != baseline.arm else None,
+            amortisation=_compute_amortisation(runs, run, rates.build)
+            if run.arm in rates.built
+            else None,
         )
 
 
-def _amortisation(runs: Runs, run: TrainingRun, build: Build | None) -> Amortisation | None:
-    beside = runs.beside(run)
-    if build is None or beside is None:
+def _compute_amortisation(runs: Runs, run: TrainingRun, build: Build | None) -> Amortisation | None:
+    reference_run = runs.find_reference_run(run)
+    if build is None or reference_run is None:
         return None
-    saving = cost.saving(cost.point(beside.usd), runs.relative(run, beside).usd)
+    saving = cost.compute_saving(
+        cost.get_value(reference_run.usd), runs.compute_relative(run, reference_run).usd
+    )
     return cost.amortise(build.usd, saving, runs_per_day=build.runs_per_day)
 
 
-def _speedups(runs: Runs) -> Iterator[tuple[int, str, Amount]]:
-    """Over the workloads that have a run of both the arm and the reference."""
-    found: dict[tuple[int, str], list[Amount]] = {}
+def _compute_speedups(runs: Runs) -> Iterator[tuple[int, str, Amount]]:
+    """Compute the mean speedups over the workloads that have a run of both the arm and the
+    reference.
+    """
+    speedups: dict[tuple[int, str], list[Amount]] = {}
     for run in runs.all:
-        beside = runs.beside(run)
-        if run.vcpus is not None and run.arm != runs.reference and beside is not None:
-            speedup = cost.inverse(runs.relative(run, beside).time)
-            found.setdefault((run.vcpus, run.arm), []).append(speedup)
-    for vcpus, arm in sorted(found, key=lambda key: key[0]):
-        yield vcpus, arm, cost.geometric_mean(found[vcpus, arm])
+        reference_run = runs.find_reference_run(run)
+        if run.vcpus is not None and run.arm != runs.reference and reference_run is not None:
+            speedup = cost.invert(runs.compute_relative(run, reference_run).time)
+            speedups.setdefault((run.vcpus, run.arm), []).append(speedup)
+    for vcpus, arm in sorted(speedups, key=lambda key: key[0]):
+        yield vcpus, arm, cost.compute_geometric_mean(speedups[vcpus, arm])

@@ -10,8 +10,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from tfbench.costs.machines import named, parse_mode
-from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
+from tfbench.costs.machines import find_machine, parse_mode
+from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, create_book
 from tfbuild.errors import UsageError
 from tfbuild.records import parse_toml, read_text
 
@@ -24,14 +24,17 @@ _TEXTS = {"name", "provider", "region", "zone", "source", "as_of", "accelerator"
 _CSV_MODES = {"Price": Mode.ON_DEMAND, "SpotPrice": Mode.SPOT}
 
 
-def shipped_names() -> tuple[str, ...]:
+def list_shipped_books() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
-def find(text: str, *, as_of: str = "", names: Collection[str] = ()) -> PriceBook:
-    """A shipped book by its name, or a file. Raises UsageError for neither; `as_of` and `names` are
-    for a CSV, see `read_csv`."""
-    known = shipped_names()
+def find_book(text: str, *, as_of: str = "", names: Collection[str] = ()) -> PriceBook:
+    """Find a price book: a shipped one by its name, or a file.
+
+    `as_of` and `names` are for a CSV file, see `read_csv`. Raises UsageError if there is no
+    such book.
+    """
+    known = list_shipped_books()
     path = SHIPPED / f"{text}.toml" if text in known else Path(text).expanduser()
     if not path.exists():
         hint = f"Give a .toml or .csv file, or one of {', '.join(known)}"
@@ -47,50 +50,57 @@ def find(text: str, *, as_of: str = "", names: Collection[str] = ()) -> PriceBoo
             )
 
 
-def priced(
+def resolve_price(
     prices: str, machine: str, *, region: str = "", mode: str = "", vcpus: int = 0
 ) -> Price | None:
-    """What the named machine costs by the named book, None where no book is; all as they were
-    typed. Raises UsageError, also for a machine of fewer vCPUs."""
+    """Return the price of the named machine in the named book; None if no book is named.
+
+    All arguments are as typed by the user. Raises UsageError if they do not fit, or the
+    machine has fewer vCPUs.
+    """
     if not prices:
         if machine or region or mode:
-            hint = f"Add --prices, such as {', '.join(shipped_names())}"
+            hint = f"Add --prices, such as {', '.join(list_shipped_books())}"
             raise UsageError("a machine was named without a price book", hint=hint)
         return None
-    book = find(prices, names=(machine,) if machine else ()).only(
+    book = find_book(prices, names=(machine,) if machine else ()).restrict(
         region=region, mode=parse_mode(mode)
     )
     if not machine:
         raise UsageError(
             "--prices needs a machine", hint=f"Add --machine, one of {', '.join(book.names)}"
         )
-    return named(book, vcpus, machine)
+    return find_machine(book, vcpus, machine)
 
 
 def read_csv(path: Path, *, as_of: str, names: Collection[str] = ()) -> PriceBook:
-    """SkyPilot's columns in any order; others are ignored. Raises UsageError.
+    """Read a CSV file with SkyPilot's columns in any order; other columns are ignored.
 
-    A row gives an on-demand and a spot price, or one of them. Rows that repeat another word by
-    word count once, as catalogues have some. Only the machines in `names` are looked at, if any
-    are given: catalogues are large, and not clean everywhere. A row without an instance type is an
-    accelerator that is priced apart from its host.
+    A row gives an on-demand and a spot price, or one of them. Rows that repeat another word
+    by word count once, as catalogues have some. Only the machines in `names` are read, if any
+    are given: catalogues are large, and not clean everywhere. A row without an instance type
+    is an accelerator that is priced separately from its host. Raises UsageError if the file
+    cannot be read or is invalid.
     """
     prices: dict[object, Price] = {}
-    with _located(f"{path}"), path.open(encoding="utf-8-sig", newline="") as file:
+    with _locate_errors(f"{path}"), path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         _check_header(reader.fieldnames or ())
         for row in reader:
-            if not names or _csv_name(row) in names:
-                with _located(f"{path}, line {reader.line_num}"):
-                    for price in _csv_prices(row, as_of=as_of, source=path.name):
+            if not names or _get_csv_name(row) in names:
+                with _locate_errors(f"{path}, line {reader.line_num}"):
+                    for price in _parse_csv_prices(row, as_of=as_of, source=path.name):
                         if prices.setdefault(price.identity, price) != price:
                             raise ValueError(f"{price} is there twice, at different prices")
-    return bind(path.stem, prices.values())
+    return create_book(path.stem, prices.values())
 
 
 def read_toml(path: Path) -> PriceBook:
-    """`[[price]]` tables; what stands above them holds for each of them. Raises UsageError."""
-    with _located(f"{path}"):
+    """Read `[[price]]` tables; the keys above them apply to each of them.
+
+    Raises UsageError if the file cannot be read or is invalid.
+    """
+    with _locate_errors(f"{path}"):
         fields = parse_toml(read_text(path))
         rows = fields.pop("price", [])
         name = str(fields.pop("name", path.stem))
@@ -99,15 +109,15 @@ def read_toml(path: Path) -> PriceBook:
             raise ValueError("prices are written as [[price]] tables")
     prices = []
     for number, row in enumerate(rows, start=1):
-        with _located(f"{path}, price {number} ({row.get('name', 'without a name')})"):
+        with _locate_errors(f"{path}, price {number} ({row.get('name', 'without a name')})"):
             _check_keys(row, _ROW_KEYS)
-            prices.append(_toml_price(fields | row))
-    return bind(name, prices)
+            prices.append(_parse_toml_price(fields | row))
+    return create_book(name, prices)
 
 
 @contextlib.contextmanager
-def _located(where: str) -> Iterator[None]:
-    """What is wrong with the content, as one line that begins with where it stands."""
+def _locate_errors(where: str) -> Iterator[None]:
+    """Convert errors of the content to a UsageError of one line that begins with its location."""
     try:
         yield
     except OSError as error:
@@ -126,16 +136,18 @@ def _check_header(columns: Collection[str]) -> None:
         raise ValueError("the header has a column twice")
 
 
-def _csv_name(row: Mapping[str, str | None]) -> str:
-    """The instance type, or the accelerator as `K80`, or `4x K80`."""
-    instance, accelerator = _cell(row, "InstanceType"), _cell(row, "AcceleratorName")
-    count = _csv_number(row, "AcceleratorCount") if accelerator and not instance else None
+def _get_csv_name(row: Mapping[str, str | None]) -> str:
+    """Return the instance type, or the accelerator as `K80`, or `4x K80`."""
+    instance, accelerator = _get_cell(row, "InstanceType"), _get_cell(row, "AcceleratorName")
+    count = _parse_csv_number(row, "AcceleratorCount") if accelerator and not instance else None
     return instance or (f"{count:g}x {accelerator}" if count and count != 1 else accelerator)
 
 
-def _csv_prices(row: Mapping[str, str | None], *, as_of: str, source: str) -> tuple[Price, ...]:
-    name = _csv_name(row)
-    quoted = {mode: _csv_number(row, column) for column, mode in _CSV_MODES.items()}
+def _parse_csv_prices(
+    row: Mapping[str, str | None], *, as_of: str, source: str
+) -> tuple[Price, ...]:
+    name = _get_csv_name(row)
+    quoted = {mode: _parse_csv_number(row, column) for column, mode in _CSV_MODES.items()}
     priced = {mode: usd for mode, usd in quoted.items() if usd is not None}
     if not priced:
         raise ValueError(f"{name!r} has no price")
@@ -147,22 +159,22 @@ def _csv_prices(row: Mapping[str, str | None], *, as_of: str, source: str) -> tu
             items=(LineItem(name=name, usd_hour=usd),),
             as_of=as_of,
             source=source,
-            region=_cell(row, "Region"),
-            zone=_cell(row, "AvailabilityZone"),
-            vcpus=_csv_number(row, "vCPUs"),
-            memory_gib=_csv_number(row, "MemoryGiB"),
-            accelerator=_cell(row, "AcceleratorName"),
+            region=_get_cell(row, "Region"),
+            zone=_get_cell(row, "AvailabilityZone"),
+            vcpus=_parse_csv_number(row, "vCPUs"),
+            memory_gib=_parse_csv_number(row, "MemoryGiB"),
+            accelerator=_get_cell(row, "AcceleratorName"),
         )
         for mode, usd in priced.items()
     )
 
 
-def _cell(row: Mapping[str, str | None], column: str) -> str:
+def _get_cell(row: Mapping[str, str | None], column: str) -> str:
     return (row.get(column) or "").strip()
 
 
-def _csv_number(row: Mapping[str, str | None], column: str) -> float | None:
-    text = _cell(row, column)
+def _parse_csv_number(row: Mapping[str, str | None], column: str) -> float | None:
+    text = _get_cell(row, column)
     try:
         return float(text) if text else None
     except ValueError:
@@ -175,44 +187,55 @@ def _check_keys(fields: Mapping[str, Any], known: Collection[str]) -> None:
         raise ValueError(f"{unknown[0]!r} is not one of {', '.join(sorted(known))}")
 
 
-def _toml_price(row: Mapping[str, Any]) -> Price:
-    """Raises ValueError."""
-    numbers: dict[str, Any] = {key: _number(row, key) for key in _NUMBERS if key in row}
-    texts: dict[str, Any] = {key: _text(row, key) for key in _TEXTS}
-    return Price(mode=_mode(_text(row, "mode")), items=_items(row), **texts, **numbers)
+def _parse_toml_price(row: Mapping[str, Any]) -> Price:
+    """Parse a price from a table. Raises ValueError if a field is invalid."""
+    numbers: dict[str, Any] = {key: _require_number(row, key) for key in _NUMBERS if key in row}
+    texts: dict[str, Any] = {key: _require_text(row, key) for key in _TEXTS}
+    return Price(
+        mode=_parse_toml_mode(_require_text(row, "mode")),
+        items=_parse_items(row),
+        **texts,
+        **numbers,
+    )
 
 
-def _items(row: Mapping[str, Any]) -> tuple[LineItem, ...]:
-    """`items`, or `usd_hour` for a machine that is one item. A monthly rental has neither."""
+def _parse_items(row: Mapping[str, Any]) -> tuple[LineItem, ...]:
+    """Parse `items`, or `usd_hour` of a machine that is one item. A monthly rental has neither.
+
+    Raises ValueError if they are invalid.
+    """
     if "usd_hour" in row and "items" in row:
         raise ValueError("a price has either items or usd_hour")
     if "usd_hour" in row:
-        return (LineItem(name=_text(row, "name"), usd_hour=_number(row, "usd_hour")),)
+        return (
+            LineItem(name=_require_text(row, "name"), usd_hour=_require_number(row, "usd_hour")),
+        )
     items = row.get("items", [])
     if not (isinstance(items, list) and all(isinstance(item, dict) for item in items)):
         raise ValueError("items are written as {name = …, usd_hour = …}")
     if not items and "usd_month" not in row:
         raise ValueError("no price: items, usd_hour and usd_month are missing")
     return tuple(
-        LineItem(name=_text(item, "name"), usd_hour=_number(item, "usd_hour")) for item in items
+        LineItem(name=_require_text(item, "name"), usd_hour=_require_number(item, "usd_hour"))
+        for item in items
     )
 
 
-def _mode(text: str) -> Mode:
+def _parse_toml_mode(text: str) -> Mode:
     if text not in set(Mode):
         raise ValueError(f"mode is {text!r}, not one of {', '.join(Mode)}")
     return Mode(text)
 
 
-def _number(row: Mapping[str, Any], key: str) -> float:
+def _require_number(row: Mapping[str, Any], key: str) -> float:
     value = row.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{key} is {value!r}, which is not a number")  # noqa: TRY004  (of a file)
     return float(value)
 
 
-def _text(row: Mapping[str, Any], key: str) -> str:
-    """A day may be written with or without quotes."""
+def _require_text(row: Mapping[str, Any], key: str) -> str:
+    """Return the text of a field; a date may be written with or without quotes."""
     value = row.get(key, "")
     if type(value) is date:
         return value.isoformat()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tfbench.costs.prices import Price
-from tfbench.measuring.statistics import FEWEST_LAUNCHES, estimate
+from tfbench.measuring.statistics import FEWEST_LAUNCHES, estimate_geometric_mean
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.measured.interval import Interval
 
@@ -25,7 +25,7 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Relative:
-    """Time and cost over the baseline's: below 1 is better."""
+    """Time and cost relative to the baseline: below 1 is better."""
 
     time: Amount
     usd: Amount
@@ -33,7 +33,7 @@ class Relative:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Amortisation:
-    """After how many runs a build has paid for itself; None: never.
+    """The number of runs after which a build has paid for itself; None means never.
 
     `soonest` and `latest` belong to the ends of the saving's interval, if it has one.
     """
@@ -47,7 +47,9 @@ class Amortisation:
 
     @property
     def days(self) -> float | None:
-        """None without a rate, and when the build never pays."""
+        """Return the days until the build is paid back; None without a rate, or if it never
+        pays.
+        """
         if self.runs is None or self.runs_per_day is None:
             return None
         return self.runs / self.runs_per_day
@@ -66,48 +68,53 @@ class Amortisation:
         return text
 
 
-def point(amount: Amount) -> float:
+def get_value(amount: Amount) -> float:
     return amount.value if isinstance(amount, Interval) else amount
 
 
-def ends(amount: Amount) -> tuple[float, float, float]:
-    """Low end, value, high end."""
+def get_ends(amount: Amount) -> tuple[float, float, float]:
+    """Return the low end, the value and the high end."""
     if isinstance(amount, Interval):
         return amount.low, amount.value, amount.high
     return amount, amount, amount
 
 
-def over_launches(values: Sequence[float]) -> Amount:
-    """The geometric mean of a positive number per launch, with Student's t interval; of a single
-    launch a plain number."""
+def average_launches(values: Sequence[float]) -> Amount:
+    """Compute the geometric mean of one positive number per launch, with Student's t interval.
+
+    Return a plain number for a single launch.
+    """
     if len(values) < FEWEST_LAUNCHES:
         return values[0]
-    return estimate([[math.log(each)] for each in values])
+    return estimate_geometric_mean([[math.log(value)] for value in values])
 
 
-def carry(amount: Amount, function: Callable[[float], float]) -> Amount:
-    """A monotone function of an amount; a falling one swaps the interval's ends."""
+def apply_monotone(amount: Amount, function: Callable[[float], float]) -> Amount:
+    """Apply a monotone function to an amount; a falling one swaps the interval's ends."""
     if not isinstance(amount, Interval):
         return function(amount)
     low, high = sorted((function(amount.low), function(amount.high)))
     return Interval(value=function(amount.value), low=low, high=high)
 
 
-def inverse(amount: Amount) -> Amount:
-    return carry(amount, lambda each: 1 / each)
+def invert(amount: Amount) -> Amount:
+    return apply_monotone(amount, lambda each: 1 / each)
 
 
-def ratio(above: Amount, below: Amount) -> Amount:
-    """Of two positive amounts that were measured apart.
+def compute_ratio(above: Amount, below: Amount) -> Amount:
+    """Compute the ratio of two positive amounts that were measured separately.
 
-    The interval is put together from both on the logarithmic scale, as if they were independent
-    (MOVER: Zou and Donner, Statistics in Medicine 2008). Where the two were measured in pairs,
-    their own interval is the narrower and better one: see `paired`.
+    The interval combines both on the logarithmic scale, as if they were independent (MOVER:
+    Zou and Donner, Statistics in Medicine 2008). If the two were measured in pairs, their own
+    interval is the narrower and better one: see `compute_relative`.
     """
-    value = point(above) / point(below)
+    value = get_value(above) / get_value(below)
     if not (isinstance(above, Interval) or isinstance(below, Interval)):
         return value
-    (down, up), (other_down, other_up) = _log_arms(above), _log_arms(below)
+    (down, up), (other_down, other_up) = (
+        _compute_log_distances(above),
+        _compute_log_distances(below),
+    )
     return Interval(
         value=value,
         low=value * math.exp(-math.hypot(down, other_up)),
@@ -115,42 +122,54 @@ def ratio(above: Amount, below: Amount) -> Amount:
     )
 
 
-def billed_s(seconds: float, price: Price) -> float:
-    """The seconds that are paid for."""
+def compute_billed_s(seconds: float, price: Price) -> float:
+    """Compute the seconds that are billed."""
     increment = price.billing_increment_s
-    whole = _ceil(seconds / increment) * increment if increment else seconds
-    return max(whole, price.minimum_s)
+    rounded_s = _round_up(seconds / increment) * increment if increment else seconds
+    return max(rounded_s, price.minimum_s)
 
 
-def usd(seconds: Amount, price: Price) -> Amount:
-    """What a run of that many seconds costs at that price. Raises SampleError."""
+def compute_run_cost(seconds: Amount, price: Price) -> Amount:
+    """Compute the cost in USD of a run of that many seconds. Raises SampleError if the time is
+    not positive.
+    """
     _check_positive(seconds, "s", "a time")
-    return carry(seconds, lambda each: billed_s(each, price) * price.usd_hour / _HOUR_S)
+    return apply_monotone(
+        seconds, lambda each: compute_billed_s(each, price) * price.usd_hour / _HOUR_S
+    )
 
 
-def paired(speedup: Amount, price: Price, baseline_price: Price, *, baseline_s: float) -> Relative:
-    """Time and cost relative to the baseline from a speedup (baseline time over this time) that was
-    measured as such. `baseline_s` is how long the baseline's run takes, for prices with increments
-    or a minimum. Raises SampleError."""
+def compute_relative(
+    speedup: Amount, price: Price, baseline_price: Price, *, baseline_s: float
+) -> Relative:
+    """Compute time and cost relative to the baseline from a speedup measured in pairs.
+
+    The speedup is baseline time over this time. `baseline_s` is the time of the baseline's
+    run, for prices with increments or a minimum. Raises SampleError if the speedup is not
+    positive.
+    """
     _check_positive(speedup, "x", "a speedup")
     dearer = price.usd_hour / baseline_price.usd_hour
-    baseline_paid = billed_s(baseline_s, baseline_price)
+    baseline_paid = compute_billed_s(baseline_s, baseline_price)
 
-    def cost(faster: float) -> float:
-        return dearer * billed_s(baseline_s / faster, price) / baseline_paid
+    def compute_cost_ratio(faster: float) -> float:
+        return dearer * compute_billed_s(baseline_s / faster, price) / baseline_paid
 
-    return Relative(time=inverse(speedup), usd=carry(speedup, cost))
+    return Relative(time=invert(speedup), usd=apply_monotone(speedup, compute_cost_ratio))
 
 
-def geometric_mean(amounts: Sequence[Amount]) -> Amount:
-    """Of positive amounts that were measured apart; its interval is put together as that of a
-    `ratio`, if all of them have one. Raises SampleError for none."""
+def compute_geometric_mean(amounts: Sequence[Amount]) -> Amount:
+    """Compute the geometric mean of positive amounts that were measured separately.
+
+    Its interval is combined like that of `compute_ratio`, if all amounts have one. Raises
+    SampleError if there are none.
+    """
     if not amounts:
         raise SampleError("there is nothing to take a mean of")
-    value = math.exp(math.fsum(math.log(point(each)) for each in amounts) / len(amounts))
-    if not all(isinstance(each, Interval) for each in amounts):
+    value = math.exp(math.fsum(math.log(get_value(amount)) for amount in amounts) / len(amounts))
+    if not all(isinstance(amount, Interval) for amount in amounts):
         return value
-    downs, ups = zip(*map(_log_arms, amounts), strict=True)
+    downs, ups = zip(*map(_compute_log_distances, amounts), strict=True)
     return Interval(
         value=value,
         low=value * math.exp(-math.hypot(*downs) / len(amounts)),
@@ -158,66 +177,77 @@ def geometric_mean(amounts: Sequence[Amount]) -> Amount:
     )
 
 
-def saving(baseline_usd: float, relative_usd: Amount) -> Amount:
-    """USD per run, from what the baseline's run costs and the relative cost; may be negative."""
-    return carry(relative_usd, lambda each: baseline_usd * (1 - each))
+def compute_saving(baseline_usd: float, relative_usd: Amount) -> Amount:
+    """Compute the USD saved per run from the cost of the baseline's run and the relative cost;
+    may be negative.
+    """
+    return apply_monotone(relative_usd, lambda each: baseline_usd * (1 - each))
 
 
 def amortise(
     build_usd: float, saving_usd: Amount, *, runs_per_day: float | None = None
 ) -> Amortisation:
-    """The build's cost over the saving per run. Raises UsageError for a cost or a rate that is
-    none, SampleError for a saving that is not a number."""
+    """Compute the number of runs that pay for the build: its cost over the saving per run.
+
+    Raises UsageError if the cost or the rate is invalid, and SampleError if the saving is not
+    a finite number.
+    """
     if not (math.isfinite(build_usd) and build_usd >= 0):
         raise UsageError(f"a build that costs {build_usd:g} USD cannot be paid back")
     if runs_per_day is not None and not (math.isfinite(runs_per_day) and runs_per_day > 0):
         raise UsageError(f"{runs_per_day:g} runs a day is not a rate")
-    low, middle, high = ends(saving_usd)
+    low, middle, high = get_ends(saving_usd)
     if not all(map(math.isfinite, (low, middle, high))):
         raise SampleError(f"a run saves {middle:g} USD, which is not an amount")
     spread = isinstance(saving_usd, Interval)
     return Amortisation(
         build_usd=build_usd,
         saving_usd=saving_usd,
-        runs=_runs(build_usd, middle),
-        soonest=_runs(build_usd, high) if spread else None,
-        latest=_runs(build_usd, low) if spread else None,
+        runs=_count_runs(build_usd, middle),
+        soonest=_count_runs(build_usd, high) if spread else None,
+        latest=_count_runs(build_usd, low) if spread else None,
         runs_per_day=runs_per_day,
     )
 
 
-def seconds_to_accuracy(*, epochs: float, images: int, images_s: Amount) -> Amount:
-    """Training time until the epoch that reached the accuracy. Evaluation and start-up are not in
-    it. Raises SampleError."""
+def compute_seconds_to_accuracy(*, epochs: float, images: int, images_s: Amount) -> Amount:
+    """Compute the training time until the epoch that reached the accuracy.
+
+    Evaluation and start-up are excluded. Raises SampleError if the rate or the amount of
+    training is not positive.
+    """
     _check_positive(images_s, "images/s", "a rate")
     _check_positive(epochs * images, "images", "an amount of training")
-    return carry(images_s, lambda each: epochs * images / each)
+    return apply_monotone(images_s, lambda each: epochs * images / each)
 
 
-def images_per_usd(images_s: Amount, price: Price) -> Amount:
-    """Images/s for each USD/h, the 2018 article's measure of value. Raises SampleError."""
+def compute_images_per_usd(images_s: Amount, price: Price) -> Amount:
+    """Compute images/s for each USD/h, the 2018 article's measure of value.
+
+    Raises SampleError if the rate is not positive.
+    """
     _check_positive(images_s, "images/s", "a rate")
-    return carry(images_s, lambda each: each / price.usd_hour)
+    return apply_monotone(images_s, lambda each: each / price.usd_hour)
 
 
-def _log_arms(amount: Amount) -> tuple[float, float]:
-    """How far the interval reaches down and up, in logarithms."""
-    low, value, high = ends(amount)
+def _compute_log_distances(amount: Amount) -> tuple[float, float]:
+    """Compute how far the interval extends below and above its value, in logarithms."""
+    low, value, high = get_ends(amount)
     return math.log(value / low), math.log(high / value)
 
 
 def _check_positive(amount: Amount, unit: str, what: str) -> None:
-    low, value, high = ends(amount)
+    low, value, high = get_ends(amount)
     if not (0 < low <= value <= high < math.inf):
         shown = f"{value:g}" if low == high else f"{value:g} ({low:g} to {high:g})"
         raise SampleError(f"{shown} {unit} is not {what}")
 
 
-def _runs(build_usd: float, saving_usd: float) -> int | None:
+def _count_runs(build_usd: float, saving_usd: float) -> int | None:
     if saving_usd <= 0 or not math.isfinite(build_usd / saving_usd):
         return None
-    return _ceil(build_usd / saving_usd)
+    return _round_up(build_usd / saving_usd)
 
 
-def _ceil(quotient: float) -> int:
+def _round_up(quotient: float) -> int:
     return math.ceil(quotient * (1 - _SLACK))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfbench.costs.cost import Amount, over_launches
+from tfbench.costs.cost import Amount, average_launches
 from tfbench.costs.prices import Price
 from tfbench.costs.runs import TrainingRun
 from tfbench.engine.journal import read_lines
@@ -38,15 +38,18 @@ class KitLaunch:
     batch: int
 
 
-def read(path: Path) -> tuple[KitLaunch, ...]:
-    """Raises RecordError for what is no file of the kit, or has a line that makes no sense."""
-    found = read_lines(path, _launch, "a launch of the kit")
-    if not found:
+def read_launches(path: Path) -> tuple[KitLaunch, ...]:
+    """Read the launches in a file of the kit.
+
+    Raises RecordError if it is not a file of the kit, has an invalid line, or is empty.
+    """
+    launches = read_lines(path, _parse_launch, "a launch of the kit")
+    if not launches:
         raise RecordError(f"{path} has no launch in it", hint="Run the kit there to its end")
-    return found
+    return launches
 
 
-def _launch(line: Any) -> KitLaunch:  # noqa: ANN401  (JSON)
+def _parse_launch(line: Any) -> KitLaunch:  # noqa: ANN401  (JSON)
     if line["schema"] != SCHEMA:
         raise ValueError(f"schema {quote_value(line['schema'])}, this version reads {SCHEMA}")
     outcome = str(line["outcome"])
@@ -63,47 +66,52 @@ def _launch(line: Any) -> KitLaunch:  # noqa: ANN401  (JSON)
         reason=str(line["reason"]),
         device=str(line.get("device", "")),
         backend=str(line.get("backend", "")),
-        step_s=_mean(line["step_s"]) if outcome == OK else None,
+        step_s=_compute_mean(line["step_s"]) if outcome == OK else None,
         batch=workload.batch,
     )
 
 
-def _mean(step_s: Sequence[float]) -> float:
+def _compute_mean(step_s: Sequence[float]) -> float:
     mean = math.fsum(step_s) / len(step_s) if step_s else math.nan
     if not _SHORTEST_S < mean < 1 / _SHORTEST_S:
         raise ValueError(f"a step took {mean} s")
     return mean
 
 
-def runs(launches: Sequence[KitLaunch], price: Price) -> tuple[TrainingRun, ...]:
-    """Whole training runs, composed of the phases as `compare --thorough` does; of workloads of
-    which all phases were measured. vCPUs are not what such a machine is about."""
+def compose_runs(launches: Sequence[KitLaunch], price: Price) -> tuple[TrainingRun, ...]:
+    """Compose whole training runs from the phases, as `compare --thorough` does.
+
+    Only workloads with all phases measured have a run. The vCPUs of such a machine are not
+    counted. Raises UsageError if there is no whole run.
+    """
     timed: dict[tuple[str, str], dict[int, dict[str, float]]] = {}
-    for each in launches:
-        times = timed.setdefault((each.arm, each.workload), {}).setdefault(each.launch, {})
-        if each.step_s:
-            times[each.phase] = each.step_s
-    found = tuple(
+    for launch in launches:
+        times = timed.setdefault((launch.arm, launch.workload), {}).setdefault(launch.launch, {})
+        if launch.step_s:
+            times[launch.phase] = launch.step_s
+    training_runs = tuple(
         TrainingRun(workload=workload, vcpus=None, arm=arm, seconds=seconds, price=price)
-        for (arm, workload), own in timed.items()
-        if (seconds := _run_s(workload, own.values())) is not None
+        for (arm, workload), launch_times in timed.items()
+        if (seconds := _compute_run_s(workload, launch_times.values())) is not None
     )
-    if not found:
+    if not training_runs:
         raise UsageError(
             "the kit's file has no whole training run",
             hint="Run the kit with its default phases, which are those of a run",
         )
-    return found
+    return training_runs
 
 
-def _run_s(workload: str, launches: Iterable[Mapping[str, float]]) -> Amount | None:
-    """Seconds of the published run, over launches, of which each has its step times by phase; None
-    where a phase is missing."""
+def _compute_run_s(workload: str, launches: Iterable[Mapping[str, float]]) -> Amount | None:
+    """Compute the seconds of the published run over launches, each with its step times by phase.
+
+    Return None if no launch has all phases.
+    """
     schedule = find_workload(workload).schedule
-    whole = [
+    run_seconds = [
         schedule.epochs
         * math.fsum(count * times[phase] for phase, count in schedule.phases.items())
         for times in launches
         if schedule.phases.keys() <= times.keys()
     ]
-    return over_launches(whole) if whole else None
+    return average_launches(run_seconds) if run_seconds else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tfbench.costs.prices import Mode, Price, PriceBook, first_of
+from tfbench.costs.prices import Mode, Price, PriceBook, format_first
 from tfbuild.console import format_vcpus
 from tfbuild.errors import UsageError
 
@@ -12,9 +12,10 @@ _HINT = "Write machines as 2=n1-highcpu-2,8=n1-highcpu-8"
 
 
 def parse_machines(text: str) -> dict[int, str]:
-    """Names by vCPU count from `1=n1-highcpu-2,2=n1-highcpu-2`; none from an empty text.
+    """Parse machine names by vCPU count from `1=n1-highcpu-2,2=n1-highcpu-2`; empty for an empty
+    text.
 
-    Raises UsageError.
+    Raises UsageError if the text is invalid.
     """
     names: dict[int, str] = {}
     for part in text.split(",") if text.strip() else ():
@@ -28,7 +29,7 @@ def parse_machines(text: str) -> dict[int, str]:
 
 
 def parse_mode(text: str) -> Mode | None:
-    """None from an empty text. Raises UsageError."""
+    """Parse a mode; None for an empty text. Raises UsageError if it is unknown."""
     if not text:
         return None
     if text not in set(Mode):
@@ -39,39 +40,44 @@ def parse_mode(text: str) -> Mode | None:
 def find_machines(
     book: PriceBook, counts: Iterable[int], names: Mapping[int, str]
 ) -> dict[int, Price]:
-    """The price for each number of vCPUs: of the machine that is named for it, else of the only one
-    in the book that has as many and no accelerator.
+    """Find the price for each number of vCPUs.
 
-    Raises UsageError for none, for several, for a name that is not in the book or has fewer vCPUs,
-    and for one that is given for a number that is not among `counts`.
+    It is that of the machine named for the number, else of the only one in the book with that
+    many vCPUs and no accelerator. Raises UsageError if there is none or several, if a name is
+    not in the book or has fewer vCPUs, and if a machine is named for a number that is not
+    among `counts`.
     """
-    wanted = tuple(dict.fromkeys(counts))
+    requested = tuple(dict.fromkeys(counts))
     for count in names:
-        if count not in wanted:
-            measured = ", ".join(map(str, wanted))
+        if count not in requested:
+            measured = ", ".join(map(str, requested))
             raise UsageError(
                 f"{names[count]} is named for {format_vcpus(count)}, and {measured} were measured"
             )
     return {
-        count: named(book, count, names[count]) if count in names else _only(book, count)
-        for count in wanted
+        count: find_machine(book, count, names[count])
+        if count in names
+        else _find_only_machine(book, count)
+        for count in requested
     }
 
 
-def named(book: PriceBook, count: int, name: str) -> Price:
-    """The price of a machine for so many vCPUs. Raises UsageError for one that has fewer."""
-    price = book.price(name)
+def find_machine(book: PriceBook, count: int, name: str) -> Price:
+    """Find the price of a machine for this many vCPUs. Raises UsageError if it is unknown or has
+    fewer.
+    """
+    price = book.find_price(name)
     if price.vcpus is not None and price.vcpus < count:
         raise UsageError(f"{price} has {price.vcpus:g} vCPUs, fewer than the {count} measured")
     return price
 
 
-def _only(book: PriceBook, count: int) -> Price:
-    fitting = [each for each in book.fitting if not each.accelerator]
-    found = [each for each in fitting if each.vcpus == count]
-    if len(found) == 1:
-        return found[0]
+def _find_only_machine(book: PriceBook, count: int) -> Price:
+    candidates = [price for price in book.fitting if not price.accelerator]
+    matches = [price for price in candidates if price.vcpus == count]
+    if len(matches) == 1:
+        return matches[0]
     raise UsageError(
-        f"the price book {book.name} has {len(found) or 'no'} machines with {format_vcpus(count)}",
-        hint=f"Name one, as in {count}=NAME, of {first_of(found or fitting or book.names)}",
+        f"the price book {book.name} has {len(matches) or 'no'} machines with {format_vcpus(count)}",
+        hint=f"Name one, as in {count}=NAME, of {format_first(matches or candidates or book.names)}",
     )

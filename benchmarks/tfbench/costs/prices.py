@@ -15,7 +15,7 @@ HOURS_PER_MONTH = 365 * 24 / 12
 
 
 class Mode(StrEnum):
-    """How a machine is paid for."""
+    """A way to pay for a machine."""
 
     ON_DEMAND = "on_demand"
     SPOT = "spot"
@@ -25,7 +25,10 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineItem:
-    """A part of a price: the machine, a GPU in it, a licence. Raises ValueError."""
+    """A part of a price: the machine, a GPU in it, a licence.
+
+    Raises ValueError if its price is negative or not finite.
+    """
 
     name: str
     usd_hour: float
@@ -37,12 +40,14 @@ class LineItem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
-    """A machine's price on the day `as_of`. `multiplier` applies to all items, as a premium does.
+    """A machine's price on the day `as_of`. `multiplier` applies to all items, as a premium
+    does.
 
-    A flat monthly rental has `usd_month` and no items: an hour costs its share of the month, which
-    is right for a machine that is kept busy. Seconds are billed in whole increments, and never
-    fewer than the minimum; an increment of 0 bills exactly what was used. `accelerator` names the
-    GPU or the like, if there is one in the machine. Raises ValueError.
+    A flat monthly rental has `usd_month` and no items: an hour costs its share of the month,
+    which is right for a machine that is kept busy. Seconds are billed in whole increments,
+    and never fewer than the minimum; an increment of 0 bills exactly what was used.
+    `accelerator` names the GPU or the like, if the machine has one. Raises ValueError if a
+    field is invalid.
     """
 
     name: str
@@ -65,10 +70,10 @@ class Price:
         if not self.name:
             raise ValueError("a price without a name")
         _check_date(self.as_of)
-        for what in ("vcpus", "memory_gib", "multiplier", "usd_month"):
-            _check(what, getattr(self, what), above=True)
-        for what in ("billing_increment_s", "minimum_s"):
-            _check(what, getattr(self, what), above=False)
+        for field in ("vcpus", "memory_gib", "multiplier", "usd_month"):
+            _check_number(field, getattr(self, field), above=True)
+        for field in ("billing_increment_s", "minimum_s"):
+            _check_number(field, getattr(self, field), above=False)
         if (self.mode is Mode.MONTHLY) != (self.usd_month is not None):
             raise ValueError("usd_month and the mode 'monthly' need each other")
         if bool(self.items) == (self.usd_month is not None):
@@ -92,9 +97,9 @@ class Price:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PriceBook:
-    """Prices, each machine once. Where dates were mixed on purpose, `as_of` names all of them.
+    """Prices, each machine once. If dates were mixed on purpose, `as_of` names all of them.
 
-    Of the prices those count that fit the region, or zone, and the mode, as far as they are given.
+    Only the prices of the region, or zone, and the mode count, if these are given.
     """
 
     name: str
@@ -103,20 +108,20 @@ class PriceBook:
     region: str = ""
     mode: Mode | None = None
 
-    def only(self, *, region: str = "", mode: Mode | None = None) -> PriceBook:
+    def restrict(self, *, region: str = "", mode: Mode | None = None) -> PriceBook:
         return dataclasses.replace(self, region=region, mode=mode)
 
-    def price(self, name: str) -> Price:
-        """The one that fits. Raises UsageError for none and for several."""
-        named = [price for price in self.prices if price.name == name]
-        found = [price for price in self.fitting if price.name == name]
-        if len(found) == 1:
-            return found[0]
-        known = found or named
+    def find_price(self, name: str) -> Price:
+        """Find the price of a machine. Raises UsageError if none or several fit."""
+        same_name = [price for price in self.prices if price.name == name]
+        matches = [price for price in self.fitting if price.name == name]
+        if len(matches) == 1:
+            return matches[0]
+        alternatives = matches or same_name
         raise UsageError(
-            f"the price book {self.name} has {len(found) or 'no'} prices for {name!r}"
+            f"the price book {self.name} has {len(matches) or 'no'} prices for {name!r}"
             + "".join(f" {part}" for part in (self.region, self.mode) if part),
-            hint=f"It has {first_of(known) if known else first_of(self.names, most=10)}",
+            hint=f"It has {format_first(alternatives) if alternatives else format_first(self.names, most=10)}",
         )
 
     @property
@@ -132,14 +137,17 @@ class PriceBook:
         return tuple(dict.fromkeys(price.name for price in self.prices))
 
 
-def first_of(known: Sequence[object], *, most: int = 5) -> str:
-    """What there is, in a message."""
+def format_first(known: Sequence[object], *, most: int = 5) -> str:
+    """Format the first items for a message."""
     return ", ".join(map(str, known[:most])) + (", …" if len(known) > most else "")
 
 
-def bind(name: str, prices: Iterable[Price], *, mix_dates: bool = False) -> PriceBook:
-    """A book of these prices. Raises UsageError for none, for a machine that is there twice, and
-    for different dates unless they are mixed on purpose."""
+def create_book(name: str, prices: Iterable[Price], *, mix_dates: bool = False) -> PriceBook:
+    """Create a book of these prices.
+
+    Raises UsageError if there are none, if a machine is there twice, or if dates differ and
+    are not mixed on purpose.
+    """
     prices = tuple(prices)
     if not prices:
         raise UsageError(f"the price book {name} has no prices")
@@ -148,17 +156,21 @@ def bind(name: str, prices: Iterable[Price], *, mix_dates: bool = False) -> Pric
         if price.identity in seen:
             raise UsageError(f"the price book {name} has {price} twice")
         seen.add(price.identity)
-    return PriceBook(name=name, as_of=_dates(prices, mix_dates=mix_dates), prices=prices)
+    return PriceBook(name=name, as_of=_join_dates(prices, mix_dates=mix_dates), prices=prices)
 
 
-def merge(*books: PriceBook, mix_dates: bool = False) -> PriceBook:
-    """All prices; a later book's replace an earlier one's of the same machine. Raises UsageError
-    for books of different dates."""
+def merge_books(*books: PriceBook, mix_dates: bool = False) -> PriceBook:
+    """Merge price books; a later book's price replaces an earlier one's of the same machine.
+
+    Raises UsageError if the books have different dates, unless `mix_dates`.
+    """
     prices = {price.identity: price for book in books for price in book.prices}
-    return bind(" + ".join(book.name for book in books), prices.values(), mix_dates=mix_dates)
+    return create_book(
+        " + ".join(book.name for book in books), prices.values(), mix_dates=mix_dates
+    )
 
 
-def _dates(prices: tuple[Price, ...], *, mix_dates: bool) -> str:
+def _join_dates(prices: tuple[Price, ...], *, mix_dates: bool) -> str:
     dates = sorted({price.as_of for price in prices})
     if len(dates) > 1 and not mix_dates:
         raise UsageError(
@@ -168,7 +180,7 @@ def _dates(prices: tuple[Price, ...], *, mix_dates: bool) -> str:
     return ", ".join(dates)
 
 
-def _check(what: str, value: float | None, *, above: bool) -> None:
+def _check_number(what: str, value: float | None, *, above: bool) -> None:
     if value is None:
         return
     if not math.isfinite(value) or value < 0 or (above and value == 0):
@@ -179,8 +191,8 @@ def _check_date(text: str) -> None:
     if not text:
         raise ValueError("no date: a price without the day it held on says nothing")
     try:
-        whole = date.fromisoformat(text).isoformat() == text
+        is_date = date.fromisoformat(text).isoformat() == text
     except ValueError:
-        whole = False
-    if not whole:
+        is_date = False
+    if not is_date:
         raise ValueError(f"{text!r} is not a date (YYYY-MM-DD)")

@@ -14,7 +14,7 @@ from tfbuild.measured.interval import Interval
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRun:
-    """One training run on a machine. `speedup` is over the reference arm's run beside it, where the
+    """One training run on a machine. `speedup` is over the reference arm's run beside it, if the
     two were measured in pairs. A GPU's vCPUs are not counted.
     """
 
@@ -27,22 +27,22 @@ class TrainingRun:
 
     @property
     def name(self) -> str:
-        return run_name(self.arm, self.vcpus)
+        return format_run_name(self.arm, self.vcpus)
 
     @property
     def usd(self) -> Amount:
-        """Raises SampleError for a time that is none."""
-        return cost.usd(self.seconds, self.price)
+        """Return the cost in USD. Raises SampleError if the time is not positive."""
+        return cost.compute_run_cost(self.seconds, self.price)
 
     @property
     def place(self) -> tuple[float, float]:
-        """Its time and cost, where the best are the lowest."""
-        return cost.point(self.seconds), cost.point(self.usd)
+        """Return its time and cost; lower is better."""
+        return cost.get_value(self.seconds), cost.get_value(self.usd)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runs:
-    """`reference` is the arm that speedups are over."""
+    """Training runs by workload and name. `reference` is the arm that speedups are over."""
 
     all: tuple[TrainingRun, ...]
     reference: str
@@ -51,77 +51,84 @@ class Runs:
     def workloads(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(run.workload for run in self.all))
 
-    def of(self, workload: str) -> tuple[TrainingRun, ...]:
+    def list_runs(self, workload: str) -> tuple[TrainingRun, ...]:
         return tuple(run for run in self.all if run.workload == workload)
 
-    def find(self, workload: str, name: str) -> TrainingRun | None:
-        return next((run for run in self.of(workload) if run.name == name), None)
+    def find_run(self, workload: str, name: str) -> TrainingRun | None:
+        return next((run for run in self.list_runs(workload) if run.name == name), None)
 
-    def beside(self, run: TrainingRun) -> TrainingRun | None:
-        """The reference's run of the same workload at the same number of vCPUs."""
-        return self.find(run.workload, run_name(self.reference, run.vcpus))
+    def find_reference_run(self, run: TrainingRun) -> TrainingRun | None:
+        """Find the reference's run of the same workload at the same number of vCPUs."""
+        return self.find_run(run.workload, format_run_name(self.reference, run.vcpus))
 
-    def baseline(self, text: str) -> TrainingRun:
-        """A run of that name, or of that arm at the largest number of vCPUs. Raises UsageError."""
-        found = [run for run in self.all if text in (run.name, run.arm)]
-        if not found:
+    def find_baseline(self, text: str) -> TrainingRun:
+        """Find a run by its name, or by its arm at the largest number of vCPUs.
+
+        Raises UsageError if there is none.
+        """
+        matches = [run for run in self.all if text in (run.name, run.arm)]
+        if not matches:
             names = dict.fromkeys(run.name for run in self.all)
             raise UsageError(
                 f"there is no run of {text!r}, which costs are to be relative to",
                 hint=f"There are {', '.join(names)}",
             )
-        return max(found, key=lambda run: run.vcpus or 0)
+        return max(matches, key=lambda run: run.vcpus or 0)
 
-    def relative(self, run: TrainingRun, baseline: TrainingRun) -> Relative:
-        """By the speedup that was measured in pairs where there is one, else from the two times."""
+    def compute_relative(self, run: TrainingRun, baseline: TrainingRun) -> Relative:
+        """Compute time and cost relative to a baseline, from the paired speedup if there is one,
+        else from the two times.
+        """
         if run == baseline:
             return Relative(time=1.0, usd=1.0)
-        speedup = self._paired(run, baseline)
+        speedup = self._get_paired_speedup(run, baseline)
         if speedup is None:
             return Relative(
-                time=cost.ratio(run.seconds, baseline.seconds),
-                usd=cost.ratio(run.usd, baseline.usd),
+                time=cost.compute_ratio(run.seconds, baseline.seconds),
+                usd=cost.compute_ratio(run.usd, baseline.usd),
             )
-        seconds = cost.point(baseline.seconds)
-        return cost.paired(speedup, run.price, baseline.price, baseline_s=seconds)
+        seconds = cost.get_value(baseline.seconds)
+        return cost.compute_relative(speedup, run.price, baseline.price, baseline_s=seconds)
 
-    def _paired(self, run: TrainingRun, baseline: TrainingRun) -> Amount | None:
+    def _get_paired_speedup(self, run: TrainingRun, baseline: TrainingRun) -> Amount | None:
         if (run.workload, run.vcpus) != (baseline.workload, baseline.vcpus):
             return None
         if baseline.arm == self.reference:
             return run.speedup
         if run.arm == self.reference and baseline.speedup is not None:
-            return cost.inverse(baseline.speedup)
+            return cost.invert(baseline.speedup)
         return None
 
 
-def cheapest(runs: Sequence[TrainingRun]) -> TrainingRun:
-    """By cost, then by time."""
+def find_cheapest(runs: Sequence[TrainingRun]) -> TrainingRun:
+    """Find the run of the lowest cost, then of the shortest time."""
     return min(runs, key=lambda run: run.place[::-1])
 
 
-def fastest(runs: Sequence[TrainingRun]) -> TrainingRun:
-    """By time, then by cost."""
+def find_fastest(runs: Sequence[TrainingRun]) -> TrainingRun:
+    """Find the run of the shortest time, then of the lowest cost."""
     return min(runs, key=lambda run: run.place)
 
 
-def is_beaten(run: TrainingRun, others: Iterable[TrainingRun]) -> bool:
-    """Whether one of them is as good in both time and cost, and better in one."""
+def is_dominated(run: TrainingRun, others: Iterable[TrainingRun]) -> bool:
+    """Return whether another run is as good in both time and cost, and better in one."""
     seconds, usd = run.place
-    places = (each.place for each in others)
+    places = (other.place for other in others)
     return any(s <= seconds and u <= usd and (s, u) != run.place for s, u in places)
 
 
-def run_name(arm: str, vcpus: int | None) -> str:
+def format_run_name(arm: str, vcpus: int | None) -> str:
     return arm if vcpus is None else f"{arm}@{vcpus}"
 
 
-def gather(runs: Iterable[TrainingRun], reference: str) -> Runs:
-    """Raises SampleError for two of one workload that have the same name."""
-    found: dict[tuple[str, str], TrainingRun] = {}
+def collect_runs(runs: Iterable[TrainingRun], reference: str) -> Runs:
+    """Collect runs by workload and name. Raises SampleError if two of one workload have the same
+    name.
+    """
+    runs_by_key: dict[tuple[str, str], TrainingRun] = {}
     for run in runs:
         key = (run.workload, run.name)
-        if key in found:
+        if key in runs_by_key:
             raise SampleError(f"{run.name} of {run.workload} is there twice")
-        found[key] = run
-    return Runs(all=tuple(found.values()), reference=reference)
+        runs_by_key[key] = run
+    return Runs(all=tuple(runs_by_key.values()), reference=reference)

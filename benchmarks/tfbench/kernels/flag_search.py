@@ -10,9 +10,9 @@ from pathlib import Path
 from tfbench import options
 from tfbench.commands import FlagsOptions, SelectOptions
 from tfbench.kernels import flagsets, learning
-from tfbench.kernels.flag_table import called, sheet
+from tfbench.kernels.flag_table import build_table, format_flag_set
 from tfbench.kernels.flagsets import FlagSet
-from tfbench.kernels.handlers import check, timed
+from tfbench.kernels.handlers import check_options, time_kernels
 from tfbench.kernels.judging import RATE
 from tfbench.kernels.selecting import KIND
 from tfbench.kernels.wheel_kernels import WheelKernels
@@ -42,7 +42,9 @@ _LEARNED = ("what the training program tells",)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Config:
-    """What is built, by which compilers, with which flags, and how each wheel is timed."""
+    """The checked options of `invoke flags`: what is built, by which compilers, with which
+    flags, and how each wheel is timed.
+    """
 
     request: Request
     compilers: tuple[str, ...]
@@ -57,72 +59,82 @@ class _Config:
 
     @property
     def sets(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of flags, what the training tells last."""
+        """Return the sets of flags, that of the profile last."""
         return (*self.variants, *((_LEARNED,) if self.training else ()))
 
-    def tries(self, tried: Sequence[FlagSet]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Each compiler with the target's flags alone; then the best of `tried`, as it is by then,
-        with each set of flags."""
+    def plan_builds(self, tried: Sequence[FlagSet]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield the compiler and the flags of each build.
+
+        First each compiler with the target's flags alone; then the best of `tried`, as it is
+        by then, with each set of flags.
+        """
         yield from ((compiler, ()) for compiler in self.compilers)
-        compiler = _winner(tried).compiler
+        compiler = _choose_winner(tried).compiler
         yield from ((compiler, words) for words in self.sets)
 
 
 def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Selection, str]:
-    """Build, time, choose: a selection of all kernels that were timed, with the flags of each
-    source, for `invoke build --selection`, and what to print of it.
+    """Build, time and choose; return the selection and the text to print.
 
-    The wheels are candidates: they lie in the cache, and the user's own stay as they are. What was
-    timed is kept there too, and a stopped search goes on where its `out` is given again.
+    The selection has all kernels that were timed, with the flags of each source, for `invoke
+    build --selection`. The wheels are candidates in the cache; the user's own wheels are
+    unchanged. Timings are kept there too, and a stopped search resumes if its `out` is given
+    again.
     """
     config, paths = _read_config(request, wanted), settings.paths()
     out = Path(wanted.out) if wanted.out else paths.choose_report_folder("flags")
     console.print_note(f"a search that is stopped goes on with --out {out}")
     tried: list[FlagSet] = []
-    kept: dict[TypedOp, str] = {}
+    timed_units: dict[TypedOp, str] = {}
     began, wheel_kernels = time.monotonic(), None
-    for number, (compiler, words) in enumerate(config.tries(tried), 1):
+    for number, (compiler, words) in enumerate(config.plan_builds(tried), 1):
         spent = time.monotonic() - began
         if tried and config.budget_s and spent * (1 + 1 / len(tried)) > config.budget_s:
             console.print_note(
-                f"the time is up: {called(compiler, words)} and what follows is not tried"
+                f"the time is up: {format_flag_set(compiler, words)} and what follows is not tried"
             )
             break
-        console.print_message(f"flags {number} of {config.most}: {called(compiler, words)}")
-        known = (_learned(config, compiler, out, paths),) if words == _LEARNED else words
-        wheel = _candidate(config, compiler, known, paths)
-        wheel_kernels, rows = timed(
+        console.print_message(
+            f"flags {number} of {config.most}: {format_flag_set(compiler, words)}"
+        )
+        resolved = (_learn_flag(config, compiler, out, paths),) if words == _LEARNED else words
+        wheel = _build_candidate(config, compiler, resolved, paths)
+        wheel_kernels, rows = time_kernels(
             replace(config.timing, candidate=str(wheel), out=str(out / str(number)))
         )
         tried.append(
-            FlagSet(compiler=compiler, flags=known, saved=flagsets.saved(rows, wheel_kernels.units))
+            FlagSet(
+                compiler=compiler,
+                flags=resolved,
+                saved=flagsets.compute_savings(rows, wheel_kernels.units),
+            )
         )
-        kept |= {each.choice: wheel_kernels.units[each.choice] for each in rows}
+        timed_units |= {each.choice: wheel_kernels.units[each.choice] for each in rows}
     assert wheel_kernels is not None  # noqa: S101  (there is a first set)
-    winner = _winner(tried)
+    winner = _choose_winner(tried)
     if len(config.compilers) > 1:
         console.print_note(f"of the compilers {winner.compiler} is taken: build with --compiler")
-    chosen = flagsets.fastest([winner, *(each for each in tried if each.flags)], RATE)
-    selection = _selection(wheel_kernels, chosen, kept)
+    chosen = flagsets.choose_fastest([winner, *(each for each in tried if each.flags)], RATE)
+    selection = _create_selection(wheel_kernels, chosen, timed_units)
     save(out / KIND.result, selection)
     console.print_note(f"selection: {out / KIND.result}")
-    told = sheet(tried, chosen, out / KIND.result, winner.compiler)
-    return selection, format_result(selection, told, as_json=as_json)
+    table = build_table(tried, chosen, out / KIND.result, winner.compiler)
+    return selection, format_result(selection, table, as_json=as_json)
 
 
-def _winner(tried: Sequence[FlagSet]) -> FlagSet:
-    """Of the compilers, each with the target's flags alone."""
-    return flagsets.best([each for each in tried if not each.flags], RATE)
+def _choose_winner(tried: Sequence[FlagSet]) -> FlagSet:
+    """Choose the best compiler, from each one's build with the target's flags alone."""
+    return flagsets.choose_best([flag_set for flag_set in tried if not flag_set.flags], RATE)
 
 
 def describe(request: Request, wanted: FlagsOptions) -> str:
-    """What would be built and timed. Nothing is done."""
+    """Describe the builds and timings that a search would make. Nothing is built."""
     config = _read_config(request, wanted)
     threads, launches = config.timing.vcpus.replace(",", " and "), config.timing.launches
     first, *others = config.compilers
-    names = [called(each, ()) for each in config.compilers]
+    names = [format_flag_set(compiler, ()) for compiler in config.compilers]
     best = "the best compiler" if others else first
-    names += [called(best, words) for words in config.sets]
+    names += [format_flag_set(best, words) for words in config.sets]
     return "".join(
         f"flags {number}: build with {name}, time its kernels with {threads} "
         f"thread{'s' * (threads != '1')} in {launches} launches\n"
@@ -131,7 +143,11 @@ def describe(request: Request, wanted: FlagsOptions) -> str:
 
 
 def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
-    """Raises UsageError, CompilerError, RecordError."""
+    """Read and check the options.
+
+    Raises UsageError if they do not fit, CompilerError, and RecordError if the profile is
+    invalid.
+    """
     if request.flags or request.selection:
         raise UsageError(
             "--flags and --selection are what is looked for here", hint="Leave them out"
@@ -140,65 +156,72 @@ def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
     request = resolve_release(replace(request, source=wanted.source), settings.paths())
     names = options.parse_words(request.compiler) or ("",)
     plan, *_ = [resolve_plan(replace(request, compiler=name))[0] for name in names]
-    usual = ["-O3", *(NARROW[each] for each in sorted(NARROW.keys() & plan.target.features))]
-    texts = wanted.flag_sets.split(";") if wanted.flag_sets else usual
+    defaults = [
+        "-O3",
+        *(NARROW[feature] for feature in sorted(NARROW.keys() & plan.target.features)),
+    ]
+    texts = wanted.flag_sets.split(";") if wanted.flag_sets else defaults
     variants = tuple(dict.fromkeys(filter(None, map(flags.parse_extra_flags, texts))))
     if not variants and not wanted.pgo and len(names) == 1:
-        raise UsageError("--flag-sets names none", hint=f"Try --flag-sets '{'; '.join(usual)}'")
+        raise UsageError("--flag-sets names none", hint=f"Try --flag-sets '{'; '.join(defaults)}'")
     for name in names if wanted.pgo else ():
         plan, compiler = resolve_plan(replace(request, compiler=name, flags=flags.COUNTING))
         pgo.require_support(compiler, plan.required, read_cpu())
     timing = SelectOptions(
         profile=wanted.profile, vcpus=wanted.vcpus, launches=wanted.launches, seed=wanted.seed
     )
-    check(timing)
+    check_options(timing)
     # By their names, so that no recorded selection brings flags of its own.
     units = ",".join(unit.name for unit in plan.kernels)
     return _Config(
         request=replace(request, kernels=units),
         compilers=names,
         variants=variants,
-        training=_program(wanted.pgo),
+        training=_resolve_program(wanted.pgo),
         timing=timing,
         budget_s=durations.parse_duration(wanted.budget, "--budget") if wanted.budget else None,
     )
 
 
-def _program(path: str) -> Path | None:
-    """Raises UsageError for one that is not there."""
+def _resolve_program(path: str) -> Path | None:
+    """Resolve the path of the training program. Raises UsageError if there is no such file."""
     if path and not Path(path).is_file():
         raise UsageError(f"--pgo {path}: there is no such file", hint="Give a Python program")
     return Path(path).resolve() if path else None
 
 
-def _candidate(config: _Config, compiler: str, words: tuple[str, ...], paths: Paths) -> Path:
-    """A wheel with these flags, in a pool of its own: all sets have the same version."""
+def _build_candidate(config: _Config, compiler: str, words: tuple[str, ...], paths: Paths) -> Path:
+    """Build a wheel with these flags, in a pool of its own since all sets have the same version."""
     request = replace(config.request, compiler=compiler, flags=" ".join(words))
     pool = paths.cache / "candidates"
-    given = BuildOptions(source=request.source, keep_going=True)
-    (built,) = handlers.build_wheel(request, given, pool=pool)
+    build_options = BuildOptions(source=request.source, keep_going=True)
+    (built,) = handlers.build_wheel(request, build_options, pool=pool)
     return built.wheel.resolve()
 
 
-def _learned(config: _Config, compiler: str, out: Path, paths: Paths) -> str:
-    """The flag of what the training program's run tells. Its profile lies in `out` as well, beside
-    the selection that names it."""
+def _learn_flag(config: _Config, compiler: str, out: Path, paths: Paths) -> str:
+    """Return the flag of the profile that the training program's run gives.
+
+    The profile is also copied to `out`, beside the selection that names it.
+    """
     assert config.training is not None  # noqa: S101  (or there is no such set)
-    found = learning.earlier_profile(out)
-    if found is None:
-        _, used = resolve_plan(replace(config.request, compiler=compiler))
-        wheel = _candidate(config, compiler, (flags.COUNTING,), paths)
-        found = learning.learn(wheel, config.training, used, out=out, paths=paths)
-    word = pgo.store_profile(found, paths)
+    profile = learning.find_earlier_profile(out)
+    if profile is None:
+        _, used_compiler = resolve_plan(replace(config.request, compiler=compiler))
+        wheel = _build_candidate(config, compiler, (flags.COUNTING,), paths)
+        profile = learning.record_profile(
+            wheel, config.training, used_compiler, out=out, paths=paths
+        )
+    word = pgo.store_profile(profile, paths)
     pgo.copy_profiles(flags.list_profile_hashes((word,)), out, paths)
     return word
 
 
-def _selection(
+def _create_selection(
     wheel_kernels: WheelKernels, chosen: Mapping[str, FlagSet], kept: Mapping[TypedOp, str]
 ) -> Selection:
-    """Of the units that have flags."""
-    found = {
+    """Create the selection, with the flags of the kernel groups that have any."""
+    flags_by_source = {
         source: best.flags
         for unit, best in chosen.items()
         for source in wheel_kernels.sources[unit]
@@ -212,7 +235,7 @@ def _selection(
         plan_key=wheel_kernels.library.plan_key,
         rate=RATE,
         kernels=tuple(sorted(chosen)),
-        flags=found,
+        flags=flags_by_source,
         kept=tuple(sorted(choice for choice, unit in kept.items() if unit in chosen)),
         rows=(),
         own=find_fused_ops(wheel_kernels.release, parse_target(wheel_kernels.library.target)),

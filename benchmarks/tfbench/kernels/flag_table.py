@@ -7,36 +7,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tfbench.kernels.flagsets import FlagSet
-from tfbench.measuring.statistics import mean
+from tfbench.measuring.statistics import estimate_mean
 from tfbench.sheet import ResultTable
 from tfbuild.console import format_count
 
 HEADINGS = ("compiler and flags", "#saves of op time", "#95% interval")
 
 
-def sheet(
+def build_table(
     tried: Sequence[FlagSet], chosen: Mapping[str, FlagSet], path: Path, compiler: str
 ) -> ResultTable:
-    """What each set saved over all units, the flags of each unit, and what to do with them: the
-    selection in `path`."""
-    rows = tuple((called(each.compiler, each.flags), *_saved(each)) for each in tried)
-    lines = tuple(_lines(chosen, path, compiler))
+    """Build a table of what each set of flags saved over all kernel groups.
+
+    Below it are the flags of each kernel group and how to use the selection in `path`.
+    """
+    rows = tuple(
+        (format_flag_set(flag_set.compiler, flag_set.flags), *_format_saving(flag_set))
+        for flag_set in tried
+    )
+    lines = tuple(_list_lines(chosen, path, compiler))
     return ResultTable(headings=HEADINGS, rows=rows, lines=lines, width=150)
 
 
-def called(compiler: str, words: Sequence[str]) -> str:
-    said = " ".join(words) or "the target's flags alone"
-    return f"{compiler}, {said}" if compiler else said
+def format_flag_set(compiler: str, words: Sequence[str]) -> str:
+    text = " ".join(words) or "the target's flags alone"
+    return f"{compiler}, {text}" if compiler else text
 
 
-def _saved(found: FlagSet) -> tuple[str, str]:
-    """Of the units that were timed, together."""
-    launches = [math.fsum(each) for each in zip(*found.saved.values(), strict=False)]
-    seen = mean(launches)
-    return f"{seen.value:.2%}", f"{seen.low:.2%} to {seen.high:.2%}"
+def _format_saving(found: FlagSet) -> tuple[str, str]:
+    """Format the share of op time that all timed kernel groups save together, with its interval."""
+    launches = [math.fsum(shares) for shares in zip(*found.saved.values(), strict=False)]
+    interval = estimate_mean(launches)
+    return f"{interval.value:.2%}", f"{interval.low:.2%} to {interval.high:.2%}"
 
 
-def _lines(chosen: Mapping[str, FlagSet], path: Path, compiler: str) -> Iterator[str]:
+def _list_lines(chosen: Mapping[str, FlagSet], path: Path, compiler: str) -> Iterator[str]:
     flagged = {unit: best.flags for unit, best in sorted(chosen.items()) if best.flags}
     yield from (f"{unit:<28}  {' '.join(words)}" for unit, words in flagged.items())
     rest = len(chosen) - len(flagged)

@@ -15,82 +15,106 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from tfbench.kernels.judging import TimedCallSite, discovered
+from tfbench.kernels.judging import TimedCallSite, find_discoveries
 from tfbuild.measured.kernels import TypedOp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlagSet:
-    """`saved` has what the kernels of each unit save of all op time, a share for each launch,
-    negative where they lose; the mean over the numbers of threads. An empty `compiler` is the best
-    of this machine."""
+    """A set of compiler flags, with what it saves.
+
+    `compute_savings` has by kernel group the share of all op time that its kernels save in each launch,
+    negative if they lose; the mean over the numbers of threads. An empty `compiler` is the
+    best of this machine.
+    """
 
     compiler: str = ""
     flags: tuple[str, ...]
     saved: Mapping[str, tuple[float, ...]]
 
 
-def saved(
+def compute_savings(
     timed: Sequence[TimedCallSite], units: Mapping[TypedOp, str]
 ) -> dict[str, tuple[float, ...]]:
-    """By unit, for as many launches as all of its call sites have. Raises SampleError."""
+    """Compute the savings by kernel group, for as many launches as all of its call sites have.
+
+    Raises SampleError if a call site has too few launches.
+    """
     rows: dict[str, list[list[float]]] = defaultdict(list)
-    threads = len({each.threads for each in timed})
-    for each in timed:
-        share = each.site.share / threads
-        rows[units[each.choice]].append([share * (1 - math.exp(-ln)) for ln in each.series.ratios])
+    threads = len({call_site.threads for call_site in timed})
+    for call_site in timed:
+        share = call_site.site.share / threads
+        rows[units[call_site.choice]].append(
+            [share * (1 - math.exp(-ln)) for ln in call_site.series.ratios]
+        )
     return {
-        unit: tuple(sum(launch) for launch in zip(*own, strict=False)) for unit, own in rows.items()
+        unit: tuple(sum(launch) for launch in zip(*shares, strict=False))
+        for unit, shares in rows.items()
     }
 
 
-def best(tried: Sequence[FlagSet], rate: float) -> FlagSet:
-    """For a whole wheel, which has one compiler: the first, or of those that save more than it over
-    the units of both the one that saves most."""
+def choose_best(tried: Sequence[FlagSet], rate: float) -> FlagSet:
+    """Choose the set for a whole wheel, which has one compiler.
+
+    It is the first, unless others save significantly more over the kernel groups of both;
+    then the one of these that saves most.
+    """
     plain, *others = tried
     others = [other for other in others if other.saved.keys() & plain.saved.keys()]
-    pairs = [_over_all(other, plain) for other in others]
-    found = discovered([_more(*pair) for pair in pairs], rate)
-    gains = {number: _mean(pairs[number][0]) - _mean(pairs[number][1]) for number in found}
+    pairs = [_sum_common_groups(other, plain) for other in others]
+    better = find_discoveries([_compute_p_value(*pair) for pair in pairs], rate)
+    gains = {
+        number: _compute_mean(pairs[number][0]) - _compute_mean(pairs[number][1])
+        for number in better
+    }
     return others[max(gains, key=gains.__getitem__)] if gains else plain
 
 
-def _over_all(one: FlagSet, other: FlagSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What both save with the units that both have, a share for each launch."""
+def _sum_common_groups(one: FlagSet, other: FlagSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Sum what both sets save with the kernel groups they have in common, a share for each
+    launch.
+    """
     units = sorted(one.saved.keys() & other.saved.keys())
     first, second = (
-        tuple(map(math.fsum, zip(*(each.saved[unit] for unit in units), strict=False)))
-        for each in (one, other)
+        tuple(map(math.fsum, zip(*(flag_set.saved[unit] for unit in units), strict=False)))
+        for flag_set in (one, other)
     )
     return first, second
 
 
-def fastest(tried: Sequence[FlagSet], rate: float) -> dict[str, FlagSet]:
-    """The flags of each unit: the first, or of those that save more than it the one that saves
-    most. A unit that the first has not is left out."""
+def choose_fastest(tried: Sequence[FlagSet], rate: float) -> dict[str, FlagSet]:
+    """Choose the flags of each kernel group.
+
+    They are those of the first set, unless others save significantly more; then those of the
+    one that saves most. A kernel group that the first set lacks is excluded.
+    """
     plain, *others = tried
     pairs = [(unit, other) for other in others for unit in plain.saved if unit in other.saved]
-    probabilities = [_more(other.saved[unit], plain.saved[unit]) for unit, other in pairs]
+    probabilities = [
+        _compute_p_value(other.saved[unit], plain.saved[unit]) for unit, other in pairs
+    ]
     chosen = dict.fromkeys(plain.saved, plain)
-    for number in sorted(discovered(probabilities, rate)):
+    for number in sorted(find_discoveries(probabilities, rate)):
         unit, other = pairs[number]
-        if _mean(other.saved[unit]) > _mean(chosen[unit].saved[unit]):
+        if _compute_mean(other.saved[unit]) > _compute_mean(chosen[unit].saved[unit]):
             chosen[unit] = other
     return chosen
 
 
-def _more(candidate: Sequence[float], plain: Sequence[float]) -> float:
-    """The probability of so much more saved where nothing is, by Welch's t with Satterthwaite's
-    degrees of freedom."""
-    gain = _mean(candidate) - _mean(plain)
-    spreads = [statistics.variance(each) / len(each) for each in (candidate, plain)]
+def _compute_p_value(candidate: Sequence[float], plain: Sequence[float]) -> float:
+    """Compute the probability of so large a gain if there is none.
+
+    By Welch's t with Satterthwaite's degrees of freedom.
+    """
+    gain = _compute_mean(candidate) - _compute_mean(plain)
+    spreads = [statistics.variance(values) / len(values) for values in (candidate, plain)]
     total = math.fsum(spreads)
     if total == 0:
         return 0.0 if gain > 0 else 1.0
     parts = zip(spreads, (candidate, plain), strict=True)
-    freedom = 1 / sum((spread / total) ** 2 / (len(each) - 1) for spread, each in parts)
+    freedom = 1 / sum((spread / total) ** 2 / (len(values) - 1) for spread, values in parts)
     return float(stats.t.sf(gain / math.sqrt(total), freedom))
 
 
-def _mean(values: Sequence[float]) -> float:
+def _compute_mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)

@@ -13,9 +13,9 @@ from tfbench.engine import folder
 from tfbench.inside.workloads import list_request_workloads
 from tfbench.kernels import selecting, table
 from tfbench.kernels.judging import RATE, TimedCallSite
-from tfbench.kernels.known import Memory
-from tfbench.kernels.profiles import Profile, profiled, ranked_call_sites, read_profile
-from tfbench.kernels.selecting import Selected, SelectionSetting, ServedCallSite
+from tfbench.kernels.known import TimingCache
+from tfbench.kernels.profiles import Profile, profile_program, rank_call_sites, read_profile
+from tfbench.kernels.selecting import SelectionResult, SelectionSetting, ServedCallSite
 from tfbench.kernels.timings import Bench
 from tfbench.kernels.wheel_kernels import WheelKernels, read_wheel_kernels
 from tfbench.measuring.effort import FEWEST_LAUNCHES
@@ -46,7 +46,7 @@ kept busy, so an upper bound."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Options:
-    """The same, read and checked; no wheel was looked at yet."""
+    """The checked options of `invoke select`; no wheel was read yet."""
 
     profile: Profile
     threads: tuple[int, ...]
@@ -67,51 +67,58 @@ class _Config:
 
     @property
     def estimate_s(self) -> float:
-        """Of the search without a cache; the confirmation takes less."""
+        """Return the estimated seconds of the search without a cache; the confirmation takes
+        less.
+        """
         cells = self.options.launches * len(self.options.threads)
         return cells * (START_S + len(self.served) * CELL_S)
 
 
 def profile(wanted: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
-    """Profile on the stock wheel, with one thread; the record and what to print of it."""
-    paths, subjects = settings.paths(), _subjects(wanted)
+    """Profile on the stock wheel with one thread; return the record and the text to print."""
+    paths, subjects = settings.paths(), _list_subjects(wanted)
     steps = options.parse_integer(wanted.steps, "--steps")
     folder, host = paths.choose_report_folder("profile"), read_host()
-    out = _file(wanted.out) or folder / PROFILE
+    out = _parse_output(wanted.out) or folder / PROFILE
     with settings.lock_folder(paths.cache, "a profile"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
         (arm,) = installs.install(installs.choose(specs, "", paths), paths)
         programs = []
-        for each in subjects:
-            with console.report_step(f"profile {each[0]}, {steps} steps"):
+        for subject in subjects:
+            with console.report_step(f"profile {subject[0]}, {steps} steps"):
                 logs = folder / "logs"
-                programs.append(profiled(arm, each, host.affinity[:1], steps=steps, logs=logs))
-    found = Profile(
+                programs.append(
+                    profile_program(arm, subject, host.affinity[:1], steps=steps, logs=logs)
+                )
+    record = Profile(
         made=format_now(),
         cpu=host.cpu.name,
         release=arm.label,
         vcpus=1,
         programs=tuple(programs),
     )
-    save(out, found)
+    save(out, record)
     console.print_note(f"profile: {out}")
-    return found, format_json(found) if as_json else table.describe_profile(found)
+    return record, format_json(record) if as_json else table.describe_profile(record)
 
 
 def describe_profiling(wanted: ProfileOptions) -> str:
-    """What would be profiled. Nothing is done."""
+    """Describe what would be profiled. Nothing is profiled."""
     steps = options.parse_integer(wanted.steps, "--steps")
-    _file(wanted.out)
-    names = ", ".join(name for name, _ in _subjects(wanted))
+    _parse_output(wanted.out)
+    names = ", ".join(name for name, _ in _list_subjects(wanted))
     return f"profile {names}: {steps} steps each on the stock wheel\n"
 
 
-def for_program(program: str, request: Request) -> Request:
-    """The request with the kernels of the ops that a workload or a user's model spends its time in:
-    it is profiled. Raises UsageError where there is none, or the request says which."""
-    describe_for_program(program, request)
-    found, _ = profile(ProfileOptions(workload=program), as_json=False)
-    ops = compilable(found.programs[0].op_s, request.release)
+def select_program_kernels(program: str, request: Request) -> Request:
+    """Profile a workload or a user's model, and return the request with the kernels of its main
+    ops.
+
+    Raises UsageError if no kernel serves it, or the request already names kernels.
+    """
+    describe_program_kernels(program, request)
+    record, _ = profile(ProfileOptions(workload=program), as_json=False)
+    ops = list_compilable(record.programs[0].op_s, request.release)
     if not ops:
         raise UsageError(
             f"no kernel that can be compiled serves {program}",
@@ -121,8 +128,11 @@ def for_program(program: str, request: Request) -> Request:
     return replace(request, kernels=",".join(ops))
 
 
-def describe_for_program(program: str, request: Request) -> str:
-    """What `for_program` would do. Nothing is done."""
+def describe_program_kernels(program: str, request: Request) -> str:
+    """Describe what `select_program_kernels` would do. Nothing is profiled.
+
+    Raises UsageError if the request already names kernels.
+    """
     if request.kernels != HOT or request.selection or request.scope != Scope.KERNELS:
         raise UsageError(
             "--workload chooses the kernels: --kernels, --selection and --scope full exclude it",
@@ -132,9 +142,12 @@ def describe_for_program(program: str, request: Request) -> str:
     return f"profile {program} on the stock wheel, then build the kernels of its ops\n"
 
 
-def compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
-    """Of these ops, with their seconds, those that matter, compute something and are registered by
-    a source that is a candidate, so far as is known of the release."""
+def list_compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
+    """List the ops whose kernels can be compiled and matter.
+
+    `op_s` are the seconds by op. An op counts if it takes enough of the time, computes
+    something, and is registered by a candidate source, as far as the release is known.
+    """
     least = selecting.MATTERS * sum(op_s.values())
     sources = (row for row in load_known_sources(release).values() if row.is_candidate)
     registered = {op for row in sources for op in row.ops} - _HANDING_ON
@@ -142,72 +155,73 @@ def compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
     return tuple(sorted(op for op in mattering if op in registered))
 
 
-def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
-    """Time the wheel's kernels at the profile's call sites; the selection and what to print of
-    it."""
+def select(wanted: SelectOptions, *, as_json: bool) -> tuple[SelectionResult, str]:
+    """Time the wheel's kernels at the profile's call sites; return the selection and the text to
+    print.
+    """
     paths = settings.paths()
-    if _profiles_first(wanted):
-        wanted = _with_profile(wanted, paths)
+    if _needs_profile(wanted):
+        wanted = _add_profile(wanted, paths)
     config = _read_config(wanted, paths)
     with settings.lock_folder(paths.cache, "a selection"):
         setting, bench, memory = _set_up(config, wanted.out, paths)
         console.print_note(f"timings and selection: {bench.out}")
-        found = selecting.select(setting, config.served, config.wheel_kernels, memory, bench)
-        named = (word for words in found.selection.flags.values() for word in words)
+        selected = selecting.select(setting, config.served, config.wheel_kernels, memory, bench)
+        named = (word for words in selected.selection.flags.values() for word in words)
         pgo.copy_profiles(flags.list_profile_hashes(named), bench.out, paths)
-    write_atomic(bench.out / "selection.md", table.markdown(found))
-    return found, format_result(found, table.sheet(found), as_json=as_json)
+    write_atomic(bench.out / "selection.md", table.render_markdown(selected))
+    return selected, format_result(selected, table.build_table(selected), as_json=as_json)
 
 
-def timed(wanted: SelectOptions) -> tuple[WheelKernels, tuple[TimedCallSite, ...]]:
-    """Time the wheel's kernels as `select` does first, and keep the times; nothing is judged.
+def time_kernels(wanted: SelectOptions) -> tuple[WheelKernels, tuple[TimedCallSite, ...]]:
+    """Time the wheel's kernels as `select` does first, and keep the times; nothing is selected.
 
-    Raises SampleError when nothing could be timed.
+    Raises SampleError if nothing could be timed.
     """
     paths = settings.paths()
     config = _read_config(wanted, paths)
     with settings.lock_folder(paths.cache, "timings"):
         setting, bench, memory = _set_up(config, wanted.out, paths)
         folder.begin(selecting.KIND, setting, bench.out)
-        _, found, reasons = selecting.searched(
+        _, series, reasons = selecting.time_served(
             setting, config.served, config.wheel_kernels, memory, bench
         )
-    rows = selecting.timed_of(config.served, config.options.threads, found)
+    rows = selecting.list_timed(config.served, config.options.threads, series)
     if not rows:
         raise SampleError("no call site could be timed", hint=next(iter(reasons.values()), ""))
     return config.wheel_kernels, rows
 
 
-def _set_up(config: _Config, out: str, paths: Paths) -> tuple[SelectionSetting, Bench, Memory]:
-    """Both arms installed, and where the times go."""
+def _set_up(config: _Config, out: str, paths: Paths) -> tuple[SelectionSetting, Bench, TimingCache]:
+    """Install both arms, and choose where the times are written."""
     host = read_host()
     stock, tuned = installs.install(config.choices, paths)
     setting = SelectionSetting(
         cpu=host.cpu.name,
         arms=(stock, tuned),
-        spots=tuple(each.site.key for each in config.served),
+        spots=tuple(call_site.site.key for call_site in config.served),
         threads=config.options.threads,
         launches=config.options.launches,
         rate=config.options.rate,
         seed=config.options.seed,
         budget_s=config.options.budget_s,
     )
-    there = folder.choose_folder(selecting.KIND, setting, out, paths)
-    bench = Bench(stock=stock, tuned=tuned, cpus=host.affinity, out=there)
-    return setting, bench, Memory(folder=paths.cache / "timings", cpu=host.cpu.kind)
+    out_dir = folder.choose_folder(selecting.KIND, setting, out, paths)
+    bench = Bench(stock=stock, tuned=tuned, cpus=host.affinity, out=out_dir)
+    return setting, bench, TimingCache(folder=paths.cache / "timings", cpu=host.cpu.kind)
 
 
 def describe_selecting(wanted: SelectOptions) -> str:
-    """What would be timed, and how long that takes. Nothing is done."""
-    if _profiles_first(wanted):
-        said = describe_profiling(ProfileOptions(workload=wanted.workload, phase=wanted.phase))
-        return f"{said}then time the wheel's kernels at these call sites\n"
+    """Describe what would be timed, and how long that takes. Nothing is timed."""
+    if _needs_profile(wanted):
+        profiling = describe_profiling(ProfileOptions(workload=wanted.workload, phase=wanted.phase))
+        return f"{profiling}then time the wheel's kernels at these call sites\n"
     config = _read_config(wanted, settings.paths())
     cells = len(config.served) * len(config.options.threads)
     budget = (
         console.format_duration(config.options.budget_s) if config.options.budget_s else "no limit"
     )
-    share = sum(each.site.share for each in config.served)
+    share = sum(call_site.site.share for call_site in config.served)
     return (
         f"wheel     {config.wheel_kernels.wheel.name}\n"
         f"sites     {len(config.served)}, {share:.1%} of the op time\n"
@@ -219,8 +233,11 @@ def describe_selecting(wanted: SelectOptions) -> str:
     )
 
 
-def _profiles_first(wanted: SelectOptions) -> bool:
-    """Whether there is no profile yet. Raises UsageError where there are two questions."""
+def _needs_profile(wanted: SelectOptions) -> bool:
+    """Return whether a profile must be made first.
+
+    Raises UsageError if a profile is named as well.
+    """
     first = bool(wanted.workload) or options.parse_phase(wanted.phase) != TRAIN
     if first and wanted.profile:
         other = "--workload" if wanted.workload else "--phase"
@@ -230,40 +247,47 @@ def _profiles_first(wanted: SelectOptions) -> bool:
     return first
 
 
-def _with_profile(wanted: SelectOptions, paths: Paths) -> SelectOptions:
-    """The same for a profile that is made now, beside the timings."""
+def _add_profile(wanted: SelectOptions, paths: Paths) -> SelectOptions:
+    """Make a profile beside the timings, and return the options that name it."""
     folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("select")
-    made = folder / PROFILE
-    if not made.is_file():  # a run that was stopped has it
-        ask = ProfileOptions(workload=wanted.workload, phase=wanted.phase, out=str(made))
-        profile(ask, as_json=False)
-    return replace(wanted, workload="", phase=TRAIN, profile=str(made), out=str(folder))
+    path = folder / PROFILE
+    if not path.is_file():  # a run that was stopped has it
+        profile_options = ProfileOptions(
+            workload=wanted.workload, phase=wanted.phase, out=str(path)
+        )
+        profile(profile_options, as_json=False)
+    return replace(wanted, workload="", phase=TRAIN, profile=str(path), out=str(folder))
 
 
-def check(wanted: SelectOptions) -> None:
-    """Raises UsageError for options that make no sense, RecordError for a profile that is none,
-    before there is a wheel."""
-    _read(wanted)
+def check_options(wanted: SelectOptions) -> None:
+    """Check the options before there is a wheel.
+
+    Raises UsageError if they do not fit, and RecordError if the profile is invalid.
+    """
+    _read_options(wanted)
 
 
-def _read(wanted: SelectOptions) -> _Options:
+def _read_options(wanted: SelectOptions) -> _Options:
     return _Options(
         launches=options.parse_integer(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
         budget_s=durations.parse_duration(wanted.budget, "--budget") if wanted.budget else None,
         seed=options.parse_integer(wanted.seed, "--seed", least=0),
-        rate=_rate(wanted.rate),
-        threads=_threads(wanted.vcpus),
+        rate=_parse_rate(wanted.rate),
+        threads=_parse_threads(wanted.vcpus),
         profile=read_profile(Path(wanted.profile) if wanted.profile else PROFILED),
     )
 
 
 def _read_config(wanted: SelectOptions, paths: Paths) -> _Config:
-    """Raises what `check` does, and WheelError and HostError for wheels that do not fit."""
-    config = _read(wanted)
+    """Read and check the options, the wheel and the call sites.
+
+    Raises what `check_options` does, and WheelError and HostError if the wheel does not fit.
+    """
+    config = _read_options(wanted)
     candidate = Path(wanted.candidate) if wanted.candidate else installs.find_newest_runnable(paths)
     choices = installs.choose(lineup.read_lineup(), str(candidate), paths)
     wheel_kernels = read_wheel_kernels(candidate.resolve(), read_cpu())
-    served = selecting.served_by(wheel_kernels, ranked_call_sites(config.profile))
+    served = selecting.match_call_sites(wheel_kernels, rank_call_sites(config.profile))
     if not served:
         raise UsageError(
             f"no kernel of {candidate.name} serves a call site of the profile",
@@ -272,25 +296,32 @@ def _read_config(wanted: SelectOptions, paths: Paths) -> _Config:
     return _Config(options=config, choices=choices, wheel_kernels=wheel_kernels, served=served)
 
 
-def _subjects(wanted: ProfileOptions) -> tuple[Subject, ...]:
-    """What is profiled. Of requests those that one client sends: how many do so at once changes no
-    shape. Raises UsageError."""
+def _list_subjects(wanted: ProfileOptions) -> tuple[Subject, ...]:
+    """List what is profiled.
+
+    For inference it is what one client sends: the number of clients changes no shape. Raises
+    UsageError if the options exclude each other.
+    """
     if wanted.workload and wanted.workloads != ALL:
         raise UsageError("--workload and --workloads exclude each other", hint="Give one of them")
-    found: tuple[Subject, ...] = (
+    subjects: tuple[Subject, ...] = (
         (options.parse_subject(wanted.workload),)
         if wanted.workload
         else tuple((name, None) for name in options.parse_workloads(wanted.workloads))
     )
     if options.parse_phase(wanted.phase) == TRAIN:
-        return found
+        return subjects
     return tuple(
-        (each, file) for name, file in found for each in list_request_workloads(name, vcpus=1)
+        (workload, file)
+        for name, file in subjects
+        for workload in list_request_workloads(name, vcpus=1)
     )
 
 
-def _file(text: str) -> Path | None:
-    """Where a profile goes, None for the default. Raises UsageError for a folder."""
+def _parse_output(text: str) -> Path | None:
+    """Return the path of the profile, or None for the default. Raises UsageError if it is a
+    folder.
+    """
     path = Path(text) if text else None
     if path is not None and path.is_dir():
         raise UsageError(
@@ -299,13 +330,13 @@ def _file(text: str) -> Path | None:
     return path
 
 
-def _threads(text: str) -> tuple[int, ...]:
-    """Numbers of threads: by default one, and as many as CPUs are usable."""
+def _parse_threads(text: str) -> tuple[int, ...]:
+    """Parse the numbers of threads: by default one, and as many as there are usable CPUs."""
     usable = read_vcpus().usable
     return options.parse_vcpus(text, usable) or tuple(sorted({1, usable}))
 
 
-def _rate(text: str) -> float:
+def _parse_rate(text: str) -> float:
     rate = options.parse_positive(text, "--rate")
     if rate >= 1:
         raise UsageError(f"--rate {text} is no share between 0 and 1", hint=f"Try --rate {RATE:g}")

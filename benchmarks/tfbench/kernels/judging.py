@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from scipy import stats
 
 from tfbench.kernels.profiles import RankedCallSite
-from tfbench.measuring.statistics import Contrast, contrast, level
+from tfbench.measuring.statistics import Contrast, compute_contrast, compute_level
 from tfbuild.console import format_count
 from tfbuild.measured.interval import Interval
 from tfbuild.measured.kernels import KernelRow, TypedOp
@@ -31,9 +31,12 @@ QUIET = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """What was timed of one call site with so many threads. `stock_s` and `tuned_s` are medians, in
-    seconds per execution; `stock`, `again` (stock once more) and `tuned` are the levels of each
-    launch, ln(seconds), see `statistics.level`."""
+    """The timings of one call site with one number of threads.
+
+    `stock_s` and `tuned_s` are medians, in seconds per execution; `stock`, `again` (stock
+    once more) and `tuned` are the levels of each launch, ln(seconds), see
+    `statistics.compute_level`.
+    """
 
     stock_s: float
     tuned_s: float
@@ -43,19 +46,19 @@ class Series:
 
     @property
     def gain(self) -> Contrast:
-        """ln(stock / tuned). Raises SampleError for fewer than two launches."""
-        return contrast(self._levels, "tuned", ("stock", "again"))
+        """Return ln(stock / tuned). Raises SampleError if there are fewer than two launches."""
+        return compute_contrast(self._levels, "tuned", ("stock", "again"))
 
     @property
     def same(self) -> Contrast:
-        """Stock against itself. Raises SampleError for fewer than two launches."""
-        return contrast(self._levels, "again", ("stock",))
+        """Return stock against itself. Raises SampleError if there are fewer than two launches."""
+        return compute_contrast(self._levels, "again", ("stock",))
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """ln(stock / tuned) of each launch."""
-        every = zip(self.stock, self.again, self.tuned, strict=True)
-        return tuple((stock + again) / 2 - tuned for stock, again, tuned in every)
+        """Return ln(stock / tuned) of each launch."""
+        levels = zip(self.stock, self.again, self.tuned, strict=True)
+        return tuple((stock + again) / 2 - tuned for stock, again, tuned in levels)
 
     @property
     def _levels(self) -> dict[str, tuple[float, ...]]:
@@ -64,7 +67,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimedCallSite:
-    """A call site that a kernel of the wheel serves, and what was timed of it."""
+    """A call site that a kernel of the wheel serves, with its timings."""
 
     site: RankedCallSite
     choice: TypedOp
@@ -74,9 +77,11 @@ class TimedCallSite:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Control:
-    """Stock against stock, judged by the same rules: `won` and `lost` of `cells` (a call site with
-    a number of threads), which should be about none, and the reach of the intervals that 19 of 20
-    stay within, as a share."""
+    """The A/A control: stock against stock under the same rules.
+
+    `won` and `lost` of `cells` (a call site with a number of threads) should be about none;
+    `reach` is the share that 19 of 20 intervals stay within.
+    """
 
     cells: int
     won: int
@@ -84,17 +89,19 @@ class Control:
     reach: float
 
 
-def quiet(series: Series) -> bool:
-    """Whether a later selection may rely on it: another process did not get in the way of much."""
+def is_quiet(series: Series) -> bool:
+    """Return whether a later selection may rely on it: other processes disturbed it little."""
     return series.same.interval.reach <= QUIET
 
 
-def rows(timed: Sequence[TimedCallSite]) -> tuple[KernelRow, ...]:
-    """A row for each, with its own p. Raises SampleError for fewer than two launches."""
-    return tuple(_row(each) for each in timed)
+def create_rows(timed: Sequence[TimedCallSite]) -> tuple[KernelRow, ...]:
+    """Create a row for each call site, with its own p. Raises SampleError if there are fewer
+    than two launches.
+    """
+    return tuple(_create_row(call_site) for call_site in timed)
 
 
-def _row(timed: TimedCallSite) -> KernelRow:
+def _create_row(timed: TimedCallSite) -> KernelRow:
     gain, site = timed.series.gain, timed.site.place
     return KernelRow(
         op=site.op,
@@ -112,133 +119,149 @@ def _row(timed: TimedCallSite) -> KernelRow:
     )
 
 
-def winning(found: Sequence[KernelRow], rate: float) -> frozenset[int]:
-    """The numbers of the rows that are faster, at that false discovery rate."""
-    return discovered([row.p for row in found], rate)
+def find_winners(found: Sequence[KernelRow], rate: float) -> frozenset[int]:
+    """Return the numbers of the rows that are faster at this false discovery rate."""
+    return find_discoveries([row.p for row in found], rate)
 
 
-def losing(probabilities: Sequence[float], ratios: Sequence[float], rate: float) -> frozenset[int]:
-    """The numbers of those that are slower at that rate, and by LEAST_LOSS or more. The
-    probabilities are those of so much gain, see `Contrast.p_faster`."""
-    slower = discovered([1 - each for each in probabilities], rate)
+def find_losers(
+    probabilities: Sequence[float], ratios: Sequence[float], rate: float
+) -> frozenset[int]:
+    """Return the numbers of the rows that are slower at this false discovery rate, by LEAST_LOSS
+    or more.
+
+    The probabilities are those of at least that much gain, see `Contrast.p_faster`.
+    """
+    slower = find_discoveries([1 - probability for probability in probabilities], rate)
     return frozenset(number for number in slower if ratios[number] <= 1 - LEAST_LOSS)
 
 
-def discovered(probabilities: Sequence[float], rate: float) -> frozenset[int]:
-    """Those that Benjamini and Hochberg's procedure rejects at that rate."""
+def find_discoveries(probabilities: Sequence[float], rate: float) -> frozenset[int]:
+    """Return the numbers of the hypotheses that the Benjamini-Hochberg procedure rejects at this
+    rate.
+    """
     if not probabilities:
         return frozenset()
     adjusted = stats.false_discovery_control(probabilities, method="bh")
-    return frozenset(number for number, each in enumerate(adjusted) if each <= rate)
+    return frozenset(number for number, p_value in enumerate(adjusted) if p_value <= rate)
 
 
-def candidates(
+def find_candidates(
     found: Sequence[KernelRow], rate: float, untimed: Mapping[TypedOp, str]
 ) -> tuple[dict[TypedOp, str], frozenset[int]]:
-    """Why each registration is not worth confirming, empty for one that is, and the winning rows.
+    """Return why each registration is not worth confirming, empty for a candidate, and the
+    winning rows.
 
-    One that is wins somewhere, loses nowhere, gains over all its call sites, and was timed at each
-    of them: `untimed` has a call site of the others.
+    A candidate wins somewhere, loses nowhere, gains over all its call sites, and was timed at
+    each of them: `untimed` has a call site of the others.
     """
-    winners = winning(found, rate)
-    losers = losing([row.p for row in found], [row.ratio for row in found], rate)
+    winners = find_winners(found, rate)
+    losers = find_losers([row.p for row in found], [row.ratio for row in found], rate)
     ratios = {number: row.ratio for number, row in enumerate(found)}
-    reasons = _reasons(dict(enumerate(found)), winners, losers, ratios)
+    reasons = _list_reasons(dict(enumerate(found)), winners, losers, ratios)
     missing = {choice: f"not timed at {untimed[choice]}" for choice in reasons if choice in untimed}
     return reasons | missing, winners
 
 
-def confirmed(
+def confirm_candidates(
     found: Sequence[KernelRow],
     again: Mapping[int, Series],
     rate: float,
     untimed: Mapping[TypedOp, str],
 ) -> tuple[tuple[KernelRow, ...], tuple[TypedOp, ...]]:
-    """All rows with what became of them, and the registrations that are kept.
+    """Return all rows with their outcome, and the registrations that are kept.
 
-    `again` are fresh measurements of the candidates' rows, by number. One stays whose fresh
-    intervals say what the first ones said.
+    `again` has fresh measurements of the candidates' rows, by number. A candidate is kept if
+    its fresh intervals confirm the first ones.
     """
-    reasons, winners = candidates(found, rate, untimed)
+    reasons, winners = find_candidates(found, rate, untimed)
     fresh = {number: series.gain.interval for number, series in again.items()}
-    still = frozenset(number for number in winners & fresh.keys() if fresh[number].low > 1)
+    still_winning = frozenset(number for number in winners & fresh.keys() if fresh[number].low > 1)
     timed = sorted(fresh)
-    slower = losing(
+    slower = find_losers(
         [again[number].gain.p_faster for number in timed],
         [fresh[number].value for number in timed],
         rate,
     )
-    late = _reasons(
+    late_reasons = _list_reasons(
         {number: row for number, row in enumerate(found) if not reasons[row.choice]},
-        still,
-        frozenset(timed[site] for site in slower),
+        still_winning,
+        frozenset(timed[index] for index in slower),
         {number: interval.value for number, interval in fresh.items()},
     )
     outcome = reasons | {
-        choice: f"not confirmed: {reason}" if reason else "" for choice, reason in late.items()
+        choice: f"not confirmed: {reason}" if reason else ""
+        for choice, reason in late_reasons.items()
     }
     kept = tuple(sorted(choice for choice, reason in outcome.items() if not reason))
-    judged = tuple(
+    outcome_rows = tuple(
         dataclasses.replace(
             row,
-            confirmed=_triple(fresh.get(number)),
+            confirmed=_convert_interval(fresh.get(number)),
             kept=not outcome[row.choice],
             reason=outcome[row.choice],
         )
         for number, row in enumerate(found)
     )
-    return judged, kept
+    return outcome_rows, kept
 
 
-def control(timed: Sequence[TimedCallSite], rate: float) -> Control:
-    """The rules applied to stock against stock. Raises SampleError."""
-    found = [each.series.same for each in timed]
-    reaches = sorted(each.interval.reach for each in found)
+def compute_control(timed: Sequence[TimedCallSite], rate: float) -> Control:
+    """Apply the rules to stock against stock.
+
+    Raises SampleError if a call site has fewer than two launches.
+    """
+    contrasts = [each.series.same for each in timed]
+    reaches = sorted(each.interval.reach for each in contrasts)
     within = reaches[math.ceil(0.95 * len(reaches)) - 1] if reaches else 0.0
-    probabilities = [each.p_faster for each in found]
+    probabilities = [each.p_faster for each in contrasts]
     return Control(
         cells=len(timed),
-        won=len(discovered(probabilities, rate)),
-        lost=len(losing(probabilities, [each.interval.value for each in found], rate)),
+        won=len(find_discoveries(probabilities, rate)),
+        lost=len(find_losers(probabilities, [each.interval.value for each in contrasts], rate)),
         reach=math.expm1(within),
     )
 
 
-def series_of(launches: Sequence[Mapping[str, Sequence[float]]]) -> Series:
-    """From the seconds per execution of each launch's samples of stock, again and tuned."""
+def create_series(launches: Sequence[Mapping[str, Sequence[float]]]) -> Series:
+    """Create a series from the seconds per execution of each launch's samples of stock, again
+    and tuned.
+    """
 
-    def levels(arm: str) -> tuple[float, ...]:
-        return tuple(level(launch[arm]) for launch in launches)
+    def compute_levels(arm: str) -> tuple[float, ...]:
+        return tuple(compute_level(launch[arm]) for launch in launches)
 
-    def middle(arm: str) -> float:
-        return statistics.median(each for launch in launches for each in launch[arm])
+    def compute_median(arm: str) -> float:
+        return statistics.median(seconds for launch in launches for seconds in launch[arm])
 
     return Series(
-        stock_s=middle("stock"),
-        tuned_s=middle("tuned"),
-        stock=levels("stock"),
-        again=levels("again"),
-        tuned=levels("tuned"),
+        stock_s=compute_median("stock"),
+        tuned_s=compute_median("tuned"),
+        stock=compute_levels("stock"),
+        again=compute_levels("again"),
+        tuned=compute_levels("tuned"),
     )
 
 
-def _reasons(
+def _list_reasons(
     found: Mapping[int, KernelRow],
     winners: frozenset[int],
     losers: frozenset[int],
     ratios: Mapping[int, float],
 ) -> dict[TypedOp, str]:
-    """Why a registration is not kept, empty for one that is. All go by the rows' numbers."""
+    """Return why each registration is not kept, empty if it is. All arguments go by the rows'
+    numbers.
+    """
     numbers: dict[TypedOp, list[int]] = defaultdict(list)
     for number, row in found.items():
         numbers[row.choice].append(number)
     return {
-        choice: _reason({n: found[n] for n in own}, winners, losers, ratios)
-        for choice, own in numbers.items()
+        choice: _find_reason({n: found[n] for n in row_numbers}, winners, losers, ratios)
+        for choice, row_numbers in numbers.items()
     }
 
 
-def _reason(
+def _find_reason(
     own: Mapping[int, KernelRow],
     winners: frozenset[int],
     losers: frozenset[int],
@@ -257,5 +280,5 @@ def _reason(
     return ""
 
 
-def _triple(interval: Interval | None) -> tuple[float, float, float] | None:
+def _convert_interval(interval: Interval | None) -> tuple[float, float, float] | None:
     return None if interval is None else (interval.value, interval.low, interval.high)

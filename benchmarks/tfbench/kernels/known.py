@@ -17,31 +17,31 @@ SCHEMA = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownTimes:
-    """A file of the cache."""
+    """The content of a file of the cache."""
 
     schema: int = SCHEMA
     series: Series
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Memory:
-    """`cpu` is the kind that it is, see `Cpu.kind`."""
+class TimingCache:
+    """A cache of timings. `cpu` is the kind of the CPU, see `Cpu.kind`."""
 
     folder: Path
     cpu: str
 
-    def recall(self, recipe: str, site: CallSite, threads: int) -> Series | None:
-        """None for what was never timed, and for a file that is damaged."""
+    def load_series(self, recipe: str, site: CallSite, threads: int) -> Series | None:
+        """Load the series of a call site; None if it was never timed or the file is damaged."""
         try:
-            fields = load(self._path(recipe, site, threads), schema=SCHEMA)
+            fields = load(self._build_path(recipe, site, threads), schema=SCHEMA)
             return decode_record(KnownTimes, fields).series
         except (RecordError, TypeError, ValueError, KeyError):
             return None
 
-    def keep(self, recipe: str, site: CallSite, threads: int, series: Series) -> None:
-        """Raises DiskError."""
-        save(self._path(recipe, site, threads), KnownTimes(series=series))
+    def save_series(self, recipe: str, site: CallSite, threads: int, series: Series) -> None:
+        """Save the series of a call site. Raises DiskError if it cannot be written."""
+        save(self._build_path(recipe, site, threads), KnownTimes(series=series))
 
-    def _path(self, recipe: str, site: CallSite, threads: int) -> Path:
+    def _build_path(self, recipe: str, site: CallSite, threads: int) -> Path:
         key = hash_record({"cpu": self.cpu, "recipe": recipe, "place": site, "threads": threads})
         return self.folder / key[:2] / f"{key}.json"

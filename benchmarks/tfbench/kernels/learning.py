@@ -11,16 +11,21 @@ from tfbuild.settings import Paths
 from tfbuild.tools import pgo
 
 
-def earlier_profile(out: Path) -> Path | None:
-    """The profile of an earlier run into the same folder: another run would tell something else,
-    and what was timed with this one would be lost."""
+def find_earlier_profile(out: Path) -> Path | None:
+    """Find the profile of an earlier run in the same folder.
+
+    Another run would give another profile, and the timings made with this one would be lost.
+    """
     return next(iter(sorted(out.glob(f"*{pgo.SUFFIX}"))), None)
 
 
-def learn(wheel: Path, program: Path, compiler: Compiler, *, out: Path, paths: Paths) -> Path:
-    """Run the program on the instrumented wheel and merge what its kernels counted; the profile.
+def record_profile(
+    wheel: Path, program: Path, compiler: Compiler, *, out: Path, paths: Paths
+) -> Path:
+    """Run the program on the instrumented wheel, merge what its kernels counted, and return the
+    profile.
 
-    Raises WheelError, ToolError, and BuildError where the program fails.
+    Raises WheelError, ToolError, and BuildError if the program fails.
     """
     candidate = lineup.make_spec(name=lineup.TUNED, wheel=lineup.TUNED)
     (arm,) = installs.install(installs.choose([candidate], str(wheel), paths), paths)

@@ -41,8 +41,11 @@ class ProfiledCallSite:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfiledProgram:
-    """A workload, or a user's model by its file's name. `step_s` is a step without the profiler,
-    `op_s` are seconds per step by op type with it. Older records have no `parts` of the step."""
+    """The profile of a workload, or of a user's model by its file's name.
+
+    `step_s` is a step without the profiler, `op_s` are seconds per step by op type with it.
+    Older records have no `parts` of the step.
+    """
 
     name: str
     steps: int
@@ -55,7 +58,7 @@ class ProfiledProgram:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """Programs on one CPU and one TensorFlow, with `vcpus` threads."""
+    """The profiles of programs on one CPU and one TensorFlow, with `vcpus` threads."""
 
     schema: int = SCHEMA
     made: str
@@ -67,8 +70,11 @@ class Profile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankedCallSite:
-    """A call site over all programs: `share` of their op time, each weighing the same, `most` in
-    the one where it is largest, and the seconds of one call where it is called most."""
+    """A call site over all programs.
+
+    `share` is its part of their op time, with equal weights, `most` that in the program where
+    it is largest, and `call_s` the seconds of one call where it is called most.
+    """
 
     key: str
     place: CallSite
@@ -78,30 +84,30 @@ class RankedCallSite:
 
 
 def read_profile(path: Path) -> Profile:
-    """Raises RecordError for a file that is none."""
+    """Read a profile. Raises RecordError if the file is not one."""
     try:
-        found = decode_record(Profile, load(path, schema=SCHEMA))
-        for program in found.programs:
-            _check(program)
+        profile = decode_record(Profile, load(path, schema=SCHEMA))
+        for program in profile.programs:
+            _check_program(program)
     except (TypeError, ValueError, KeyError) as error:
         raise RecordError(f"{path} is no profile ({error})") from error
-    return found
+    return profile
 
 
-def _check(program: ProfiledProgram) -> None:
-    """Raises ValueError for call sites that take no time, or are never called."""
+def _check_program(program: ProfiledProgram) -> None:
+    """Raise ValueError if a call site takes no time or is never called."""
     for row in program.places:
         if not (row.calls > 0 and row.seconds > 0):
             raise ValueError(f"{row.place.op} takes {row.seconds} s in {row.calls} calls")
 
 
-def ranked_call_sites(profile: Profile) -> tuple[RankedCallSite, ...]:
-    """The call sites of all programs, the ones that take longest first."""
+def rank_call_sites(profile: Profile) -> tuple[RankedCallSite, ...]:
+    """Rank the call sites of all programs, those that take longest first."""
     shares: dict[str, list[float]] = defaultdict(list)
     calls: dict[str, ProfiledCallSite] = {}
-    for each in profile.programs:
-        total = sum(row.seconds for row in each.places)
-        for row in of_rows(gathered(each.places)):
+    for program in profile.programs:
+        total = sum(row.seconds for row in program.places)
+        for row in adjust_row_variables(merge_varying_sizes(program.places)):
             key = hash_record(row.place)
             shares[key].append(row.seconds / total)
             calls[key] = max(row, calls.get(key, row), key=lambda found: found.calls)
@@ -118,62 +124,67 @@ def ranked_call_sites(profile: Profile) -> tuple[RankedCallSite, ...]:
     return tuple(sorted(found, key=lambda site: (-site.share, site.key)))
 
 
-def gathered(rows: Sequence[ProfiledCallSite]) -> Iterator[ProfiledCallSite]:
-    """The same where what has another size in each step, such as a batch's distinct words, is one
-    call site: that of the middle size, with all calls. Else each size would be too rare to
-    matter."""
+def merge_varying_sizes(rows: Sequence[ProfiledCallSite]) -> Iterator[ProfiledCallSite]:
+    """Merge call sites whose size differs in each step, such as a batch's distinct words.
+
+    They become one call site of the median size, with all calls; else each size would be too
+    rare to matter.
+    """
     varying: dict[str, list[ProfiledCallSite]] = defaultdict(list)
     for row in rows:
         if row.calls < 1:
-            varying[_sketch(row.place)].append(row)
+            varying[_hash_without_sizes(row.place)].append(row)
         else:
             yield row
-    for alike in varying.values():
-        alike.sort(key=lambda row: (_elements(row.place), row.place.shapes))
+    for similar in varying.values():
+        similar.sort(key=lambda row: (_count_elements(row.place), row.place.shapes))
         yield replace(
-            alike[len(alike) // 2],
-            calls=math.fsum(row.calls for row in alike),
-            seconds=math.fsum(row.seconds for row in alike),
+            similar[len(similar) // 2],
+            calls=math.fsum(row.calls for row in similar),
+            seconds=math.fsum(row.seconds for row in similar),
         )
 
 
-def _sketch(site: CallSite) -> str:
-    """What call sites that differ in sizes only have in common; a variable keeps its size."""
+def _hash_without_sizes(site: CallSite) -> str:
+    """Hash what call sites that differ only in sizes have in common; a variable keeps its size."""
     inputs = tuple(
-        each if each.variable else replace(each, shape=(0,) * len(each.shape), values=None)
-        for each in site.inputs
+        site_input
+        if site_input.variable
+        else replace(site_input, shape=(0,) * len(site_input.shape), values=None)
+        for site_input in site.inputs
     )
     return hash_record(replace(site, inputs=inputs))
 
 
-def _elements(site: CallSite) -> int:
-    return sum(math.prod(each.shape) for each in site.inputs)
+def _count_elements(site: CallSite) -> int:
+    return sum(math.prod(site_input.shape) for site_input in site.inputs)
 
 
-def of_rows(rows: Iterable[ProfiledCallSite]) -> Iterator[ProfiledCallSite]:
-    """The same where a variable whose rows are read or updated is timed as such (inside.timing).
+def adjust_row_variables(rows: Iterable[ProfiledCallSite]) -> Iterator[ProfiledCallSite]:
+    """Adjust the call sites of variables whose rows are read or updated, so that they are timed
+    as such (inside.timing).
 
-    Stock TensorFlow copies it from then on, at every read and before every update of the whole
-    (tensorflow/core/kernels/training_op_helpers.h). So updates of the whole are marked, and reads
-    count for the updates of rows, which are timed with one.
+    Stock TensorFlow copies such a variable from then on, at every read and before every
+    update of the whole (tensorflow/core/kernels/training_op_helpers.h). So updates of the
+    whole are marked, and reads count for the updates of rows, which are timed with one.
     """
-    every = tuple(rows)
+    all_rows = tuple(rows)
     updates, reads = (
         defaultdict[CallSiteInput, float](float),
         defaultdict[CallSiteInput, float](float),
     )
-    sparse = {_variable(row.place) for row in every if row.place.op in _OF_ROWS} - {None}
-    for row in every:
-        variable = _variable(row.place)
+    sparse = {_get_variable(row.place) for row in all_rows if row.place.op in _OF_ROWS} - {None}
+    for row in all_rows:
+        variable = _get_variable(row.place)
         if variable and row.place.op in timing.UPDATING_ROWS:
             updates[variable] += row.calls
         elif variable and row.place.op == _READ:
             reads[variable] += row.seconds
-    for row in every:
-        site, variable = row.place, _variable(row.place)
+    for row in all_rows:
+        site, variable = row.place, _get_variable(row.place)
         if variable and site.op in timing.UPDATING_ROWS:
-            own = reads[variable] * row.calls / updates[variable]
-            yield replace(row, seconds=row.seconds + own)
+            read_s = reads[variable] * row.calls / updates[variable]
+            yield replace(row, seconds=row.seconds + read_s)
         elif site.op in _OF_ALL and variable in sparse:
             marked = {**site.attributes, timing.BY_ROWS: "b: true"}
             yield replace(row, place=replace(site, attributes=marked))
@@ -181,17 +192,17 @@ def of_rows(rows: Iterable[ProfiledCallSite]) -> Iterator[ProfiledCallSite]:
             yield row
 
 
-def _variable(site: CallSite) -> CallSiteInput | None:
-    """The variable that an op works on, if the trace tells which."""
+def _get_variable(site: CallSite) -> CallSiteInput | None:
+    """Return the variable that an op works on, if the trace shows it."""
     return site.inputs[0] if site.inputs and site.inputs[0].variable else None
 
 
-def profiled(
+def profile_program(
     arm: Arm, program: Subject, vcpus: tuple[int, ...], *, steps: int, logs: Path
 ) -> ProfiledProgram:
     """Run a workload, or the model in a user's file, in the arm under TensorFlow's profiler.
 
-    Raises UsageError for a file that cannot be used, WorkerError when the process fails.
+    Raises UsageError if the file cannot be used, and WorkerError if the process fails.
     """
     name, file = program
     label = name.replace(":", "-").replace("/", "-")
@@ -209,10 +220,10 @@ def profiled(
         )
     except CommandError as error:
         raise WorkerError(f"{name} could not be profiled: {error.message}", arm=arm.name) from error
-    found = json.loads(answer.read_text(encoding="utf-8"))
-    if "problem" in found:
-        raise UsageError(f"{file}: {found['problem']}")
-    least = WORTH * sum(found["op_s"].values())
-    found["places"] = [row for row in found["places"] if row["seconds"] >= least]
-    kept = ("steps", "step_s", "parameters", "op_s", "places", "parts")
-    return decode_record(ProfiledProgram, {"name": name} | {key: found[key] for key in kept})
+    result = json.loads(answer.read_text(encoding="utf-8"))
+    if "problem" in result:
+        raise UsageError(f"{file}: {result['problem']}")
+    least = WORTH * sum(result["op_s"].values())
+    result["places"] = [row for row in result["places"] if row["seconds"] >= least]
+    fields = ("steps", "step_s", "parameters", "op_s", "places", "parts")
+    return decode_record(ProfiledProgram, {"name": name} | {key: result[key] for key in fields})

@@ -10,10 +10,16 @@ from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
 from tfbench.kernels import judging
 from tfbench.kernels.judging import Control, Series, TimedCallSite
-from tfbench.kernels.known import Memory
+from tfbench.kernels.known import TimingCache
 from tfbench.kernels.profiles import RankedCallSite
-from tfbench.kernels.serving import serving
-from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, time_call_sites
+from tfbench.kernels.serving import find_registration
+from tfbench.kernels.timings import (
+    Bench,
+    TimingStage,
+    group_series,
+    read_known_lines,
+    time_call_sites,
+)
 from tfbench.kernels.wheel_kernels import WheelKernels
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbuild import console
@@ -36,7 +42,7 @@ SEARCH_SHARE = 0.6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelectionSetting:
-    """What a run is asked: another one does not go on from its journal."""
+    """The setting of a selection; a run under another setting does not resume from its journal."""
 
     schema: int = SCHEMA
     cpu: str
@@ -69,17 +75,17 @@ class Untimed:
 
     @property
     def place(self) -> str:
-        """The inputs and what else tells it from other call sites of the op."""
+        """Return the inputs and what else distinguishes it from other call sites of the op."""
         return f"{self.shapes} {self.attributes}".strip()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Selected:
-    """A selection and what to know about it.
+class SelectionResult:
+    """A selection with the figures behind it.
 
-    `served` is the share of op time that the wheel's kernels serve, `kept` that of the kept ones,
-    `gain` what of all op time they save, with the first number of threads. `recalled` rows came
-    from the cache.
+    `served` is the share of op time that the wheel's kernels serve, `kept` that of the kept
+    ones, `gain` the share of all op time that they save, with the first number of threads.
+    `recalled` rows came from the cache.
     """
 
     schema: int = SCHEMA
@@ -92,14 +98,17 @@ class Selected:
     untimed: tuple[Untimed, ...]
 
 
-def served_by(
+def match_call_sites(
     wheel_kernels: WheelKernels, sites: Sequence[RankedCallSite]
 ) -> tuple[ServedCallSite, ...]:
-    """The call sites that matter and that the wheel has a kernel for."""
+    """Match the call sites that matter with the kernels of the wheel."""
     mattering = (site for site in sites if site.most >= MATTERS)
-    found = ((site, serving(site.place, wheel_kernels.library.registrations)) for site in mattering)
+    matches = (
+        (site, find_registration(site.place, wheel_kernels.library.registrations))
+        for site in mattering
+    )
     return tuple(
-        ServedCallSite(site=site, choice=choice) for site, choice in found if choice is not None
+        ServedCallSite(site=site, choice=choice) for site, choice in matches if choice is not None
     )
 
 
@@ -107,95 +116,102 @@ def select(
     setting: SelectionSetting,
     served: Sequence[ServedCallSite],
     wheel_kernels: WheelKernels,
-    memory: Memory,
+    memory: TimingCache,
     bench: Bench,
-) -> Selected:
-    """Time, judge, confirm. `bench.out` gets the journal as times come, and the selection.
+) -> SelectionResult:
+    """Time the call sites, find candidates, confirm them, and return the result.
 
-    Raises UsageError for a folder with another run in it, WorkerError, DiskError, SampleError when
-    nothing could be timed.
+    `bench.out` gets the journal as times come, and the selection. Raises UsageError if the
+    folder holds another run, WorkerError, DiskError, and SampleError if nothing could be
+    timed.
     """
     folder.begin(KIND, setting, bench.out)
-    recalled, found, reasons = searched(setting, served, wheel_kernels, memory, bench)
-    timed = timed_of(served, setting.threads, found)
-    untimed = _untimed(setting, served, found, reasons)
+    recalled, series, reasons = time_served(setting, served, wheel_kernels, memory, bench)
+    timed = list_timed(served, setting.threads, series)
+    untimed = _list_untimed(setting, served, series, reasons)
     if not timed:
         raise SampleError("no call site could be timed", hint=untimed[0].reason)
-    rows, missing = judging.rows(timed), {each.choice: each.place for each in untimed}
-    fresh = _confirmed(setting, timed, rows, missing, bench)
-    judged, kept = judging.confirmed(rows, fresh, setting.rate, missing)
-    selection = _selection(setting, wheel_kernels, judged, kept)
-    chosen = Selected(
+    rows, missing = judging.create_rows(timed), {each.choice: each.place for each in untimed}
+    fresh_series = _time_candidates(setting, timed, rows, missing, bench)
+    outcome_rows, kept = judging.confirm_candidates(rows, fresh_series, setting.rate, missing)
+    selection = _create_selection(setting, wheel_kernels, outcome_rows, kept)
+    result = SelectionResult(
         selection=selection,
-        control=judging.control(timed, setting.rate),
+        control=judging.compute_control(timed, setting.rate),
         served=sum(each.site.share for each in served),
-        kept=sum(row.share for row in _first(judged, setting) if row.kept),
-        gain=sum(_saved(row) for row in _first(judged, setting) if row.kept),
+        kept=sum(row.share for row in _filter_first_threads(outcome_rows, setting) if row.kept),
+        gain=sum(
+            _compute_saving(row) for row in _filter_first_threads(outcome_rows, setting) if row.kept
+        ),
         recalled=recalled,
         untimed=untimed,
     )
-    save(bench.out / TIMINGS_FILE, chosen)
+    save(bench.out / TIMINGS_FILE, result)
     save(bench.out / KIND.result, selection)  # (last: with it a run is whole)
-    return chosen
+    return result
 
 
-def searched(
+def time_served(
     setting: SelectionSetting,
     served: Sequence[ServedCallSite],
     wheel_kernels: WheelKernels,
-    memory: Memory,
+    memory: TimingCache,
     bench: Bench,
 ) -> tuple[int, dict[tuple[str, int], Series], dict[str, str]]:
-    """Every call site's times, from the cache where it has as many launches: how many, the times,
-    and why not, by the call sites' keys. What a stopped run began to time itself is not from the
-    cache."""
-    begun = {(each.key, each.threads) for each in known_lines(bench) if each.stage == SEARCH}
+    """Time every call site, or take its times from the cache if these have enough launches.
+
+    Return the number of cached cells, the times, and by call site why there are none. A cell
+    that a stopped run began to time is not taken from the cache.
+    """
+    begun = {(each.key, each.threads) for each in read_known_lines(bench) if each.stage == SEARCH}
     recipes = {
         each.site.key: wheel_kernels.recipes[wheel_kernels.units[each.choice]] for each in served
     }
-    found: dict[tuple[str, int], Series] = {}
-    wanted: dict[int, list[RankedCallSite]] = {threads: [] for threads in setting.threads}
+    cached: dict[tuple[str, int], Series] = {}
+    uncached: dict[int, list[RankedCallSite]] = {threads: [] for threads in setting.threads}
     for each in served:
         for threads in setting.threads:
             cell = (each.site.key, threads)
-            known = memory.recall(recipes[each.site.key], each.site.place, threads)
+            known = memory.load_series(recipes[each.site.key], each.site.place, threads)
             if known is None or len(known.stock) < setting.launches or cell in begun:
-                wanted[threads].append(each.site)
+                uncached[threads].append(each.site)
             else:
-                found[cell] = known
-    fresh, reasons = _stage(setting, SEARCH, wanted, bench)
+                cached[cell] = known
+    fresh, reasons = _run_stage(setting, SEARCH, uncached, bench)
     by_key = {each.site.key: each.site for each in served}
-    for (key, threads), each_series in fresh.items():
-        if judging.quiet(each_series):
-            memory.keep(recipes[key], by_key[key].place, threads, each_series)
-    return len(found), found | fresh, reasons
+    for (key, threads), cell_series in fresh.items():
+        if judging.is_quiet(cell_series):
+            memory.save_series(recipes[key], by_key[key].place, threads, cell_series)
+    return len(cached), cached | fresh, reasons
 
 
-def _confirmed(
+def _time_candidates(
     setting: SelectionSetting,
     timed: Sequence[TimedCallSite],
     rows: Sequence[KernelRow],
     missing: Mapping[TypedOp, str],
     bench: Bench,
 ) -> dict[int, Series]:
-    """The rows of all registrations that seem worth keeping, timed in fresh launches."""
-    reasons, _ = judging.candidates(rows, setting.rate, missing)
+    """Time the rows of all registrations that seem worth keeping, in fresh launches."""
+    reasons, _ = judging.find_candidates(rows, setting.rate, missing)
     numbers = [number for number, row in enumerate(rows) if not reasons[row.choice]]
-    wanted: dict[int, list[RankedCallSite]] = {threads: [] for threads in setting.threads}
+    requested: dict[int, list[RankedCallSite]] = {threads: [] for threads in setting.threads}
     for number in numbers:
-        wanted[timed[number].threads].append(timed[number].site)
-    fresh, _ = _stage(setting, CONFIRM, wanted, bench)
+        requested[timed[number].threads].append(timed[number].site)
+    fresh, _ = _run_stage(setting, CONFIRM, requested, bench)
     cells = {number: (timed[number].site.key, timed[number].threads) for number in numbers}
     return {number: fresh[cell] for number, cell in cells.items() if cell in fresh}
 
 
-def _stage(
+def _run_stage(
     setting: SelectionSetting,
     name: str,
     wanted: Mapping[int, Sequence[RankedCallSite]],
     bench: Bench,
 ) -> tuple[dict[tuple[str, int], Series], dict[str, str]]:
-    """Times of the wanted call sites that have enough launches, and why others have none."""
+    """Return the times of the requested call sites that have enough launches, and why others
+    have none.
+    """
     total = sum(map(len, wanted.values()))
     if not total:
         return {}, {}
@@ -212,25 +228,34 @@ def _stage(
         ),
         console.track_progress("timings", total * setting.launches) as count,
     ):
-        found, reasons = series(time_call_sites(bench, stage, wanted, count.advance))
-    whole = {cell: each for cell, each in found.items() if len(each.stock) >= FEWEST_LAUNCHES}
-    return whole, reasons
+        all_series, reasons = group_series(time_call_sites(bench, stage, wanted, count.advance))
+    complete = {
+        cell: cell_series
+        for cell, cell_series in all_series.items()
+        if len(cell_series.stock) >= FEWEST_LAUNCHES
+    }
+    return complete, reasons
 
 
-def timed_of(
+def list_timed(
     served: Sequence[ServedCallSite],
     threads: Sequence[int],
     found: Mapping[tuple[str, int], Series],
 ) -> tuple[TimedCallSite, ...]:
     return tuple(
-        TimedCallSite(site=each.site, choice=each.choice, threads=n, series=found[each.site.key, n])
-        for each in served
+        TimedCallSite(
+            site=call_site.site,
+            choice=call_site.choice,
+            threads=n,
+            series=found[call_site.site.key, n],
+        )
+        for call_site in served
         for n in threads
-        if (each.site.key, n) in found
+        if (call_site.site.key, n) in found
     )
 
 
-def _untimed(
+def _list_untimed(
     setting: SelectionSetting,
     served: Sequence[ServedCallSite],
     found: Mapping[tuple[str, int], Series],
@@ -238,23 +263,23 @@ def _untimed(
 ) -> tuple[Untimed, ...]:
     return tuple(
         Untimed(
-            choice=each.choice,
-            shapes=each.site.place.shapes,
-            attributes=each.site.place.details,
-            reason=reasons.get(each.site.key, f"fewer than {FEWEST_LAUNCHES} launches"),
+            choice=call_site.choice,
+            shapes=call_site.site.place.shapes,
+            attributes=call_site.site.place.details,
+            reason=reasons.get(call_site.site.key, f"fewer than {FEWEST_LAUNCHES} launches"),
         )
-        for each in served
-        if any((each.site.key, threads) not in found for threads in setting.threads)
+        for call_site in served
+        if any((call_site.site.key, threads) not in found for threads in setting.threads)
     )
 
 
-def _selection(
+def _create_selection(
     setting: SelectionSetting,
     wheel_kernels: WheelKernels,
     rows: tuple[KernelRow, ...],
     kept: tuple[TypedOp, ...],
 ) -> Selection:
-    units = frozenset(wheel_kernels.units[each] for each in kept)
+    units = frozenset(wheel_kernels.units[choice] for choice in kept)
     return Selection(
         made=format_now(),
         cpu=setting.cpu,
@@ -263,19 +288,21 @@ def _selection(
         plan_key=wheel_kernels.library.plan_key,
         rate=setting.rate,
         kernels=tuple(sorted(units)),
-        flags=wheel_kernels.flags(units),
+        flags=wheel_kernels.select_flags(units),
         kept=kept,
         rows=rows,
         own=find_fused_ops(wheel_kernels.release, parse_target(wheel_kernels.library.target)),
     )
 
 
-def _first(rows: Sequence[KernelRow], setting: SelectionSetting) -> list[KernelRow]:
-    """The rows of the first number of threads, so that a call site counts once."""
+def _filter_first_threads(rows: Sequence[KernelRow], setting: SelectionSetting) -> list[KernelRow]:
+    """Return the rows of the first number of threads, so that a call site counts once."""
     return [row for row in rows if row.threads == setting.threads[0]]
 
 
-def _saved(row: KernelRow) -> float:
-    """The share of all op time that a kept row saves, by its fresh ratio where it has one."""
+def _compute_saving(row: KernelRow) -> float:
+    """Compute the share of all op time that a kept row saves, by its fresh ratio if there is
+    one.
+    """
     ratio = row.ratio if row.confirmed is None else row.confirmed[0]
     return row.share * (1 - 1 / ratio)

@@ -8,20 +8,26 @@ from tfbench.inside.call_sites import CallSite
 from tfbuild.measured.kernels import TypedOp
 
 
-def serving(site: CallSite, registrations: Iterable[TypedOp]) -> TypedOp | None:
-    """The registration that TensorFlow takes for the call site, None where stock's stays.
+def find_registration(site: CallSite, registrations: Iterable[TypedOp]) -> TypedOp | None:
+    """Find the registration that TensorFlow takes for the call site; None if stock's stays.
 
-    As KernelAttrsMatch of tensorflow/core/framework/kernel_def_util.cc: every attribute that the
-    registration limits has only types that it allows. Kernels with a label serve no plain op.
+    As KernelAttrsMatch of tensorflow/core/framework/kernel_def_util.cc: every attribute that
+    the registration limits has only types that it allows. Kernels with a label serve no plain
+    op.
     """
-    fitting = (each for each in registrations if each.op == site.op and _allows(each, site))
-    return next(fitting, None)
+    matches = (
+        registration
+        for registration in registrations
+        if registration.op == site.op and _is_compatible(registration, site)
+    )
+    return next(matches, None)
 
 
-def _allows(choice: TypedOp, site: CallSite) -> bool:
+def _is_compatible(choice: TypedOp, site: CallSite) -> bool:
     types, _, label = choice.types.partition(";")
     limits = (part.partition("=") for part in types.split(",") if part)
     return not label and all(
-        name in site.types and set(site.types[name]) <= {int(each) for each in allowed.split("|")}
+        name in site.types
+        and set(site.types[name]) <= {int(number) for number in allowed.split("|")}
         for name, _, allowed in limits
     )

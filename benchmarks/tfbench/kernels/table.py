@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
 from tfbench.inside.step_parts import StepParts
-from tfbench.kernels.profiles import Profile, ProfiledProgram, ranked_call_sites
-from tfbench.kernels.selecting import Selected
+from tfbench.kernels.profiles import Profile, ProfiledProgram, rank_call_sites
+from tfbench.kernels.selecting import SelectionResult
 from tfbench.sheet import ResultTable
 from tfbuild.console import format_count
 from tfbuild.measured.kernels import KernelRow
@@ -19,26 +19,28 @@ HEADINGS = (
 SHOWN = 20
 
 
-def sheet(selected: Selected) -> ResultTable:
-    rows = map(cells, ordered(selected.selection.rows))
-    text = tuple(lines(selected))
+def build_table(selected: SelectionResult) -> ResultTable:
+    rows = map(format_row, sort_rows(selected.selection.rows))
+    text = tuple(list_lines(selected))
     return ResultTable(headings=HEADINGS, rows=tuple(rows), lines=text, width=150)
 
 
-def markdown(selected: Selected) -> str:
+def render_markdown(selected: SelectionResult) -> str:
     chosen = selected.selection
     head = [f"# Kernels selected for {chosen.target}, TensorFlow {chosen.release}", ""]
-    found = sheet(selected)
-    said = [f"- {line}" for line in found.lines]
-    return "\n".join([*head, f"CPU: {chosen.cpu}", "", *said, "", *found.format_markdown()]) + "\n"
+    table = build_table(selected)
+    bullets = [f"- {line}" for line in table.lines]
+    return (
+        "\n".join([*head, f"CPU: {chosen.cpu}", "", *bullets, "", *table.format_markdown()]) + "\n"
+    )
 
 
-def ordered(rows: Iterable[KernelRow]) -> list[KernelRow]:
-    """What takes longest first."""
+def sort_rows(rows: Iterable[KernelRow]) -> list[KernelRow]:
+    """Sort rows, those that take longest first."""
     return sorted(rows, key=lambda row: (-row.share, row.op, row.shapes, row.threads))
 
 
-def cells(row: KernelRow) -> tuple[str, ...]:
+def format_row(row: KernelRow) -> tuple[str, ...]:
     confirmed = "" if row.confirmed is None else "{:.3f} ({:.3f} to {:.3f})".format(*row.confirmed)
     inputs = f"{row.shapes} {row.attributes}".strip()
     return (
@@ -56,10 +58,10 @@ def cells(row: KernelRow) -> tuple[str, ...]:
     )
 
 
-def lines(selected: Selected) -> Iterator[str]:
-    """What was found, in sentences."""
+def list_lines(selected: SelectionResult) -> Iterator[str]:
+    """Yield the results in sentences."""
     rows, kept = selected.selection.rows, selected.selection.kept
-    tried = len({row.choice for row in rows} | {each.choice for each in selected.untimed})
+    tried = len({row.choice for row in rows} | {call_site.choice for call_site in selected.untimed})
     yield (
         f"{len(kept)} of {format_count(tried, 'kernel')} kept, timed in {format_count(len(rows), 'cell')} "
         f"(call sites times numbers of threads), {selected.recalled} of them from the cache; "
@@ -69,38 +71,38 @@ def lines(selected: Selected) -> Iterator[str]:
         f"The wheel's kernels serve {selected.served:.1%} of the op time, the kept ones "
         f"{selected.kept:.1%}; by these timings they save {selected.gain:.2%} of it."
     )
-    same = selected.control
+    control = selected.control
     yield (
-        f"Stock against stock, the same rules find {same.won} of {format_count(same.cells, 'cell')} "
-        f"faster and {same.lost} slower; 19 of 20 of its intervals stay within {same.reach:.1%}."
+        f"Stock against stock, the same rules find {control.won} of {format_count(control.cells, 'cell')} "
+        f"faster and {control.lost} slower; 19 of 20 of its intervals stay within {control.reach:.1%}."
     )
-    lacking = {each.choice for each in selected.untimed}
+    lacking = {call_site.choice for call_site in selected.untimed}
     stay = {row.choice: row.reason for row in rows if not row.kept and row.choice not in lacking}
     for choice, reason in sorted(stay.items()):
         yield f"{choice.op} {choice.types} stays stock: {reason}."
-    for each in selected.untimed:
+    for call_site in selected.untimed:
         yield (
-            f"{each.choice.op} {each.choice.types} stays stock: not timed at {each.place} "
-            f"({each.reason})."
+            f"{call_site.choice.op} {call_site.choice.types} stays stock: not timed at {call_site.place} "
+            f"({call_site.reason})."
         )
 
 
 def describe_profile(profile: Profile) -> str:
-    """What steps are made of, and the call sites that take most of the op time."""
-    every = ranked_call_sites(profile)
-    named = ", ".join(each.name for each in profile.programs)
+    """Describe the parts of a step, and the call sites that take most of the op time."""
+    call_sites = rank_call_sites(profile)
+    named = ", ".join(program.name for program in profile.programs)
     text = [
-        f"{format_count(len(every), 'call site')} of {named}, {profile.vcpus} vCPU, {profile.release}",
-        *(_made_of(each, each.parts) for each in profile.programs if each.parts),
+        f"{format_count(len(call_sites), 'call site')} of {named}, {profile.vcpus} vCPU, {profile.release}",
+        *(_describe_step(program, program.parts) for program in profile.programs if program.parts),
         "",
     ]
-    for site in every[:SHOWN]:
+    for site in call_sites[:SHOWN]:
         row = f"{site.place.op} {site.place.shapes} {site.place.details}".strip()
         text.append(f"{site.share:7.2%} {site.call_s * 1e6:10.1f} us  {row}")
     return "\n".join(text) + "\n"
 
 
-def _made_of(program: ProfiledProgram, parts: StepParts) -> str:
+def _describe_step(program: ProfiledProgram, parts: StepParts) -> str:
     shares = ", ".join(
         f"{name} {seconds / program.step_s:.0%}" for name, seconds in asdict(parts).items()
     )

@@ -23,7 +23,7 @@ from tfbench.engine.journal import JOURNAL, Kinds, open_journal, read_entries
 from tfbench.engine.schedule import create_random, draw_block_order
 from tfbench.engine.workers import Session
 from tfbench.kernels import workers
-from tfbench.kernels.judging import Series, series_of
+from tfbench.kernels.judging import Series, create_series
 from tfbench.kernels.profiles import RankedCallSite
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbuild.errors import WorkerError
@@ -42,8 +42,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimingLine:
-    """One call site in one launch: seconds per execution of each sample by arm (stock, its repeat,
-    tuned), two of each for every block. Without times there is the reason."""
+    """The timings of one call site in one launch.
+
+    For each arm (stock, its repeat, tuned) the seconds per execution of its samples, two for
+    every block. Without times there is the reason.
+    """
 
     stage: str
     threads: int
@@ -70,7 +73,9 @@ class TimingStage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """What times: the two arms, the CPUs for each number of threads, and where the journal is."""
+    """The setup for timing: the two arms, the CPUs for each number of threads, and the folder of
+    the journal.
+    """
 
     stock: Arm
     tuned: Arm
@@ -86,8 +91,8 @@ class Bench:
         return self.stock, create_repeat(self.stock), self.tuned
 
 
-def known_lines(bench: Bench) -> list[TimingLine]:
-    """What an earlier run of the same has left. Raises RecordError."""
+def read_known_lines(bench: Bench) -> list[TimingLine]:
+    """Read the lines that an earlier run has left. Raises RecordError if the journal is damaged."""
     return [*read_entries(bench.journal, KINDS)] if bench.journal.is_file() else []
 
 
@@ -97,10 +102,11 @@ def time_call_sites(
     wanted: Mapping[int, Sequence[RankedCallSite]],
     listen: Progress,
 ) -> tuple[TimingLine, ...]:
-    """Lines of every wanted call site, by number of threads, in as many launches as the stage asks
-    for or its budget has time for (never fewer than three).
+    """Time every wanted call site, by number of threads, and return the lines.
 
-    Goes on from the journal. Raises WorkerError when workers do not even start, DiskError.
+    Makes as many launches as the stage asks for or its budget has time for (never fewer than
+    three). Resumes from the journal. Raises WorkerError if workers do not even start, and
+    DiskError.
     """
     timings = Timings(bench=bench, stage=stage, wanted=wanted, listen=listen)
     with open_journal(bench.journal, KINDS) as (known, keep):
@@ -109,7 +115,7 @@ def time_call_sites(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelLaunch:
-    """Fresh workers with so many threads, and the call sites that they time."""
+    """A launch of fresh workers with this many threads, and the call sites that they time."""
 
     number: int
     threads: int
@@ -120,8 +126,9 @@ class KernelLaunch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timings:
-    """A stage as the engine runs it: all call sites with each number of threads, again and
-    again."""
+    """A stage as an experiment of the engine: all call sites with each number of threads, in
+    each launch.
+    """
 
     bench: Bench
     stage: TimingStage
@@ -134,25 +141,30 @@ class Timings:
     def following(self, lines: Sequence[TimingLine], spent: RunProgress) -> KernelLaunch | None:
         for number in range(self.stage.launches):
             begun = any(line.launch == number for line in lines)
-            if not begun and number >= FEWEST_LAUNCHES and self._too_long(spent):
+            if not begun and number >= FEWEST_LAUNCHES and self._is_over_budget(spent):
                 return None
-            for threads, every in self.wanted.items():
-                left = _left(every, lines, threads, number)
-                if left:
+            for threads, sites in self.wanted.items():
+                remaining = _list_remaining(sites, lines, threads, number)
+                if remaining:
                     return KernelLaunch(
-                        number=number, threads=threads, sites=left, before=len(lines)
+                        number=number, threads=threads, sites=remaining, before=len(lines)
                     )
         return None
 
-    def _too_long(self, spent: RunProgress) -> bool:
-        """Whether one launch more with every number of threads would end after the budget."""
+    def _is_over_budget(self, spent: RunProgress) -> bool:
+        """Return whether one more launch with every number of threads would end after the
+        budget.
+        """
         rounds = spent.launches / len(self.wanted)
-        every_s = spent.seconds / rounds if rounds else 0.0
-        return self.stage.budget_s is not None and spent.seconds + every_s > self.stage.budget_s
+        round_s = spent.seconds / rounds if rounds else 0.0
+        return self.stage.budget_s is not None and spent.seconds + round_s > self.stage.budget_s
 
     def launch(self, launch: KernelLaunch, keep: Callable[[TimingLine], None]) -> None:
-        """Every call site once. One that ends its worker is left out, with new workers for the
-        others. Raises WorkerError, DiskError."""
+        """Time every call site once. One that ends its worker is excluded, with new workers for
+        the others.
+
+        Raises WorkerError if this happens more than MOST_FAULTS times, and DiskError.
+        """
         threads, cpus = launch.threads, self.bench.cpus[: launch.threads]
         chance = create_random(self.stage.seed, self.stage.name, threads, launch.number)
         left, faults = chance.sample(launch.sites, len(launch.sites)), 0
@@ -164,43 +176,45 @@ class Timings:
             self.listen(launch.before + len(launch.sites) - len(left), total)
 
         while left:
-            with workers.opened(self.bench.arms, cpus, chance, self.bench.out) as sessions:
+            with workers.open_workers(self.bench.arms, cpus, chance, self.bench.out) as sessions:
                 try:
                     while left:
-                        remember(self._line(launch, left[0], sessions, chance))
+                        remember(self._time_call_site(launch, left[0], sessions, chance))
                 except WorkerError as error:
                     faults += 1
                     if faults > MOST_FAULTS:
                         raise
                     reason = f"a worker failed: {error.message.splitlines()[0]}"
-                    remember(self._without(launch, left[0], reason))
+                    remember(self._create_empty_line(launch, left[0], reason))
 
-    def _line(
+    def _time_call_site(
         self,
         launch: KernelLaunch,
         site: RankedCallSite,
         sessions: Mapping[str, Session],
         chance: Random,
     ) -> TimingLine:
-        count = copies(site.call_s)
+        count = choose_copies(site.call_s)
         calls_s = []
-        for each in sessions.values():
-            reason, call_s = workers.prepare(each, site.place, count)
+        for session in sessions.values():
+            reason, call_s = workers.prepare(session, site.place, count)
             if reason:
-                return self._without(launch, site, reason)
+                return self._create_empty_line(launch, site, reason)
             calls_s.append(call_s)
         calls = max(1, math.ceil(SAMPLE_S / max(calls_s)))
-        taken: dict[str, list[float]] = {name: [] for name in sessions}
+        samples: dict[str, list[float]] = {name: [] for name in sessions}
         for _ in range(BLOCKS):
             for name in draw_block_order(sorted(sessions), chance):
-                seconds = workers.sample(sessions[name], calls, alone=launch.threads == 1)
-                taken[name].append(seconds / calls / count)
-        stock, again, tuned = (tuple(taken[name]) for name in sessions)
-        line = self._without(launch, site)
+                seconds = workers.time_calls(sessions[name], calls, alone=launch.threads == 1)
+                samples[name].append(seconds / calls / count)
+        stock, again, tuned = (tuple(samples[name]) for name in sessions)
+        line = self._create_empty_line(launch, site)
         return dataclasses.replace(line, stock=stock, again=again, tuned=tuned)
 
-    def _without(self, launch: KernelLaunch, site: RankedCallSite, reason: str = "") -> TimingLine:
-        """A line without times."""
+    def _create_empty_line(
+        self, launch: KernelLaunch, site: RankedCallSite, reason: str = ""
+    ) -> TimingLine:
+        """Create a line without times."""
         return TimingLine(
             stage=self.stage.name,
             threads=launch.threads,
@@ -210,34 +224,36 @@ class Timings:
         )
 
 
-def _left(
+def _list_remaining(
     every: Sequence[RankedCallSite], lines: Sequence[TimingLine], threads: int, launch: int
 ) -> tuple[RankedCallSite, ...]:
-    """The call sites that a launch has not timed yet and that can be timed at all."""
-    out = {
-        each.key
-        for each in lines
-        if each.reason or (each.threads, each.launch) == (threads, launch)
+    """List the call sites that a launch has not timed yet and that can be timed at all."""
+    done = {
+        line.key
+        for line in lines
+        if line.reason or (line.threads, line.launch) == (threads, launch)
     }
-    return tuple(site for site in every if site.key not in out)
+    return tuple(site for site in every if site.key not in done)
 
 
-def series(lines: Sequence[TimingLine]) -> tuple[dict[tuple[str, int], Series], dict[str, str]]:
-    """What was timed by call site and threads, and the reason for each call site that was not."""
+def group_series(
+    lines: Sequence[TimingLine],
+) -> tuple[dict[tuple[str, int], Series], dict[str, str]]:
+    """Return the series by call site and threads, and the reason for each call site without one."""
     grouped: dict[tuple[str, int], list[TimingLine]] = defaultdict(list)
     reasons = {line.key: line.reason for line in lines if line.reason}
     for line in lines:
         if line.key not in reasons:
             grouped[line.key, line.threads].append(line)
-    return {site: _series(own) for site, own in grouped.items()}, reasons
+    return {site: _merge_lines(site_lines) for site, site_lines in grouped.items()}, reasons
 
 
-def _series(lines: Sequence[TimingLine]) -> Series:
-    return series_of(
+def _merge_lines(lines: Sequence[TimingLine]) -> Series:
+    return create_series(
         [{"stock": line.stock, "again": line.again, "tuned": line.tuned} for line in lines]
     )
 
 
-def copies(call_s: float) -> int:
-    """How many executions a call holds, of an op that takes so long in the profile."""
+def choose_copies(call_s: float) -> int:
+    """Choose how many executions a call holds, for an op that takes this long in the profile."""
     return max(1, min(MOST_COPIES, math.ceil(CALL_S / max(call_s, 1e-7))))

@@ -23,8 +23,11 @@ flags, and the improved implementations that are included before it."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelKernels:
-    """`units` has the unit of each registration, `recipes` a hash per unit of all that its code
-    follows from: sources, compiler, flags and our own part."""
+    """The kernels that a tuned wheel has for this CPU.
+
+    `units` has the kernel group of each registration, `recipes` a hash per group of all
+    inputs of its code: sources, compiler, flags and our own part.
+    """
 
     wheel: Path
     release: str
@@ -33,15 +36,22 @@ class WheelKernels:
     recipes: Mapping[str, str]
     sources: Mapping[str, tuple[str, ...]]
 
-    def flags(self, units: frozenset[str]) -> dict[str, tuple[str, ...]]:
-        """What the sources of these units are compiled with beside the target's flags."""
-        own = {source for unit in units for source in self.sources[unit]}
-        return {path: flags for path, flags in self.library.source_flags.items() if path in own}
+    def select_flags(self, units: frozenset[str]) -> dict[str, tuple[str, ...]]:
+        """Return the flags of these kernel groups' sources, in addition to the target's flags."""
+        group_sources = {source for unit in units for source in self.sources[unit]}
+        return {
+            path: flags
+            for path, flags in self.library.source_flags.items()
+            if path in group_sources
+        }
 
 
 def read_wheel_kernels(wheel: Path, cpu: Cpu) -> WheelKernels:
-    """Raises WheelError for a wheel without kernels that run here, RecordError without its own
-    manifest beside it, which says which source registers what."""
+    """Read the kernels of a wheel that run on this CPU.
+
+    Raises WheelError if it has none, and RecordError without its own manifest beside it,
+    which lists what each source registers.
+    """
     tuned = read_tuned(wheel)
     library = None if tuned is None else choose_build(tuned, cpu)
     if tuned is None or not isinstance(library, KernelLibrary):
@@ -51,16 +61,16 @@ def read_wheel_kernels(wheel: Path, cpu: Cpu) -> WheelKernels:
         )
     manifest = wheel.with_suffix(".json")
     fields = load(manifest, schema=pool.SCHEMA)
-    if fields.get("sha256") != (seen := hash_file(wheel)):
+    if fields.get("sha256") != (digest := hash_file(wheel)):
         raise RecordError(
-            f"{manifest} is the manifest of another wheel: {wheel.name} has sha256 {seen[:12]}…",
+            f"{manifest} is the manifest of another wheel: {wheel.name} has sha256 {digest[:12]}…",
             hint="Take the wheel and its manifest from one build",
         )
     try:
-        part, plan = _made(fields, library.target)
+        part, plan = _find_plan(fields, library.target)
         sources = {unit["name"]: tuple(unit["sources"]) for unit in plan["kernels"]}
         recipe = {name: plan[name] for name in _RECIPE}
-        improved = recipe["kernel_recipe"]["improved"]
+        replacements = recipe["kernel_recipe"]["improved"]
         recipe["kernel_recipe"] = {**recipe["kernel_recipe"], "improved": None}
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{manifest} is no manifest of {wheel.name} ({error})") from error
@@ -74,7 +84,9 @@ def read_wheel_kernels(wheel: Path, cpu: Cpu) -> WheelKernels:
             unit: hash_record(
                 {
                     "recipe": recipe,
-                    "sources": {each: (flags.get(each, ()), improved.get(each)) for each in paths},
+                    "sources": {
+                        each: (flags.get(each, ()), replacements.get(each)) for each in paths
+                    },
                 }
             )
             for unit, paths in sources.items()
@@ -83,8 +95,8 @@ def read_wheel_kernels(wheel: Path, cpu: Cpu) -> WheelKernels:
     )
 
 
-def _made(fields: Mapping[str, Any], target: str) -> tuple[WheelPart, Mapping[str, Any]]:
-    """What the manifest says of the library for a target: its part and its plan."""
+def _find_plan(fields: Mapping[str, Any], target: str) -> tuple[WheelPart, Mapping[str, Any]]:
+    """Find the part and the plan of the library for a target in the manifest."""
     for row, plan in zip(fields["parts"], fields["plans"], strict=True):
         part = decode_record(WheelPart, row)
         if part.target == target:

@@ -22,33 +22,40 @@ _ENV = {"TF_ENABLE_ONEDNN_OPTS": "0", "TENSORWRIGHT_FUSE": "0", "TF_CPP_MIN_LOG_
 
 
 @contextlib.contextmanager
-def opened(
+def open_workers(
     arms: Sequence[Arm], vcpus: tuple[int, ...], chance: Random, logs: Path
 ) -> Iterator[dict[str, Session]]:
-    """Every arm's worker, loaded, on the same CPUs and with as many threads.
+    """Start every arm's worker on the same CPUs, with as many threads, and yield the loaded
+    sessions.
 
-    Raises WorkerError when one does not come up or is not the arm's own TensorFlow, DiskError.
+    Raises WorkerError if one does not start or is not the arm's own TensorFlow, and
+    DiskError.
     """
-    beside = workers.start_sessions(
+    opening = workers.start_sessions(
         arms, vcpus, chance, logs / str(len(vcpus)), module=timing.__name__, env=_ENV, mode="a"
     )
-    with beside as sessions:
-        for each in sessions.values():
-            each.send("load", vcpus=vcpus)
-        for each in sessions.values():
-            each.finish_load(vcpus)
+    with opening as sessions:
+        for session in sessions.values():
+            session.send("load", vcpus=vcpus)
+        for session in sessions.values():
+            session.finish_load(vcpus)
         yield sessions
 
 
 def prepare(session: Session, site: CallSite, copies: int) -> tuple[str, float]:
-    """Why the call site cannot be executed, empty if it can; and the seconds of a call."""
+    """Prepare a call site; return why it cannot be executed, empty if it can, and the seconds of
+    a call.
+    """
     answer = session.request("prepare", LIMIT_S, place=convert_record(site), copies=copies)
     return str(answer["reason"]), float(answer.get("call_s", 0.0))
 
 
-def sample(session: Session, calls: int, *, alone: bool) -> float:
-    """Seconds of so many calls: of the CPU where the op has one thread, so that another process
-    that takes the CPU does no harm, else by the clock. Raises WorkerError for what is no time."""
+def time_calls(session: Session, calls: int, *, alone: bool) -> float:
+    """Time this many calls, in seconds.
+
+    With one thread it is CPU time, so that another process on the CPU does no harm, else wall
+    time. Raises WorkerError if the answer is not a positive number.
+    """
     answer = session.request("time", LIMIT_S, calls=calls)
     seconds = float(answer["cpu_s" if alone else "wall_s"])
     if not (math.isfinite(seconds) and seconds > 0):

@@ -43,7 +43,7 @@ def read_kit(text: str, *, as_json: bool) -> str:
     for path in paths:
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
-    found = phases([each for path in paths for each in kit_runs.read(path)])
+    found = phases([each for path in paths for each in kit_runs.read_launches(path)])
     return format_result(found, sheet(found), as_json=as_json)
 
 

@@ -19,58 +19,77 @@ Difference: TypeAlias = tuple[float | None, float]
 """Of a number from the baseline's, and how far one rounding of the parameters moved that."""
 
 
-def agreements(starts: Iterable[Start], tolerances: Mapping[str, float]) -> tuple[Agreement, ...]:
-    """For each arm but the baseline how it differs from it, over all launches.
+def compute_agreements(
+    starts: Iterable[Start], tolerances: Mapping[str, float]
+) -> tuple[Agreement, ...]:
+    """Compare what each arm but the baseline computes with the baseline, over all launches.
 
-    `tolerances` names the arms, the baseline first. Launches in which the baseline did not start
-    count for nothing. Raises WorkerError, with the arm, when one did not start from the baseline's
-    data and parameters.
+    `tolerances` names the arms, the baseline first. Launches in which the baseline did not
+    start are ignored. Raises WorkerError, with the arm, if an arm did not start from the
+    baseline's data and parameters.
     """
     baseline = next(iter(tolerances))
-    launches = [launch for launch in _by_launch(starts) if baseline in launch]
-    moved = _moved(launches, baseline)
+    launches = [launch for launch in _group_by_launch(starts) if baseline in launch]
+    rounding = _measure_rounding(launches, baseline)
     pairs = {
         arm: [(launch[baseline], launch[arm]) for launch in launches if arm in launch]
         for arm in tolerances
         if arm != baseline
     }
-    return tuple(_agreement(arm, tolerances[arm], of, moved) for arm, of in pairs.items() if of)
+    return tuple(
+        _compute_agreement(arm, tolerances[arm], arm_pairs, rounding)
+        for arm, arm_pairs in pairs.items()
+        if arm_pairs
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Moved:
-    """How far one rounding of the parameters moved the baseline's numbers, at most: each of its
-    losses (relative), the predictions (absolute). Nothing is known of losses beyond these."""
+class RoundingShift:
+    """The largest shift of the baseline's numbers under one rounding of the parameters: of each
+    loss (relative) and of the predictions (absolute). The shift of losses beyond these is
+    unknown.
+    """
 
     losses: tuple[float, ...] = ()
     predictions: float = 0.0
 
 
-def _moved(launches: Iterable[Mapping[str, Start]], baseline: str) -> Moved:
-    """The first loss, of parameters that are all but the same, is held to the tolerance alone."""
-    found = Moved()
+def _measure_rounding(launches: Iterable[Mapping[str, Start]], baseline: str) -> RoundingShift:
+    """Measure how far one rounding of the parameters shifts the baseline's numbers.
+
+    The first loss comes from nearly equal parameters, so its shift is 0 and only the
+    tolerance holds.
+    """
+    shift = RoundingShift()
     for launch in launches:
         for start in (each for each in launch.values() if each.nudged):
             base = launch[baseline]
-            losses = [each or 0.0 for each in _each(base.losses, start.losses)]
-            both = itertools.zip_longest(found.losses, [0.0, *losses[1:]], fillvalue=0.0)
-            away = absolute(base.predictions, start.predictions) or 0.0
-            found = Moved(losses=tuple(map(max, both)), predictions=max(found.predictions, away))
-    return found
+            losses = [each or 0.0 for each in _compute_differences(base.losses, start.losses)]
+            loss_shifts = itertools.zip_longest(shift.losses, [0.0, *losses[1:]], fillvalue=0.0)
+            prediction_shift = compare_predictions(base.predictions, start.predictions) or 0.0
+            shift = RoundingShift(
+                losses=tuple(map(max, loss_shifts)),
+                predictions=max(shift.predictions, prediction_shift),
+            )
+    return shift
 
 
-def _agreement(
-    arm: str, tolerance: float, pairs: Sequence[tuple[Start, Start]], moved: Moved
+def _compute_agreement(
+    arm: str, tolerance: float, pairs: Sequence[tuple[Start, Start]], moved: RoundingShift
 ) -> Agreement:
     losses: list[Difference] = []
     predictions: list[Difference] = []
     for base, start in pairs:
-        _need_equal_starts(base, start)
-        each = _each(base.losses, start.losses)
-        losses += itertools.zip_longest(each, moved.losses[: len(each)], fillvalue=0.0)
-        predictions.append((absolute(base.predictions, start.predictions), moved.predictions))
-    loss, loss_by_rounding = _largest(losses, tolerance)
-    prediction, prediction_by_rounding = _largest(predictions, tolerance)
+        _require_equal_starts(base, start)
+        loss_differences = _compute_differences(base.losses, start.losses)
+        losses += itertools.zip_longest(
+            loss_differences, moved.losses[: len(loss_differences)], fillvalue=0.0
+        )
+        predictions.append(
+            (compare_predictions(base.predictions, start.predictions), moved.predictions)
+        )
+    loss, loss_by_rounding = _find_largest(losses, tolerance)
+    prediction, prediction_by_rounding = _find_largest(predictions, tolerance)
     return Agreement(
         arm=arm,
         losses=loss,
@@ -82,51 +101,65 @@ def _agreement(
     )
 
 
-def _largest(found: Sequence[Difference], tolerance: float) -> tuple[float | None, float]:
-    """Of the differences, then of those beyond the tolerance that rounding explains."""
-    own, explained = 0.0, 0.0
-    for apart, moved in found:
-        if apart is None:
+def _find_largest(found: Sequence[Difference], tolerance: float) -> tuple[float | None, float]:
+    """Return the largest difference, and the largest of those beyond the tolerance that rounding
+    explains.
+
+    The first is None if a difference is not a finite number.
+    """
+    largest, explained = 0.0, 0.0
+    for difference, rounding in found:
+        if difference is None:
             return None, 0.0
-        if tolerance < apart <= SENSITIVITY * moved:
-            explained = max(explained, apart)
+        if tolerance < difference <= SENSITIVITY * rounding:
+            explained = max(explained, difference)
         else:
-            own = max(own, apart)
-    return own, explained
+            largest = max(largest, difference)
+    return largest, explained
 
 
-def relative(losses: Numbers, others: Numbers) -> float | None:
-    """The largest relative difference, None when a loss is no number; 0 of models that were not
-    trained and have none. Raises SampleError."""
-    each = [apart for apart in _each(losses, others) if apart is not None]
-    return max(each, default=0.0) if len(each) == len(losses) else None
+def compare_losses(losses: Numbers, others: Numbers) -> float | None:
+    """Return the largest relative difference of the losses, or None if a loss is not a finite
+    number.
+
+    Models that were not trained have no losses: the difference is 0. Raises SampleError if
+    the numbers of losses differ.
+    """
+    differences = [
+        difference for difference in _compute_differences(losses, others) if difference is not None
+    ]
+    return max(differences, default=0.0) if len(differences) == len(losses) else None
 
 
-def _each(losses: Numbers, others: Numbers) -> list[float | None]:
-    """Relative differences."""
+def _compute_differences(losses: Numbers, others: Numbers) -> list[float | None]:
+    """Return the relative difference of each pair of losses."""
     if not losses and not others:
         return []
     return [
         None if a is None or b is None else abs(a - b) / max(abs(a), abs(b), 1e-12)
-        for a, b in _pairs(losses, others, "losses")
+        for a, b in _pair_values(losses, others, "losses")
     ]
 
 
-def absolute(predictions: Numbers, others: Numbers) -> float | None:
-    """The largest difference, None when a prediction is no number. Raises SampleError."""
-    pairs = _pairs(predictions, others, "predictions")
-    apart = [abs(a - b) for a, b in pairs if a is not None and b is not None]
-    return max(apart) if len(apart) == len(pairs) else None
+def compare_predictions(predictions: Numbers, others: Numbers) -> float | None:
+    """Return the largest absolute difference of the predictions, or None if one is not a finite
+    number.
+
+    Raises SampleError if the numbers of predictions differ or there are none.
+    """
+    pairs = _pair_values(predictions, others, "predictions")
+    differences = [abs(a - b) for a, b in pairs if a is not None and b is not None]
+    return max(differences) if len(differences) == len(pairs) else None
 
 
-def _by_launch(starts: Iterable[Start]) -> Iterable[dict[str, Start]]:
+def _group_by_launch(starts: Iterable[Start]) -> Iterable[dict[str, Start]]:
     launches: dict[int, dict[str, Start]] = defaultdict(dict)
     for start in starts:
         launches[start.launch][start.arm] = start
     return launches.values()
 
 
-def _need_equal_starts(baseline: Start, start: Start) -> None:
+def _require_equal_starts(baseline: Start, start: Start) -> None:
     if start.facts["inputs_sha256"] != baseline.facts["inputs_sha256"]:
         raise WorkerError(
             f"{baseline.arm} and {start.arm} did not start from equal data and parameters",
@@ -135,7 +168,9 @@ def _need_equal_starts(baseline: Start, start: Start) -> None:
         )
 
 
-def _pairs(values: Numbers, others: Numbers, what: str) -> list[tuple[float | None, float | None]]:
+def _pair_values(
+    values: Numbers, others: Numbers, what: str
+) -> list[tuple[float | None, float | None]]:
     if len(values) != len(others) or not values:
         raise SampleError(f"{len(values)} {what} cannot be compared with {len(others)}")
     return list(zip(values, others, strict=True))

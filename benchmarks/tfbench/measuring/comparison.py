@@ -18,7 +18,7 @@ from tfbench.measuring.observations import ObservedCell
 from tfbench.measuring.repetition import FAVOURED
 from tfbench.measuring.samples import KINDS
 from tfbench.measuring.statistics import LEVEL, MARGIN
-from tfbench.measuring.summary import Criteria, arm_facts, cell, overall
+from tfbench.measuring.summary import Criteria, collect_arm_facts, summarise_cell, summarise_overall
 from tfbuild import console
 from tfbuild.errors import (
     AgreementError,
@@ -44,7 +44,9 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonSetting:
-    """What decides a run's samples. A run goes on from its journal only in an equal one."""
+    """The setting of a comparison, which decides its samples. A run resumes from its journal
+    only under an equal setting.
+    """
 
     schema: int = SCHEMA
     host: Host
@@ -58,8 +60,11 @@ class ComparisonSetting:
 
     @property
     def specs(self) -> tuple[CellSpec, ...]:
-        """Every cell. The baseline is followed by its repeat, which gives the noise floor. Several
-        clients are as many as vCPUs."""
+        """List all cells of the comparison.
+
+        The baseline is followed by its repeat, which gives the noise floor. Workloads of
+        several clients have as many clients as vCPUs.
+        """
         baseline, *others = self.arms
         return tuple(
             CellSpec(
@@ -79,21 +84,23 @@ def compare(
 ) -> Comparison:
     """Measure every workload at every number of vCPUs; the first arm is the baseline.
 
-    `out` gets run.json, samples.jsonl as samples come, comparison.json after each cell, and logs;
-    an unfinished run that is there already goes on. Cells that fail are marked, the others are
-    measured. Raises UsageError for an `out` with another run in it, HostError for one of another
-    machine, RecordError for a damaged one, and DiskError.
+    `out` gets run.json, samples.jsonl as samples come, comparison.json after each cell, and
+    logs; an unfinished run in it is resumed. Cells that fail are marked, and the others are
+    measured. Raises UsageError if `out` holds another run, HostError if that run is of
+    another machine, RecordError if it is damaged, and DiskError.
     """
     folder.begin(KIND, setting, out)
     folder.require_unfinished(KIND, out)
-    made = format_now()
+    timestamp = format_now()
     done: list[ObservedCell] = []
     with open_journal(out / KIND.journal, KINDS) as (known, keep):
         for spec in setting.specs:
-            listen = functools.partial(_say, on_progress or _silent, setting, spec, done)
+            listen = functools.partial(
+                _report_progress, on_progress or _ignore_progress, setting, spec, done
+            )
             cell = MeasuredCell(spec=spec, effort=setting.effort, logs=out / "logs", listen=listen)
-            done.append(cell.measured(engine.run(cell, known, keep)))
-            save(out / KIND.result, summarised(setting, done, made=made))
+            done.append(cell.observe(engine.run(cell, known, keep)))
+            save(out / KIND.result, summarise_run(setting, done, made=timestamp))
     return load(out / KIND.result)
 
 
@@ -107,7 +114,10 @@ def make_setting(
     margin: float = MARGIN,
     seed: int,
 ) -> ComparisonSetting:
-    """Raises UsageError for arms, workloads or vCPUs that cannot be measured here."""
+    """Create the setting of a comparison on this machine.
+
+    Raises UsageError if arms, workloads or vCPUs cannot be measured here.
+    """
     host = read_host()
     check_arms(arms)
     check_cells(workloads, vcpus, host.vcpus.usable)
@@ -124,7 +134,7 @@ def make_setting(
 
 
 def check_cells(workloads: Sequence[str], vcpus: Sequence[int], usable: int) -> None:
-    """Raises UsageError for a workload or a number of vCPUs that cannot be measured here."""
+    """Raise UsageError if a workload or a number of vCPUs cannot be measured here."""
     unknown = [
         name for name in workloads if name.partition(":")[0] not in NAMES and not is_own(name)
     ]
@@ -132,124 +142,133 @@ def check_cells(workloads: Sequence[str], vcpus: Sequence[int], usable: int) -> 
         raise UsageError(f"unknown workload {unknown[0]}", hint=f"Known: {', '.join(NAMES)}")
     if not workloads or not vcpus:
         raise UsageError("nothing to compare: no workload or no number of vCPUs was given")
-    wrong = [count for count in vcpus if not 1 <= count <= usable]
-    if wrong:
+    out_of_range = [count for count in vcpus if not 1 <= count <= usable]
+    if out_of_range:
         raise UsageError(
-            f"{console.format_vcpus(wrong[0])} cannot be measured here, {usable} are usable",
+            f"{console.format_vcpus(out_of_range[0])} cannot be measured here, {usable} are usable",
             hint=f"Ask for 1 to {usable}, or run the comparison on a machine that has them",
         )
 
 
-def judge(comparison: Comparison, *, gate: bool) -> None:
-    """Raises AgreementError for arms that compute something else, WorkerError for cells that gave
-    no answer, and with `gate` RegressionError for an arm that is slower anywhere, InconclusiveError
-    for one that is not known to be faster, slower or as fast over all workloads."""
-    wrong = [line for each in comparison.cells for line in _disagreements(each)]
-    if wrong:
+def check_comparison(comparison: Comparison, *, gate: bool) -> None:
+    """Raise an error if the comparison shows a fault.
+
+    Raises AgreementError if arms compute something else than the baseline, and WorkerError if
+    cells gave no answer. With `gate`, raises RegressionError if an arm is slower anywhere,
+    and InconclusiveError if it is unknown over all workloads whether an arm is faster, slower
+    or as fast.
+    """
+    disagreements = [line for cell in comparison.cells for line in _describe_disagreements(cell)]
+    if disagreements:
         raise AgreementError(
-            "the arms do not compute the same: " + "; ".join(wrong),
+            "the arms do not compute the same: " + "; ".join(disagreements),
             hint="A wheel that fails here must not be used; the rest was measured",
         )
-    failed = [(each, one) for each in comparison.cells for one in each.failures]
+    failed = [(cell, failure) for cell in comparison.cells for failure in cell.failures]
     if failed:
-        where = "; ".join(f"{_place(each)}: {_first(one.reason)}" for each, one in failed)
+        where = "; ".join(
+            f"{_describe_cell(cell)}: {_get_first_line(failure.reason)}" for cell, failure in failed
+        )
         raise WorkerError(
             f"{console.format_count(len(failed), 'arm')} failed: {where}",
             hint="The rest was measured and is in the report",
         )
     if gate:
-        _gate(comparison)
+        _check_speedups(comparison)
 
 
-def _gate(comparison: Comparison) -> None:
+def _check_speedups(comparison: Comparison) -> None:
     slower = [
-        f"{each.arm} in {_place(cell)} ({each.interval.value:.3f}x)"
+        f"{speedup.arm} in {_describe_cell(cell)} ({speedup.interval.value:.3f}x)"
         for cell in comparison.cells
-        for each in cell.speedups
-        if each.verdict is Verdict.SLOWER
-    ] + _overall(comparison, Verdict.SLOWER)
+        for speedup in cell.speedups
+        if speedup.verdict is Verdict.SLOWER
+    ] + _describe_overall(comparison, Verdict.SLOWER)
     if slower:
         raise RegressionError(f"slower than {comparison.baseline}: {', '.join(slower)}")
-    unknown = _overall(comparison, Verdict.INCONCLUSIVE)
+    unknown = _describe_overall(comparison, Verdict.INCONCLUSIVE)
     if unknown or not comparison.overall:
         raise InconclusiveError(
             f"no answer for {', '.join(unknown) or 'any arm'}", hint="Measure longer: --budget"
         )
 
 
-def _overall(comparison: Comparison, verdict: Verdict) -> list[str]:
+def _describe_overall(comparison: Comparison, verdict: Verdict) -> list[str]:
     return [
-        f"{each.speedup.arm} over all workloads on {console.format_vcpus(each.vcpus)} "
-        f"({each.speedup.interval.value:.3f}x)"
-        for each in comparison.overall
-        if each.speedup.verdict is verdict
+        f"{figure.speedup.arm} over all workloads on {console.format_vcpus(figure.vcpus)} "
+        f"({figure.speedup.interval.value:.3f}x)"
+        for figure in comparison.overall
+        if figure.speedup.verdict is verdict
     ]
 
 
-def _place(each: ComparedCell) -> str:
+def _describe_cell(each: ComparedCell) -> str:
     return f"{each.workload} on {console.format_vcpus(each.vcpus)}"
 
 
-def _first(text: str) -> str:
-    """Its first line: the worker's output stands below it, and in its log."""
+def _get_first_line(text: str) -> str:
+    """Return the first line of a message; the worker's output follows it, and is in the log too."""
     return text.strip().splitlines()[0].rstrip(":")
 
 
-def _disagreements(each: ComparedCell) -> Iterator[str]:
+def _describe_disagreements(each: ComparedCell) -> Iterator[str]:
     losses = {arm.arm: arm.losses for arm in each.arms}
     for agreement in each.agreements:
         if not agreement.agrees:
             baseline = each.arms[0].arm if each.arms else "the baseline"
-            shown = [_shown(losses.get(name, ())) for name in (baseline, agreement.arm)]
+            formatted = [_format_losses(losses.get(name, ())) for name in (baseline, agreement.arm)]
             yield (
-                f"{each.workload}, first losses of {baseline} {shown[0]}, of {agreement.arm} "
-                f"{shown[1]}, predictions apart by {_number(agreement.predictions)}, "
+                f"{each.workload}, first losses of {baseline} {formatted[0]}, of {agreement.arm} "
+                f"{formatted[1]}, predictions apart by {_format_difference(agreement.predictions)}, "
                 f"tolerance {agreement.tolerance:g}"
             )
 
 
-def _shown(losses: Sequence[float | None]) -> str:
-    return " ".join("nan" if each is None else f"{each:.6g}" for each in losses) or "not known"
+def _format_losses(losses: Sequence[float | None]) -> str:
+    return " ".join("nan" if loss is None else f"{loss:.6g}" for loss in losses) or "not known"
 
 
-def _number(value: float | None) -> str:
+def _format_difference(value: float | None) -> str:
     return "something that is no number" if value is None else f"{value:.2g}"
 
 
-def _silent(done: int, total: int, detail: str) -> None:
-    """Nobody listens."""
+def _ignore_progress(done: int, total: int, detail: str) -> None:
+    """Do nothing."""
 
 
-def _say(
+def _report_progress(
     progress: Progress,
     setting: ComparisonSetting,
     spec: CellSpec,
     done: Sequence[ObservedCell],
     now: ObservedCell,
 ) -> None:
-    """How many launches there were, and how many there will be as far as is known."""
-    finished = sum(len(each.launches) for each in done)
+    """Report the number of finished launches and the expected total."""
+    finished = sum(len(observed.launches) for observed in done)
     launches = len(now.launches)
-    expected = max(launches, _expected(setting.effort, now))
+    expected = max(launches, _estimate_launches(setting.effort, now))
     rest = (len(setting.specs) - len(done) - 1) * expected
     where = f"{format_label(spec.workload)} on {console.format_vcpus(len(spec.vcpus))}"
-    what = f"{where}, launch {launches + 1}" if launches < expected else where
-    progress(finished + launches, finished + expected + rest, what)
+    detail = f"{where}, launch {launches + 1}" if launches < expected else where
+    progress(finished + launches, finished + expected + rest, detail)
 
 
-def _expected(effort: Effort, now: ObservedCell) -> int:
-    """Launches of a cell, as far as its first ones tell."""
+def _estimate_launches(effort: Effort, now: ObservedCell) -> int:
+    """Estimate the number of launches of a cell from the time of its first ones."""
     if effort.budget_s is None or not now.launches:
         return effort.looks[0] if effort.budget_s is None else FAVOURED
-    each = now.seconds / len(now.launches)
-    return min(effort.looks[-1], max(FEWEST_LAUNCHES, round(effort.budget_s / each)))
+    launch_s = now.seconds / len(now.launches)
+    return min(effort.looks[-1], max(FEWEST_LAUNCHES, round(effort.budget_s / launch_s)))
 
 
-def summarised(
+def summarise_run(
     setting: ComparisonSetting, done: Sequence[ObservedCell], *, made: str
 ) -> Comparison:
-    """What the cells that are done say. Raises SampleError."""
-    by = Criteria(
+    """Summarise the finished cells of a run as a comparison.
+
+    Raises SampleError if their samples allow no summary.
+    """
+    criteria = Criteria(
         effort=setting.effort,
         tolerances=setting.specs[0].tolerances,
         threshold=setting.threshold,
@@ -258,15 +277,15 @@ def summarised(
     return Comparison(
         schema=SCHEMA,
         made=made,
-        seconds=sum(each.seconds for each in done),
+        seconds=sum(observed.seconds for observed in done),
         seed=setting.seed,
         effort=setting.effort,
         margin=setting.margin,
         threshold=setting.threshold,
         level=LEVEL,
         host=setting.host,
-        arms=arm_facts(setting.arms, done),
-        cells=tuple(cell(each, by) for each in done),
-        overall=overall(done, by),
+        arms=collect_arm_facts(setting.arms, done),
+        cells=tuple(summarise_cell(observed, criteria) for observed in done),
+        overall=summarise_overall(done, criteria),
         complete=len(done) == len(setting.specs),
     )

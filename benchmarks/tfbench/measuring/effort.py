@@ -16,18 +16,21 @@ FEWEST_LAUNCHES = 3
 """Measured even past the budget: fewer give an interval that says nothing."""
 
 
-def stop(launches: int, half_width: float, effort: Effort) -> Stop | None:
-    """Whether a cell with so many launches is done, whatever time is left; None to go on."""
+def find_stop_reason(launches: int, half_width: float, effort: Effort) -> Stop | None:
+    """Return why a cell with this number of launches stops, whatever time is left, or None to
+    continue.
+    """
     if launches in effort.looks and half_width <= effort.precision:
         return Stop.PRECISION
     return Stop.LAUNCHES if launches >= effort.looks[-1] else None
 
 
-def steps_per_sample(seconds_per_step: Sequence[float]) -> int:
-    """The one step count for all arms with which the slowest takes TARGET_S, as nearly as whole
-    steps can.
+def choose_sample_steps(seconds_per_step: Sequence[float]) -> int:
+    """Choose one number of steps per sample for all arms, with which the slowest takes about
+    TARGET_S.
 
-    A step that is longer than that is a sample by itself. Raises SampleError.
+    A step longer than TARGET_S is a sample by itself. Raises SampleError if no step was timed
+    or a time is not a positive number.
     """
     if not seconds_per_step:
         raise SampleError("no step was timed")
@@ -36,6 +39,6 @@ def steps_per_sample(seconds_per_step: Sequence[float]) -> int:
     return max(1, round(TARGET_S / max(seconds_per_step)))
 
 
-def longer(steps: int, wall_s: float) -> int:
-    """How many steps to try next when `steps` were too short to calibrate with."""
+def increase_steps(steps: int, wall_s: float) -> int:
+    """Return the number of steps to try next if `steps` were too short to calibrate with."""
     return max(steps * 2, min(steps * 10, round(steps * SHORTEST_S / max(wall_s, 1e-6)) + 1))

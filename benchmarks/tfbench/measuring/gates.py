@@ -2,7 +2,7 @@
 
 A block is dropped for what is no measurement at all: a quota stopped it, or two clocks disagree.
 That others were busy is no reason: on a virtual machine they are most of the time, and what is left
-of a run is chosen by chance. Levels bear it, see `statistics.level`; reports say how much it was.
+of a run is chosen by chance. Levels bear it, see `statistics.compute_level`; reports say how much it was.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MOST_DROPPED = 0.30
 """Beyond it, what is left is no fair picture of the machine."""
 
 
-def reasons(block: Sequence[Sample]) -> tuple[str, ...]:
-    """Why the block does not count; empty when it does."""
-    return (*throttled(block), *(("clock",) if any(map(_disagrees, block)) else ()))
+def list_drop_reasons(block: Sequence[Sample]) -> tuple[str, ...]:
+    """List the reasons to drop a block; empty if it counts."""
+    return (*find_throttling(block), *(("clock",) if any(map(_has_clock_mismatch, block)) else ()))
 
 
 class _Throttled(Protocol):
@@ -29,23 +29,23 @@ class _Throttled(Protocol):
     def throttled_s(self) -> float: ...
 
 
-def throttled(block: Iterable[_Throttled]) -> tuple[str, ...]:
-    """The same where one clock alone was read."""
-    return ("throttled",) if any(each.throttled_s > 0 for each in block) else ()
+def find_throttling(block: Iterable[_Throttled]) -> tuple[str, ...]:
+    """List the reasons to drop a block of which only one clock was read."""
+    return ("throttled",) if any(sample.throttled_s > 0 for sample in block) else ()
 
 
-def counted(dropped: Iterable[Sequence[str]]) -> tuple[tuple[str, int], ...]:
-    """How often each reason came, the most frequent first."""
-    return tuple(Counter(name for each in dropped for name in each).most_common())
+def count_reasons(dropped: Iterable[Sequence[str]]) -> tuple[tuple[str, int], ...]:
+    """Count how often each reason occurred, the most frequent first."""
+    return tuple(Counter(name for block_reasons in dropped for name in block_reasons).most_common())
 
 
-def others(samples: Sequence[Sample]) -> float:
-    """The share of the samples' CPU time that other processes and the hypervisor took."""
-    taken = sum(each.busy_s - each.cpu_s + each.steal_s for each in samples)
-    had = sum(each.wall_s * each.vcpus for each in samples)
-    return max(0.0, taken / had) if had > 0 else 0.0
+def compute_others_share(samples: Sequence[Sample]) -> float:
+    """Compute the share of the samples' CPU time that other processes and the hypervisor took."""
+    taken_s = sum(sample.busy_s - sample.cpu_s + sample.steal_s for sample in samples)
+    available_s = sum(sample.wall_s * sample.vcpus for sample in samples)
+    return max(0.0, taken_s / available_s) if available_s > 0 else 0.0
 
 
-def _disagrees(sample: Sample) -> bool:
+def _has_clock_mismatch(sample: Sample) -> bool:
     known_s = sample.wall_s + sample.beside_s
     return abs(sample.elapsed_s - known_s) > CLOCK_S + CLOCK_SHARE * sample.wall_s

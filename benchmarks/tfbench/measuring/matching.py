@@ -17,7 +17,7 @@ ARM_FIELDS = ("wheel_sha256", "env", "tensorflow", "git_version", "python", "num
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FieldDifference:
-    """A field, and what it is on either side."""
+    """A field that differs, with both values."""
 
     what: str
     one: str
@@ -27,45 +27,51 @@ class FieldDifference:
         return f"{self.what} is {self.one} and {self.other}"
 
 
-def differences(host: Host, other: Host) -> tuple[FieldDifference, ...]:
-    """Where two hosts are not of one kind; their sizes may differ (see MAY_DIFFER)."""
+def compare_hosts(host: Host, other: Host) -> tuple[FieldDifference, ...]:
+    """List the fields in which two hosts differ in kind; their sizes may differ (see
+    MAY_DIFFER).
+    """
     names = [field.name for field in dataclasses.fields(Host)]
     return (
-        *_cpu_differences(host.cpu, other.cpu),
-        *_differences(host, other, [name for name in names if name not in {"cpu", *MAY_DIFFER}]),
+        *_compare_cpus(host.cpu, other.cpu),
+        *_compare_fields(host, other, [name for name in names if name not in {"cpu", *MAY_DIFFER}]),
     )
 
 
-def arm_differences(arm: ArmFacts, other: ArmFacts) -> tuple[FieldDifference, ...]:
-    """Where two arms of one name are not the same; their places on disk may differ."""
-    return _differences(arm, other, ARM_FIELDS, prefix=f"{arm.name}: ")
+def compare_arms(arm: ArmFacts, other: ArmFacts) -> tuple[FieldDifference, ...]:
+    """List the fields in which two arms of one name differ; their locations on disk may differ."""
+    return _compare_fields(arm, other, ARM_FIELDS, prefix=f"{arm.name}: ")
 
 
-def _cpu_differences(cpu: Cpu, other: Cpu) -> tuple[FieldDifference, ...]:
-    """Of the features, which are many, only those that one of the two lacks."""
+def _compare_cpus(cpu: Cpu, other: Cpu) -> tuple[FieldDifference, ...]:
+    """List the fields in which two CPUs differ; of their features, only those that one CPU
+    lacks.
+    """
     names = [field.name for field in dataclasses.fields(Cpu) if field.name != "features"]
-    found = _differences(cpu, other, names, prefix="CPU ")
+    differing = _compare_fields(cpu, other, names, prefix="CPU ")
     if cpu.features == other.features:
-        return found
+        return differing
     extra, others = cpu.features - other.features, other.features - cpu.features
     features = FieldDifference(
-        what="CPU features that the other lacks", one=_shown(extra), other=_shown(others)
+        what="CPU features that the other lacks",
+        one=_format_value(extra),
+        other=_format_value(others),
     )
-    return (*found, features)
+    return (*differing, features)
 
 
-def _differences(
+def _compare_fields(
     one: object, other: object, names: Sequence[str], *, prefix: str = ""
 ) -> tuple[FieldDifference, ...]:
     pairs = ((name, getattr(one, name), getattr(other, name)) for name in names)
     return tuple(
-        FieldDifference(what=prefix + name, one=_shown(value), other=_shown(another))
+        FieldDifference(what=prefix + name, one=_format_value(value), other=_format_value(another))
         for name, value, another in pairs
         if value != another
     )
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     match value:
         case frozenset():
             return " ".join(sorted(map(str, value))) or "none"

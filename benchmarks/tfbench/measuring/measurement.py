@@ -21,15 +21,21 @@ from tfbench.engine.workers import Session
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import find_phase, find_schedule, format_label
 from tfbench.measuring import repetition
-from tfbench.measuring.agreement import agreements
-from tfbench.measuring.effort import FEWEST_LAUNCHES, SHORTEST_S, longer, steps_per_sample, stop
+from tfbench.measuring.agreement import compute_agreements
+from tfbench.measuring.effort import (
+    FEWEST_LAUNCHES,
+    SHORTEST_S,
+    choose_sample_steps,
+    find_stop_reason,
+    increase_steps,
+)
 from tfbench.measuring.observations import (
     ObservedCell,
-    failures_of,
-    half_width,
-    launches_of,
-    more_blocks,
-    starts_of,
+    choose_next_block_count,
+    compute_half_width,
+    filter_starts,
+    group_launches,
+    list_failures,
 )
 from tfbench.measuring.repetition import LaunchCost
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
@@ -53,7 +59,7 @@ Listen = Callable[[ObservedCell], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellSpec:
-    """A cell to be measured. The first arm is the baseline, the second its repeat."""
+    """A cell to measure. The first arm is the baseline, the second its repeat."""
 
     workload: str
     vcpus: tuple[int, ...]
@@ -67,22 +73,24 @@ class CellSpec:
 
     @property
     def place(self) -> tuple[str, int]:
-        """What its entries have in common."""
+        """Return the workload and the number of vCPUs, which identify the cell's entries."""
         return self.workload, len(self.vcpus)
 
-    def of(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The cell's own."""
+    def filter_entries(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Return the entries of this cell."""
         return [entry for entry in entries if (entry.workload, entry.vcpus) == self.place]
 
-    def without(self, names: frozenset[str]) -> CellSpec:
+    def exclude_arms(self, names: frozenset[str]) -> CellSpec:
         return dataclasses.replace(
             self, arms=tuple(arm for arm in self.arms if arm.name not in names)
         )
 
 
-def phases_of(workload: str, effort: Effort) -> tuple[str, ...]:
-    """What is timed, the judged one last. A training run's other phases are where blocks of them
-    are asked."""
+def list_phases(workload: str, effort: Effort) -> tuple[str, ...]:
+    """List the phases that are timed, the judged one last.
+
+    The other phases of a training run are timed if `effort` asks for blocks of them.
+    """
     judged = find_phase(workload)
     others = find_schedule(workload).phases if effort.phase_blocks and judged == TRAIN else ()
     return (*(phase for phase in others if phase != judged), judged)
@@ -90,9 +98,12 @@ def phases_of(workload: str, effort: Effort) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedLaunch:
-    """A launch to be measured. `steps` are those per sample, by phase; a phase that has none yet is
-    calibrated. `blocks` are those of training; None lets the launch tell from what its own start
-    cost. With `profiled` the tuned arms are profiled at its end."""
+    """A launch to measure.
+
+    `steps` are the steps per sample by phase; a phase without steps is calibrated. `blocks`
+    is the number of training blocks; if None, the launch chooses it from the cost of its own
+    start. With `profiled`, the tuned arms are profiled at its end.
+    """
 
     spec: CellSpec
     number: int
@@ -103,10 +114,11 @@ class PlannedLaunch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredCell:
-    """One cell as the engine runs it. `listen` is told what is known before each launch.
+    """A cell as an experiment of the engine. `listen` receives the observed cell before each
+    launch.
 
-    An arm whose worker fails, or that computes something else, is left out of further launches.
-    When the baseline or its repeat does, the cell ends with that.
+    An arm whose worker fails, or that computes something else, is excluded from further
+    launches. The cell ends if the baseline or its repeat does.
     """
 
     spec: CellSpec
@@ -114,30 +126,33 @@ class MeasuredCell:
     logs: Path
     listen: Listen
 
-    def measured(self, entries: Sequence[Entry]) -> ObservedCell:
-        return measured_of(self.spec, entries)
+    def observe(self, entries: Sequence[Entry]) -> ObservedCell:
+        return create_observed_cell(self.spec, entries)
 
     def counts(self, entry: Entry) -> bool:
         return (entry.workload, entry.vcpus) == self.spec.place
 
     def following(self, entries: Sequence[Entry], _: RunProgress) -> PlannedLaunch | None:
-        measured = self.measured(entries)
-        self.listen(measured)
-        out = frozenset(each.arm for each in measured.failures)
-        out |= _disagreeing(self.spec, measured.starts)
-        blocks = more_blocks(measured, self.effort) if measured.launches else None
-        if blocks == 0 or _ended(self.spec, measured, out, self.effort):
+        observed = self.observe(entries)
+        self.listen(observed)
+        excluded = frozenset(each.arm for each in observed.failures)
+        excluded |= _find_disagreeing(self.spec, observed.starts)
+        blocks = choose_next_block_count(observed, self.effort) if observed.launches else None
+        if blocks == 0 or _is_finished(self.spec, observed, excluded, self.effort):
             return None
         return PlannedLaunch(
-            spec=self.spec.without(out),
+            spec=self.spec.exclude_arms(excluded),
             number=1 + max((entry.launch for entry in entries), default=-1),
-            steps={p: each.steps(p) for each in measured.launches[:1] for p in each.blocks},
+            steps={p: each.get_steps(p) for each in observed.launches[:1] for p in each.blocks},
             blocks=blocks,
-            profiled=not measured.profiled,
+            profiled=not observed.profiled,
         )
 
     def launch(self, launch: PlannedLaunch, keep: Keep) -> None:
-        """Raises DiskError as `keep` does."""
+        """Measure one launch and record a worker's failure as a fault.
+
+        Raises DiskError if `keep` does.
+        """
         try:
             measure_launch(launch, self.effort, logs=self.logs, keep=keep)
         except WorkerError as error:
@@ -152,71 +167,75 @@ class MeasuredCell:
             )
 
 
-def measured_of(spec: CellSpec, entries: Sequence[Entry]) -> ObservedCell:
-    """What a cell's own entries amount to. Raises SampleError."""
+def create_observed_cell(spec: CellSpec, entries: Sequence[Entry]) -> ObservedCell:
+    """Create the observed cell from its own entries. Raises SampleError if a launch is
+    inconsistent.
+    """
     baseline, repeat, *others = (arm.name for arm in spec.arms)
-    failures = failures_of(entries)
-    failed = {each.arm for each in failures}
+    failures = list_failures(entries)
+    failed = {failure.arm for failure in failures}
     return ObservedCell(
         workload=spec.workload,
         vcpus=len(spec.vcpus),
         baseline=baseline,
         repeat=repeat,
         arms=tuple(name for name in (baseline, *others) if name not in failed),
-        starts=starts_of(entries),
-        launches=launches_of(entries),
+        starts=filter_starts(entries),
+        launches=group_launches(entries),
         failures=failures,
     )
 
 
-def _disagreeing(spec: CellSpec, starts: Sequence[Start]) -> frozenset[str]:
-    found = agreements(starts, spec.tolerances)
-    return frozenset(each.arm for each in found if not each.agrees)
+def _find_disagreeing(spec: CellSpec, starts: Sequence[Start]) -> frozenset[str]:
+    arm_agreements = compute_agreements(starts, spec.tolerances)
+    return frozenset(agreement.arm for agreement in arm_agreements if not agreement.agrees)
 
 
-def _ended(spec: CellSpec, measured: ObservedCell, out: frozenset[str], effort: Effort) -> bool:
+def _is_finished(
+    spec: CellSpec, measured: ObservedCell, out: frozenset[str], effort: Effort
+) -> bool:
     baseline, repeat, *others = (arm.name for arm in spec.arms)
     if out & {baseline, repeat} or (others and out.issuperset(others)):
         return True
     count = len(measured.launches)
-    width = half_width(measured, count) if count in effort.looks else math.inf
-    return stop(count, width, effort) is not None
+    width = compute_half_width(measured, count) if count in effort.looks else math.inf
+    return find_stop_reason(count, width, effort) is not None
 
 
 def measure_launch(launch: PlannedLaunch, effort: Effort, *, logs: Path, keep: Keep) -> None:
     """Start every arm's worker, check what they compute, then time the blocks of each phase.
 
-    `keep` gets everything as it comes, but nothing of arms that did not start from equal data. Arms
-    that disagree with the baseline are not timed. Raises WorkerError.
+    `keep` gets every entry as it comes, but none of arms that did not start from equal data.
+    Arms that disagree with the baseline are not timed. Raises WorkerError if a worker fails.
     """
     began, spec, number = time.monotonic(), launch.spec, launch.number
     chance = create_random(spec.seed, spec.workload, len(spec.vcpus), number)
     log = logs / f"{spec.workload}-{len(spec.vcpus)}-{number}"
     with workers.start_sessions(spec.arms, spec.vcpus, chance, log) as opened:
-        starts = _starts(spec, number, opened, chance)
-        timed = _timed(spec, opened, starts)
+        starts = _start_workers(spec, number, opened, chance)
+        timed = _select_timed(spec, opened, starts)
         for start in starts:
             keep(start)
-        blocks = _Blocks(spec=spec, number=number, began=began, chance=chance, keep=keep)
+        blocks = _BlockRunner(spec=spec, number=number, began=began, chance=chance, keep=keep)
         warm = _WarmUp(rounds=0, steady=True, block_s=0.0)
-        for phase in phases_of(spec.workload, effort):
+        for phase in list_phases(spec.workload, effort):
             judged = phase == find_phase(spec.workload)
             steps = launch.steps.get(phase)
             if steps is None:
-                steps, block_s = _calibrated(timed, phase)
+                steps, block_s = _calibrate(timed, phase)
                 if judged:
                     cost = LaunchCost(start_s=time.monotonic() - began, block_s=block_s)
-                    _tell_too_long(spec, effort, cost)
+                    _report_short_budget(spec, effort, cost)
             count = effort.phase_blocks
             if judged:
-                warm = _warm_up(timed, phase, steps, repetition.warm_up_s(effort))
+                warm = _warm_up(timed, phase, steps, repetition.compute_warm_up_limit(effort))
                 cost = LaunchCost(start_s=time.monotonic() - began, block_s=warm.block_s)
-                count = launch.blocks or repetition.blocks(
+                count = launch.blocks or repetition.choose_block_count(
                     effort, cost, repetition.USUAL, past=(), spent_s=0.0
                 )
             blocks.measure(timed, phase, count, steps)
-        profiles = _profiles(timed, starts) if launch.profiled else {}
-        peak_mb = {name: each.read_peak_mb() for name, each in opened.items()}
+        profiles = _profile_tuned(timed, starts) if launch.profiled else {}
+        peak_mb = {name: session.read_peak_mb() for name, session in opened.items()}
     keep(
         End(
             workload=spec.workload,
@@ -232,8 +251,8 @@ def measure_launch(launch: PlannedLaunch, effort: Effort, *, logs: Path, keep: K
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Blocks:
-    """What all blocks of one launch have in common."""
+class _BlockRunner:
+    """The runner of one launch's blocks."""
 
     spec: CellSpec
     number: int
@@ -244,10 +263,12 @@ class _Blocks:
     def measure(self, timed: Mapping[str, Session], phase: str, count: int, steps: int) -> None:
         for block in range(count):
             for position, name in enumerate(draw_block_order(sorted(timed), self.chance)):
-                self.keep(self._sample(timed[name], phase, steps, (block, position)))
+                self.keep(self._take_sample(timed[name], phase, steps, (block, position)))
 
-    def _sample(self, opened: Session, phase: str, steps: int, place: tuple[int, int]) -> Sample:
-        taken = opened.sample(phase, steps)
+    def _take_sample(
+        self, opened: Session, phase: str, steps: int, place: tuple[int, int]
+    ) -> Sample:
+        measurements = opened.sample(phase, steps)
         return Sample(
             workload=self.spec.workload,
             vcpus=len(self.spec.vcpus),
@@ -258,29 +279,31 @@ class _Blocks:
             arm=opened.arm.name,
             steps=steps,
             at_s=time.monotonic() - self.began,
-            **taken,
+            **measurements,
         )
 
 
-def _starts(
+def _start_workers(
     spec: CellSpec, number: int, opened: Mapping[str, Session], chance: Random
 ) -> tuple[Start, ...]:
-    """All workers load and take their first steps at the same time, on CPUs of their own as far as
-    there are such; the repeat's from parameters that are one rounding away, so that it shows how
-    far rounding takes them."""
+    """Start all workers: they load and take their first steps at the same time.
+
+    Each has CPUs of its own as far as there are enough. The repeat starts from parameters
+    that are one rounding away, so that it shows how far rounding moves the results.
+    """
     repeat, available = spec.arms[1].name, os.sched_getaffinity(0)
     groups = group_cpus(spec.vcpus, available, read_numa_nodes(available))
     # Which of them share CPUs while they load is left to chance, as their order is.
     shuffled = draw_launch_order(tuple(opened), chance)
-    loading = {name: groups[at % len(groups)] for at, name in enumerate(shuffled)}
-    for name, each in opened.items():
-        each.start_load(spec.workload, spec.seed, loading[name], nudged=name == repeat)
-    facts = {name: each.finish_load(loading[name]) for name, each in opened.items()}
-    for each in opened.values():
-        each.start_check(CHECKED_STEPS)
-    checked = {name: each.finish_check() for name, each in opened.items()}
-    for each in opened.values():
-        each.pin_cpus(spec.vcpus)
+    loading = {name: groups[index % len(groups)] for index, name in enumerate(shuffled)}
+    for name, session in opened.items():
+        session.start_load(spec.workload, spec.seed, loading[name], nudged=name == repeat)
+    facts = {name: session.finish_load(loading[name]) for name, session in opened.items()}
+    for session in opened.values():
+        session.start_check(CHECKED_STEPS)
+    checked = {name: session.finish_check() for name, session in opened.items()}
+    for session in opened.values():
+        session.pin_cpus(spec.vcpus)
     return tuple(
         Start(
             workload=spec.workload,
@@ -296,37 +319,40 @@ def _starts(
     )
 
 
-def _timed(
+def _select_timed(
     spec: CellSpec, opened: Mapping[str, Session], starts: Sequence[Start]
 ) -> dict[str, Session]:
-    wrong = _disagreeing(spec, starts)
+    disagreeing = _find_disagreeing(spec, starts)
     baseline, repeat = (arm.name for arm in spec.arms[:2])
-    if repeat in wrong:
+    if repeat in disagreeing:
         raise WorkerError(
             f"{baseline} does not compute the same twice: two workers of it differ",
             hint="An unstable machine, or memory that fails: nothing can be compared on it",
             arm=repeat,
         )
-    return {name: each for name, each in opened.items() if name not in wrong}
+    return {name: session for name, session in opened.items() if name not in disagreeing}
 
 
-def _calibrated(timed: Mapping[str, Session], phase: str) -> tuple[int, float]:
-    """Grow the number of steps until the slowest takes long enough to be timed. Return the steps of
-    a sample and the seconds of a block."""
+def _calibrate(timed: Mapping[str, Session], phase: str) -> tuple[int, float]:
+    """Increase the number of steps until the slowest arm takes long enough to be timed.
+
+    Return the steps of a sample and the seconds of a block.
+    """
     steps = 1
     while True:
-        walls = [float(each.sample(phase, steps)["wall_s"]) for each in timed.values()]
+        walls = [float(session.sample(phase, steps)["wall_s"]) for session in timed.values()]
         if max(walls) >= SHORTEST_S:
-            each_s = [wall / steps for wall in walls]
-            count = steps_per_sample(each_s)
-            return count, 2 * count * math.fsum(each_s)
-        steps = longer(steps, max(walls))
+            step_s = [wall / steps for wall in walls]
+            count = choose_sample_steps(step_s)
+            return count, 2 * count * math.fsum(step_s)
+        steps = increase_steps(steps, max(walls))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _WarmUp:
-    """How many rounds of short samples there were, whether the last had no trend, and how long a
-    block will take."""
+    """The result of a warm-up: its rounds of short samples, whether the last had no trend, and
+    the expected seconds of a block.
+    """
 
     rounds: int
     steady: bool
@@ -334,7 +360,7 @@ class _WarmUp:
 
 
 def _warm_up(timed: Mapping[str, Session], phase: str, steps: int, limit_s: float) -> _WarmUp:
-    """Short samples until no arm's last ones have a trend, or the time is up."""
+    """Take short samples until the last ones of no arm have a trend, or the time is up."""
     few, end = max(1, steps // WARM_UP_SHARE), time.monotonic() + limit_s
     walls: dict[str, deque[float]] = {name: deque(maxlen=TREND_ROUNDS) for name in timed}
     rounds, steady = 0, False
@@ -349,10 +375,14 @@ def _warm_up(timed: Mapping[str, Session], phase: str, steps: int, limit_s: floa
     return _WarmUp(rounds=rounds, steady=steady, block_s=2 * round_s * steps / few)
 
 
-def _tell_too_long(spec: CellSpec, effort: Effort, cost: LaunchCost) -> None:
-    """Say before it is measured that the budget of a cell is too short for any answer. `cost` is
-    that of a start without warm-up, which takes about as long as a block."""
-    least_s = repetition.shortest_s(dataclasses.replace(cost, start_s=cost.start_s + cost.block_s))
+def _report_short_budget(spec: CellSpec, effort: Effort, cost: LaunchCost) -> None:
+    """Report before measuring that the budget of a cell is too short for any answer.
+
+    `cost` is that of a start without warm-up, which takes about as long as a block.
+    """
+    least_s = repetition.estimate_shortest_s(
+        dataclasses.replace(cost, start_s=cost.start_s + cost.block_s)
+    )
     if effort.budget_s is not None and least_s > (1 + repetition.OVER) * effort.budget_s:
         console.print_note(
             f"{format_label(spec.workload)} on {console.format_vcpus(len(spec.vcpus))} takes about "
@@ -362,9 +392,9 @@ def _tell_too_long(spec: CellSpec, effort: Effort, cost: LaunchCost) -> None:
         )
 
 
-def _profiles(
+def _profile_tuned(
     timed: Mapping[str, Session], starts: Sequence[Start]
 ) -> dict[str, Mapping[str, object]]:
-    """After the timing, since a profiler slows down what it looks at."""
+    """Profile the tuned arms, after the timing because a profiler slows down what it observes."""
     tuned = [start.arm for start in starts if start.facts["kernel_library"] is not None]
     return {name: timed[name].profile(PROFILED_STEPS) for name in tuned if name in timed}

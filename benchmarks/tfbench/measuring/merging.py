@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from tfbench.measuring.matching import arm_differences, differences
+from tfbench.measuring.matching import compare_arms, compare_hosts
 from tfbuild import console
 from tfbuild.errors import HostError, UsageError
 from tfbuild.measured.comparison import Comparison
@@ -20,44 +20,49 @@ Part: TypeAlias = tuple[str, Comparison]
 _SETTINGS = ("schema", "seed", "margin", "threshold", "level")
 
 
-def merge(parts: Sequence[Part]) -> Comparison:
-    """All cells, ordered by vCPUs; the overall figures stay those of the parts they were made from.
+def merge_comparisons(parts: Sequence[Part]) -> Comparison:
+    """Merge comparisons: all cells, ordered by vCPUs, and the overall figures of the parts.
 
-    The host, and what may differ of the arms, is that of the largest machine; the effort is the
-    least, the date the last. Raises UsageError for fewer than two parts, equal names, other arms or
-    settings and a cell that is there twice, HostError for hosts that are not of one kind.
+    The host, and what may differ of the arms, is that of the largest machine; the effort is
+    the smallest, the date the latest. Raises UsageError if there are fewer than two parts,
+    equal names, other arms or settings, or a cell twice, and HostError if the hosts are not
+    of one kind.
     """
-    _check(parts)
+    _check_parts(parts)
     comparisons = [comparison for _, comparison in parts]
-    _, largest = max(parts, key=lambda part: (_size(part[1].host), part[0]))
+    _, largest = max(parts, key=lambda part: (_compute_host_size(part[1].host), part[0]))
     return dataclasses.replace(
         largest,
-        made=max(each.made for each in comparisons),
-        seconds=math.fsum(each.seconds for each in comparisons),
-        effort=min((each.effort for each in comparisons), key=_size_of_effort),
+        made=max(member.made for member in comparisons),
+        seconds=math.fsum(member.seconds for member in comparisons),
+        effort=min((member.effort for member in comparisons), key=_compute_effort_size),
         cells=tuple(
-            sorted((cell for each in comparisons for cell in each.cells), key=lambda c: c.vcpus)
+            sorted((cell for member in comparisons for cell in member.cells), key=lambda c: c.vcpus)
         ),
         overall=tuple(
-            sorted((mean for each in comparisons for mean in each.overall), key=lambda o: o.vcpus)
+            sorted(
+                (mean for member in comparisons for mean in member.overall), key=lambda o: o.vcpus
+            )
         ),
-        complete=all(each.complete for each in comparisons),
-        parts=_names(parts),
+        complete=all(member.complete for member in comparisons),
+        parts=_list_part_names(parts),
     )
 
 
-def _names(parts: Sequence[Part]) -> tuple[str, ...]:
-    """A part that was merged itself stands there as its own parts."""
-    return tuple(name for own, each in parts for name in (each.parts or (own,)))
+def _list_part_names(parts: Sequence[Part]) -> tuple[str, ...]:
+    """List the names of the parts; a part that was merged itself counts as its own parts."""
+    return tuple(
+        name for part_name, comparison in parts for name in (comparison.parts or (part_name,))
+    )
 
 
-def _size(host: Host) -> tuple[object, ...]:
+def _compute_host_size(host: Host) -> tuple[object, ...]:
     vcpus = host.vcpus
     quota = math.inf if vcpus.quota is None else vcpus.quota
     return vcpus.usable, vcpus.machine, vcpus.affinity, quota, host.memory_bytes, host.affinity
 
 
-def _size_of_effort(effort: Effort) -> tuple[object, ...]:
+def _compute_effort_size(effort: Effort) -> tuple[object, ...]:
     budget = math.inf if effort.budget_s is None else effort.budget_s
     return (
         effort.looks[-1:],
@@ -69,26 +74,26 @@ def _size_of_effort(effort: Effort) -> tuple[object, ...]:
     )
 
 
-def _check(parts: Sequence[Part]) -> None:
+def _check_parts(parts: Sequence[Part]) -> None:
     if len(parts) < 2:  # noqa: PLR2004  (a pair)
         raise UsageError(f"{len(parts)} comparisons cannot be merged", hint="Name two or more")
-    names = _names(parts)
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise UsageError(f"{twice[0]} is to be merged with itself")
+    names = _list_part_names(parts)
+    duplicates = [name for name in names if names.count(name) > 1]
+    if duplicates:
+        raise UsageError(f"{duplicates[0]} is to be merged with itself")
     for part in parts[1:]:
         _check_pair(parts[0], part)
     _check_cells(parts)
 
 
 def _check_pair(one: Part, other: Part) -> None:
-    """Whether two parts may stand in one comparison."""
+    """Raise HostError or UsageError if two parts do not fit in one comparison."""
     (name, first), (other_name, second) = one, other
     between = f"{name} and {other_name} cannot be merged"
-    hosts = differences(first.host, second.host)
-    if hosts:
+    host_differences = compare_hosts(first.host, second.host)
+    if host_differences:
         raise HostError(
-            f"{between}, their machines differ: {'; '.join(map(str, hosts))}",
+            f"{between}, their machines differ: {'; '.join(map(str, host_differences))}",
             hint="Merge comparisons of one kind of machine, or report each for itself",
         )
     for setting in _SETTINGS:
@@ -106,9 +111,9 @@ def _check_arms(between: str, first: Comparison, second: Comparison) -> None:
             hint="The baseline must be the same, and so must the others",
         )
     arms = {arm.name: arm for arm in second.arms}
-    found = [each for arm in first.arms for each in arm_differences(arm, arms[arm.name])]
-    if found:
-        raise UsageError(f"{between}: {'; '.join(map(str, found))}")
+    mismatches = [each for arm in first.arms for each in compare_arms(arm, arms[arm.name])]
+    if mismatches:
+        raise UsageError(f"{between}: {'; '.join(map(str, mismatches))}")
 
 
 def _check_cells(parts: Sequence[Part]) -> None:

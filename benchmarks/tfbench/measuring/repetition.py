@@ -32,7 +32,9 @@ WARM_UP = 0.25
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchCost:
-    """Seconds of a launch before and after its blocks, and seconds of a block of all arms."""
+    """The cost of a launch: its seconds before and after the blocks, and the seconds of a block
+    of all arms.
+    """
 
     start_s: float
     block_s: float
@@ -40,7 +42,7 @@ class LaunchCost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spread:
-    """Variances of an arm's ln ratio: of what starts bring, and of one block."""
+    """The variances of an arm's ln ratio: between starts, and within a start, of one block."""
 
     between: float
     within: float
@@ -50,9 +52,12 @@ USUAL = Spread(between=1.0, within=3.0)
 """Only their ratio counts: (1.0 %)² and (1.75 %)² of mnist_mlp on a Sapphire Rapids class VM."""
 
 
-def spread_of(launches: Sequence[Sequence[float]]) -> Spread:
-    """From ln ratios of blocks, by the moments of a one-way random effects model; USUAL where
-    launches or blocks are too few to tell."""
+def estimate_spread(launches: Sequence[Sequence[float]]) -> Spread:
+    """Estimate the spread from ln ratios of blocks, by the moments of a one-way random effects
+    model.
+
+    Return USUAL if there are too few launches or blocks.
+    """
     sizes = [len(blocks) for blocks in launches]
     if len(sizes) < FEWEST_LAUNCHES or min(sizes) < FEWEST_BLOCKS:
         return USUAL
@@ -65,58 +70,61 @@ def spread_of(launches: Sequence[Sequence[float]]) -> Spread:
     return Spread(between=min(max(between, within / 10), within), within=within)
 
 
-def mean_of(spreads: Sequence[Spread]) -> Spread:
-    """Over arms. USUAL for none."""
+def average_spreads(spreads: Sequence[Spread]) -> Spread:
+    """Average the spreads over arms; USUAL if there are none."""
     if not spreads:
         return USUAL
     return Spread(
-        between=float(np.mean([each.between for each in spreads])),
-        within=float(np.mean([each.within for each in spreads])),
+        between=float(np.mean([spread.between for spread in spreads])),
+        within=float(np.mean([spread.within for spread in spreads])),
     )
 
 
-def blocks(
+def choose_block_count(
     effort: Effort, cost: LaunchCost, spread: Spread, *, past: Sequence[int], spent_s: float
 ) -> int:
-    """Of the next launch, where the `past` ones had so many; 0 when the budget is spent.
+    """Choose the number of blocks of the next launch; 0 if the budget is spent.
 
-    A cell's first launches are measured, however short the budget is, in FEWEST_BLOCKS each.
+    `past` has the number of blocks of each earlier launch. A cell's first launches are
+    measured however short the budget is, in FEWEST_BLOCKS each.
     """
     if effort.blocks:
-        enough = len(past) < FEWEST_LAUNCHES or _fits(effort, cost, effort.blocks, spent_s)
+        enough = len(past) < FEWEST_LAUNCHES or _has_budget(effort, cost, effort.blocks, spent_s)
         return effort.blocks if enough else 0
     if effort.budget_s is None:
-        return _unlimited(cost, spread)
-    found = _narrowest(effort, cost, spread, past, effort.budget_s - spent_s)
-    return found or (FEWEST_BLOCKS if len(past) < FEWEST_LAUNCHES else 0)
+        return _compute_unlimited_blocks(cost, spread)
+    block_count = _choose_narrowest(effort, cost, spread, past, effort.budget_s - spent_s)
+    return block_count or (FEWEST_BLOCKS if len(past) < FEWEST_LAUNCHES else 0)
 
 
-def warm_up_s(effort: Effort) -> float:
-    """What the warm-up of a launch may take."""
+def compute_warm_up_limit(effort: Effort) -> float:
+    """Compute the most seconds that the warm-up of a launch may take."""
     return math.inf if effort.budget_s is None else WARM_UP * effort.budget_s / FEWEST_LAUNCHES
 
 
-def shortest_s(cost: LaunchCost) -> float:
-    """What the fewest launches of the fewest blocks take."""
+def estimate_shortest_s(cost: LaunchCost) -> float:
+    """Estimate the seconds of the fewest launches of the fewest blocks."""
     return FEWEST_LAUNCHES * (cost.start_s + FEWEST_BLOCKS * cost.block_s)
 
 
-def _fits(effort: Effort, cost: LaunchCost, count: int, spent_s: float) -> bool:
+def _has_budget(effort: Effort, cost: LaunchCost, count: int, spent_s: float) -> bool:
     one_s = cost.start_s + count * cost.block_s
     return effort.budget_s is None or spent_s + one_s <= (1 + OVER / 2) * effort.budget_s
 
 
-def _unlimited(cost: LaunchCost, spread: Spread) -> int:
-    """Kalibera and Jones's, and so many that half of the time is samples."""
+def _compute_unlimited_blocks(cost: LaunchCost, spread: Spread) -> int:
+    """Compute the number of blocks by Kalibera and Jones, but enough that samples take half of
+    the time.
+    """
     ratio = cost.start_s / cost.block_s
     best = math.sqrt(ratio * spread.within / spread.between)
     return max(FEWEST_BLOCKS, min(MOST_BLOCKS, math.ceil(max(best, ratio))))
 
 
-def _narrowest(
+def _choose_narrowest(
     effort: Effort, cost: LaunchCost, spread: Spread, past: Sequence[int], left_s: float
 ) -> int:
-    """Blocks of each launch that is left, for the narrowest interval; 0 where none is left."""
+    """Choose the blocks of each remaining launch for the narrowest interval; 0 if none is left."""
     best, width = 0, math.inf
     known = math.fsum(spread.between + spread.within / each for each in past)
     for more in range(max(1, FEWEST_LAUNCHES - len(past)), effort.looks[-1] - len(past) + 1):
@@ -126,7 +134,7 @@ def _narrowest(
         if each < FEWEST_BLOCKS or idle:
             break
         variance = (known + more * (spread.between + spread.within / each)) / total**2
-        # Two degrees of freedom per launch: those of three arms, see `statistics.contrast`.
+        # Two degrees of freedom per launch: those of three arms, see `statistics.compute_contrast`.
         expected = stats.t.ppf((1 + LEVEL) / 2, 2 * (total - 1)) * math.sqrt(variance)
         if expected < width:
             best, width = each, expected

@@ -18,13 +18,13 @@ _GRAIN_S = 0.02
 """Two of the ticks that `busy_s` and `steal_s` are counted in."""
 
 
-class _OfArm(Protocol):
+class _HasArm(Protocol):
     @property
     def arm(self) -> str: ...
 
 
-def need_times(sample: _OfArm, *names: str) -> None:
-    """Raises SampleError for one of these that is not a positive number."""
+def require_times(sample: _HasArm, *names: str) -> None:
+    """Raise SampleError if one of the named fields is not a positive number."""
     for name in names:
         value = getattr(sample, name)
         if not _is_time(value):
@@ -37,8 +37,9 @@ def _is_time(value: float) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """An arm's start in one launch: its worker's facts, first losses and predictions, None where
-    one is no finite number."""
+    """The start of an arm in one launch: its worker's facts, first losses and predictions, which
+    are None where not a finite number.
+    """
 
     workload: str
     vcpus: int
@@ -50,20 +51,22 @@ class Start:
 
     @property
     def keras(self) -> int:
-        """The generation of its Keras; workers from before Keras 3 was known do not say it."""
+        """Return the major version of its Keras; workers older than support for Keras 3 do not
+        report it.
+        """
         return int(self.facts.get("keras", 2))
 
     @property
     def nudged(self) -> bool:
-        """Whether its parameters were one rounding away; none of older workers were."""
+        """Return whether its parameters were one rounding away; never for older workers."""
         return bool(self.facts.get("nudged"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """`steps` steps of one arm. Its place in the schedule makes it one of its kind.
+    """A timing of `steps` steps of one arm, identified by its position in the schedule.
 
-    Raises SampleError for times that are not positive numbers.
+    Raises SampleError if a time is not a positive number.
     """
 
     workload: str
@@ -105,19 +108,23 @@ class Sample:
 
     @property
     def own_s(self) -> float:
-        """Seconds that the sample would have taken with its CPU to itself."""
-        return self._own_s(self.wall_s, self.cpu_s)
+        """Return the seconds that the sample would have taken with its CPU to itself."""
+        return self._compute_own_s(self.wall_s, self.cpu_s)
 
     @property
     def step_s(self) -> tuple[float, ...]:
-        """The same of a step, in each slice."""
-        every = self.slices or ((1.0, self.wall_s, self.cpu_s),)
-        return tuple(self._own_s(wall, cpu) / (share * self.steps) for share, wall, cpu in every)
+        """Return the seconds of a step in each slice, as with the CPU to itself."""
+        slices = self.slices or ((1.0, self.wall_s, self.cpu_s),)
+        return tuple(
+            self._compute_own_s(wall, cpu) / (share * self.steps) for share, wall, cpu in slices
+        )
 
-    def _own_s(self, wall_s: float, cpu_s: float) -> float:
-        """On one CPU: the CPU time, and its part of what that CPU was idle for (beyond what ticks
-        can tell). On several CPUs nothing says whether it waited for what others took: there it is
-        the wall time.
+    def _compute_own_s(self, wall_s: float, cpu_s: float) -> float:
+        """Compute the seconds that a part of the sample would have taken with its CPU to itself.
+
+        On one CPU this is the CPU time and its part of the time that CPU was idle (beyond the
+        resolution of ticks). On several CPUs it is the wall time, because nothing shows
+        whether the sample waited for CPU time that others took.
         """
         if self.vcpus > 1:
             return wall_s
@@ -126,14 +133,16 @@ class Sample:
         return min(wall_s, cpu_s + waited_s)
 
     def __post_init__(self) -> None:
-        need_times(self, "wall_s", "elapsed_s", "cpu_s", "canary_s")
-        if wrong := [each for each in self.slices if not all(map(_is_time, each))]:
-            raise SampleError(f"{self.arm}: a slice of a sample is {wrong[0]}")
+        require_times(self, "wall_s", "elapsed_s", "cpu_s", "canary_s")
+        if invalid := [part for part in self.slices if not all(map(_is_time, part))]:
+            raise SampleError(f"{self.arm}: a slice of a sample is {invalid[0]}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class End:
-    """A launch that was measured to its end. `profiles` are of arms with tuned kernels."""
+    """The end of a launch that was measured completely. `profiles` are of arms with tuned
+    kernels.
+    """
 
     workload: str
     vcpus: int
@@ -150,7 +159,9 @@ class End:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """The worker of an arm failed and ended the launch. The arm is left out of all later ones."""
+    """A failure of an arm's worker that ended the launch. The arm is excluded from all later
+    launches.
+    """
 
     workload: str
     vcpus: int

@@ -33,8 +33,13 @@ from tfbench.inside.phases import TRAIN
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.measurement import CellSpec, MeasuredCell
-from tfbench.measuring.observations import ObservedCell, contrast_of, half_width, medians
-from tfbench.measuring.statistics import LEVEL, Thresholds, floor, verdict
+from tfbench.measuring.observations import (
+    ObservedCell,
+    compute_arm_contrast,
+    compute_half_width,
+    estimate_median_ratio,
+)
+from tfbench.measuring.statistics import LEVEL, Thresholds, choose_verdict, compute_floor
 from tfbuild import console
 from tfbuild.errors import SampleError, WorkerError
 from tfbuild.measured.effort import Effort
@@ -62,8 +67,8 @@ while not select.select([0], [], [], 0)[0]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialPart:
-    """Trials of one kind. `slowdown` is the share of its steps that the arm takes in addition, 0
-    for stock itself; `loaded` ones have a busy process on their CPU.
+    """Trials of one kind. `slowdown` is the share of additional steps that the arm takes, 0 for
+    stock itself; `loaded` trials have a busy process on their CPU.
     """
 
     name: str
@@ -90,8 +95,9 @@ QUICK = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialFinding:
-    """What one trial said of one arm. `truth` is its real speedup over the baseline: whole steps
-    only can be added to a sample. `medians` is the second opinion."""
+    """The result of one trial for one arm. `truth` is its true speedup over the baseline, since
+    only whole steps can be added to a sample. `estimate_median_ratio` is the interval by the second method.
+    """
 
     truth: float
     interval: Interval
@@ -100,15 +106,18 @@ class TrialFinding:
 
     @property
     def found(self) -> bool:
-        """Whether the interval leaves out 1."""
+        """Return whether the interval excludes 1."""
         return self.interval.excludes_1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """`findings` are those of the repeat, whose truth is 1, and of the arm. `widths` are the
-    half-widths after each launch from the third on, with the seconds spent. `measuring` is the
-    share of these seconds in which samples were taken."""
+    """The result of one trial.
+
+    `findings` are those of the repeat, whose truth is 1, and of the arm. `compute_median_widths` are the
+    half-widths after each launch from the third on, with the seconds spent. `measuring` is
+    the share of these seconds in which samples were taken.
+    """
 
     part: str
     number: int
@@ -127,7 +136,7 @@ KINDS: Kinds[Trial] = MappingProxyType({"trial": Trial})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """`hits` of `trials`, with the exact 95 % binomial interval (Clopper and Pearson)."""
+    """A rate: `hits` of `trials`, with the exact 95 % binomial interval (Clopper and Pearson)."""
 
     hits: int
     trials: int
@@ -141,8 +150,9 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialRow:
-    """All trials of one part: their repeats, or their arms. `truth` and `seconds` of one trial, the
-    share of them that was `measuring` and the half-width are medians."""
+    """A summary of all trials of one part, for their repeats or their arms. `truth`, `seconds`
+    of one trial, the share of them that was `measuring`, and the half-width are medians.
+    """
 
     part: str
     arm: str
@@ -172,14 +182,19 @@ class SelfCheck:
 
     @property
     def same(self) -> Rate:
-        """False positives: stock against its repeat, in all trials of a minute that no process was
-        put beside."""
+        """Return the rate of false positives: stock against its repeat, in all one-minute trials
+        without a competing process.
+        """
         rows = [row for row in self.rows if row.arm == REPEAT and row.part in UNDISTURBED]
-        return of(sum(row.found.hits for row in rows), sum(row.found.trials for row in rows))
+        return create_rate(
+            sum(row.found.hits for row in rows), sum(row.found.trials for row in rows)
+        )
 
     @property
     def passed(self) -> bool:
-        """No more false positives than allowed; quick checks have too few trials to fail."""
+        """Return whether there are no more false positives than allowed; quick checks have too
+        few trials to fail.
+        """
         return self.same.value <= MOST_FALSE or self.same.low <= 1 - LEVEL
 
 
@@ -196,32 +211,36 @@ def run_trials(
     out: Path,
     on_progress: Progress,
 ) -> tuple[Trial, ...]:
-    """Every trial, going on from those in `out`, as many at once as there are vCPUs.
+    """Run every trial that `out` does not have yet, as many at once as there are vCPUs; return
+    all.
 
-    Raises UsageError for an `out` with another check in it, WorkerError, DiskError, RecordError.
+    Raises UsageError if `out` holds another check, and WorkerError, DiskError and
+    RecordError.
     """
     folder.begin(KIND, TrialSetting(host=host, arm=arm, seed=seed), out)
-    wanted = [(part, number) for part in parts for number in range(part.trials)]
-    wanted.sort(key=lambda each: each[1] / each[0].trials)  # (one that is stopped has some of each)
+    planned = [(part, number) for part in parts for number in range(part.trials)]
+    planned.sort(
+        key=lambda each: each[1] / each[0].trials
+    )  # (one that is stopped has some of each)
     with open_journal(out / KIND.journal, KINDS) as (known, keep):
         done = [*known]
-        have = {(trial.part, trial.number) for trial in done}
+        finished = {(trial.part, trial.number) for trial in done}
         tasks = [
             Task(arm=arm, part=part, number=number, seed=seed, logs=out / "logs")
-            for part, number in wanted
-            if (part.name, number) not in have
+            for part, number in planned
+            if (part.name, number) not in finished
         ]
         cpus = host.affinity[: host.vcpus.usable]
-        made = _all(tasks, cpus)
-        with contextlib.closing(made):
-            for count, trial in enumerate(made, start=1):
+        new_trials = _all(tasks, cpus)
+        with contextlib.closing(new_trials):
+            for count, trial in enumerate(new_trials, start=1):
                 keep(trial)
                 done.append(trial)
                 on_progress(
-                    len(wanted) - len(tasks) + count,
-                    len(wanted),
+                    len(planned) - len(tasks) + count,
+                    len(planned),
                     f"{trial.part} {trial.number + 1}",
-                    f"about {console.format_duration(seconds_left(tasks[count:], len(cpus)))} left",
+                    f"about {console.format_duration(estimate_seconds_left(tasks[count:], len(cpus)))} left",
                 )
     names = {part.name for part in parts}
     return tuple(trial for trial in done if trial.part in names)
@@ -229,7 +248,7 @@ def run_trials(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialSetting:
-    """What trials must have in common to be counted together."""
+    """The setting that trials must share to be counted together."""
 
     schema: int = SCHEMA
     host: Host
@@ -239,7 +258,7 @@ class TrialSetting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """One trial to be made."""
+    """A trial to run."""
 
     arm: Arm
     part: TrialPart
@@ -248,26 +267,27 @@ class Task:
     logs: Path
 
 
-def seconds_left(tasks: Iterable[Task], at_once: int) -> float:
-    """What trials take that are still to be made: a trial keeps to its budget."""
+def estimate_seconds_left(tasks: Iterable[Task], at_once: int) -> float:
+    """Estimate the seconds of the remaining trials; a trial keeps to its budget."""
     return math.fsum(task.part.effort.budget_s or 0.0 for task in tasks) / at_once
 
 
 def _all(tasks: Sequence[Task], cpus: Sequence[int]) -> Generator[Trial]:
-    """The trials as they come, one at a time on each CPU: each is the others' noisy neighbour.
+    """Run the trials, one at a time on each CPU, and yield them as they finish. Each is the
+    others' noisy neighbour.
 
-    Whatever ends this ends the processes that make them, too; what they have started reads the end
-    of its input then, and ends.
+    Whatever ends the generator terminates the pool's processes too; what these have started
+    reads the end of its input then, and ends.
     """
     context = multiprocessing.get_context("spawn")
     free: SimpleQueue[int] = context.SimpleQueue()
     for cpu in cpus:
         free.put(cpu)
     with ProcessPoolExecutor(
-        len(cpus), mp_context=context, initializer=_settle, initargs=(free,)
+        len(cpus), mp_context=context, initializer=_pin_process, initargs=(free,)
     ) as pool:
         try:
-            for future in as_completed(_submitted(pool, tasks)):
+            for future in as_completed(_submit_tasks(pool, tasks)):
                 yield future.result()
         except BaseException:
             for process in multiprocessing.active_children():
@@ -275,37 +295,40 @@ def _all(tasks: Sequence[Task], cpus: Sequence[int]) -> Generator[Trial]:
             raise
 
 
-def _submitted(pool: ProcessPoolExecutor, tasks: Sequence[Task]) -> list[Future[Trial]]:
-    """The pool's processes start here, and stay deaf to Ctrl-C: it is for us to end them. A Ctrl-C
-    that comes meanwhile, also by a library's thread that does not block it, is raised afterwards.
+def _submit_tasks(pool: ProcessPoolExecutor, tasks: Sequence[Task]) -> list[Future[Trial]]:
+    """Submit the tasks to the pool, whose processes start here and ignore Ctrl-C: only this
+    process ends them.
+
+    A Ctrl-C that arrives meanwhile, also through a library's thread that does not block it,
+    is raised afterwards.
     """
-    came: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    received: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return [pool.submit(trial_of, task) for task in tasks]
+        return [pool.submit(run_trial, task) for task in tasks]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         signal.signal(signal.SIGINT, handler)
-        if came:
+        if received:
             signal.raise_signal(signal.SIGINT)
 
 
-def _settle(free: SimpleQueue[int]) -> None:
-    """A process of the pool takes a CPU for itself."""
+def _pin_process(free: SimpleQueue[int]) -> None:
+    """Pin a process of the pool to a free CPU."""
     os.sched_setaffinity(0, {free.get()})
 
 
-def trial_of(task: Task) -> Trial:
-    """One trial on the CPU that this process has."""
+def run_trial(task: Task) -> Trial:
+    """Run one trial on the CPU of this process."""
     (cpu,) = os.sched_getaffinity(0)
-    with competing(cpu) if task.part.loaded else contextlib.nullcontext():
-        return _trial(task, cpu)
+    with run_competitor(cpu) if task.part.loaded else contextlib.nullcontext():
+        return _measure_trial(task, cpu)
 
 
 @contextlib.contextmanager
-def competing(cpu: int) -> Iterator[int]:
-    """A process that keeps one CPU busy until we end; its number."""
+def run_competitor(cpu: int) -> Iterator[int]:
+    """Run a process that keeps one CPU busy inside the context; yield its process id."""
     busy = [sys.executable, "-S", "-c", _LOAD.format(cpu=cpu)]
     with subprocess.Popen(busy, stdin=subprocess.PIPE) as process:
         try:
@@ -314,7 +337,7 @@ def competing(cpu: int) -> Iterator[int]:
             process.kill()
 
 
-def _trial(task: Task, cpu: int) -> Trial:
+def _measure_trial(task: Task, cpu: int) -> Trial:
     part, seed = task.part, task.seed + task.number
     share = part.slowdown
     arm = dataclasses.replace(task.arm, name=ARM, env=((SLOWDOWN, str(share)),) if share else ())
@@ -323,112 +346,122 @@ def _trial(task: Task, cpu: int) -> Trial:
     )
     logs = task.logs / f"cpu{cpu}"
     cell = MeasuredCell(spec=spec, effort=part.effort, logs=logs, listen=lambda _: None)
-    measured = cell.measured(engine.run(cell, (), keep=lambda _: None))
+    measured = cell.observe(engine.run(cell, (), keep=lambda _: None))
     if measured.failures:
         raise WorkerError(measured.failures[0].reason, arm=measured.failures[0].arm)
     return Trial(
         part=part.name,
         number=task.number,
         seconds=measured.seconds,
-        findings=tuple(_findings(measured, share)),
-        measuring=_measuring(measured),
-        widths=tuple(_widths(measured)),
+        findings=tuple(_compute_findings(measured, share)),
+        measuring=_compute_measuring_share(measured),
+        widths=tuple(_list_widths(measured)),
     )
 
 
-def _findings(measured: ObservedCell, slowdown: float) -> Iterator[TrialFinding]:
-    least = floor(contrast_of(measured, measured.repeat).interval)
-    steps = measured.launches[0].steps(TRAIN)
+def _compute_findings(measured: ObservedCell, slowdown: float) -> Iterator[TrialFinding]:
+    least = compute_floor(compute_arm_contrast(measured, measured.repeat).interval)
+    steps = measured.launches[0].get_steps(TRAIN)
     truth = steps / (steps + round(slowdown * steps))
-    for name, true in ((measured.repeat, 1.0), (ARM, truth)):
-        found = contrast_of(measured, name)
+    for name, true_ratio in ((measured.repeat, 1.0), (ARM, truth)):
+        arm_contrast = compute_arm_contrast(measured, name)
         # The repeat is the floor itself, so it is judged without one.
         thresholds = Thresholds(floor=0.0 if name == measured.repeat else least)
         yield TrialFinding(
-            truth=true,
-            interval=found.interval,
-            medians=medians(measured, name),
-            verdict=verdict(found, thresholds) if measured.fair else Verdict.INCONCLUSIVE,
+            truth=true_ratio,
+            interval=arm_contrast.interval,
+            medians=estimate_median_ratio(measured, name),
+            verdict=choose_verdict(arm_contrast, thresholds)
+            if measured.fair
+            else Verdict.INCONCLUSIVE,
         )
 
 
-def _measuring(measured: ObservedCell) -> float:
+def _compute_measuring_share(measured: ObservedCell) -> float:
     samples = (sample for block in measured.blocks for sample in block)
     return math.fsum(sample.elapsed_s for sample in samples) / measured.seconds
 
 
-def _widths(measured: ObservedCell) -> Iterator[tuple[float, float]]:
+def _list_widths(measured: ObservedCell) -> Iterator[tuple[float, float]]:
     spent = 0.0
     for count, launch in enumerate(measured.launches, start=1):
         spent += launch.seconds
         if count >= FEWEST_LAUNCHES:
-            yield spent, half_width(measured, count)
+            yield spent, compute_half_width(measured, count)
 
 
-def summarise(trials: Sequence[Trial], arm: Arm, host: Host, made: str) -> SelfCheck:
+def summarise_trials(trials: Sequence[Trial], arm: Arm, host: Host, made: str) -> SelfCheck:
     return SelfCheck(
         schema=SCHEMA,
         made=made,
         seconds=math.fsum(trial.seconds for trial in trials),
         host=host,
         arm=arm.label,
-        rows=rows(trials),
-        widths=widths(trials),
+        rows=create_rows(trials),
+        widths=compute_median_widths(trials),
     )
 
 
-def rows(trials: Sequence[Trial]) -> tuple[TrialRow, ...]:
-    """Two per part: its repeats and its arms."""
+def create_rows(trials: Sequence[Trial]) -> tuple[TrialRow, ...]:
+    """Create two rows per part: one of its repeats and one of its arms."""
     parts = dict.fromkeys(trial.part for trial in trials if trial.findings)
-    return tuple(_row(part, place, trials) for part in parts for place in range(len(NAMES)))
+    return tuple(_create_row(part, index, trials) for part in parts for index in range(len(NAMES)))
 
 
-def _row(part: str, place: int, trials: Sequence[Trial]) -> TrialRow:
-    these = [trial for trial in trials if trial.part == part and trial.findings]
-    found = [trial.findings[place] for trial in these]
+def _create_row(part: str, place: int, trials: Sequence[Trial]) -> TrialRow:
+    part_trials = [trial for trial in trials if trial.part == part and trial.findings]
+    findings = [trial.findings[place] for trial in part_trials]
 
-    def middle(values: Iterable[float]) -> float:
+    def compute_median(values: Iterable[float]) -> float:
         return float(np.median([*values]))
 
     return TrialRow(
         part=part,
         arm=NAMES[place],
-        truth=middle(each.truth for each in found),
-        seconds=middle(trial.seconds for trial in these),
-        measuring=middle(trial.measuring for trial in these),
-        half_width=middle(each.interval.half_width for each in found),
-        found=rate([each.found for each in found]),
-        said=rate([each.verdict in {Verdict.FASTER, Verdict.SLOWER} for each in found]),
-        covered=rate([_holds(each.interval, each.truth) for each in found]),
-        covered_by_medians=rate([_holds(each.medians, each.truth) for each in found]),
+        truth=compute_median(finding.truth for finding in findings),
+        seconds=compute_median(trial.seconds for trial in part_trials),
+        measuring=compute_median(trial.measuring for trial in part_trials),
+        half_width=compute_median(finding.interval.half_width for finding in findings),
+        found=compute_rate([finding.found for finding in findings]),
+        said=compute_rate(
+            [finding.verdict in {Verdict.FASTER, Verdict.SLOWER} for finding in findings]
+        ),
+        covered=compute_rate(
+            [_is_covered(finding.interval, finding.truth) for finding in findings]
+        ),
+        covered_by_medians=compute_rate(
+            [_is_covered(finding.medians, finding.truth) for finding in findings]
+        ),
     )
 
 
-def rate(hits: Sequence[bool]) -> Rate:
-    return of(sum(hits), len(hits))
+def compute_rate(hits: Sequence[bool]) -> Rate:
+    return create_rate(sum(hits), len(hits))
 
 
-def of(hits: int, trials: int) -> Rate:
-    """Of none nothing is known: from 0 to 1."""
+def create_rate(hits: int, trials: int) -> Rate:
+    """Create a rate with its interval; without trials the interval is 0 to 1."""
     if not trials:
         return Rate(hits=0, trials=0, low=0.0, high=1.0)
-    found = stats.binomtest(hits, trials).proportion_ci(LEVEL, method="exact")
-    return Rate(hits=hits, trials=trials, low=float(found.low), high=float(found.high))
+    interval = stats.binomtest(hits, trials).proportion_ci(LEVEL, method="exact")
+    return Rate(hits=hits, trials=trials, low=float(interval.low), high=float(interval.high))
 
 
-def widths(trials: Sequence[Trial]) -> tuple[tuple[int, float, float], ...]:
-    """Of the longest trials: launches, minutes, half-width, each the median over the trials."""
+def compute_median_widths(trials: Sequence[Trial]) -> tuple[tuple[int, float, float], ...]:
+    """Compute launches, minutes and half-width of the longest trials, each the median over the
+    trials.
+    """
     most = max((len(trial.widths) for trial in trials), default=0)
     longest = [trial.widths for trial in trials if len(trial.widths) == most > 1]
     return tuple(
         (
-            FEWEST_LAUNCHES + place,
-            float(np.median([each[place][0] for each in longest])) / 60,
-            float(np.median([each[place][1] for each in longest])),
+            FEWEST_LAUNCHES + index,
+            float(np.median([trial_widths[index][0] for trial_widths in longest])) / 60,
+            float(np.median([trial_widths[index][1] for trial_widths in longest])),
         )
-        for place in range(most if longest else 0)
+        for index in range(most if longest else 0)
     )
 
 
-def _holds(interval: Interval, truth: float) -> bool:
+def _is_covered(interval: Interval, truth: float) -> bool:
     return interval.low <= truth <= interval.high

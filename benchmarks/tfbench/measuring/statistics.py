@@ -49,8 +49,8 @@ FEWEST_LAUNCHES = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Thresholds:
-    """What a difference must pass: `floor` is that of the A/A interval, `threshold` the least
-    gain or loss that anyone cares for; what is within 1 ± `margin` is no difference.
+    """Limits that a difference must exceed: `compute_floor` is that of the A/A interval, `threshold` the
+    smallest gain or loss of interest; a ratio within 1 ± `margin` is no difference.
     """
 
     floor: float
@@ -58,67 +58,79 @@ class Thresholds:
     margin: float = MARGIN
 
 
-def log_ratio(baseline_s: Sequence[float], candidate_s: Sequence[float]) -> float:
-    """A block's ln(baseline / candidate): above 0 when the candidate is faster.
+def compute_log_ratio(baseline_s: Sequence[float], candidate_s: Sequence[float]) -> float:
+    """Compute a block's ln(baseline / candidate): above 0 if the candidate is faster.
 
-    Raises SampleError for no samples, unequal counts, and times that are not positive numbers.
+    Raises SampleError if there are no samples, the counts differ, or a time is not a positive
+    number.
     """
     if len(baseline_s) != len(candidate_s):
         raise SampleError(
             f"a block has {len(baseline_s)} samples of one arm and {len(candidate_s)} of the other"
         )
-    return math.log(total(baseline_s)) - math.log(total(candidate_s))
+    return math.log(sum_seconds(baseline_s)) - math.log(sum_seconds(candidate_s))
 
 
-def total(seconds: Sequence[float]) -> float:
-    """Their sum. Raises SampleError for none and for times that are not positive numbers."""
+def sum_seconds(seconds: Sequence[float]) -> float:
+    """Sum the seconds. Raises SampleError if there are none or a time is not a positive number."""
     if not seconds:
         raise SampleError("there are no samples")
-    wrong = [each for each in seconds if not (math.isfinite(each) and each > 0)]
-    if wrong:
-        raise SampleError(f"a sample took {wrong[0]:g} s, which is not a time")
+    invalid = [value for value in seconds if not (math.isfinite(value) and value > 0)]
+    if invalid:
+        raise SampleError(f"a sample took {invalid[0]:g} s, which is not a time")
     return math.fsum(seconds)
 
 
-def locations(launches: Launches) -> Values:
-    """The median of each launch's blocks. Raises SampleError."""
-    _check(launches)
+def compute_medians(launches: Launches) -> Values:
+    """Compute the median of each launch's blocks. Raises SampleError if there are too few
+    launches.
+    """
+    _check_launches(launches)
     return np.array([np.median(blocks) for blocks in launches])
 
 
-def estimate(launches: Launches) -> Interval:
-    """From logarithms per block to the mean over launches and its t interval, as plain numbers.
+def estimate_geometric_mean(launches: Launches) -> Interval:
+    """Estimate the geometric mean over launches and its t interval, from logarithms per block.
 
-    Raises SampleError for fewer than two launches, an empty one, and values that are not finite.
+    Each launch counts as the median of its blocks. Raises SampleError if there are fewer than
+    two launches, an empty one, or values that are not finite.
     """
-    return combined([locations(launches)])
+    return combine_cells([compute_medians(launches)])
 
 
-def mean(values: Sequence[float]) -> Interval:
-    """The arithmetic mean of launches' values and its t interval, in the values' own unit.
+def estimate_mean(values: Sequence[float]) -> Interval:
+    """Estimate the arithmetic mean of launches' values and its t interval, in the unit of the
+    values.
 
-    Raises SampleError for fewer than two, and for values that are not finite.
+    Raises SampleError if there are fewer than two values, or values that are not finite.
     """
-    _check([[each] for each in values])
+    _check_launches([[value] for value in values])
     middle = float(np.mean(values))
     half = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * float(stats.sem(values))
     return Interval(value=middle, low=middle - half, high=middle + half)
 
 
-def combined(cells: Sequence[Values]) -> Interval:
-    """The mean of the cells' means, each cell one number per launch. Raises SampleError."""
-    found = []
+def combine_cells(cells: Sequence[Values]) -> Interval:
+    """Combine cells into the geometric mean of their means; each cell has one logarithm per
+    launch.
+
+    Raises SampleError if a cell has too few launches.
+    """
+    contrasts = []
     for cell in cells:
-        _check([[each] for each in cell])
+        _check_launches([[value] for value in cell])
         variance = float(cell.var(ddof=1)) / len(cell)
-        found.append(Contrast(mean=float(cell.mean()), variance=variance, freedom=len(cell) - 1))
-    return mean_of(found).interval
+        contrasts.append(
+            Contrast(mean=float(cell.mean()), variance=variance, freedom=len(cell) - 1)
+        )
+    return average_contrasts(contrasts).interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contrast:
-    """A difference of logarithms: its estimate, the variance of that, and the degrees of freedom
-    that the variance is known with."""
+    """A difference of logarithms: its estimate, the variance of the estimate, and the degrees of
+    freedom of that variance.
+    """
 
     mean: float
     variance: float
@@ -126,16 +138,19 @@ class Contrast:
 
     @property
     def interval(self) -> Interval:
-        """The ratio and its t interval."""
-        return self._at(LEVEL)
+        """Return the ratio and its t interval."""
+        return self._compute_interval(LEVEL)
 
-    def within(self, margin: float) -> bool:
-        """Whether the ratio is within 1 ± margin, by two one-sided tests: whether the interval is
-        that each of them leaves (Schuirmann, J. Pharmacokin. Biopharm. 1987)."""
-        found = self._at(2 * LEVEL - 1)
-        return found.low >= 1 - margin and found.high <= 1 + margin
+    def is_within(self, margin: float) -> bool:
+        """Return whether the ratio is within 1 ± margin, by two one-sided tests.
 
-    def _at(self, level: float) -> Interval:
+        These are equivalent to checking the interval at level 2 * LEVEL - 1 (Schuirmann, J.
+        Pharmacokin. Biopharm. 1987).
+        """
+        interval = self._compute_interval(2 * LEVEL - 1)
+        return interval.low >= 1 - margin and interval.high <= 1 + margin
+
+    def _compute_interval(self, level: float) -> Interval:
         half = 0.0
         if self.variance > 0:
             half = stats.t.ppf((1 + level) / 2, self.freedom) * math.sqrt(self.variance)
@@ -144,105 +159,116 @@ class Contrast:
 
     @property
     def confidence(self) -> float:
-        """The largest level at which the interval leaves out 1."""
+        """Return the largest level at which the interval excludes 1."""
         return 1 - 2 * min(self.p_faster, 1 - self.p_faster)
 
     @property
     def p_faster(self) -> float:
-        """The probability of an estimate as large as this one where there is no gain."""
+        """Return the probability of an estimate at least this large if there is no gain."""
         if self.variance == 0:
             return 0.5 if self.mean == 0 else float(self.mean < 0)
         return float(stats.t.sf(self.mean / math.sqrt(self.variance), self.freedom))
 
 
-def level(seconds: Sequence[float]) -> float:
-    """ln of the mean of the fastest quarter of what an arm's slices took in one launch; of few,
-    as where samples have none, of the faster half. Raises SampleError."""
-    total(seconds)
+def compute_level(seconds: Sequence[float]) -> float:
+    """Compute ln of the mean of the fastest quarter of an arm's slices in one launch.
+
+    If there are few slices, as in samples without any, the faster half counts. Raises
+    SampleError if there are no times or one is not a positive number.
+    """
+    sum_seconds(seconds)
     count = len(seconds)
     few = min(FEWEST_FASTEST, (count + 1) // 2)
     fastest = sorted(seconds)[: max(few, (count + 3) // 4)]
     return math.log(math.fsum(fastest) / len(fastest))
 
 
-def contrast(levels: Levels, arm: str, baseline: Sequence[str]) -> Contrast:
-    """ln(time of the baseline / time of the arm). `baseline` names one arm, or it and its repeat,
-    whose mean is known better than either.
+def compute_contrast(levels: Levels, arm: str, baseline: Sequence[str]) -> Contrast:
+    """Compute ln(time of the baseline / time of the arm).
 
-    Raises SampleError for fewer than two launches or arms, unequal launches and no numbers.
+    `baseline` names one arm, or it and its repeat, whose mean is known better than either.
+    Raises SampleError if there are fewer than two launches or arms, unequal launches, or
+    values that are not finite.
     """
-    table = _table(levels)
+    table = _build_matrix(levels)
     launches, arms = table.shape
-    places = {name: place for place, name in enumerate(levels)}
-    ours = table[:, places[arm]]
-    differences = table[:, [places[name] for name in baseline]].mean(axis=1) - ours
+    columns = {name: column for column, name in enumerate(levels)}
+    arm_levels = table[:, columns[arm]]
+    differences = table[:, [columns[name] for name in baseline]].mean(axis=1) - arm_levels
     residuals = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
     freedom = (arms - 1) * (launches - 1)
     pooled = (1 + 1 / len(baseline)) * float((residuals**2).sum()) / freedom
-    own = float(differences.var(ddof=1))
+    own_variance = float(differences.var(ddof=1))
     return Contrast(
         mean=float(differences.mean()),
-        variance=max(own, pooled) / launches,
+        variance=max(own_variance, pooled) / launches,
         freedom=min(freedom, MOST_CONTRASTS * (launches - 1)),
     )
 
 
-def mean_of(contrasts: Sequence[Contrast]) -> Contrast:
-    """Over workloads, each weighing the same: variances add up, with Welch and Satterthwaite's
-    degrees of freedom (Welch, Biometrika 1947). Raises SampleError for none.
+def average_contrasts(contrasts: Sequence[Contrast]) -> Contrast:
+    """Average contrasts over workloads with equal weights.
 
-    The workloads are fixed, not drawn: the interval says how well this mean is known, not how
-    other models would do.
+    Variances add up, with Welch and Satterthwaite's degrees of freedom (Welch, Biometrika
+    1947). Raises SampleError if there are none.
+
+    The workloads are fixed, not drawn: the interval shows how well this mean is known, not
+    how other models would do.
     """
     if not contrasts:
         raise SampleError("there are no workloads to take a mean of")
-    variance = math.fsum(each.variance for each in contrasts)
-    parts = math.fsum(each.variance**2 / each.freedom for each in contrasts)
+    variance = math.fsum(term.variance for term in contrasts)
+    parts = math.fsum(term.variance**2 / term.freedom for term in contrasts)
     return Contrast(
-        mean=float(np.mean([each.mean for each in contrasts])),
+        mean=float(np.mean([term.mean for term in contrasts])),
         variance=variance / len(contrasts) ** 2,
         freedom=variance**2 / parts if parts > 0 else 1.0,
     )
 
 
 def has_trend(values: Sequence[float]) -> bool:
-    """Whether the Theil-Sen slope's interval leaves out 0 (Sen, JASA 1968)."""
+    """Return whether the interval of the Theil-Sen slope excludes 0 (Sen, JASA 1968)."""
     slope = stats.theilslopes(values, alpha=LEVEL)
     return bool(slope.low_slope > 0 or slope.high_slope < 0)
 
 
-def floor(noise: Interval) -> float:
-    """From an A/A interval, the ln that a difference must pass: the reach of the interval, counted
-    from the faster of the baseline's two workers, whose mean the baseline is."""
+def compute_floor(noise: Interval) -> float:
+    """Compute from an A/A interval the noise floor: the absolute ln ratio that a difference must
+    exceed.
+
+    It is the reach of the interval, counted from the faster of the baseline's two workers,
+    because the baseline is their mean.
+    """
     return noise.reach + abs(math.log(noise.value)) / 2
 
 
-def verdict(speedup: Contrast, thresholds: Thresholds) -> Verdict:
-    """Faster or slower when the interval leaves out 1 and the estimate passes the bar.
+def choose_verdict(speedup: Contrast, thresholds: Thresholds) -> Verdict:
+    """Choose the verdict: faster or slower if the interval excludes 1 and the estimate exceeds
+    the bar.
 
-    One that leaves out 1 and does not pass is noise if what it had to pass is small; where the
-    machine's own noise is large, nothing can be said.
+    An interval that excludes 1 with an estimate below the bar is noise if the bar is small;
+    if the machine's own noise is large, the verdict is inconclusive.
     """
-    found = speedup.interval
+    interval = speedup.interval
     least = max(thresholds.floor, math.log1p(thresholds.threshold))
-    if found.excludes_1 and abs(speedup.mean) > least:
-        return Verdict.FASTER if found.low > 1 else Verdict.SLOWER
+    if interval.excludes_1 and abs(speedup.mean) > least:
+        return Verdict.FASTER if interval.low > 1 else Verdict.SLOWER
     bar_is_small = least <= math.log1p(max(thresholds.margin, thresholds.threshold))
-    small = found.excludes_1 and bar_is_small
-    none = speedup.within(thresholds.margin)
-    return Verdict.WITHIN_NOISE if none or small else Verdict.INCONCLUSIVE
+    small = interval.excludes_1 and bar_is_small
+    equivalent = speedup.is_within(thresholds.margin)
+    return Verdict.WITHIN_NOISE if equivalent or small else Verdict.INCONCLUSIVE
 
 
-def _table(levels: Levels) -> Values:
-    """One row per launch, one column per arm."""
+def _build_matrix(levels: Levels) -> Values:
+    """Build a matrix with one row per launch and one column per arm."""
     columns = list(levels.values())
-    if len(columns) < 2 or len({len(each) for each in columns}) > 1:  # noqa: PLR2004  (a pair)
+    if len(columns) < 2 or len({len(column) for column in columns}) > 1:  # noqa: PLR2004  (a pair)
         raise SampleError("arms can be compared that were timed in the same launches")
-    _check([[*row] for row in zip(*columns, strict=True)])
+    _check_launches([[*row] for row in zip(*columns, strict=True)])
     return np.array(columns, dtype=np.float64).T
 
 
-def _check(launches: Launches) -> None:
+def _check_launches(launches: Launches) -> None:
     if not launches or not all(launches):
         raise SampleError("there are no samples of one launch" if launches else "no samples")
     if len(launches) < FEWEST_LAUNCHES:

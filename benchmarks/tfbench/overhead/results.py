@@ -11,7 +11,7 @@ from typing import Any
 from tfbench.cells.cell import CellResult
 from tfbench.cells.experiment import Wheel
 from tfbench.inside.fitting import Form
-from tfbench.measuring.statistics import estimate, mean
+from tfbench.measuring.statistics import estimate_geometric_mean, estimate_mean
 from tfbench.overhead import terms
 from tfbench.overhead.terms import Counts, Terms
 from tfbuild.measured.host import Host
@@ -72,9 +72,9 @@ def answered(found: CellResult, forms: Sequence[Form]) -> ArmTerms:
     launches = [_launch(each, forms) for each in found.answers]
     solved = [terms.solve(launch) for launch in launches]
     first = found.answers[0]
-    epoch_s = mean([each.epoch_s for each in solved])
-    call_s = mean([each.call_s for each in solved])
-    step_s = mean([each.step_s for each in solved])
+    epoch_s = estimate_mean([each.epoch_s for each in solved])
+    call_s = estimate_mean([each.call_s for each in solved])
+    step_s = estimate_mean([each.step_s for each in solved])
     overall = Terms(epoch_s=epoch_s.value, call_s=call_s.value, step_s=step_s.value)
     own, steps = forms[0], first["steps"][0]
     script = terms.counts(own, steps)
@@ -87,7 +87,7 @@ def answered(found: CellResult, forms: Sequence[Form]) -> ArmTerms:
         epoch_s=epoch_s,
         call_s=call_s,
         step_s=step_s,
-        dispatch=mean([each.dispatch(script) for each in solved]),
+        dispatch=estimate_mean([each.dispatch(script) for each in solved]),
         forms=tuple(_timed(form, launches, own, overall) for form in forms),
         enough=terms.enough(overall, own, steps),
         error=max(
@@ -111,9 +111,9 @@ def _timed(
     return TimedForm(
         form=form,
         counts=counts,
-        seconds=mean([launch[form][1] for launch in launches]),
+        seconds=estimate_mean([launch[form][1] for launch in launches]),
         predicted_s=overall.seconds(counts),
-        speedup=estimate(
+        speedup=estimate_geometric_mean(
             [[math.log(_per_step(launch[own]) / _per_step(launch[form]))] for launch in launches]
         ),
     )

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from tfbench.costs.cost import Amount, ends, point
+from tfbench.costs.cost import Amount, get_ends, get_value
 from tfbench.reports import canvas
 from tfbench.reports.canvas import ink, panel, printable
 from tfbuild.measured.interval import Interval
@@ -204,7 +204,7 @@ def _height(groups: Sequence[ChartGroup]) -> float:
 def _ends(groups: Sequence[ChartGroup]) -> list[tuple[float, float, float]]:
     """Low end, value, high end of everything that is to be seen."""
     amounts = [row.amount for group in groups for row in group.points if row.amount is not None]
-    return [ends(each) for each in (*amounts, *(group.band for group in groups if group.band))]
+    return [get_ends(each) for each in (*amounts, *(group.band for group in groups if group.band))]
 
 
 def _limits(seen: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
@@ -223,7 +223,7 @@ def _estimate(
     if isinstance(amount, Interval):
         _whisker(axes, amount, y, limits, colour)
     axes.plot(
-        [point(amount)],
+        [get_value(amount)],
         [y],
         marker=canvas.marker(row.series),
         markersize=5.5,
@@ -248,7 +248,7 @@ def _whisker(
 def _bar(axes: Axes, row: ChartPoint, amount: Amount, y: float) -> None:
     axes.barh(
         [y],
-        [point(amount)],
+        [get_value(amount)],
         height=0.78,
         color=canvas.series(row.series),
         hatch=canvas.hatch(row.series),
@@ -291,7 +291,7 @@ def over_counts(lines: Sequence[ChartLine], across: str, up: str) -> Figure:
                 reach = [amount.low, amount.high]
                 colour = canvas.series(line.series)
                 axes.plot([place, place], reach, "-_", color=colour, linewidth=1.4, markersize=5)
-        values = [point(amount) for _, amount in line.amounts]
+        values = [get_value(amount) for _, amount in line.amounts]
         _curve(axes, line.label, line.series, places, values, markersize=5.5)
     axes.set_xlim(-0.5, len(counts) - 0.5)
     axes.set_xticks(range(len(counts)), [str(count) for count in counts])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.workloads import find_schedule, is_own
-from tfbench.kernels.table import cells, ordered
+from tfbench.kernels.table import format_row, sort_rows
 from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, tabled, tabulate
 from tfbuild import console
@@ -294,7 +294,7 @@ def _kernels(arm: str, found: KernelTable) -> tuple[str, Table]:
                 *("op", "inputs", "#threads", "#share", "#stock us", "#tuned us", "#ratio"),
                 *("#95% interval", "#in a fresh run", "kept"),
             ),
-            ((op, *rest) for op, _, *rest in map(cells, ordered(found.rows))),
+            ((op, *rest) for op, _, *rest in map(format_row, sort_rows(found.rows))),
         ),
     )
 

@@ -13,7 +13,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from tfbench.inside.workloads import format_label
 from tfbench.measuring import gates
 from tfbench.measuring.effort import FEWEST_LAUNCHES
-from tfbench.measuring.statistics import LIKELY, floor
+from tfbench.measuring.statistics import LIKELY, compute_floor
 from tfbench.reports import wording
 from tfbuild import console
 from tfbuild.measured.comparison import (
@@ -129,7 +129,7 @@ def likely(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> 
     and not yet sure; empty else."""
     if speedup.verdict is not Verdict.INCONCLUSIVE or noise is None:
         return ""
-    least = max(floor(noise), math.log1p(comparison.threshold))
+    least = max(compute_floor(noise), math.log1p(comparison.threshold))
     beyond = abs(math.log(speedup.interval.value)) > least
     if not beyond or speedup.confidence < LIKELY:
         return ""
@@ -215,7 +215,7 @@ def _edge(comparison: Comparison, cell: ComparedCell) -> str:
 
 def floor_of(noise: Interval) -> float:
     """What a difference must pass, 0.01 is 1 %."""
-    return math.expm1(floor(noise))
+    return math.expm1(compute_floor(noise))
 
 
 def over_gated(cell: ComparedCell) -> bool:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tfbench.costs.bill import Bill, BillRow
-from tfbench.costs.cost import Amount, point
+from tfbench.costs.cost import Amount, get_value
 from tfbench.inside.phases import JUDGED
 from tfbench.inside.workloads import format_label
 from tfbench.measuring import gates
@@ -223,7 +223,9 @@ def _bill_numbers(bill: Bill) -> dict[str, int]:
 
 def _relative(arm: str, series: int, amount: Amount) -> ChartPoint:
     digits = 3 if isinstance(amount, Interval) else 2
-    return ChartPoint(label=arm, series=series, amount=amount, note=f"{point(amount):.{digits}f}")
+    return ChartPoint(
+        label=arm, series=series, amount=amount, note=f"{get_value(amount):.{digits}f}"
+    )
 
 
 # --- how it was measured --------------------------------------------------------------------------
@@ -261,7 +263,9 @@ def _timeline(
         )
         for number, (arm, own) in enumerate(timed.items())
     ]
-    dropped = [_minute(starts, block[0]) for block in blocks.values() if gates.reasons(block)]
+    dropped = [
+        _minute(starts, block[0]) for block in blocks.values() if gates.list_drop_reasons(block)
+    ]
     walls = [value for track in tracks for value in track.values]
     return drawing(
         functools.partial(over_time, tracks, list(starts.values()), dropped),

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tfbench import sheet
 from tfbench.costs.bill import Bill
-from tfbench.costs.cost import point
+from tfbench.costs.cost import get_value
 from tfbench.reports import findings, wording
 from tfbench.reports import spending as costs
 from tfbench.reports.document import Document
@@ -104,9 +104,9 @@ def bill_table(bill: Bill, *, colour: bool) -> str:
     rows = (
         (
             *(row.workload, costs.vcpus(row), row.arm, row.machine),
-            *(wording.seconds(point(row.run_s)), wording.usd(point(row.usd))),
+            *(wording.seconds(get_value(row.run_s)), wording.usd(get_value(row.usd))),
             wording.relative(row.relative_time),
-            *(wording.relative(point(row.relative_cost)), costs.marks(row)),
+            *(wording.relative(get_value(row.relative_cost)), costs.marks(row)),
         )
         for row in bill.rows
     )

@@ -11,13 +11,13 @@ from tfbench.commands import ReportOptions
 from tfbench.costs import article, bill, catalog, kit_runs
 from tfbench.costs.bill import Bill, Build
 from tfbench.costs.machines import find_machines, parse_machines, parse_mode
-from tfbench.costs.prices import PriceBook, merge
+from tfbench.costs.prices import PriceBook, merge_books
 from tfbench.costs.runs import TrainingRun
 from tfbench.engine import folder as folders
 from tfbench.engine.journal import read_entries
 from tfbench.measuring import merging
 from tfbench.measuring.comparison import KIND
-from tfbench.measuring.recorded import recorded
+from tfbench.measuring.recorded import recompute_comparison
 from tfbench.measuring.samples import KINDS, Sample
 from tfbench.reports import chapters, page, pyperf, report, spending, tabular
 from tfbuild import settings
@@ -64,7 +64,7 @@ def _check_together(wanted: ReportOptions) -> None:
         unread = ("kit",)
     elif not wanted.prices:
         unread = _OF_PRICES
-        without, hint = "prices", f"Add --prices, such as {', '.join(catalog.shipped_names())}"
+        without, hint = "prices", f"Add --prices, such as {', '.join(catalog.list_shipped_books())}"
     given = next((name for name in unread if getattr(wanted, name)), "")
     if given:
         raise UsageError(f"--{given.replace('_', '-')} says nothing without {without}", hint=hint)
@@ -110,7 +110,7 @@ def read_samples(folder: Path) -> tuple[Sample, ...]:
 def _measured(wanted: ReportOptions, paths: Paths) -> tuple[Comparison, Path, tuple[Sample, ...]]:
     """The comparison, where its reports go, and its samples. Several become one."""
     if wanted.samples:
-        found, taken = recorded(Path(wanted.samples).expanduser())
+        found, taken = recompute_comparison(Path(wanted.samples).expanduser())
         folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("again")
         save(folder / KIND.result, found)
         return found, folder, taken
@@ -120,7 +120,7 @@ def _measured(wanted: ReportOptions, paths: Paths) -> tuple[Comparison, Path, tu
     samples = tuple(sample for path in files for sample in read_samples(path.parent))
     if len(parts) == 1:
         return parts[0][1], Path(wanted.out or files[0].parent), samples
-    merged = merging.merge(parts)
+    merged = merging.merge_comparisons(parts)
     folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("merged")
     save(folder / KIND.result, merged)
     return merged, folder, samples
@@ -140,7 +140,7 @@ def _bill(comparison: Comparison, wanted: ReportOptions) -> Bill:
     book = _book(wanted, wanted.prices)
     counts = {cell.vcpus: None for cell in comparison.cells}
     machines = find_machines(book, counts, parse_machines(wanted.machines))
-    return bill.bill(
+    return bill.compute_bill(
         comparison,
         book,
         machines,
@@ -153,7 +153,7 @@ def _bill(comparison: Comparison, wanted: ReportOptions) -> Bill:
 def _kit_runs(wanted: ReportOptions, book: PriceBook) -> Iterator[TrainingRun]:
     """Runs of the kit's files, on the machines that they were brought from."""
     for file, machine in _kits(wanted):
-        yield from kit_runs.runs(kit_runs.read(file), book.price(machine))
+        yield from kit_runs.compose_runs(kit_runs.read_launches(file), book.find_price(machine))
 
 
 def _kits(wanted: ReportOptions) -> Iterator[tuple[Path, str]]:
@@ -177,9 +177,9 @@ def _book(wanted: ReportOptions, text: str) -> PriceBook:
     if names:
         names += tuple(machine for _, machine in _kits(wanted))
     words = options.parse_words(text) or (text,)
-    books = [catalog.find(each, as_of=wanted.as_of, names=names) for each in words]
-    book = merge(*books, mix_dates=wanted.mix_dates) if len(books) > 1 else books[0]
-    return book.only(region=wanted.region, mode=parse_mode(wanted.mode))
+    books = [catalog.find_book(each, as_of=wanted.as_of, names=names) for each in words]
+    book = merge_books(*books, mix_dates=wanted.mix_dates) if len(books) > 1 else books[0]
+    return book.restrict(region=wanted.region, mode=parse_mode(wanted.mode))
 
 
 def _build(wanted: ReportOptions) -> Build | None:
@@ -209,7 +209,7 @@ def _of_totals(wanted: ReportOptions, paths: Paths, *, as_json: bool) -> str:
     else:
         totals = tuple(article.read_log(word, book) for word in options.parse_words(wanted.logs))
     baseline = wanted.relative_to or article.BASELINE
-    found = bill.bill_of_totals(totals, book, baseline=baseline, build=_build(wanted))
+    found = bill.compute_bill_from_totals(totals, book, baseline=baseline, build=_build(wanted))
     folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("totals")
     shipped = wanted.totals == ARTICLE
     document = spending.totals_document(found, shipped=shipped)

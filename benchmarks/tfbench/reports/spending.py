@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfbench.costs import article
 from tfbench.costs.bill import Bill, BillRow
-from tfbench.costs.cost import Amount, carry, ratio
+from tfbench.costs.cost import Amount, apply_monotone, compute_ratio
 from tfbench.reports import wording
 from tfbench.reports.document import (
     COST,
@@ -127,7 +127,7 @@ def _paid_back(bill: Bill) -> tuple[Block, ...]:
     rows = [
         (
             *(row.workload, vcpus(row), row.arm),
-            *(wording.usd(carry(paid.saving_usd, lambda usd: 1000 * usd)), str(paid)),
+            *(wording.usd(apply_monotone(paid.saving_usd, lambda usd: 1000 * usd)), str(paid)),
         )
         for row in bill.rows
         if (paid := row.amortisation) is not None
@@ -254,7 +254,7 @@ def _side_by_side(pip: BillRow, compiled: BillRow) -> tuple[str, ...]:
     both = (pip, compiled)
     return (
         *(wording.seconds(each.run_s) for each in both),
-        wording.factor_span(ratio(pip.run_s, compiled.run_s)),
+        wording.factor_span(compute_ratio(pip.run_s, compiled.run_s)),
         *(wording.relative(each.relative_time) for each in both),
         *(wording.relative(each.relative_cost) for each in both),
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from tfbench.costs.cost import Amount, ends
+from tfbench.costs.cost import Amount, get_ends
 from tfbench.inside.workloads import format_label
 from tfbuild import console
 from tfbuild.measured.comparison import Comparison
@@ -69,7 +69,7 @@ def milliseconds(interval: Interval | None) -> str:
 
 def spread(amount: Amount, shown: Callable[[float], str]) -> str:
     """The figure, with its interval if it has one."""
-    low, value, high = map(shown, ends(amount))
+    low, value, high = map(shown, get_ends(amount))
     return f"{value} ({low} to {high})" if isinstance(amount, Interval) else value
 
 

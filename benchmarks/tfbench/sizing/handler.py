@@ -101,7 +101,7 @@ class SizingConfig:
 
 def measure_sizing(wanted: SizingOptions, *, as_json: bool = False) -> tuple[Sizing, str]:
     """Raises what the experiment raises, and UsageError for prices that there are not."""
-    book = catalog.find(wanted.prices) if wanted.prices else None
+    book = catalog.find_book(wanted.prices) if wanted.prices else None
     return sizing(book).answer(wanted, as_json=as_json)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from tfbench.cells import speeds
 from tfbench.cells.cell import CellResult, Outcome
 from tfbench.cells.experiment import Wheel
-from tfbench.costs.cost import Amount, point
+from tfbench.costs.cost import Amount, get_value
 from tfbench.costs.prices import Mode, Price, PriceBook
 from tfbuild.measured.host import Host
 
@@ -174,8 +174,8 @@ def _knee(found: Sequence[SizingRow], within: float, book: PriceBook | None) -> 
     timed = [(row, row.speed) for row in found if row.speed is not None]
     if not timed:
         return None
-    plateau = max(point(speed) for _, speed in timed)
-    enough = [(row, speed) for row, speed in timed if point(speed) >= plateau * (1 - within)]
+    plateau = max(get_value(speed) for _, speed in timed)
+    enough = [(row, speed) for row, speed in timed if get_value(speed) >= plateau * (1 - within)]
     row, speed = min(enough, key=lambda each: _size(each[0]))
     assert row.peak_mb is not None  # noqa: S101  (it was timed)
     return Knee(
@@ -201,7 +201,7 @@ def holding(book: PriceBook, vcpus: int, peak_mb: float) -> Price | None:
     book does not say cannot be named."""
     fitting = [
         price
-        for price in book.only(mode=Mode.ON_DEMAND).fitting
+        for price in book.restrict(mode=Mode.ON_DEMAND).fitting
         if price.vcpus is not None
         and price.memory_gib is not None
         and not price.accelerator

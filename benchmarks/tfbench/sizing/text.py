@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 
 from tfbench.cells.cell import Outcome
-from tfbench.costs.cost import point
+from tfbench.costs.cost import get_value
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import ChartGroup, ChartPoint, amounts, described
@@ -89,7 +89,7 @@ def _sentence(knee: Knee, sizing: Sizing) -> str:
     text = (
         f"{knee.workload}, {knee.phase}, {knee.input}: "
         f"{console.format_vcpus(knee.vcpus)}{limit} {verb} enough, "
-        f"{wording.rate(point(knee.speed))} examples/s, within {knee.within:.0%} of the fastest "
+        f"{wording.rate(get_value(knee.speed))} examples/s, within {knee.within:.0%} of the fastest "
         f"({wording.rate(knee.plateau)}); it took {knee.peak_mb:.0f} MB."
     )
     if knee.holding is not None:
@@ -132,7 +132,7 @@ def figures(sizing: Sizing) -> Iterator[Drawing]:
 
 def _point(row: SizingRow) -> ChartPoint:
     limit = "" if row.memory_mb is None else f", {row.memory_mb:.0f} MB"
-    note = row.outcome.value if row.speed is None else wording.rate(point(row.speed))
+    note = row.outcome.value if row.speed is None else wording.rate(get_value(row.speed))
     return ChartPoint(
         label=f"{console.format_vcpus(row.vcpus)}{limit}", series=0, amount=row.speed, note=note
     )

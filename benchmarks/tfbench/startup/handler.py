@@ -19,8 +19,8 @@ from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.sheet import format_result
 from tfbench.startup.imports import KINDS, Imports, ImportSpec
 from tfbench.startup.launches import ImportLaunch, Launcher
-from tfbench.startup.overhead import LIMIT, ImportTimes, Startup, overhead, sorted_out
-from tfbench.startup.text import sheet
+from tfbench.startup.overhead import LIMIT, ImportTimes, Startup, compute_overhead, select_blocks
+from tfbench.startup.text import build_table
 from tfbuild import console, settings
 from tfbuild.measured.host import read_host
 from tfbuild.records import format_now, save
@@ -29,8 +29,10 @@ KIND = RunKind(name="startup", prefix="startup", result="startup.json")
 
 
 def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, str]:
-    """Measure the imports of the candidate and of the wheel that it was made from; the record, and
-    what to print of it. It is kept in --out, or in a new report."""
+    """Measure the imports of the candidate and of the wheel that it was made from.
+
+    Return the record, which is saved in --out or in a new report, and the text to print.
+    """
     paths = settings.paths()
     number = options.parse_integer(wanted.rounds, "--rounds", least=FEWEST_LAUNCHES)
     choices = installs.choose(lineup.read_lineup(), wanted.candidate, paths)
@@ -38,45 +40,49 @@ def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, 
         spec = ImportSpec(
             host=read_host(), arms=installs.install(choices, paths), rounds=number, seed=1
         )
-        there = folder.choose_folder(KIND, spec, wanted.out, paths)
-        folder.begin(KIND, spec, there)
-        folder.require_unfinished(KIND, there)
+        out_dir = folder.choose_folder(KIND, spec, wanted.out, paths)
+        folder.begin(KIND, spec, out_dir)
+        folder.require_unfinished(KIND, out_dir)
         with console.report_step(f"import TensorFlow, {number} rounds"):
-            startup = measure(spec, there)
-    save(there / KIND.result, startup)
-    console.print_note(f"every launch: {there / KIND.result}")
-    return startup, format_result(startup, sheet(startup), as_json=as_json)
+            startup = measure(spec, out_dir)
+    save(out_dir / KIND.result, startup)
+    console.print_note(f"every launch: {out_dir / KIND.result}")
+    return startup, format_result(startup, build_table(startup), as_json=as_json)
 
 
 def measure(spec: ImportSpec, out: Path) -> Startup:
-    """The first arm is the baseline and stands beside itself. Raises WorkerError, SampleError."""
+    """Measure the imports of each arm. The first arm is the baseline, timed with its repeat.
+
+    Raises WorkerError if an import fails, and SampleError if there are too few rounds.
+    """
     baseline, *others = spec.arms
     with tempfile.TemporaryDirectory(prefix="tensorwright-") as home:
         launcher = Launcher(home=Path(home))
         for arm in spec.arms:
-            launcher.warm(arm)
-        launches = _launches(spec, launcher, out)
-    measured = sorted_out(launches)
+            launcher.warm_caches(arm)
+        launches = _run_launches(spec, launcher, out)
+    measured = select_blocks(launches)
     repeat = create_repeat(baseline)
-    same = overhead(measured, baseline.name, repeat.name, floor=0.0)
+    control = compute_overhead(measured, baseline.name, repeat.name, floor=0.0)
     return Startup(
         made=format_now(),
         host=spec.host,
         seed=spec.seed,
         limit=LIMIT,
         rounds=spec.rounds,
-        dropped=gates.counted(measured.dropped),
+        dropped=gates.count_reasons(measured.dropped),
         fair=measured.fair,
-        arms=tuple(_imported(arm, launches) for arm in spec.lineup),
-        twin=same,
+        arms=tuple(_summarise_arm(arm, launches) for arm in spec.lineup),
+        twin=control,
         overheads=tuple(
-            overhead(measured, baseline.name, arm.name, floor=same.imported.reach) for arm in others
+            compute_overhead(measured, baseline.name, arm.name, floor=control.imported.reach)
+            for arm in others
         ),
         launches=launches,
     )
 
 
-def _launches(spec: ImportSpec, launcher: Launcher, out: Path) -> tuple[ImportLaunch, ...]:
+def _run_launches(spec: ImportSpec, launcher: Launcher, out: Path) -> tuple[ImportLaunch, ...]:
     with (
         open_journal(out / KIND.journal, KINDS) as (known, keep),
         console.track_progress("imports", len(spec.turns)) as count,
@@ -84,12 +90,12 @@ def _launches(spec: ImportSpec, launcher: Launcher, out: Path) -> tuple[ImportLa
         return engine.run(Imports(spec=spec, launcher=launcher, listen=count.advance), known, keep)
 
 
-def _imported(arm: Arm, launches: Sequence[ImportLaunch]) -> ImportTimes:
-    own = [launch for launch in launches if launch.arm == arm.name]
+def _summarise_arm(arm: Arm, launches: Sequence[ImportLaunch]) -> ImportTimes:
+    arm_launches = [launch for launch in launches if launch.arm == arm.name]
     return ImportTimes(
         arm=arm.name,
         label=arm.label,
         wheel_sha256=arm.wheel_sha256,
-        import_s=statistics.median(launch.import_s for launch in own),
-        process_s=statistics.median(launch.process_s for launch in own),
+        import_s=statistics.median(launch.import_s for launch in arm_launches),
+        process_s=statistics.median(launch.process_s for launch in arm_launches),
     )

@@ -19,7 +19,7 @@ KINDS: Kinds[ImportLaunch] = MappingProxyType({"import": ImportLaunch})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportSpec:
-    """What is asked. The first arm is the baseline."""
+    """The setting of a run. The first arm is the baseline."""
 
     schema: int = SCHEMA
     host: Host
@@ -29,26 +29,26 @@ class ImportSpec:
 
     @property
     def lineup(self) -> tuple[Arm, ...]:
-        """The baseline is followed by its repeat."""
+        """Return the arms, with the baseline followed by its repeat."""
         baseline, *others = self.arms
         return baseline, create_repeat(baseline), *others
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """Every arm twice in each round, mirrored."""
+        """List the turns: every arm twice in each round, mirrored."""
         turns: list[Turn] = []
         for block in range(self.rounds):
             chance = create_random(self.seed, IMPORT, len(self.host.affinity), block)
             turns += (
-                Turn(arm=arm, block=block, position=place, padding=draw_padding(chance))
-                for place, arm in enumerate(draw_block_order(self.lineup, chance))
+                Turn(arm=arm, block=block, position=position, padding=draw_padding(chance))
+                for position, arm in enumerate(draw_block_order(self.lineup, chance))
             )
         return tuple(turns)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imports:
-    """Turn after turn; an import that fails ends the run."""
+    """The imports of a run as an experiment of the engine; an import that fails ends the run."""
 
     spec: ImportSpec
     launcher: Launcher
@@ -58,14 +58,14 @@ class Imports:
         return True
 
     def following(self, launches: Sequence[ImportLaunch], _: RunProgress) -> Turn | None:
-        done = {(each.block, each.position) for each in launches}
+        done = {(launch.block, launch.position) for launch in launches}
         turns = self.spec.turns
-        left = [turn for turn in turns if (turn.block, turn.position) not in done]
-        if not left:
+        remaining = [turn for turn in turns if (turn.block, turn.position) not in done]
+        if not remaining:
             return None
-        self.listen(len(turns) - len(left), len(turns), left[0].arm.name)
-        return left[0]
+        self.listen(len(turns) - len(remaining), len(turns), remaining[0].arm.name)
+        return remaining[0]
 
     def launch(self, turn: Turn, keep: Keep[ImportLaunch]) -> None:
-        """Raises WorkerError, DiskError."""
-        keep(self.launcher.launch(turn))
+        """Import once and record it. Raises WorkerError if the import fails, and DiskError."""
+        keep(self.launcher.measure_import(turn))

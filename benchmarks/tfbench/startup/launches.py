@@ -14,7 +14,7 @@ from tfbench.arms.arm import Arm, build_environment
 from tfbench.engine.workers import require_own_tensorflow
 from tfbench.inside import importing, meters
 from tfbench.inside.worker import find_kernel_library
-from tfbench.measuring.samples import need_times
+from tfbench.measuring.samples import require_times
 from tfbuild.errors import CommandError, WorkerError
 from tfbuild.run import run
 
@@ -25,8 +25,9 @@ _PROGRAM = Path(importing.__file__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """One process: whose, where it stands in which round, and the bytes that its environment is
-    larger by."""
+    """One process to start: its arm, its position in a round, and the bytes of padding in its
+    environment.
+    """
 
     arm: Arm
     block: int
@@ -36,10 +37,11 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportLaunch:
-    """One process. `import_s` is the import by its own clock; all else is of the whole process,
-    from its start to its exit, as seen from outside. Units and meanings are those of Sample.
+    """The measurement of one process.
 
-    Raises SampleError for times that are not positive numbers.
+    `import_s` is the import by its own clock; all else is of the whole process, from its
+    start to its exit, as seen from outside. Units and meanings are those of Sample. Raises
+    SampleError if a time is not a positive number.
     """
 
     arm: str
@@ -55,20 +57,22 @@ class ImportLaunch:
     canary_s: float
 
     def __post_init__(self) -> None:
-        need_times(self, "process_s", "cpu_s", "canary_s")
+        require_times(self, "process_s", "cpu_s", "canary_s")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
-    """Starts processes on the CPUs that this one may use. `home` is an empty folder for them."""
+    """A starter of processes on the CPUs that this one may use. `home` is an empty folder for
+    them.
+    """
 
     home: Path
 
-    def launch(self, turn: Turn) -> ImportLaunch:
-        """Import once. Raises WorkerError."""
-        canary_s, before = meters.time_canary(), _meters()
-        import_s, process_s = self._import(turn.arm, padding=turn.padding)
-        taken = meters.compute_growth(before, _meters())
+    def measure_import(self, turn: Turn) -> ImportLaunch:
+        """Import once in a fresh process and measure it. Raises WorkerError if the import fails."""
+        canary_s, before = meters.time_canary(), _read_meters()
+        import_s, process_s = self._run_import(turn.arm, padding=turn.padding)
+        growth = meters.compute_growth(before, _read_meters())
         return ImportLaunch(
             arm=turn.arm.name,
             block=turn.block,
@@ -76,16 +80,21 @@ class Launcher:
             import_s=import_s,
             process_s=process_s,
             canary_s=canary_s + meters.time_canary(),
-            **taken,
+            **growth,
         )
 
-    def warm(self, arm: Arm) -> None:
-        """Import once and forget how long that took: it fills caches, the kernel's of files and
-        Python's of byte code. Raises WorkerError."""
-        self._import(arm, padding=0)
+    def warm_caches(self, arm: Arm) -> None:
+        """Import once without measuring, to fill the kernel's cache of files and Python's of
+        byte code.
 
-    def _import(self, arm: Arm, *, padding: int) -> tuple[float, float]:
-        """Seconds of the import by the process's own clock, and from its start to its exit."""
+        Raises WorkerError if the import fails.
+        """
+        self._run_import(arm, padding=0)
+
+    def _run_import(self, arm: Arm, *, padding: int) -> tuple[float, float]:
+        """Return the seconds of the import by the process's own clock, and from its start to its
+        exit.
+        """
         env = build_environment(
             arm,
             vcpus=len(os.sched_getaffinity(0)),
@@ -99,13 +108,13 @@ class Launcher:
             raise WorkerError(
                 f"arm {arm.name} does not import TensorFlow: {error.message}", arm=arm.name
             ) from error
-        answer = _answer(arm, done.output)
-        _check(arm, answer)
+        answer = _parse_answer(arm, done.output)
+        _check_answer(arm, answer)
         return float(answer["import_s"]), done.seconds
 
 
-def _answer(arm: Arm, output: str) -> dict[str, Any]:
-    """The line with an object in it: TensorFlow talks, too."""
+def _parse_answer(arm: Arm, output: str) -> dict[str, Any]:
+    """Parse the line with the answer among TensorFlow's own output."""
     lines = [line for line in output.splitlines() if line.startswith('{"import_s"')]
     if not lines:
         raise WorkerError(f"arm {arm.name} did not say how long its import took", arm=arm.name)
@@ -114,9 +123,12 @@ def _answer(arm: Arm, output: str) -> dict[str, Any]:
     return answer
 
 
-def _check(arm: Arm, answer: Mapping[str, Any]) -> None:
-    """Raises WorkerError when its TensorFlow is not the arm's own, or the arm is tuned and its
-    kernels did not load."""
+def _check_answer(arm: Arm, answer: Mapping[str, Any]) -> None:
+    """Check that the process ran the arm's own TensorFlow and kernels.
+
+    Raises WorkerError if its TensorFlow is another one, or the arm is tuned and its kernels
+    did not load.
+    """
     require_own_tensorflow(arm, answer["file"])
     if arm.tuned and find_kernel_library(answer["maps"]) is None:
         raise WorkerError(
@@ -126,11 +138,11 @@ def _check(arm: Arm, answer: Mapping[str, Any]) -> None:
         )
 
 
-def _meters() -> dict[str, Any]:
-    """Counters of this machine and of the processes that we started."""
-    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+def _read_meters() -> dict[str, Any]:
+    """Read counters of this machine and of the processes that we started."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
-        "cpu_s": own.ru_utime + own.ru_stime,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
         **meters.read_machine_counters(os.sched_getaffinity(0)),
-        "switches": own.ru_nivcsw,
+        "switches": usage.ru_nivcsw,
     }

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tfbench.measuring import gates
-from tfbench.measuring.statistics import FEWEST_LAUNCHES, contrast, level
+from tfbench.measuring.statistics import FEWEST_LAUNCHES, compute_contrast, compute_level
 from tfbench.startup.launches import ImportLaunch
 from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval
@@ -36,8 +36,10 @@ class ImportVerdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportOverhead:
-    """An arm's times over the baseline's: 1.02 is 2 % longer. `added_s` are the seconds of import
-    that it adds, the median over blocks."""
+    """An arm's times relative to the baseline: 1.02 is 2 % longer.
+
+    `added_s` are the seconds of import that it adds, the median over blocks.
+    """
 
     arm: str
     imported: Interval
@@ -48,7 +50,7 @@ class ImportOverhead:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportTimes:
-    """An arm and its medians over all launches, in seconds."""
+    """The medians of an arm over all launches, in seconds."""
 
     arm: str
     label: str
@@ -59,8 +61,11 @@ class ImportTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Startup:
-    """`twin` is the baseline against itself. `dropped` counts the reasons of blocks that gates
-    dropped; too many make the rest no `fair` picture, and then all blocks count."""
+    """The result of `invoke startup`.
+
+    `twin` is the baseline against itself. `dropped` counts the reasons of blocks that gates
+    dropped; if these are too many, the rest is not `fair`, and all blocks count.
+    """
 
     schema: int = SCHEMA
     made: str
@@ -78,49 +83,58 @@ class Startup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedBlocks:
-    """The blocks of a run that count, and those that gates would drop."""
+    """The blocks of a run that count, and the reasons of those that gates would drop."""
 
     blocks: tuple[Block, ...]
     dropped: tuple[tuple[str, ...], ...]
     fair: bool
 
 
-def sorted_out(launches: Iterable[ImportLaunch]) -> JudgedBlocks:
-    """The blocks that are not broken where enough are left, else all of them."""
+def select_blocks(launches: Iterable[ImportLaunch]) -> JudgedBlocks:
+    """Select the blocks that pass the gates if there are enough, else all of them."""
     grouped: dict[int, list[ImportLaunch]] = defaultdict(list)
     for launch in launches:
         grouped[launch.block].append(launch)
-    blocks = [tuple(each) for each in grouped.values()]
-    found = [gates.throttled(block) for block in blocks]
-    quiet = tuple(block for block, reasons in zip(blocks, found, strict=True) if not reasons)
-    dropped = tuple(reasons for reasons in found if reasons)
+    blocks = [tuple(block_launches) for block_launches in grouped.values()]
+    block_reasons = [gates.find_throttling(block) for block in blocks]
+    quiet = tuple(
+        block for block, reasons in zip(blocks, block_reasons, strict=True) if not reasons
+    )
+    dropped = tuple(reasons for reasons in block_reasons if reasons)
     fair = len(dropped) <= gates.MOST_DROPPED * len(blocks) and len(quiet) >= FEWEST_LAUNCHES
     return JudgedBlocks(blocks=quiet if fair else tuple(blocks), dropped=dropped, fair=fair)
 
 
-def overhead(
+def compute_overhead(
     measured: JudgedBlocks, baseline: str, arm: str, *, floor: float, limit: float = LIMIT
 ) -> ImportOverhead:
-    """`floor` is the reach of the repeat's interval. Raises SampleError for fewer than two
-    blocks."""
-    imported = _ratio(measured.blocks, baseline, arm, _IMPORT_S)
+    """Compute an arm's overhead over the baseline.
+
+    `floor` is the reach of the repeat's interval. Raises SampleError if there are fewer than
+    two blocks.
+    """
+    imported = _compute_ratio(measured.blocks, baseline, arm, _IMPORT_S)
     added = [
-        statistics.fmean(_times(block, arm, _IMPORT_S))
-        - statistics.fmean(_times(block, baseline, _IMPORT_S))
+        statistics.fmean(_list_times(block, arm, _IMPORT_S))
+        - statistics.fmean(_list_times(block, baseline, _IMPORT_S))
         for block in measured.blocks
     ]
     return ImportOverhead(
         arm=arm,
         imported=imported,
-        process=_ratio(measured.blocks, baseline, arm, _PROCESS_S),
+        process=_compute_ratio(measured.blocks, baseline, arm, _PROCESS_S),
         added_s=statistics.median(added),
-        verdict=judged(imported, floor, limit) if measured.fair else ImportVerdict.INCONCLUSIVE,
+        verdict=choose_import_verdict(imported, floor, limit)
+        if measured.fair
+        else ImportVerdict.INCONCLUSIVE,
     )
 
 
-def judged(ratio: Interval, floor: float, limit: float) -> ImportVerdict:
-    """Within or over when the whole interval is. Nothing can be said where the baseline differs
-    from itself by more than the limit."""
+def choose_import_verdict(ratio: Interval, floor: float, limit: float) -> ImportVerdict:
+    """Choose the verdict: within or over the limit if the whole interval is.
+
+    It is inconclusive if the baseline differs from itself by more than the limit.
+    """
     if floor > math.log1p(limit):
         return ImportVerdict.INCONCLUSIVE
     if ratio.high <= 1 + limit:
@@ -128,15 +142,18 @@ def judged(ratio: Interval, floor: float, limit: float) -> ImportVerdict:
     return ImportVerdict.OVER if ratio.low > 1 + limit else ImportVerdict.INCONCLUSIVE
 
 
-def _ratio(
+def _compute_ratio(
     blocks: Sequence[Block], baseline: str, arm: str, seconds: Callable[[ImportLaunch], float]
 ) -> Interval:
-    """The arm's time over the baseline's, each round's level of every arm as one number."""
+    """Compute the arm's time over the baseline's, from each round's level of every arm."""
     arms = dict.fromkeys(launch.arm for launch in blocks[0])
-    levels = {name: [level(_times(block, name, seconds)) for block in blocks] for name in arms}
-    found = contrast(levels, arm, [baseline]).interval
-    return Interval(value=1 / found.value, low=1 / found.high, high=1 / found.low)
+    levels = {
+        name: [compute_level(_list_times(block, name, seconds)) for block in blocks]
+        for name in arms
+    }
+    interval = compute_contrast(levels, arm, [baseline]).interval
+    return Interval(value=1 / interval.value, low=1 / interval.high, high=1 / interval.low)
 
 
-def _times(block: Block, arm: str, seconds: Callable[[ImportLaunch], float]) -> list[float]:
+def _list_times(block: Block, arm: str, seconds: Callable[[ImportLaunch], float]) -> list[float]:
     return [seconds(launch) for launch in block if launch.arm == arm]

@@ -11,41 +11,49 @@ from tfbuild.console import format_vcpus
 from tfbuild.measured.interval import Interval
 
 
-def sheet(startup: Startup) -> ResultTable:
+def build_table(startup: Startup) -> ResultTable:
     return ResultTable(
-        title=title(startup),
+        title=format_title(startup),
         headings=("arm", "#import", f"#over {startup.arms[0].arm}", "#whole process", "#verdict"),
-        rows=tuple(rows(startup)),
-        lines=tuple(lines(startup)),
+        rows=tuple(list_rows(startup)),
+        lines=tuple(list_lines(startup)),
     )
 
 
-def title(startup: Startup) -> str:
+def format_title(startup: Startup) -> str:
     where = format_vcpus(len(startup.host.affinity))
     return f"import tensorflow, {startup.rounds} rounds on {where}, warm caches"
 
 
-def rows(startup: Startup) -> Iterator[tuple[str, ...]]:
+def list_rows(startup: Startup) -> Iterator[tuple[str, ...]]:
     baseline, *others = startup.arms
-    found = {each.arm: each for each in (startup.twin, *startup.overheads)}
-    yield (baseline.arm, _seconds(baseline), "", "", "")
+    overheads = {overhead.arm: overhead for overhead in (startup.twin, *startup.overheads)}
+    yield (baseline.arm, _format_seconds(baseline), "", "", "")
     for arm in others:
-        each = found[arm.arm]
-        verdict = "" if each is startup.twin else each.verdict.value
-        yield (arm.arm, _seconds(arm), _longer(each.imported), _longer(each.process), verdict)
+        overhead = overheads[arm.arm]
+        verdict = "" if overhead is startup.twin else overhead.verdict.value
+        yield (
+            arm.arm,
+            _format_seconds(arm),
+            _format_increase(overhead.imported),
+            _format_increase(overhead.process),
+            verdict,
+        )
 
 
-def lines(startup: Startup) -> Iterator[str]:
+def list_lines(startup: Startup) -> Iterator[str]:
     if startup.dropped:
         reasons = ", ".join(f"{name} {times}" for name, times in startup.dropped)
-        what = "do not count" if startup.fair else "are so many that all count, and nothing is said"
-        yield f"Disturbed rounds {what}: {reasons}."
-    yield from (_conclusion(each, startup) for each in startup.overheads)
+        outcome = (
+            "do not count" if startup.fair else "are so many that all count, and nothing is said"
+        )
+        yield f"Disturbed rounds {outcome}: {reasons}."
+    yield from (_describe_overhead(overhead, startup) for overhead in startup.overheads)
 
 
-def _conclusion(each: ImportOverhead, startup: Startup) -> str:
+def _describe_overhead(each: ImportOverhead, startup: Startup) -> str:
     limit = f"{startup.limit:.0%}"
-    span = f"{_longer(each.imported)}, {1000 * each.added_s:+.0f} ms"
+    span = f"{_format_increase(each.imported)}, {1000 * each.added_s:+.0f} ms"
     match each.verdict:
         case ImportVerdict.WITHIN:
             return f"{each.arm} imports within {limit} of {startup.arms[0].arm} ({span})."
@@ -60,9 +68,9 @@ def _conclusion(each: ImportOverhead, startup: Startup) -> str:
             )
 
 
-def _seconds(arm: ImportTimes) -> str:
+def _format_seconds(arm: ImportTimes) -> str:
     return f"{arm.import_s:.3f} s"
 
 
-def _longer(ratio: Interval) -> str:
+def _format_increase(ratio: Interval) -> str:
     return wording.spread(ratio, lambda each: f"{each - 1:+.1%}")

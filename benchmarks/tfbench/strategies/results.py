@@ -14,7 +14,7 @@ from tfbench.cells.cell import CellResult, Outcome
 from tfbench.cells.experiment import Wheel
 from tfbench.cells.speeds import Printed, printed
 from tfbench.inside.groups import CPU, INDEPENDENT, REFERENCE
-from tfbench.measuring.statistics import estimate, total
+from tfbench.measuring.statistics import estimate_geometric_mean, sum_seconds
 from tfbench.strategies.matrix import ALONE, Matrix, is_comparable
 from tfbench.strategies.traffic import Traffic, traffic
 from tfbuild.measured.host import Host
@@ -144,7 +144,7 @@ def _figures(key: _Key, found: CellResult, every: Mapping[_Key, CellResult]) -> 
         variables_on=tuple(first["variables_on"]),
         sums=tuple(first["sums"]),
         rates=rates,
-        rate=estimate([[math.log(each)] for each in rates]),
+        rate=estimate_geometric_mean([[math.log(each)] for each in rates]),
         step_ms=1000 * statistics.fmean(steps),
         printed=printed(steps, devices * first["batch"]),
         share=ratio(rates, bound) if bound else None,
@@ -166,7 +166,7 @@ def _rates(every: Mapping[_Key, CellResult], key: _Key) -> tuple[float, ...]:
 def launch_rates(found: CellResult, devices: int) -> tuple[float, ...]:
     """Examples per second of each launch. Raises SampleError for times that are none."""
     return tuple(
-        devices * answer["batch"] * len(answer["step_s"]) / total(answer["step_s"])
+        devices * answer["batch"] * len(answer["step_s"]) / sum_seconds(answer["step_s"])
         for answer in found.answers
     )
 
@@ -175,7 +175,7 @@ def ratio(rates: Sequence[float], base: Sequence[float]) -> Interval:
     """Over launches of the same number, which are near each other in time. Raises SampleError for
     fewer than two."""
     pairs = zip(rates, base, strict=True)
-    return estimate([[math.log(rate / other)] for rate, other in pairs])
+    return estimate_geometric_mean([[math.log(rate / other)] for rate, other in pairs])
 
 
 def _parity(

@@ -150,7 +150,7 @@ def _config(
         steps=options.parse_integer(wanted.steps, "--steps"),
         launches=options.parse_integer(wanted.launches, "--launches"),
         seed=options.parse_integer(wanted.seed, "--seed", least=0),
-        price=catalog.priced(
+        price=catalog.resolve_price(
             wanted.prices,
             wanted.machine,
             region=wanted.region,

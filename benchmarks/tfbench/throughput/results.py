@@ -9,7 +9,7 @@ from tfbench.cells import speeds
 from tfbench.cells.cell import CellResult, Outcome
 from tfbench.cells.experiment import Wheel
 from tfbench.cells.speeds import Printed
-from tfbench.costs.cost import Amount, point
+from tfbench.costs.cost import Amount, get_value
 from tfbench.costs.prices import Price
 from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval
@@ -85,7 +85,7 @@ def series(throughput: Throughput) -> dict[tuple[str, str, bool], tuple[Throughp
 
 def large_enough(rows: Sequence[ThroughputRow]) -> ThroughputRow | None:
     """The smallest batch that is nearly as fast as the fastest; None where nothing was measured."""
-    timed = [(point(row.speed), row) for row in rows if row.speed is not None]
+    timed = [(get_value(row.speed), row) for row in rows if row.speed is not None]
     if not timed:
         return None
     fastest = max(speed for speed, _ in timed)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from tfbench.cells.cell import Outcome
-from tfbench.costs.cost import images_per_usd, point
+from tfbench.costs.cost import compute_images_per_usd, get_value
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import ChartLine, over_counts
@@ -77,7 +77,7 @@ def _priced(throughput: Throughput, row: ThroughputRow) -> tuple[str, ...]:
         return ()
     if row.speed is None:
         return ("",)
-    return (wording.rate(point(images_per_usd(row.speed, throughput.price))),)
+    return (wording.rate(get_value(compute_images_per_usd(row.speed, throughput.price))),)
 
 
 def lines(throughput: Throughput) -> Iterator[str]:
@@ -101,7 +101,7 @@ def _enough(best: ThroughputRow, found: Sequence[ThroughputRow]) -> str:
     others = [row.speed for row in found if row is not best and row.speed is not None]
     assert best.speed is not None  # noqa: S101  (only what was timed is large enough)
     text = (
-        f"a batch of {best.batch} is large enough with {wording.rate(point(best.speed))} "
+        f"a batch of {best.batch} is large enough with {wording.rate(get_value(best.speed))} "
         "examples/s, none is faster by more than 5 %"
     )
     apart = all(tell_apart(best.speed, other) for other in others)
@@ -114,7 +114,7 @@ def _augmentation(throughput: Throughput) -> Iterator[str]:
     for row in throughput.rows:
         beside = plain.get((row.arm, row.workload, row.batch))
         if row.augmented and row.speed and beside and beside.speed:
-            share = 1 - point(row.speed) / point(beside.speed)
+            share = 1 - get_value(row.speed) / get_value(beside.speed)
             text = f"takes {share:.1%} of the speed"
             if not tell_apart(row.speed, beside.speed):
                 text = "costs less than can be told here"
@@ -155,7 +155,7 @@ def figures(throughput: Throughput) -> Iterator[Drawing]:
             description="; ".join(
                 f"{line.label}: "
                 + ", ".join(
-                    f"{wording.rate(point(each))} at {batch}" for batch, each in line.amounts
+                    f"{wording.rate(get_value(each))} at {batch}" for batch, each in line.amounts
                 )
                 for line in drawn
             ),

@@ -33,7 +33,7 @@ _MARK = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """`lever` is one of `levers.LEVERS`, WHEEL, or one of SCRIPT."""
+    """A change of one lever: one of `levers.LEVERS`, WHEEL, or one of SCRIPT."""
 
     lever: str
     value: str
@@ -50,74 +50,81 @@ Setup: TypeAlias = tuple[Change, ...]
 """Changes that are made together, each of another lever. None is the baseline."""
 
 
-def settings(vcpus: int, *, onednn: bool | None) -> Iterator[Change]:
-    """Each run-time setting that differs from the default on so many vCPUs.
+def list_settings(vcpus: int, *, onednn: bool | None) -> Iterator[Change]:
+    """Yield each run-time setting that differs from the default on this many vCPUs.
 
-    `onednn` is whether its operations are on by default; None where that is not known.
+    `onednn` is whether its operations are on by default; None if that is not known.
     """
     words = {True: ("off",), False: ("on",), None: ("on", "off")}[onednn]
     yield from (Change(lever="onednn", value=word) for word in words)
-    fewer = dict.fromkeys(each for each in (1, vcpus // 2) if 0 < each < vcpus)
-    yield from (Change(lever="intra", value=str(each)) for each in fewer)
+    fewer = dict.fromkeys(threads for threads in (1, vcpus // 2) if 0 < threads < vcpus)
+    yield from (Change(lever="intra", value=str(threads)) for threads in fewer)
     if vcpus > 1:
         yield Change(lever="inter", value="1")
-    yield from (Change(lever="malloc", value=name) for name in levers.MALLOCS if _is_here(name))
+    yield from (
+        Change(lever="malloc", value=name) for name in levers.MALLOCS if _is_installed(name)
+    )
     yield Change(lever=BF16, value="on")
 
 
-def advice(step_s: float | None) -> Iterator[Change]:
-    """What the script may change, where a step takes so long; None where that is not known."""
+def list_advice(step_s: float | None) -> Iterator[Change]:
+    """Yield what the script may change for steps of `step_s` seconds; None if that is not known."""
     if step_s is None or TARGET_S / step_s >= FEWEST_CALLS * BATCHES:
         yield Change(lever=STEPS, value=str(BATCHES))
     yield Change(lever=COMPILED, value="True")
 
 
-def name_of(setup: Setup, baseline: Arm, wheels: Mapping[str, Arm]) -> str:
-    """The arm's name: that of another wheel, and the settings. One that is too long ends in a hash,
-    so that no two setups share a name."""
-    whole = "+".join(_word(change, wheels) for change in setup) or baseline.name
-    if len(whole) <= _LONGEST_NAME:
-        return whole
-    mark = f"-{hash_record(whole)[:_MARK]}"
-    return whole[: _LONGEST_NAME - len(mark)] + mark
+def format_arm_name(setup: Setup, baseline: Arm, wheels: Mapping[str, Arm]) -> str:
+    """Format the arm's name from that of another wheel and the settings.
+
+    A name that is too long ends in a hash, so that no two setups share a name.
+    """
+    full_name = "+".join(_format_change(change, wheels) for change in setup) or baseline.name
+    if len(full_name) <= _LONGEST_NAME:
+        return full_name
+    suffix = f"-{hash_record(full_name)[:_MARK]}"
+    return full_name[: _LONGEST_NAME - len(suffix)] + suffix
 
 
-def _word(change: Change, wheels: Mapping[str, Arm]) -> str:
+def _format_change(change: Change, wheels: Mapping[str, Arm]) -> str:
     return wheels[change.value].name if change.lever == WHEEL else str(change)
 
 
-def arm_of(setup: Setup, wheels: Mapping[str, Arm], program: Pairs) -> Arm:
-    """`wheels` are the installed ones by their text, the baseline first; `program` is what names
-    the user's own workload to the worker. Raises UsageError for a library that is not here."""
+def create_arm(setup: Setup, wheels: Mapping[str, Arm], program: Pairs) -> Arm:
+    """Create the arm of a setup.
+
+    `wheels` are the installed ones by their text, the baseline first; `program` names the
+    user's own workload to the worker. Raises UsageError if a library is not installed.
+    """
     baseline = next(iter(wheels.values()))
-    wheel = next((wheels[each.value] for each in setup if each.lever == WHEEL), baseline)
-    changed = ["xla" if each.lever == COMPILED else each.lever for each in setup]
+    wheel = next((wheels[change.value] for change in setup if change.lever == WHEEL), baseline)
+    changed = ["xla" if change.lever == COMPILED else change.lever for change in setup]
     return dataclasses.replace(
         wheel,
-        name=name_of(setup, baseline, wheels),
-        label=" ".join((wheel.label, *(str(each) for each in setup if each.lever != WHEEL))),
-        env=(*variables(setup), *advised(setup), *program),
+        name=format_arm_name(setup, baseline, wheels),
+        label=" ".join((wheel.label, *(str(change) for change in setup if change.lever != WHEEL))),
+        env=(*list_variables(setup), *list_advice_variables(setup), *program),
         tolerance=levers.find_widest_tolerance(levers.LEVERS.keys() & changed, wheel.tolerance),
     )
 
 
-def variables(setup: Sequence[Change]) -> Pairs:
-    """The environment variables of the settings."""
-    found = (
-        levers.resolve_lever(each.lever, each.value, levers.find_malloc)
-        for each in setup
-        if each.lever in levers.LEVERS
+def list_variables(setup: Sequence[Change]) -> Pairs:
+    """List the environment variables of the settings."""
+    groups = (
+        levers.resolve_lever(change.lever, change.value, levers.find_malloc)
+        for change in setup
+        if change.lever in levers.LEVERS
     )
-    return tuple(pair for pairs in found for pair in pairs)
+    return tuple(pair for pairs in groups for pair in pairs)
 
 
-def advised(setup: Sequence[Change]) -> Pairs:
-    """What tells the worker to do as the script should."""
+def list_advice_variables(setup: Sequence[Change]) -> Pairs:
+    """List the variables that make the worker follow the advice for the script."""
     names = {STEPS: TOGETHER, COMPILED: JIT}
-    return tuple((names[each.lever], each.value) for each in setup if each.is_advice)
+    return tuple((names[change.lever], change.value) for change in setup if change.is_advice)
 
 
-def _is_here(malloc: str) -> bool:
+def _is_installed(malloc: str) -> bool:
     try:
         levers.find_malloc(malloc)
     except UsageError:

@@ -34,7 +34,7 @@ ENV, PAGE = "tune.env", "tune.md"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuningConfig:
-    """The same, read and checked; nothing is installed yet."""
+    """The checked options of `invoke tune`; nothing is installed yet."""
 
     workload: str
     program: Path | None
@@ -44,13 +44,13 @@ class TuningConfig:
     seed: int
     levers: tuple[str, ...]
 
-    def setting(self, arms: Sequence[Arm]) -> TuningSetting:
-        own = self.program
+    def create_setting(self, arms: Sequence[Arm]) -> TuningSetting:
+        program = self.program
         return TuningSetting(
             host=read_host(),
             workload=self.workload,
-            program=str(own or ""),
-            program_sha256=digest(own) if own else "",
+            program=str(program or ""),
+            program_sha256=hash_path(program) if program else "",
             wheels=tuple((arm.name, arm) for arm in arms),
             vcpus=self.vcpus,
             budget_s=self.budget_s,
@@ -58,38 +58,41 @@ class TuningConfig:
             levers=self.levers,
         )
 
-    def planned(self) -> tuple[TuningSetting, tuple[Setup, ...]]:
-        """What may be tried, before anything is installed. Raises UsageError for nothing."""
-        setting = self.setting([_not_installed(choice) for choice in self.choices])
-        return setting, running.candidates(setting, None)
+    def plan_setups(self) -> tuple[TuningSetting, tuple[Setup, ...]]:
+        """Return what may be tried, before anything is installed. Raises UsageError if there is
+        nothing.
+        """
+        setting = self.create_setting([_create_placeholder(choice) for choice in self.choices])
+        return setting, running.list_candidates(setting, None)
 
 
 def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
-    """Search, and write tune.json, tune.env and tune.md; the result and what to print of it.
+    """Search, and write tune.json, tune.env and tune.md; return the result and the text to
+    print.
 
     Raises UsageError, WheelError, HostError, WorkerError, DiskError.
     """
     paths = settings.paths()
-    config = read(wanted, paths)
+    config = read_config(wanted, paths)
     with settings.lock_folder(paths.cache, "a tuning"):
-        setting = config.setting(installs.install(config.choices, paths))
+        setting = config.create_setting(installs.install(config.choices, paths))
         out = folder.choose_folder(running.KIND, setting, wanted.out, paths)
         console.print_note(f"samples and results: {out}")
-        found = running.tune(setting, out)
-    write_atomic(out / ENV, text.env_file(found))
-    write_atomic(out / PAGE, text.markdown(found))
-    save(out / running.KIND.result, found)  # (last: with it a run is whole)
+        tuning = running.tune(setting, out)
+    write_atomic(out / ENV, text.render_env_file(tuning))
+    write_atomic(out / PAGE, text.render_markdown(tuning))
+    save(out / running.KIND.result, tuning)  # (last: with it a run is whole)
     console.print_note(f"settings to source: {out / ENV}")
-    return found, format_result(found, text.sheet(found), as_json=as_json)
+    return tuning, format_result(tuning, text.build_table(tuning), as_json=as_json)
 
 
 def describe(wanted: TuneOptions) -> str:
-    """What would be tried. Nothing is installed, and the workload is not read."""
+    """Describe what would be tried. Nothing is installed, and the workload is not read."""
     paths = settings.paths()
-    config = read(wanted, paths)
-    setting, setups = config.planned()
-    groups = search.grouped(setups)
-    names = (setting.arm(setup).name for setup in setups)
+    config = read_config(wanted, paths)
+    setting, setups = config.plan_setups()
+    groups = search.split_groups(setups)
+    names = (setting.build_arm(setup).name for setup in setups)
     return (
         f"workload   {setting.title}\n"
         f"baseline   {installs.describe(config.choices[:1]).strip()}\n"
@@ -102,47 +105,51 @@ def describe(wanted: TuneOptions) -> str:
     )
 
 
-def read(wanted: TuneOptions, paths: Paths) -> TuningConfig:
-    """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
+def read_config(wanted: TuneOptions, paths: Paths) -> TuningConfig:
+    """Read and check the options. Raises UsageError if they do not fit, and WheelError and
+    HostError for wheels.
+    """
     workload, program = options.parse_subject(wanted.workload)
     if options.parse_phase(wanted.phase) == INFER:
         workload = set_sizes(workload, batch=parse_batch_size(workload) or 1, clients=1)
     config = TuningConfig(
         workload=workload,
         program=program,
-        choices=_choices(wanted, paths),
+        choices=_choose_wheels(wanted, paths),
         vcpus=options.parse_vcpu_count(wanted.vcpus, read_vcpus().usable),
         budget_s=durations.parse_duration(wanted.budget, "--budget"),
         seed=options.parse_integer(wanted.seed, "--seed", least=0),
-        levers=_levers(wanted),
+        levers=_parse_levers(wanted),
     )
-    config.planned()
+    config.plan_setups()
     return config
 
 
-def digest(path: Path) -> str:
-    """Of a file, or of all files below a folder with their names."""
+def hash_path(path: Path) -> str:
+    """Hash a file, or all files below a folder with their names."""
     if path.is_file():
         return hash_file(path)
-    files = sorted(each for each in path.rglob("*") if each.is_file())
-    return hash_record([(str(each.relative_to(path)), hash_file(each)) for each in files])
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return hash_record([(str(file.relative_to(path)), hash_file(file)) for file in files])
 
 
-def _choices(wanted: TuneOptions, paths: Paths) -> tuple[ArmChoice, ...]:
-    """The wheels, the baseline first: by default stock, and the tuned one where there is one."""
+def _choose_wheels(wanted: TuneOptions, paths: Paths) -> tuple[ArmChoice, ...]:
+    """Choose the wheels, the baseline first: by default stock, and the tuned one if there is
+    one.
+    """
     if wanted.arms:
-        return installs.choose(_specs(wanted.arms.split(",")), wanted.candidate, paths)
-    both = _specs((lineup.STOCK, lineup.TUNED))
+        return installs.choose(_parse_specs(wanted.arms.split(",")), wanted.candidate, paths)
+    specs = _parse_specs((lineup.STOCK, lineup.TUNED))
     try:
-        return installs.choose(both, wanted.candidate, paths)
+        return installs.choose(specs, wanted.candidate, paths)
     except (WheelError, HostError) as error:
         if wanted.candidate:
             raise
         console.print_note(f"no tuned wheel is tried: {error.message}")
-        return installs.choose(both[:1], "", paths)
+        return installs.choose(specs[:1], "", paths)
 
 
-def _specs(wheels: Sequence[str]) -> tuple[lineup.ArmSpec, ...]:
+def _parse_specs(wheels: Sequence[str]) -> tuple[lineup.ArmSpec, ...]:
     specs = tuple(lineup.parse_arm(words) for words in wheels)
     if any(spec.settings for spec in specs):
         raise UsageError("--arms takes wheels only", hint="Settings are what tune finds")
@@ -152,17 +159,21 @@ def _specs(wheels: Sequence[str]) -> tuple[lineup.ArmSpec, ...]:
     return specs
 
 
-def _not_installed(choice: ArmChoice) -> Arm:
+def _create_placeholder(choice: ArmChoice) -> Arm:
     return Arm(name=choice.spec.name, python=Path(), label=choice.source.title)
 
 
-def _levers(wanted: TuneOptions) -> tuple[str, ...]:
-    """In the order of KINDS. Raises UsageError."""
+def _parse_levers(wanted: TuneOptions) -> tuple[str, ...]:
+    """Parse the levers, in the order of KINDS. Raises UsageError if one is unknown or not
+    allowed.
+    """
     if not wanted.levers:
-        return tuple(each for each in KINDS if each != BF16 or wanted.allow_bf16)
+        return tuple(lever for lever in KINDS if lever != BF16 or wanted.allow_bf16)
     words = {word.strip() for word in wanted.levers.split(",") if word.strip()}
     for word in sorted(words - {*KINDS}):
         raise UsageError(f"nothing called {word!r} is searched", hint=suggest(word, KINDS))
     if BF16 in words and not wanted.allow_bf16:
         raise UsageError(f"{BF16} changes results", hint="Allow it: --allow-bf16")
-    return tuple(each for each in KINDS if each in words or (each == BF16 and wanted.allow_bf16))
+    return tuple(
+        lever for lever in KINDS if lever in words or (lever == BF16 and wanted.allow_bf16)
+    )

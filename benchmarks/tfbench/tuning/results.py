@@ -16,7 +16,7 @@ SCHEMA = 1
 
 
 class TuningStage(StrEnum):
-    """In the order in which they are measured."""
+    """The stages of a search, in the order in which they are measured."""
 
     SCREEN = "screen"
     AGAIN = "again"
@@ -38,7 +38,9 @@ class FirstSteps:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TriedArm:
-    """One arm in one stage. `speedup` is None where it was not timed, and `reason` says why."""
+    """The result of one arm in one stage. `speedup` is None if it was not timed; `reason`
+    explains why.
+    """
 
     stage: TuningStage
     arm: str
@@ -65,9 +67,10 @@ class TriedArm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
-    """`workload` is its name, or the path of the user's file with its `program_sha256`.
+    """The result of a tuning.
 
-    `tried` is in the order of the stages. The verdicts of the search choose what is confirmed; only
+    `workload` is its name, or the path of the user's file with its `program_sha256`. `tried`
+    is in the order of the stages. The verdicts of the search choose what is confirmed; only
     those of the confirmation are answers.
     """
 
@@ -92,33 +95,33 @@ class Tuning:
 
     @property
     def confirmed(self) -> tuple[TriedArm, ...]:
-        return tuple(each for each in self.tried if each.stage is TuningStage.CONFIRM)
+        return tuple(arm for arm in self.tried if arm.stage is TuningStage.CONFIRM)
 
     @property
     def best(self) -> TriedArm | None:
-        """The settings that are faster beyond noise."""
-        own = (each for each in self.confirmed if each.is_faster and not each.is_advice)
-        return next(own, None)
+        """Return the settings that are faster beyond noise; None if there are none."""
+        faster = (arm for arm in self.confirmed if arm.is_faster and not arm.is_advice)
+        return next(faster, None)
 
 
-def outcomes(
+def collect_tried_arms(
     stage: TuningStage, cell: ComparedCell, changes: Mapping[str, Setup]
 ) -> tuple[TriedArm, ...]:
-    """What a cell says of its arms; `changes` are theirs, by arm."""
-    found = []
-    for arm, own in changes.items():
-        said = cell.get_result(arm)
-        speedup, agreement = said.speedup, said.agreement
+    """Collect the results of a cell's arms; `changes` are theirs, by arm."""
+    tried_arms = []
+    for arm, setup in changes.items():
+        result = cell.get_result(arm)
+        speedup, agreement = result.speedup, result.agreement
         reason = ""
-        if said.failure:
-            reason = said.failure.reason.strip().splitlines()[0]
+        if result.failure:
+            reason = result.failure.reason.strip().splitlines()[0]
         elif agreement and not agreement.agrees:
             reason = "computes something else"
-        found.append(
+        tried_arms.append(
             TriedArm(
                 stage=stage,
                 arm=arm,
-                changes=own,
+                changes=setup,
                 speedup=speedup.interval if speedup else None,
                 noise=cell.noise,
                 verdict=speedup.verdict if speedup else None,
@@ -128,4 +131,4 @@ def outcomes(
                 reason=reason or ("" if speedup else "not timed"),
             )
         )
-    return tuple(found)
+    return tuple(tried_arms)

@@ -24,12 +24,19 @@ from tfbench.tuning.changes import (
     WHEEL,
     Change,
     Setup,
-    advice,
-    arm_of,
-    settings,
-    variables,
+    create_arm,
+    list_advice,
+    list_settings,
+    list_variables,
 )
-from tfbench.tuning.results import SCHEMA, FirstSteps, TriedArm, Tuning, TuningStage, outcomes
+from tfbench.tuning.results import (
+    SCHEMA,
+    FirstSteps,
+    TriedArm,
+    Tuning,
+    TuningStage,
+    collect_tried_arms,
+)
 from tfbench.tuning.trial import try_out
 from tfbuild import console, records
 from tfbuild.errors import RecordError, UsageError, WorkerError
@@ -54,8 +61,11 @@ _CONFIRM = Effort(precision=0.007)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuningSetting:
-    """What decides a run. `wheels` are the installed ones by their text, the baseline first;
-    `program` is the path of the user's file, empty for one of the six workloads."""
+    """The setting that decides a run.
+
+    `wheels` are the installed ones by their text, the baseline first; `program` is the path
+    of the user's file, empty for one of the six workloads.
+    """
 
     schema: int = SCHEMA
     host: Host
@@ -78,46 +88,50 @@ class TuningSetting:
         return self.program or self.workload
 
     @property
-    def own(self) -> Pairs:
-        """What names the user's file to a worker."""
+    def program_variables(self) -> Pairs:
+        """Return the variables that name the user's file to a worker."""
         return ((PROGRAM, self.program),) if self.program else ()
 
-    def arm(self, setup: Setup) -> Arm:
-        return arm_of(setup, dict(self.wheels), self.own)
+    def build_arm(self, setup: Setup) -> Arm:
+        return create_arm(setup, dict(self.wheels), self.program_variables)
 
 
 def tune(setting: TuningSetting, out: Path) -> Tuning:
-    """Measure until the budget is spent, in `out`. The caller writes the result there, last of all:
-    with it a run is finished.
+    """Measure until the budget is spent, in `out`.
 
-    Raises UsageError for a file that cannot be trained, nothing to try, and an `out` with another
-    run, RecordError for a damaged file in it, WorkerError when the baseline fails.
+    The caller writes the result there, last of all: with it a run is finished. Raises
+    UsageError if a file cannot be trained, if there is nothing to try, or if `out` holds
+    another run, RecordError if a file in it is damaged, and WorkerError if the baseline
+    fails.
     """
     folder.begin(KIND, setting, out)
     folder.require_unfinished(KIND, out)
-    run = TuningRun(setting=setting, out=out, trial=_trial(setting, out))
+    run = TuningRun(setting=setting, out=out, trial=_load_trial(setting, out))
     best = run.search()
-    return run.result(best)
+    return run.create_result(best)
 
 
-def candidates(setting: TuningSetting, trial: FirstSteps | None) -> tuple[Setup, ...]:
-    """Every single change; without a trial all that may be tried. Raises UsageError for none."""
+def list_candidates(setting: TuningSetting, trial: FirstSteps | None) -> tuple[Setup, ...]:
+    """List every single change; without a trial, all that may be tried.
+
+    Raises UsageError if there are none.
+    """
     wheels = [Change(lever=WHEEL, value=text) for text, _ in setting.wheels[1:]]
-    own = settings(setting.vcpus, onednn=trial.onednn if trial else None)
-    script = () if count_clients(setting.workload) else advice(trial.step_s if trial else None)
-    every = (*wheels, *own, *script)
-    found = tuple((each,) for each in every if each.lever in setting.levers)
-    if not found:
+    run_settings = list_settings(setting.vcpus, onednn=trial.onednn if trial else None)
+    script = () if count_clients(setting.workload) else list_advice(trial.step_s if trial else None)
+    changes = (*wheels, *run_settings, *script)
+    setups = tuple((change,) for change in changes if change.lever in setting.levers)
+    if not setups:
         raise UsageError(
             f"there is nothing to try with {console.format_vcpus(setting.vcpus)}: "
             f"{', '.join(setting.levers)}",
             hint="Allow more --levers, or give two --arms",
         )
-    return found
+    return setups
 
 
-def _trial(setting: TuningSetting, out: Path) -> FirstSteps:
-    """As the file has it where a stopped run left one: the stages depend on it."""
+def _load_trial(setting: TuningSetting, out: Path) -> FirstSteps:
+    """Load the trial of a stopped run, on which the stages depend, or try the workload."""
     path = out / TRIAL
     if path.exists():
         fields = records.load(path, schema=SCHEMA)
@@ -128,16 +142,16 @@ def _trial(setting: TuningSetting, out: Path) -> FirstSteps:
                 f"{path} is no trial ({error})", hint="Delete it: the workload is tried again"
             ) from error
     with console.report_step(f"try {setting.title}"):
-        arm = setting.arm(())
-        found = try_out(arm, setting.workload, setting.cpus, setting.seed, out / "logs")
-    records.save(path, {"schema": SCHEMA, "trial": found})
-    console.print_note(f"{1000 * found.step_s:.2f} ms a step, batches of {found.batch}")
-    return found
+        arm = setting.build_arm(())
+        trial = try_out(arm, setting.workload, setting.cpus, setting.seed, out / "logs")
+    records.save(path, {"schema": SCHEMA, "trial": trial})
+    console.print_note(f"{1000 * trial.step_s:.2f} ms a step, batches of {trial.batch}")
+    return trial
 
 
 @dataclass(kw_only=True, slots=True)
 class TuningRun:
-    """A search under way."""
+    """A search in progress."""
 
     setting: TuningSetting
     out: Path
@@ -146,15 +160,17 @@ class TuningRun:
     seconds: float = 0.0
 
     def search(self) -> Setup:
-        """The best setup, confirmed or not; none when no change was faster."""
-        single = candidates(self.setting, self.trial)
-        left = self._again(self._promising(TuningStage.SCREEN, search.grouped(single)))
-        hints = [setup for setup in left if setup[0].is_advice]
-        best = self._combined([setup for setup in left if not setup[0].is_advice])
+        """Search and return the best setup, confirmed or not; empty if no change was faster."""
+        single = list_candidates(self.setting, self.trial)
+        remaining = self._halve_settings(
+            self._select_promising(TuningStage.SCREEN, search.split_groups(single))
+        )
+        hints = [setup for setup in remaining if setup[0].is_advice]
+        best = self._combine_best([setup for setup in remaining if not setup[0].is_advice])
         self._confirm(best, hints)
         return best
 
-    def result(self, best: Setup) -> Tuning:
+    def create_result(self, best: Setup) -> Tuning:
         setting, confirmed = (
             self.setting,
             [each for each in self.tried if each.stage is TuningStage.CONFIRM],
@@ -171,87 +187,101 @@ class TuningRun:
             budget_s=setting.budget_s,
             seed=setting.seed,
             host=setting.host,
-            baseline=setting.arm(()).label,
+            baseline=setting.build_arm(()).label,
             trial=self.trial,
             tried=tuple(self.tried),
-            variables=variables(faster),
-            wheel=setting.arm(tuple(each for each in faster if each.lever == WHEEL)).label,
+            variables=list_variables(faster),
+            wheel=setting.build_arm(tuple(each for each in faster if each.lever == WHEEL)).label,
         )
 
-    def _again(self, left: Sequence[Setup]) -> tuple[Setup, ...]:
-        """Settings are halved until few are left. Advice is not: it does not stand against them."""
+    def _halve_settings(self, left: Sequence[Setup]) -> tuple[Setup, ...]:
+        """Halve the settings until few are left. Advice is not halved: it does not compete with
+        them.
+        """
         hints = tuple(setup for setup in left if setup[0].is_advice)
         rest = tuple(setup for setup in left if not setup[0].is_advice)
-        rounds = search.halvings(len(rest))
+        rounds = search.count_halvings(len(rest))
         while len(rest) > search.FINALISTS:
-            rest = self._promising(TuningStage.AGAIN, [search.halved(rest)], rounds=rounds)
+            rest = self._select_promising(
+                TuningStage.AGAIN, [search.select_better_half(rest)], rounds=rounds
+            )
         return (*rest, *hints)
 
-    def _combined(self, ranked: Sequence[Setup]) -> Setup:
-        rungs = search.ladder(ranked)
+    def _combine_best(self, ranked: Sequence[Setup]) -> Setup:
+        rungs = search.build_ladder(ranked)
         if len(rungs) < 2:  # noqa: PLR2004  (nothing to combine)
             return rungs[0] if rungs else ()
         (cell,) = self._measure(TuningStage.COMBINE, [rungs])
-        return search.chosen(cell, {self.setting.arm(setup).name: setup for setup in rungs})
+        return search.choose_setup(
+            cell, {self.setting.build_arm(setup).name: setup for setup in rungs}
+        )
 
     def _confirm(self, best: Setup, hints: Sequence[Setup]) -> None:
-        """In launches that chose nothing: the best, and the advice on top of it."""
+        """Confirm the best setup, and the advice in addition to it, in launches that chose
+        nothing.
+        """
         setups = ([best] if best else []) + [(*best, *hint) for hint in hints]
         if setups:
             self._measure(TuningStage.CONFIRM, [setups])
 
-    def _promising(
+    def _select_promising(
         self, stage: TuningStage, groups: Sequence[Sequence[Setup]], rounds: int = 1
     ) -> tuple[Setup, ...]:
-        names = {self.setting.arm(setup).name: setup for group in groups for setup in group}
+        names = {self.setting.build_arm(setup).name: setup for group in groups for setup in group}
         cells = self._measure(stage, groups, rounds)
-        return tuple(names[each.arm] for each in search.promising(cells))
+        return tuple(names[speedup.arm] for speedup in search.find_promising(cells))
 
     def _measure(
         self, stage: TuningStage, groups: Sequence[Sequence[Setup]], rounds: int = 1
     ) -> list[ComparedCell]:
-        """A comparison for each group, beside the baseline and its repeat. The stage's share of the
-        budget is divided among them, and among its rounds."""
+        """Measure a comparison for each group, beside the baseline and its repeat.
+
+        The stage's share of the budget is divided among the groups and the rounds.
+        """
         cells = []
         for number, group in enumerate(groups, start=1):
             part = f" {number} of {len(groups)}" if len(groups) > 1 else ""
-            arms = {self.setting.arm(setup).name: setup for setup in group}
+            arms = {self.setting.build_arm(setup).name: setup for setup in group}
             with console.report_step(f"{stage}{part}: {', '.join(arms)}"):
-                found = self._compared(stage, group, len(groups) * rounds)
-            self.seconds += found.seconds
-            (cell,) = found.cells
-            _need_baseline(cell, found.baseline)
-            self.tried += outcomes(stage, cell, arms)
+                comparison = self._compare_group(stage, group, len(groups) * rounds)
+            self.seconds += comparison.seconds
+            (cell,) = comparison.cells
+            _require_baseline(cell, comparison.baseline)
+            self.tried += collect_tried_arms(stage, cell, arms)
             cells.append(cell)
         return cells
 
-    def _compared(self, stage: TuningStage, group: Sequence[Setup], parts: int) -> Comparison:
+    def _compare_group(self, stage: TuningStage, group: Sequence[Setup], parts: int) -> Comparison:
         setting = self.setting
         effort = _CONFIRM if stage is TuningStage.CONFIRM else _SEARCH
         comparison = make_setting(
-            [setting.arm(()), *map(setting.arm, group)],
+            [setting.build_arm(()), *map(setting.build_arm, group)],
             [setting.workload],
             [setting.vcpus],
-            effort=_within(effort, SHARES[stage] * setting.budget_s / parts),
+            effort=_set_budget(effort, SHARES[stage] * setting.budget_s / parts),
             threshold=0.0,
             seed=setting.seed,
         )
-        return _once(comparison, self.out / "stages" / records.hash_record(comparison)[:12])
+        return _load_or_compare(
+            comparison, self.out / "stages" / records.hash_record(comparison)[:12]
+        )
 
 
-def _within(effort: Effort, budget_s: float) -> Effort:
+def _set_budget(effort: Effort, budget_s: float) -> Effort:
     return dataclasses.replace(effort, budget_s=budget_s)
 
 
-def _once(setting: comparisons.ComparisonSetting, out: Path) -> Comparison:
-    """The finished comparison that a stopped run left there, or a new one."""
+def _load_or_compare(setting: comparisons.ComparisonSetting, out: Path) -> Comparison:
+    """Load the finished comparison of a stopped run, or make a new one."""
     if folder.is_finished(comparisons.KIND, out):
         return load_comparison(out / comparisons.KIND.result)
     with console.track_progress("launches", 1) as count:
         return comparisons.compare(setting, out, count.advance)
 
 
-def _need_baseline(cell: ComparedCell, baseline: str) -> None:
-    failed = [each for each in cell.failures if each.arm.removesuffix(" again") == baseline]
+def _require_baseline(cell: ComparedCell, baseline: str) -> None:
+    failed = [
+        failure for failure in cell.failures if failure.arm.removesuffix(" again") == baseline
+    ]
     if failed:
         raise WorkerError(failed[0].reason, hint="Without the baseline there is no answer")

@@ -21,29 +21,29 @@ FINALISTS = 3
 T = TypeVar("T")
 
 
-def grouped(items: Sequence[T], most: int = MOST_TOGETHER) -> tuple[tuple[T, ...], ...]:
-    """As few groups as hold them, as equal as can be."""
+def split_groups(items: Sequence[T], most: int = MOST_TOGETHER) -> tuple[tuple[T, ...], ...]:
+    """Split items into as few groups as hold them, of sizes as equal as possible."""
     count = math.ceil(len(items) / most)
     return tuple(tuple(items[start::count]) for start in range(count))
 
 
-def promising(cells: Iterable[ComparedCell]) -> tuple[Speedup, ...]:
-    """The arms that agree and may be faster, the best first."""
-    found = [each for cell in cells for each in cell.speedups if _may_win(cell, each)]
-    return tuple(sorted(found, key=lambda each: -each.interval.value))
+def find_promising(cells: Iterable[ComparedCell]) -> tuple[Speedup, ...]:
+    """Find the arms that agree and may be faster, the best first."""
+    speedups = [each for cell in cells for each in cell.speedups if _can_win(cell, each)]
+    return tuple(sorted(speedups, key=lambda each: -each.interval.value))
 
 
-def halved(left: Sequence[T]) -> tuple[T, ...]:
+def select_better_half(left: Sequence[T]) -> tuple[T, ...]:
     return tuple(left[: math.ceil(len(left) / 2)])
 
 
-def halvings(count: int) -> int:
-    """How often so many are halved at most until they are few enough to be combined."""
-    return 0 if count <= FINALISTS else 1 + halvings(math.ceil(count / 2))
+def count_halvings(count: int) -> int:
+    """Count how often this many are halved at most until they are few enough to be combined."""
+    return 0 if count <= FINALISTS else 1 + count_halvings(math.ceil(count / 2))
 
 
-def ladder(ranked: Sequence[Setup]) -> tuple[Setup, ...]:
-    """The best alone, then with the next best of another lever added, and so on."""
+def build_ladder(ranked: Sequence[Setup]) -> tuple[Setup, ...]:
+    """Build setups: the best alone, then with the next best of another lever added, and so on."""
     rungs: list[Setup] = []
     for setup in ranked:
         below = rungs[-1] if rungs else ()
@@ -53,18 +53,25 @@ def ladder(ranked: Sequence[Setup]) -> tuple[Setup, ...]:
     return tuple(rungs)
 
 
-def chosen(cell: ComparedCell, rungs: Mapping[str, Setup]) -> Setup:
-    """The setup with the fewest changes of those that the best does not beat beyond noise; no
-    change where none was faster. `rungs` are by arm, the fewest changes first."""
-    found = {each.arm: each.interval.value for each in promising([cell]) if each.arm in rungs}
-    best = max(found.values(), default=0.0)
+def choose_setup(cell: ComparedCell, rungs: Mapping[str, Setup]) -> Setup:
+    """Choose the setup with the fewest changes among those that the best does not beat beyond
+    noise.
+
+    Return no change if none was faster. `rungs` are by arm, the fewest changes first.
+    """
+    gains = {
+        speedup.arm: speedup.interval.value
+        for speedup in find_promising([cell])
+        if speedup.arm in rungs
+    }
+    best = max(gains.values(), default=0.0)
     if best <= 1 or cell.noise is None:
         return ()
-    near = best / math.exp(cell.noise.half_width)
-    return next(setup for arm, setup in rungs.items() if found.get(arm, 0.0) >= max(near, 1.0))
+    bar = best / math.exp(cell.noise.half_width)
+    return next(setup for arm, setup in rungs.items() if gains.get(arm, 0.0) >= max(bar, 1.0))
 
 
-def _may_win(cell: ComparedCell, speedup: Speedup) -> bool:
-    agrees = {each.arm: each.agrees for each in cell.agreements}
+def _can_win(cell: ComparedCell, speedup: Speedup) -> bool:
+    agrees = {agreement.arm: agreement.agrees for agreement in cell.agreements}
     slower = speedup.verdict is Verdict.SLOWER or speedup.interval.high <= 1
     return agrees.get(speedup.arm, False) and not slower

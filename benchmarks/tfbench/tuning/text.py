@@ -23,113 +23,111 @@ NOTE = (
 )
 
 
-def sheet(tuning: Tuning) -> ResultTable:
+def build_table(tuning: Tuning) -> ResultTable:
     return ResultTable(
-        title=title(tuning),
+        title=format_title(tuning),
         headings=HEADINGS,
-        rows=tuple(map(cells, tuning.tried)),
-        lines=tuple(lines(tuning)),
+        rows=tuple(map(format_row, tuning.tried)),
+        lines=tuple(list_lines(tuning)),
         width=140,
     )
 
 
-def markdown(tuning: Tuning) -> str:
+def render_markdown(tuning: Tuning) -> str:
     head = [
-        f"# {title(tuning)}",
+        f"# {format_title(tuning)}",
         "",
-        *(text for line in lines(tuning) for text in (line, "")),
+        *(text for line in list_lines(tuning) for text in (line, "")),
         NOTE,
         "",
-        *sheet(tuning).format_markdown(),
+        *build_table(tuning).format_markdown(),
     ]
     return "\n".join(head) + "\n"
 
 
-def title(tuning: Tuning) -> str:
+def format_title(tuning: Tuning) -> str:
     where = console.format_vcpus(len(tuning.vcpus))
     cpu = tuning.host.cpu.name
     return f"{tuning.workload} on {where} ({cpu}), against {tuning.baseline}"
 
 
-def cells(each: TriedArm) -> tuple[str, ...]:
+def format_row(each: TriedArm) -> tuple[str, ...]:
     return (
         each.stage.value,
-        _changes(each),
+        _format_changes(each),
         wording.factor(each.speedup.value) if each.speedup else "",
         wording.span(each.speedup) if each.speedup else "",
         wording.span(each.noise) if each.noise else "",
-        _apart(each.losses),
-        _apart(each.predictions),
+        _format_difference(each.losses),
+        _format_difference(each.predictions),
         each.reason or (each.verdict.value if each.verdict else ""),
     )
 
 
-def lines(tuning: Tuning) -> Iterator[str]:
-    """The answer, then the advice."""
+def list_lines(tuning: Tuning) -> Iterator[str]:
+    """Yield the answer, then the advice."""
     best = tuning.best
     if best is None:
-        yield _none(tuning)
+        yield _describe_no_gain(tuning)
     else:
-        yield f"Best: {_changes(best)}: {_gain(best)}; {_effect(best)}."
+        yield f"Best: {_format_changes(best)}: {_format_gain(best)}; {_describe_effect(best)}."
         if any(change.lever == WHEEL for change in best.changes):
             yield f"Install the wheel {tuning.wheel}."
-    for each in tuning.confirmed:
-        if each.is_advice:
-            yield _advice(each, best)
+    for arm in tuning.confirmed:
+        if arm.is_advice:
+            yield _describe_advice(arm, best)
 
 
-def env_file(tuning: Tuning) -> str:
-    """For `source`: the settings that were faster, with the evidence as comments."""
-    head = [title(tuning), *lines(tuning), f"measured {wording.moment(tuning.made)}"]
+def render_env_file(tuning: Tuning) -> str:
+    """Render a file for `source`: the settings that were faster, with the evidence as comments."""
+    head = [format_title(tuning), *list_lines(tuning), f"measured {wording.moment(tuning.made)}"]
     if len(tuning.vcpus) < tuning.host.vcpus.usable:
         head.append(f"on CPUs {','.join(map(str, tuning.vcpus))} only: taskset -c")
     exports = (f"export {name}={shlex.quote(value)}" for name, value in tuning.variables)
     return "\n".join([*(f"# {' '.join(line.split())}" for line in head), *exports]) + "\n"
 
 
-def _changes(each: TriedArm) -> str:
+def _format_changes(each: TriedArm) -> str:
     return ", ".join(map(str, each.changes))
 
 
-def _gain(each: TriedArm) -> str:
+def _format_gain(each: TriedArm) -> str:
     if each.speedup is None:
         return each.reason
     noise = f"; A/A {wording.span(each.noise)}" if each.noise else ""
     return f"{wording.factor(each.speedup.value)} ({wording.span(each.speedup)}{noise})"
 
 
-def _effect(each: TriedArm) -> str:
+def _describe_effect(each: TriedArm) -> str:
     if each.losses == 0 and each.predictions == 0:
         return "first losses and predictions are the same to the last bit"
     return (
-        f"first losses apart by {_apart(each.losses)} (relative), predictions after them by "
-        f"{_apart(each.predictions)}, of {each.tolerance:g} that are let pass"
+        f"first losses apart by {_format_difference(each.losses)} (relative), predictions after them by "
+        f"{_format_difference(each.predictions)}, of {each.tolerance:g} that are let pass"
     )
 
 
-def _none(tuning: Tuning) -> str:
-    """What the confirmation said of the settings that the search chose, if it chose any."""
-    chosen = next((each for each in tuning.confirmed if not each.is_advice), None)
+def _describe_no_gain(tuning: Tuning) -> str:
+    """Describe the result of the confirmation if no setting is faster."""
+    chosen = next((arm for arm in tuning.confirmed if not arm.is_advice), None)
     if chosen is None:
         return "No setting is faster beyond noise. Keep the defaults."
-    seen = f"{_changes(chosen)} gives {_gain(chosen)}"
+    evidence = f"{_format_changes(chosen)} gives {_format_gain(chosen)}"
     if chosen.verdict is Verdict.INCONCLUSIVE:
-        return f"No setting is shown to be faster: {seen}. Measure longer (--budget) for an answer."
-    return f"No setting is faster beyond noise: {seen}. Keep the defaults."
+        return f"No setting is shown to be faster: {evidence}. Measure longer (--budget) for an answer."
+    return f"No setting is faster beyond noise: {evidence}. Keep the defaults."
 
 
-def _advice(each: TriedArm, best: TriedArm | None) -> str:
-    own = ", ".join(str(change) for change in each.changes if change.is_advice)
+def _describe_advice(each: TriedArm, best: TriedArm | None) -> str:
+    arguments = ", ".join(str(change) for change in each.changes if change.is_advice)
     rest = [str(change) for change in each.changes if not change.is_advice]
-    beside = f" beside {', '.join(rest)}" if rest else ""
+    context = f" beside {', '.join(rest)}" if rest else ""
     if each.reason:
-        return f"compile({own}){beside}: no answer, {each.reason}."
+        return f"compile({arguments}){context}: no answer, {each.reason}."
     alone = f" (without it {wording.factor(best.speedup.value)})" if best and best.speedup else ""
     verdict = each.verdict.value if each.verdict else ""
-    return (
-        f"In the script, compile({own}){beside}: {_gain(each)}{alone}, {verdict}; {_effect(each)}."
-    )
+    return f"In the script, compile({arguments}){context}: {_format_gain(each)}{alone}, {verdict}; {_describe_effect(each)}."
 
 
-def _apart(value: float | None) -> str:
+def _format_difference(value: float | None) -> str:
     return "" if value is None else f"{value:.2g}"

@@ -8,28 +8,31 @@ from typing import Any
 from tfbench.arms.arm import Arm, create_repeat
 from tfbench.engine.workers import LOAD_LIMIT_S, build_worker_environment, start_session
 from tfbench.inside.workloads import PROGRAM
-from tfbench.measuring.agreement import relative
+from tfbench.measuring.agreement import compare_losses
 from tfbench.tuning.results import FirstSteps
 from tfbuild.errors import UsageError
 
 
 def try_out(arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Path) -> FirstSteps:
-    """Two workers, one after the other. Raises UsageError for a file that cannot be trained, or
-    that does not give the same data and parameters twice; WorkerError for a worker that fails."""
+    """Try the workload in two workers, one after the other.
+
+    Raises UsageError if a file cannot be trained, or does not give the same data and
+    parameters twice, and WorkerError if a worker fails.
+    """
     first, second = (
-        _tried(each, workload, vcpus, seed, logs) for each in (arm, create_repeat(arm))
+        _try_arm(tried_arm, workload, vcpus, seed, logs) for tried_arm in (arm, create_repeat(arm))
     )
     if first["inputs_sha256"] != second["inputs_sha256"]:
         raise UsageError(
             f"{workload} gives other data, or another model, each time it is read",
             hint="Give every random generator in it a fixed seed",
         )
-    apart = relative(first["losses"], second["losses"])
-    if apart is None:
+    difference = compare_losses(first["losses"], second["losses"])
+    if difference is None:
         raise UsageError(f"{workload} has a loss that is no number within its first steps")
-    if apart > arm.tolerance:
+    if difference > arm.tolerance:
         raise UsageError(
-            f"{workload} does not compute the same twice: first losses apart by {apart:.2g}",
+            f"{workload} does not compute the same twice: first losses apart by {difference:.2g}",
             hint="Let its parameters and dropout follow TensorFlow's global seed",
         )
     return FirstSteps(
@@ -40,7 +43,7 @@ def try_out(arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Pa
     )
 
 
-def _tried(
+def _try_arm(
     arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Path
 ) -> dict[str, Any]:
     env = build_worker_environment(arm, len(vcpus), logs)

@@ -147,7 +147,7 @@ class Speedup:
 
     arm: str
     interval: Interval
-    """Of the launches' levels, see `statistics.contrast`."""
+    """Of the launches' levels, see `statistics.compute_contrast`."""
     verdict: Verdict
     confidence: float
     """The largest level at which the interval leaves out 1: 0.95 and more for a verdict, 0 where
