@@ -398,18 +398,18 @@ def article_bill() -> Bill:
 def html(
     given: Comparison, templates: Path, *, bill: Bill | None = None, samples: Iterable[Sample] = ()
 ) -> str:
-    figures = page.comparison_figures(given, bill, samples)
-    return page.rendered(chapters.document(given, templates, bill), figures, templates)
+    figures = page.draw_comparison_figures(given, bill, samples)
+    return page.render_html(chapters.build_document(given, templates, bill), figures, templates)
 
 
 def markdown(given: Comparison, templates: Path, bill: Bill | None = None) -> str:
-    return report.rendered(chapters.document(given, templates, bill), templates)
+    return report.render_markdown(chapters.build_document(given, templates, bill), templates)
 
 
 def article_html(given: Bill, templates: Path, *, shipped: bool = False) -> str:
-    document = spending.totals_document(given, shipped=shipped)
-    return page.rendered(document, page.bill_figures(given), templates)
+    document = spending.build_totals_document(given, shipped=shipped)
+    return page.render_html(document, page.draw_bill_figures(given), templates)
 
 
 def article_markdown(given: Bill, templates: Path, *, shipped: bool = False) -> str:
-    return report.rendered(spending.totals_document(given, shipped=shipped), templates)
+    return report.render_markdown(spending.build_totals_document(given, shipped=shipped), templates)

@@ -18,16 +18,16 @@ from tests.invented import host
 from tests.priced import price
 
 from tfbench.accuracy import article, figures, handler, imported_text, results, sets, text
-from tfbench.accuracy.curve import reached
-from tfbench.accuracy.median import FEWEST, coverage, median
+from tfbench.accuracy.curve import find_target
+from tfbench.accuracy.median import FEWEST, compute_coverage, compute_median
 from tfbench.accuracy.results import (
     Accuracy,
     Epoch,
     Goal,
     StartUp,
-    Trained,
-    points_of,
-    summarised,
+    TrainingResult,
+    build_points,
+    summarise_arm,
 )
 from tfbench.accuracy.sets import CIFAR10, DIGITS, MNIST, SETS
 from tfbench.arms.arm import Arm
@@ -54,7 +54,7 @@ from tfbuild.upstream.download import hash_file
     [(1, 0, 0.0), (2, 0, 0.5), (3, 0, 0.75), (5, 0, 0.9375), (6, 0, 0.96875), (9, 1, 0.9609375)],
 )
 def test_the_level_is_what_so_many_values_can_give(count: int, inwards: int, level: float) -> None:
-    found = median([float(each) for each in range(1, count + 1)])
+    found = compute_median([float(each) for each in range(1, count + 1)])
     assert (found.low, found.high) == (1 + inwards, count - inwards)
     assert found.level == level
     assert (found.level >= LEVEL) == (count >= FEWEST)
@@ -64,31 +64,31 @@ def test_the_level_is_what_so_many_values_can_give(count: int, inwards: int, lev
 @pytest.mark.parametrize("inwards", [0, 1, 3])
 def test_the_coverage_is_that_of_the_binomial_distribution(count: int, inwards: int) -> None:
     expected = max(0.0, 1 - 2 * float(stats.binom.cdf(inwards, count, 0.5)))
-    assert coverage(count, inwards) == pytest.approx(expected, abs=1e-12)
+    assert compute_coverage(count, inwards) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_interval_is_the_narrowest_of_95_percent() -> None:
     for count in range(FEWEST, 60):
-        found = median([float(each) for each in range(count)])
+        found = compute_median([float(each) for each in range(count)])
         assert found.low is not None
-        assert coverage(count, int(found.low)) >= LEVEL
-        assert coverage(count, int(found.low) + 1) < LEVEL
+        assert compute_coverage(count, int(found.low)) >= LEVEL
+        assert compute_coverage(count, int(found.low) + 1) < LEVEL
 
 
 def test_the_interval_holds_the_true_median_as_often_as_it_says() -> None:
     draw, hits, times = np.random.default_rng(1), 0, 4000
     for _ in range(times):
-        found = median(draw.exponential(size=9).tolist())
+        found = compute_median(draw.exponential(size=9).tolist())
         assert found.low is not None
         assert found.high is not None
         hits += found.low <= np.log(2) <= found.high
     # Four standard errors of a share around 0.96 in so many tries.
-    assert abs(hits / times - coverage(9, 1)) < 4 * np.sqrt(0.04 * 0.96 / times)
+    assert abs(hits / times - compute_coverage(9, 1)) < 4 * np.sqrt(0.04 * 0.96 / times)
 
 
 @given(st.lists(st.none() | st.floats(0.1, 100), min_size=1, max_size=30))
 def test_what_is_not_known_is_larger_than_all_that_is(values: list[float | None]) -> None:
-    found, known = median(values), [each for each in values if each is not None]
+    found, known = compute_median(values), [each for each in values if each is not None]
     ranks = [np.inf if each is None else each for each in (found.low, found.value, found.high)]
     assert ranks == sorted(ranks)
     if 2 * len(known) <= len(values) - 1:
@@ -101,7 +101,7 @@ def test_what_is_not_known_is_larger_than_all_that_is(values: list[float | None]
 
 def test_a_median_of_nothing_is_an_error() -> None:
     with pytest.raises(SampleError):
-        median([])
+        compute_median([])
 
 
 # ---- the article ----
@@ -122,7 +122,9 @@ def test_the_articles_hours_and_dollars_come_out(
 
 
 def test_the_articles_table_has_the_figures_and_their_source() -> None:
-    shown = imported_text.article_sheet(article.read_article("2018")).format_text(colour=False)
+    shown = imported_text.build_article_table(article.read_article("2018")).format_text(
+        colour=False
+    )
     for figure in (
         "8.15",
         "54.6",
@@ -170,8 +172,8 @@ def test_a_test_counts_every_example_once(count: int, batch: int) -> None:
 
 
 def test_examples_that_changed_are_refused(tmp_path: Path) -> None:
-    examples = sets.digits()
-    path, request = sets.write(examples, tmp_path), {"white": 16}
+    examples = sets.load_digits_set()
+    path, request = sets.write_examples(examples, tmp_path), {"white": 16}
     workload = find_workload("digits_cnn")
     training, testing = convergence.load_examples(path, examples.sha256, workload, request)
     assert training[0].shape == (1347, 8, 8, 1)
@@ -183,9 +185,9 @@ def test_examples_that_changed_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_digits_are_all_there_once_and_mixed() -> None:
-    examples = sets.digits()
+    examples = sets.load_digits_set()
     assert (examples.training, examples.testing) == (1347, 450)
-    assert examples.sha256 == sets.digits().sha256
+    assert examples.sha256 == sets.load_digits_set().sha256
     counts = np.bincount(np.concatenate([examples.arrays[1], examples.arrays[3]]))
     assert counts.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
     assert np.bincount(examples.arrays[3], minlength=10).min() > 30
@@ -220,7 +222,7 @@ def paths(tmp_path: Path) -> Paths:
 
 
 def test_a_file_as_kerass_is_read(tmp_path: Path, paths: Paths) -> None:
-    found = sets.load(SETS[MNIST], npz(tmp_path), paths, tmp_path)
+    found = sets.load_examples(SETS[MNIST], npz(tmp_path), paths, tmp_path)
     assert found.arrays[0].shape == (200, 28, 28, 1)
     assert (found.training, found.testing) == (200, 50)
     assert found.arrays[1].tolist() == made()["y_train"].tolist()
@@ -243,7 +245,7 @@ def test_a_file_of_something_else_is_one_clear_line(
     tmp_path: Path, paths: Paths, changed: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message) as raised:
-        sets.load(SETS[MNIST], npz(tmp_path, **changed), paths, tmp_path)
+        sets.load_examples(SETS[MNIST], npz(tmp_path, **changed), paths, tmp_path)
     assert "\n" not in str(raised.value)
 
 
@@ -263,7 +265,7 @@ def test_what_is_no_file_of_examples_is_one_clear_line(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UsageError, match=message):
-        sets.load(SETS[MNIST], path, paths, tmp_path)
+        sets.load_examples(SETS[MNIST], path, paths, tmp_path)
 
 
 def test_kerass_own_copy_is_taken_if_its_bytes_are_the_pinned_ones(
@@ -275,16 +277,16 @@ def test_kerass_own_copy_is_taken_if_its_bytes_are_the_pinned_ones(
     data = SETS[MNIST]
     assert data.pin is not None
     pinned = dataclasses.replace(data, pin=dataclasses.replace(data.pin, sha256=hash_file(path)))
-    assert sets.load(pinned, None, paths, tmp_path).training == 200
-    assert sets.describe(pinned, None, paths, tmp_path) == str(path)
-    assert "https://storage" in sets.describe(data, None, paths, tmp_path)
+    assert sets.load_examples(pinned, None, paths, tmp_path).training == 200
+    assert sets.describe_source(pinned, None, paths, tmp_path) == str(path)
+    assert "https://storage" in sets.describe_source(data, None, paths, tmp_path)
 
 
 def test_a_download_that_fails_says_what_to_do(tmp_path: Path, paths: Paths) -> None:
     nowhere = dataclasses.replace(SETS[MNIST], url=(tmp_path / "none.npz").as_uri())
     mirrored = dataclasses.replace(paths, mirror=str(tmp_path / "mirror"))
     with pytest.raises(DownloadError, match="mnist") as raised:
-        sets.load(nowhere, None, mirrored, tmp_path)
+        sets.load_examples(nowhere, None, mirrored, tmp_path)
     assert "--data-file mnist.npz" in raised.value.hint
     assert "--data digits" in raised.value.hint
 
@@ -311,9 +313,9 @@ def test_cifar_10_is_read_from_its_archive_only_with_the_pinned_bytes(
     path, data = archive(tmp_path), SETS[CIFAR10]
     assert data.pin is not None
     with pytest.raises(ChecksumError):
-        sets.load(data, path, paths, tmp_path)
+        sets.load_examples(data, path, paths, tmp_path)
     pin = dataclasses.replace(data.pin, sha256=hash_file(path))
-    found = sets.load(dataclasses.replace(data, pin=pin), path, paths, tmp_path)
+    found = sets.load_examples(dataclasses.replace(data, pin=pin), path, paths, tmp_path)
     assert (found.training, found.testing) == (20, 4)
     assert found.arrays[1].tolist() == [n for n in range(5) for _ in range(4)]
     assert found.arrays[0][7, 0, 0].tolist() == [1, 99, 1]
@@ -324,7 +326,7 @@ def test_cifar_10_is_read_from_its_archive_only_with_the_pinned_bytes(
 
 
 def asking(**options: str) -> handler.AccuracyConfig:
-    return handler.read(AccuracyOptions(**options))
+    return handler.parse_options(AccuracyOptions(**options))
 
 
 def test_defaults_are_five_seeds_of_the_stock_wheel_on_digits() -> None:
@@ -339,7 +341,7 @@ def test_defaults_are_five_seeds_of_the_stock_wheel_on_digits() -> None:
     ("typed", "target"), [("0.97", 0.97), ("97%", 0.97), (" 75.7 % ", 0.757), ("1e-1%", 0.001)]
 )
 def test_a_target_is_a_share_or_in_per_cent(typed: str, target: float) -> None:
-    assert handler._target(typed, chance=0.0) == target
+    assert handler._parse_target(typed, chance=0.0) == target
 
 
 @pytest.mark.parametrize(
@@ -381,14 +383,14 @@ def test_a_target_is_a_share_or_in_per_cent(typed: str, target: float) -> None:
 )
 def test_options_that_make_no_sense_are_named(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message) as raised:
-        handler.accuracy(AccuracyOptions(**options))
+        handler.measure_accuracy(AccuracyOptions(**options))
     assert "\n" not in str(raised.value)
 
 
 def test_a_machine_with_fewer_vcpus_is_refused() -> None:
     with pytest.raises(UsageError, match=r"gpu .* 1 vCPU.* 2"):
-        handler._price(AccuracyOptions(prices="2017-07-gce", machine="gpu"), 2)
-    found = handler._price(
+        handler._find_price(AccuracyOptions(prices="2017-07-gce", machine="gpu"), 2)
+    found = handler._find_price(
         AccuracyOptions(prices="2018-04-riseml", machine="p3.8xlarge", mode="reserved_1y"), 2
     )
     assert found is not None
@@ -396,17 +398,17 @@ def test_a_machine_with_fewer_vcpus_is_refused() -> None:
 
 
 def test_a_dry_run_says_what_would_be_done() -> None:
-    shown = handler.describe(AccuracyOptions(reach="95%", seeds="3"))
+    shown = handler.describe_plan(AccuracyOptions(reach="95%", seeds="3"))
     for words in ("digits_cnn, batches of 32", "0.95 of the test", "3 seeds", "tensorflow-cpu=="):
         assert words in shown
-    assert "train      nothing" in handler.describe(AccuracyOptions(article="2018"))
-    assert "curve.csv" in handler.describe(AccuracyOptions(import_="curve.csv", reach="0.5"))
+    assert "train      nothing" in handler.describe_plan(AccuracyOptions(article="2018"))
+    assert "curve.csv" in handler.describe_plan(AccuracyOptions(import_="curve.csv", reach="0.5"))
 
 
 def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, paths: Paths) -> None:
     path = npz(tmp_path)
     config = asking(data=MNIST, data_file=str(path), batch="201")
-    examples = sets.load(SETS[MNIST], path, paths, tmp_path)
+    examples = sets.load_examples(SETS[MNIST], path, paths, tmp_path)
     arm = Arm(name="stock", python=Path("/none"), label="stock")
     with pytest.raises(UsageError, match=r"201 .* 200"):
         handler.train(config, {arm.name: arm}, examples, str(tmp_path / "out"), paths)
@@ -431,12 +433,12 @@ SETTING = Goal(
 START_UP = StartUp(import_s=3.0, read_s=0.1, build_s=0.4, trace_s=0.5)
 
 
-def run(seed: int, *accuracies: float, arm: str = "stock", pace: float = 1.0) -> Trained:
+def run(seed: int, *accuracies: float, arm: str = "stock", pace: float = 1.0) -> TrainingResult:
     epochs = tuple(
         Epoch(epoch=number, train_s=pace, test_s=0.1, accuracy=accuracy, loss=1 / number)
         for number, accuracy in enumerate(accuracies, start=1)
     )
-    return Trained(
+    return TrainingResult(
         arm=arm,
         seed=seed,
         outcome=Outcome.OK,
@@ -444,12 +446,12 @@ def run(seed: int, *accuracies: float, arm: str = "stock", pace: float = 1.0) ->
         images=1344,
         start_up=START_UP,
         epochs=epochs,
-        reached=reached(points_of(epochs), SETTING.target),
+        reached=find_target(build_points(epochs), SETTING.target),
     )
 
 
-def failed(seed: int, arm: str = "stock") -> Trained:
-    return Trained(
+def failed(seed: int, arm: str = "stock") -> TrainingResult:
+    return TrainingResult(
         arm=arm,
         seed=seed,
         outcome=Outcome.OUT_OF_MEMORY,
@@ -461,7 +463,7 @@ def failed(seed: int, arm: str = "stock") -> Trained:
     )
 
 
-def result(*runs: Trained, paid: Price | None = None) -> Accuracy:
+def result(*runs: TrainingResult, paid: Price | None = None) -> Accuracy:
     arms = tuple(dict.fromkeys(each.arm for each in runs))
     return Accuracy(
         schema=results.SCHEMA,
@@ -472,7 +474,7 @@ def result(*runs: Trained, paid: Price | None = None) -> Accuracy:
         arms=tuple(Wheel(arm=arm, label=arm, wheel_sha256="") for arm in arms),
         runs=runs,
         summaries=tuple(
-            summarised(arm, [each for each in runs if each.arm == arm], paid) for arm in arms
+            summarise_arm(arm, [each for each in runs if each.arm == arm], paid) for arm in arms
         ),
     )
 
@@ -482,7 +484,7 @@ SOME = (*ALL[:3], run(4, 0.5, 0.6, 0.7), failed(5))
 
 
 def said(found: Accuracy) -> str:
-    return text.sheet(found).format_text(colour=False)
+    return text.build_table(found).format_text(colour=False)
 
 
 def test_the_median_time_is_of_training_alone() -> None:
@@ -538,7 +540,7 @@ def test_where_all_failed_nothing_else_is_said() -> None:
     found = result(failed(1), failed(2))
     assert found.summaries[0].seconds is None
     assert "none was trained to an end" in said(found)
-    assert list(figures.curves(found)) == []
+    assert list(figures.draw_curves(found)) == []
 
 
 def test_the_answer_names_the_interval_and_its_level() -> None:
@@ -553,7 +555,7 @@ def test_the_answer_names_the_interval_and_its_level() -> None:
 
 def test_the_page_has_every_seed_and_a_line_for_each() -> None:
     both = result(*SOME, *(dataclasses.replace(each, arm="tuned") for each in ALL))
-    page = text.document(both)
+    page = text.build_document(both)
     seeds = next(
         block
         for block in page.sections[0].blocks
@@ -567,11 +569,11 @@ def test_the_page_has_every_seed_and_a_line_for_each() -> None:
     assert len(page.warnings) == 2
     assert "`invoke compare`" in said(both)
     assert "`invoke compare`" not in said(result(*SOME))
-    (drawn,) = figures.curves(both)
+    (drawn,) = figures.draw_curves(both)
     assert drawn.description.count("seed") == 9
     assert drawn.description.count("not reached") == 1
     assert all(f">{arm}</text>" in drawn.svg for arm in ("stock", "tuned"))
-    (filled,) = figures.curves(result(*ALL))
+    (filled,) = figures.draw_curves(result(*ALL))
     assert "var(--card)" in drawn.svg, "a mark of a seed that did not reach the target is open"
     assert "var(--card)" not in filled.svg
 
@@ -594,7 +596,7 @@ def test_epochs_of_a_process_are_a_course_of_training() -> None:
         **convert_record(START_UP),
     }
     launch = LaunchResult(key="k", outcome=Outcome.OK, seconds=9.0, answer=answer)
-    found = results.trained(CELL, launch, 0.9)
+    found = results.build_result(CELL, launch, 0.9)
     assert (found.arm, found.seed, found.images) == ("tuned", 7, 1344)
     assert found.reached is not None
     assert found.start_up == START_UP
@@ -602,5 +604,5 @@ def test_epochs_of_a_process_are_a_course_of_training() -> None:
 
 def test_what_no_process_answered_is_a_mark() -> None:
     late = LaunchResult(key="k", outcome=Outcome.LATE, reason="did not answer")
-    found = results.trained(CELL, late, 0.9)
+    found = results.build_result(CELL, late, 0.9)
     assert (found.outcome, found.epochs, found.reached) == (Outcome.LATE, (), None)

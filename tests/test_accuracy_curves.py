@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.priced import price
 
 from tfbench.accuracy import figures, imported_text
-from tfbench.accuracy.curve import CurvePoint, Reached, best, reached
-from tfbench.accuracy.curve_file import Curve, parse, read_curve
-from tfbench.accuracy.results import imported
+from tfbench.accuracy.curve import CurvePoint, Reached, find_best, find_target
+from tfbench.accuracy.curve_file import Curve, parse_curve, read_curve
+from tfbench.accuracy.results import import_curve
 from tfbuild.errors import SampleError, TensorwrightError, UsageError
 
 # The first lines of stanford-futuredata/dawn-bench-entries,
@@ -33,7 +33,7 @@ PLAIN = "epoch,seconds,accuracy\n1,10,0.5\n2,20,0.9\n3,30,0.8\n"
 
 
 def points(text: str, column: str = "") -> tuple[CurvePoint, ...]:
-    return parse(text, "curve", column)[1]
+    return parse_curve(text, "curve", column)[1]
 
 
 # ---- what is read ----
@@ -102,7 +102,7 @@ def test_a_score_is_named_by_its_column() -> None:
 )
 def test_what_is_no_curve_is_one_clear_line(text: str, message: str) -> None:
     with pytest.raises(SampleError, match=message) as raised:
-        parse(text, "curve.csv")
+        parse_curve(text, "curve.csv")
     assert "\n" not in str(raised.value)
     assert "curve.csv" in raised.value.message
 
@@ -122,7 +122,7 @@ def test_a_file_that_is_not_there_or_not_text_is_one_clear_line(tmp_path: Path) 
 def test_any_text_is_a_curve_or_a_clear_line(text: str) -> None:
     for whole in (text, f"epoch,seconds,accuracy\n{text}"):
         try:
-            column, found = parse(whole, "curve")
+            column, found = parse_curve(whole, "curve")
         except TensorwrightError as error:
             assert error.message  # noqa: PT017  (either of the two ends is right)
         else:
@@ -166,15 +166,15 @@ def curve(*accuracies: float, first: int = 1) -> tuple[CurvePoint, ...]:
 
 
 def test_the_first_point_that_is_high_enough_counts() -> None:
-    assert reached(points(PLAIN), 0.8) == Reached(epoch=2, seconds=20, accuracy=0.9)
-    assert reached(points(PLAIN), 0.9) == Reached(epoch=2, seconds=20, accuracy=0.9)
-    assert reached(points(PLAIN), 0.91) is None
-    assert best(points(PLAIN)).epoch == 2
+    assert find_target(points(PLAIN), 0.8) == Reached(epoch=2, seconds=20, accuracy=0.9)
+    assert find_target(points(PLAIN), 0.9) == Reached(epoch=2, seconds=20, accuracy=0.9)
+    assert find_target(points(PLAIN), 0.91) is None
+    assert find_best(points(PLAIN)).epoch == 2
 
 
 def test_seventy_five_point_seven_per_cent_is_that_in_every_spelling() -> None:
     text = "epoch\thours\ttop1Accuracy\n1\t1\t75.7\n"
-    found = reached(points(text), 0.757)
+    found = find_target(points(text), 0.757)
     assert found is not None
     assert found.accuracy == 0.757
 
@@ -200,7 +200,7 @@ def test_epochs_that_the_curve_lacks_before_the_target_are_said(
 ) -> None:
     low = [CurvePoint(epoch=epoch, seconds=epoch, accuracy=0.1) for epoch in epochs[:-1]]
     high = CurvePoint(epoch=epochs[-1], seconds=epochs[-1], accuracy=0.9)
-    assert str(reached([*low, high], 0.5)) == said
+    assert str(find_target([*low, high], 0.5)) == said
 
 
 @given(epochs=EPOCHS, at=st.integers(0, 19))
@@ -208,7 +208,7 @@ def test_missing_epochs_and_those_before_the_target_are_all_there_are(
     epochs: list[int], at: int
 ) -> None:
     at = min(at, len(epochs) - 1)
-    found = reached(
+    found = find_target(
         [
             CurvePoint(epoch=epoch, seconds=epoch, accuracy=0.9 if place == at else 0.1)
             for place, epoch in enumerate(epochs)
@@ -233,9 +233,9 @@ def entry(folder: Path, **facts: object) -> Path:
 
 def test_the_json_beside_a_curve_has_its_price(tmp_path: Path) -> None:
     path = entry(tmp_path, costPerHour=6.595, timestamp="2018-03-25", hardware="Cloud TPU")
-    found = imported(read_curve(path), 0.757, None)
+    found = import_curve(read_curve(path), 0.757, None)
     assert found.usd == pytest.approx(10.492777777777778 * 6.595)
-    lines = list(imported_text.lines(found))
+    lines = list(imported_text.list_lines(found))
     for what in ("epoch 66", "3 to 64", "10 h 29 min", "69.2 USD"):
         assert what in lines[0]
     for what in ("Cloud TPU", "6.595 USD", "2018-03-25"):
@@ -244,14 +244,14 @@ def test_the_json_beside_a_curve_has_its_price(tmp_path: Path) -> None:
 
 def test_a_price_book_counts_before_the_json(tmp_path: Path) -> None:
     path = entry(tmp_path, costPerHour=6.595, timestamp="2018-03-25")
-    found = imported(read_curve(path), 0.757, price(usd_hour=1.0))
+    found = import_curve(read_curve(path), 0.757, price(usd_hour=1.0))
     assert found.usd == pytest.approx(10.492777777777778)
 
 
 def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
-    found = imported(read_curve(entry(tmp_path, model="ResNet50")), 0.757, None)
+    found = import_curve(read_curve(entry(tmp_path, model="ResNet50")), 0.757, None)
     assert found.usd is None
-    assert "no price" in list(imported_text.lines(found))[1]
+    assert "no price" in list(imported_text.list_lines(found))[1]
 
 
 @pytest.mark.parametrize(
@@ -279,20 +279,20 @@ def test_a_torn_json_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_a_target_that_no_epoch_reaches_is_said_with_the_best() -> None:
-    found = imported(Curve(name="c", column="accuracy", points=curve(0.2, 0.6, 0.5)), 0.7, None)
-    (line,) = imported_text.lines(found)
+    found = import_curve(Curve(name="c", column="accuracy", points=curve(0.2, 0.6, 0.5)), 0.7, None)
+    (line,) = imported_text.list_lines(found)
     assert "60% at epoch 2" in line
-    assert "not reached" in imported_text.sheet(found).format_text(colour=False)
+    assert "not reached" in imported_text.build_table(found).format_text(colour=False)
 
 
 def test_a_curve_has_a_figure_and_a_page() -> None:
-    found = imported(
+    found = import_curve(
         Curve(name="mine", column="accuracy", points=curve(0.2, 0.6)), 0.5, price(usd_hour=3600.0)
     )
-    (drawn,) = figures.curve(found)
+    (drawn,) = figures.draw_curve(found)
     assert "from 20% to 60%" in drawn.description
-    page = imported_text.document(found)
+    page = imported_text.build_document(found)
     assert page.answers[0].figure == "20.0 s"
     assert page.sections[0].key == figures.KEY
     unpriced = dataclasses.replace(found, usd=None)
-    assert page.sections != imported_text.document(unpriced).sections
+    assert page.sections != imported_text.build_document(unpriced).sections

@@ -9,12 +9,12 @@ import pytest
 from tensorwright.program import collect_commands
 from tfbench.articles import handler, text
 from tfbench.articles.article import read_articles
-from tfbench.articles.parts import PARTS, Scale, cloud_cpus
+from tfbench.articles.parts import PARTS, Scale, measure_cloud_cpus
 from tfbench.articles.sizes import FULL, QUICK
 from tfbench.articles.text import SectionPart
 from tfbench.commands import ArticlesOptions
 from tfbench.reports import page, report
-from tfbench.reports.document import Points, Table
+from tfbench.reports.document import BulletList, Table
 from tfbuild.errors import UsageError, WheelError, WorkerError
 from tfbuild.settings import ROOT, Paths
 
@@ -25,7 +25,7 @@ TEMPLATES = ROOT / "templates"
 def parts(**failures: str) -> dict[str, SectionPart]:
     return {
         article.key: SectionPart(
-            blocks=(Points(items=(f"measured of {article.key}",)),),
+            blocks=(BulletList(items=(f"measured of {article.key}",)),),
             lines=(f"found of {article.key}",),
             failure=failures.get(article.key.replace("-", "_"), ""),
         )
@@ -50,16 +50,16 @@ def test_every_command_that_an_article_names_is_a_task() -> None:
 
 
 def test_a_section_says_what_was_claimed_measured_and_could_not_be() -> None:
-    document = text.document(ARTICLES, parts(), subject="here", quick=True)
+    document = text.build_document(ARTICLES, parts(), subject="here", quick=True)
     assert [section.key for section in document.sections] == list(PARTS)
     for article, section in zip(ARTICLES, document.sections, strict=True):
-        assert Points(items=article.claims) in section.blocks
-        assert Points(items=(f"measured of {article.key}",)) in section.blocks
+        assert BulletList(items=article.claims) in section.blocks
+        assert BulletList(items=(f"measured of {article.key}",)) in section.blocks
         assert any(article.missing in each for each in section.blocks if isinstance(each, str))
     assert document.warnings == ()
     assert document.notes
-    markdown = report.rendered(document, TEMPLATES)
-    html = page.rendered(document, {}, TEMPLATES)
+    markdown = report.render_markdown(document, TEMPLATES)
+    html = page.render_html(document, {}, TEMPLATES)
     for article in ARTICLES:
         assert f"measured of {article.key}" in html
         assert article.title.split(":")[0] in markdown
@@ -67,18 +67,18 @@ def test_a_section_says_what_was_claimed_measured_and_could_not_be() -> None:
 
 def test_what_failed_is_a_warning_and_stands_in_its_section() -> None:
     found = parts(sizing="the disk is full")
-    document = text.document(ARTICLES, found, subject="here", quick=False)
+    document = text.build_document(ARTICLES, found, subject="here", quick=False)
     assert len(document.warnings) == 1
     assert "the disk is full" in document.warnings[0]
     (section,) = [each for each in document.sections if each.key == "sizing"]
     assert any("the disk is full" in each for each in section.blocks if isinstance(each, str))
-    assert "the disk is full" in text.summary(ARTICLES, found)
+    assert "the disk is full" in text.format_summary(ARTICLES, found)
     assert document.notes == ()
 
 
 def test_the_first_article_is_computed_again_from_its_logs(tmp_path: Path) -> None:
     paths = Paths(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "wheels")
-    part = cloud_cpus(Scale(sizes=QUICK, paths=paths))
+    part = measure_cloud_cpus(Scale(sizes=QUICK, paths=paths))
     (table,) = [each for each in part.blocks if isinstance(each, Table)]
     means = {row[0]: row[2] for row in table.rows if row[1] == "compiled"}
     assert {vcpus: mean[:4] for vcpus, mean in means.items()} == {
@@ -108,7 +108,7 @@ def test_one_experiment_that_fails_does_not_take_the_others_along(
 
 
 def test_sizes_go_with_the_wheels_that_are_asked() -> None:
-    asked = QUICK.on("stock,tuned")
+    asked = QUICK.set_arms("stock,tuned")
     assert asked.throughput.arms == asked.overhead.arms == asked.strategies.arms == "stock,tuned"
     assert asked.sizing.arms == "stock", "sizes are of one wheel"
     assert QUICK.throughput.arms == ""
@@ -119,7 +119,7 @@ def test_a_dry_run_names_every_experiment(
     sizes: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path))
-    text = handler.describe(ArticlesOptions(quick=sizes is QUICK, out="here"))
+    text = handler.describe_plan(ArticlesOptions(quick=sizes is QUICK, out="here"))
     for name in ("throughput", "accuracy", "sizing", "strategies", "overhead"):
         assert f"{name}\n" in text
         assert f"here/{name}\n" in text

@@ -11,21 +11,39 @@ import pytest
 from matplotlib.figure import Figure
 
 from tfbench.reports import canvas
-from tfbench.reports.canvas import PALETTE, drawing, panel, printable, standalone
+from tfbench.reports.canvas import (
+    PALETTE,
+    clean_text,
+    create_drawing,
+    create_panel,
+    render_standalone,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def painted(label: str = "a name") -> Figure:
-    figure, axes = panel(1.0, left_in=0.5)
-    axes.plot([1, 2, 3], [1, 2, 3], "o", color=canvas.series(1), markerfacecolor=canvas.ink("card"))
-    axes.barh([1, 2], [2, 3], color=canvas.series(2), edgecolor=canvas.ink("card"), hatch="///")
-    axes.text(1, 1, label, color=canvas.ink("ink"))
+    figure, axes = create_panel(1.0, left_in=0.5)
+    axes.plot(
+        [1, 2, 3],
+        [1, 2, 3],
+        "o",
+        color=canvas.get_series_colour(1),
+        markerfacecolor=canvas.get_colour("card"),
+    )
+    axes.barh(
+        [1, 2],
+        [2, 3],
+        color=canvas.get_series_colour(2),
+        edgecolor=canvas.get_colour("card"),
+        hatch="///",
+    )
+    axes.text(1, 1, label, color=canvas.get_colour("ink"))
     return figure
 
 
 def drawn(label: str = "a name", key: str = "one", description: str = "seen") -> ET.Element:
-    made = drawing(
+    made = create_drawing(
         lambda: painted(label), key=key, title="Title", caption="", description=description
     )
     return ET.fromstring(made.svg)  # noqa: S314  (our own)
@@ -88,7 +106,9 @@ def test_two_figures_share_no_id() -> None:
 
 
 def test_the_same_figure_is_the_same_text() -> None:
-    one, two = (drawing(painted, key="k", title="t", caption="", description="d") for _ in range(2))
+    one, two = (
+        create_drawing(painted, key="k", title="t", caption="", description="d") for _ in range(2)
+    )
     assert one.svg == two.svg
 
 
@@ -103,7 +123,9 @@ def test_a_figure_names_no_font_and_no_place_in_the_network() -> None:
 
 
 def test_a_file_of_its_own_has_the_colours_of_both_schemes_and_a_ground() -> None:
-    text = standalone(drawing(painted, key="k", title="t", caption="", description="d"))
+    text = render_standalone(
+        create_drawing(painted, key="k", title="t", caption="", description="d")
+    )
     root = ET.fromstring(text)  # noqa: S314  (our own)
     style = str(root.findtext(f"{SVG}style"))
     light, _, dark = style.partition("@media (prefers-color-scheme: dark)")
@@ -124,14 +146,14 @@ def test_a_file_of_its_own_has_the_colours_of_both_schemes_and_a_ground() -> Non
     "label", ["$x^2$", "$\\frac{", "a < b & c > d", "<script>", "日本", "a\x00b\nc", "\\"]
 )
 def test_a_name_is_drawn_as_it_is(label: str) -> None:
-    texts = [element.text for element in drawn(printable(label)).iter(f"{SVG}text")]
-    assert printable(label) in texts
+    texts = [element.text for element in drawn(clean_text(label)).iter(f"{SVG}text")]
+    assert clean_text(label) in texts
 
 
 def test_printable_text_is_cut_with_a_mark() -> None:
-    assert printable("a\x00b\nc") == "a b c"
-    assert printable("abcdef", 6) == "abcdef"
-    assert printable("abcdefg", 6) == "abcde…"
+    assert clean_text("a\x00b\nc") == "a b c"
+    assert clean_text("abcdef", 6) == "abcdef"
+    assert clean_text("abcdefg", 6) == "abcde…"
 
 
 def luminance(colour: str) -> float:

@@ -13,7 +13,7 @@ import pytest
 
 from tfbench.arms.arm import Arm
 from tfbench.cells import limits, running
-from tfbench.cells.cell import Cell, LaunchResult, Outcome, gathered
+from tfbench.cells.cell import Cell, LaunchResult, Outcome, group_results
 from tfbench.engine.journal import JOURNAL
 from tfbuild.errors import RecordError, UsageError
 
@@ -64,7 +64,7 @@ def asked(log: Path) -> list[int]:
 
 
 def measured(cells: list[Cell], out: Path, **options: float) -> dict[str, LaunchResult]:
-    return running.measure(cells, ARMS, out, seed=1, **options)
+    return running.run_cells(cells, ARMS, out, seed=1, **options)
 
 
 def outcomes(cells: list[Cell], results: Mapping[str, LaunchResult]) -> list[Outcome]:
@@ -73,12 +73,12 @@ def outcomes(cells: list[Cell], results: Mapping[str, LaunchResult]) -> list[Out
 
 def test_launches_come_one_after_the_other_and_cells_in_an_order_of_chance() -> None:
     cells = [cell(value, launch) for value in range(8) for launch in range(3)]
-    order = list(running.ordered(cells, seed=1))
+    order = list(running.shuffle_cells(cells, seed=1))
     assert [each.launch for each in order] == [0] * 8 + [1] * 8 + [2] * 8
     values = [[each.request["value"] for each in order[at : at + 8]] for at in (0, 8, 16)]
     assert all(sorted(each) == list(range(8)) for each in values)
     assert values[0] != values[1]
-    assert list(running.ordered(cells, seed=1)) == order
+    assert list(running.shuffle_cells(cells, seed=1)) == order
 
 
 def test_a_cell_is_called_what_it_has_and_not_what_is_off() -> None:
@@ -112,7 +112,7 @@ def test_half_a_line_of_a_killed_run_is_asked_again(tmp_path: Path, worker: Make
 def test_a_marked_place_gets_no_further_launch(tmp_path: Path, worker: Make) -> None:
     log = worker("if request['value'] == 1: sys.exit('it broke')")
     cells = [cell(value, launch, log=str(log)) for value in range(2) for launch in range(3)]
-    found = gathered(cells, measured(cells, tmp_path))
+    found = group_results(cells, measured(cells, tmp_path))
     assert [each.outcome for each in found] == [Outcome.OK, Outcome.FAILED]
     assert found[1].reason == "it broke"
     assert sorted(asked(log)) == [0, 0, 0, 1]
@@ -149,7 +149,7 @@ def test_an_answer_of_something_else_than_the_arm_is_a_mark(
 ) -> None:
     one = cell(1, log=str(worker(file=file)))
     arms = {"here": dataclasses.replace(ARMS["here"], tuned=tuned)}
-    results = running.measure([one], arms, tmp_path, seed=1)[one.key]
+    results = running.run_cells([one], arms, tmp_path, seed=1)[one.key]
     assert results.outcome is Outcome.FAILED
     assert said in results.reason
     assert str(tmp_path) not in results.reason
@@ -200,7 +200,7 @@ print("done")
 @pytest.mark.parametrize(("pieces", "fits"), [(2, True), (40, False)])
 def test_a_limit_holds(tmp_path: Path, group: bool, pieces: int, fits: bool) -> None:
     # Without a group: in a tree where none can be made.
-    with limits.limited(400, Path("/") if group else tmp_path) as limit:
+    with limits.limit_memory(400, Path("/") if group else tmp_path) as limit:
         assert group or limit.means == limits.RLIMIT
         done = subprocess.run(
             [sys.executable, "-c", HUNGRY, json.dumps(limit.request), str(pieces)],
@@ -214,6 +214,6 @@ def test_a_limit_holds(tmp_path: Path, group: bool, pieces: int, fits: bool) -> 
 
 
 def test_less_memory_than_tensorflow_needs_is_refused() -> None:
-    limits.check(limits.LEAST_MB)
+    limits.check_memory(limits.LEAST_MB)
     with pytest.raises(UsageError, match="TensorFlow"):
-        limits.check(limits.LEAST_MB - 1)
+        limits.check_memory(limits.LEAST_MB - 1)

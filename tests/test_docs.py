@@ -139,14 +139,14 @@ def shown() -> Comparison:
 
 
 def test_the_picture_is_what_the_report_draws_of_the_recording() -> None:
-    assert PICTURE.read_text("utf-8") == page.pictures(shown())["speedups-1.svg"], (
+    assert PICTURE.read_text("utf-8") == page.render_speedup_files(shown())["speedups-1.svg"], (
         f"invoke report --samples tests/data/recordings/{SHOWN} --out FOLDER; copy speedups-1.svg"
     )
     assert f"docs/{PICTURE.name}" in README.read_text("utf-8")
 
 
 def test_the_table_is_what_the_report_prints_of_the_recording() -> None:
-    printed = report.table(shown(), colour=False).splitlines()
+    printed = report.format_table(shown(), colour=False).splitlines()
     table = next(block for block in FENCED.findall(README.read_text("utf-8")) if "━" in block)
     lines = [line for line in table.splitlines() if line]
     assert len(lines) > 12  # eleven models, and what is above and below

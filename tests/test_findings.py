@@ -11,10 +11,16 @@ from tests import compared
 from tests.compared import markdown
 
 from tfbench.reports import findings
-from tfbench.reports.chapters import document
+from tfbench.reports.chapters import build_document
 from tfbench.reports.document import Table
-from tfbench.reports.findings import covered, fused, headlines, reason, warnings
-from tfbench.reports.report import line, table
+from tfbench.reports.findings import (
+    explain_verdict,
+    list_coverage,
+    list_fused_ops,
+    list_headlines,
+    list_warnings,
+)
+from tfbench.reports.report import format_line, format_table
 from tfbuild.measured.comparison import Comparison, Gates
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.interval import Interval, Verdict
@@ -64,7 +70,7 @@ SPAN = "geometric mean of 1 workload on 2 vCPUs; A/A 0.994 to 1.006"
     ],
 )
 def test_the_answer_in_one_sentence(speedup: Interval, said: str) -> None:
-    (found,) = headlines(compared.single(speedup))
+    (found,) = list_headlines(compared.single(speedup))
     assert found == said.format(SPAN)
 
 
@@ -89,13 +95,13 @@ def test_the_reason_is_the_rule_that_gave_the_verdict(
     found = compared.single(compared.about(speedup, width), compared.about(1.0, noise))
     (cell,) = found.cells
     assert cell.speedups[0].verdict is verdict
-    assert said in reason(found, cell, cell.speedups[0])
+    assert said in explain_verdict(found, cell, cell.speedups[0])
 
 
 def test_too_many_dropped_blocks_are_the_reason_whatever_the_interval() -> None:
     cell = compared.dropped(compared.cell("mnist_mlp", 2, {"tuned": 1.5}))
     found = compared.comparison(cell)
-    (row,) = (row for row in findings.rows(found) if row.arm == "tuned")
+    (row,) = (row for row in findings.list_rows(found) if row.arm == "tuned")
     assert row.verdict == "inconclusive"
     assert "17 of 40 (run delay 15, speed changed 6)" in row.why
 
@@ -109,13 +115,13 @@ def test_that_all_blocks_count_is_said_where_they_do(
 ) -> None:
     found = Gates(dropped=dropped, reasons=(("clock", dropped),), counting=counting)
     cell = dataclasses.replace(compared.cell("mnist_mlp", 2, {"tuned": 1.5}), gates=found)
-    said = " ".join(warnings(compared.comparison(cell)))
+    said = " ".join(list_warnings(compared.comparison(cell)))
     assert ("All blocks count" in said) == every
     assert (f"{dropped} of 40 (clock {dropped})" in said) == every
 
 
 def test_a_thorough_run_of_tuned_kernels_has_no_warnings() -> None:
-    assert list(warnings(SOUND)) == []
+    assert list(list_warnings(SOUND)) == []
 
 
 def test_all_that_a_reader_must_know_is_warned_of() -> None:
@@ -128,7 +134,7 @@ def test_all_that_a_reader_must_know_is_warned_of() -> None:
         ("mnist_cnn on 2 vCPUs", "1.151x cannot come from tuned kernels", "0.5%"),
         ("mkl", "41.0%", "mnist_cnn on 2 vCPUs"),
     ]
-    for said, parts in zip(warnings(TROUBLED), wanted, strict=True):
+    for said, parts in zip(list_warnings(TROUBLED), wanted, strict=True):
         assert [part for part in parts if part not in said] == [], said
 
 
@@ -138,7 +144,7 @@ def test_another_generation_of_keras_is_said_and_is_no_fault() -> None:
     free = tuple(dataclasses.replace(each, held=False) for each in cell.agreements)
     older, newer = found.arms[0], dataclasses.replace(found.arms[1], keras=3)
     cells = (dataclasses.replace(cell, agreements=free),)
-    said = [*warnings(dataclasses.replace(found, cells=cells, arms=(older, newer)))]
+    said = [*list_warnings(dataclasses.replace(found, cells=cells, arms=(older, newer)))]
     assert [each for each in said if "Keras 2" in each and "Keras 3" in each]
     assert not [each for each in said if "Do not use it" in each]
 
@@ -147,16 +153,16 @@ def test_few_launches_and_stock_kernels_are_pointed_out() -> None:
     found = compared.single(compared.about(1.25, 0.01))
     few = dataclasses.replace(found.cells[0], launches=3)
     arms = (compared.arm("stock"), compared.arm("tuned"))
-    no_kernels, quick = warnings(dataclasses.replace(found, cells=(few,), arms=arms))
+    no_kernels, quick = list_warnings(dataclasses.replace(found, cells=(few,), arms=arms))
     assert "stock kernels with stock kernels" in no_kernels
     assert quick.startswith("mnist_mlp on 2 vCPUs: a quick look: 3 launches")
 
 
 def test_a_cell_that_took_longer_than_its_budget_is_pointed_out() -> None:
     found = compared.single(compared.about(1.25, 0.01))
-    (said,) = warnings(dataclasses.replace(found, effort=Effort(budget_s=8.0)))
+    (said,) = list_warnings(dataclasses.replace(found, effort=Effort(budget_s=8.0)))
     assert "it took 4 min 11 s, its budget was 8.0 s" in said
-    assert [*warnings(dataclasses.replace(found, effort=Effort(budget_s=240.0)))] == []
+    assert [*list_warnings(dataclasses.replace(found, effort=Effort(budget_s=240.0)))] == []
 
 
 def test_the_title_says_of_which_wheel_each_arm_is() -> None:
@@ -166,7 +172,7 @@ def test_the_title_says_of_which_wheel_each_arm_is() -> None:
     arms = [
         dataclasses.replace(arm, label=label) for arm, label in zip(found.arms, wheels, strict=True)
     ]
-    said = findings.title(dataclasses.replace(found, arms=tuple(arms)))
+    said = findings.format_title(dataclasses.replace(found, arms=tuple(arms)))
     assert said.startswith("tuned (2.20.0+zen3) against stock (2.14.1) on ")
 
 
@@ -183,30 +189,30 @@ def hasty(*places: tuple[str, int]) -> Comparison:
 
 def test_warnings_of_a_kind_are_one_line_that_counts_and_names_the_cells() -> None:
     some = hasty(("mnist_mlp", 1), ("mnist_mlp", 2), ("lstm_text", 2))
-    unsteady, quick = warnings(some)
+    unsteady, quick = list_warnings(some)
     named = "in 3 of 6 cells: mnist_mlp on 1 and 2 vCPUs; lstm_text on 2 vCPUs."
     assert unsteady == f"The warm-up had not become steady in its time {named}"
     assert quick.startswith(f"A quick look: fewer than 4 launches {named}")
     every = hasty(*((cell.workload, cell.vcpus) for cell in SOUND.cells))
-    assert [each for each in warnings(every) if " in all 6 cells." not in each] == []
+    assert [each for each in list_warnings(every) if " in all 6 cells." not in each] == []
 
 
 def test_what_a_warning_sums_up_stands_in_the_report_cell_by_cell() -> None:
     some = hasty(("mnist_mlp", 1), ("lstm_text", 2))
-    (found,) = (each for each in document(some, TEMPLATES).sections if each.key == "doubts")
+    (found,) = (each for each in build_document(some, TEMPLATES).sections if each.key == "doubts")
     (table,) = found.blocks
     assert isinstance(table, Table)
     assert [(row[1], row[2]) for row in table.rows] == [("mnist_mlp", "1"), ("lstm_text", "2")] * 2
     assert "in 1 of 3 launches" in table.rows[0][3]
-    single = document(hasty(("mnist_mlp", 1)), TEMPLATES)
+    single = build_document(hasty(("mnist_mlp", 1)), TEMPLATES)
     assert not [each for each in single.sections if each.key == "doubts"]
 
 
 def test_a_terminal_has_three_lines_of_warnings() -> None:
-    shown = table(TROUBLED, colour=False)
+    shown = format_table(TROUBLED, colour=False)
     (*_, more) = (each for each in shown.splitlines() if each.startswith("warning: "))
     assert shown.count("warning: ") == 3
-    assert more == f"warning: {len(list(warnings(TROUBLED))) - 2} more in the report"
+    assert more == f"warning: {len(list(list_warnings(TROUBLED))) - 2} more in the report"
 
 
 # 0.09 and 1.24x are what imdb_bilstm had with AVX-512, in an interval of 2 %.
@@ -216,7 +222,7 @@ def test_a_terminal_has_three_lines_of_warnings() -> None:
 def test_a_gain_that_the_kernels_cannot_give_is_doubted(share: float, doubted: bool) -> None:
     found = compared.single(compared.about(1.25, 0.01))
     cell = compared.covered(found.cells[0], "tuned", share)
-    said = list(warnings(dataclasses.replace(found, cells=(cell,))))
+    said = list(list_warnings(dataclasses.replace(found, cells=(cell,))))
     assert any("cannot come from tuned kernels" in each for each in said) == doubted
 
 
@@ -227,7 +233,7 @@ def test_a_gain_is_doubted_where_nothing_was_fused(fused: Mapping[str, int], dou
     """What is fused saves dispatch, which is no op's time."""
     found = compared.single(compared.about(1.25, 0.01))
     cell = compared.covered(found.cells[0], "tuned", 0.01, fused)
-    said = warnings(dataclasses.replace(found, cells=(cell,)))
+    said = list_warnings(dataclasses.replace(found, cells=(cell,)))
     assert any("cannot come from" in each for each in said) == doubted
 
 
@@ -240,7 +246,7 @@ def test_a_gain_that_other_settings_may_give_is_not_doubted() -> None:
         else arm
         for arm in cell.arms
     )
-    said = warnings(dataclasses.replace(found, cells=(dataclasses.replace(cell, arms=arms),)))
+    said = list_warnings(dataclasses.replace(found, cells=(dataclasses.replace(cell, arms=arms),)))
     assert not any("cannot come from" in each for each in said)
 
 
@@ -262,7 +268,7 @@ def test_what_was_fused_is_said_for_arms_that_fuse() -> None:
         "alone 2",
         "loop 1",
     )
-    assert list(fused(found)) == [said]
+    assert list(list_fused_ops(found)) == [said]
     assert f"| {' | '.join(said)} |" in markdown(found, TEMPLATES)
     nothing = compared.comparison(compared.covered(plain, "tuned", 0.02))
     assert "What was fused" not in markdown(nothing, TEMPLATES)
@@ -273,8 +279,8 @@ def test_what_tuned_kernels_cover_is_said_for_arms_that_have_them() -> None:
         compared.covered(compared.cell("lstm_text", 2, {"tuned": 1.1}), "tuned", 0.02)
     )
     said = ("lstm_text", "2", "tuned", "2.0%", "Tanh 1.5%, TanhGrad 0.5%")
-    assert list(covered(found)) == [said]
-    assert "Tanh" not in table(found, colour=False)
+    assert list(list_coverage(found)) == [said]
+    assert "Tanh" not in format_table(found, colour=False)
     assert f"| {' | '.join(said)} |" in markdown(found, TEMPLATES)
 
 
@@ -282,9 +288,9 @@ def test_a_program_that_amplifies_rounding_is_named_and_its_arms_are_held_to_tha
     cell = compared.cell("mnist_cnn", 1, {"tuned": 1.5})
     far = tuple(dataclasses.replace(each, losses_by_rounding=0.09) for each in cell.agreements)
     found = compared.comparison(dataclasses.replace(cell, agreements=far))
-    (said,) = (each for each in warnings(found) if "rounding" in each)
+    (said,) = (each for each in list_warnings(found) if "rounding" in each)
     assert said.startswith("mnist_cnn on 1 vCPU: first losses or predictions differ beyond")
-    assert not [each for each in warnings(compared.comparison(cell)) if "rounding" in each]
+    assert not [each for each in list_warnings(compared.comparison(cell)) if "rounding" in each]
     row = "| mnist_cnn | 1 | tuned | 2.1e-07 | 3.0e-06 | 1e-03 | 9.0e-02 | 0 | yes |"
     assert row in markdown(found, TEMPLATES)
 
@@ -297,12 +303,12 @@ def test_a_wheel_that_computes_something_else_is_never_a_win(predictions: float 
     )
     arms = (compared.arm("stock"), compared.arm("tuned", library=compared.LIBRARY))
     found = compared.comparison(right, wrong, arms=arms)
-    (said,) = headlines(found)
+    (said,) = list_headlines(found)
     assert said.startswith("tuned does not compute what stock computes.")
     assert "Do not use it" in said
-    assert "tuned 1.500x" not in line(found).replace("computes something else", "")
+    assert "tuned 1.500x" not in format_line(found).replace("computes something else", "")
     seen = "not a number" if predictions is None else "5.0e-02"
     row = f"| mnist_mlp | 2 | tuned | 5.0e-02 | {seen} | 1e-03 | 0 | 0 | no |"
     assert row in markdown(found, TEMPLATES)
-    (answer,) = document(found, TEMPLATES).answers
+    (answer,) = build_document(found, TEMPLATES).answers
     assert answer.verdict == "computes something else"

@@ -50,7 +50,7 @@ from tfbench.engine import folder as folders
 from tfbench.engine import journal
 from tfbench.inside import kit as inside_kit
 from tfbench.kernels import profiles
-from tfbench.kit.phases import phases
+from tfbench.kit.phases import group_launches
 from tfbench.measuring.comparison import KIND
 from tfbench.measuring.recorded import recompute_comparison as computed_again
 from tfbench.measuring.samples import KINDS
@@ -256,7 +256,7 @@ def use_profile(path: Path) -> None:
 
 def use_kit(path: Path) -> None:
     found = kit_runs.read_launches(path)
-    phases(found)
+    group_launches(found)
     kit_runs.compose_runs(found, catalog.find_book("2017-07-gce").prices[0])
 
 
@@ -430,7 +430,9 @@ READERS: Mapping[str, Reader] = {
         reads=(lambda path: article.read_totals(catalog.find_book(article.PRICES), path),),
     ),
     "published figures": Reader(
-        name="p100.toml", inputs=lambda: torn(figures.P100.read_bytes()), reads=(figures.read,)
+        name="p100.toml",
+        inputs=lambda: torn(figures.P100.read_bytes()),
+        reads=(figures.read_published,),
     ),
     "selection": Reader(
         name="selection.json",

@@ -18,7 +18,7 @@ from tfbench.costs.kit_runs import KitLaunch, compose_runs, read_launches
 from tfbench.inside import kit as inside
 from tfbench.inside.workloads import SETS, find_workload
 from tfbench.kit import archive, handler
-from tfbench.kit.phases import phases
+from tfbench.kit.phases import group_launches
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.measured.interval import Interval
 
@@ -49,11 +49,11 @@ def written(path: Path, *lines: dict[str, Any]) -> Path:
 
 
 def test_the_same_sources_give_the_same_bytes() -> None:
-    assert archive.archive() == archive.archive()
+    assert archive.build_archive() == archive.build_archive()
 
 
 def test_the_file_holds_what_runs_and_nothing_of_this_machine() -> None:
-    packed = archive.archive()
+    packed = archive.build_archive()
     with zipfile.ZipFile(io.BytesIO(packed)) as opened:
         names = opened.namelist()
         content = b"".join(opened.read(name) for name in names)
@@ -213,12 +213,12 @@ def test_phases_are_over_launches_and_keep_their_marks() -> None:
         **{name: getattr(whole[0], name) for name in KitLaunch.__dataclass_fields__}
         | {"launch": 2, "outcome": "out of memory", "reason": "no room", "step_s": None}
     )
-    (found,) = phases([*whole, lost])
+    (found,) = group_launches([*whole, lost])
     assert found.launches == 2
     assert found.speed is not None
     assert get_value(found.speed) == pytest.approx(128 / (0.01 * 0.02) ** 0.5)
     assert found.reason == "out of memory: no room"
-    assert "out of memory: no room" in handler.sheet((found,)).format_text(colour=False)
+    assert "out of memory: no room" in handler.build_table((found,)).format_text(colour=False)
 
 
 def test_a_file_that_is_not_there_is_said() -> None:

@@ -18,14 +18,14 @@ def test_the_shipped_lineup_is_a_ladder() -> None:
     assert found.rungs == ("compiled", "gemm", "onednn")
     for arm in arms:
         rung = next(rung for (rung, _), name in found.arms.items() if name == arm["name"])
-        assert found.arm(rung, arm["wheel"]) == arm["name"]
+        assert found.find_arm(rung, arm["wheel"]) == arm["name"]
 
 
 def test_a_rung_may_lack_a_wheel() -> None:
     found = find_ladder(["stock-a", "stock-b", "tuned-a", "tuned-b", "stock-c"])
     assert found is not None
     assert found.rungs == ("a", "b", "c")
-    assert found.arm("c", "tuned") == ""
+    assert found.find_arm("c", "tuned") == ""
 
 
 def test_other_arms_may_stand_beside_a_ladder() -> None:

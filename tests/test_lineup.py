@@ -326,7 +326,7 @@ def test_the_ladder_has_both_wheels_on_each_rung_and_begins_at_the_lowest() -> N
     assert found is not None
     assert found.wheels == ("stock", "tuned")
     assert [(spec.wheel, spec.name) for spec in ladder] == [
-        (wheel, found.arm(rung, wheel)) for rung in found.rungs for wheel in found.wheels
+        (wheel, found.find_arm(rung, wheel)) for rung in found.rungs for wheel in found.wheels
     ]
     stock = [spec.levers for spec in ladder if spec.wheel == "stock"]
     assert [*map(set, stock)] == [

@@ -16,7 +16,15 @@ from tfbench.commands import OverheadOptions
 from tfbench.inside.fitting import Form
 from tfbench.overhead import handler, results, terms, text
 from tfbench.overhead.results import Overhead
-from tfbench.overhead.terms import Counts, Terms, counts, enough, forms, largest_error, solve
+from tfbench.overhead.terms import (
+    Counts,
+    Terms,
+    choose_steps_per_execution,
+    compute_largest_error,
+    count_parts,
+    list_forms,
+    solve_terms,
+)
 from tfbench.reports.document import Table
 from tfbuild.errors import SampleError, UsageError
 
@@ -25,7 +33,7 @@ STOCK = ArmChoice(
     source=WheelSource(requirement="tensorflow-cpu==2.14.1", python="3.11"),
     env=(),
 )
-FORMS = tuple(forms(20, 6))
+FORMS = tuple(list_forms(20, 6))
 TRUE = Terms(epoch_s=0.004, call_s=0.0008, step_s=0.0003)
 SECONDS = st.floats(1e-6, 1.0)
 
@@ -36,27 +44,27 @@ def steps(form: Form) -> int:
 
 
 def timed(true: Terms) -> dict[Form, tuple[Counts, float]]:
-    found = {form: counts(form, steps(form)) for form in FORMS}
-    return {form: (each, true.seconds(each)) for form, each in found.items()}
+    found = {form: count_parts(form, steps(form)) for form in FORMS}
+    return {form: (each, true.compute_seconds(each)) for form, each in found.items()}
 
 
 def test_the_articles_forms_have_the_articles_counts() -> None:
     own, once = FORMS[:2]
-    assert counts(own, steps(own)) == Counts(epochs=20, calls=120, steps=120)
-    assert counts(once, steps(once)) == Counts(epochs=1, calls=105, steps=105)
+    assert count_parts(own, steps(own)) == Counts(epochs=20, calls=120, steps=120)
+    assert count_parts(once, steps(once)) == Counts(epochs=1, calls=105, steps=105)
 
 
 def test_calls_are_rounded_up_in_each_epoch() -> None:
     form = Form(epochs=4, repeat=1, steps_per_execution=5)
-    assert counts(form, 24) == Counts(epochs=4, calls=8, steps=24)
+    assert count_parts(form, 24) == Counts(epochs=4, calls=8, steps=24)
 
 
 @given(SECONDS, SECONDS, SECONDS)
 def test_terms_are_found_again(epoch_s: float, call_s: float, step_s: float) -> None:
     true = Terms(epoch_s=epoch_s, call_s=call_s, step_s=step_s)
     measured = timed(true)
-    found = solve(measured)
-    assert largest_error(found, measured) < 1e-6
+    found = solve_terms(measured)
+    assert compute_largest_error(found, measured) < 1e-6
     # A term that makes up a share of no form cannot be found better than that share.
     for name in ("epoch_s", "call_s", "step_s"):
         assert getattr(found, name) == pytest.approx(
@@ -66,16 +74,16 @@ def test_terms_are_found_again(epoch_s: float, call_s: float, step_s: float) -> 
 
 def test_no_term_is_below_nothing() -> None:
     measured = {form: (each, 0.1 / each.epochs) for form, (each, _) in timed(TRUE).items()}
-    found = solve(measured)
+    found = solve_terms(measured)
     assert min(found.epoch_s, found.call_s, found.step_s) >= 0
-    assert largest_error(found, measured) > 0.1, "such times are no such sum, and it shows"
+    assert compute_largest_error(found, measured) > 0.1, "such times are no such sum, and it shows"
 
 
 def test_forms_that_are_alike_tell_nothing_apart() -> None:
     alike = [Form(epochs=number, repeat=1, steps_per_execution=1) for number in (1, 2, 3)]
-    measured = {form: (counts(form, 6 * form.epochs), 0.1 * form.epochs) for form in alike}
+    measured = {form: (count_parts(form, 6 * form.epochs), 0.1 * form.epochs) for form in alike}
     with pytest.raises(SampleError):
-        solve(measured)
+        solve_terms(measured)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
@@ -83,26 +91,26 @@ def test_what_is_no_time_is_refused(seconds: float) -> None:
     measured = timed(TRUE)
     measured[FORMS[0]] = (measured[FORMS[0]][0], seconds)
     with pytest.raises(SampleError):
-        solve(measured)
+        solve_terms(measured)
 
 
 def test_dispatch_is_what_is_not_steps() -> None:
-    script = counts(FORMS[0], 120)
-    assert TRUE.dispatch(script) == pytest.approx(
-        (0.004 * 20 + 0.0008 * 120) / TRUE.seconds(script)
+    script = count_parts(FORMS[0], 120)
+    assert TRUE.compute_dispatch(script) == pytest.approx(
+        (0.004 * 20 + 0.0008 * 120) / TRUE.compute_seconds(script)
     )
 
 
 def test_enough_steps_per_execution_leave_little_to_win() -> None:
     form = Form(epochs=1, repeat=20, steps_per_execution=1)
-    number = enough(TRUE, form, 105)
-    best = TRUE.seconds(Counts(epochs=1, calls=1, steps=105))
+    number = choose_steps_per_execution(TRUE, form, 105)
+    best = TRUE.compute_seconds(Counts(epochs=1, calls=1, steps=105))
     chosen, fewer = (
-        TRUE.seconds(Counts(epochs=1, calls=-(-105 // each), steps=105))
+        TRUE.compute_seconds(Counts(epochs=1, calls=-(-105 // each), steps=105))
         for each in (number, number // 2)
     )
     assert chosen <= best * 1.05 < fewer
-    assert enough(Terms(epoch_s=1.0, call_s=0.0, step_s=1e-6), form, 105) == 1
+    assert choose_steps_per_execution(Terms(epoch_s=1.0, call_s=0.0, step_s=1e-6), form, 105) == 1
 
 
 # --- launches -------------------------------------------------------------------------------------
@@ -133,7 +141,7 @@ def overhead(*launches: dict[str, Any], marks: tuple[tuple[str, str], ...] = ())
         vcpus=2,
         seed=1,
         wheels=(),
-        answers=(results.answered(found, FORMS),) if launches else (),
+        answers=(results.build_answer(found, FORMS),) if launches else (),
         marks=marks,
     )
 
@@ -147,14 +155,14 @@ def test_launches_give_intervals() -> None:
     assert found.forms[0].speedup.value == pytest.approx(1.0)
     once = found.forms[1]
     assert once.speedup.value == pytest.approx(
-        (TRUE.seconds(Counts(epochs=20, calls=120, steps=120)) / 120)
-        / (TRUE.seconds(Counts(epochs=1, calls=105, steps=105)) / 105)
+        (TRUE.compute_seconds(Counts(epochs=20, calls=120, steps=120)) / 120)
+        / (TRUE.compute_seconds(Counts(epochs=1, calls=105, steps=105)) / 105)
     )
     assert found.error < 1e-6
 
 
 def test_advice_names_what_to_write() -> None:
-    sentences = " ".join(text.lines(overhead(launch(TRUE), launch(TRUE, 1.1))))
+    sentences = " ".join(text.list_lines(overhead(launch(TRUE), launch(TRUE, 1.1))))
     assert "steps_per_execution=" in sentences
     assert "data.repeat(20)" in sentences
     assert "is dispatch and not steps" in sentences
@@ -162,17 +170,17 @@ def test_advice_names_what_to_write() -> None:
 
 def test_where_nothing_is_won_the_script_is_left_alone() -> None:
     heavy = Terms(epoch_s=1e-9, call_s=1e-9, step_s=1.0)
-    sentences = " ".join(text.lines(overhead(launch(heavy), launch(heavy, 1.1))))
+    sentences = " ".join(text.list_lines(overhead(launch(heavy), launch(heavy, 1.1))))
     assert "leave the script as it is" in sentences
 
 
 def test_marks_are_told_and_the_page_has_the_tables_rows() -> None:
     found = overhead(launch(TRUE), launch(TRUE, 1.1), marks=(("other", "not here: no GPU:0"),))
-    assert "other: not here: no GPU:0" in text.sheet(found).format_text(colour=False)
-    (table,) = [each for each in text.section(found).blocks if isinstance(each, Table)]
-    assert table.rows == tuple(text.rows(found))
+    assert "other: not here: no GPU:0" in text.build_table(found).format_text(colour=False)
+    (table,) = [each for each in text.build_section(found).blocks if isinstance(each, Table)]
+    assert table.rows == tuple(text.format_rows(found))
     assert len(table.rows) == len(FORMS)
-    assert len(list(text.figures(found))) == 1
+    assert len(list(text.draw_figures(found))) == 1
 
 
 # --- options --------------------------------------------------------------------------------------
@@ -190,15 +198,15 @@ def test_marks_are_told_and_the_page_has_the_tables_rows() -> None:
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        handler.read(OverheadOptions(**options))
+        handler.parse_options(OverheadOptions(**options))
     assert said in str(caught.value)
 
 
 def test_forms_can_always_tell_the_terms_apart() -> None:
     for epochs in (2, 3, 5, 100):
         for each in (1, 6, 32):
-            found = terms.forms(epochs, each)
+            found = terms.list_forms(epochs, each)
             measured = {
-                form: (counts(form, form.epochs * form.repeat * each), 1.0) for form in found
+                form: (count_parts(form, form.epochs * form.repeat * each), 1.0) for form in found
             }
-            solve(measured)
+            solve_terms(measured)

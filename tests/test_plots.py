@@ -35,12 +35,12 @@ def every() -> list[Drawing]:
     ladder = find_ladder([arm.name for arm in CLIMBED.arms])
     assert ladder is not None
     return [
-        *plots.speedups(TROUBLED),
-        *plots.scaling(TROUBLED),
-        *plots.samples(TROUBLED, SAMPLES),
-        *plots.bill_figures(BILL),
-        *plots.bill_scaling(ARTICLE, "Speedup"),
-        *plots.ladder(CLIMBED, ladder),
+        *plots.draw_speedups(TROUBLED),
+        *plots.draw_scaling(TROUBLED),
+        *plots.draw_samples(TROUBLED, SAMPLES),
+        *plots.draw_bill_figures(BILL),
+        *plots.draw_bill_scaling(ARTICLE, "Speedup"),
+        *plots.draw_ladder(CLIMBED, ladder),
     ]
 
 
@@ -62,7 +62,7 @@ def test_every_figure_is_xml_with_a_title_a_description_and_readable_text(
 
 
 def test_a_figure_per_number_of_vcpus_shows_every_arm_of_every_cell() -> None:
-    one, two = plots.speedups(SOUND)
+    one, two = plots.draw_speedups(SOUND)
     assert (one.title, two.title) == ("Speedup on 1 vCPU", "Speedup on 2 vCPUs")
     for cell in SOUND.cells:
         shown = one if cell.vcpus == 1 else two
@@ -76,42 +76,42 @@ def test_a_figure_per_number_of_vcpus_shows_every_arm_of_every_cell() -> None:
 
 
 def test_an_arm_without_an_answer_has_a_row_that_says_so() -> None:
-    one, _ = plots.speedups(TROUBLED)
+    one, _ = plots.draw_speedups(TROUBLED)
     assert texts(one).count("no answer") == 5
     assert "mkl no answer" in one.description
 
 
 def test_the_geometric_means_are_a_group_and_a_figure_of_their_own() -> None:
-    (drawing,) = plots.scaling(SOUND)
+    (drawing,) = plots.draw_scaling(SOUND)
     for each in SOUND.overall:
         assert f"{each.speedup.arm} {each.speedup.interval.value:.3f}x" in drawing.description
-    assert "geometric mean" in texts(next(plots.speedups(SOUND)))
-    assert list(plots.scaling(dataclasses.replace(SOUND, overall=()))) == []
+    assert "geometric mean" in texts(next(plots.draw_speedups(SOUND)))
+    assert list(plots.draw_scaling(dataclasses.replace(SOUND, overall=()))) == []
 
 
 def test_times_and_costs_of_a_bill_have_their_intervals_in_words() -> None:
-    found = {each.title: each for each in plots.bill_figures(BILL)}
+    found = {each.title: each for each in plots.draw_bill_figures(BILL)}
     for row in BILL.rows:
         for what, amount in (("time", row.relative_time), ("cost", row.relative_cost)):
             shown = found[f"{row.workload}: {what}"]
-            assert f"{row.arm} {wording.relative(amount)}" in shown.description
+            assert f"{row.arm} {wording.format_relative(amount)}" in shown.description
 
 
 def test_the_articles_times_and_costs_are_shown_as_it_printed_them() -> None:
-    drawings = {each.title: each for each in plots.bill_figures(ARTICLE)}
+    drawings = {each.title: each for each in plots.draw_bill_figures(ARTICLE)}
     assert len(drawings) == 12
     times, costs = drawings["mnist_cnn: time"], drawings["mnist_cnn: cost"]
     assert {"6.46", "3.67", "2.36", "2.92", "1.00"} <= set(texts(times))
     assert {"0.55", "0.31", "1.97", "2.00", "1.00"} <= set(texts(costs))
     assert ". gpu 1.00. 8 vCPUs: pip 6.46; compiled 3.67." in times.description
-    (scaling,) = plots.bill_scaling(ARTICLE, "Speedup")
+    (scaling,) = plots.draw_bill_scaling(ARTICLE, "Speedup")
     assert "compiled 0.975x on 32 vCPUs" in scaling.description
 
 
 def test_a_ladder_shows_its_rungs_in_order() -> None:
     ladder = find_ladder([arm.name for arm in CLIMBED.arms])
     assert ladder is not None
-    (drawing,) = plots.ladder(CLIMBED, ladder)
+    (drawing,) = plots.draw_ladder(CLIMBED, ladder)
     rows = [text for text in texts(drawing) if "-" in text and "speedup" not in text]
     assert rows[:5] == [
         "tuned-compiled",
@@ -124,7 +124,7 @@ def test_a_ladder_shows_its_rungs_in_order() -> None:
 
 
 def test_samples_of_every_timed_cell_are_all_there() -> None:
-    drawings = list(plots.samples(TROUBLED, SAMPLES))
+    drawings = list(plots.draw_samples(TROUBLED, SAMPLES))
     timed = [cell for cell in TROUBLED.cells if cell.stopped_by]
     assert [each.title for each in drawings] == [
         f"{cell.workload} on {cell.vcpus} vCPU{'s' if cell.vcpus > 1 else ''}" for cell in timed
@@ -145,9 +145,9 @@ def test_samples_of_every_timed_cell_are_all_there() -> None:
 
 
 def test_without_samples_there_is_no_figure_of_them() -> None:
-    assert list(plots.samples(SOUND, ())) == []
+    assert list(plots.draw_samples(SOUND, ())) == []
     other = dataclasses.replace(SAMPLES[0], phase="validate")
-    assert list(plots.samples(TROUBLED, [other])) == []
+    assert list(plots.draw_samples(TROUBLED, [other])) == []
 
 
 # --- charts -------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def row(value: float, low: float, high: float, *, solid: bool = True) -> ChartPo
 
 def test_an_absurdly_wide_interval_is_cut_off_with_an_arrow() -> None:
     group = ChartGroup(label="w", points=(row(1.1, 0.01, 90.0), row(1.05, 1.0, 1.1)))
-    axes = charts.forest([group], "speedup").axes[0]
+    axes = charts.plot_forest([group], "speedup").axes[0]
     low, high = axes.get_xlim()
     assert 0.5 < low < 1
     assert 1.1 < high < 2
@@ -191,14 +191,14 @@ def test_an_absurdly_wide_interval_is_cut_off_with_an_arrow() -> None:
 def test_an_axis_of_ratios_has_ticks_that_people_read(
     low: float, high: float, ticks: list[float]
 ) -> None:
-    assert charts.ratio_ticks(low, high) == pytest.approx(ticks)
+    assert charts.compute_ratio_ticks(low, high) == pytest.approx(ticks)
 
 
 @example(low=0.9984754809991345, high=1.0)
 @given(low=st.floats(0.001, 1), high=st.floats(1, 1000))
 def test_ticks_are_few_within_and_apart_and_1_is_among_them(low: float, high: float) -> None:
     assume(high / low > 1.001)
-    ticks = charts.ratio_ticks(low, high)
+    ticks = charts.compute_ratio_ticks(low, high)
     assert 2 <= len(ticks) <= 9
     assert low <= ticks[0] < ticks[-1] <= high
     assert min(abs(tick - 1) for tick in ticks) < 1e-9
@@ -206,7 +206,7 @@ def test_ticks_are_few_within_and_apart_and_1_is_among_them(low: float, high: fl
 
 def test_a_model_far_beyond_the_others_does_not_squeeze_them() -> None:
     rows = (row(6.2, 5.2, 7.4), row(1.25, 1.2, 1.3), row(1.0, 0.95, 1.05))
-    for figure in (charts.forest([ChartGroup(label="w", points=rows)], "speedup"), over(rows)):
+    for figure in (charts.plot_forest([ChartGroup(label="w", points=rows)], "speedup"), over(rows)):
         axes = figure.axes[0]
         low, high = axes.get_xlim() if axes.get_xscale() == "log" else axes.get_ylim()
         apart = np.log(1.25) / np.log(high / low)
@@ -217,11 +217,13 @@ def test_a_model_far_beyond_the_others_does_not_squeeze_them() -> None:
 
 def over(rows: tuple[ChartPoint, ...]) -> Figure:
     amounts = tuple((place, each.amount) for place, each in enumerate(rows, 1) if each.amount)
-    return charts.over_vcpus([ChartLine(label="a", series=0, amounts=amounts)], {})
+    return charts.plot_speedups([ChartLine(label="a", series=0, amounts=amounts)], {})
 
 
 def test_intervals_are_drawn_from_end_to_end() -> None:
-    axes = charts.forest([ChartGroup(label="w", points=(row(1.1, 1.05, 1.2),))], "speedup").axes[0]
+    axes = charts.plot_forest(
+        [ChartGroup(label="w", points=(row(1.1, 1.05, 1.2),))], "speedup"
+    ).axes[0]
     spans = [xs(line) for line in axes.lines]
     assert [1.05, 1.2] in spans
     assert [1.1] in spans
@@ -229,7 +231,7 @@ def test_intervals_are_drawn_from_end_to_end() -> None:
 
 def test_what_is_no_verdict_is_an_open_mark() -> None:
     points = (row(1.1, 1.05, 1.2), row(1.0, 0.9, 1.1, solid=False))
-    axes = charts.forest([ChartGroup(label="w", points=points)], "speedup").axes[0]
+    axes = charts.plot_forest([ChartGroup(label="w", points=points)], "speedup").axes[0]
     solid, hollow = (line for line in axes.lines if line.get_marker() == MARKERS[1])
     assert solid.get_markerfacecolor() == solid.get_color()
     assert hollow.get_markerfacecolor() != hollow.get_color()
@@ -240,7 +242,7 @@ def test_bars_begin_at_nothing_and_differ_in_their_hatches() -> None:
         ChartPoint(label=str(number), series=number, amount=0.5 + number, note="")
         for number in range(len(HATCHES))
     )
-    axes = charts.bars([ChartGroup(label="", points=points)], "time").axes[0]
+    axes = charts.plot_bars([ChartGroup(label="", points=points)], "time").axes[0]
     assert axes.get_xlim()[0] == 0
     drawn = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     assert [patch.get_width() for patch in drawn] == [point.amount for point in points]
@@ -252,7 +254,7 @@ def test_arms_over_vcpus_have_a_marker_and_a_place_each() -> None:
         ChartLine(label="a", series=0, amounts=((1, 1.5), (8, 1.25))),
         ChartLine(label="b", series=1, amounts=((8, 1.2),)),
     ]
-    axes = charts.over_vcpus(lines, {}).axes[0]
+    axes = charts.plot_speedups(lines, {}).axes[0]
     named = {line.get_label(): line for line in axes.lines}
     assert ys(named["a"]) == [1.5, 1.25]
     assert named["a"].get_marker() != named["b"].get_marker()
@@ -262,7 +264,7 @@ def test_arms_over_vcpus_have_a_marker_and_a_place_each() -> None:
 
 def test_a_sample_far_beyond_the_rest_stands_at_the_upper_edge() -> None:
     track = Track(label="a", series=0, passed=(0.0, 1.0, 2.0), values=(10.0, 10.5, 400.0))
-    axes = charts.over_time([track], [0.0], [1.0]).axes[0]
+    axes = charts.plot_samples([track], [0.0], [1.0]).axes[0]
     (drawn,) = (line for line in axes.lines if line.get_label() == "a")
     assert ys(drawn) == [10.0, 10.5, 10.5 * charts.HIGH]
     assert axes.get_ylim()[1] < 20

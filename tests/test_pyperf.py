@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.invented import arm, cell, comparison, host, sample
 
 from tfbench.measuring.samples import Sample
-from tfbench.reports.pyperf import suites
+from tfbench.reports.pyperf import export_suites
 from tfbuild.errors import SampleError
 
 COMPARISON = comparison(cell(vcpus=1), cell(vcpus=2))
@@ -33,7 +33,7 @@ def taken(launches: int = 3) -> list[Sample]:
 def test_every_arm_has_a_file_with_a_benchmark_per_cell_and_a_run_per_launch(
     tmp_path: Path,
 ) -> None:
-    texts = suites(COMPARISON, taken())
+    texts = export_suites(COMPARISON, taken())
     assert list(texts) == ["stock", "stock again", "tuned"]
     path = tmp_path / "tuned.json"
     path.write_text(texts["tuned"], encoding="utf-8")
@@ -49,7 +49,7 @@ def test_every_arm_has_a_file_with_a_benchmark_per_cell_and_a_run_per_launch(
 def test_metadata_are_such_that_pyperf_takes_them() -> None:
     facts = (arm("stock", label="two\nlines", env=(("A", "1"),)), arm("tuned", git_version=""))
     made = comparison(cell(), arms=facts, host=host(2, hugepages=""))
-    texts = suites(made, taken())
+    texts = export_suites(made, taken())
     stock, again, tuned = (
         pyperf.BenchmarkSuite.loads(text).get_metadata() for text in texts.values()
     )
@@ -64,7 +64,7 @@ def test_metadata_are_such_that_pyperf_takes_them() -> None:
 
 
 def test_pyperf_compares_two_of_them(tmp_path: Path) -> None:
-    texts = suites(COMPARISON, taken())
+    texts = export_suites(COMPARISON, taken())
     for name in ("stock", "tuned"):
         (tmp_path / f"{name}.json").write_text(texts[name], encoding="utf-8")
     command = [sys.executable, "-m", "pyperf", "compare_to", "stock.json", "tuned.json"]
@@ -75,9 +75,9 @@ def test_pyperf_compares_two_of_them(tmp_path: Path) -> None:
 
 def test_only_what_arms_are_judged_by_is_exported() -> None:
     mixed = [*taken(1), sample("stock", 9.0, phase="validate")]
-    assert suites(COMPARISON, mixed) == suites(COMPARISON, taken(1))
+    assert export_suites(COMPARISON, mixed) == export_suites(COMPARISON, taken(1))
     with pytest.raises(SampleError, match="no samples"):
-        suites(COMPARISON, mixed[-1:])
+        export_suites(COMPARISON, mixed[-1:])
 
 
 @given(
@@ -90,6 +90,8 @@ def test_what_is_written_is_read_to_the_last_bit(walls: list[list[float]], steps
         for launch, blocks in enumerate(walls)
         for block, wall in enumerate(blocks)
     ]
-    (found,) = pyperf.BenchmarkSuite.loads(suites(COMPARISON, samples)["stock"]).get_benchmarks()
+    (found,) = pyperf.BenchmarkSuite.loads(
+        export_suites(COMPARISON, samples)["stock"]
+    ).get_benchmarks()
     expected = [tuple(wall / steps for wall in blocks) for blocks in walls]
     assert [run.values for run in found.get_runs()] == expected

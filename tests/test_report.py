@@ -17,10 +17,10 @@ from tests.test_selection import ROW
 
 from tfbench.reports import spending as costs
 from tfbench.reports import wording
-from tfbench.reports.chapters import document
+from tfbench.reports.chapters import build_document
 from tfbench.reports.document import Document, Section, Table
-from tfbench.reports.findings import headlines
-from tfbench.reports.report import bill_table, line, plain, table
+from tfbench.reports.findings import list_headlines
+from tfbench.reports.report import escape_markdown, format_bill, format_line, format_table
 from tfbuild.measured.comparison import Comparison, Latency, PhaseTime
 from tfbuild.measured.interval import Interval
 from tfbuild.measured.kernels import KernelTable
@@ -46,7 +46,7 @@ def section(page: Document, key: str) -> Section:
 
 def test_the_table_as_a_pipe_gets_it() -> None:
     found = compared.single(Interval(value=1.25, low=1.2, high=1.3))
-    assert table(found, colour=False).splitlines()[:6] == [
+    assert format_table(found, colour=False).splitlines()[:6] == [
         "tuned against stock on Example CPU @ 2.00GHz",
         "workload  ┃ vCPUs ┃ arm   ┃ stock ms ┃ arm ms ┃ speedup ┃   95% interval ┃    stock again ┃ verdict",  # noqa: E501
         "━━━━━━━━━━╇━━━━━━━╇━━━━━━━╇━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━",
@@ -69,7 +69,7 @@ def test_long_names_of_arms_leave_the_rows_readable() -> None:
     speedups = tuple(dataclasses.replace(each, arm=named[1]) for each in cell.speedups)
     times = [dataclasses.replace(arm, arm=n) for arm, n in zip(cell.arms, named, strict=False)]
     shown = dataclasses.replace(cell, speedups=speedups, arms=(*times, *cell.arms[2:]))
-    text = table(dataclasses.replace(found, arms=tuple(arms), cells=(shown,)), colour=False)
+    text = format_table(dataclasses.replace(found, arms=tuple(arms), cells=(shown,)), colour=False)
     row = next(line for line in text.splitlines() if line.startswith("mnist_mlp"))
     assert "baseline ms" in text
     assert "1.200 to 1.300" in row
@@ -78,19 +78,19 @@ def test_long_names_of_arms_leave_the_rows_readable() -> None:
 
 def test_the_answer_is_the_last_line_of_the_table() -> None:
     found = compared.single(Interval(value=1.25, low=1.2, high=1.3))
-    assert table(found, colour=False).splitlines()[-1] == list(headlines(found))[-1]
+    assert format_table(found, colour=False).splitlines()[-1] == list(list_headlines(found))[-1]
 
 
 def test_colour_is_for_terminals_only() -> None:
-    assert "\x1b[" in table(SOUND, colour=True)
-    assert "\x1b" not in table(SOUND, colour=False)
+    assert "\x1b[" in format_table(SOUND, colour=True)
+    assert "\x1b" not in format_table(SOUND, colour=False)
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
     arms = (compared.arm("stock"), compared.arm("[red]x", library=compared.LIBRARY))
     found = compared.comparison(compared.cell("mnist_mlp", 2, {"[red]x": 1.1}), arms=arms)
-    assert "[red]x" in table(found, colour=False)
-    assert "[red]x against" in table(found, colour=False)
+    assert "[red]x" in format_table(found, colour=False)
+    assert "[red]x against" in format_table(found, colour=False)
 
 
 def requests_only() -> Comparison:
@@ -111,14 +111,14 @@ def requests_only() -> Comparison:
 
 
 def test_requests_are_named_and_show_their_99th_percentile() -> None:
-    found = table(requests_only(), colour=False)
+    found = format_table(requests_only(), colour=False)
     assert "(p99)" in found
     assert "mnist_mlp 32x2 │     2 │ tuned │ 2.00 (8.00) │ 2.00 (8.00) │" in found
-    assert "(p99)" not in table(SOUND, colour=False)
+    assert "(p99)" not in format_table(SOUND, colour=False)
 
 
 def test_a_report_of_requests_speaks_of_requests() -> None:
-    page = document(requests_only(), TEMPLATES)
+    page = build_document(requests_only(), TEMPLATES)
     assert section(page, "speedups").heading == "Speedup of a request"
     assert tables(page)["Latency of requests"].rows[0][-2:] == (
         "3.90 (3.82 to 3.98)",
@@ -131,7 +131,7 @@ def test_a_report_of_requests_speaks_of_requests() -> None:
 
 
 def test_failures_are_marked_rows_with_their_reason_below() -> None:
-    shown = table(TROUBLED, colour=False)
+    shown = format_table(TROUBLED, colour=False)
     assert re.search(r"mnist_mlp │ +1 │ mkl +│ +8.20 │ +│ +│ +│ 0.994 to 1.006 │ failed\n", shown)
     assert "mkl failed: the worker of arm mkl was killed (signal 9): no memory?" in shown
     assert re.search(r"lstm_text │ +1 │ stock +│[ │]+failed\n", shown)
@@ -144,16 +144,16 @@ def test_of_what_a_worker_wrote_the_table_has_its_last_message() -> None:
     cell = compared.failed(
         compared.cell("mnist_mlp", 2, {"tuned": 1.1}), "tuned", f"the worker failed:\n{output}"
     )
-    shown = table(compared.comparison(cell), colour=False)
+    shown = format_table(compared.comparison(cell), colour=False)
     assert "failed: the worker failed: MatMul execution failed [[{{node MatMul}}]]\n" in shown
     assert "mha.py" not in shown
 
 
 def test_everything_in_one_line() -> None:
-    assert line(compared.single(Interval(value=1.25, low=1.2, high=1.3))) == (
+    assert format_line(compared.single(Interval(value=1.25, low=1.2, high=1.3))) == (
         "against stock: 2 vCPUs: tuned 1.250x (1.202 to 1.300) faster (1 faster)"
     )
-    found = line(TROUBLED)
+    found = format_line(TROUBLED)
     assert "\n" not in found
     assert found.endswith(
         "(1 computes something else, 2 failed, 2 faster, 3 inconclusive, 3 not timed, 5 slower, "
@@ -166,19 +166,19 @@ def test_a_comparison_without_any_answer_says_so_in_one_line() -> None:
     cell = compared.baseline_failed(compared.cell("mnist_mlp", 2, {"tuned": 1.1}))
     arms = (compared.arm("stock"), compared.arm("tuned"))
     found = compared.comparison(cell, arms=arms)
-    assert line(found) == "against stock: no answer (1 failed, 1 not timed)"
-    (headline,) = headlines(found)
+    assert format_line(found) == "against stock: no answer (1 failed, 1 not timed)"
+    (headline,) = list_headlines(found)
     assert "tuned" in headline
 
 
 def test_the_bill_on_a_terminal() -> None:
-    shown = bill_table(ARTICLE, colour=False)
+    shown = format_bill(ARTICLE, colour=False)
     assert re.search(
         r"mnist_mlp +│ +8 │ compiled │ cpu8 +│ +87\.8 │ 0\.00155 │ 1\.35 │ 0\.12 │ cost\n", shown
     )
     assert "cheapest for all 6 models is compiled on 8 vCPUs" in shown
     assert "compiled on 32 vCPUs: 0.975x" in shown
-    assert "pays after" in bill_table(BILL, colour=False)
+    assert "pays after" in format_bill(BILL, colour=False)
 
 
 # --- the page -----------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_every_table_of_the_page_is_whole() -> None:
 
 
 def test_figures_in_the_page_are_those_of_the_records() -> None:
-    shown = tables(document(SOUND, TEMPLATES, BILL))
+    shown = tables(build_document(SOUND, TEMPLATES, BILL))
     rows = {row[:3]: row for row in shown["Every arm in every cell"].rows}
     reasons = {row[:3]: row for row in shown["Verdicts and their reasons"].rows}
     phases = {row[:3]: row for row in shown["Phases per batch and runs"].rows}
@@ -223,7 +223,7 @@ def test_figures_in_the_page_are_those_of_the_records() -> None:
             key = (cell.workload, str(cell.vcpus), each.arm)
             assert f"{each.interval.value:.3f}x" in rows[key][4]
             assert f"({each.interval.low:.3f} to {each.interval.high:.3f})" in rows[key][4]
-            assert reasons[key][5] == wording.level(each.confidence)
+            assert reasons[key][5] == wording.format_level(each.confidence)
             assert each.medians is not None
             assert f"({each.medians.low:.3f} to {each.medians.high:.3f})" in reasons[key][6]
         for times in cell.arms:
@@ -240,7 +240,7 @@ def test_figures_in_the_page_are_those_of_the_records() -> None:
 
 
 def test_the_page_records_what_must_be_known() -> None:
-    shown = tables(document(TROUBLED, TEMPLATES))
+    shown = tables(build_document(TROUBLED, TEMPLATES))
     machine = {row[0]: row[1] for row in shown["The machine"].rows}
     assert machine["microcode"] == "0x1"
     assert machine["frequency governor"] == "not known"
@@ -265,7 +265,7 @@ def test_kernels_that_were_chosen_by_measurement_are_shown_with_what_lost() -> N
             compared.arm("tuned", library=compared.LIBRARY), kernel_table=chosen_by
         ),
     )
-    made = document(dataclasses.replace(SOUND, arms=arms), TEMPLATES)
+    made = build_document(dataclasses.replace(SOUND, arms=arms), TEMPLATES)
     said, rows = section(made, "kernels").blocks[0], tables(made)
     assert "1 of 2 kernels" in str(said)
     chosen = rows["Kernels of tuned against the stock ones"].rows
@@ -277,18 +277,18 @@ def test_kernels_that_were_chosen_by_measurement_are_shown_with_what_lost() -> N
 
 
 def test_without_such_kernels_there_is_no_table_of_them() -> None:
-    assert "kernels" not in {each.key for each in document(SOUND, TEMPLATES).sections}
+    assert "kernels" not in {each.key for each in build_document(SOUND, TEMPLATES).sections}
 
 
 def test_only_looks_that_could_decide_are_listed_beside_the_last() -> None:
-    shown = tables(document(SOUND, TEMPLATES))
+    shown = tables(build_document(SOUND, TEMPLATES))
     rows = shown["Half-width of the widest interval, at the looks and at the end"].rows
     assert [row[2] for row in rows[:3]] == ["6", "10", "6"]
 
 
 def test_the_parts_of_a_merged_comparison_are_named() -> None:
     merged = dataclasses.replace(SOUND, parts=("small", "large"))
-    rows = tables(document(merged, TEMPLATES))["The machine"].rows
+    rows = tables(build_document(merged, TEMPLATES))["The machine"].rows
     assert ("put together from", "small, large") in rows
 
 
@@ -309,12 +309,12 @@ def test_the_method_is_told_with_the_comparisons_own_numbers() -> None:
 
 
 def test_a_ladder_has_a_table_of_rungs_and_wheels() -> None:
-    page = document(compared.climbed(), TEMPLATES)
+    page = build_document(compared.climbed(), TEMPLATES)
     shown = tables(page)["Geometric means by rung and wheel"]
     assert [column.name for column in shown.columns] == ["rung", "vCPUs", "stock", "tuned"]
     assert [row[0] for row in shown.rows] == ["compiled", "gemm", "onednn"]
     assert shown.rows[0][2] == "1, the baseline"
-    assert not [each for each in document(SOUND, TEMPLATES).sections if each.key == "ladder"]
+    assert not [each for each in build_document(SOUND, TEMPLATES).sections if each.key == "ladder"]
 
 
 def test_a_template_that_asks_for_an_unknown_name_is_an_error(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_template_that_asks_for_an_unknown_name_is_an_error(tmp_path: Path) ->
 
 @given(st.text())
 def test_no_text_breaks_out_of_a_markdown_cell(text: str) -> None:
-    shown = plain(text)
+    shown = escape_markdown(text)
     assert "\n" not in shown
     assert not re.search(r"(?<!\\)(?:\\\\)*[|<>]", shown)
 
@@ -344,7 +344,7 @@ def test_hostile_names_stay_names_in_markdown() -> None:
 
 
 def test_the_articles_geometric_means_are_its_answers() -> None:
-    page = costs.totals_document(ARTICLE, shipped=True)
+    page = costs.build_totals_document(ARTICLE, shipped=True)
     found = [(answer.label, answer.figure) for answer in page.answers]
     assert found == [
         ("compiled over pip, 8 vCPUs", "1.430x"),
@@ -360,7 +360,9 @@ def test_the_articles_geometric_means_are_its_answers() -> None:
 
 
 def test_every_cell_of_the_article_comes_out() -> None:
-    shown = tables(costs.totals_document(ARTICLE, shipped=True))["Both builds, model by model"]
+    shown = tables(costs.build_totals_document(ARTICLE, shipped=True))[
+        "Both builds, model by model"
+    ]
     printed: dict[tuple[str, ...], list[float]] = {
         (model, f"{vcpus:.0f}"): figures
         for model, lines in PRINTED.items()
@@ -374,7 +376,7 @@ def test_every_cell_of_the_article_comes_out() -> None:
 
 
 def test_the_article_claims_no_interval() -> None:
-    page = costs.totals_document(ARTICLE, shipped=True)
+    page = costs.build_totals_document(ARTICLE, shipped=True)
     (warning,) = page.warnings
     assert "no interval, no verdict" in warning
     assert " to " not in "".join(answer.sentence for answer in page.answers)
@@ -394,7 +396,7 @@ def test_what_could_not_be_priced_is_said() -> None:
 
 
 def test_sections_appear_once_and_in_one_order() -> None:
-    keys = [each.key for each in document(SOUND, TEMPLATES, BILL).sections]
+    keys = [each.key for each in build_document(SOUND, TEMPLATES, BILL).sections]
     assert keys == [
         *("speedups", "scaling", "cost", "coverage", "verdicts", "samples", "agreement"),
         *("phases", "starting", "arms", "machine", "method", "limits"),

@@ -12,13 +12,13 @@ from tests.compared import sound
 from tfbench.commands import ReportOptions
 from tfbench.inside.kit import SCHEMA
 from tfbench.inside.workloads import find_workload
-from tfbench.reports.reporting import report_again
+from tfbench.reports.reporting import report_results
 from tfbuild.errors import RecordError, TensorwrightError, UsageError
 from tfbuild.measured.comparison import save
 
 
 def report(*, line: bool = False, as_json: bool = False, **options: Any) -> str:  # noqa: ANN401
-    return report_again(ReportOptions(**options, line=line), as_json=as_json)
+    return report_results(ReportOptions(**options, line=line), as_json=as_json)
 
 
 @pytest.fixture

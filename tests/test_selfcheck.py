@@ -147,20 +147,20 @@ def test_it_fails_only_when_false_positives_are_clearly_too_many() -> None:
     many = check(*(trial(n, false if n < 40 else right) for n in range(200)))
     assert few.passed
     assert not many.passed
-    assert "may be trusted" in selfcheck_text.conclusion(few)
-    assert "Do not trust" in selfcheck_text.conclusion(many)
-    assert "40 in 200 trials" in selfcheck_text.conclusion(many)
+    assert "may be trusted" in selfcheck_text.format_conclusion(few)
+    assert "Do not trust" in selfcheck_text.format_conclusion(many)
+    assert "40 in 200 trials" in selfcheck_text.format_conclusion(many)
 
 
 def test_a_few_trials_prove_nothing_and_it_says_so() -> None:
-    assert "too few" in selfcheck_text.conclusion(check(trial(0, finding(0.9, 1.1))))
+    assert "too few" in selfcheck_text.format_conclusion(check(trial(0, finding(0.9, 1.1))))
 
 
 def test_table_and_page_show_each_row() -> None:
     made = check(*(trial(n, finding(0.9, 1.1)) for n in range(8)))
     table, page = (
-        selfcheck_text.sheet(made).format_text(colour=False),
-        selfcheck_text.markdown(made),
+        selfcheck_text.build_table(made).format_text(colour=False),
+        selfcheck_text.render_markdown(made),
     )
     assert "\x1b" not in table
     for text in (table, page):

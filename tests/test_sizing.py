@@ -18,7 +18,15 @@ from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, create_book
 from tfbench.inside.phases import PREPROCESS
 from tfbench.reports.document import Table
 from tfbench.sizing import handler, results, sources, text
-from tfbench.sizing.results import Bound, Sizing, SizingRow, bound, growth_mb, holding, knees
+from tfbench.sizing.results import (
+    Bound,
+    Sizing,
+    SizingRow,
+    compute_growth_mb,
+    find_bottleneck,
+    find_cheapest,
+    find_knees,
+)
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
 
@@ -68,7 +76,7 @@ def cell(
 
 
 def rows(*found: CellResult) -> tuple[SizingRow, ...]:
-    return results.rows(found)
+    return results.build_rows(found)
 
 
 # --- inputs ---------------------------------------------------------------------------------------
@@ -85,20 +93,22 @@ def rows(*found: CellResult) -> tuple[SizingRow, ...]:
     ],
 )
 def test_an_input_is_a_kind_or_a_speed(words: str, mb_s: float, iops: float, cold: bool) -> None:
-    found = sources.parse(words)
+    found = sources.parse_source(words)
     assert (found.mb_s, found.iops, found.cold) == (mb_s, iops, cold)
-    asked = found.request("/data", "/sink", generate=9)
+    asked = found.build_request("/data", "/sink", generate=9)
     assert (asked["kind"], asked["generate"], asked["mb_s"]) == ("files", 9, mb_s)
 
 
 def test_memory_reads_no_files() -> None:
-    assert sources.parse("memory").request("/data", "/sink", generate=9) == {"kind": "memory"}
+    assert sources.parse_source("memory").build_request("/data", "/sink", generate=9) == {
+        "kind": "memory"
+    }
 
 
 @pytest.mark.parametrize("words", ["", "disk", "chached", "0MB/s", "4MB", "-1MB/s", "4MB/s@0IOPS"])
 def test_what_is_no_input_is_refused(words: str) -> None:
     with pytest.raises(UsageError, match="MB/s"):
-        sources.parse(words)
+        sources.parse_source(words)
 
 
 # --- cells ----------------------------------------------------------------------------------------
@@ -120,7 +130,7 @@ def test_what_is_no_input_is_refused(words: str) -> None:
 def test_what_bounds_a_cell(
     outcome: Outcome, busy: float | None, reading: float | None, found: Bound | None
 ) -> None:
-    assert bound(outcome, busy, reading) is found
+    assert find_bottleneck(outcome, busy, reading) is found
 
 
 def test_a_row_has_the_shares_of_its_launches() -> None:
@@ -135,13 +145,13 @@ def test_a_row_has_the_shares_of_its_launches() -> None:
 
 @given(st.lists(st.floats(0, 1e5), max_size=40))
 def test_memory_that_only_rises_has_grown(megabytes: list[float]) -> None:
-    assert growth_mb(sorted(megabytes)) >= 0
-    assert growth_mb(sorted(megabytes, reverse=True)) <= 0
+    assert compute_growth_mb(sorted(megabytes)) >= 0
+    assert compute_growth_mb(sorted(megabytes, reverse=True)) <= 0
 
 
 def test_growth_is_between_the_first_and_the_last_quarter() -> None:
-    assert growth_mb([100, 100, 150, 180, 190, 190, 200, 200]) == 100
-    assert growth_mb([100, 500, 900]) == 0, "too few to say"
+    assert compute_growth_mb([100, 100, 150, 180, 190, 190, 200, 200]) == 100
+    assert compute_growth_mb([100, 500, 900]) == 0, "too few to say"
 
 
 # --- knees ----------------------------------------------------------------------------------------
@@ -149,11 +159,11 @@ def test_growth_is_between_the_first_and_the_last_quarter() -> None:
 
 def test_the_knee_is_the_smallest_size_near_the_plateau() -> None:
     found = rows(cell(1.0, vcpus=1), cell(0.51, vcpus=2), cell(0.5, vcpus=4))
-    (knee,) = knees(found, 0.05, None)
+    (knee,) = find_knees(found, 0.05, None)
     assert knee.vcpus == 2
     assert get_value(knee.speed) == pytest.approx(10 / 0.51)
     assert knee.plateau == pytest.approx(20.0)
-    (strict,) = knees(found, 0.001, None)
+    (strict,) = find_knees(found, 0.001, None)
     assert strict.vcpus == 4
 
 
@@ -164,13 +174,13 @@ def test_with_as_many_cpus_the_least_memory_is_enough() -> None:
         cell(0.5, vcpus=2, memory=1000.0),
         cell(0.0, vcpus=2, memory=500.0, outcome=Outcome.OUT_OF_MEMORY),
     )
-    (knee,) = knees(found, 0.05, None)
+    (knee,) = find_knees(found, 0.05, None)
     assert (knee.vcpus, knee.memory_mb) == (2, 1000.0)
 
 
 def test_where_nothing_ran_there_is_no_knee() -> None:
     found = rows(cell(0.0, memory=500.0, outcome=Outcome.OUT_OF_MEMORY))
-    assert knees(found, 0.05, None) == ()
+    assert find_knees(found, 0.05, None) == ()
 
 
 def price(name: str, usd: float, vcpus: float | None, gib: float | None, **more: Any) -> Price:  # noqa: ANN401
@@ -200,18 +210,18 @@ BOOK: PriceBook = create_book(
 
 
 def test_the_cheapest_machine_that_holds() -> None:
-    found = holding(BOOK, 2, 1000.0)
+    found = find_cheapest(BOOK, 2, 1000.0)
     assert found is not None
     assert found.name == "fits", "small lacks memory, of unknown it is not known, gpu has a GPU"
-    more = holding(BOOK, 4, 1000.0)
+    more = find_cheapest(BOOK, 4, 1000.0)
     assert more is not None
     assert more.name == "larger"
-    assert holding(BOOK, 16, 1000.0) is None
+    assert find_cheapest(BOOK, 16, 1000.0) is None
 
 
 def test_memory_has_a_margin_for_the_system() -> None:
     exact = 4 * 2**30 / 1e6
-    found = holding(BOOK, 2, exact)
+    found = find_cheapest(BOOK, 2, exact)
     assert found is not None
     assert found.name == "larger"
 
@@ -229,7 +239,7 @@ def sizing(*found: CellResult, means: str = "", book: PriceBook | None = None) -
         means=means,
         wheels=(),
         rows=every,
-        knees=knees(every, 0.05, book),
+        knees=find_knees(every, 0.05, book),
         book=book.name if book else "",
     )
 
@@ -242,31 +252,33 @@ def test_every_mark_and_every_knee_is_told() -> None:
         means="cgroup",
         book=BOOK,
     )
-    shown = text.sheet(found).format_text(colour=False)
+    shown = text.build_table(found).format_text(colour=False)
     assert "2 vCPUs are enough, 20.0 examples/s" in shown
     assert "Cheapest that holds: fits" in shown
     assert "2 vCPUs, 500 MB: out of memory" in shown
     assert "by cgroup" in shown
-    (table,) = [each for each in text.section(found).blocks if isinstance(each, Table)]
-    assert table.rows == tuple(text.rows(found))
-    assert len(list(text.figures(found))) == 1
+    (table,) = [each for each in text.build_section(found).blocks if isinstance(each, Table)]
+    assert table.rows == tuple(text.format_rows(found))
+    assert len(list(text.draw_figures(found))) == 1
 
 
 def test_files_that_stayed_in_memory_are_told() -> None:
-    assert "file system" in " ".join(text.lines(sizing(cell(1.0, source="cold", cached_bytes=9e6))))
-    assert "file system" not in " ".join(text.lines(sizing(cell(1.0, source="cold"))))
+    assert "file system" in " ".join(
+        text.list_lines(sizing(cell(1.0, source="cold", cached_bytes=9e6)))
+    )
+    assert "file system" not in " ".join(text.list_lines(sizing(cell(1.0, source="cold"))))
 
 
 # --- options --------------------------------------------------------------------------------------
 
 
 def read(**options: str) -> handler.SizingConfig:
-    return handler.read(SizingOptions(**options))
+    return handler.parse_options(SizingOptions(**options))
 
 
 def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:  # noqa: ANN401
     asked = read(inputs="memory,cached", vcpus="1", launches="1", workloads="ptb_lstm_small")
-    places = [dict(cell.place) for cell in asked.cells(["stock"], read_host(), tmp_path)]
+    places = [dict(cell.place) for cell in asked.list_cells(["stock"], read_host(), tmp_path)]
     assert len(places) == 2 * 2 + 1
     assert [p["input"] for p in places if p["phase"] == PREPROCESS] == ["cached"]
 
@@ -293,4 +305,4 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: s
 
 def test_sizes_are_of_one_wheel() -> None:
     with pytest.raises(UsageError, match="several"):
-        handler.read(SizingOptions(arms="stock,tuned"))
+        handler.parse_options(SizingOptions(arms="stock,tuned"))

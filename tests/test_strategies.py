@@ -41,19 +41,19 @@ from tfbench.inside.replicas import (
     choose_step_count,
 )
 from tfbench.reports import page, report
-from tfbench.reports.document import Points
+from tfbench.reports.document import BulletList
 from tfbench.strategies import handler, published, text
-from tfbench.strategies.advice import Advice, advised, asked_for
-from tfbench.strategies.handler import QUICK, read
-from tfbench.strategies.matrix import Matrix, cells, is_comparable
+from tfbench.strategies.advice import Advice, apply_rule, build_advice
+from tfbench.strategies.handler import QUICK, parse_options
+from tfbench.strategies.matrix import Matrix, is_comparable, list_cells
 from tfbench.strategies.results import (
     Parity,
     StrategiesResult,
-    judged,
-    rows,
+    build_rows,
+    compare_steps,
 )
 from tfbench.strategies.strategy import NAMES, StrategyFamily
-from tfbench.strategies.traffic import traffic
+from tfbench.strategies.traffic import compute_traffic
 from tfbuild.errors import RecordError, SampleError, UsageError
 from tfbuild.records import convert_record
 from tfbuild.settings import ROOT
@@ -113,7 +113,7 @@ def result(*found: CellResult, **changed: Any) -> StrategiesResult:  # noqa: ANN
         "arms": (Wheel(arm="stock", label="tensorflow-cpu 2.14.1", wheel_sha256="0" * 64),),
         "matrix": matrix(),
         "tolerance": TOLERANCE,
-        "rows": rows(found),
+        "rows": build_rows(found),
     }
     return StrategiesResult(**whole | changed)
 
@@ -122,7 +122,7 @@ def result(*found: CellResult, **changed: Any) -> StrategiesResult:  # noqa: ANN
 
 
 def test_the_defaults_are_all_strategies_on_one_device_and_two() -> None:
-    found = read(StrategiesOptions())
+    found = parse_options(StrategiesOptions())
     assert found.strategies == STRATEGIES
     assert found.devices == (1, 2)
     assert found.workloads == handler.NETS
@@ -146,12 +146,12 @@ def test_the_defaults_are_all_strategies_on_one_device_and_two() -> None:
 )
 def test_bad_options_say_what_to_do(wanted: StrategiesOptions, message: str) -> None:
     with pytest.raises(UsageError) as error:
-        read(wanted)
+        parse_options(wanted)
     assert message in str(error.value)
 
 
 def test_one_device_alone_is_always_measured() -> None:
-    found = read(QUICK)
+    found = parse_options(QUICK)
     assert found.places[0] == (INDEPENDENT, 1)
     assert {number for _, number in found.places[1:]} == {2}
     assert matrix(devices=(1,), strategies=(INDEPENDENT,)).places == ((INDEPENDENT, 1),)
@@ -166,7 +166,7 @@ def test_references_are_there_for_what_has_one() -> None:
 
 
 def test_every_launch_is_a_cell_of_its_own_and_the_first_is_checked() -> None:
-    found = cells(matrix(), ["stock", "tuned"], (0, 1))
+    found = list_cells(matrix(), ["stock", "tuned"], (0, 1))
     assert len({cell.key for cell in found}) == len(found)
     # Per arm: one device alone and seven strategies in three launches, references for 1 and 2.
     assert len(found) == 2 * (8 * 3 + 2)
@@ -175,10 +175,10 @@ def test_every_launch_is_a_cell_of_its_own_and_the_first_is_checked() -> None:
 
 
 def test_only_cells_on_cpus_hide_the_gpus() -> None:
-    assert all(cell.env == () for cell in cells(matrix(kind="cpu"), ["stock"], (0,)))
+    assert all(cell.env == () for cell in list_cells(matrix(kind="cpu"), ["stock"], (0,)))
     assert all(
         cell.env == (("CUDA_VISIBLE_DEVICES", "2,3"),)
-        for cell in cells(matrix(kind="gpu"), ["stock"], (0,), "2,3")
+        for cell in list_cells(matrix(kind="gpu"), ["stock"], (0,), "2,3")
     )
 
 
@@ -233,9 +233,9 @@ def test_steps_fit_into_the_time(seconds: float, step_s: float, steps: int) -> N
 
 @given(st.integers(1, 64), st.integers(1, 10**9))
 def test_a_ring_loads_every_device_alike(devices: int, size: int) -> None:
-    found = traffic(RING, devices, size, apart=False)
+    found = compute_traffic(RING, devices, size, apart=False)
     assert found.busiest * devices == pytest.approx(2 * found.total)
-    assert found == traffic(NCCL, devices, size, apart=False)
+    assert found == compute_traffic(NCCL, devices, size, apart=False)
 
 
 @pytest.mark.parametrize(
@@ -252,15 +252,15 @@ def test_a_ring_loads_every_device_alike(devices: int, size: int) -> None:
     ],
 )
 def test_bytes_on_four_devices(strategy: str, apart: bool, total: float, busiest: float) -> None:
-    found = traffic(strategy, 4, 1000, apart=apart)
+    found = compute_traffic(strategy, 4, 1000, apart=apart)
     assert (found.total, found.busiest) == (1000 * total, 1000 * busiest)
 
 
 def test_one_device_exchanges_with_nobody_but_a_server() -> None:
-    moved = {name: traffic(name, 1, 1000, apart=False).total for name in STRATEGIES}
+    moved = {name: compute_traffic(name, 1, 1000, apart=False).total for name in STRATEGIES}
     assert moved == dict.fromkeys(STRATEGIES, 0.0) | {SERVER: 2000.0}
     with pytest.raises(ValueError, match="rign"):
-        traffic("rign", 2, 1000, apart=False)
+        compute_traffic("rign", 2, 1000, apart=False)
 
 
 # ---- what is made of answers ----
@@ -326,7 +326,7 @@ def test_a_marked_cell_has_a_reason_and_takes_no_part() -> None:
 
 def test_times_that_are_none_are_refused() -> None:
     with pytest.raises(SampleError):
-        rows([cell(RING, 2, (0.5, -0.5))])
+        build_rows([cell(RING, 2, (0.5, -0.5))])
 
 
 # ---- parity ----
@@ -360,20 +360,20 @@ def test_what_has_no_reference_says_why() -> None:
 
 
 def test_zero_against_zero_is_the_same() -> None:
-    assert judged([0.0], [0.0]) == (Parity.SAME, 0.0)
-    assert judged([1e-9], [0.0])[0] is Parity.DIFFERENT
+    assert compare_steps([0.0], [0.0]) == (Parity.SAME, 0.0)
+    assert compare_steps([1e-9], [0.0])[0] is Parity.DIFFERENT
 
 
 # ---- published figures ----
 
 
 def test_published_efficiency() -> None:
-    found = published.read()
-    inception = found.find("inception_v3:image=128:batch=8")
+    found = published.read_published()
+    inception = found.find_model("inception_v3:image=128:batch=8")
     assert inception
-    assert inception.efficiency(8) == pytest.approx(1131 / (8 * 142))
-    assert round(inception.efficiency(8), 3) == 0.996
-    efficiency = {model.name: round(model.efficiency(8), 3) for model in found.models}
+    assert inception.compute_efficiency(8) == pytest.approx(1131 / (8 * 142))
+    assert round(inception.compute_efficiency(8), 3) == 0.996
+    efficiency = {model.name: round(model.compute_efficiency(8), 3) for model in found.models}
     assert efficiency == {
         "InceptionV3": 0.996,
         "ResNet-50": 0.990,
@@ -381,17 +381,17 @@ def test_published_efficiency() -> None:
         "AlexNet": 0.746,
         "VGG16": 0.877,
     }
-    assert found.find("iris_mlp") is None
+    assert found.find_model("iris_mlp") is None
 
 
 def test_published_nets_change_over_where_parameters_outweigh_computing() -> None:
     """The rule of the articles, in their own figures: no net stands on the wrong side."""
-    found = published.read()
+    found = published.read_published()
     low, high = found.split
     assert low < high
     for model in found.models:
-        assert asked_for(model.intensity, found.split) is model.family
-    assert asked_for(math.sqrt(low * high), found.split) is None
+        assert apply_rule(model.intensity, found.split) is model.family
+    assert apply_rule(math.sqrt(low * high), found.split) is None
 
 
 @pytest.mark.parametrize("content", ["", "devices = [1]", "devices = 1 2", "model = 3"])
@@ -399,9 +399,9 @@ def test_a_broken_table_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "table.toml"
     path.write_text(content)
     with pytest.raises(RecordError, match=r"table\.toml"):
-        published.read(path)
+        published.read_published(path)
     with pytest.raises(RecordError, match=r"none\.toml"):
-        published.read(tmp_path / "none.toml")
+        published.read_published(tmp_path / "none.toml")
 
 
 # ---- advice ----
@@ -420,7 +420,7 @@ def advice(times: Mapping[str, tuple[float, ...]], **changed: Any) -> tuple[Advi
         cell(INDEPENDENT, 1, QUIET, **changed),
         *(cell(name, 2, each, **changed) for name, each in times.items()),
     )
-    return advised(found, published.read())
+    return build_advice(found, published.read_published())
 
 
 def test_the_fastest_synchronous_strategy_is_best() -> None:
@@ -457,11 +457,11 @@ def test_no_advice_rests_on_wrong_updates() -> None:
     wrong = cell(CENTRAL, 2, scaled(0.5), moved=0.1)
     right = cell(RING, 2, scaled(1.0))
     found = result(cell(REFERENCE, 2), wrong, right)
-    (only,) = advised(found, published.read())
+    (only,) = build_advice(found, published.read_published())
     assert only.best == RING
     assert only.intensity is None
-    assert any("no advice" in line for line in text.warnings(found))
-    assert advised(result(cell(REFERENCE, 2), wrong), published.read()) == ()
+    assert any("no advice" in line for line in text.list_warnings(found))
+    assert build_advice(result(cell(REFERENCE, 2), wrong), published.read_published()) == ()
 
 
 # ---- how it reads ----
@@ -479,7 +479,7 @@ def whole() -> StrategiesResult:
 
 
 def test_the_terminal_shows_figures_marks_and_the_answer() -> None:
-    shown = text.sheet(whole()).format_text(colour=False)
+    shown = text.build_table(whole()).format_text(colour=False)
     assert "logical" in shown
     assert "nccl on 2 devices, alexnet:image=64:batch=16: not here" in shown
     assert "ring is the fastest, 1.200x" in shown
@@ -488,7 +488,7 @@ def test_the_terminal_shows_figures_marks_and_the_answer() -> None:
 
 def test_on_gpus_nothing_is_said_of_logical_devices() -> None:
     found = result(cell(RING, 2, QUIET, device="NVIDIA H100"), matrix=matrix(kind="gpu"))
-    assert "logical" not in text.sheet(found).format_text(colour=False)
+    assert "logical" not in text.build_table(found).format_text(colour=False)
 
 
 def test_several_arms_have_a_column() -> None:
@@ -496,28 +496,29 @@ def test_several_arms_have_a_column() -> None:
     tuned = Wheel(arm="tuned", label="tuned", wheel_sha256="")
     two = dataclasses.replace(one, arms=(*one.arms, tuned))
     heads = [
-        text.sheet(each).format_text(colour=False).splitlines()[1].split()[0] for each in (one, two)
+        text.build_table(each).format_text(colour=False).splitlines()[1].split()[0]
+        for each in (one, two)
     ]
     assert heads == ["workload", "arm"]
 
 
 def test_the_report_has_the_published_table_and_the_figures(tmp_path: Path) -> None:
     found = whole()
-    document = text.document(found)
-    shown = report.rendered(document, ROOT / "templates")
+    document = text.build_document(found)
+    shown = report.render_markdown(document, ROOT / "templates")
     assert "| InceptionV3 | parameter server | 142 | 284 | 569 | 1131 |" in shown
     assert "0.996" in shown
-    figures = tuple(text.figures(found))
+    figures = tuple(text.draw_figures(found))
     assert len({each.key for each in figures}) == len(figures) == 2
-    html = page.rendered(document, {text.KEY: figures}, ROOT / "templates")
+    html = page.render_html(document, {text.KEY: figures}, ROOT / "templates")
     assert html.count("<svg") == 2
     assert "not here" in html
 
 
 def test_among_other_experiments_the_answers_are_in_the_section() -> None:
-    section = text.section(whole())
+    section = text.build_section(whole())
     (first, *_) = section.blocks
-    assert isinstance(first, Points)
+    assert isinstance(first, BulletList)
     assert any("ring is the fastest" in item for item in first.items)
     assert section.key == text.KEY
 

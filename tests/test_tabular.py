@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.invented import arm, cell, comparison, speedup, spread, times
 
-from tfbench.reports.tabular import HEADER, comparison_csv, rows
+from tfbench.reports.tabular import HEADER, format_csv, list_rows
 from tfbuild.measured.comparison import Agreement, ArmFailure, Comparison, Coverage, PhaseTime
 from tfbuild.measured.interval import Interval
 
@@ -32,13 +32,13 @@ intervals = st.builds(Interval, value=numbers, low=numbers, high=numbers)
 
 
 def parsed(given: Comparison) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(comparison_csv(given)), strict=True))
+    return list(csv.DictReader(io.StringIO(format_csv(given)), strict=True))
 
 
 def test_the_header_is_always_the_same() -> None:
     assert tuple(COLUMNS.split()) == HEADER
-    assert comparison_csv(comparison()) == ",".join(HEADER) + "\n"
-    assert all(tuple(row) == HEADER for row in rows(comparison(cell(), cell(vcpus=1))))
+    assert format_csv(comparison()) == ",".join(HEADER) + "\n"
+    assert all(tuple(row) == HEADER for row in list_rows(comparison(cell(), cell(vcpus=1))))
 
 
 def test_there_is_a_row_for_every_arm_in_every_cell() -> None:

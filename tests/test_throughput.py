@@ -21,8 +21,8 @@ from tfbench.throughput import handler, results, text
 from tfbench.throughput.results import (
     Throughput,
     ThroughputRow,
-    large_enough,
-    tell_apart,
+    choose_batch,
+    is_distinct,
 )
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
@@ -56,13 +56,13 @@ def throughput(*found: CellResult, price: str = "") -> Throughput:
         seed=1,
         steps=4,
         wheels=(),
-        rows=results.rows(found),
+        rows=results.build_rows(found),
         price=book.find_price(price) if price else None,
     )
 
 
 def row(batch: int, value: float, share: float = 0.01) -> ThroughputRow:
-    (found,) = results.rows([result_of(batch, 1.0, 1.0)])
+    (found,) = results.build_rows([result_of(batch, 1.0, 1.0)])
     fields = {name: getattr(found, name) for name in ThroughputRow.__dataclass_fields__}
     return ThroughputRow(**fields | {"speed": spread(value, share)})
 
@@ -76,7 +76,7 @@ FULL = CellResult(
 
 
 def test_speed_is_examples_over_seconds() -> None:
-    (one,) = results.rows([result_of(8, 0.5, 0.5)])
+    (one,) = results.build_rows([result_of(8, 0.5, 0.5)])
     assert one.speed is not None
     assert get_value(one.speed) == pytest.approx(16.0)
     assert one.printed is not None
@@ -85,57 +85,57 @@ def test_speed_is_examples_over_seconds() -> None:
 
 
 def test_out_of_memory_is_a_row_and_not_a_crash() -> None:
-    (one,) = results.rows([FULL])
+    (one,) = results.build_rows([FULL])
     assert (one.speed, one.printed, one.outcome) == (None, None, Outcome.OUT_OF_MEMORY)
     found = throughput(result_of(8, 0.5, 0.5), FULL)
-    shown = text.sheet(found).format_text(colour=False)
+    shown = text.build_table(found).format_text(colour=False)
     assert "resnet50, batch 4096, stock: out of memory" in shown
 
 
 def test_the_smallest_batch_that_is_nearly_as_fast_is_enough() -> None:
-    assert large_enough([row(8, 90), row(16, 97), row(32, 100)]) == row(16, 97)
-    assert large_enough([row(8, 101), row(16, 97)]) == row(8, 101)
-    assert large_enough(results.rows([FULL])) is None
+    assert choose_batch([row(8, 90), row(16, 97), row(32, 100)]) == row(16, 97)
+    assert choose_batch([row(8, 101), row(16, 97)]) == row(8, 101)
+    assert choose_batch(results.build_rows([FULL])) is None
 
 
 def test_intervals_that_overlap_are_not_told_apart() -> None:
-    assert tell_apart(spread(100, 0.01), spread(90, 0.01))
-    assert not tell_apart(spread(100, 0.1), spread(90, 0.1))
-    assert not tell_apart(100.0, 1.0), "each was seen once"
+    assert is_distinct(spread(100, 0.01), spread(90, 0.01))
+    assert not is_distinct(spread(100, 0.1), spread(90, 0.1))
+    assert not is_distinct(100.0, 1.0), "each was seen once"
 
 
 def test_what_overlaps_is_said_to_be_unsure() -> None:
     noisy = throughput(result_of(8, 0.5, 0.9), result_of(16, 0.9, 1.0))
-    assert "measure longer" in " ".join(text.lines(noisy))
+    assert "measure longer" in " ".join(text.list_lines(noisy))
     calm = throughput(result_of(8, 0.5, 0.5001), result_of(16, 2.0, 2.0001))
-    assert "measure longer" not in " ".join(text.lines(calm))
+    assert "measure longer" not in " ".join(text.list_lines(calm))
 
 
 def test_augmentation_is_compared_with_the_same_batch_without() -> None:
     found = throughput(result_of(8, 0.5, 0.5001), result_of(8, 1.0, 1.0001, augmented=True))
-    assert "50.0% of the speed" in " ".join(text.lines(found))
+    assert "50.0% of the speed" in " ".join(text.list_lines(found))
     vague = throughput(result_of(8, 0.5, 1.0), result_of(8, 0.7, 1.1, augmented=True))
-    assert "less than" in " ".join(text.lines(vague))
+    assert "less than" in " ".join(text.list_lines(vague))
 
 
 def test_speed_per_dollar_is_over_the_books_price() -> None:
     found = throughput(result_of(8, 0.5, 0.5), price="cpu8")
     assert found.price is not None
-    (row,) = text.rows(found)
-    per_dollar = row[text.headings(found).index("#per $/h")]
+    (row,) = text.format_rows(found)
+    per_dollar = row[text.list_headings(found).index("#per $/h")]
     assert float(per_dollar) == pytest.approx(16.0 / (0.06 * 1.0607), rel=0.01)
-    assert "#per $/h" in text.headings(found)
-    assert "as of 2017-07" in text.sheet(found).format_text(colour=False)
+    assert "#per $/h" in text.list_headings(found)
+    assert "as of 2017-07" in text.build_table(found).format_text(colour=False)
 
 
 def test_the_page_has_the_tables_rows() -> None:
     found = throughput(result_of(8, 0.5, 0.6), FULL)
-    (table,) = [each for each in text.section(found).blocks if isinstance(each, Table)]
-    assert table.rows == tuple(text.rows(found))
-    drawn = list(text.figures(found))
+    (table,) = [each for each in text.build_section(found).blocks if isinstance(each, Table)]
+    assert table.rows == tuple(text.format_rows(found))
+    drawn = list(text.draw_figures(found))
     assert len(drawn) == 1
     assert "at 8" in drawn[0].description
-    assert list(text.figures(throughput(FULL))) == []
+    assert list(text.draw_figures(throughput(FULL))) == []
     assert "out of memory" in format_json(found)
 
 
@@ -143,12 +143,12 @@ def test_the_page_has_the_tables_rows() -> None:
 
 
 def read(**options: str) -> handler.ThroughputConfig:
-    return handler.read(ThroughputOptions(**options))
+    return handler.parse_options(ThroughputOptions(**options))
 
 
 def test_cells_are_every_batch_with_and_without_augmentation() -> None:
     asked = read(batches="4,8", image="64", augmentation="both", launches="3", steps="20")
-    cells = asked.cells(["stock"], read_host())
+    cells = asked.list_cells(["stock"], read_host())
     assert len(cells) == 2 * 2 * 3
     assert len({each.key for each in cells}) == len(cells)
     names = {each.request["workload"] for each in cells}
@@ -182,7 +182,7 @@ def test_a_dry_run_says_what_would_be_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path))
-    text = handler.describe(ThroughputOptions(batches="4,8", launches="2"))
+    text = handler.describe_plan(ThroughputOptions(batches="4,8", launches="2"))
     assert "processes    4, 100 steps" in text
     assert not any(tmp_path.iterdir())
 
@@ -190,12 +190,12 @@ def test_a_dry_run_says_what_would_be_measured(
 def test_a_workload_of_ones_own_has_its_own_batch(tmp_path: Path) -> None:
     own = tmp_path / "model.py"
     own.write_text("def build(): ...\n", "utf-8")
-    (cell,) = read(workload=str(own), launches="1").cells(["stock"], read_host())
+    (cell,) = read(workload=str(own), launches="1").list_cells(["stock"], read_host())
     assert cell.request["workload"] == "own:model.py"
     assert dict(cell.env) == {PROGRAM: str(own)}
     found = result_of(0, 0.5, 0.5)
     answers = tuple({**each, "batch": 7} for each in found.answers)
-    (one,) = results.rows([dataclasses.replace(found, answers=answers)])
+    (one,) = results.build_rows([dataclasses.replace(found, answers=answers)])
     assert one.batch == 7
 
 

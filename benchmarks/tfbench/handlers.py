@@ -207,15 +207,15 @@ def check_harness(wanted: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck
             )
     check = selfcheck.summarise_trials(trials, arm, host, format_now())
     save(trials_folder / selfcheck.KIND.result, check)
-    write_atomic(trials_folder / "selfcheck.md", selfcheck_text.markdown(check))
-    return check, format_result(check, selfcheck_text.sheet(check), as_json=as_json)
+    write_atomic(trials_folder / "selfcheck.md", selfcheck_text.render_markdown(check))
+    return check, format_result(check, selfcheck_text.build_table(check), as_json=as_json)
 
 
 def require_passed(check: SelfCheck) -> None:
     """Raise HarnessError for too many false positives."""
     if not check.passed:
         raise HarnessError(
-            selfcheck_text.conclusion(check),
+            selfcheck_text.format_conclusion(check),
             hint="Compare on a quieter machine, or with more launches (--thorough)",
         )
 

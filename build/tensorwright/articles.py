@@ -22,7 +22,7 @@ def articles(options: ArticlesOptions, output: Output) -> str:
     from tfbench.articles import handler as reproducing
 
     if output.dry_run:
-        return reproducing.describe(options)
+        return reproducing.describe_plan(options)
     return reproducing.measure_articles(options)
 
 
@@ -32,8 +32,8 @@ def throughput(options: ThroughputOptions, output: Output) -> str:
     from tfbench.throughput import handler as throughputs
 
     if output.dry_run:
-        return throughputs.describe(options)
-    return throughputs.THROUGHPUT.answer(options, as_json=output.json)[1]
+        return throughputs.describe_plan(options)
+    return throughputs.THROUGHPUT.run(options, as_json=output.json)[1]
 
 
 @command(GROUP, AccuracyOptions, Output)
@@ -42,8 +42,8 @@ def accuracy(options: AccuracyOptions, output: Output) -> str:
     from tfbench.accuracy import handler as training
 
     if output.dry_run:
-        return training.describe(options)
-    return training.accuracy(options, as_json=output.json)[1]
+        return training.describe_plan(options)
+    return training.measure_accuracy(options, as_json=output.json)[1]
 
 
 @command(GROUP, SizingOptions, Output)
@@ -52,7 +52,7 @@ def sizing(options: SizingOptions, output: Output) -> str:
     from tfbench.sizing import handler as sizes
 
     if output.dry_run:
-        return sizes.describe(options)
+        return sizes.describe_plan(options)
     return sizes.measure_sizing(options, as_json=output.json)[1]
 
 
@@ -62,8 +62,8 @@ def strategies(options: StrategiesOptions, output: Output) -> str:
     from tfbench.strategies import handler as placing
 
     if output.dry_run:
-        return placing.describe(options)
-    return placing.STRATEGIES.answer(options, as_json=output.json)[1]
+        return placing.describe_plan(options)
+    return placing.STRATEGIES.run(options, as_json=output.json)[1]
 
 
 @command(GROUP, OverheadOptions, Output)
@@ -72,5 +72,5 @@ def overhead(options: OverheadOptions, output: Output) -> str:
     from tfbench.overhead import handler as dispatching
 
     if output.dry_run:
-        return dispatching.describe(options)
-    return dispatching.OVERHEAD.answer(options, as_json=output.json)[1]
+        return dispatching.describe_plan(options)
+    return dispatching.OVERHEAD.run(options, as_json=output.json)[1]

@@ -54,7 +54,7 @@ def report(options: ReportOptions, output: Output) -> str:
     """Write the report of a comparison, with costs: Markdown, HTML with plots, SVG, CSV, pyperf."""
     from tfbench.reports import reporting
 
-    return reporting.report_again(options, as_json=output.json)
+    return reporting.report_results(options, as_json=output.json)
 
 
 @command(GROUP, ProfileOptions, Output)

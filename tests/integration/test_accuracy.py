@@ -46,8 +46,8 @@ handler.train(config, {{arm.name: arm}}, examples, {out}, paths)
 
 
 def asked(python: Path, out: Path, paths: Paths, **options: str) -> Accuracy:
-    config = handler.read(AccuracyOptions(**options))
-    examples = sets.load(config.data, config.file, paths, Path("/"))
+    config = handler.parse_options(AccuracyOptions(**options))
+    examples = sets.load_examples(config.data, config.file, paths, Path("/"))
     arm = Arm(name="stock", python=python, label="stock")
     return handler.train(config, {arm.name: arm}, examples, str(out), paths)
 
@@ -127,7 +127,7 @@ def test_a_file_of_mnists_form_trains_mnists_model(
     stock_python: Path, paths: Paths, tmp_path: Path
 ) -> None:
     """The digits, enlarged: real images, though not MNIST's."""
-    digits = sets.digits().arrays
+    digits = sets.load_digits_set().arrays
     enlarged = [
         np.pad(np.kron(part[..., 0] * 15, np.ones((1, 3, 3), np.uint8)), ((0, 0), (2, 2), (2, 2)))
         for part in (digits[0], digits[2])

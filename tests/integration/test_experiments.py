@@ -21,7 +21,7 @@ from tfbench.inside.inputs import RAW
 from tfbench.inside.phases import PREPROCESS, TRAIN
 from tfbench.inside.workloads import NAMES, PROGRAM, WORKLOADS, find_workload
 from tfbench.kit import archive
-from tfbench.kit.phases import phases
+from tfbench.kit.phases import group_launches
 from tfbench.overhead import terms
 from tfbench.sizing import sources
 from tfbuild.records import convert_record
@@ -65,7 +65,7 @@ def cell(workload: str, phase: str, *, memory_mb: float | None = None, **request
 
 
 def launched(arm: Arm, out: Path, one: Cell) -> LaunchResult:
-    return running.measure([one], {"stock": arm}, out, seed=1)[one.key]
+    return running.run_cells([one], {"stock": arm}, out, seed=1)[one.key]
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_every_net_has_the_recorded_parameters(stock_python: Path) -> None:
 @pytest.mark.parametrize("phase", steps.PHASES)
 def test_phases_read_files(arm: Arm, folder: Path, workload: str, phase: str) -> None:
     own = folder / workload.replace(":", "-")
-    source = sources.parse("50MB/s").request(str(own), str(own) + ".sink", generate=32)
+    source = sources.parse_source("50MB/s").build_request(str(own), str(own) + ".sink", generate=32)
     found = launched(arm, folder, cell(workload, phase, source=source))
     assert found.outcome is Outcome.OK, found.reason
     answer = found.answer
@@ -111,14 +111,16 @@ def test_phases_read_files(arm: Arm, folder: Path, workload: str, phase: str) ->
 def test_a_folder_of_ones_own_is_read_and_a_broken_image_is_named(arm: Arm, folder: Path) -> None:
     own = folder / "mine"
     generated = folder / "generated"
-    first = sources.parse("cached").request(str(generated), str(folder / "sink"), generate=8)
+    first = sources.parse_source("cached").build_request(
+        str(generated), str(folder / "sink"), generate=8
+    )
     net = "mnist_cnn:batch=4"
     assert launched(arm, folder, cell(net, PREPROCESS, source=first)).outcome is Outcome.OK
     for path in sorted((generated / RAW).rglob("*.jpg")):
         copy = own / path.parent.name / path.name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
-    asked = sources.parse("cached").request(str(own), str(folder / "sink"), generate=0)
+    asked = sources.parse_source("cached").build_request(str(own), str(folder / "sink"), generate=0)
     for phase in steps.PHASES:
         assert launched(arm, folder, cell(net, phase, source=asked)).outcome is Outcome.OK
     for path in own.rglob("*.jpg"):
@@ -146,7 +148,7 @@ def test_augmented_images_train(arm: Arm, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_fits_take_the_steps_that_their_forms_say(arm: Arm, folder: Path) -> None:
-    forms = tuple(terms.forms(4, 6))
+    forms = tuple(terms.list_forms(4, 6))
     one = Cell(
         arm="stock",
         place=(("arm", "stock"), ("device", "CPU")),
@@ -166,13 +168,13 @@ def test_fits_take_the_steps_that_their_forms_say(arm: Arm, folder: Path) -> Non
     assert found.answer["steps"] == [form.epochs * -(-105 * form.repeat // 20) for form in forms]
     assert all(len(seconds) == 2 for seconds in found.answer["seconds"])
     measured = {
-        form: (terms.counts(form, taken), min(seconds))
+        form: (terms.count_parts(form, taken), min(seconds))
         for form, taken, seconds in zip(
             forms, found.answer["steps"], found.answer["seconds"], strict=True
         )
     }
-    solved = terms.solve(measured)
-    assert solved.seconds(measured[forms[0]][0]) > 0
+    solved = terms.solve_terms(measured)
+    assert solved.compute_seconds(measured[forms[0]][0]) > 0
 
 
 def test_a_device_that_is_not_there_is_a_mark(arm: Arm, folder: Path) -> None:
@@ -181,7 +183,7 @@ def test_a_device_that_is_not_there_is_a_mark(arm: Arm, folder: Path) -> None:
         "seed": 1,
         "rounds": 1,
         "device": "GPU:7",
-        "forms": convert_record(terms.forms(2, 6)),
+        "forms": convert_record(terms.list_forms(2, 6)),
     }
     one = Cell(
         arm="stock",
@@ -197,7 +199,7 @@ def test_a_device_that_is_not_there_is_a_mark(arm: Arm, folder: Path) -> None:
 
 
 def test_the_kit_needs_nothing_of_this_project(stock_python: Path, tmp_path: Path) -> None:
-    (tmp_path / "kit.pyz").write_bytes(archive.archive())
+    (tmp_path / "kit.pyz").write_bytes(archive.build_archive())
     command = [str(stock_python), "-I", "kit.pyz", "--workloads", "iris_mlp", "--launches", "1"]
     command += ["--seconds", "0.1", "--arm", "here"]
     first = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -208,14 +210,14 @@ def test_the_kit_needs_nothing_of_this_project(stock_python: Path, tmp_path: Pat
     assert (tmp_path / "samples.jsonl").read_bytes() == written
     launches = kit_runs.read_launches(tmp_path / "samples.jsonl")
     assert [each.outcome for each in launches] == ["ok"] * 2
-    assert {(each.arm, each.phase, each.launches) for each in phases(launches)} == {
+    assert {(each.arm, each.phase, each.launches) for each in group_launches(launches)} == {
         ("here", "train", 1),
         ("here", "validate", 1),
     }
 
 
 def test_what_the_kit_does_not_know_ends_with_a_line(stock_python: Path, tmp_path: Path) -> None:
-    (tmp_path / "kit.pyz").write_bytes(archive.archive())
+    (tmp_path / "kit.pyz").write_bytes(archive.build_archive())
     command = [str(stock_python), "-I", "kit.pyz", "--workloads", "resnet"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1

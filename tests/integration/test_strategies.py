@@ -14,7 +14,7 @@ import pytest
 from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.experiment import ExperimentRun
-from tfbench.cells.running import measure
+from tfbench.cells.running import run_cells
 from tfbench.engine.journal import JOURNAL
 from tfbench.inside.groups import (
     CENTRAL,
@@ -29,8 +29,8 @@ from tfbench.inside.groups import (
 )
 from tfbench.inside.replicas import CHECKED_STEPS, LEAST_STEPS, MOST_STEPS, ON_CPU
 from tfbench.strategies import handler, text
-from tfbench.strategies.matrix import Matrix, cells
-from tfbench.strategies.results import Parity, judged
+from tfbench.strategies.matrix import Matrix, list_cells
+from tfbench.strategies.results import Parity, compare_steps
 from tfbuild.measured.host import read_host
 from tfbuild.settings import ROOT
 
@@ -98,8 +98,8 @@ def out(arm: Arm, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def measured(arm: Arm, out: Path) -> Mapping[tuple[str, int], LaunchResult]:
     """One launch of every strategy on two devices, by strategy and number of devices."""
-    asked = cells(matrix(*STRATEGIES), [arm.name], read_host().usable)
-    found = measure(asked, {arm.name: arm}, out, seed=1, limit_s=WAIT_S)
+    asked = list_cells(matrix(*STRATEGIES), [arm.name], read_host().usable)
+    found = run_cells(asked, {arm.name: arm}, out, seed=1, limit_s=WAIT_S)
     return {(_strategy(cell), cell.request["devices"]): found[cell.key] for cell in asked}
 
 
@@ -159,10 +159,10 @@ def test_what_is_in_step_trains_as_one_device_does(
     for strategy in SYNCHRONOUS:
         found = measured[strategy, 2].answer
         values, reference = ([*each["losses"], each["moved"]] for each in (found, due))
-        assert judged(values, reference)[0] is Parity.SAME, strategy
+        assert compare_steps(values, reference)[0] is Parity.SAME, strategy
     # That is no matter of course: devices that exchange nothing go another way.
     apart = measured[INDEPENDENT, 2].answer
-    assert judged([apart["moved"]], [due["moved"]])[0] is Parity.DIFFERENT
+    assert compare_steps([apart["moved"]], [due["moved"]])[0] is Parity.DIFFERENT
 
 
 @pytest.mark.slow
@@ -174,9 +174,9 @@ def test_nccl_is_marked_with_a_way_out(measured: Mapping[tuple[str, int], Launch
 @pytest.mark.slow
 def test_an_odd_hierarchical_copy_is_refused(arm: Arm, out: Path) -> None:
     three = dataclasses.replace(matrix(HIERARCHICAL), devices=(3,))
-    asked = cells(three, [arm.name], read_host().usable)
+    asked = list_cells(three, [arm.name], read_host().usable)
     (cell,) = (each for each in asked if _strategy(each) == HIERARCHICAL)
-    (found,) = measure([cell], {arm.name: arm}, out / "odd", seed=1, limit_s=WAIT_S).values()
+    (found,) = run_cells([cell], {arm.name: arm}, out / "odd", seed=1, limit_s=WAIT_S).values()
     assert found.outcome is Outcome.REFUSED
     assert "one of 3 replicas" in found.reason
 
@@ -203,7 +203,7 @@ def test_a_run_goes_on_from_what_is_known(
     before = len((out / JOURNAL).read_text().splitlines())
     assert before == len(measured)
     run = ExperimentRun(kind=handler.KIND, arms={arm.name: arm}, host=read_host(), out=out)
-    found = handler.STRATEGIES.found(matrix(RING, NCCL, launches=2), run)
+    found = handler.STRATEGIES.run_cells(matrix(RING, NCCL, launches=2), run)
     assert len((out / JOURNAL).read_text().splitlines()) == before + 2
     alone, ring, nccl = found.rows
     assert (alone.strategy, alone.devices) == (INDEPENDENT, 1)
@@ -212,5 +212,5 @@ def test_a_run_goes_on_from_what_is_known(
     assert ring.figures.parity is Parity.SAME
     assert ring.figures.efficiency
     assert nccl.outcome is Outcome.NOT_HERE
-    shown = text.sheet(found).format_text(colour=False)
+    shown = text.build_table(found).format_text(colour=False)
     assert "only synchronous strategy" in shown

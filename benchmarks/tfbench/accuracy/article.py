@@ -19,8 +19,9 @@ FILES = {"2018": Path(__file__).with_name("riseml-2018.toml")}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArticleRun:
-    """Training on one machine to an accuracy, without evaluation and start-up. `printed_usd` is the
-    cost as the article has it, None where it has none in its text."""
+    """Training on one machine to an accuracy, without evaluation and start-up. `printed_usd` is
+    the cost that the article states, None if its text states none.
+    """
 
     name: str
     machine: str
@@ -37,7 +38,9 @@ class ArticleRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PricedArticle:
-    """`images` are those of an epoch, `prices` is the book that the hours are priced by."""
+    """An article on time to accuracy. `images` is the number of images of an epoch, `prices` the
+    book that prices the hours.
+    """
 
     schema: int
     name: str
@@ -49,7 +52,7 @@ class PricedArticle:
 
 
 def read_article(year: str) -> PricedArticle:
-    """Raises UsageError for a year of which there is none."""
+    """Read the article of a year. Raises UsageError if there is none."""
     if year not in FILES:
         raise UsageError(
             f"there is no article of {year!r} on time to accuracy",
@@ -63,11 +66,11 @@ def read_article(year: str) -> PricedArticle:
         source=facts["source"],
         prices=facts["prices"],
         images=facts["images"],
-        runs=tuple(_run(row, facts) for row in facts["run"]),
+        runs=tuple(_build_run(row, facts) for row in facts["run"]),
     )
 
 
-def _run(row: dict[str, Any], facts: dict[str, Any]) -> ArticleRun:
+def _build_run(row: dict[str, Any], facts: dict[str, Any]) -> ArticleRun:
     mode = Mode(row["mode"])
     price = catalog.find_book(facts["prices"]).restrict(mode=mode).find_price(row["machine"])
     seconds = compute_seconds_to_accuracy(

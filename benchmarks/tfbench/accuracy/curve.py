@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tfbench.reports.wording import listed
+from tfbench.reports.wording import join_words
 
 _SHOWN = 4
 """Spans of epochs that are named; more make no sentence."""
@@ -15,7 +15,7 @@ _SHOWN = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CurvePoint:
-    """The end of an epoch: seconds since training began, and the accuracy then, from 0 to 1."""
+    """The end of an epoch: seconds since training began, and the accuracy from 0 to 1."""
 
     epoch: float
     seconds: float
@@ -24,8 +24,9 @@ class CurvePoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reached:
-    """The first point that is high enough. `missing` are spans of epochs before it which the curve
-    lacks: the target may have been reached in one of them."""
+    """The first point that reaches the target. `missing` are spans of epochs before it that the
+    curve lacks: the target may have been reached in one of them.
+    """
 
     epoch: float
     seconds: float
@@ -35,38 +36,40 @@ class Reached:
     def __str__(self) -> str:
         if not self.missing:
             return f"reached at epoch {self.epoch:g}"
-        shown = [_span(*each) for each in self.missing[:_SHOWN]]
+        shown = [_format_span(*span) for span in self.missing[:_SHOWN]]
         more = ["others"] if self.missing[_SHOWN:] else []
         one = len(shown) == 1 and shown[0].isdecimal()
         epoch, isnt = ("epoch", "is not") if one else ("epochs", "are not")
-        spans = listed([*shown, *more])
+        spans = join_words([*shown, *more])
         return f"reached at epoch {self.epoch:g} or before: {epoch} {spans} {isnt} in the curve"
 
 
-def reached(points: Sequence[CurvePoint], target: float) -> Reached | None:
-    """The first point with that accuracy or more, as DAWNBench reads a curve; None without one.
+def find_target(points: Sequence[CurvePoint], target: float) -> Reached | None:
+    """Return the first point with that accuracy or more, as DAWNBench reads a curve; None if
+    there is none.
 
     `points` are in the order of their epochs.
     """
-    for place, point in enumerate(points):
+    for position, point in enumerate(points):
         if point.accuracy >= target:
             return Reached(
                 epoch=point.epoch,
                 seconds=point.seconds,
                 accuracy=point.accuracy,
-                missing=tuple(_missing(points[: place + 1])),
+                missing=tuple(_find_missing_epochs(points[: position + 1])),
             )
     return None
 
 
-def best(points: Sequence[CurvePoint]) -> CurvePoint:
-    """The first of the highest."""
+def find_best(points: Sequence[CurvePoint]) -> CurvePoint:
+    """Return the first point with the highest accuracy."""
     return max(points, key=lambda point: point.accuracy)
 
 
-def _missing(points: Sequence[CurvePoint]) -> Iterator[tuple[int, int]]:
-    """Whole epochs that no point stands for. A curve begins with epoch 0 or 1; a log that counts
-    examples has parts of epochs, as 1.00096."""
+def _find_missing_epochs(points: Sequence[CurvePoint]) -> Iterator[tuple[int, int]]:
+    """Yield the spans of whole epochs without a point. A curve begins with epoch 0 or 1; a log
+    that counts examples has fractions of epochs, such as 1.00096.
+    """
     numbers = [math.floor(point.epoch) for point in points]
     numbers.insert(0, min(0, numbers[0] - 1))
     for before, after in itertools.pairwise(numbers):
@@ -74,10 +77,10 @@ def _missing(points: Sequence[CurvePoint]) -> Iterator[tuple[int, int]]:
             yield before + 1, after - 1
 
 
-def _span(first: int, last: int) -> str:
+def _format_span(first: int, last: int) -> str:
     return f"{first}" if first == last else f"{first} to {last}"
 
 
-def share(accuracy: float) -> str:
-    """In per cent, without zeros that nobody wrote: 97%, 75.7%."""
+def format_accuracy(accuracy: float) -> str:
+    """Format an accuracy in per cent without trailing zeros: 97%, 75.7%."""
     return f"{100 * accuracy:.4g}%"

@@ -37,8 +37,9 @@ _UNITS = f"Write all of them from 0 to 1, or in per cent in a column that is cal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """`column` is where the accuracies stood, `price` what the machine cost, None where nobody says
-    so."""
+    """A curve read from a file. `column` is the column of the accuracies, `price` the machine's
+    price, None if it is not stated.
+    """
 
     name: str
     column: str
@@ -48,7 +49,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Row:
-    """A line of the file: where it stands, and its three cells."""
+    """A line of the file: its position and its three cells."""
 
     where: str
     epoch: float
@@ -57,10 +58,11 @@ class _Row:
 
 
 def read_curve(path: Path, column: str = "") -> Curve:
-    """The curve in a file, with the price of the JSON beside it if there is one. `column` is the
-    accuracy's, one of ACCURACIES if empty.
+    """Read the curve in a file, with the price from the JSON beside it if there is one. `column`
+    is the column of the accuracy; if empty, the first of ACCURACIES that exists.
 
-    Raises UsageError for a file or a column that is not there, SampleError for what is no curve.
+    Raises UsageError if the file or the column does not exist, SampleError if the file is not
+    a curve.
     """
     try:
         text = read_text(path, encoding="utf-8-sig")
@@ -68,36 +70,40 @@ def read_curve(path: Path, column: str = "") -> Curve:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise SampleError(f"{path} is not text ({error})", hint=_FORM) from error
-    found, points = parse(text, path.name, column)
-    return Curve(name=path.stem, column=found, points=points, price=_price(path))
+    accuracy_column, points = parse_curve(text, path.name, column)
+    return Curve(name=path.stem, column=accuracy_column, points=points, price=_read_price(path))
 
 
-def parse(text: str, name: str, column: str = "") -> tuple[str, tuple[CurvePoint, ...]]:
-    """The column of the accuracy, and a point for every line, epochs and times rising.
+def parse_curve(text: str, name: str, column: str = "") -> tuple[str, tuple[CurvePoint, ...]]:
+    """Return the column of the accuracy and a point per line, with rising epochs and times.
 
-    Raises UsageError and SampleError, see `read_curve`; `name` is the file's in messages.
+    Raises UsageError and SampleError, see `read_curve`; `name` is the file's name in
+    messages.
     """
-    rows = list(_rows(text, name))
+    rows = list(_split_rows(text, name))
     header, body = (rows[0][1], rows[1:]) if rows else ((), [])
-    found, time = _accuracy_column(header, name, column), _time_column(header, name)
-    places = [header.index(each) for each in (EPOCH, time, found)]
-    read = [_row(cells, places, header, f"{name}, line {line}") for line, cells in body]
-    if not read:
+    accuracy_column, time = (
+        _find_accuracy_column(header, name, column),
+        _find_time_column(header, name),
+    )
+    indices = [header.index(name_of_column) for name_of_column in (EPOCH, time, accuracy_column)]
+    parsed = [_parse_row(cells, indices, header, f"{name}, line {line}") for line, cells in body]
+    if not parsed:
         raise SampleError(f"{name} has a header and no epochs", hint=_FORM)
-    _check_order(read)
-    scale = _scale(read, found, name)
-    return found, tuple(
+    _check_order(parsed)
+    scale = _find_scale(parsed, accuracy_column, name)
+    return accuracy_column, tuple(
         CurvePoint(
             epoch=row.epoch,
             seconds=row.seconds * TIMES[time],
             accuracy=float(row.accuracy / scale),
         )
-        for row in read
+        for row in parsed
     )
 
 
-def _rows(text: str, name: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Lines with something in them, by their number, in cells."""
+def _split_rows(text: str, name: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the non-empty lines as line number and cells."""
     separator = "\t" if "\t" in text.partition("\n")[0] else ","
     reader = csv.reader(text.splitlines(), delimiter=separator, strict=True)
     try:
@@ -108,7 +114,7 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, tuple[str, ...]]]:
         raise SampleError(f"{name}, line {reader.line_num}: {error}", hint=_FORM) from error
 
 
-def _accuracy_column(header: Sequence[str], name: str, column: str) -> str:
+def _find_accuracy_column(header: Sequence[str], name: str, column: str) -> str:
     if not header:
         raise SampleError(f"{name} is empty", hint=_FORM)
     if len({*header}) < len(header):
@@ -116,34 +122,38 @@ def _accuracy_column(header: Sequence[str], name: str, column: str) -> str:
     if column and column not in header:
         hint = suggest_spelling(column, header) or f"There are {', '.join(header)}"
         raise UsageError(f"{name} has no column {column!r}", hint=hint)
-    found = column or next((each for each in ACCURACIES if each in header), "")
-    if EPOCH not in header or not found:
-        lacking = EPOCH if found else ACCURACIES[-1]
-        hint = _FORM if found else f"Name one with --column, or: {_FORM}"
-        raise SampleError(f"{name}: the header lacks {lacking}", hint=hint)
-    return found
+    accuracy_column = column or next(
+        (candidate for candidate in ACCURACIES if candidate in header), ""
+    )
+    if EPOCH not in header or not accuracy_column:
+        missing = EPOCH if accuracy_column else ACCURACIES[-1]
+        hint = _FORM if accuracy_column else f"Name one with --column, or: {_FORM}"
+        raise SampleError(f"{name}: the header lacks {missing}", hint=hint)
+    return accuracy_column
 
 
-def _time_column(header: Sequence[str], name: str) -> str:
-    found = [each for each in TIMES if each in header]
-    if len(found) != 1:
-        what = "has two columns of time" if found else "lacks hours or seconds"
-        raise SampleError(f"{name}: the header {what}", hint=_FORM)
-    return found[0]
+def _find_time_column(header: Sequence[str], name: str) -> str:
+    matches = [candidate for candidate in TIMES if candidate in header]
+    if len(matches) != 1:
+        problem = "has two columns of time" if matches else "lacks hours or seconds"
+        raise SampleError(f"{name}: the header {problem}", hint=_FORM)
+    return matches[0]
 
 
-def _row(cells: Sequence[str], places: Sequence[int], header: Sequence[str], where: str) -> _Row:
+def _parse_row(
+    cells: Sequence[str], places: Sequence[int], header: Sequence[str], where: str
+) -> _Row:
     if any(cells[len(header) :]) or len(cells) < len(header):
         raise SampleError(f"{where} has {len(cells)} cells, the header has {len(header)}")
     numbers = []
-    for place in places:
-        if not _NUMBER.fullmatch(cells[place]):
-            raise SampleError(f"{where}: {header[place]} is {cells[place]!r}, which is no number")
-        numbers.append(Decimal(cells[place]))
-    for place, number in zip(places, numbers, strict=True):
+    for index in places:
+        if not _NUMBER.fullmatch(cells[index]):
+            raise SampleError(f"{where}: {header[index]} is {cells[index]!r}, which is no number")
+        numbers.append(Decimal(cells[index]))
+    for index, number in zip(places, numbers, strict=True):
         if not 0 <= number <= _MOST:
-            what = "below 0" if number < 0 else "too much"
-            raise SampleError(f"{where}: {header[place]} is {cells[place]}, {what}")
+            problem = "below 0" if number < 0 else "too much"
+            raise SampleError(f"{where}: {header[index]} is {cells[index]}, {problem}")
     epoch, time, accuracy = numbers
     return _Row(where=where, epoch=float(epoch), seconds=float(time), accuracy=accuracy)
 
@@ -164,13 +174,15 @@ def _check_order(rows: Sequence[_Row]) -> None:
             )
 
 
-def _scale(rows: Sequence[_Row], column: str, name: str) -> int:
-    """What the accuracies are divided by. Raises SampleError where it cannot be told: in a column
-    of per cent nothing above 1, in another one numbers on both sides of it."""
+def _find_scale(rows: Sequence[_Row], column: str, name: str) -> int:
+    """Return the divisor of the accuracies: 1 or 100. Raises SampleError if one is above 100 or
+    the unit is ambiguous: a column in per cent without values above 1, or another column with
+    values both above and below 1.
+    """
     above = [row for row in rows if row.accuracy > 1]
-    wrong = next((row for row in rows if row.accuracy > 100), None)  # noqa: PLR2004  (per cent)
-    if wrong is not None:
-        raise SampleError(f"{wrong.where}: an accuracy of {wrong.accuracy} is above 100 %")
+    invalid = next((row for row in rows if row.accuracy > 100), None)  # noqa: PLR2004  (per cent)
+    if invalid is not None:
+        raise SampleError(f"{invalid.where}: an accuracy of {invalid.accuracy} is above 100 %")
     if column in IN_PERCENT:
         if not above:
             raise SampleError(
@@ -186,20 +198,20 @@ def _scale(rows: Sequence[_Row], column: str, name: str) -> int:
     return 100 if above else 1
 
 
-def _price(path: Path) -> Price | None:
-    """What DAWNBench's JSON beside the curve says an hour costs, if it does."""
-    beside = path.with_suffix(".json")
-    if beside == path or not beside.is_file():
+def _read_price(path: Path) -> Price | None:
+    """Return the price per hour from DAWNBench's JSON beside the curve, None if it has none."""
+    json_path = path.with_suffix(".json")
+    if json_path == path or not json_path.is_file():
         return None
     try:
-        facts: Any = parse_json(read_text(beside, encoding="utf-8-sig"))
+        facts: Any = parse_json(read_text(json_path, encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
-        raise SampleError(f"{beside} is not whole JSON ({error})") from error
+        raise SampleError(f"{json_path} is not whole JSON ({error})") from error
     usd = facts.get("costPerHour") if isinstance(facts, dict) else None
     if usd is None:
         return None
     if isinstance(usd, bool) or not isinstance(usd, int | float):
-        raise SampleError(f"{beside}: costPerHour is {quote_value(usd)}, which is no price")
+        raise SampleError(f"{json_path}: costPerHour is {quote_value(usd)}, which is no price")
     machine = str(facts.get("hardware") or path.stem)
     try:
         return Price(
@@ -208,7 +220,7 @@ def _price(path: Path) -> Price | None:
             mode=Mode.ON_DEMAND,
             items=(LineItem(name=machine, usd_hour=float(usd)),),
             as_of=str(facts.get("timestamp", "")),
-            source=beside.name,
+            source=json_path.name,
         )
     except (ValueError, OverflowError) as error:
-        raise SampleError(f"{beside}: {error}", hint="Correct it, or remove the file") from error
+        raise SampleError(f"{json_path}: {error}", hint="Correct it, or remove the file") from error

@@ -5,42 +5,48 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 
-from tfbench.accuracy.curve import CurvePoint, best, share
+from tfbench.accuracy.curve import CurvePoint, find_best, format_accuracy
 from tfbench.accuracy.results import Accuracy, ImportedCurve
-from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import Track, learning
+from tfbench.reports.canvas import Drawing, create_drawing
+from tfbench.reports.charts import Track, plot_accuracy
 
 KEY = "accuracy"
 """Of the figure, and of the section that it stands in."""
 _HOUR_S = 3600
 
 
-def curves(result: Accuracy) -> Iterator[Drawing]:
-    """Accuracy over training seconds, a line per seed; no figure where nothing was trained."""
+def draw_curves(result: Accuracy) -> Iterator[Drawing]:
+    """Draw accuracy over training seconds, a line per seed; yield nothing if nothing was
+    trained.
+    """
     arms = [arm.arm for arm in result.arms]
-    named: set[str] = set()
+    labelled: set[str] = set()
     lines, ends = [], []
     for run in result.runs:
         if not run.epochs:
             continue
-        label = "" if run.arm in named else run.arm
-        named.add(run.arm)
+        label = "" if run.arm in labelled else run.arm
+        labelled.add(run.arm)
         end = "reached" if run.reached else "not reached"
-        lines.append(_line(run.points, label, arms.index(run.arm), 1, reached=bool(run.reached)))
-        ends.append(f"{run.arm}, seed {run.seed}, {_ends(run.points)}, {end}")
+        lines.append(
+            _build_track(run.points, label, arms.index(run.arm), 1, reached=bool(run.reached))
+        )
+        ends.append(f"{run.arm}, seed {run.seed}, {_describe_ends(run.points)}, {end}")
     if lines:
-        yield _drawn(lines, result.asked.target, "seconds of training", "; ".join(ends))
+        yield _draw_tracks(lines, result.asked.target, "seconds of training", "; ".join(ends))
 
 
-def curve(result: ImportedCurve) -> Iterator[Drawing]:
-    """The same of one curve that was read, over hours, up to the end of the file."""
+def draw_curve(result: ImportedCurve) -> Iterator[Drawing]:
+    """Draw an imported curve over hours, up to the end of the file."""
     points = result.curve.points
-    known = result.reached is not None
-    line = _line(points, result.curve.name, 0, _HOUR_S, reached=known)
-    yield _drawn([line], result.target, "hours", f"{result.curve.name}, {_ends(points)}")
+    is_reached = result.reached is not None
+    line = _build_track(points, result.curve.name, 0, _HOUR_S, reached=is_reached)
+    yield _draw_tracks(
+        [line], result.target, "hours", f"{result.curve.name}, {_describe_ends(points)}"
+    )
 
 
-def _line(
+def _build_track(
     points: Sequence[CurvePoint], label: str, series: int, unit_s: int, *, reached: bool
 ) -> Track:
     return Track(
@@ -52,19 +58,19 @@ def _line(
     )
 
 
-def _ends(points: Sequence[CurvePoint]) -> str:
-    first, highest = points[0], best(points)
-    return f"from {share(first.accuracy)} to {share(highest.accuracy)}"
+def _describe_ends(points: Sequence[CurvePoint]) -> str:
+    first, highest = points[0], find_best(points)
+    return f"from {format_accuracy(first.accuracy)} to {format_accuracy(highest.accuracy)}"
 
 
-def _drawn(lines: Sequence[Track], target: float, axis: str, ends: str) -> Drawing:
-    return drawing(
-        functools.partial(learning, lines, 100 * target, axis),
+def _draw_tracks(lines: Sequence[Track], target: float, axis: str, ends: str) -> Drawing:
+    return create_drawing(
+        functools.partial(plot_accuracy, lines, 100 * target, axis),
         key=f"{KEY}-curves",
         title="Accuracy over training time",
         caption=(
             "One line per training; a filled mark at its end where the target, the line across, "
             "was reached."
         ),
-        description=f"Accuracy over {axis}, target {share(target)}: {ends}.",
+        description=f"Accuracy over {axis}, target {format_accuracy(target)}: {ends}.",
     )

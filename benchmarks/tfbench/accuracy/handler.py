@@ -12,7 +12,7 @@ from tfbench.accuracy import article, figures, imported_text, results, sets, tex
 from tfbench.accuracy.article import PricedArticle
 from tfbench.accuracy.curve_file import read_curve
 from tfbench.accuracy.results import Accuracy, Goal, ImportedCurve
-from tfbench.accuracy.sets import CLASSES, Examples, Set
+from tfbench.accuracy.sets import CLASSES, DataSet, Examples
 from tfbench.arms import installs
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import ArmChoice
@@ -48,9 +48,9 @@ _PRICING = ("prices", "machine", "mode", "region")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccuracyConfig:
-    """The options of training, read and checked; nothing is installed or fetched yet."""
+    """The checked options of training, before anything is installed or fetched."""
 
-    data: Set
+    data: DataSet
     file: Path | None
     workload: str
     target: float
@@ -64,41 +64,46 @@ class AccuracyConfig:
         return find_workload(self.workload).batch
 
 
-def accuracy(
+def measure_accuracy(
     wanted: AccuracyOptions, *, as_json: bool = False
 ) -> tuple[Accuracy | ImportedCurve | PricedArticle, str]:
-    """The result and what to print of it; files go to --out, or to a new report.
+    """Run `invoke accuracy` and return the result and what to print; files are written to --out
+    or to a new report.
 
-    Raises UsageError, SampleError, WheelError, HostError, DownloadError, DiskError and what an
-    installation raises.
+    Raises UsageError, SampleError, WheelError, HostError, DownloadError, DiskError and the
+    errors of an installation.
     """
-    _check_together(wanted)
+    _check_options(wanted)
     paths = settings.paths()
     if wanted.article:
-        found = article.read_article(wanted.article)
-        return found, format_result(found, imported_text.article_sheet(found), as_json=as_json)
+        priced_article = article.read_article(wanted.article)
+        return priced_article, format_result(
+            priced_article, imported_text.build_article_table(priced_article), as_json=as_json
+        )
     if wanted.import_:
-        read_in = read_in_curve(wanted, paths)
-        return read_in, format_result(read_in, imported_text.sheet(read_in), as_json=as_json)
+        imported = import_curve(wanted, paths)
+        return imported, format_result(
+            imported, imported_text.build_table(imported), as_json=as_json
+        )
     choices = experiment.choose_arms(wanted.arms, paths)
-    config = read(wanted)
+    config = parse_options(wanted)
     with settings.lock_folder(paths.cache, "a measurement"):
         result = measure(config, choices, wanted.out, paths)
-    return result, format_result(result, text.sheet(result), as_json=as_json)
+    return result, format_result(result, text.build_table(result), as_json=as_json)
 
 
-def describe(wanted: AccuracyOptions) -> str:
-    """What would be done. Nothing is installed or fetched, and no curve is read."""
-    _check_together(wanted)
+def describe_plan(wanted: AccuracyOptions) -> str:
+    """Describe what would be done. Nothing is installed or fetched, and no curve is read."""
+    _check_options(wanted)
     paths = settings.paths()
     if wanted.article or wanted.import_:
-        what = wanted.import_ or article.read_article(wanted.article).name
-        return f"read       {what}\ntrain      nothing\n"
-    config, choices = read(wanted), experiment.choose_arms(wanted.arms, paths)
+        source = wanted.import_ or article.read_article(wanted.article).name
+        return f"read       {source}\ntrain      nothing\n"
+    config, choices = parse_options(wanted), experiment.choose_arms(wanted.arms, paths)
     data, seeds = config.data, console.format_count(len(config.seeds), "seed")
     cost = f"{config.price} at {config.price.usd_hour:.4g} USD/h" if config.price else "none"
     return (
-        f"data       {data.name}: {sets.describe(data, config.file, paths, Path.home())}\n"
+        f"data       {data.name}: {sets.describe_source(data, config.file, paths, Path.home())}\n"
         f"model      {config.workload}, batches of {config.batch}\n"
         f"target     {config.target:g} of the test examples, within "
         f"{console.format_count(config.epochs, 'epoch')}\n"
@@ -109,11 +114,11 @@ def describe(wanted: AccuracyOptions) -> str:
     )
 
 
-def read(wanted: AccuracyOptions) -> AccuracyConfig:
-    """Raises UsageError."""
-    data = sets.find(wanted.data or sets.DIGITS)
-    file = _file(wanted.data_file, data)
-    workload = _workload(wanted, data)
+def parse_options(wanted: AccuracyOptions) -> AccuracyConfig:
+    """Parse and check the options. Raises UsageError."""
+    data = sets.find_set(wanted.data or sets.DIGITS)
+    file = _parse_file(wanted.data_file, data)
+    workload = _choose_workload(wanted, data)
     vcpus = options.parse_vcpu_count(wanted.vcpus, read_vcpus().usable)
     first = options.parse_integer(wanted.seed, "--seed", least=0) if wanted.seed else 1
     seeds = (
@@ -123,22 +128,24 @@ def read(wanted: AccuracyOptions) -> AccuracyConfig:
         data=data,
         file=file,
         workload=workload,
-        target=_target(wanted.reach or data.target, chance=1 / CLASSES),
+        target=_parse_target(wanted.reach or data.target, chance=1 / CLASSES),
         epochs=options.parse_integer(wanted.epochs, "--epochs", most=_MOST_EPOCHS)
         if wanted.epochs
         else find_workload(workload).schedule.epochs,
         seeds=tuple(range(first, first + seeds)),
         vcpus=vcpus,
-        price=_price(wanted, vcpus),
+        price=_find_price(wanted, vcpus),
     )
 
 
 def measure(
     config: AccuracyConfig, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
 ) -> Accuracy:
-    """The result, written with its report. The caller holds the cache. Raises DownloadError,
-    UsageError for examples that are not those, and what an installation raises."""
-    examples = sets.load(config.data, config.file, paths, Path.home())
+    """Train all seeds and return the result, and write it with its report. The caller holds the
+    lock on the cache. Raises DownloadError, UsageError if the examples are not those of the
+    data set, and the errors of an installation.
+    """
+    examples = sets.load_examples(config.data, config.file, paths, Path.home())
     arms = experiment.install_arms(choices, paths)
     return train(config, arms, examples, wanted_out, paths)
 
@@ -150,20 +157,21 @@ def train(
     wanted_out: str,
     paths: Paths,
 ) -> Accuracy:
-    """Every seed of every arm that `wanted_out` does not know yet; the result, the report and the
-    learning curves are written there. Raises UsageError, DiskError."""
-    goal = _goal(config, examples, read_host().affinity[: config.vcpus])
-    run = experiment.start(KIND, goal, arms, wanted_out, paths)
-    cells = _cells(config, goal, run.names, sets.write(examples, run.out))
+    """Train every seed of every arm that `wanted_out` has no result of, and write the result,
+    the report and the learning curves there. Raises UsageError, DiskError.
+    """
+    goal = _build_goal(config, examples, read_host().affinity[: config.vcpus])
+    run = experiment.start_run(KIND, goal, arms, wanted_out, paths)
+    cells = _list_cells(config, goal, run.names, sets.write_examples(examples, run.out))
     images = examples.training + examples.testing
-    launches = running.measure(
+    launches = running.run_cells(
         cells,
         arms,
         run.out,
         seed=goal.seeds[0],
         limit_s=_START_S + goal.epochs * images / _SLOWEST,
     )
-    runs = tuple(results.trained(cell, launches[cell.key], goal.target) for cell in cells)
+    runs = tuple(results.build_result(cell, launches[cell.key], goal.target) for cell in cells)
     result = Accuracy(
         schema=results.SCHEMA,
         made=format_now(),
@@ -173,30 +181,32 @@ def train(
         arms=run.wheels,
         runs=runs,
         summaries=tuple(
-            results.summarised(name, [run for run in runs if run.arm == name], config.price)
+            results.summarise_arm(name, [run for run in runs if run.arm == name], config.price)
             for name in arms
         ),
     )
-    drawn = {figures.KEY: figures.curves(result)}
-    experiment.finish(run, result, text.document(result), drawn, paths.templates)
+    drawings = {figures.KEY: figures.draw_curves(result)}
+    experiment.finish_run(run, result, text.build_document(result), drawings, paths.templates)
     return result
 
 
-def read_in_curve(wanted: AccuracyOptions, paths: Paths) -> ImportedCurve:
-    """A curve that others measured; with --out the result and a report are written there."""
+def import_curve(wanted: AccuracyOptions, paths: Paths) -> ImportedCurve:
+    """Import a curve that others measured; with --out write the result and a report there."""
     if not wanted.reach:
         raise UsageError("--import needs an accuracy to look for", hint="Try --reach 0.757")
-    target = _target(wanted.reach, chance=0.0)
+    target = _parse_target(wanted.reach, chance=0.0)
     curve = read_curve(Path(wanted.import_).expanduser(), wanted.column)
-    result = results.imported(curve, target, _price(wanted, 0))
+    result = results.import_curve(curve, target, _find_price(wanted, 0))
     if wanted.out:
-        folder, drawn = Path(wanted.out), {figures.KEY: figures.curve(result)}
-        experiment.write_report(folder, imported_text.document(result), paths.templates, drawn)
-        save(folder / experiment.kind_of(CURVE).result, result)
+        folder, drawings = Path(wanted.out), {figures.KEY: figures.draw_curve(result)}
+        experiment.write_report(
+            folder, imported_text.build_document(result), paths.templates, drawings
+        )
+        save(folder / experiment.create_kind(CURVE).result, result)
     return result
 
 
-def _goal(config: AccuracyConfig, examples: Examples, cpus: tuple[int, ...]) -> Goal:
+def _build_goal(config: AccuracyConfig, examples: Examples, cpus: tuple[int, ...]) -> Goal:
     _check_batch(config.batch, examples.training)
     data = config.data
     return Goal(
@@ -214,10 +224,12 @@ def _goal(config: AccuracyConfig, examples: Examples, cpus: tuple[int, ...]) -> 
     )
 
 
-def _cells(
+def _list_cells(
     config: AccuracyConfig, goal: Goal, arms: Sequence[str], examples: Path
 ) -> tuple[Cell, ...]:
-    """Each arm's processes with the same seed are one launch: they are run one after the other."""
+    """List the cells. The arms' processes with the same seed form one launch and run one after
+    the other.
+    """
     return tuple(
         Cell(
             arm=arm,
@@ -243,29 +255,31 @@ def _cells(
 # --- options --------------------------------------------------------------------------------------
 
 
-def _check_together(wanted: AccuracyOptions) -> None:
-    """Raises UsageError for options that are not of what is asked."""
+def _check_options(wanted: AccuracyOptions) -> None:
+    """Raise UsageError for options that do not belong to the requested mode."""
     if wanted.article and wanted.import_:
         raise UsageError("--article and --import are two questions", hint="Give one of them")
     if wanted.article:
-        _refuse(wanted, "--article", (*_TRAINING, *_PRICING, "reach", "column", "out"))
+        _refuse_options(wanted, "--article", (*_TRAINING, *_PRICING, "reach", "column", "out"))
     elif wanted.import_:
-        _refuse(wanted, "--import", _TRAINING)
+        _refuse_options(wanted, "--import", _TRAINING)
     elif wanted.column:
         raise UsageError("--column is of a curve", hint="Give the curve: --import FILE")
 
 
-def _refuse(wanted: AccuracyOptions, asked: str, names: Sequence[str]) -> None:
-    given = [name for name in names if getattr(wanted, name)]
-    if given:
+def _refuse_options(wanted: AccuracyOptions, asked: str, names: Sequence[str]) -> None:
+    unexpected = [name for name in names if getattr(wanted, name)]
+    if unexpected:
         raise UsageError(
-            f"{asked} trains nothing, so --{given[0].replace('_', '-')} has no meaning",
+            f"{asked} trains nothing, so --{unexpected[0].replace('_', '-')} has no meaning",
             hint="Leave it out",
         )
 
 
-def _file(typed: str, data: Set) -> Path | None:
-    """Raises UsageError for a file that is not there, or not wanted."""
+def _parse_file(typed: str, data: DataSet) -> Path | None:
+    """Return the path of --data-file. Raises UsageError if the file does not exist or the data
+    set takes none.
+    """
     if not typed:
         return None
     if data.pin is None:
@@ -279,16 +293,18 @@ def _file(typed: str, data: Set) -> Path | None:
     return path
 
 
-def _target(typed: str, *, chance: float) -> float:
-    """A share, 0.97 or 97%. `chance` is what guessing gives. Raises UsageError."""
-    words = typed.strip()
+def _parse_target(typed: str, *, chance: float) -> float:
+    """Parse a share such as 0.97 or 97%. `chance` is the accuracy of guessing. Raises
+    UsageError.
+    """
+    stripped = typed.strip()
     try:
-        number = Decimal(words.removesuffix("%"))
+        number = Decimal(stripped.removesuffix("%"))
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite():
         raise UsageError(f"--reach {typed} is no accuracy", hint="Write 0.97, or 97%")
-    target = float(number / 100 if words.endswith("%") else number)
+    target = float(number / 100 if stripped.endswith("%") else number)
     if target >= 1:
         raise UsageError(
             f"--reach {typed} is all of the examples or more, it has to be below 1",
@@ -304,7 +320,7 @@ def _target(typed: str, *, chance: float) -> float:
     return target
 
 
-def _workload(wanted: AccuracyOptions, data: Set) -> str:
+def _choose_workload(wanted: AccuracyOptions, data: DataSet) -> str:
     if not wanted.batch:
         return data.workload
     batch = options.parse_integer(wanted.batch, "--batch")
@@ -321,8 +337,8 @@ def _check_batch(batch: int, training: int) -> None:
         )
 
 
-def _price(wanted: AccuracyOptions, vcpus: int) -> Price | None:
-    """Raises UsageError."""
+def _find_price(wanted: AccuracyOptions, vcpus: int) -> Price | None:
+    """Return the machine's price. Raises UsageError."""
     return catalog.resolve_price(
         wanted.prices, wanted.machine, region=wanted.region, mode=wanted.mode, vcpus=vcpus
     )

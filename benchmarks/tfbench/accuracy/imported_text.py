@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfbench.accuracy.article import PricedArticle
-from tfbench.accuracy.curve import best, share
+from tfbench.accuracy.curve import find_best, format_accuracy
 from tfbench.accuracy.figures import KEY
 from tfbench.accuracy.results import ImportedCurve
 from tfbench.reports import wording
-from tfbench.reports.document import Answer, Document, Table, tabled, tabulate
+from tfbench.reports.document import Answer, Document, Table, build_table_section, tabulate
 from tfbench.sheet import ResultTable
 from tfbuild import console
 
@@ -17,14 +17,16 @@ _CURVE = ("curve", "#target", "#epoch", "#hours", "#USD")
 _ARTICLE = ("machine", "paid", "#images/s", "#accuracy", "#epochs", "#hours", "#USD", "#printed")
 
 
-def sheet(result: ImportedCurve) -> ResultTable:
-    return ResultTable(title="", headings=_CURVE, rows=(_row(result),), lines=tuple(lines(result)))
+def build_table(result: ImportedCurve) -> ResultTable:
+    return ResultTable(
+        title="", headings=_CURVE, rows=(_format_row(result),), lines=tuple(list_lines(result))
+    )
 
 
-def document(result: ImportedCurve) -> Document:
-    line, *more = lines(result)
+def build_document(result: ImportedCurve) -> Document:
+    line, *more = list_lines(result)
     return Document(
-        title=f"Time to {share(result.target)}",
+        title=f"Time to {format_accuracy(result.target)}",
         subject=f"{result.curve.name}: {console.format_count(len(result.curve.points), 'epoch')}",
         answers=(
             Answer(
@@ -37,34 +39,36 @@ def document(result: ImportedCurve) -> Document:
             ),
         ),
         notes=tuple(more),
-        sections=(tabled(KEY, "The curve", "Time and cost", _CURVE, [_row(result)]),),
+        sections=(
+            build_table_section(KEY, "The curve", "Time and cost", _CURVE, [_format_row(result)]),
+        ),
     )
 
 
-def _row(result: ImportedCurve) -> tuple[str, ...]:
-    found, target = result.reached, share(result.target)
-    if found is None:
+def _format_row(result: ImportedCurve) -> tuple[str, ...]:
+    reached, target = result.reached, format_accuracy(result.target)
+    if reached is None:
         return (result.curve.name, target, "", "not reached", "")
-    epoch = f"≤ {found.epoch:g}" if found.missing else f"{found.epoch:g}"
-    return (result.curve.name, target, epoch, f"{found.seconds / 3600:.4g}", _usd(result))
+    epoch = f"≤ {reached.epoch:g}" if reached.missing else f"{reached.epoch:g}"
+    return (result.curve.name, target, epoch, f"{reached.seconds / 3600:.4g}", _format_usd(result))
 
 
-def _usd(result: ImportedCurve) -> str:
-    return "" if result.usd is None else wording.usd(result.usd)
+def _format_usd(result: ImportedCurve) -> str:
+    return "" if result.usd is None else wording.format_usd(result.usd)
 
 
-def lines(result: ImportedCurve) -> Iterator[str]:
-    found, price, target = result.reached, result.curve.price, share(result.target)
-    if found is None:
-        highest = best(result.curve.points)
+def list_lines(result: ImportedCurve) -> Iterator[str]:
+    reached, price, target = result.reached, result.curve.price, format_accuracy(result.target)
+    if reached is None:
+        highest = find_best(result.curve.points)
         yield (
             f"{target} of {result.curve.column} is not reached: the best is "
-            f"{share(highest.accuracy)} at epoch {highest.epoch:g}."
+            f"{format_accuracy(highest.accuracy)} at epoch {highest.epoch:g}."
         )
         return
-    cost = f" and {_usd(result)} USD" if result.usd is not None else ""
+    cost = f" and {_format_usd(result)} USD" if result.usd is not None else ""
     yield (
-        f"{target} of {result.curve.column} is {found}. It took {console.format_duration(found.seconds)}"
+        f"{target} of {result.curve.column} is {reached}. It took {console.format_duration(reached.seconds)}"
         f"{cost}."
     )
     if price is None:
@@ -78,32 +82,32 @@ def lines(result: ImportedCurve) -> Iterator[str]:
 # --- the article ----------------------------------------------------------------------------------
 
 
-def article_sheet(article: PricedArticle) -> ResultTable:
+def build_article_table(article: PricedArticle) -> ResultTable:
     return ResultTable(
         title=f"{article.name}: ResNet-50",
         headings=_ARTICLE,
-        rows=article_block(article).rows,
-        lines=tuple(_article_lines(article)),
+        rows=build_article_block(article).rows,
+        lines=tuple(_list_article_lines(article)),
     )
 
 
-def article_block(article: PricedArticle) -> Table:
-    """Every run that the article tells of, with what it printed."""
+def build_article_block(article: PricedArticle) -> Table:
+    """Build the table of all runs of the article with the costs that it printed."""
     return tabulate(
         f"{article.name}, computed again",
         _ARTICLE,
         (
             (
-                *(run.name, run.mode.value, f"{run.images_s:g}", share(run.accuracy)),
+                *(run.name, run.mode.value, f"{run.images_s:g}", format_accuracy(run.accuracy)),
                 *(f"{run.epochs}", f"{run.seconds / 3600:.2f}", f"{run.usd:.1f}"),
-                wording.known(run.printed_usd, "g"),
+                wording.format_optional(run.printed_usd, "g"),
             )
             for run in article.runs
         ),
     )
 
 
-def _article_lines(article: PricedArticle) -> Iterator[str]:
+def _list_article_lines(article: PricedArticle) -> Iterator[str]:
     yield (
         f"Hours are epochs times {article.images} images over images/s; evaluation and start-up "
         "are not in them, as in the article."

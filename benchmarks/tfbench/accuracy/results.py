@@ -8,9 +8,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfbench.accuracy.curve import CurvePoint, Reached, best, reached
+from tfbench.accuracy.curve import CurvePoint, Reached, find_best, find_target
 from tfbench.accuracy.curve_file import Curve
-from tfbench.accuracy.median import Median, median
+from tfbench.accuracy.median import Median, compute_median
 from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.experiment import Wheel
 from tfbench.costs.cost import compute_run_cost, get_value
@@ -23,8 +23,9 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Epoch:
-    """Seconds of training and of the test behind it; the share of test examples that were told, and
-    the mean loss in training, None where it was no number."""
+    """One epoch: seconds of training and of the test after it, the share of test examples
+    classified correctly, and the mean training loss, None if it was not a number.
+    """
 
     epoch: int
     train_s: float
@@ -49,9 +50,11 @@ class StartUp:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trained:
-    """One seed of one arm. `images` are trained on in an epoch. Without an outcome of OK there are
-    no epochs, and `reason` says why; a target that was not reached is OK."""
+class TrainingResult:
+    """The training of one arm with one seed. `images` is the number of images of an epoch. If
+    the outcome is not OK there are no epochs, and `reason` explains it; a target that was not
+    reached is OK.
+    """
 
     arm: str
     seed: int
@@ -64,26 +67,28 @@ class Trained:
 
     @property
     def points(self) -> tuple[CurvePoint, ...]:
-        return points_of(self.epochs)
+        return build_points(self.epochs)
 
     @property
     def best(self) -> CurvePoint | None:
-        return best(self.points) if self.epochs else None
+        return find_best(self.points) if self.epochs else None
 
     @property
     def test_s(self) -> float:
-        return math.fsum(each.test_s for each in self.epochs)
+        return math.fsum(epoch.test_s for epoch in self.epochs)
 
     @property
     def images_s(self) -> float:
-        return self.images * len(self.epochs) / math.fsum(each.train_s for each in self.epochs)
+        return self.images * len(self.epochs) / math.fsum(epoch.train_s for epoch in self.epochs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmSummary:
-    """An arm over its seeds: `reached` the target of `trained`; `failed` were not trained to an
-    end. Medians are over those trained; a target that was not reached counts as a longer time than
-    all others. Times are seconds; `compute_run_cost` is what `seconds` of training cost."""
+    """An arm over its seeds. `find_target` counts the `build_result` seeds that reached the target,
+    `failed` those not trained to the end. Medians are over the trained seeds; a target that
+    was not reached counts as longer than all other times. Times are in seconds; `usd` is the
+    cost of `seconds` of training.
+    """
 
     arm: str
     seeds: int
@@ -99,8 +104,9 @@ class ArmSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Goal:
-    """What was to be found: the accuracy `target` on the test examples within `epochs`. `examples`
-    are counts of those trained on and tested, `sha256` is their digest."""
+    """The goal of training: the accuracy `target` on the test examples within `epochs`.
+    `training` and `testing` count the examples, `examples_sha256` is their digest.
+    """
 
     data: str
     source: str
@@ -117,7 +123,7 @@ class Goal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Accuracy:
-    """The result: every seed of every arm, and what they say together."""
+    """The result of training: every seed of every arm, and the summaries by arm."""
 
     schema: int
     made: str
@@ -125,13 +131,13 @@ class Accuracy:
     asked: Goal
     price: Price | None
     arms: tuple[Wheel, ...]
-    runs: tuple[Trained, ...]
+    runs: tuple[TrainingResult, ...]
     summaries: tuple[ArmSummary, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportedCurve:
-    """What a curve that others measured says of a target."""
+    """An imported curve, and when it reached a target."""
 
     schema: int
     curve: Curve
@@ -141,21 +147,21 @@ class ImportedCurve:
     """Of the time until then, None without a price."""
 
 
-def points_of(epochs: Sequence[Epoch]) -> tuple[CurvePoint, ...]:
-    """Their curve over training time, tests left out."""
-    passed = itertools.accumulate(each.train_s for each in epochs)
+def build_points(epochs: Sequence[Epoch]) -> tuple[CurvePoint, ...]:
+    """Build the curve over training time, without the tests."""
+    elapsed = itertools.accumulate(epoch.train_s for epoch in epochs)
     return tuple(
-        CurvePoint(epoch=each.epoch, seconds=seconds, accuracy=each.accuracy)
-        for each, seconds in zip(epochs, passed, strict=True)
+        CurvePoint(epoch=epoch.epoch, seconds=seconds, accuracy=epoch.accuracy)
+        for epoch, seconds in zip(epochs, elapsed, strict=True)
     )
 
 
-def trained(cell: Cell, launch: LaunchResult, target: float) -> Trained:
-    """What a process said."""
+def build_result(cell: Cell, launch: LaunchResult, target: float) -> TrainingResult:
+    """Build the result of a training from the process's answer."""
     answer = launch.answer
-    epochs = tuple(decode_record(Epoch, each) for each in answer.get("epochs", ()))
+    epochs = tuple(decode_record(Epoch, fields) for fields in answer.get("epochs", ()))
     names = StartUp.__dataclass_fields__
-    return Trained(
+    return TrainingResult(
         arm=cell.arm,
         seed=cell.request["seed"],
         outcome=launch.outcome,
@@ -163,45 +169,49 @@ def trained(cell: Cell, launch: LaunchResult, target: float) -> Trained:
         images=answer.get("images", 0),
         start_up=StartUp(**{name: answer[name] for name in names}) if answer else None,
         epochs=epochs,
-        reached=reached(points_of(epochs), target),
+        reached=find_target(build_points(epochs), target),
     )
 
 
-def summarised(arm: str, runs: Sequence[Trained], price: Price | None) -> ArmSummary:
-    """Of the runs of one arm."""
-    whole = [run for run in runs if run.outcome is Outcome.OK]
-    took = [run.reached.seconds if run.reached else None for run in whole]
-    seconds = _median(took)
+def summarise_arm(arm: str, runs: Sequence[TrainingResult], price: Price | None) -> ArmSummary:
+    """Summarise the runs of one arm."""
+    completed = [run for run in runs if run.outcome is Outcome.OK]
+    times = [run.reached.seconds if run.reached else None for run in completed]
+    seconds = _compute_median(times)
     return ArmSummary(
         arm=arm,
         seeds=len(runs),
-        trained=len(whole),
-        reached=sum(each is not None for each in took),
-        failed=len(runs) - len(whole),
+        trained=len(completed),
+        reached=sum(elapsed is not None for elapsed in times),
+        failed=len(runs) - len(completed),
         seconds=seconds,
-        usd=seconds.map(functools.partial(usd_of, price)) if seconds and price else None,
-        images_s=_median([run.images_s for run in whole]),
-        test_s=_median([run.test_s for run in whole]),
-        start_up_s=_median([run.start_up.seconds for run in whole if run.start_up]),
+        usd=seconds.map(functools.partial(compute_usd, price)) if seconds and price else None,
+        images_s=_compute_median([run.images_s for run in completed]),
+        test_s=_compute_median([run.test_s for run in completed]),
+        start_up_s=_compute_median([run.start_up.seconds for run in completed if run.start_up]),
     )
 
 
-def _median(values: Sequence[float | None]) -> Median | None:
-    return median(values) if values else None
+def _compute_median(values: Sequence[float | None]) -> Median | None:
+    return compute_median(values) if values else None
 
 
-def usd_of(price: Price, seconds: float) -> float:
-    """What a machine costs for so long. Raises SampleError for no time."""
+def compute_usd(price: Price, seconds: float) -> float:
+    """Return the cost of a machine for `seconds`. Raises SampleError if the time is not
+    positive.
+    """
     return get_value(compute_run_cost(seconds, price))
 
 
-def imported(curve: Curve, target: float, price: Price | None) -> ImportedCurve:
-    """`price` counts before the curve's own."""
-    found, paid = reached(curve.points, target), price or curve.price
+def import_curve(curve: Curve, target: float, price: Price | None) -> ImportedCurve:
+    """Find the target in an imported curve. `price` takes precedence over the curve's own price."""
+    first, used_price = find_target(curve.points, target), price or curve.price
     return ImportedCurve(
         schema=SCHEMA,
-        curve=Curve(name=curve.name, column=curve.column, points=curve.points, price=paid),
+        curve=Curve(name=curve.name, column=curve.column, points=curve.points, price=used_price),
         target=target,
-        reached=found,
-        usd=usd_of(paid, found.seconds) if found and found.seconds and paid else None,
+        reached=first,
+        usd=compute_usd(used_price, first.seconds)
+        if first and first.seconds and used_price
+        else None,
     )

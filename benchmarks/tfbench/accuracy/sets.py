@@ -31,10 +31,12 @@ DIGITS, MNIST, CIFAR10 = "digits", "mnist", "cifar10"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Set:
-    """`training` and `testing` are its numbers of images, whose pixels go from 0 to `white`. The
-    `target` is what is trained to unless another accuracy is asked for. Without a `pin` nothing is
-    fetched. `kept` are names under which Keras keeps the file that is fetched from `url`."""
+class DataSet:
+    """A data set. `training` and `testing` are its numbers of images, whose pixels range from 0
+    to `white`. `target` is the default accuracy to train to. Without a `pin` nothing is
+    fetched. `kept` are the names under which Keras caches the file that is fetched from
+    `url`.
+    """
 
     name: str
     workload: str
@@ -50,8 +52,9 @@ class Set:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examples:
-    """What is trained on and tested: ARRAYS in their order, images (n, height, width, channels) and
-    classes (n,), both of 8 bits. `sha256` is their digest."""
+    """Training and test examples: ARRAYS in their order, images (n, height, width, channels) and
+    classes (n,), both of 8 bits. `sha256` is their digest.
+    """
 
     arrays: tuple[Array, ...]
     sha256: str
@@ -65,11 +68,11 @@ class Examples:
         return len(self.arrays[2])
 
 
-SETS: Mapping[str, Set] = MappingProxyType(
+SETS: Mapping[str, DataSet] = MappingProxyType(
     {
         each.name: each
         for each in (
-            Set(
+            DataSet(
                 name=DIGITS,
                 workload="digits_cnn",
                 training=IMAGES - TESTING,
@@ -78,7 +81,7 @@ SETS: Mapping[str, Set] = MappingProxyType(
                 white=16,
                 source="sklearn.datasets.load_digits, a quarter of it to be tested",
             ),
-            Set(
+            DataSet(
                 name=MNIST,
                 workload="mnist_cnn",
                 training=60_000,
@@ -92,7 +95,7 @@ SETS: Mapping[str, Set] = MappingProxyType(
                 kept=("mnist.npz",),
                 source="keras.datasets.mnist",
             ),
-            Set(
+            DataSet(
                 name=CIFAR10,
                 workload="cifar10_cnn",
                 training=50_000,
@@ -112,51 +115,54 @@ SETS: Mapping[str, Set] = MappingProxyType(
 """The hashes are those that Keras pins."""
 
 
-def find(name: str) -> Set:
-    """Raises UsageError for an unknown one."""
+def find_set(name: str) -> DataSet:
+    """Return the data set of that name. Raises UsageError if it is unknown."""
     if name in SETS:
         return SETS[name]
-    known = f"There are {', '.join(SETS)}"
+    available = f"There are {', '.join(SETS)}"
     raise UsageError(
-        f"there is no data called {name!r}", hint=console.suggest_spelling(name, SETS) or known
+        f"there is no data called {name!r}", hint=console.suggest_spelling(name, SETS) or available
     )
 
 
-def load(data: Set, file: Path | None, paths: Paths, home: Path) -> Examples:
-    """The examples: of `file` where one is given, else Keras's copy below the folder `home`, else
-    fetched. Raises UsageError, DownloadError, ChecksumError, DiskError."""
+def load_examples(data: DataSet, file: Path | None, paths: Paths, home: Path) -> Examples:
+    """Load the examples: from `file` if given, otherwise from Keras's copy below the folder
+    `home`, otherwise fetch them. Raises UsageError, DownloadError, ChecksumError, DiskError.
+    """
     if data.pin is None:
-        return digits()
-    path = file or _kept(data, home) or _fetched(data, data.pin, paths)
-    return checked(_read(path, data.pin), data, str(path))
+        return load_digits_set()
+    path = file or _find_cached(data, home) or _fetch_set(data, data.pin, paths)
+    return check_examples(_read_examples(path, data.pin), data, str(path))
 
 
-def describe(data: Set, file: Path | None, paths: Paths, home: Path) -> str:
-    """Where the examples would come from; nothing is fetched."""
+def describe_source(data: DataSet, file: Path | None, paths: Paths, home: Path) -> str:
+    """Describe where the examples would come from; nothing is fetched."""
     if data.pin is None:
         return data.source
     if file is not None:
         return str(file)
     fetched = paths.downloads / data.pin.name
-    path = _kept(data, home) or (fetched if fetched.is_file() else None)
+    path = _find_cached(data, home) or (fetched if fetched.is_file() else None)
     return str(path) if path else f"{data.source}, fetched from {data.url}"
 
 
-def digits() -> Examples:
-    """Mixed first, the same each time: in the set's order, one writer's follow another's."""
+def load_digits_set() -> Examples:
+    """Load scikit-learn's digits in a fixed random order: in their own order one writer's digits
+    follow another's.
+    """
     from sklearn.datasets import load_digits  # noqa: PLC0415  (a second that only training needs)
 
-    found = load_digits()
+    bunch = load_digits()
     order = np.random.default_rng(0).permutation(IMAGES)
-    images, classes = found.images[order].astype(np.uint8), found.target[order]
+    images, classes = bunch.images[order].astype(np.uint8), bunch.target[order]
     halves = (images[TESTING:], classes[TESTING:], images[:TESTING], classes[:TESTING])
-    return checked(dict(zip(ARRAYS, halves, strict=True)), SETS[DIGITS], SETS[DIGITS].source)
+    return check_examples(dict(zip(ARRAYS, halves, strict=True)), SETS[DIGITS], SETS[DIGITS].source)
 
 
-def checked(arrays: Mapping[str, Array], data: Set, where: str) -> Examples:
-    """In the shapes that the set's model takes. Raises UsageError."""
+def check_examples(arrays: Mapping[str, Array], data: DataSet, where: str) -> Examples:
+    """Return the arrays in the shapes that the set's model takes. Raises UsageError."""
     shape = find_workload(data.workload).inputs[1:]
-    found: list[Array] = []
+    checked_arrays: list[Array] = []
     for images_name, classes_name in (ARRAYS[:2], ARRAYS[2:]):
         images, classes = np.asarray(arrays[images_name]), np.asarray(arrays[classes_name])
         if images.dtype != np.uint8 or images.shape[1:] not in (shape, shape[:2]):
@@ -169,22 +175,24 @@ def checked(arrays: Mapping[str, Array], data: Set, where: str) -> Examples:
             raise UsageError(f"{where}: {len(images)} images in {images_name}, {len(flat)} classes")
         if flat.dtype.kind not in "iu" or flat.min() < 0 or flat.max() >= CLASSES:
             raise UsageError(f"{where}: {classes_name} are not classes from 0 to {CLASSES - 1}")
-        found += [images.reshape(-1, *shape), flat.astype(np.uint8)]
-    return Examples(arrays=tuple(found), sha256=hash_arrays(found))
+        checked_arrays += [images.reshape(-1, *shape), flat.astype(np.uint8)]
+    return Examples(arrays=tuple(checked_arrays), sha256=hash_arrays(checked_arrays))
 
 
-def write(examples: Examples, folder: Path) -> Path:
-    """Into the folder, for the worker; the file's absolute path. Raises DiskError."""
-    sink = io.BytesIO()
-    named: dict[str, Any] = dict(zip(ARRAYS, examples.arrays, strict=True))
-    np.savez(sink, **named)
+def write_examples(examples: Examples, folder: Path) -> Path:
+    """Write the examples to the folder for the worker; return the absolute path. Raises
+    DiskError.
+    """
+    buffer = io.BytesIO()
+    arrays_by_name: dict[str, Any] = dict(zip(ARRAYS, examples.arrays, strict=True))
+    np.savez(buffer, **arrays_by_name)
     path = folder.resolve() / EXAMPLES
-    write_atomic(path, sink.getvalue())
+    write_atomic(path, buffer.getvalue())
     return path
 
 
-def _kept(data: Set, home: Path) -> Path | None:
-    """Keras's own copy, if its bytes are the pinned ones."""
+def _find_cached(data: DataSet, home: Path) -> Path | None:
+    """Return Keras's own copy if it has the pinned hash, None otherwise."""
     for path in (home / ".keras" / "datasets" / name for name in data.kept):
         if data.pin is not None and path.is_file():
             try:
@@ -194,39 +202,40 @@ def _kept(data: Set, home: Path) -> Path | None:
     return None
 
 
-def _fetched(data: Set, pin: Pin, paths: Paths) -> Path:
+def _fetch_set(data: DataSet, pin: Pin, paths: Paths) -> Path:
     urls = [download.build_mirror_url(paths.mirror, pin.name)] if paths.mirror else []
-    said = []
+    errors = []
     for url in (*urls, data.url):
         try:
             with lock_folder(paths.downloads, f"downloading {pin.name}", wait=True):
                 return download.fetch(url, pin, paths.downloads)
         except (DownloadError, ChecksumError) as error:
-            said.append(error.message)
+            errors.append(error.message)
     raise DownloadError(
-        f"{data.name} cannot be fetched: {'; '.join(said)}",
+        f"{data.name} cannot be fetched: {'; '.join(errors)}",
         hint=f"Give the file: --data-file {pin.name}; or train on --data {DIGITS}, which is here",
     )
 
 
-def _read(path: Path, pin: Pin) -> dict[str, Array]:
-    """Arrays of an .npz, or of CIFAR-10's archive. Raises UsageError, ChecksumError, and
-    DownloadError for an archive that is not there."""
+def _read_examples(path: Path, pin: Pin) -> dict[str, Array]:
+    """Read the arrays of an .npz or of CIFAR-10's archive. Raises UsageError, ChecksumError, and
+    DownloadError if the archive does not exist.
+    """
     if path.suffix == ".npz":
-        return _arrays(path)
+        return _read_npz(path)
     if pin.name.endswith(".tar.gz") and path.name.endswith(".tar.gz"):
-        return _archive(download.verify_file(path, pin))
+        return _read_archive(download.verify_file(path, pin))
     raise UsageError(
         f"{path} is no file of examples",
         hint=f"Give an .npz with {', '.join(ARRAYS)}, or {pin.name}",
     )
 
 
-def _arrays(path: Path) -> dict[str, Array]:
+def _read_npz(path: Path) -> dict[str, Array]:
     try:
         # (of a torn file NumPy would leave its own handle open)
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            return {name: held[name] for name in ARRAYS}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as loaded:
+            return {name: loaded[name] for name in ARRAYS}
     except KeyError as error:
         raise UsageError(
             f"{path} lacks {str(error).split()[0].strip(chr(39))}",
@@ -236,18 +245,22 @@ def _arrays(path: Path) -> dict[str, Array]:
         raise UsageError(f"{path} is no .npz of plain arrays ({error})") from error
 
 
-def _archive(path: Path) -> dict[str, Array]:
-    """CIFAR-10 as its authors pack it: pickles, which are read as their bytes are the pinned ones;
-    a row is an image of (3, 32, 32)."""
+def _read_archive(path: Path) -> dict[str, Array]:
+    """Read CIFAR-10's archive. Its pickles are read only because the archive's hash is pinned; a
+    row is an image of (3, 32, 32).
+    """
     with tarfile.open(path) as archive:
-        training = [_batch(archive, f"data_batch_{number}") for number in range(1, 6)]
-        halves = (*map(np.concatenate, zip(*training, strict=True)), *_batch(archive, "test_batch"))
+        training = [_read_batch(archive, f"data_batch_{number}") for number in range(1, 6)]
+        halves = (
+            *map(np.concatenate, zip(*training, strict=True)),
+            *_read_batch(archive, "test_batch"),
+        )
     return dict(zip(ARRAYS, halves, strict=True))
 
 
-def _batch(archive: tarfile.TarFile, name: str) -> tuple[Array, Array]:
+def _read_batch(archive: tarfile.TarFile, name: str) -> tuple[Array, Array]:
     member = archive.extractfile(f"cifar-10-batches-py/{name}")
     assert member is not None  # noqa: S101  (the archive's hash is pinned)
-    held = pickle.load(member, encoding="bytes")  # noqa: S301  (the same)
-    images = held[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return images, np.asarray(held[b"labels"], np.uint8)
+    contents = pickle.load(member, encoding="bytes")  # noqa: S301  (the same)
+    images = contents[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return images, np.asarray(contents[b"labels"], np.uint8)

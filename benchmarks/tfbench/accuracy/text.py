@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tfbench.accuracy.curve import share
-from tfbench.accuracy.figures import KEY, curves
+from tfbench.accuracy.curve import format_accuracy
+from tfbench.accuracy.figures import KEY, draw_curves
 from tfbench.accuracy.median import FEWEST, Median
-from tfbench.accuracy.results import Accuracy, ArmSummary, Trained
+from tfbench.accuracy.results import Accuracy, ArmSummary, TrainingResult
 from tfbench.cells.cell import Outcome
 from tfbench.costs.prices import Price
 from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
-from tfbench.reports.document import Answer, Document, Section, points, tabulate
+from tfbench.reports.document import Answer, Document, Section, build_list, tabulate
 from tfbench.sheet import ResultTable
 from tfbuild import console
 
@@ -22,46 +22,48 @@ _SEEDS = (
     *("#evaluation s", "#start-up s", "#images/s"),
 )
 
-figures = curves
+figures = draw_curves
 """What is drawn in the section."""
 
 
-def sheet(result: Accuracy) -> ResultTable:
-    """A row per arm, then a line per seed that says something else."""
+def build_table(result: Accuracy) -> ResultTable:
+    """Build the table with rows per arm, followed by lines on the seeds that failed or missed
+    the target.
+    """
     return ResultTable(
-        title=title(result),
+        title=format_title(result),
         headings=_HEADINGS,
-        rows=tuple(_rows(result)),
-        lines=tuple(lines(result)),
+        rows=tuple(_format_rows(result)),
+        lines=tuple(list_lines(result)),
     )
 
 
-def title(result: Accuracy) -> str:
+def format_title(result: Accuracy) -> str:
     where = f"{console.format_vcpus(len(result.asked.cpus))}, {result.host.cpu.name}"
-    return f"{result.asked.workload} to {share(result.asked.target)} on {where}"
+    return f"{result.asked.workload} to {format_accuracy(result.asked.target)} on {where}"
 
 
-def document(result: Accuracy) -> Document:
+def build_document(result: Accuracy) -> Document:
     return Document(
-        title=f"Time to {share(result.asked.target)} on {result.asked.data}",
-        subject=f"{title(result)}, {wording.moment(result.made)}",
-        answers=tuple(_answer(each, result) for each in result.summaries),
-        notes=(_INTERVAL.format(level=_level(result)), _COUNTED),
-        warnings=tuple(_troubles(result)),
-        sections=(section(result),),
+        title=f"Time to {format_accuracy(result.asked.target)} on {result.asked.data}",
+        subject=f"{format_title(result)}, {wording.format_time(result.made)}",
+        answers=tuple(_build_answer(summary, result) for summary in result.summaries),
+        notes=(_INTERVAL.format(level=_format_level(result)), _COUNTED),
+        warnings=tuple(_list_failures(result)),
+        sections=(build_section(result),),
     )
 
 
-def section(result: Accuracy) -> Section:
-    """All that was found, as a part of a page."""
+def build_section(result: Accuracy) -> Section:
+    """Build the section with all results, as a part of a page."""
     return Section(
         key=KEY,
-        heading=f"{result.asked.workload} to {share(result.asked.target)}",
+        heading=f"{result.asked.workload} to {format_accuracy(result.asked.target)}",
         blocks=(
-            _setting(result),
-            tabulate("Time to the target by arm", _HEADINGS, _rows(result)),
-            *points(lines(result)),
-            tabulate("Every seed", _SEEDS, map(_seed_row, result.runs)),
+            _describe_setting(result),
+            tabulate("Time to the target by arm", _HEADINGS, _format_rows(result)),
+            *build_list(list_lines(result)),
+            tabulate("Every seed", _SEEDS, map(_format_seed_row, result.runs)),
         ),
     )
 
@@ -81,7 +83,7 @@ _NO_VERDICT = (
 )
 
 
-def _setting(result: Accuracy) -> str:
+def _describe_setting(result: Accuracy) -> str:
     goal = result.asked
     return (
         f"{goal.workload} in batches of {goal.batch} on {goal.data} ({goal.source}): "
@@ -91,58 +93,60 @@ def _setting(result: Accuracy) -> str:
     )
 
 
-def _level(result: Accuracy) -> str:
-    """Of the intervals; arms whose seeds failed have fewer seeds and so another one."""
-    levels = {each.seconds.level for each in result.summaries if each.seconds}
+def _format_level(result: Accuracy) -> str:
+    """Format the level of the intervals. Arms with failed seeds have fewer seeds and so another
+    level.
+    """
+    levels = {summary.seconds.level for summary in result.summaries if summary.seconds}
     return " or ".join(f"{level:.2%}" for level in sorted(levels)) or f"{LEVEL:.0%}"
 
 
-def _answer(each: ArmSummary, result: Accuracy) -> Answer:
-    known = each.seconds.value if each.seconds else None
+def _build_answer(each: ArmSummary, result: Accuracy) -> Answer:
+    median_s = each.seconds.value if each.seconds else None
     return Answer(
         label=each.arm,
-        figure="no answer" if known is None else f"{known:.2f} s",
+        figure="no answer" if median_s is None else f"{median_s:.2f} s",
         detail=f"{each.reached} of {each.seeds} reached",
-        sentence=_sentence(each, result),
+        sentence=_format_sentence(each, result),
     )
 
 
-def _sentence(each: ArmSummary, result: Accuracy) -> str:
-    target = f"{share(result.asked.target)} on {result.asked.data}"
+def _format_sentence(each: ArmSummary, result: Accuracy) -> str:
+    target = f"{format_accuracy(result.asked.target)} on {result.asked.data}"
     count = f"{each.reached} of {console.format_count(each.seeds, 'seed')} reached {target}"
     if each.seconds is None:
         return f"{each.arm}: {count}; none was trained to an end."
     if each.seconds.value is None:
         within = console.format_count(result.asked.epochs, "epoch")
         return f"{each.arm}: {count} within {within}, so the median time is not known."
-    cost = f", {_median(each.usd, wording.usd)} USD" if each.usd else ""
-    return f"{each.arm}: {count}, in {_median(each.seconds, _seconds)} s of training{cost}."
+    cost = f", {_format_median(each.usd, wording.format_usd)} USD" if each.usd else ""
+    return f"{each.arm}: {count}, in {_format_median(each.seconds, _format_seconds)} s of training{cost}."
 
 
-def lines(result: Accuracy) -> Iterator[str]:
-    """The answers, what they rest on, and what went wrong."""
-    yield from (_sentence(each, result) for each in result.summaries)
+def list_lines(result: Accuracy) -> Iterator[str]:
+    """Yield the answers, their basis, and the failures."""
+    yield from (_format_sentence(summary, result) for summary in result.summaries)
     if len(result.summaries) > 1:
         yield _NO_VERDICT
     if result.price:
-        yield _priced(result.price)
-    yield from dict.fromkeys(_levels(result))
-    yield from _troubles(result)
+        yield _describe_price(result.price)
+    yield from dict.fromkeys(_list_level_notes(result))
+    yield from _list_failures(result)
 
 
-def _levels(result: Accuracy) -> Iterator[str]:
-    """What fewer seeds than an interval of LEVEL needs can give."""
-    for found in (each.seconds for each in result.summaries):
-        if found and found.count == 1:
+def _list_level_notes(result: Accuracy) -> Iterator[str]:
+    """Yield notes on arms that have too few seeds for an interval of LEVEL."""
+    for seconds in (summary.seconds for summary in result.summaries):
+        if seconds and seconds.count == 1:
             yield "One seed gives no interval."
-        elif found and found.level < LEVEL:
+        elif seconds and seconds.level < LEVEL:
             yield (
-                f"{found.count} seeds give an interval of {found.level:.2%} at the most; "
+                f"{seconds.count} seeds give an interval of {seconds.level:.2%} at the most; "
                 f"{LEVEL:.0%} need {FEWEST} or more."
             )
 
 
-def _troubles(result: Accuracy) -> Iterator[str]:
+def _list_failures(result: Accuracy) -> Iterator[str]:
     epochs = console.format_count(result.asked.epochs, "epoch")
     for run in result.runs:
         if run.outcome is not Outcome.OK:
@@ -150,32 +154,37 @@ def _troubles(result: Accuracy) -> Iterator[str]:
         elif run.best and not run.reached:
             yield (
                 f"{run.arm}, seed {run.seed}: not reached within {epochs}; the best was "
-                f"{share(run.best.accuracy)} at epoch {run.best.epoch:g}."
+                f"{format_accuracy(run.best.accuracy)} at epoch {run.best.epoch:g}."
             )
 
 
-def _priced(price: Price) -> str:
+def _describe_price(price: Price) -> str:
     return (
         f"Priced as seconds on {price} at {price.usd_hour:.4g} USD per hour as of {price.as_of}, "
         "as if that machine were as fast as this one."
     )
 
 
-def _rows(result: Accuracy) -> Iterator[tuple[str, ...]]:
-    for each in result.summaries:
+def _format_rows(result: Accuracy) -> Iterator[tuple[str, ...]]:
+    for summary in result.summaries:
         figures = (
-            ("training s", each.seconds, _seconds),
-            ("USD", each.usd, wording.usd),
-            ("images/s", each.images_s, _rate),
-            ("evaluation s", each.test_s, _seconds),
-            ("start-up s", each.start_up_s, _seconds),
+            ("training s", summary.seconds, _format_seconds),
+            ("USD", summary.usd, wording.format_usd),
+            ("images/s", summary.images_s, _format_rate),
+            ("evaluation s", summary.test_s, _format_seconds),
+            ("start-up s", summary.start_up_s, _format_seconds),
         )
-        for what, found, shown in figures:
-            if found:
-                yield (each.arm, what, _ended(found.value, shown), _span(found, shown))
+        for quantity, median, shown in figures:
+            if median:
+                yield (
+                    summary.arm,
+                    quantity,
+                    _format_value(median.value, shown),
+                    _format_interval(median, shown),
+                )
 
 
-def _seed_row(run: Trained) -> tuple[str, ...]:
+def _format_seed_row(run: TrainingResult) -> tuple[str, ...]:
     if run.best is None or run.start_up is None:
         return (run.arm, f"{run.seed}", run.outcome.value, *[""] * (len(_SEEDS) - 3))
     last = run.points[-1]
@@ -184,33 +193,33 @@ def _seed_row(run: Trained) -> tuple[str, ...]:
         f"{run.seed}",
         "reached" if run.reached else "not reached",
         f"{len(run.epochs)}",
-        share(run.best.accuracy),
-        _seconds(last.seconds),
-        _seconds(run.test_s),
-        _seconds(run.start_up.seconds),
-        _rate(run.images_s),
+        format_accuracy(run.best.accuracy),
+        _format_seconds(last.seconds),
+        _format_seconds(run.test_s),
+        _format_seconds(run.start_up.seconds),
+        _format_rate(run.images_s),
     )
 
 
-def _median(found: Median, shown: Callable[[float], str]) -> str:
-    span = _span(found, shown)
-    return _ended(found.value, shown) + (f" ({span})" if span else "")
+def _format_median(found: Median, shown: Callable[[float], str]) -> str:
+    span = _format_interval(found, shown)
+    return _format_value(found.value, shown) + (f" ({span})" if span else "")
 
 
-def _span(found: Median, shown: Callable[[float], str]) -> str:
-    """Empty for one value, which has no interval."""
+def _format_interval(found: Median, shown: Callable[[float], str]) -> str:
+    """Format the interval; empty for one value, which has none."""
     if found.count == 1:
         return ""
-    return f"{_ended(found.low, shown)} to {_ended(found.high, shown)}"
+    return f"{_format_value(found.low, shown)} to {_format_value(found.high, shown)}"
 
 
-def _ended(value: float | None, shown: Callable[[float], str]) -> str:
+def _format_value(value: float | None, shown: Callable[[float], str]) -> str:
     return "not reached" if value is None else shown(value)
 
 
-def _seconds(value: float) -> str:
+def _format_seconds(value: float) -> str:
     return f"{value:.2f}"
 
 
-def _rate(value: float) -> str:
+def _format_rate(value: float) -> str:
     return f"{value:.0f}"

@@ -11,7 +11,7 @@ _FILE = Path(__file__).with_name("articles.toml")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Article:
-    """`key` names its section of the report; `command` reproduces it at any size."""
+    """An article. `key` names its section of the report; `command` reproduces it at any size."""
 
     key: str
     title: str
@@ -23,6 +23,6 @@ class Article:
 
 
 def read_articles() -> tuple[Article, ...]:
-    """The five, in the order of their years."""
+    """Read the five articles, ordered by year."""
     rows = tomllib.loads(_FILE.read_text(encoding="utf-8"))["article"]
     return tuple(Article(**{**row, "claims": tuple(row["claims"])}) for row in rows)

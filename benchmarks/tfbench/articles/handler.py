@@ -30,8 +30,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArticlesResult:
-    """The findings in sentences, by article; `failures` are of those that were not measured whole.
-    Every experiment's own record lies in its folder beside this one."""
+    """The findings in sentences, by article; `failures` are the reasons of the articles that
+    were not measured completely. Every experiment's own record is in its folder beside this
+    one.
+    """
 
     schema: int = SCHEMA
     made: str
@@ -42,47 +44,49 @@ class ArticlesResult:
 
 
 def measure_articles(wanted: ArticlesOptions) -> str:
-    """Measure all, or go on with what was stopped; what to print.
+    """Measure all articles, or continue a stopped run, and return what to print.
 
-    An experiment that fails leaves its reason in its section, and the others go on. Raises
-    UsageError, WheelError, HostError; WorkerError at the end, where one has failed.
+    An experiment that fails leaves its reason in its section, and the others continue. Raises
+    UsageError, WheelError, HostError; WorkerError at the end if an experiment failed.
     """
     paths = settings.paths()
-    sizes = _sizes(wanted)
+    sizes = _choose_sizes(wanted)
     experiment.choose_arms(wanted.arms, paths)
     articles = read_articles()
     with settings.lock_folder(paths.cache, "the articles' experiments"):
-        run = experiment.start(KIND, sizes, {}, wanted.out, paths)  # (each part has its own arms)
-        bench = Scale(sizes=sizes.into(run.out), paths=paths)
-        parts = {article.key: _part(article, bench) for article in articles}
-    host, made = run.host, format_now()
-    subject = f"{console.format_vcpus(host.vcpus.usable)} of {host.cpu.name}, {made}"
-    page = text.document(articles, parts, subject=subject, quick=wanted.quick)
-    drawn = text.figures(parts)
+        run = experiment.start_run(
+            KIND, sizes, {}, wanted.out, paths
+        )  # (each part has its own arms)
+        bench = Scale(sizes=sizes.set_folder(run.out), paths=paths)
+        parts = {article.key: _measure_part(article, bench) for article in articles}
+    host, finished = run.host, format_now()
+    subject = f"{console.format_vcpus(host.vcpus.usable)} of {host.cpu.name}, {finished}"
+    page = text.build_document(articles, parts, subject=subject, quick=wanted.quick)
+    drawings = text.collect_figures(parts)
     failures = {key: part.failure for key, part in parts.items() if part.failure}
     result = ArticlesResult(
-        made=made,
+        made=finished,
         host=host,
         quick=wanted.quick,
         findings={key: part.lines for key, part in parts.items()},
         failures=failures,
     )
-    found = text.summary(articles, parts)
+    summary = text.format_summary(articles, parts)
     if failures:
-        experiment.write_report(run.out, page, paths.templates, drawn)
+        experiment.write_report(run.out, page, paths.templates, drawings)
         raise WorkerError(
-            f"{found}Not all could be measured ({', '.join(failures)}), see {run.out}.\n",
+            f"{summary}Not all could be measured ({', '.join(failures)}), see {run.out}.\n",
             hint="Run the same command again: what was measured is kept",
         )
-    experiment.finish(run, result, page, drawn, paths.templates)
-    return f"{found}report: {run.out / HTML}\n"
+    experiment.finish_run(run, result, page, drawings, paths.templates)
+    return f"{summary}report: {run.out / HTML}\n"
 
 
-def _sizes(wanted: ArticlesOptions) -> Sizes:
-    return (QUICK if wanted.quick else FULL).on(wanted.arms)
+def _choose_sizes(wanted: ArticlesOptions) -> Sizes:
+    return (QUICK if wanted.quick else FULL).set_arms(wanted.arms)
 
 
-def _part(article: Article, bench: Scale) -> SectionPart:
+def _measure_part(article: Article, bench: Scale) -> SectionPart:
     with console.report_step(article.title):
         try:
             return PARTS[article.key](bench)
@@ -91,19 +95,19 @@ def _part(article: Article, bench: Scale) -> SectionPart:
             return SectionPart(failure=str(error).strip())
 
 
-def describe(wanted: ArticlesOptions) -> str:
-    """What would be measured. Nothing is installed."""
+def describe_plan(wanted: ArticlesOptions) -> str:
+    """Describe what would be measured. Nothing is installed."""
     folder = Path(wanted.out) if wanted.out else settings.paths().choose_report_folder(KIND)
-    sizes = _sizes(wanted).into(folder)
-    described = (
-        (throughputs.KIND, throughputs.describe(sizes.throughput)),
-        (accuracies.KIND, accuracies.describe(sizes.accuracy)),
-        (sizings.KIND, sizings.describe(sizes.sizing)),
-        (placements.KIND, placements.describe(sizes.strategies)),
-        (overheads.KIND, overheads.describe(sizes.overhead)),
+    sizes = _choose_sizes(wanted).set_folder(folder)
+    plans = (
+        (throughputs.KIND, throughputs.describe_plan(sizes.throughput)),
+        (accuracies.KIND, accuracies.describe_plan(sizes.accuracy)),
+        (sizings.KIND, sizings.describe_plan(sizes.sizing)),
+        (placements.KIND, placements.describe_plan(sizes.strategies)),
+        (overheads.KIND, overheads.describe_plan(sizes.overhead)),
     )
-    return "\n".join(f"{name}\n{_indented(words)}" for name, words in described)
+    return "\n".join(f"{name}\n{_indent_lines(plan)}" for name, plan in plans)
 
 
-def _indented(words: str) -> str:
+def _indent_lines(words: str) -> str:
     return "".join(f"  {line}\n" for line in words.splitlines())

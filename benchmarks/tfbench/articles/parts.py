@@ -26,8 +26,8 @@ from tfbench.engine import folder
 from tfbench.measuring.comparison import KIND
 from tfbench.overhead import handler as overheads
 from tfbench.reports import findings
-from tfbench.reports.document import Points, tabulate
-from tfbench.reports.wording import factor_span, moment
+from tfbench.reports.document import BulletList, tabulate
+from tfbench.reports.wording import format_factor_span, format_time
 from tfbench.sizing import handler as sizings
 from tfbench.strategies import handler as placements
 from tfbench.throughput import handler as throughputs
@@ -37,7 +37,7 @@ from tfbuild.settings import Paths
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """How much is measured, and in which folders."""
+    """The size of the experiments, and the folders they use."""
 
     sizes: Sizes
     paths: Paths
@@ -48,77 +48,87 @@ _Q = TypeVar("_Q", bound=ExperimentConfig)
 _R = TypeVar("_R")
 
 
-def cloud_cpus(bench: Scale) -> SectionPart:
-    """The article's own logs computed again, and the newest comparison of wheels made here."""
+def measure_cloud_cpus(bench: Scale) -> SectionPart:
+    """Recompute the article's own logs, and report the newest comparison of wheels on this
+    machine.
+    """
     book = catalog.find_book(cloud.PRICES)
-    found = bill.compute_bill_from_totals(cloud.read_totals(book), book)
-    rows = tuple((str(n), arm, factor_span(amount)) for n, arm, amount in found.speedups)
+    totals_bill = bill.compute_bill_from_totals(cloud.read_totals(book), book)
+    rows = tuple(
+        (str(n), arm, format_factor_span(amount)) for n, arm, amount in totals_bill.speedups
+    )
     headings = ("#vCPUs", "arm", "#geometric mean of its speedups over pip")
     logs = tabulate("The article's logs, computed again", headings, rows)
-    newest = tuple(_newest_comparison(bench.paths))
+    newest = tuple(_describe_newest_comparison(bench.paths))
     lines = (*(f"{arm} on {n} vCPUs in 2017: {mean}" for n, arm, mean in rows), *newest)
-    return SectionPart(blocks=(logs, Points(items=newest)), lines=lines)
+    return SectionPart(blocks=(logs, BulletList(items=newest)), lines=lines)
 
 
-def _newest_comparison(paths: Paths) -> Iterator[str]:
+def _describe_newest_comparison(paths: Paths) -> Iterator[str]:
     path = folder.find_newest(KIND, paths)
     if path is None:
         yield "No comparison of wheels was made here yet: invoke quickstart, or invoke compare."
         return
     comparison = load(path)
-    yield f"The newest comparison here, {moment(comparison.made)}, {comparison.host.cpu.name}:"
-    yield from findings.headlines(comparison)
+    yield f"The newest comparison here, {format_time(comparison.made)}, {comparison.host.cpu.name}:"
+    yield from findings.list_headlines(comparison)
 
 
-def tpu_gpu(bench: Scale) -> SectionPart:
-    """Throughput by batch size, time to an accuracy, and the article's dollars again."""
-    wanted, paths = bench.sizes, bench.paths
-    speed = _part(throughputs.THROUGHPUT, wanted.throughput, paths)
-    choices = choose_arms(wanted.accuracy.arms, paths)
-    config = accuracies.read(wanted.accuracy)
-    found = accuracies.measure(config, choices, wanted.accuracy.out, paths)
-    reached = _shown(found, accuracy_text)
+def measure_tpu_gpu(bench: Scale) -> SectionPart:
+    """Measure throughput by batch size and time to an accuracy, and recompute the article's
+    dollars.
+    """
+    sizes, paths = bench.sizes, bench.paths
+    throughput_part = _measure_part(throughputs.THROUGHPUT, sizes.throughput, paths)
+    choices = choose_arms(sizes.accuracy.arms, paths)
+    config = accuracies.parse_options(sizes.accuracy)
+    result = accuracies.measure(config, choices, sizes.accuracy.out, paths)
+    accuracy_part = _build_part(result, accuracy_text)
     return SectionPart(
-        blocks=(imported_text.article_block(read_article("2018")), *speed.blocks, *reached.blocks),
-        figures=(*speed.figures, *reached.figures),
-        lines=(*speed.lines, *reached.lines),
+        blocks=(
+            imported_text.build_article_block(read_article("2018")),
+            *throughput_part.blocks,
+            *accuracy_part.blocks,
+        ),
+        figures=(*throughput_part.figures, *accuracy_part.figures),
+        lines=(*throughput_part.lines, *accuracy_part.lines),
     )
 
 
-def sizing(bench: Scale) -> SectionPart:
-    return _part(sizings.sizing(), bench.sizes.sizing, bench.paths)
+def measure_sizing(bench: Scale) -> SectionPart:
+    return _measure_part(sizings.create_experiment(), bench.sizes.sizing, bench.paths)
 
 
-def strategies(bench: Scale) -> SectionPart:
-    return _part(placements.STRATEGIES, bench.sizes.strategies, bench.paths)
+def measure_strategies(bench: Scale) -> SectionPart:
+    return _measure_part(placements.STRATEGIES, bench.sizes.strategies, bench.paths)
 
 
-def dispatch(bench: Scale) -> SectionPart:
-    return _part(overheads.OVERHEAD, bench.sizes.overhead, bench.paths)
+def measure_dispatch(bench: Scale) -> SectionPart:
+    return _measure_part(overheads.OVERHEAD, bench.sizes.overhead, bench.paths)
 
 
-def _part(experiment: CellExperiment[_W, _Q, _R], wanted: _W, paths: Paths) -> SectionPart:
-    """An experiment's answer to what is wanted."""
+def _measure_part(experiment: CellExperiment[_W, _Q, _R], wanted: _W, paths: Paths) -> SectionPart:
+    """Run an experiment and return its part of the section."""
     choices = choose_arms(wanted.arms, paths)
-    found = experiment.measure(experiment.read(wanted), choices, wanted.out, paths)
-    return _shown(found, experiment.text)
+    result = experiment.measure(experiment.read(wanted), choices, wanted.out, paths)
+    return _build_part(result, experiment.text)
 
 
-def _shown(found: _R, text: Summary[_R]) -> SectionPart:
+def _build_part(found: _R, text: Summary[_R]) -> SectionPart:
     return SectionPart(
-        blocks=text.section(found).blocks,
-        figures=tuple(text.figures(found)),
-        lines=tuple(text.lines(found)),
+        blocks=text.build_section(found).blocks,
+        figures=tuple(text.draw_figures(found)),
+        lines=tuple(text.list_lines(found)),
     )
 
 
 PARTS: Mapping[str, Callable[[Scale], SectionPart]] = MappingProxyType(
     {
-        "cloud-cpus": cloud_cpus,
-        "tpu-gpu": tpu_gpu,
-        "sizing": sizing,
-        "strategies": strategies,
-        "dispatch": dispatch,
+        "cloud-cpus": measure_cloud_cpus,
+        "tpu-gpu": measure_tpu_gpu,
+        "sizing": measure_sizing,
+        "strategies": measure_strategies,
+        "dispatch": measure_dispatch,
     }
 )
 """By the keys of articles.toml."""

@@ -30,8 +30,8 @@ class Sizes:
     strategies: StrategiesOptions
     overhead: OverheadOptions
 
-    def on(self, arms: str) -> Sizes:
-        """The same on other wheels; sizes are of one wheel, the first."""
+    def set_arms(self, arms: str) -> Sizes:
+        """Return the sizes with other wheels; sizing uses only the first wheel."""
         return Sizes(
             throughput=dataclasses.replace(self.throughput, arms=arms),
             accuracy=dataclasses.replace(self.accuracy, arms=arms),
@@ -40,8 +40,8 @@ class Sizes:
             overhead=dataclasses.replace(self.overhead, arms=arms),
         )
 
-    def into(self, folder: Path) -> Sizes:
-        """The same, each experiment in a folder of its own below this one."""
+    def set_folder(self, folder: Path) -> Sizes:
+        """Return the sizes with each experiment in its own subfolder of `folder`."""
         return Sizes(
             throughput=dataclasses.replace(self.throughput, out=str(folder / throughputs.KIND)),
             accuracy=dataclasses.replace(self.accuracy, out=str(folder / accuracies.KIND)),

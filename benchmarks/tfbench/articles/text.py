@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from tfbench.articles.article import Article
 from tfbench.reports.canvas import Drawing
-from tfbench.reports.document import Block, Document, Points, Section
+from tfbench.reports.document import Block, BulletList, Document, Section
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SectionPart:
-    """What stands in an article's section beside its claims. `failure` says why nothing does."""
+    """The content of an article's section beside its claims. `failure` is the reason if there is
+    none.
+    """
 
     blocks: tuple[Block, ...] = ()
     figures: tuple[Drawing, ...] = ()
@@ -22,10 +24,10 @@ class SectionPart:
     failure: str = ""
 
 
-def document(
+def build_document(
     articles: Sequence[Article], parts: Mapping[str, SectionPart], *, subject: str, quick: bool
 ) -> Document:
-    failures = ((each.title, parts[each.key].failure) for each in articles)
+    failures = ((article.title, parts[article.key].failure) for article in articles)
     failed = [f"{title}: {failure}" for title, failure in failures if failure]
     small = ("A quick look: few processes and few steps per cell. Intervals are wide, and say so.",)
     return Document(
@@ -33,11 +35,11 @@ def document(
         subject=subject,
         notes=small if quick else (),
         warnings=tuple(failed),
-        sections=tuple(_section(each, parts[each.key]) for each in articles),
+        sections=tuple(_build_section(article, parts[article.key]) for article in articles),
     )
 
 
-def _section(article: Article, part: SectionPart) -> Section:
+def _build_section(article: Article, part: SectionPart) -> Section:
     link = f" {article.link}" if article.link else ""
     measured: tuple[Block, ...] = part.blocks
     if part.failure:
@@ -48,7 +50,7 @@ def _section(article: Article, part: SectionPart) -> Section:
         blocks=(
             f"{article.source}.{link}",
             "It claimed:",
-            Points(items=article.claims),
+            BulletList(items=article.claims),
             "Measured here:",
             *measured,
             f"What could not be: {article.missing}",
@@ -57,16 +59,16 @@ def _section(article: Article, part: SectionPart) -> Section:
     )
 
 
-def summary(articles: Sequence[Article], parts: Mapping[str, SectionPart]) -> str:
-    """What a terminal shows: the findings of each article."""
-    found: list[str] = []
+def format_summary(articles: Sequence[Article], parts: Mapping[str, SectionPart]) -> str:
+    """Format the findings of each article for a terminal."""
+    texts: list[str] = []
     for article in articles:
         part = parts[article.key]
-        found += [article.title, *(f"  {line}" for line in part.lines)]
+        texts += [article.title, *(f"  {line}" for line in part.lines)]
         if part.failure:
-            found.append(f"  not all could be measured: {part.failure}")
-    return "\n".join(found) + "\n"
+            texts.append(f"  not all could be measured: {part.failure}")
+    return "\n".join(texts) + "\n"
 
 
-def figures(parts: Mapping[str, SectionPart]) -> dict[str, tuple[Drawing, ...]]:
+def collect_figures(parts: Mapping[str, SectionPart]) -> dict[str, tuple[Drawing, ...]]:
     return {key: part.figures for key, part in parts.items()}

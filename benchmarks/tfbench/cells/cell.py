@@ -11,7 +11,7 @@ from tfbuild.records import hash_record
 
 
 class Outcome(StrEnum):
-    """What came of a cell. Only OK has an answer; the others are marks in a table."""
+    """The outcome of a cell. Only OK has an answer; the others are marks in a table."""
 
     OK = "ok"
     OUT_OF_MEMORY = "out of memory"
@@ -25,9 +25,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """`place` says where it stands among the others: names and values, as ("batch", 8). A cell that
-    is measured several times has several launches. `module` runs inside the arm and answers
-    `request`; `vcpus` CPUs and `memory_mb` are all that it gets.
+    """One process of an experiment. `place` is its position in the experiment: names and values,
+    such as ("batch", 8). A cell that is measured several times has several launches. `module`
+    runs inside the arm and answers `request`; the process is limited to the CPUs `vcpus` and
+    to `memory_mb` MB.
     """
 
     arm: str
@@ -41,12 +42,14 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The same question has the same key, whenever it is asked."""
+        """Return a key that is the same for equal cells, across runs."""
         return hash_record(self)
 
     @property
     def name(self) -> str:
-        """Words as they are, numbers with what they are of; without what is off or no limit."""
+        """Return the values of `place`: texts as they are, numbers with their names; zeros and
+        empty values are left out.
+        """
         return " ".join(
             value if isinstance(value, str) else name if value is True else f"{name} {value}"
             for name, value in self.place
@@ -56,7 +59,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchResult:
-    """What came of one launch of a cell. `answer` is the module's, empty unless OK."""
+    """The result of one launch of a cell. `answer` is the module's answer, empty unless OK."""
 
     key: str
     outcome: Outcome
@@ -67,8 +70,9 @@ class LaunchResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellResult:
-    """All launches of the cells at one place. `outcome` is OK when all were, else the first other
-    one's, with its reason."""
+    """The results of all launches of the cells at one place. `outcome` is OK if all launches
+    were OK, otherwise that of the first other one, with its reason.
+    """
 
     place: Mapping[str, Any]
     outcome: Outcome
@@ -76,20 +80,26 @@ class CellResult:
     answers: tuple[Mapping[str, Any], ...]
 
 
-def gathered(cells: Iterable[Cell], results: Mapping[str, LaunchResult]) -> tuple[CellResult, ...]:
-    """By place, in the order of the cells; those that were not measured are left out."""
-    places: dict[tuple[tuple[str, Any], ...], list[LaunchResult]] = {}
+def group_results(
+    cells: Iterable[Cell], results: Mapping[str, LaunchResult]
+) -> tuple[CellResult, ...]:
+    """Group the results by place, in the order of the cells. Cells that were not measured are
+    excluded.
+    """
+    launches_by_place: dict[tuple[tuple[str, Any], ...], list[LaunchResult]] = {}
     for cell in cells:
         if cell.key in results:
-            places.setdefault(cell.place, []).append(results[cell.key])
-    return tuple(_cell_result(dict(place), launches) for place, launches in places.items())
+            launches_by_place.setdefault(cell.place, []).append(results[cell.key])
+    return tuple(
+        _merge_launches(dict(key), launches) for key, launches in launches_by_place.items()
+    )
 
 
-def _cell_result(place: Mapping[str, Any], launches: Sequence[LaunchResult]) -> CellResult:
-    marked = next((each for each in launches if each.outcome is not Outcome.OK), None)
+def _merge_launches(place: Mapping[str, Any], launches: Sequence[LaunchResult]) -> CellResult:
+    marked = next((launch for launch in launches if launch.outcome is not Outcome.OK), None)
     return CellResult(
         place=place,
         outcome=Outcome.OK if marked is None else marked.outcome,
         reason="" if marked is None else marked.reason,
-        answers=tuple(each.answer for each in launches if each.outcome is Outcome.OK),
+        answers=tuple(launch.answer for launch in launches if launch.outcome is Outcome.OK),
     )

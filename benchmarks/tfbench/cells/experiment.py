@@ -11,7 +11,7 @@ from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import ArmChoice
 from tfbench.cells import running
-from tfbench.cells.cell import Cell, CellResult, gathered
+from tfbench.cells.cell import Cell, CellResult, group_results
 from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
 from tfbench.reports import page
@@ -35,7 +35,7 @@ _R_contra = TypeVar("_R_contra", contravariant=True)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wheel:
-    """What an arm was, as a result keeps it."""
+    """The wheel of an arm, as a result records it."""
 
     arm: str
     label: str
@@ -45,8 +45,9 @@ class Wheel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExperimentRun:
-    """One run of an experiment: its arms on this machine, by name, and the folder that keeps its
-    cells and gets its result."""
+    """One run of an experiment: its arms on this machine by name, and the folder of its cells
+    and its result.
+    """
 
     kind: str
     arms: Mapping[str, Arm]
@@ -55,16 +56,16 @@ class ExperimentRun:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the arms."""
+        """Return the names of the arms."""
         return tuple(self.arms)
 
     @property
     def wheels(self) -> tuple[Wheel, ...]:
-        return wheels(self.arms)
+        return list_wheels(self.arms)
 
 
 class ExperimentOptions(Protocol):
-    """Options as they were typed."""
+    """The options of an experiment's command, as given on the command line."""
 
     @property
     def arms(self) -> str: ...
@@ -74,35 +75,37 @@ class ExperimentOptions(Protocol):
 
 
 class ExperimentConfig(Protocol):
-    """The same, read and checked."""
+    """The checked options of an experiment."""
 
     @property
     def seed(self) -> int: ...
 
 
 class Summary(Protocol[_R_contra]):
-    """How a result is shown on a page beside others: a module of functions."""
+    """A module of functions that show a result on a page with others."""
 
-    def section(self, found: _R_contra, /) -> Section: ...
+    def build_section(self, found: _R_contra, /) -> Section: ...
 
-    def figures(self, found: _R_contra, /) -> Iterable[Drawing]: ...
+    def draw_figures(self, found: _R_contra, /) -> Iterable[Drawing]: ...
 
-    def lines(self, found: _R_contra, /) -> Iterable[str]: ...
+    def list_lines(self, found: _R_contra, /) -> Iterable[str]: ...
 
 
 class Text(Summary[_R_contra], Protocol[_R_contra]):
-    """How it is shown by itself. `KEY` is the section of the document that has the figures."""
+    """A module of functions that show a result on its own. `KEY` is the document's section with
+    the figures.
+    """
 
     KEY: str
 
-    def sheet(self, found: _R_contra, /) -> ResultTable: ...
+    def build_table(self, found: _R_contra, /) -> ResultTable: ...
 
-    def document(self, found: _R_contra, /) -> Document: ...
+    def build_document(self, found: _R_contra, /) -> Document: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellExperiment(Generic[_W, _Q, _R]):
-    """What tells one experiment from another; `kind` names its folders and its result."""
+    """The parts that define an experiment. `kind` names its folders and its result."""
 
     kind: str
     read: Callable[[_W], _Q]
@@ -111,8 +114,8 @@ class CellExperiment(Generic[_W, _Q, _R]):
     result: Callable[[_Q, ExperimentRun, Sequence[CellResult]], _R]
     text: Text[_R]
 
-    def answer(self, wanted: _W, *, as_json: bool) -> tuple[_R, str]:
-        """Measure, write the result and its reports; the record and what to print of it.
+    def run(self, wanted: _W, *, as_json: bool) -> tuple[_R, str]:
+        """Measure, write the result and its reports; return the result and what to print.
 
         Raises UsageError, WheelError, WorkerError, DiskError.
         """
@@ -120,32 +123,35 @@ class CellExperiment(Generic[_W, _Q, _R]):
         choices = choose_arms(wanted.arms, paths)
         config = self.read(wanted)
         with settings.lock_folder(paths.cache, "a measurement"):
-            found = self.measure(config, choices, wanted.out, paths)
-        return found, format_result(found, self.text.sheet(found), as_json=as_json)
+            result = self.measure(config, choices, wanted.out, paths)
+        return result, format_result(result, self.text.build_table(result), as_json=as_json)
 
     def measure(
         self, config: _Q, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
     ) -> _R:
-        """The result, written with its report. The caller holds the cache."""
+        """Measure and return the result, and write it with its report. The caller holds the lock
+        on the cache.
+        """
         arms = install_arms(choices, paths)
-        run = start(self.kind, config, arms, wanted_out, paths)
-        found = self.found(config, run)
-        drawn = {self.text.KEY: self.text.figures(found)}
-        finish(run, found, self.text.document(found), drawn, paths.templates)
-        return found
+        run = start_run(self.kind, config, arms, wanted_out, paths)
+        result = self.run_cells(config, run)
+        drawings = {self.text.KEY: self.text.draw_figures(result)}
+        finish_run(run, result, self.text.build_document(result), drawings, paths.templates)
+        return result
 
-    def found(self, config: _Q, run: ExperimentRun) -> _R:
-        """What the run's folder knows already is not measured again. Raises DiskError,
-        RecordError."""
+    def run_cells(self, config: _Q, run: ExperimentRun) -> _R:
+        """Run the cells that the run's folder does not have yet and return the result. Raises
+        DiskError, RecordError.
+        """
         cells = self.cells(config, run)
         with console.report_step(
             f"{self.kind}, {console.format_count(len(cells), 'process', 'processes')}"
         ):
-            results = running.measure(cells, run.arms, run.out, seed=config.seed)
-        return self.result(config, run, gathered(cells, results))
+            results = running.run_cells(cells, run.arms, run.out, seed=config.seed)
+        return self.result(config, run, group_results(cells, results))
 
 
-def wheels(arms: Mapping[str, Arm]) -> tuple[Wheel, ...]:
+def list_wheels(arms: Mapping[str, Arm]) -> tuple[Wheel, ...]:
     return tuple(
         Wheel(arm=arm.name, label=arm.label, wheel_sha256=arm.wheel_sha256, settings=arm.env)
         for arm in arms.values()
@@ -153,7 +159,8 @@ def wheels(arms: Mapping[str, Arm]) -> tuple[Wheel, ...]:
 
 
 def choose_arms(text: str, paths: Paths) -> tuple[ArmChoice, ...]:
-    """The wheels that --arms names, each as `compare` takes them; stock for an empty text.
+    """Choose the wheels that --arms names, with the syntax of `compare`; stock if the text is
+    empty.
 
     Raises UsageError, WheelError, HostError.
     """
@@ -165,19 +172,19 @@ def choose_arms(text: str, paths: Paths) -> tuple[ArmChoice, ...]:
     return installs.choose(specs, "", paths)
 
 
-def names(choices: Iterable[ArmChoice]) -> tuple[str, ...]:
-    """Of the arms that the wheels become."""
+def list_names(choices: Iterable[ArmChoice]) -> tuple[str, ...]:
+    """Return the names of the arms that the choices define."""
     return tuple(choice.spec.name for choice in choices)
 
 
 def install_arms(choices: Sequence[ArmChoice], paths: Paths) -> dict[str, Arm]:
-    """By name. Raises what an installation raises."""
+    """Install the arms and return them by name. Raises the errors of an installation."""
     return {arm.name: arm for arm in installs.install(choices, paths)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExperimentSpec:
-    """What is asked, of which wheels, on which machine."""
+    """The specification of a run: the question, the wheels and the machine."""
 
     schema: int = SCHEMA
     kind: str
@@ -186,34 +193,35 @@ class ExperimentSpec:
     wheels: tuple[Wheel, ...]
 
 
-def start(
+def start_run(
     kind: str, config: object, arms: Mapping[str, Arm], wanted_out: str, paths: Paths
 ) -> ExperimentRun:
-    """Go on with the run that asked the same of the same wheels on this machine and was stopped,
-    or begin one.
+    """Continue the unfinished run with the same question, wheels and machine, or start a new
+    one.
 
-    Raises UsageError for a folder of something else, HostError, RecordError, CpuError, DiskError.
+    Raises UsageError if the folder belongs to something else, HostError, RecordError,
+    CpuError, DiskError.
     """
-    host, named = read_host(), kind_of(kind)
-    spec = ExperimentSpec(kind=kind, question=config, host=host, wheels=wheels(arms))
-    out = folder.choose_folder(named, spec, wanted_out, paths).resolve()
-    folder.begin(named, spec, out)
+    host, run_kind = read_host(), create_kind(kind)
+    spec = ExperimentSpec(kind=kind, question=config, host=host, wheels=list_wheels(arms))
+    out = folder.choose_folder(run_kind, spec, wanted_out, paths).resolve()
+    folder.begin(run_kind, spec, out)
     console.print_note(f"cells and results: {out}")
     return ExperimentRun(kind=kind, arms=arms, host=host, out=out)
 
 
-def kind_of(name: str) -> RunKind:
+def create_kind(name: str) -> RunKind:
     return RunKind(name=name, prefix=name, result=f"{name}.json")
 
 
-def finish(
+def finish_run(
     run: ExperimentRun, result: object, document: Document, figures: Figures, templates: Path
 ) -> None:
-    """Write the report, and the result last: with it a run is whole. Raises DiskError."""
+    """Write the report, then the result, which marks the run as complete. Raises DiskError."""
     write_report(run.out, document, templates, figures)
-    save(run.out / kind_of(run.kind).result, result)
+    save(run.out / create_kind(run.kind).result, result)
 
 
 def write_report(out: Path, document: Document, templates: Path, figures: Figures) -> None:
-    """Raises DiskError."""
-    console.print_note(f"report: {page.write(out, document, figures, templates)}")
+    """Write the report and note its path. Raises DiskError."""
+    console.print_note(f"report: {page.write_page(out, document, figures, templates)}")

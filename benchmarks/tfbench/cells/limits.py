@@ -21,30 +21,35 @@ _SWAP = {"memory.max": "memory.swap.max", "memory.limit_in_bytes": "memory.memsw
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """`folder` is the control group's, None where the process sets a resource limit for itself."""
+    """A memory limit. `folder` is the control group's, None if the process sets a resource limit
+    for itself.
+    """
 
     memory_mb: float
     folder: Path | None
 
     @property
     def means(self) -> str:
+        """Return how memory is limited: CGROUP or RLIMIT."""
         return RLIMIT if self.folder is None else CGROUP
 
     @property
     def request(self) -> dict[str, object]:
-        """What the process is asked to do to itself."""
+        """Return the request that tells the process how to limit itself."""
         group = None if self.folder is None else str(self.folder)
         return {"memory_mb": self.memory_mb, "cgroup": group}
 
 
-def means() -> str:
-    """How memory is limited on this machine: tried, with a group for nobody."""
-    with limited(LEAST_MB) as limit:
+def detect_method() -> str:
+    """Detect how memory can be limited on this machine, by creating a control group without a
+    process.
+    """
+    with limit_memory(LEAST_MB) as limit:
         return limit.means
 
 
-def check(memory_mb: float) -> None:
-    """Raises UsageError for less than TensorFlow itself needs."""
+def check_memory(memory_mb: float) -> None:
+    """Raise UsageError if the limit is less than TensorFlow itself needs."""
     if memory_mb < LEAST_MB:
         raise UsageError(
             f"{memory_mb:g} MB are less than importing TensorFlow takes",
@@ -53,9 +58,9 @@ def check(memory_mb: float) -> None:
 
 
 @contextlib.contextmanager
-def limited(memory_mb: float, root: Path = Path("/")) -> Iterator[Limit]:
-    """A limit for one process; its group is gone afterwards."""
-    folder = _make_group(memory_mb, root)
+def limit_memory(memory_mb: float, root: Path = Path("/")) -> Iterator[Limit]:
+    """Yield a memory limit for one process, and remove its control group afterwards."""
+    folder = _create_group(memory_mb, root)
     try:
         yield Limit(memory_mb=memory_mb, folder=folder)
     finally:
@@ -64,38 +69,40 @@ def limited(memory_mb: float, root: Path = Path("/")) -> Iterator[Limit]:
                 folder.rmdir()
 
 
-def _make_group(memory_mb: float, root: Path) -> Path | None:
-    """A group below this process's own, with the limit; None where that is not allowed."""
-    for own in _memory_groups(root):
-        folder = own / f"tensorwright-{os.getpid()}"
+def _create_group(memory_mb: float, root: Path) -> Path | None:
+    """Create a control group with the limit below this process's group; return None if that is
+    not allowed.
+    """
+    for parent in _find_memory_groups(root):
+        folder = parent / f"tensorwright-{os.getpid()}"
         try:
             folder.mkdir(exist_ok=True)
         except OSError:
             continue
-        if _limit(folder, memory_mb):
+        if _set_limit(folder, memory_mb):
             return folder
         with contextlib.suppress(OSError):
             folder.rmdir()
     return None
 
 
-def _limit(folder: Path, memory_mb: float) -> bool:
+def _set_limit(folder: Path, memory_mb: float) -> bool:
     file = next((name for name in _FILES if (folder / name).exists()), None)
     if file is None or not (folder / "cgroup.procs").exists():
         return False
-    most = str(int(memory_mb * 1e6))
+    limit = str(int(memory_mb * 1e6))
     try:
-        (folder / file).write_text(most, encoding="ascii")
+        (folder / file).write_text(limit, encoding="ascii")
     except OSError:
         return False
     with contextlib.suppress(OSError):  # (swap would only make it slow; some kernels do not count)
-        text = "0" if file == "memory.max" else most
+        text = "0" if file == "memory.max" else limit
         (folder / _SWAP[file]).write_text(text, encoding="ascii")
     return True
 
 
-def _memory_groups(root: Path) -> Iterator[Path]:
-    """Where this process's memory is counted: version 2 and version 1."""
+def _find_memory_groups(root: Path) -> Iterator[Path]:
+    """Yield the folders where this process's memory is counted, of cgroup versions 2 and 1."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, LaunchResult, Outcome
-from tfbench.cells.limits import limited
+from tfbench.cells.limits import limit_memory
 from tfbench.engine import engine
 from tfbench.engine.endings import clean_lines, find_explanation
 from tfbench.engine.engine import RunProgress
@@ -36,11 +36,13 @@ _MANY = 160  # characters of a reason
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cells:
-    """Cells as the engine runs them, by their arms' names; `out` gets the logs.
+class CellSchedule:
+    """The cells as an experiment of the engine, with the arms by name; logs are written to
+    `out`.
 
-    Launch by launch, the cells of each in an order of chance: so what a machine does for a while
-    does not fall on one cell. A place that a launch has marked gets no further one.
+    Launches run in order, and the cells of each launch in random order, so that a temporary
+    disturbance does not affect only one cell. A place where a launch was not OK gets no
+    further launches.
     """
 
     cells: Sequence[Cell]
@@ -51,18 +53,20 @@ class Cells:
     listen: Progress
 
     def counts(self, result: LaunchResult) -> bool:
-        """What failed or took too long may end well the next time."""
+        """Return whether a result is final. Cells that failed or took too long are run again."""
         return result.outcome not in _AGAIN
 
     def following(self, entries: Sequence[LaunchResult], spent: RunProgress) -> Cell | None:
-        known = {result.key: result.outcome for result in entries}
-        marked = {
-            cell.place for cell in self.cells if known.get(cell.key, Outcome.OK) is not Outcome.OK
+        outcomes = {result.key: result.outcome for result in entries}
+        failed_places = {
+            cell.place
+            for cell in self.cells
+            if outcomes.get(cell.key, Outcome.OK) is not Outcome.OK
         }
         waiting = [
             cell
-            for cell in ordered(self.cells, self.seed)
-            if cell.key not in known and cell.place not in marked
+            for cell in shuffle_cells(self.cells, self.seed)
+            if cell.key not in outcomes and cell.place not in failed_places
         ]
         if not waiting:
             return None
@@ -70,13 +74,13 @@ class Cells:
         return waiting[0]
 
     def launch(self, cell: Cell, keep: Keep[LaunchResult]) -> None:
-        result = run(cell, self.arms[cell.arm], self.out, limit_s=self.limit_s)
+        result = run_cell(cell, self.arms[cell.arm], self.out, limit_s=self.limit_s)
         keep(result)
         if result.outcome is not Outcome.OK:
             console.print_note(f"{cell.name}: {result.outcome.value}: {result.reason}")
 
 
-def measure(
+def run_cells(
     cells: Sequence[Cell],
     arms: Mapping[str, Arm],
     out: Path,
@@ -84,7 +88,7 @@ def measure(
     seed: int,
     limit_s: float = LIMIT_S,
 ) -> dict[str, LaunchResult]:
-    """By key, what came of every cell; those that `out` knows already are not run again.
+    """Run every cell that `out` has no result of, and return all results by key.
 
     Raises DiskError, RecordError.
     """
@@ -92,54 +96,55 @@ def measure(
         open_journal(out / JOURNAL, KINDS) as (known, keep),
         console.track_progress("cells", len(cells)) as count,
     ):
-        every = Cells(
+        schedule = CellSchedule(
             cells=cells, arms=arms, out=out, seed=seed, limit_s=limit_s, listen=count.advance
         )
-        return {result.key: result for result in engine.run(every, known, keep)}
+        return {result.key: result for result in engine.run(schedule, known, keep)}
 
 
-def ordered(cells: Sequence[Cell], seed: int) -> Iterator[Cell]:
-    """Launch by launch, mixed."""
+def shuffle_cells(cells: Sequence[Cell], seed: int) -> Iterator[Cell]:
+    """Yield the cells launch by launch, in random order within a launch."""
     for launch in sorted({cell.launch for cell in cells}):
-        own = [cell for cell in cells if cell.launch == launch]
-        chance = Random(f"{seed} {launch}")  # noqa: S311  (a schedule, not a secret)
-        yield from chance.sample(own, len(own))
+        cells_of_launch = [cell for cell in cells if cell.launch == launch]
+        generator = Random(f"{seed} {launch}")  # noqa: S311  (a schedule, not a secret)
+        yield from generator.sample(cells_of_launch, len(cells_of_launch))
 
 
-def run(cell: Cell, arm: Arm, out: Path, *, limit_s: float) -> LaunchResult:
-    """One launch of a cell. Whatever its process does becomes an outcome. Raises DiskError."""
+def run_cell(cell: Cell, arm: Arm, out: Path, *, limit_s: float) -> LaunchResult:
+    """Run one launch of a cell. Every end of its process becomes an outcome. Raises DiskError."""
     logs = out / "logs"
     log = logs / f"{cell.key[:12]}.log"
-    chance = Random(cell.key)  # noqa: S311  (bytes of padding, not a secret)
-    env = build_worker_environment(arm, len(cell.vcpus), logs, chance)
-    began = time.monotonic()
+    generator = Random(cell.key)  # noqa: S311  (bytes of padding, not a secret)
+    env = build_worker_environment(arm, len(cell.vcpus), logs, generator)
+    start_s = time.monotonic()
     with ExitStack() as stack:
         limits: dict[str, object] = {}
         if cell.memory_mb is not None:
-            limits = stack.enter_context(limited(cell.memory_mb)).request
+            limits = stack.enter_context(limit_memory(cell.memory_mb)).request
         worker = stack.enter_context(
             start_session(arm, {**env, **dict(cell.env)}, log, module=cell.module)
         )
         try:
-            answer = _answer(worker, cell, limits, limit_s)
+            answer = _request_answer(worker, cell, limits, limit_s)
             outcome, reason = Outcome(answer.pop("outcome")), str(answer.pop("reason"))
         except WorkerError as error:
-            outcome, reason = _marked(error, log, limited=bool(limits))
+            outcome, reason = _classify_error(error, log, limited=bool(limits))
             answer = {}
     return LaunchResult(
         key=cell.key,
         outcome=outcome,
-        reason=shortened(reason),
-        seconds=time.monotonic() - began,
+        reason=shorten_reason(reason),
+        seconds=time.monotonic() - start_s,
         answer=answer if outcome is Outcome.OK else {},
     )
 
 
-def _answer(
+def _request_answer(
     opened: Session, cell: Cell, limits: Mapping[str, object], limit_s: float
 ) -> dict[str, Any]:
-    """What the process says. Raises WorkerError for an answer of another TensorFlow than the
-    arm's, and for a tuned arm that ran stock kernels."""
+    """Return the answer of the process. Raises WorkerError if the answer is from another
+    TensorFlow than the arm's, or if a tuned arm ran stock kernels.
+    """
     fields = {**cell.request, **limits, "vcpus": cell.vcpus}
     answer = opened.request("run", limit_s, **fields)
     if answer["outcome"] == Outcome.OK:
@@ -147,22 +152,22 @@ def _answer(
     return answer
 
 
-def _marked(error: WorkerError, log: Path, *, limited: bool) -> tuple[Outcome, str]:
-    """What the end of a worker says."""
-    first = _LOG.sub("", error.message.partition("\n")[0])
-    if _LATE.search(first):
-        return Outcome.LATE, first
-    said = log.read_text(encoding="utf-8", errors="replace")
-    lines = clean_lines(said)
-    found = next((line for line in reversed(lines) if _NO_MEMORY.search(line)), "")
-    if found or _NO_MEMORY.search(first):
-        return Outcome.OUT_OF_MEMORY, found or "Linux ended the process"
-    if limited and "was ended by" in first:  # (C++ that cannot allocate aborts, or worse)
-        return Outcome.OUT_OF_MEMORY, f"the process {first.partition(' was ')[2]} at its limit"
-    return Outcome.FAILED, find_explanation(said) if "exited with" in first else first
+def _classify_error(error: WorkerError, log: Path, *, limited: bool) -> tuple[Outcome, str]:
+    """Return the outcome and the reason for the error of a worker."""
+    message = _LOG.sub("", error.message.partition("\n")[0])
+    if _LATE.search(message):
+        return Outcome.LATE, message
+    output = log.read_text(encoding="utf-8", errors="replace")
+    lines = clean_lines(output)
+    memory_line = next((line for line in reversed(lines) if _NO_MEMORY.search(line)), "")
+    if memory_line or _NO_MEMORY.search(message):
+        return Outcome.OUT_OF_MEMORY, memory_line or "Linux ended the process"
+    if limited and "was ended by" in message:  # (C++ that cannot allocate aborts, or worse)
+        return Outcome.OUT_OF_MEMORY, f"the process {message.partition(' was ')[2]} at its limit"
+    return Outcome.FAILED, find_explanation(output) if "exited with" in message else message
 
 
-def shortened(reason: str) -> str:
-    """The first line of a reason, as long as a line of a table may be."""
+def shorten_reason(reason: str) -> str:
+    """Return the first line of a reason, cut to 160 characters for a table."""
     line = reason.strip().partition("\n")[0]
     return line if len(line) <= _MANY else f"{line[: _MANY - 1]}…"

@@ -16,43 +16,49 @@ _NORMAL = 1.4826
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Printed:
-    """`images/sec: mean +/- uncertainty (jitter = …)` of one launch, as `log_util` and
-    `benchmark_cnn.get_perf_timing` of tensorflow/benchmarks compute it: the batch over the mean
-    time of a step; the standard error of the steps' speeds; their scaled median of absolute
-    deviations from their median."""
+class PrintedSpeed:
+    """The line `images/sec: mean +/- uncertainty (jitter = …)` of one launch, as `log_util` and
+    `benchmark_cnn.get_perf_timing` of tensorflow/benchmarks compute it: the batch over the
+    mean time of a step; the standard error of the steps' speeds; their scaled median of
+    absolute deviations from their median.
+    """
 
     mean: float
     uncertainty: float
     jitter: float
 
 
-def printed(step_s: Sequence[float], batch: int) -> Printed:
-    """Raises SampleError for no steps, and for times that are not positive numbers."""
-    _check(step_s)
-    speeds = [batch / each for each in step_s]
-    middle = statistics.median(speeds)
-    return Printed(
+def compute_printed_speed(step_s: Sequence[float], batch: int) -> PrintedSpeed:
+    """Compute the speed that tf_cnn_benchmarks would print. Raises SampleError if there are no
+    steps or a time is not a positive number.
+    """
+    _check_times(step_s)
+    speeds = [batch / value for value in step_s]
+    center = statistics.median(speeds)
+    return PrintedSpeed(
         mean=batch / statistics.fmean(step_s),
         uncertainty=statistics.pstdev(speeds) / math.sqrt(len(speeds)),
-        jitter=_NORMAL * statistics.median(abs(each - middle) for each in speeds),
+        jitter=_NORMAL * statistics.median(abs(value - center) for value in speeds),
     )
 
 
-def speed(answers: Sequence[Mapping[str, Any]]) -> Amount:
-    """Examples per second over launches, the geometric mean with Student's t interval; of a single
-    launch a plain number. Answers have `step_s` and `batch`. Raises SampleError."""
-    return average_launches([_of_launch(each["step_s"], each["batch"]) for each in answers])
+def compute_speed(answers: Sequence[Mapping[str, Any]]) -> Amount:
+    """Return examples per second over launches, the geometric mean with Student's t interval; a
+    plain number for a single launch. Answers have `step_s` and `batch`. Raises SampleError.
+    """
+    return average_launches(
+        [_compute_launch_speed(answer["step_s"], answer["batch"]) for answer in answers]
+    )
 
 
-def _of_launch(step_s: Sequence[float], batch: int) -> float:
-    _check(step_s)
+def _compute_launch_speed(step_s: Sequence[float], batch: int) -> float:
+    _check_times(step_s)
     return batch * len(step_s) / math.fsum(step_s)
 
 
-def _check(step_s: Sequence[float]) -> None:
+def _check_times(step_s: Sequence[float]) -> None:
     if not step_s:
         raise SampleError("no step was timed")
-    wrong = [each for each in step_s if not (math.isfinite(each) and each > 0)]
-    if wrong:
-        raise SampleError(f"a step took {wrong[0]:g} s, which is not a time")
+    invalid = [seconds for seconds in step_s if not (math.isfinite(seconds) and seconds > 0)]
+    if invalid:
+        raise SampleError(f"a step took {invalid[0]:g} s, which is not a time")

@@ -17,12 +17,12 @@ _NOT_NEEDED = ("call_sites", "timing", "profiling", "importing", "training")
 """What times single ops and imports, and trains for a profile-guided build."""
 
 
-def archive() -> bytes:
-    """The same sources give the same bytes."""
+def build_archive() -> bytes:
+    """Build the kit as a zip file. Equal sources give equal bytes."""
     buffer = io.BytesIO()
     buffer.write(b"#!/usr/bin/env python3\n")
     with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as packed:
-        for name, content in _members():
+        for name, content in _list_members():
             member = zipfile.ZipInfo(name, _FIRST_DAY)
             member.compress_type = zipfile.ZIP_DEFLATED
             member.external_attr = 0o644 << 16
@@ -30,7 +30,7 @@ def archive() -> bytes:
     return buffer.getvalue()
 
 
-def _members() -> Iterator[tuple[str, bytes]]:
+def _list_members() -> Iterator[tuple[str, bytes]]:
     folder = Path(inside.__path__[0])
     yield "__main__.py", _START.encode()
     yield "tfbench/__init__.py", (folder.parent / "__init__.py").read_bytes()

@@ -7,7 +7,7 @@ from pathlib import Path
 from tfbench import options
 from tfbench.costs import kit_runs
 from tfbench.kit import archive
-from tfbench.kit.phases import Phase, phases
+from tfbench.kit.phases import Phase, group_launches
 from tfbench.reports import wording
 from tfbench.sheet import ResultTable, format_result
 from tfbuild import console
@@ -20,9 +20,9 @@ _HEADINGS = (
 
 
 def write_kit(out: str) -> str:
-    """Write the file; what to do with it. Raises DiskError."""
+    """Write the kit's file and return how to use it. Raises DiskError."""
     path = Path(out or archive.NAME)
-    content = archive.archive()
+    content = archive.build_archive()
     write_atomic(path, content)
     return (
         f"{path} ({console.format_size(len(content))})\n"
@@ -38,25 +38,29 @@ def write_kit(out: str) -> str:
 
 
 def read_kit(text: str, *, as_json: bool) -> str:
-    """What stands in the files, with commas between. Raises UsageError, RecordError."""
+    """Return what the files hold, whose names are separated by commas. Raises UsageError,
+    RecordError.
+    """
     paths = options.parse_paths(text)
     for path in paths:
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
-    found = phases([each for path in paths for each in kit_runs.read_launches(path)])
-    return format_result(found, sheet(found), as_json=as_json)
+    measured = group_launches([launch for path in paths for launch in kit_runs.read_launches(path)])
+    return format_result(measured, build_table(measured), as_json=as_json)
 
 
-def sheet(found: tuple[Phase, ...]) -> ResultTable:
+def build_table(found: tuple[Phase, ...]) -> ResultTable:
     rows = tuple(
         (
-            *(each.arm, each.device, each.backend, each.workload, each.phase),
-            *(("", "") if each.speed is None else wording.rates(each.speed)),
-            str(each.launches),
+            *(phase.arm, phase.device, phase.backend, phase.workload, phase.phase),
+            *(("", "") if phase.speed is None else wording.format_rate_interval(phase.speed)),
+            str(phase.launches),
         )
-        for each in found
+        for phase in found
     )
     lines = tuple(
-        f"{each.workload}, {each.phase}, {each.arm}: {each.reason}" for each in found if each.reason
+        f"{phase.workload}, {phase.phase}, {phase.arm}: {phase.reason}"
+        for phase in found
+        if phase.reason
     )
     return ResultTable(title="measured by the kit", headings=_HEADINGS, rows=rows, lines=lines)

@@ -24,18 +24,22 @@ class Phase:
     reason: str
 
 
-def phases(launches: Sequence[KitLaunch]) -> tuple[Phase, ...]:
-    """By arm, workload and phase, in the order of the file."""
-    places = dict.fromkeys((each.arm, each.workload, each.phase) for each in launches)
+def group_launches(launches: Sequence[KitLaunch]) -> tuple[Phase, ...]:
+    """Group the launches by arm, workload and phase, in the order of the file."""
+    keys = dict.fromkeys((launch.arm, launch.workload, launch.phase) for launch in launches)
     return tuple(
-        _phase([each for each in launches if (each.arm, each.workload, each.phase) == place])
-        for place in places
+        _build_phase(
+            [launch for launch in launches if (launch.arm, launch.workload, launch.phase) == key]
+        )
+        for key in keys
     )
 
 
-def _phase(launches: Sequence[KitLaunch]) -> Phase:
+def _build_phase(launches: Sequence[KitLaunch]) -> Phase:
     first = launches[0]
-    answers = [{"step_s": [each.step_s], "batch": each.batch} for each in launches if each.step_s]
+    answers = [
+        {"step_s": [launch.step_s], "batch": launch.batch} for launch in launches if launch.step_s
+    ]
     return Phase(
         arm=first.arm,
         workload=first.workload,
@@ -43,6 +47,6 @@ def _phase(launches: Sequence[KitLaunch]) -> Phase:
         device=first.device,
         backend=first.backend,
         launches=len(answers),
-        speed=speeds.speed(answers) if answers else None,
+        speed=speeds.compute_speed(answers) if answers else None,
         reason=next((f"{e.outcome}: {e.reason}" for e in launches if e.step_s is None), ""),
     )

@@ -32,7 +32,9 @@ ROUNDS = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OverheadConfig:
-    """The same, read and checked. `forms` are what is timed, the script's own first."""
+    """The checked options of `invoke overhead`. `forms` are the forms of fit to time, the
+    script's own first.
+    """
 
     workload: str
     program: str
@@ -42,7 +44,7 @@ class OverheadConfig:
     launches: int
     seed: int
 
-    def cells(self, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
+    def list_cells(self, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
         return tuple(
             Cell(
                 arm=arm,
@@ -57,27 +59,30 @@ class OverheadConfig:
                     "forms": convert_record(self.forms),
                 },
                 vcpus=host.affinity[: self.vcpus],
-                env=self._env(),
+                env=self._build_env(),
             )
             for launch in range(self.launches)
             for arm in arms
         )
 
-    def _env(self) -> tuple[tuple[str, str], ...]:
-        own = ((PROGRAM, self.program),) if is_own(self.workload) else ()
+    def _build_env(self) -> tuple[tuple[str, str], ...]:
+        program_env = ((PROGRAM, self.program),) if is_own(self.workload) else ()
         # An empty list hides every GPU, which other experiments want.
         visible = (("CUDA_VISIBLE_DEVICES", "0"),) if "GPU" in self.device.upper() else ()
-        return (*own, *visible)
+        return (*program_env, *visible)
 
 
-def describe(wanted: OverheadOptions) -> str:
-    """What would be timed. Nothing is installed."""
+def describe_plan(wanted: OverheadOptions) -> str:
+    """Describe what would be timed. Nothing is installed."""
     paths = settings.paths()
-    config, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, paths))
+    config, arms = (
+        parse_options(wanted),
+        experiment.list_names(experiment.choose_arms(wanted.arms, paths)),
+    )
     forms = "".join(
-        f"  {each.epochs} x fit of repeat({each.repeat}), "
-        f"steps_per_execution={each.steps_per_execution}\n"
-        for each in config.forms
+        f"  {form.epochs} x fit of repeat({form.repeat}), "
+        f"steps_per_execution={form.steps_per_execution}\n"
+        for form in config.forms
     )
     return (
         f"workload   {config.workload}\n"
@@ -88,32 +93,36 @@ def describe(wanted: OverheadOptions) -> str:
     )
 
 
-def read(wanted: OverheadOptions) -> OverheadConfig:
-    """Raises UsageError."""
+def parse_options(wanted: OverheadOptions) -> OverheadConfig:
+    """Parse and check the options. Raises UsageError."""
     workload, program = options.parse_subject(wanted.workload)
     steps = STEPS if workload == WORKLOAD else BATCHES
     return OverheadConfig(
         workload=workload,
         program=str(program or ""),
         device=wanted.device,
-        forms=tuple(terms.forms(options.parse_integer(wanted.epochs, "--epochs", least=2), steps)),
+        forms=tuple(
+            terms.list_forms(options.parse_integer(wanted.epochs, "--epochs", least=2), steps)
+        ),
         vcpus=options.parse_vcpu_count(wanted.vcpus, read_vcpus().usable),
         launches=options.parse_integer(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
         seed=options.parse_integer(wanted.seed, "--seed", least=0),
     )
 
 
-def _mark(measured: CellResult) -> tuple[str, str]:
+def _build_mark(measured: CellResult) -> tuple[str, str]:
     return str(measured.place["arm"]), f"{measured.outcome.value}: {measured.reason}"
 
 
-def _cells(config: OverheadConfig, run: ExperimentRun) -> tuple[Cell, ...]:
-    return config.cells(run.names, run.host)
+def _list_cells(config: OverheadConfig, run: ExperimentRun) -> tuple[Cell, ...]:
+    return config.list_cells(run.names, run.host)
 
 
-def _result(config: OverheadConfig, run: ExperimentRun, measured: Sequence[CellResult]) -> Overhead:
-    """Raises WorkerError when no fit could be timed."""
-    found = Overhead(
+def _build_result(
+    config: OverheadConfig, run: ExperimentRun, measured: Sequence[CellResult]
+) -> Overhead:
+    """Build the result. Raises WorkerError if no fit could be timed."""
+    overhead = Overhead(
         made=format_now(),
         host=run.host,
         workload=config.workload,
@@ -121,13 +130,17 @@ def _result(config: OverheadConfig, run: ExperimentRun, measured: Sequence[CellR
         seed=config.seed,
         wheels=run.wheels,
         answers=tuple(
-            results.answered(each, config.forms) for each in measured if each.outcome is Outcome.OK
+            results.build_answer(cell, config.forms)
+            for cell in measured
+            if cell.outcome is Outcome.OK
         ),
-        marks=tuple(_mark(each) for each in measured if each.outcome is not Outcome.OK),
+        marks=tuple(_build_mark(cell) for cell in measured if cell.outcome is not Outcome.OK),
     )
-    if not found.answers:
-        raise WorkerError(f"no fit could be timed: {found.marks[0][1]}")
-    return found
+    if not overhead.answers:
+        raise WorkerError(f"no fit could be timed: {overhead.marks[0][1]}")
+    return overhead
 
 
-OVERHEAD = CellExperiment(kind=KIND, read=read, cells=_cells, result=_result, text=text)
+OVERHEAD = CellExperiment(
+    kind=KIND, read=parse_options, cells=_list_cells, result=_build_result, text=text
+)

@@ -22,8 +22,9 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimedForm:
-    """One form of fit: its seconds over launches, those that the terms give, and how many times as
-    fast as the script's own form it is for the same number of steps."""
+    """One form of fit: its seconds over launches, the seconds that the terms predict, and its
+    speedup over the script's own form for the same number of steps.
+    """
 
     form: Form
     counts: Counts
@@ -34,9 +35,10 @@ class TimedForm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmTerms:
-    """Of one arm. `dispatch` is the share of the script's time that is not steps; `enough` the
-    steps per execution with which hardly more is to be won. `error` is the largest relative error
-    of the terms at any form."""
+    """The terms of one arm. `dispatch` is the share of the script's time that is not steps;
+    `enough` is the number of steps per execution beyond which there is hardly any gain.
+    `error` is the largest relative error of the terms over all forms.
+    """
 
     arm: str
     device: str
@@ -54,7 +56,7 @@ class ArmTerms:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overhead:
-    """`marks` are arms without an answer, with the reason."""
+    """The result of `invoke overhead`. `marks` are the arms without an answer, with the reason."""
 
     schema: int = SCHEMA
     made: str
@@ -67,44 +69,47 @@ class Overhead:
     marks: tuple[tuple[str, str], ...]
 
 
-def answered(found: CellResult, forms: Sequence[Form]) -> ArmTerms:
-    """One arm's answer from its launches. Raises SampleError for fewer than two."""
-    launches = [_launch(each, forms) for each in found.answers]
-    solved = [terms.solve(launch) for launch in launches]
-    first = found.answers[0]
-    epoch_s = estimate_mean([each.epoch_s for each in solved])
-    call_s = estimate_mean([each.call_s for each in solved])
-    step_s = estimate_mean([each.step_s for each in solved])
+def build_answer(found: CellResult, forms: Sequence[Form]) -> ArmTerms:
+    """Build one arm's answer from its launches. Raises SampleError for fewer than two launches."""
+    launches = [_compute_medians(launch_terms, forms) for launch_terms in found.answers]
+    solved = [terms.solve_terms(launch) for launch in launches]
+    first_answer = found.answers[0]
+    epoch_s = estimate_mean([launch_terms.epoch_s for launch_terms in solved])
+    call_s = estimate_mean([launch_terms.call_s for launch_terms in solved])
+    step_s = estimate_mean([launch_terms.step_s for launch_terms in solved])
     overall = Terms(epoch_s=epoch_s.value, call_s=call_s.value, step_s=step_s.value)
-    own, steps = forms[0], first["steps"][0]
-    script = terms.counts(own, steps)
+    own_form, steps = forms[0], first_answer["steps"][0]
+    script = terms.count_parts(own_form, steps)
     return ArmTerms(
         arm=str(found.place["arm"]),
         device=str(found.place["device"]),
-        rows=first["rows"],
-        batch=first["batch"],
+        rows=first_answer["rows"],
+        batch=first_answer["batch"],
         launches=len(launches),
         epoch_s=epoch_s,
         call_s=call_s,
         step_s=step_s,
-        dispatch=estimate_mean([each.dispatch(script) for each in solved]),
-        forms=tuple(_timed(form, launches, own, overall) for form in forms),
-        enough=terms.enough(overall, own, steps),
+        dispatch=estimate_mean([launch_terms.compute_dispatch(script) for launch_terms in solved]),
+        forms=tuple(_build_timed_form(form, launches, own_form, overall) for form in forms),
+        enough=terms.choose_steps_per_execution(overall, own_form, steps),
         error=max(
-            terms.largest_error(each, launch) for each, launch in zip(solved, launches, strict=True)
+            terms.compute_largest_error(launch_terms, launch)
+            for launch_terms, launch in zip(solved, launches, strict=True)
         ),
     )
 
 
-def _launch(answer: Mapping[str, Any], forms: Sequence[Form]) -> dict[Form, tuple[Counts, float]]:
-    """The median round of each form."""
+def _compute_medians(
+    answer: Mapping[str, Any], forms: Sequence[Form]
+) -> dict[Form, tuple[Counts, float]]:
+    """Return the counts and the median seconds over rounds of each form."""
     return {
-        form: (terms.counts(form, steps), statistics.median(seconds))
+        form: (terms.count_parts(form, steps), statistics.median(seconds))
         for form, steps, seconds in zip(forms, answer["steps"], answer["seconds"], strict=True)
     }
 
 
-def _timed(
+def _build_timed_form(
     form: Form, launches: Sequence[Mapping[Form, tuple[Counts, float]]], own: Form, overall: Terms
 ) -> TimedForm:
     counts = launches[0][form][0]
@@ -112,13 +117,16 @@ def _timed(
         form=form,
         counts=counts,
         seconds=estimate_mean([launch[form][1] for launch in launches]),
-        predicted_s=overall.seconds(counts),
+        predicted_s=overall.compute_seconds(counts),
         speedup=estimate_geometric_mean(
-            [[math.log(_per_step(launch[own]) / _per_step(launch[form]))] for launch in launches]
+            [
+                [math.log(_compute_step_s(launch[own]) / _compute_step_s(launch[form]))]
+                for launch in launches
+            ]
         ),
     )
 
 
-def _per_step(measured: tuple[Counts, float]) -> float:
+def _compute_step_s(measured: tuple[Counts, float]) -> float:
     counts, seconds = measured
     return seconds / counts.steps

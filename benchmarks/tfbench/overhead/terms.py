@@ -25,7 +25,7 @@ CLOSE = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-    """What one fit is made of."""
+    """The numbers of epochs, calls and steps of one fit."""
 
     epochs: int
     calls: int
@@ -34,85 +34,97 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
-    """Seconds of one epoch, one call and one step."""
+    """The seconds of one epoch, one call and one step."""
 
     epoch_s: float
     call_s: float
     step_s: float
 
-    def seconds(self, counts: Counts) -> float:
+    def compute_seconds(self, counts: Counts) -> float:
         return (
             self.epoch_s * counts.epochs + self.call_s * counts.calls + self.step_s * counts.steps
         )
 
-    def dispatch(self, counts: Counts) -> float:
-        """The share of a fit's time that epochs and calls take."""
-        return 1 - self.step_s * counts.steps / self.seconds(counts)
+    def compute_dispatch(self, counts: Counts) -> float:
+        """Return the share of a fit's time that epochs and calls take."""
+        return 1 - self.step_s * counts.steps / self.compute_seconds(counts)
 
 
-def counts(form: Form, steps: int) -> Counts:
-    """Of a fit with so many steps in all."""
-    each = steps // form.epochs
+def count_parts(form: Form, steps: int) -> Counts:
+    """Count the epochs, calls and steps of a fit with `steps` steps in total."""
+    steps_per_epoch = steps // form.epochs
     return Counts(
         epochs=form.epochs,
-        calls=form.epochs * -(-each // form.steps_per_execution),
+        calls=form.epochs * -(-steps_per_epoch // form.steps_per_execution),
         steps=steps,
     )
 
 
-def solve(measured: Mapping[Form, tuple[Counts, float]]) -> Terms:
-    """The terms, none below 0, with the least relative errors (non-negative least squares: Lawson
-    and Hanson, 1974). Raises SampleError for forms that cannot tell the terms apart."""
+def solve_terms(measured: Mapping[Form, tuple[Counts, float]]) -> Terms:
+    """Return the terms, none below 0, with the least relative errors (non-negative least
+    squares: Lawson and Hanson, 1974). Raises SampleError if the forms cannot separate the
+    terms.
+    """
     rows = np.array(
         [(each.epochs, each.calls, each.steps) for each, _ in measured.values()], dtype=np.float64
     )
     seconds = np.array([value for _, value in measured.values()])
     if not (np.isfinite(seconds).all() and (seconds > 0).all()):
         raise SampleError("a fit took no time")
-    weighed = rows / seconds[:, None]
-    if np.linalg.matrix_rank(weighed) < rows.shape[1]:
+    weighted = rows / seconds[:, None]
+    if np.linalg.matrix_rank(weighted) < rows.shape[1]:
         raise SampleError("these forms of fit cannot tell epochs, calls and steps apart")
-    scale = weighed.max(axis=0)  # (or the small terms would be lost in rounding)
-    found, _ = optimize.nnls(weighed / scale, np.ones(len(seconds)))
-    epoch_s, call_s, step_s = (float(each) for each in found / scale)
+    scale = weighted.max(axis=0)  # (or the small terms would be lost in rounding)
+    solution, _ = optimize.nnls(weighted / scale, np.ones(len(seconds)))
+    epoch_s, call_s, step_s = (float(each) for each in solution / scale)
     return Terms(epoch_s=epoch_s, call_s=call_s, step_s=step_s)
 
 
-def largest_error(terms: Terms, measured: Mapping[Form, tuple[Counts, float]]) -> float:
-    """The largest relative distance of a measured time from the sum."""
-    return max(abs(terms.seconds(each) / seconds - 1) for each, seconds in measured.values())
+def compute_largest_error(terms: Terms, measured: Mapping[Form, tuple[Counts, float]]) -> float:
+    """Return the largest relative error of the predicted seconds."""
+    return max(
+        abs(terms.compute_seconds(fit_counts) / seconds - 1)
+        for fit_counts, seconds in measured.values()
+    )
 
 
-def enough(terms: Terms, form: Form, steps: int) -> int:
-    """The smallest power of two as steps per execution with which hardly more can be won; at most
-    the steps of an epoch."""
-    each = steps // form.epochs
-    best = terms.seconds(counts(_with(form, each), steps))
+def choose_steps_per_execution(terms: Terms, form: Form, steps: int) -> int:
+    """Return the smallest power of two as steps per execution beyond which there is hardly any
+    gain; at most the steps of an epoch.
+    """
+    steps_per_epoch = steps // form.epochs
+    best_s = terms.compute_seconds(
+        count_parts(_set_steps_per_execution(form, steps_per_epoch), steps)
+    )
     number = 1
-    while number < each and terms.seconds(counts(_with(form, number), steps)) > best * (1 + CLOSE):
+    while number < steps_per_epoch and terms.compute_seconds(
+        count_parts(_set_steps_per_execution(form, number), steps)
+    ) > best_s * (1 + CLOSE):
         number *= 2
-    return min(number, each)
+    return min(number, steps_per_epoch)
 
 
-def _with(form: Form, together: int) -> Form:
+def _set_steps_per_execution(form: Form, together: int) -> Form:
     return Form(epochs=form.epochs, repeat=form.repeat, steps_per_execution=together)
 
 
-def forms(epochs: int, steps: int) -> Sequence[Form]:
-    """What is timed for a script of so many epochs of so many steps: its own form first, then
-    others of about as many steps with fewer epochs, fewer calls or both, and a longer one."""
+def list_forms(epochs: int, steps: int) -> Sequence[Form]:
+    """List the forms to time for a script of `epochs` epochs of `steps` steps: its own form
+    first, then others of about as many steps with fewer epochs, fewer calls or both, and a
+    longer one.
+    """
 
-    def form(epochs: int, repeat: int, together: int = 1) -> Form:
+    def build_form(epochs: int, repeat: int, together: int = 1) -> Form:
         return Form(epochs=epochs, repeat=repeat, steps_per_execution=together)
 
-    few = max(1, round(epochs**0.5))
-    found = [
-        form(epochs, 1),
-        form(1, epochs),
-        form(few, -(-epochs // few)),
-        form(epochs, 1, max(2, steps)),
-        form(1, epochs, max(2, steps)),
-        form(1, epochs, max(2, steps * epochs // 2)),
-        form(1, 2 * epochs),
+    fewer_epochs = max(1, round(epochs**0.5))
+    candidates = [
+        build_form(epochs, 1),
+        build_form(1, epochs),
+        build_form(fewer_epochs, -(-epochs // fewer_epochs)),
+        build_form(epochs, 1, max(2, steps)),
+        build_form(1, epochs, max(2, steps)),
+        build_form(1, epochs, max(2, steps * epochs // 2)),
+        build_form(1, 2 * epochs),
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(candidates))

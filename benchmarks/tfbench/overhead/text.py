@@ -6,10 +6,10 @@ import functools
 from collections.abc import Iterator
 
 from tfbench.overhead.results import ArmTerms, Overhead, TimedForm
-from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import ChartGroup, ChartPoint, forest
-from tfbench.reports.document import Answer, Document, Section, sheet_blocks
-from tfbench.reports.wording import factor, factor_span, share, span
+from tfbench.reports.canvas import Drawing, create_drawing
+from tfbench.reports.charts import ChartGroup, ChartPoint, plot_forest
+from tfbench.reports.document import Answer, Document, Section, build_table_blocks
+from tfbench.reports.wording import format_factor, format_factor_span, format_share, format_span
 from tfbench.sheet import ResultTable
 from tfbuild import console
 from tfbuild.measured.interval import Interval
@@ -27,70 +27,70 @@ METHOD = (
 )
 
 
-def sheet(overhead: Overhead) -> ResultTable:
+def build_table(overhead: Overhead) -> ResultTable:
     return ResultTable(
-        title=title(overhead),
+        title=format_title(overhead),
         headings=HEADINGS,
-        rows=tuple(rows(overhead)),
-        lines=tuple(lines(overhead)),
+        rows=tuple(format_rows(overhead)),
+        lines=tuple(list_lines(overhead)),
     )
 
 
-def title(overhead: Overhead) -> str:
+def format_title(overhead: Overhead) -> str:
     return (
         f"{overhead.workload}, {console.format_vcpus(overhead.vcpus)} of {overhead.host.cpu.name}"
     )
 
 
-def rows(overhead: Overhead) -> Iterator[tuple[str, ...]]:
+def format_rows(overhead: Overhead) -> Iterator[tuple[str, ...]]:
     for answer in overhead.answers:
-        for number, timed in enumerate(answer.forms):
-            first = number == 0
+        for number, timed_form in enumerate(answer.forms):
+            is_own = number == 0
             yield (
                 answer.arm,
-                form(timed),
-                *(f"{each}" for each in (timed.counts.epochs, timed.counts.calls)),
-                f"{timed.counts.steps}",
-                f"{1000 * timed.seconds.value:.1f}",
-                f"{1000 * timed.predicted_s:.1f}",
-                "" if first else factor(timed.speedup.value),
-                "" if first else span(timed.speedup),
+                format_form(timed_form),
+                *(f"{count}" for count in (timed_form.counts.epochs, timed_form.counts.calls)),
+                f"{timed_form.counts.steps}",
+                f"{1000 * timed_form.seconds.value:.1f}",
+                f"{1000 * timed_form.predicted_s:.1f}",
+                "" if is_own else format_factor(timed_form.speedup.value),
+                "" if is_own else format_span(timed_form.speedup),
             )
 
 
-def form(timed: TimedForm) -> str:
-    """As it is written in a script."""
-    words = [console.format_count(timed.form.epochs, "epoch")]
+def format_form(timed: TimedForm) -> str:
+    """Format a form as it is written in a script."""
+    parts = [console.format_count(timed.form.epochs, "epoch")]
     if timed.form.repeat > 1:
-        words.append(f"repeat({timed.form.repeat})")
+        parts.append(f"repeat({timed.form.repeat})")
     if timed.form.steps_per_execution > 1:
-        words.append(f"steps_per_execution={timed.form.steps_per_execution}")
-    return ", ".join(words)
+        parts.append(f"steps_per_execution={timed.form.steps_per_execution}")
+    return ", ".join(parts)
 
 
-def lines(overhead: Overhead) -> Iterator[str]:
+def list_lines(overhead: Overhead) -> Iterator[str]:
     for answer in overhead.answers:
-        yield from sentences(answer)
+        yield from list_sentences(answer)
     for arm, reason in overhead.marks:
         yield f"{arm}: {reason}"
 
 
-def sentences(answer: ArmTerms) -> Iterator[str]:
-    """The terms, the share, and what to change."""
+def list_sentences(answer: ArmTerms) -> Iterator[str]:
+    """Yield the terms, the share of dispatch, and what to change."""
     yield (
-        f"{answer.arm} on {answer.device}: an epoch costs {_ms(answer.epoch_s)}, a call "
-        f"{_ms(answer.call_s)}, a step {_ms(answer.step_s)} (the sum is off by "
-        f"{share(answer.error)} at most, {console.format_count(answer.launches, 'launch', 'launches')})."
+        f"{answer.arm} on {answer.device}: an epoch costs {_format_ms(answer.epoch_s)}, a call "
+        f"{_format_ms(answer.call_s)}, a step {_format_ms(answer.step_s)} (the sum is off by "
+        f"{format_share(answer.error)} at most, {console.format_count(answer.launches, 'launch', 'launches')})."
     )
     script, once = answer.forms[0], answer.forms[1]
     yield (
-        f"Of the script as it is ({form(script)}, {1000 * script.seconds.value:.0f} ms) "
-        f"{_percent(answer.dispatch)} is dispatch and not steps."
+        f"Of the script as it is ({format_form(script)}, {1000 * script.seconds.value:.0f} ms) "
+        f"{_format_percent(answer.dispatch)} is dispatch and not steps."
     )
-    yield from _advice(answer, once)
+    yield from _list_advice(answer, once)
 
 
-def _advice(answer: ArmTerms, once: TimedForm) -> Iterator[str]:
+def _list_advice(answer: ArmTerms, once: TimedForm) -> Iterator[str]:
     best = max(answer.forms[1:], key=lambda each: each.speedup.value)
     if best.speedup.low <= 1 + WORTH:
         yield f"No other form was surely faster by {WORTH:.0%}: leave the script as it is."
@@ -102,18 +102,18 @@ def _advice(answer: ArmTerms, once: TimedForm) -> Iterator[str]:
         )
     if once.speedup.low > 1 + WORTH:
         yield (
-            f"One epoch of data.repeat({once.form.repeat}) is {factor_span(once.speedup)} as fast, "
+            f"One epoch of data.repeat({once.form.repeat}) is {format_factor_span(once.speedup)} as fast, "
             "step for step, but validates and calls back once only."
         )
-    yield f"Fastest here: {form(best)}, {factor_span(best.speedup)} as fast step for step."
+    yield f"Fastest here: {format_form(best)}, {format_factor_span(best.speedup)} as fast step for step."
 
 
-def _ms(interval: Interval) -> str:
-    value, low, high = (1000 * each for each in (interval.value, interval.low, interval.high))
+def _format_ms(interval: Interval) -> str:
+    value, low, high = (1000 * seconds for seconds in (interval.value, interval.low, interval.high))
     return f"{value:.3g} ms ({max(0.0, low):.3g} to {high:.3g})"
 
 
-def _percent(interval: Interval) -> str:
+def _format_percent(interval: Interval) -> str:
     low, high = max(0.0, interval.low), min(1.0, interval.high)
     return f"{interval.value:.0%} ({low:.0%} to {high:.0%})"
 
@@ -121,46 +121,46 @@ def _percent(interval: Interval) -> str:
 # --- the page -------------------------------------------------------------------------------------
 
 
-def document(overhead: Overhead) -> Document:
+def build_document(overhead: Overhead) -> Document:
     return Document(
         title="Dispatch overhead",
-        subject=f"{title(overhead)}, {overhead.made}",
-        answers=tuple(_headline(each) for each in overhead.answers),
+        subject=f"{format_title(overhead)}, {overhead.made}",
+        answers=tuple(_build_answer(answer) for answer in overhead.answers),
         warnings=tuple(f"{arm}: {reason}" for arm, reason in overhead.marks),
-        sections=(section(overhead),),
+        sections=(build_section(overhead),),
     )
 
 
-def section(overhead: Overhead) -> Section:
-    blocks = (METHOD, *sheet_blocks(sheet(overhead), "Forms of fit"))
+def build_section(overhead: Overhead) -> Section:
+    blocks = (METHOD, *build_table_blocks(build_table(overhead), "Forms of fit"))
     return Section(key=KEY, heading="What starting epochs, calls and steps costs", blocks=blocks)
 
 
-def _headline(answer: ArmTerms) -> Answer:
+def _build_answer(answer: ArmTerms) -> Answer:
     return Answer(
         label=f"{answer.arm} on {answer.device}",
         figure=f"{answer.dispatch.value:.0%}",
-        detail=f"{_percent(answer.dispatch)} of the script's time is dispatch",
-        sentence=f"{_percent(answer.dispatch)} of the script's time is dispatch on {answer.arm}.",
+        detail=f"{_format_percent(answer.dispatch)} of the script's time is dispatch",
+        sentence=f"{_format_percent(answer.dispatch)} of the script's time is dispatch on {answer.arm}.",
     )
 
 
-def figures(overhead: Overhead) -> Iterator[Drawing]:
-    """Every form's speedup over the script's own."""
+def draw_figures(overhead: Overhead) -> Iterator[Drawing]:
+    """Draw every form's speedup over the script's own."""
     for number, answer in enumerate(overhead.answers):
         points = tuple(
             ChartPoint(
-                label=form(each),
+                label=format_form(each),
                 series=0,
                 amount=each.speedup,
-                note=factor(each.speedup.value),
+                note=format_factor(each.speedup.value),
                 solid=each.speedup.excludes_1,
             )
             for each in answer.forms[1:]
         )
         groups = [ChartGroup(label="", points=points)]
-        yield drawing(
-            functools.partial(forest, groups, "speedup over the script's own form"),
+        yield create_drawing(
+            functools.partial(plot_forest, groups, "speedup over the script's own form"),
             key=f"{KEY}-{number}",
             title=f"{answer.arm}: forms of fit",
             caption="Step for step; lines are 95% intervals over launches, open marks reach 1.",

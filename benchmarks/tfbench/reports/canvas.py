@@ -75,7 +75,7 @@ ET.register_namespace("", _SVG)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawing:
-    """A figure for a page: `caption` says how to read it, `description` what is to be seen."""
+    """A figure of a page as SVG: `caption` explains how to read it, `description` what it shows."""
 
     key: str
     """Unique on its page, a word that may stand in an id."""
@@ -85,68 +85,73 @@ class Drawing:
     svg: str
 
 
-def ink(role: str) -> str:
+def get_colour(role: str) -> str:
     return PALETTE[role][0]
 
 
-def series(number: int) -> str:
-    """The colour of an arm."""
-    return ink(f"series{number % SERIES}")
+def get_series_colour(number: int) -> str:
+    """Return the colour of an arm, by its number."""
+    return get_colour(f"series{number % SERIES}")
 
 
-def marker(number: int) -> str:
+def get_marker(number: int) -> str:
     return MARKERS[number % len(MARKERS)]
 
 
-def hatch(number: int) -> str:
+def get_hatch(number: int) -> str:
     return HATCHES[number % len(HATCHES)]
 
 
-def dashes(number: int) -> str:
+def get_dashes(number: int) -> str:
     return DASHES[number % len(DASHES)]
 
 
-def drawing(
+def create_drawing(
     paint: Callable[[], Figure], *, key: str, title: str, caption: str, description: str
 ) -> Drawing:
-    """Call `paint` in the report's style, and turn its figure into SVG."""
+    """Call `paint` in the report's style and convert its figure to SVG."""
     with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
         # The browser has other fonts than the one that measures here.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
-        text = _saved(paint())
+        text = _save_svg(paint())
     return Drawing(
         key=key,
         title=title,
         caption=caption,
         description=description,
-        svg=_adapted(text, key, printable(title), printable(description)),
+        svg=_adapt_svg(text, key, clean_text(title), clean_text(description)),
     )
 
 
-def standalone(drawn: Drawing) -> str:
-    """The drawing as a file for an `img`: on a ground of its own, with the colours of the scheme
-    that its reader prefers."""
+def render_standalone(drawn: Drawing) -> str:
+    """Render a drawing as an SVG file for an `img`, with a background and a style sheet for the
+    light and the dark colour scheme.
+    """
     root = ET.fromstring(drawn.svg)  # noqa: S314  (our own)
     left, top, width, height = map(float, root.attrib["viewBox"].split())
     box = (left - MARGIN_PT, top - MARGIN_PT, width + 2 * MARGIN_PT, height + 2 * MARGIN_PT)
-    places = dict(zip(("x", "y", "width", "height"), (f"{each:g}" for each in box), strict=True))
+    places = dict(
+        zip(("x", "y", "width", "height"), (f"{number:g}" for number in box), strict=True)
+    )
     root.set("viewBox", " ".join(places.values()))
     for name in ("width", "height"):
         root.set(name, f"{places[name]}pt")
     style = ET.Element(f"{{{_SVG}}}style")
-    light, dark = map(_variables, (0, 1))
+    light, dark = map(_format_css_variables, (0, 1))
     style.text = f"{light} @media (prefers-color-scheme: dark) {{ {dark} }} {_TYPE}"
-    ground = ET.Element(f"{{{_SVG}}}rect", places | {"style": f"fill: {_VARIABLES[ink('card')]}"})
+    ground = ET.Element(
+        f"{{{_SVG}}}rect", places | {"style": f"fill: {_VARIABLES[get_colour('card')]}"}
+    )
     root[2:2] = [style, ground]  # behind the title and the description
     return ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _variables(scheme: int) -> str:
-    """The palette's colours in one scheme, as a rule of CSS."""
-    return f":root {{ {'; '.join(f'--{role}: {both[scheme]}' for role, both in PALETTE.items())} }}"
+def _format_css_variables(scheme: int) -> str:
+    """Format the palette's colours of one scheme as a CSS rule."""
+    return f":root {{ {'; '.join(f'--{role}: {colours[scheme]}' for role, colours in PALETTE.items())} }}"
 
 
-def panel(
+def create_panel(
     height_in: float,
     *,
     left_in: float,
@@ -154,65 +159,69 @@ def panel(
     top_in: float = 0.08,
     width_in: float = WIDTH_IN,
 ) -> tuple[Figure, Axes]:
-    """A figure with one plot of that height, and margins for what is written around it."""
+    """Create a figure with one plot of `height_in` inches and margins for the text around it."""
     bottom_in = 0.52
-    whole_in = top_in + height_in + bottom_in
-    figure = Figure(figsize=(width_in, whole_in))
+    total_in = top_in + height_in + bottom_in
+    figure = Figure(figsize=(width_in, total_in))
     axes = figure.add_axes(
         (
             left_in / width_in,
-            bottom_in / whole_in,
+            bottom_in / total_in,
             (width_in - left_in - right_in) / width_in,
-            height_in / whole_in,
+            height_in / total_in,
         ),
         facecolor="none",
     )
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(ink("muted"))
-    axes.tick_params(colors=ink("muted"), labelsize=SMALL_PT, length=3)
-    axes.xaxis.label.set(color=ink("ink"), fontsize=SMALL_PT)
-    axes.yaxis.label.set(color=ink("ink"), fontsize=SMALL_PT)
+    axes.spines["bottom"].set_color(get_colour("muted"))
+    axes.tick_params(colors=get_colour("muted"), labelsize=SMALL_PT, length=3)
+    axes.xaxis.label.set(color=get_colour("ink"), fontsize=SMALL_PT)
+    axes.yaxis.label.set(color=get_colour("ink"), fontsize=SMALL_PT)
     axes.set_axisbelow(True)
     return figure, axes
 
 
-def printable(text: str, longest: int | None = None) -> str:
-    """Without what XML cannot hold, and no longer than there is room for."""
-    kept = "".join(each if each.isprintable() else " " for each in text)
-    if longest is None or len(kept) <= longest:
-        return kept
-    return kept[: longest - 1] + "…"
+def clean_text(text: str, longest: int | None = None) -> str:
+    """Replace characters that XML cannot hold, and cut the text to `longest` characters."""
+    cleaned = "".join(character if character.isprintable() else " " for character in text)
+    if longest is None or len(cleaned) <= longest:
+        return cleaned
+    return cleaned[: longest - 1] + "…"
 
 
-def _saved(figure: Figure) -> str:
-    sink = io.StringIO()
-    nameless: dict[str, Any] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(sink, format="svg", transparent=True, metadata=nameless)
-    return sink.getvalue()
+def _save_svg(figure: Figure) -> str:
+    buffer = io.StringIO()
+    metadata: dict[str, Any] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    return buffer.getvalue()
 
 
-def _adapted(text: str, key: str, title: str, description: str) -> str:
-    """Matplotlib's file as an element of a page: named, without ids, fonts and sizes of its own."""
+def _adapt_svg(text: str, key: str, title: str, description: str) -> str:
+    """Convert Matplotlib's SVG file to an element of a page: with a title and a description,
+    without its own ids, fonts and sizes.
+    """
     root = ET.fromstring(text)  # noqa: S314  (our own)
     for name in ("width", "height", "version"):
         del root.attrib[name]
     root.remove(root[0])  # a rule for all elements: here it would be the whole page's
     _rename_ids(root, key)
     for element in root.iter():
-        _style(element)
-    _shorten(root)
+        _style_element(element)
+    _shorten_svg(root)
     root.set("role", "img")
     root.set("aria-labelledby", f"{key}-title {key}-desc")
     root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
-    for place, (name, words) in enumerate((("title", title), ("desc", description))):
+    for position, (name, content) in enumerate((("title", title), ("desc", description))):
         element = ET.Element(f"{{{_SVG}}}{name}", {"id": f"{key}-{name}"})
-        element.text = words
-        root.insert(place, element)
+        element.text = content
+        root.insert(position, element)
     return ET.tostring(root, encoding="unicode")
 
 
 def _rename_ids(root: ET.Element, key: str) -> None:
-    """Several figures stand on one page; an id that nothing refers to is left out."""
+    """Prefix ids with the figure's key, since several figures share a page, and drop ids that
+    nothing refers to.
+    """
     link = f"{{{_XLINK}}}href"
     used = set()
     for element in root.iter():
@@ -220,9 +229,9 @@ def _rename_ids(root: ET.Element, key: str) -> None:
             used.add(element.attrib[link][1:])
             element.set("href", f"#{key}-{element.attrib.pop(link)[1:]}")
         for name, value in element.attrib.items():
-            found = re.findall(r"url\(#(\w+)\)", value)
-            used.update(found)
-            if found:
+            references = re.findall(r"url\(#(\w+)\)", value)
+            used.update(references)
+            if references:
                 element.set(name, value.replace("url(#", f"url(#{key}-"))
     for element in root.iter():
         name = element.attrib.pop("id", "")
@@ -230,8 +239,10 @@ def _rename_ids(root: ET.Element, key: str) -> None:
             element.set("id", f"{key}-{name}")
 
 
-def _style(element: ET.Element) -> None:
-    """Colours become variables, wherever they stand; two decimals are a hundredth of a point."""
+def _style_element(element: ET.Element) -> None:
+    """Replace colours by CSS variables, drop fonts and round numbers to two decimals, a
+    hundredth of a point.
+    """
     if "fill" in element.attrib:
         element.set("style", f"fill: {element.attrib.pop('fill')}")
     if "style" in element.attrib:
@@ -244,8 +255,8 @@ def _style(element: ET.Element) -> None:
         element.set(name, _LONG_NUMBER.sub(lambda hit: f"{float(hit[0]):.2f}", value))
 
 
-def _shorten(root: ET.Element) -> None:
-    """A thousand marks of one style name it once, and nothing is indented."""
+def _shorten_svg(root: ET.Element) -> None:
+    """Move a style that all marks of a group share to the group, and drop the indentation."""
     for element in root.iter():
         styles = {child.get("style", "") for child in element}
         if len(styles) == 1 and all(child.tag == f"{{{_SVG}}}use" for child in element):

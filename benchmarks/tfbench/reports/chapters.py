@@ -13,81 +13,81 @@ from tfbench.reports.document import (
     Answer,
     Document,
     Section,
-    points,
-    tabled,
+    build_list,
+    build_table_section,
     tabulate,
 )
 from tfbench.reports.ladder import Ladder, find_ladder
-from tfbench.reports.spending import costs
+from tfbench.reports.spending import build_costs
 from tfbuild import console
 from tfbuild.measured.comparison import Comparison, Overall
 
 
-def document(comparison: Comparison, templates: Path, bill: Bill | None = None) -> Document:
-    """A bill is put behind the speedups."""
-    found = find_ladder([arm.name for arm in comparison.arms])
+def build_document(comparison: Comparison, templates: Path, bill: Bill | None = None) -> Document:
+    """Build the report of a comparison. With a bill the costs follow the speedups."""
+    ladder = find_ladder([arm.name for arm in comparison.arms])
     sections = (
-        _speedups(comparison),
-        _scaling(comparison),
-        *((_ladder(comparison, found),) if found else ()),
-        *((costs(bill),) if bill else ()),
-        _coverage(comparison),
-        _fused(comparison),
-        details.doubts(comparison),
-        details.verdicts(comparison),
-        details.samples(comparison),
-        details.latency(comparison),
-        details.agreement(comparison),
-        details.phases(comparison),
-        details.starting(comparison),
-        details.arms(comparison),
-        details.kernels(comparison),
-        details.machine(comparison),
-        method.method(comparison, templates),
-        method.limits(comparison),
+        _build_speedups(comparison),
+        _build_scaling(comparison),
+        *((_build_ladder(comparison, ladder),) if ladder else ()),
+        *((build_costs(bill),) if bill else ()),
+        _build_coverage(comparison),
+        _build_fused_ops(comparison),
+        details.build_warnings(comparison),
+        details.build_verdicts(comparison),
+        details.build_samples(comparison),
+        details.build_latency(comparison),
+        details.build_agreement(comparison),
+        details.build_phases(comparison),
+        details.build_startup(comparison),
+        details.build_arms(comparison),
+        details.build_kernels(comparison),
+        details.build_machine(comparison),
+        method.build_method(comparison, templates),
+        method.build_limits(comparison),
     )
     return Document(
-        title=findings.title(comparison),
-        subject=_subject(comparison),
-        answers=tuple(_answer(comparison, each) for each in comparison.overall),
-        notes=tuple(findings.unanswered(comparison)),
-        warnings=tuple(findings.warnings(comparison)),
+        title=findings.format_title(comparison),
+        subject=_format_subject(comparison),
+        answers=tuple(_build_answer(comparison, overall) for overall in comparison.overall),
+        notes=tuple(findings.list_unanswered(comparison)),
+        warnings=tuple(findings.list_warnings(comparison)),
         sections=tuple(section for section in sections if section.blocks),
     )
 
 
-def _subject(comparison: Comparison) -> str:
+def _format_subject(comparison: Comparison) -> str:
     vcpus = dict.fromkeys(str(cell.vcpus) for cell in comparison.cells)
     workloads = dict.fromkeys(cell.workload for cell in comparison.cells)
-    models = console.format_count(len(workloads), wording.model(comparison))
+    models = console.format_count(len(workloads), wording.describe_workload(comparison))
     return (
-        f"{models} on {wording.listed(list(vcpus))} vCPUs of {comparison.host.cpu.name}, measured "
-        f"{wording.moment(comparison.made)} in {console.format_duration(comparison.seconds)}"
+        f"{models} on {wording.join_words(list(vcpus))} vCPUs of {comparison.host.cpu.name}, measured "
+        f"{wording.format_time(comparison.made)} in {console.format_duration(comparison.seconds)}"
     )
 
 
-def _answer(comparison: Comparison, each: Overall) -> Answer:
+def _build_answer(comparison: Comparison, each: Overall) -> Answer:
     interval = each.speedup.interval
-    models = console.format_count(each.workloads, wording.model(comparison))
+    models = console.format_count(each.workloads, wording.describe_workload(comparison))
     return Answer(
         label=f"{each.speedup.arm}, {console.format_vcpus(each.vcpus)}",
-        figure=wording.factor(interval.value),
+        figure=wording.format_factor(interval.value),
         detail=(
-            f"{wording.span(interval)}, geometric mean of {models}; A/A {wording.span(each.noise)}"
+            f"{wording.format_span(interval)}, geometric mean of {models}; A/A {wording.format_span(each.noise)}"
         ),
-        verdict=findings.outcome(comparison, each),
-        sentence=findings.headline(comparison, each),
+        verdict=findings.resolve_outcome(comparison, each),
+        sentence=findings.format_headline(comparison, each),
     )
 
 
 # --- results ------------------------------------------------------------------------------------
 
 
-def _speedups(comparison: Comparison) -> Section:
+def _build_speedups(comparison: Comparison) -> Section:
     base, level = comparison.baseline, f"{comparison.level:.0%}"
     asks = any(cell.is_inference for cell in comparison.cells)
     unit = "request (99th percentile)" if asks else "step"
-    step = wording.step(comparison)
+    step = wording.describe_step(comparison)
     return Section(
         key=SPEEDUPS,
         heading=f"Speedup of {step}",
@@ -105,50 +105,64 @@ def _speedups(comparison: Comparison) -> Section:
                 ),
                 (
                     (
-                        *(row.workload, row.vcpus, row.arm, row.verdict, row.known),
+                        *(row.workload, row.vcpus, row.arm, row.verdict, row.speedup_text),
                         *(row.noise, row.baseline_ms, row.arm_ms),
                     )
-                    for row in findings.rows(comparison)
+                    for row in findings.list_rows(comparison)
                 ),
             ),
-            *points(findings.failed(comparison)),
+            *build_list(findings.list_failures(comparison)),
         ),
     )
 
 
-def _scaling(comparison: Comparison) -> Section:
+def _build_scaling(comparison: Comparison) -> Section:
     rows = (
         (
-            *(each.speedup.arm, str(each.vcpus), findings.outcome(comparison, each)),
-            *(wording.factor_span(each.speedup.interval), wording.span(each.noise)),
-            str(each.workloads),
+            *(
+                overall.speedup.arm,
+                str(overall.vcpus),
+                findings.resolve_outcome(comparison, overall),
+            ),
+            *(
+                wording.format_factor_span(overall.speedup.interval),
+                wording.format_span(overall.noise),
+            ),
+            str(overall.workloads),
         )
-        for each in comparison.overall
+        for overall in comparison.overall
     )
     names = (
         *("arm", "#vCPUs", "!verdict", f"#geometric mean ({comparison.level:.0%} interval)"),
         *(f"#{comparison.baseline} again", "#workloads"),
     )
-    return tabled(SCALING, "By number of vCPUs", "Geometric means", names, rows)
+    return build_table_section(SCALING, "By number of vCPUs", "Geometric means", names, rows)
 
 
-def _ladder(comparison: Comparison, found: Ladder) -> Section:
-    """The geometric means, a row for each rung and a column for each wheel."""
-    means = {(each.vcpus, each.speedup.arm): each.speedup.interval for each in comparison.overall}
+def _build_ladder(comparison: Comparison, found: Ladder) -> Section:
+    """Build the section of geometric means: a row per rung, a column per wheel."""
+    means = {
+        (overall.vcpus, overall.speedup.arm): overall.speedup.interval
+        for overall in comparison.overall
+    }
 
-    def shown(vcpus: int, arm: str) -> str:
+    def format_cell(vcpus: int, arm: str) -> str:
         if arm == comparison.baseline:
             return "1, the baseline"
         interval = means.get((vcpus, arm))
-        return wording.factor_span(interval) if interval else ""
+        return wording.format_factor_span(interval) if interval else ""
 
-    return tabled(
+    return build_table_section(
         LADDER,
         "Where a gain comes from",
         "Geometric means by rung and wheel",
         ("rung", "#vCPUs", *(f"#{wheel}" for wheel in found.wheels)),
         (
-            (rung, str(vcpus), *(shown(vcpus, found.arm(rung, wheel)) for wheel in found.wheels))
+            (
+                rung,
+                str(vcpus),
+                *(format_cell(vcpus, found.find_arm(rung, wheel)) for wheel in found.wheels),
+            )
             for vcpus in dict.fromkeys(cell.vcpus for cell in comparison.cells)
             for rung in found.rungs
         ),
@@ -158,13 +172,13 @@ def _ladder(comparison: Comparison, found: Ladder) -> Section:
     )
 
 
-def _coverage(comparison: Comparison) -> Section:
-    return tabled(
+def _build_coverage(comparison: Comparison) -> Section:
+    return build_table_section(
         "coverage",
         "What tuned kernels cover",
         "Op time in ops whose tuned kernels ran",
         ("workload", "#vCPUs", "arm", "#share", "ops"),
-        findings.covered(comparison),
+        findings.list_coverage(comparison),
         "Op time is what TensorFlow's profiler saw of the arm in a few steps after the timing. An "
         "op counts as covered when the library's own counters say that its tuned kernels ran; "
         "those of a thousandth of the time and more are named. MatMul and Conv are oneDNN's, whose "
@@ -172,13 +186,13 @@ def _coverage(comparison: Comparison) -> Section:
     )
 
 
-def _fused(comparison: Comparison) -> Section:
-    return tabled(
+def _build_fused_ops(comparison: Comparison) -> Section:
+    return build_table_section(
         "fused",
         "What was fused",
         "What the kernel library fused and left alone",
         ("workload", "#vCPUs", "arm", "fused", "left alone", "ran as before"),
-        findings.fused(comparison),
+        findings.list_fused_ops(comparison),
         "The library's own counts in one launch. Fused updates of variables, the ops that they "
         "took the place of, and loops are counted for each graph that TensorFlow prepares, so is "
         "what was left alone, by its reason; executions each time.",

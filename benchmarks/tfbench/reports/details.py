@@ -9,7 +9,7 @@ from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.workloads import find_schedule, is_own
 from tfbench.kernels.table import format_row, sort_rows
 from tfbench.reports import findings, wording
-from tfbench.reports.document import Section, Table, tabled, tabulate
+from tfbench.reports.document import Section, Table, build_table_section, tabulate
 from tfbuild import console
 from tfbuild.console import format_duration, format_size
 from tfbuild.measured.comparison import (
@@ -28,19 +28,21 @@ from tfbuild.measured.kernels import KernelTable
 SAMPLES = "samples"
 
 
-def doubts(comparison: Comparison) -> Section:
-    """Cell by cell, of the warnings that sum up several."""
+def build_warnings(comparison: Comparison) -> Section:
+    """Build the section that lists, cell by cell, the warnings that summarise several cells."""
     rows = (
-        (kind, *findings.place(each.cell), each.what)
-        for kind, found in findings.doubts(comparison).items()
-        for each in found
-        if len(found) > 1 and each.what != kind
+        (kind, *findings.format_cell(caveat.cell), caveat.what)
+        for kind, caveats in findings.group_caveats(comparison).items()
+        for caveat in caveats
+        if len(caveats) > 1 and caveat.what != kind
     )
     names = ("warning", "workload", "#vCPUs", "seen")
-    return tabled("doubts", "The warnings cell by cell", "Warnings by cell", names, rows)
+    return build_table_section(
+        "doubts", "The warnings cell by cell", "Warnings by cell", names, rows
+    )
 
 
-def verdicts(comparison: Comparison) -> Section:
+def build_verdicts(comparison: Comparison) -> Section:
     return Section(
         key="verdicts",
         heading="How each verdict was reached",
@@ -61,7 +63,7 @@ def verdicts(comparison: Comparison) -> Section:
                         *(row.workload, row.vcpus, row.arm, row.verdict, row.why),
                         *(row.confidence, row.medians),
                     )
-                    for row in findings.rows(comparison)
+                    for row in findings.list_rows(comparison)
                 ),
             ),
             tabulate(
@@ -69,7 +71,11 @@ def verdicts(comparison: Comparison) -> Section:
                 ("workload", "#vCPUs", "#launches", "#time", "#half-width"),
                 (
                     (
-                        *(*findings.place(cell), str(look.launches), format_duration(look.seconds)),
+                        *(
+                            *findings.format_cell(cell),
+                            str(look.launches),
+                            format_duration(look.seconds),
+                        ),
                         f"{look.half_width:.2%}",
                     )
                     for cell in comparison.cells
@@ -81,8 +87,8 @@ def verdicts(comparison: Comparison) -> Section:
     )
 
 
-def samples(comparison: Comparison) -> Section:
-    return tabled(
+def build_samples(comparison: Comparison) -> Section:
+    return build_table_section(
         SAMPLES,
         "Samples over time",
         "Samples per cell",
@@ -91,7 +97,7 @@ def samples(comparison: Comparison) -> Section:
             *("#no measurement", "reasons", "#counting", "#others", "#unsteady launches"),
             *("#time", "ended as"),
         ),
-        map(_sampled, comparison.cells),
+        map(_format_samples, comparison.cells),
         "The HTML report shows every sample, and a cross for each block that a gate found to be no "
         "measurement. What took much longer than all the rest stands at the upper edge. “Counting” "
         "are the blocks that the intervals are of: where gates left too few, all. “Others” is the "
@@ -99,18 +105,23 @@ def samples(comparison: Comparison) -> Section:
     )
 
 
-def _sampled(cell: ComparedCell) -> tuple[str, ...]:
+def _format_samples(cell: ComparedCell) -> tuple[str, ...]:
     numbers = (cell.batch, cell.steps, cell.launches, cell.blocks, cell.gates.dropped)
     counting = "not recorded" if cell.gates.counting is None else str(cell.gates.counting)
     ended = findings.STOPS[Stop(cell.stopped_by)] if cell.stopped_by else "nothing was timed"
     return (
-        *(*findings.place(cell), *map(str, numbers), findings.gated(cell), counting),
-        *(wording.share(cell.others), str(cell.unsteady), format_duration(cell.seconds), ended),
+        *(*findings.format_cell(cell), *map(str, numbers), findings.format_gates(cell), counting),
+        *(
+            wording.format_share(cell.others),
+            str(cell.unsteady),
+            format_duration(cell.seconds),
+            ended,
+        ),
     )
 
 
-def agreement(comparison: Comparison) -> Section:
-    return tabled(
+def build_agreement(comparison: Comparison) -> Section:
+    return build_table_section(
         "agreement",
         "Whether the arms compute the same",
         "Differences from the baseline",
@@ -119,9 +130,9 @@ def agreement(comparison: Comparison) -> Section:
             *("#losses by rounding", "#predictions by rounding", "!agrees"),
         ),
         (
-            (*findings.place(cell), each.arm, *_differences(each))
+            (*findings.format_cell(cell), arm_agreement.arm, *_format_differences(arm_agreement))
             for cell in comparison.cells
-            for each in cell.agreements
+            for arm_agreement in cell.agreements
         ),
         "The largest differences from the baseline over all launches: of the first losses "
         "relatively, of the predictions after them absolutely. The baseline's second worker starts "
@@ -132,25 +143,25 @@ def agreement(comparison: Comparison) -> Section:
     )
 
 
-def _differences(each: Agreement) -> tuple[str, ...]:
+def _format_differences(each: Agreement) -> tuple[str, ...]:
     return (
-        *map(_difference, (each.losses, each.predictions)),
+        *map(_format_difference, (each.losses, each.predictions)),
         f"{each.tolerance:.0e}" if each.held else "any",
-        *map(_difference, (each.losses_by_rounding, each.predictions_by_rounding)),
+        *map(_format_difference, (each.losses_by_rounding, each.predictions_by_rounding)),
         "yes" if each.agrees else "no",
     )
 
 
-def _difference(value: float | None) -> str:
+def _format_difference(value: float | None) -> str:
     return "not a number" if value is None else f"{value:.1e}" if value else "0"
 
 
-def latency(comparison: Comparison) -> Section:
-    """Of single requests; nothing where models were trained."""
+def build_latency(comparison: Comparison) -> Section:
+    """Build the section on latency of single requests; it is empty for training."""
     rows = (
         (
-            *(*findings.place(cell), times.arm, _spread_ms(times.latency.median_ms)),
-            _spread_ms(times.latency.p99_ms) or "too few requests",
+            *(*findings.format_cell(cell), times.arm, _format_spread_ms(times.latency.median_ms)),
+            _format_spread_ms(times.latency.p99_ms) or "too few requests",
         )
         for cell in comparison.cells
         for times in cell.arms
@@ -163,13 +174,13 @@ def latency(comparison: Comparison) -> Section:
         "where two were under way at once: then one waits for the other."
     )
     names = ("workload", "#vCPUs", "arm", "#median ms", "#99th percentile ms")
-    return tabled("latency", "Latency", "Latency of requests", names, rows, text)
+    return build_table_section("latency", "Latency", "Latency of requests", names, rows, text)
 
 
-def phases(comparison: Comparison) -> Section:
-    """Of training; nothing where all cells are of requests."""
-    asked = all(cell.is_inference for cell in comparison.cells)
-    return tabled(
+def build_phases(comparison: Comparison) -> Section:
+    """Build the section on phases of training; it is empty if all cells are inference."""
+    only_requests = all(cell.is_inference for cell in comparison.cells)
+    return build_table_section(
         "phases",
         "Phases and composed training runs",
         "Phases per batch and runs",
@@ -177,31 +188,33 @@ def phases(comparison: Comparison) -> Section:
             *("workload", "#vCPUs", "arm", "#train ms", "#validate ms", "#augment ms"),
             *("batches of a run", "#run s", f"#speedup over {comparison.baseline}"),
         ),
-        () if asked else (_phased(cell, times) for cell in comparison.cells for times in cell.arms),
+        ()
+        if only_requests
+        else (_format_phases(cell, times) for cell in comparison.cells for times in cell.arms),
         "Milliseconds per batch. A run is composed, not timed whole: the article's epochs of "
         "training batches, each augmented where the article did so, with a validation pass after "
         "each epoch. Start-up is no part of it.",
     )
 
 
-def _phased(cell: ComparedCell, times: ArmTimes) -> tuple[str, ...]:
-    phases = {each.phase: each.step_ms for each in times.phases}
+def _format_phases(cell: ComparedCell, times: ArmTimes) -> tuple[str, ...]:
+    phases = {phase_times.phase: phase_times.step_ms for phase_times in times.phases}
     speedup = cell.get_result(times.arm).speedup
     return (
-        *findings.place(cell),
+        *findings.format_cell(cell),
         times.arm,
-        *(_spread_ms(phases.get(phase)) for phase in (TRAIN, VALIDATE, AUGMENT)),
-        _schedule(cell.workload) if times.run_s else "not all phases were timed",
-        wording.seconds(times.run_s) if times.run_s else "",
-        wording.factor_span(speedup.run) if speedup and speedup.run else "",
+        *(_format_spread_ms(phases.get(phase)) for phase in (TRAIN, VALIDATE, AUGMENT)),
+        _format_schedule(cell.workload) if times.run_s else "not all phases were timed",
+        wording.format_seconds(times.run_s) if times.run_s else "",
+        wording.format_factor_span(speedup.run) if speedup and speedup.run else "",
     )
 
 
-def _spread_ms(interval: Interval | None) -> str:
-    return "" if interval is None else wording.spread(interval, "{:.2f}".format)
+def _format_spread_ms(interval: Interval | None) -> str:
+    return "" if interval is None else wording.format_spread(interval, "{:.2f}".format)
 
 
-def _schedule(workload: str) -> str:
+def _format_schedule(workload: str) -> str:
     if is_own(workload):
         return ""
     schedule = find_schedule(workload)
@@ -209,8 +222,8 @@ def _schedule(workload: str) -> str:
     return f"{schedule.epochs} epochs of {schedule.steps}{validation}"
 
 
-def starting(comparison: Comparison) -> Section:
-    return tabled(
+def build_startup(comparison: Comparison) -> Section:
+    return build_table_section(
         "starting",
         "Start-up, CPU time and memory",
         "Start-up, CPU time and memory",
@@ -219,7 +232,7 @@ def starting(comparison: Comparison) -> Section:
             *("#CPU ms per step", "#idle", "#peak MB"),
         ),
         (
-            (*findings.place(cell), times.arm, *_started(times))
+            (*findings.format_cell(cell), times.arm, *_format_startup(times))
             for cell in comparison.cells
             for times in cell.arms
         ),
@@ -228,10 +241,13 @@ def starting(comparison: Comparison) -> Section:
     )
 
 
-def _started(times: ArmTimes) -> tuple[str, ...]:
+def _format_startup(times: ArmTimes) -> tuple[str, ...]:
     return (
         *(f"{value:.2f}" for value in (times.import_s, times.build_s, times.first_steps_s)),
-        *(wording.known(times.cpu_ms, ".2f"), wording.known(times.idle_share, ".1%")),
+        *(
+            wording.format_optional(times.cpu_ms, ".2f"),
+            wording.format_optional(times.idle_share, ".1%"),
+        ),
         f"{times.peak_mb:.0f}",
     )
 
@@ -239,7 +255,7 @@ def _started(times: ArmTimes) -> tuple[str, ...]:
 # --- what was compared --------------------------------------------------------------------------
 
 
-def arms(comparison: Comparison) -> Section:
+def build_arms(comparison: Comparison) -> Section:
     return Section(
         key="arms",
         heading="What was compared",
@@ -251,40 +267,46 @@ def arms(comparison: Comparison) -> Section:
                     *("admission", "Python", "NumPy", "own settings", "#tolerance"),
                     "wheel SHA-256",
                 ),
-                map(_compared, comparison.arms),
+                map(_format_arm, comparison.arms),
             ),
             tabulate(
                 "Variables that the workers saw",
                 ("arm", "#vCPUs", "variables"),
-                _environments(comparison),
+                _list_environments(comparison),
             ),
         ),
     )
 
 
-def _compared(arm: ArmFacts) -> tuple[str, ...]:
+def _format_arm(arm: ArmFacts) -> tuple[str, ...]:
     admission = arm.admission or ("not recorded" if arm.kernel_library else "nothing to admit")
     return (
         *(arm.name, arm.label, f"{arm.tensorflow} ({arm.git_version})", arm.compiler_version),
-        *(arm.threading, f"{findings.kernels(arm)}, {arm.raised_kernels} raised", admission),
-        *(arm.python, arm.numpy, wording.settings(arm.env) or "none", f"{arm.tolerance:g}"),
+        *(
+            arm.threading,
+            f"{findings.describe_kernels(arm)}, {arm.raised_kernels} raised",
+            admission,
+        ),
+        *(arm.python, arm.numpy, wording.format_settings(arm.env) or "none", f"{arm.tolerance:g}"),
         arm.wheel_sha256 or "not recorded",
     )
 
 
-def kernels(comparison: Comparison) -> Section:
-    """The table of each arm whose kernels were chosen by measurement."""
+def build_kernels(comparison: Comparison) -> Section:
+    """Build the section of the kernel tables of all arms whose kernels were chosen by
+    measurement.
+    """
     tables = [(arm.name, arm.kernel_table) for arm in comparison.arms if arm.kernel_table]
-    blocks = [block for name, found in tables for block in _kernels(name, found)]
+    blocks = [block for name, table in tables for block in _build_kernel_table(name, table)]
     return Section(key="kernels", heading="What the kernels were chosen by", blocks=tuple(blocks))
 
 
-def _kernels(arm: str, found: KernelTable) -> tuple[str, Table]:
+def _build_kernel_table(arm: str, found: KernelTable) -> tuple[str, Table]:
     kept = {row.choice for row in found.rows if row.kept}
-    tried = console.format_count(len({row.choice for row in found.rows}), "kernel")
+    tested = console.format_count(len({row.choice for row in found.rows}), "kernel")
     return (
         (
-            f"{arm}: {len(kept)} of {tried} took the place of the stock ones. Measured on "
+            f"{arm}: {len(kept)} of {tested} took the place of the stock ones. Measured on "
             f"{found.measured_on}, one op at a time at the inputs that a profile has; share is "
             "that of the profile's op time."
         ),
@@ -299,29 +321,31 @@ def _kernels(arm: str, found: KernelTable) -> tuple[str, Table]:
     )
 
 
-def _environments(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
-    """Of each arm's first cell at each number of vCPUs: they are the same in the others."""
+def _list_environments(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
+    """Yield the environment variables of each arm's first cell at each number of vCPUs; its
+    other cells have the same.
+    """
     seen: set[tuple[int, str]] = set()
     for cell in comparison.cells:
         for times in cell.arms:
             if (cell.vcpus, times.arm) not in seen:
                 seen.add((cell.vcpus, times.arm))
-                yield times.arm, str(cell.vcpus), wording.settings(times.environment)
+                yield times.arm, str(cell.vcpus), wording.format_settings(times.environment)
 
 
-def machine(comparison: Comparison) -> Section:
-    parts = (("put together from", ", ".join(comparison.parts)),) if comparison.parts else ()
+def build_machine(comparison: Comparison) -> Section:
+    sources = (("put together from", ", ".join(comparison.parts)),) if comparison.parts else ()
     rows = (
-        *_host(comparison.host),
-        *parts,
-        ("measured", wording.moment(comparison.made)),
+        *_list_host_facts(comparison.host),
+        *sources,
+        ("measured", wording.format_time(comparison.made)),
         ("took", format_duration(comparison.seconds)),
     )
-    return tabled("machine", "The machine", "The machine", ("what", "value"), rows)
+    return build_table_section("machine", "The machine", "The machine", ("what", "value"), rows)
 
 
-def _host(host: Host) -> tuple[tuple[str, str], ...]:
-    """What must be equal before two comparisons are put together, or known."""
+def _list_host_facts(host: Host) -> tuple[tuple[str, str], ...]:
+    """List the facts of the host that must be equal, or known, before comparisons are merged."""
     cpu, vcpus, unknown = host.cpu, host.vcpus, "not known"
     model = f"{cpu.vendor} family {cpu.family}, model {cpu.model}, stepping {cpu.stepping}"
     virtual = {True: "a virtual machine", False: "no virtual machine", None: unknown}

@@ -14,7 +14,7 @@ SPEEDUPS, SCALING, LADDER, COST = "speedups", "scaling", "ladder", "cost"
 
 
 class ColumnKind(StrEnum):
-    """What a column holds: text on the left, numbers on the right, verdicts marked."""
+    """The kind of a column: left-aligned text, right-aligned numbers or marked verdicts."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -29,8 +29,9 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """`caption` names it for those who hear the page. Raises ValueError for a row of another
-    length than there are columns."""
+    """A table. `caption` names it for screen readers. Raises ValueError if a row does not have a
+    cell for each column.
+    """
 
     caption: str
     columns: tuple[Column, ...]
@@ -43,19 +44,19 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Points:
-    """A list."""
+class BulletList:
+    """A bullet list."""
 
     items: tuple[str, ...]
 
 
-Block: TypeAlias = str | Points | Table
+Block: TypeAlias = str | BulletList | Table
 """A paragraph, a list or a table."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """`key` is what links and figures find it by."""
+    """A section of a page. Links and figures refer to it by `key`."""
 
     key: str
     heading: str
@@ -64,7 +65,9 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """A headline: `figure` large, `sentence` in full. `verdict` is empty where none was made."""
+    """A headline: `figure` is shown large, `sentence` in full. `verdict` is empty if there is
+    none.
+    """
 
     label: str
     figure: str
@@ -75,7 +78,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """The answer first, then what to know about it, then everything else."""
+    """A page: its answers first, then notes and warnings, then the sections."""
 
     title: str
     subject: str
@@ -87,7 +90,7 @@ class Document:
 
 
 def tabulate(caption: str, names: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
-    """`#name` is a column of numbers, `!name` one of verdicts."""
+    """Build a table. `#name` declares a column of numbers, `!name` a column of verdicts."""
     kinds = {"#": ColumnKind.NUMBER, "!": ColumnKind.VERDICT}
     columns = (
         Column(name=name.lstrip("#!"), kind=kinds.get(name[0], ColumnKind.TEXT)) for name in names
@@ -95,17 +98,17 @@ def tabulate(caption: str, names: Iterable[str], rows: Iterable[tuple[str, ...]]
     return Table(caption=caption, columns=tuple(columns), rows=tuple(rows))
 
 
-def points(items: Iterable[str]) -> tuple[Points, ...]:
-    """A list; nothing where it would be empty."""
-    found = Points(items=tuple(items))
-    return (found,) if found.items else ()
+def build_list(items: Iterable[str]) -> tuple[BulletList, ...]:
+    """Build a bullet list as a tuple of blocks, which is empty if there are no items."""
+    bullets = BulletList(items=tuple(items))
+    return (bullets,) if bullets.items else ()
 
 
-def sheet_blocks(sheet: ResultTable, caption: str) -> tuple[Block, ...]:
-    return (tabulate(caption, sheet.headings, sheet.rows), *points(sheet.lines))
+def build_table_blocks(sheet: ResultTable, caption: str) -> tuple[Block, ...]:
+    return (tabulate(caption, sheet.headings, sheet.rows), *build_list(sheet.lines))
 
 
-def tabled(
+def build_table_section(
     key: str,
     heading: str,
     caption: str,
@@ -113,17 +116,21 @@ def tabled(
     rows: Iterable[tuple[str, ...]],
     *text: str,
 ) -> Section:
-    """A section of a table below what is told of it; an empty one without rows."""
-    found = tabulate(caption, names, rows)
-    return Section(key=key, heading=heading, blocks=(*text, found) if found.rows else ())
+    """Build a section of introductory text and a table. The section is empty if the table has no
+    rows.
+    """
+    table = tabulate(caption, names, rows)
+    return Section(key=key, heading=heading, blocks=(*text, table) if table.rows else ())
 
 
-def paragraphs(text: str) -> tuple[Block, ...]:
-    """Of a text with empty lines between paragraphs; lines that begin with "- " are a list."""
-    return tuple(_block(part) for part in text.strip().split("\n\n"))
+def split_paragraphs(text: str) -> tuple[Block, ...]:
+    """Split a text into paragraphs at empty lines. Lines that begin with "- " become a bullet
+    list.
+    """
+    return tuple(_parse_block(part) for part in text.strip().split("\n\n"))
 
 
-def _block(part: str) -> Block:
+def _parse_block(part: str) -> Block:
     if not part.startswith("- "):
         return " ".join(part.split())
-    return Points(items=tuple(" ".join(item.split()) for item in part[2:].split("\n- ")))
+    return BulletList(items=tuple(" ".join(item.split()) for item in part[2:].split("\n- ")))

@@ -52,7 +52,9 @@ STOPS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FindingRow:
-    """One arm in one cell, as text. `why` is how the verdict came about, or why there is none."""
+    """The result of one arm in one cell, as text. `why` explains the verdict, or why there is
+    none.
+    """
 
     workload: str
     vcpus: str
@@ -71,117 +73,120 @@ class FindingRow:
     """The second opinion."""
 
     @property
-    def known(self) -> str:
-        """The speedup and its interval."""
+    def speedup_text(self) -> str:
+        """Return the speedup and its interval, empty if there is none."""
         return f"{self.speedup} ({self.interval})" if self.speedup else ""
 
 
-def candidates(comparison: Comparison) -> tuple[str, ...]:
-    """The other arms, with those that never started; neither the baseline nor its repeat."""
+def list_candidates(comparison: Comparison) -> tuple[str, ...]:
+    """List all arms except the baseline and its repeat, including arms that never started."""
     base = comparison.baseline
-    failed = (each.arm for cell in comparison.cells for each in cell.failures)
+    failed = (failure.arm for cell in comparison.cells for failure in cell.failures)
     names = dict.fromkeys([*(arm.name for arm in comparison.arms[1:]), *failed])
     return tuple(name for name in names if name not in {base, f"{base} again"})
 
 
-def title(comparison: Comparison) -> str:
+def format_title(comparison: Comparison) -> str:
     cpu = comparison.host.cpu.name
     if not comparison.arms:
         return f"Nothing started on {cpu}"
-    versions = {arm.name: version for arm in comparison.arms if (version := _version(arm))}
+    versions = {arm.name: version for arm in comparison.arms if (version := _parse_version(arm))}
 
-    def named(arm: str) -> str:
+    def format_arm(arm: str) -> str:
         return f"{arm} ({versions[arm]})" if arm in versions else arm
 
-    others = wording.listed([*map(named, candidates(comparison))]) or "nothing"
-    return f"{others} against {named(comparison.baseline)} on {cpu}"
+    others = wording.join_words([*map(format_arm, list_candidates(comparison))]) or "nothing"
+    return f"{others} against {format_arm(comparison.baseline)} on {cpu}"
 
 
-def _version(arm: ArmFacts) -> str:
-    """Of the arm's wheel, with its target; empty for what is no wheel."""
+def _parse_version(arm: ArmFacts) -> str:
+    """Return the version of the arm's wheel with its target; empty if the arm's label is not a
+    wheel's file name.
+    """
     try:
         return str(parse_wheel_filename(arm.label.partition(" ")[0])[1])
     except InvalidWheelFilename:
         return ""
 
 
-def rows(comparison: Comparison) -> Iterator[FindingRow]:
-    """One per cell and arm, and one for the baseline, or its repeat, where that failed."""
-    arms = candidates(comparison)
+def list_rows(comparison: Comparison) -> Iterator[FindingRow]:
+    """Yield a row per cell and arm, and one for the baseline or its repeat where it failed."""
+    arms = list_candidates(comparison)
     for cell in comparison.cells:
-        for arm in dict.fromkeys([*arms, *(each.arm for each in cell.failures)]):
-            yield _row(comparison, cell, arm)
+        for arm in dict.fromkeys([*arms, *(failure.arm for failure in cell.failures)]):
+            yield _build_row(comparison, cell, arm)
 
 
-def place(cell: ComparedCell) -> tuple[str, str]:
-    """The workload and the number of vCPUs, as a table has them."""
+def format_cell(cell: ComparedCell) -> tuple[str, str]:
+    """Return the workload and the number of vCPUs as table cells."""
     return format_label(cell.workload), str(cell.vcpus)
 
 
-def said(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> str:
-    """The verdict, or where there is none yet what is likely."""
-    leaning = likely(comparison, speedup, noise)
+def describe_verdict(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> str:
+    """Return the verdict, or the likely direction if the verdict is inconclusive."""
+    leaning = find_likely_direction(comparison, speedup, noise)
     return f"likely {leaning}" if leaning else str(speedup.verdict)
 
 
-def likely(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> str:
-    """`faster` or `slower` where a difference beyond the noise floor and the threshold is likely
-    and not yet sure; empty else."""
+def find_likely_direction(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> str:
+    """Return `faster` or `slower` if an inconclusive difference beyond the noise floor and the
+    threshold is likely; empty otherwise.
+    """
     if speedup.verdict is not Verdict.INCONCLUSIVE or noise is None:
         return ""
-    least = max(compute_floor(noise), math.log1p(comparison.threshold))
-    beyond = abs(math.log(speedup.interval.value)) > least
+    limit = max(compute_floor(noise), math.log1p(comparison.threshold))
+    beyond = abs(math.log(speedup.interval.value)) > limit
     if not beyond or speedup.confidence < LIKELY:
         return ""
     return str(Verdict.FASTER if speedup.interval.value > 1 else Verdict.SLOWER)
 
 
-def _row(comparison: Comparison, cell: ComparedCell, arm: str) -> FindingRow:
-    verdict, why, speedup = _judged(comparison, cell, cell.get_result(arm))
-    workload, vcpus = place(cell)
+def _build_row(comparison: Comparison, cell: ComparedCell, arm: str) -> FindingRow:
+    verdict, why, speedup = _resolve_verdict(comparison, cell, cell.get_result(arm))
+    workload, vcpus = format_cell(cell)
     return FindingRow(
         workload=workload,
         vcpus=vcpus,
         arm=arm,
-        baseline_ms=_milliseconds(cell.get_result(comparison.baseline).times),
-        arm_ms=_milliseconds(cell.get_result(arm).times),
-        speedup=wording.factor(speedup.interval.value) if speedup else "",
-        interval=wording.span(speedup.interval) if speedup else "",
-        noise=wording.span(cell.noise) if cell.noise else "",
+        baseline_ms=_format_milliseconds(cell.get_result(comparison.baseline).times),
+        arm_ms=_format_milliseconds(cell.get_result(arm).times),
+        speedup=wording.format_factor(speedup.interval.value) if speedup else "",
+        interval=wording.format_span(speedup.interval) if speedup else "",
+        noise=wording.format_span(cell.noise) if cell.noise else "",
         verdict=verdict,
         why=why,
-        confidence=wording.level(speedup.confidence) if speedup else "",
-        medians=wording.factor_span(speedup.medians) if speedup and speedup.medians else "",
+        confidence=wording.format_level(speedup.confidence) if speedup else "",
+        medians=wording.format_factor_span(speedup.medians) if speedup and speedup.medians else "",
     )
 
 
-def _judged(
+def _resolve_verdict(
     comparison: Comparison, cell: ComparedCell, found: ArmResult
 ) -> tuple[str, str, Speedup | None]:
-    """The verdict and why, with the speedup that it is about."""
+    """Return the verdict, the reason for it and the speedup that it is based on."""
     if found.failure:
         return FAILED, found.failure.reason.strip(), None
     if found.agreement and not found.agreement.agrees:
         return DIFFERENT, f"beyond the tolerance of {found.agreement.tolerance:g}", None
     if found.speedup is None:
         return NOT_TIMED, "the cell has no answer without its baseline", None
-    verdict = said(comparison, found.speedup, cell.noise)
-    return verdict, reason(comparison, cell, found.speedup), found.speedup
+    verdict = describe_verdict(comparison, found.speedup, cell.noise)
+    return verdict, explain_verdict(comparison, cell, found.speedup), found.speedup
 
 
-def _milliseconds(times: ArmTimes | None) -> str:
-    """Of a step; of requests also the time within which 99 of 100 were answered."""
+def _format_milliseconds(times: ArmTimes | None) -> str:
+    """Format the milliseconds per step; for requests add the 99th percentile."""
     if times is None:
         return ""
-    mean, slow = wording.milliseconds(times.step_ms), times.latency and times.latency.p99_ms
-    return f"{mean} ({wording.milliseconds(slow)})" if slow else mean
+    mean, p99 = wording.format_milliseconds(times.step_ms), times.latency and times.latency.p99_ms
+    return f"{mean} ({wording.format_milliseconds(p99)})" if p99 else mean
 
 
-def reason(comparison: Comparison, cell: ComparedCell, speedup: Speedup) -> str:
-    """Which rule of the method gave the verdict."""
-    if over_gated(cell):
-        return f"too many blocks are no measurement: {_dropped(cell)}"
-    interval, edge = speedup.interval, _edge(comparison, cell)
+def explain_verdict(comparison: Comparison, cell: ComparedCell, speedup: Speedup) -> str:
+    """Return the rule of the method that led to the verdict."""
+    if is_over_gated(cell):
+        return f"too many blocks are no measurement: {_format_dropped(cell)}"
+    interval, edge = speedup.interval, _describe_limit(comparison, cell)
     outside = interval.excludes_1
     match speedup.verdict:
         case Verdict.FASTER | Verdict.SLOWER:
@@ -190,156 +195,170 @@ def reason(comparison: Comparison, cell: ComparedCell, speedup: Speedup) -> str:
             return f"the interval leaves out 1, but the estimate lies within {edge}"
         case Verdict.WITHIN_NOISE:
             tested, margin = comparison.margin_level, comparison.margin
-            return (
-                f"the {wording.percent(tested)} interval lies within {wording.percent(margin)} of 1"
-            )
+            return f"the {wording.format_percent(tested)} interval lies within {wording.format_percent(margin)} of 1"
         case _ if outside:
             return (
                 f"the interval leaves out 1, but the estimate lies within {edge}, which is too "
                 "high to tell"
             )
-        case _ if likely(comparison, speedup, cell.noise):
-            return f"an interval of {wording.level(speedup.confidence)} would leave out 1"
-    return f"the interval holds 1 and reaches beyond {wording.percent(comparison.margin)} of it"
+        case _ if find_likely_direction(comparison, speedup, cell.noise):
+            return f"an interval of {wording.format_level(speedup.confidence)} would leave out 1"
+    return (
+        f"the interval holds 1 and reaches beyond {wording.format_percent(comparison.margin)} of it"
+    )
 
 
-def _edge(comparison: Comparison, cell: ComparedCell) -> str:
-    """What a difference must pass: the higher of two."""
+def _describe_limit(comparison: Comparison, cell: ComparedCell) -> str:
+    """Describe the limit that a difference must exceed: the noise floor or the threshold,
+    whichever is higher.
+    """
     if cell.noise is None:
         return "a noise floor that is not known"
-    floor = floor_of(cell.noise)
+    floor = compute_noise_floor(cell.noise)
     if floor >= comparison.threshold:
         return f"the noise floor of {floor:.1%}"
     return f"the threshold of {comparison.threshold:.1%}"
 
 
-def floor_of(noise: Interval) -> float:
-    """What a difference must pass, 0.01 is 1 %."""
+def compute_noise_floor(noise: Interval) -> float:
+    """Return the noise floor that a difference must exceed, as a share: 0.01 is 1 %."""
     return math.expm1(compute_floor(noise))
 
 
-def over_gated(cell: ComparedCell) -> bool:
-    """Whether gates left so few blocks that all of them count, and nothing is decided."""
-    found = cell.gates
-    if found.counting is None:
-        return found.dropped > gates.MOST_DROPPED * cell.blocks
-    return found.dropped > 0 and found.counting == cell.blocks
+def is_over_gated(cell: ComparedCell) -> bool:
+    """Return whether gates left so few blocks that all blocks count and there is no verdict."""
+    gate_counts = cell.gates
+    if gate_counts.counting is None:
+        return gate_counts.dropped > gates.MOST_DROPPED * cell.blocks
+    return gate_counts.dropped > 0 and gate_counts.counting == cell.blocks
 
 
-def _dropped(cell: ComparedCell) -> str:
-    return f"{cell.gates.dropped} of {cell.blocks} ({gated(cell)})"
+def _format_dropped(cell: ComparedCell) -> str:
+    return f"{cell.gates.dropped} of {cell.blocks} ({format_gates(cell)})"
 
 
-def gated(cell: ComparedCell) -> str:
-    """How often each gate found a block to be no measurement."""
+def format_gates(cell: ComparedCell) -> str:
+    """Format how many blocks each gate dropped."""
     return ", ".join(f"{name} {number}" for name, number in cell.gates.reasons)
 
 
-def headlines(comparison: Comparison) -> Iterator[str]:
-    """The answer in one sentence per arm and number of vCPUs."""
-    yield from (headline(comparison, each) for each in comparison.overall)
-    yield from unanswered(comparison)
+def list_headlines(comparison: Comparison) -> Iterator[str]:
+    """Yield the result in one sentence per arm and number of vCPUs."""
+    yield from (format_headline(comparison, overall) for overall in comparison.overall)
+    yield from list_unanswered(comparison)
 
 
-def unanswered(comparison: Comparison) -> Iterator[str]:
-    """The arms about which nothing can be said."""
-    known = {each.speedup.arm for each in comparison.overall}
-    for arm in candidates(comparison):
-        if arm not in known:
+def list_unanswered(comparison: Comparison) -> Iterator[str]:
+    """Yield a sentence for each arm that has no result."""
+    answered = {overall.speedup.arm for overall in comparison.overall}
+    for arm in list_candidates(comparison):
+        if arm not in answered:
             yield f"No answer about {arm}: it was not timed."
 
 
-def outcome(comparison: Comparison, each: Overall) -> str:
-    """The verdict; a mean of an arm that computes something else anywhere has none."""
-    wrong = {
+def resolve_outcome(comparison: Comparison, each: Overall) -> str:
+    """Return the verdict on a mean, or DIFFERENT if the arm computes something else in any cell."""
+    disagreeing = {
         agreement.arm
         for cell in comparison.cells
         for agreement in cell.agreements
         if not agreement.agrees
     }
-    return DIFFERENT if each.speedup.arm in wrong else str(each.speedup.verdict)
+    return DIFFERENT if each.speedup.arm in disagreeing else str(each.speedup.verdict)
 
 
-def headline(comparison: Comparison, each: Overall) -> str:
+def format_headline(comparison: Comparison, each: Overall) -> str:
     speedup, base = each.speedup, comparison.baseline
-    arm, known = speedup.arm, wording.factor(speedup.interval.value)
+    arm, figure = speedup.arm, wording.format_factor(speedup.interval.value)
     workloads = console.format_count(each.workloads, "workload")
     span = (
-        f"{wording.span(speedup.interval)}; geometric mean of {workloads} on "
-        f"{console.format_vcpus(each.vcpus)}; A/A {wording.span(each.noise)}"
+        f"{wording.format_span(speedup.interval)}; geometric mean of {workloads} on "
+        f"{console.format_vcpus(each.vcpus)}; A/A {wording.format_span(each.noise)}"
     )
-    match outcome(comparison, each):
+    match resolve_outcome(comparison, each):
         case Verdict.FASTER:
-            return f"{arm} is faster than {base}: {known} ({span})."
+            return f"{arm} is faster than {base}: {figure} ({span})."
         case Verdict.SLOWER:
-            return f"{arm} is slower than {base}: {known} ({span}). Do not use it here."
+            return f"{arm} is slower than {base}: {figure} ({span}). Do not use it here."
         case Verdict.WITHIN_NOISE:
-            least = f" of {wording.percent(comparison.margin)} or more"
+            least = f" of {wording.format_percent(comparison.margin)} or more"
             gain = "No gain" + ("" if speedup.interval.excludes_1 else least)
-            return f"{gain}: {arm} takes as long as {base}, within the noise: {known} ({span})."
+            return f"{gain}: {arm} takes as long as {base}, within the noise: {figure} ({span})."
         case Verdict.INCONCLUSIVE:
-            return f"{_undecided(comparison, each)}: {known} ({span}). Measure longer: --budget."
+            return f"{_describe_undecided(comparison, each)}: {figure} ({span}). Measure longer: --budget."
         case _:
             return (
                 f"{arm} does not compute what {base} computes. Do not use it. Where it agrees its "
-                f"speedup is {known} ({span})."
+                f"speedup is {figure} ({span})."
             )
 
 
-def _undecided(comparison: Comparison, each: Overall) -> str:
-    """What is known where there is no verdict."""
+def _describe_undecided(comparison: Comparison, each: Overall) -> str:
+    """Describe an inconclusive result: its likely direction, or its interval."""
     speedup, base = each.speedup, comparison.baseline
-    leaning = likely(comparison, speedup, each.noise)
+    leaning = find_likely_direction(comparison, speedup, each.noise)
     if leaning:
-        sure = f"sure to {wording.level(speedup.confidence)}, a verdict asks for"
-        return f"{speedup.arm} is likely {leaning} than {base}, {sure} {comparison.level:.0%}"
+        confidence = f"sure to {wording.format_level(speedup.confidence)}, a verdict asks for"
+        return f"{speedup.arm} is likely {leaning} than {base}, {confidence} {comparison.level:.0%}"
     interval = speedup.interval
     if interval.excludes_1:
         return (
             f"No answer about {speedup.arm}: it differs from {base} by no more than {base} does "
             "from itself"
         )
-    ends = f"{_distance(interval.low)} and {_distance(interval.high)}"
+    ends = f"{_format_distance(interval.low)} and {_format_distance(interval.high)}"
     return f"No answer about {speedup.arm} yet, which is between {ends}"
 
 
-def _distance(ratio: float) -> str:
+def _format_distance(ratio: float) -> str:
     return f"{abs(ratio - 1):.1%} {'faster' if ratio >= 1 else 'slower'}"
 
 
-def failed(comparison: Comparison) -> Iterator[str]:
-    """Why arms have no figures, each reason once."""
+def list_failures(comparison: Comparison) -> Iterator[str]:
+    """Yield why arms have no figures, once per reason."""
     arms: dict[tuple[str, str, str, str], list[str]] = {}
-    for row in rows(comparison):
+    for row in list_rows(comparison):
         if row.verdict in {FAILED, NOT_TIMED}:
             key = (row.verdict, row.why, row.workload, row.vcpus)
             arms.setdefault(key, []).append(row.arm)
-    places: dict[str, list[tuple[str, int]]] = {}
-    for (verdict, why, workload, vcpus), names in arms.items():
-        said = f"{wording.listed(names)} {verdict}: {why}"
-        places.setdefault(said, []).append((workload, int(vcpus)))
-    yield from (f"{wording.places(where)}: {said}" for said, where in places.items())
+    cells: dict[str, list[tuple[str, int]]] = {}
+    for (verdict, cause, workload, vcpus), names in arms.items():
+        sentence = f"{wording.join_words(names)} {verdict}: {cause}"
+        cells.setdefault(sentence, []).append((workload, int(vcpus)))
+    yield from (
+        f"{wording.format_cells(failed_cells)}: {sentence}"
+        for sentence, failed_cells in cells.items()
+    )
 
 
-def covered(comparison: Comparison) -> Iterator[tuple[str, ...]]:
-    """The share of its op time that each arm spends in its tuned kernels: the cell, the arm, the
-    share, and that of each op."""
+def list_coverage(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    """Yield the share of op time that each arm spends in its tuned kernels: cell, arm, total
+    share and the share of each op.
+    """
     for cell in comparison.cells:
-        for each in cell.arms:
-            if found := each.coverage:
-                ops = (f"{row.op} {row.share:.1%}" for row in found.ops if row.share >= SHOWN)
-                yield (*place(cell), each.arm, wording.share(found.share), ", ".join(ops))
+        for times in cell.arms:
+            if coverage := times.coverage:
+                ops = (f"{row.op} {row.share:.1%}" for row in coverage.ops if row.share >= SHOWN)
+                yield (
+                    *format_cell(cell),
+                    times.arm,
+                    wording.format_share(coverage.share),
+                    ", ".join(ops),
+                )
 
 
-def fused(comparison: Comparison) -> Iterator[tuple[str, ...]]:
-    """What each arm's library fused, what it left alone and what ran as before: the cell, the arm,
-    and the counts of each."""
+def list_fused_ops(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    """Yield what each arm's kernel library fused, left alone and ran as before: cell, arm and
+    the counts of each.
+    """
     for cell in comparison.cells:
-        for each in cell.arms:
-            counts = each.coverage.fused if each.coverage else ()
+        for times in cell.arms:
+            counts = times.coverage.fused if times.coverage else ()
             if not counts:
                 continue
-            done = (f"{name} {count}" for name, count in counts if not name.startswith(UNFUSED))
+            fused_counts = (
+                f"{name} {count}" for name, count in counts if not name.startswith(UNFUSED)
+            )
             others = (
                 ", ".join(
                     f"{name.removeprefix(kind)} {count}"
@@ -348,10 +367,10 @@ def fused(comparison: Comparison) -> Iterator[tuple[str, ...]]:
                 )
                 for kind in UNFUSED
             )
-            yield (*place(cell), each.arm, ", ".join(done), *others)
+            yield (*format_cell(cell), times.arm, ", ".join(fused_counts), *others)
 
 
-def kernels(arm: ArmFacts) -> str:
+def describe_kernels(arm: ArmFacts) -> str:
     if arm.whole:
         return "kernels of a full build"
     if arm.kernel_library is None:
@@ -361,7 +380,9 @@ def kernels(arm: ArmFacts) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caveat:
-    """What was seen in one cell. Those of one `kind` are one warning; `then` is what follows."""
+    """An observation in one cell. Caveats of one `kind` form one warning; `then` is what follows
+    from it.
+    """
 
     kind: str
     cell: ComparedCell
@@ -369,77 +390,79 @@ class Caveat:
     then: str = ""
 
 
-def warnings(comparison: Comparison) -> Iterator[str]:
-    """What a reader must know before the figures are used, a line for each kind."""
+def list_warnings(comparison: Comparison) -> Iterator[str]:
+    """Yield what a reader must know before using the figures, one line per kind of caveat."""
     if not comparison.complete:
         yield "Not complete: the measurement was ended before its last cell."
-    yield from _families(comparison)
-    every = [(cell.workload, cell.vcpus) for cell in comparison.cells]
-    for kind, found in doubts(comparison).items():
-        cells = [(each.cell.workload, each.cell.vcpus) for each in found]
-        where = wording.places(cells, of=every)
-        what = f"{where}: {found[0].what}." if len(found) == 1 else f"{kind} in {where}."
-        yield f"{what} {found[0].then}".rstrip()
+    yield from _describe_differences(comparison)
+    all_cells = [(cell.workload, cell.vcpus) for cell in comparison.cells]
+    for kind, caveats in group_caveats(comparison).items():
+        cells = [(caveat.cell.workload, caveat.cell.vcpus) for caveat in caveats]
+        location = wording.format_cells(cells, of=all_cells)
+        text = f"{location}: {caveats[0].what}." if len(caveats) == 1 else f"{kind} in {location}."
+        yield f"{text} {caveats[0].then}".rstrip()
 
 
-def doubts(comparison: Comparison) -> dict[str, list[Caveat]]:
-    """By kind."""
-    found: dict[str, list[Caveat]] = {}
+def group_caveats(comparison: Comparison) -> dict[str, list[Caveat]]:
+    """Return the caveats of all cells, grouped by kind."""
+    caveats: dict[str, list[Caveat]] = {}
     for cell in comparison.cells:
-        for each in _doubts(comparison, cell):
-            found.setdefault(each.kind, []).append(each)
-    return found
+        for caveat in _find_caveats(comparison, cell):
+            caveats.setdefault(caveat.kind, []).append(caveat)
+    return caveats
 
 
-def _families(comparison: Comparison) -> Iterator[str]:
-    """Where arms differ in more than what they are called, those that differ alike once."""
-    alike: dict[tuple[str, ...], list[ArmFacts]] = {}
+def _describe_differences(comparison: Comparison) -> Iterator[str]:
+    """Describe how arms differ from the baseline beyond their kernels. Arms with the same
+    differences share a sentence.
+    """
+    groups: dict[tuple[str, ...], list[ArmFacts]] = {}
     for base, arm in itertools.product(comparison.arms[:1], comparison.arms[1:]):
-        if found := _apart(base, arm):
-            alike.setdefault(found, []).append(arm)
-    for found, arms in alike.items():
-        names = wording.listed([arm.name for arm in arms])
-        yield f"{names}, other than {comparison.baseline}: {'; '.join(found)}."
-    if comparison.arms and not any(map(_is_other, comparison.arms)):
+        if differences := _find_differences(base, arm):
+            groups.setdefault(differences, []).append(arm)
+    for differences, arms in groups.items():
+        names = wording.join_words([arm.name for arm in arms])
+        yield f"{names}, other than {comparison.baseline}: {'; '.join(differences)}."
+    if comparison.arms and not any(map(_is_modified, comparison.arms)):
         yield "No arm loaded tuned kernels: this compares stock kernels with stock kernels."
 
 
-def _apart(base: ArmFacts, arm: ArmFacts) -> tuple[str, ...]:
-    """In what the arm differs from the baseline beside its kernels."""
+def _find_differences(base: ArmFacts, arm: ArmFacts) -> tuple[str, ...]:
+    """Return how the arm differs from the baseline apart from its kernels."""
     pairs = (("Python", base.python, arm.python), ("NumPy", base.numpy, arm.numpy))
-    found = [f"{what} {theirs}, not {ours}" for what, ours, theirs in pairs if ours != theirs]
+    differences = [f"{what} {theirs}, not {ours}" for what, ours, theirs in pairs if ours != theirs]
     if arm.threading != base.threading:
         threads = f"kernels on {arm.threading} threads, not {base.threading} threads"
         means = "which compares build families, not the gain of a compiler's flag"
-        found.insert(0, f"{threads}, {means}")
+        differences.insert(0, f"{threads}, {means}")
     if arm.keras != base.keras:
         means = "of which a step is other ops, and whose results are not held to the same"
-        found.append(f"Keras {arm.keras}, not Keras {base.keras}, {means}")
-    return tuple(found)
+        differences.append(f"Keras {arm.keras}, not Keras {base.keras}, {means}")
+    return tuple(differences)
 
 
-def _is_other(arm: ArmFacts) -> bool:
-    """Whether the arm is more than the stock wheel as it is."""
+def _is_modified(arm: ArmFacts) -> bool:
+    """Return whether the arm is more than the unmodified stock wheel."""
     return bool(arm.kernel_library or arm.whole or arm.env)
 
 
-def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
+def _find_caveats(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
     for agreement in cell.agreements:
         if not agreement.agrees:
             other = f"{agreement.arm} does not compute what {comparison.baseline} computes"
             yield Caveat(kind=other, cell=cell, what=other, then="Do not use it.")
-    if any(each.is_excused for each in cell.agreements):
+    if any(result.is_excused for result in cell.agreements):
         yield Caveat(
             kind="Rounding alone explains what differs",
             cell=cell,
             what="first losses or predictions differ beyond the tolerance, as rounding explains",
             then="Whether arms compute the same is told by fewer of them there.",
         )
-    if over_gated(cell):
+    if is_over_gated(cell):
         yield Caveat(
             kind="Too many blocks are no measurement",
             cell=cell,
-            what=f"too many blocks are no measurement, {_dropped(cell)}",
+            what=f"too many blocks are no measurement, {_format_dropped(cell)}",
             then="All blocks count there, and there is no verdict.",
         )
     if cell.unsteady:
@@ -460,7 +483,7 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
             f"{FEWEST_LAUNCHES} starts are the fewest that give an interval",
             then="A smaller batch or a longer --budget gives more of them.",
         )
-    yield from _unexplained(cell)
+    yield from _find_unexplained_gains(cell)
     if cell.stopped_by and cell.launches < FEW_LAUNCHES:
         yield Caveat(
             kind=f"A quick look: fewer than {FEW_LAUNCHES} launches",
@@ -479,12 +502,12 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
             )
 
 
-def _unexplained(cell: ComparedCell) -> Iterator[Caveat]:
-    """Gains for which the tuned kernels would have to be more than LANES times as fast as stock's,
-    of arms that have no other settings which could give them, and in which nothing was fused: that
-    saves dispatch, too.
+def _find_unexplained_gains(cell: ComparedCell) -> Iterator[Caveat]:
+    """Find gains for which the tuned kernels would have to be more than LANES times as fast as
+    stock kernels. Arms with other settings that could explain the gain are skipped, and so
+    are arms with fused ops, since fusing also saves dispatch.
 
-    A coverage is a share c of the op time that the tuned arm itself has, so by Amdahl's law a
+    A coverage is a share c of the op time of the tuned arm itself, so by Amdahl's law a
     speedup s needs kernels that are (s - (1 - c)) / c times as fast.
     """
     shares = {
@@ -494,13 +517,13 @@ def _unexplained(cell: ComparedCell) -> Iterator[Caveat]:
         and arm.environment == cell.arms[0].environment
         and not any(count and not name.startswith(UNFUSED) for name, count in arm.coverage.fused)
     }
-    for each in cell.speedups:
-        share = shares.get(each.arm)
-        if share is not None and each.interval.low > 1 + (LANES - 1) * share:
+    for speedup in cell.speedups:
+        share = shares.get(speedup.arm)
+        if share is not None and speedup.interval.low > 1 + (LANES - 1) * share:
             yield Caveat(
-                kind=f"More gain than {each.arm} kernels can give",
+                kind=f"More gain than {speedup.arm} kernels can give",
                 cell=cell,
-                what=f"{wording.factor(each.interval.value)} cannot come from {each.arm} kernels, "
+                what=f"{wording.format_factor(speedup.interval.value)} cannot come from {speedup.arm} kernels, "
                 f"which take {share:.1%} of the op time: they would have to be more than {LANES} "
                 "times as fast",
                 then="Take it for noise of this machine.",

@@ -19,24 +19,26 @@ FEWEST = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ladder:
-    """Rungs and wheels in the order in which the arms came. Not every rung has every wheel."""
+    """A ladder of arms: rungs and wheels in the order of the arms. A rung may lack some wheels."""
 
     rungs: tuple[str, ...]
     wheels: tuple[str, ...]
     arms: Mapping[tuple[str, str], str]
     """Names by rung and wheel."""
 
-    def arm(self, rung: str, wheel: str) -> str:
-        """Its name; empty where the rung has no such wheel."""
+    def find_arm(self, rung: str, wheel: str) -> str:
+        """Return the name of the arm; empty if the rung has no such wheel."""
         return self.arms.get((rung, wheel), "")
 
 
 def find_ladder(names: Sequence[str]) -> Ladder | None:
-    """The ladder that arms of these names form; None where a wheel stands on one rung only."""
-    split = [(*name.partition("-")[::2], name) for name in names]
-    arms = {(rung, wheel): name for wheel, rung, name in split if rung and wheel in WHEELS}
-    standing = Counter(wheel for _, wheel in arms)
-    if not standing or min(standing.values()) < FEWEST:
+    """Return the ladder that arms of these names form; None if a wheel has fewer than FEWEST
+    rungs.
+    """
+    parsed = [(*name.partition("-")[::2], name) for name in names]
+    arms = {(rung, wheel): name for wheel, rung, name in parsed if rung and wheel in WHEELS}
+    rung_counts = Counter(wheel for _, wheel in arms)
+    if not rung_counts or min(rung_counts.values()) < FEWEST:
         return None
     rungs = tuple(dict.fromkeys(rung for rung, _ in arms))
-    return Ladder(rungs=rungs, wheels=tuple(standing), arms=arms)
+    return Ladder(rungs=rungs, wheels=tuple(rung_counts), arms=arms)

@@ -9,10 +9,10 @@ from pathlib import Path
 from tfbench.costs.bill import Bill
 from tfbench.measuring.samples import Sample
 from tfbench.reports import details, plots, report, spending
-from tfbench.reports.canvas import PALETTE, WIDE_IN, Drawing, standalone
+from tfbench.reports.canvas import PALETTE, WIDE_IN, Drawing, render_standalone
 from tfbench.reports.document import COST, LADDER, SCALING, SPEEDUPS, Document
 from tfbench.reports.ladder import find_ladder
-from tfbench.reports.templating import filled
+from tfbench.reports.templating import render_template
 from tfbuild.measured.comparison import Comparison
 from tfbuild.records import write_atomic
 
@@ -23,43 +23,47 @@ Figures = Mapping[str, Iterable[Drawing]]
 """By the key of the section that they stand in."""
 
 
-def write(folder: Path, page: Document, figures: Figures, templates: Path) -> Path:
-    """As Markdown and HTML; the HTML's path. Raises DiskError."""
-    write_atomic(folder / MARKDOWN, report.rendered(page, templates))
-    write_atomic(folder / HTML, rendered(page, figures, templates))
+def write_page(folder: Path, page: Document, figures: Figures, templates: Path) -> Path:
+    """Write a document as Markdown and HTML and return the path of the HTML file. Raises
+    DiskError.
+    """
+    write_atomic(folder / MARKDOWN, report.render_markdown(page, templates))
+    write_atomic(folder / HTML, render_html(page, figures, templates))
     return folder / HTML
 
 
-def rendered(page: Document, figures: Figures, templates: Path) -> str:
-    """A document as one HTML file."""
-    drawn = {key: tuple(each) for key, each in figures.items()}
-    return filled(templates, TEMPLATE, page=page, figures=drawn, palette=PALETTE)
+def render_html(page: Document, figures: Figures, templates: Path) -> str:
+    """Render a document as one HTML file."""
+    drawings = {key: tuple(section_figures) for key, section_figures in figures.items()}
+    return render_template(templates, TEMPLATE, page=page, figures=drawings, palette=PALETTE)
 
 
-def comparison_figures(
+def draw_comparison_figures(
     comparison: Comparison, bill: Bill | None = None, samples: Iterable[Sample] = ()
 ) -> Figures:
-    """Without samples none shows them over time."""
-    found = find_ladder([arm.name for arm in comparison.arms])
+    """Draw the figures of a comparison by section. Without samples the figures over time are
+    left out.
+    """
+    ladder = find_ladder([arm.name for arm in comparison.arms])
     return {
         # A ladder shows the same speedups, in the order of its rungs.
-        SPEEDUPS: () if found else plots.speedups(comparison),
-        SCALING: plots.scaling(comparison),
-        LADDER: plots.ladder(comparison, found) if found else (),
-        COST: plots.bill_figures(bill) if bill else (),
-        details.SAMPLES: plots.samples(comparison, samples),
+        SPEEDUPS: () if ladder else plots.draw_speedups(comparison),
+        SCALING: plots.draw_scaling(comparison),
+        LADDER: plots.draw_ladder(comparison, ladder) if ladder else (),
+        COST: plots.draw_bill_figures(bill) if bill else (),
+        details.SAMPLES: plots.draw_samples(comparison, samples),
     }
 
 
-def bill_figures(bill: Bill) -> Figures:
-    """Of whole runs."""
+def draw_bill_figures(bill: Bill) -> Figures:
+    """Draw the figures of a bill of whole training runs, by section."""
     return {
-        SCALING: plots.bill_scaling(bill, spending.SPEEDUP),
-        COST: plots.bill_figures(bill),
+        SCALING: plots.draw_bill_scaling(bill, spending.SPEEDUP),
+        COST: plots.draw_bill_figures(bill),
     }
 
 
-def pictures(comparison: Comparison) -> dict[str, str]:
-    """The speedups as SVG files, by name: one per number of vCPUs, for pages of others."""
-    drawn = plots.speedups(comparison, WIDE_IN)
-    return {f"{each.key}.svg": standalone(each) for each in drawn}
+def render_speedup_files(comparison: Comparison) -> dict[str, str]:
+    """Render the speedups as SVG files by name, one per number of vCPUs, for use on other pages."""
+    drawings = plots.draw_speedups(comparison, WIDE_IN)
+    return {f"{drawing.key}.svg": render_standalone(drawing) for drawing in drawings}

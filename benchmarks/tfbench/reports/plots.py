@@ -14,17 +14,17 @@ from tfbench.inside.workloads import format_label
 from tfbench.measuring import gates
 from tfbench.measuring.samples import Sample
 from tfbench.reports import findings, wording
-from tfbench.reports.canvas import WIDTH_IN, Drawing, drawing
+from tfbench.reports.canvas import WIDTH_IN, Drawing, create_drawing
 from tfbench.reports.charts import (
     ChartGroup,
     ChartLine,
     ChartPoint,
     Track,
-    bars,
-    described,
-    forest,
-    over_time,
-    over_vcpus,
+    describe_rows,
+    plot_bars,
+    plot_forest,
+    plot_samples,
+    plot_speedups,
 )
 from tfbench.reports.ladder import Ladder
 from tfbuild import console
@@ -36,52 +36,52 @@ TONES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad"}
 # --- speedups -----------------------------------------------------------------------------------
 
 
-def speedups(comparison: Comparison, width_in: float = WIDTH_IN) -> Iterator[Drawing]:
-    """Every arm of every cell, a figure per number of vCPUs."""
+def draw_speedups(comparison: Comparison, width_in: float = WIDTH_IN) -> Iterator[Drawing]:
+    """Draw the speedups of every arm in every cell, a figure per number of vCPUs."""
     caption = (
         "Filled marks are verdicts, faster or slower; open ones are within noise or inconclusive. "
         f"Lines are {comparison.level:.0%} intervals."
     )
-    numbers = _numbers(findings.candidates(comparison), first=1)
+    numbers = _number_arms(findings.list_candidates(comparison), first=1)
 
-    def points(found: Mapping[str, Speedup]) -> Iterator[ChartPoint]:
+    def build_points(found: Mapping[str, Speedup]) -> Iterator[ChartPoint]:
         for arm, series in numbers.items():
             if arm in found:
                 tone = TONES.get(found[arm].verdict, "muted")
-                yield _speedup_point(found[arm], series, tone)
+                yield _build_speedup_point(found[arm], series, tone)
             else:
                 yield ChartPoint(label=arm, series=series, amount=None, note="no answer")
 
-    yield from _forests(comparison, "speedups", "Speedup", caption, points, width_in)
+    yield from _draw_forests(comparison, "speedups", "Speedup", caption, build_points, width_in)
 
 
-def ladder(comparison: Comparison, found: Ladder) -> Iterator[Drawing]:
-    """Every workload's rungs, a figure per number of vCPUs; wheels have a marker each."""
+def draw_ladder(comparison: Comparison, found: Ladder) -> Iterator[Drawing]:
+    """Draw the rungs of every workload, a figure per number of vCPUs and a marker per wheel."""
     caption = (
         "From rung to rung one thing is added; each wheel has a marker of its own. Filled marks "
         "are verdicts, open ones within noise or inconclusive."
     )
 
-    def points(known: Mapping[str, Speedup]) -> Iterator[ChartPoint]:
+    def build_points(known: Mapping[str, Speedup]) -> Iterator[ChartPoint]:
         for rung, (series, wheel) in itertools.product(found.rungs, enumerate(found.wheels)):
-            if speedup := known.get(found.arm(rung, wheel)):
-                yield _speedup_point(speedup, series)
+            if speedup := known.get(found.find_arm(rung, wheel)):
+                yield _build_speedup_point(speedup, series)
 
-    yield from _forests(comparison, "ladder", "Ladder", caption, points)
+    yield from _draw_forests(comparison, "ladder", "Ladder", caption, build_points)
 
 
-def _speedup_point(speedup: Speedup, series: int, tone: str = "") -> ChartPoint:
+def _build_speedup_point(speedup: Speedup, series: int, tone: str = "") -> ChartPoint:
     return ChartPoint(
         label=speedup.arm,
         series=series,
         amount=speedup.interval,
-        note=wording.factor(speedup.interval.value),
+        note=wording.format_factor(speedup.interval.value),
         tone=tone,
         solid=speedup.verdict in TONES,
     )
 
 
-def _forests(
+def _draw_forests(
     comparison: Comparison,
     name: str,
     title: str,
@@ -89,91 +89,104 @@ def _forests(
     points: Callable[[Mapping[str, Speedup]], Iterable[ChartPoint]],
     width_in: float = WIDTH_IN,
 ) -> Iterator[Drawing]:
-    """`points` are the rows of some speedups, by their arms."""
-    for vcpus, cells in _by_vcpus(comparison):
+    """Draw a forest plot per number of vCPUs. `points` returns the rows of speedups, which it
+    takes by arm.
+    """
+    for vcpus, cells in _group_by_vcpus(comparison):
         groups = [
             ChartGroup(label=label, points=rows, band=band)
-            for label, found, band in _measured(comparison, vcpus, cells)
-            if (rows := tuple(points({each.arm: each for each in found})))
+            for label, speedups, band in _list_speedups(comparison, vcpus, cells)
+            if (rows := tuple(points({speedup.arm: speedup for speedup in speedups})))
         ]
         axis = f"speedup over {comparison.baseline}"
         if any(row.amount for group in groups for row in group.points):
-            yield drawing(
-                functools.partial(forest, groups, axis, width_in),
+            yield create_drawing(
+                functools.partial(plot_forest, groups, axis, width_in),
                 key=f"{name}-{vcpus}",
                 title=f"{title} on {console.format_vcpus(vcpus)}",
                 caption=f"{caption} The shaded boxes are {comparison.baseline} against itself.",
-                description=described(groups, wording.factor_span),
+                description=describe_rows(groups, wording.format_factor_span),
             )
 
 
-def _by_vcpus(comparison: Comparison) -> Iterator[tuple[int, list[ComparedCell]]]:
+def _group_by_vcpus(comparison: Comparison) -> Iterator[tuple[int, list[ComparedCell]]]:
     for vcpus in dict.fromkeys(cell.vcpus for cell in comparison.cells):
         yield vcpus, [cell for cell in comparison.cells if cell.vcpus == vcpus]
 
 
-def _measured(
+def _list_speedups(
     comparison: Comparison, vcpus: int, cells: Iterable[ComparedCell]
 ) -> Iterator[tuple[str, Sequence[Speedup], Interval | None]]:
-    """Each cell's speedups and A/A interval, then the means."""
+    """Yield the label, speedups and A/A interval of each cell, then those of the geometric
+    means.
+    """
     for cell in cells:
         yield format_label(cell.workload), cell.speedups, cell.noise
-    means = [each.speedup for each in comparison.overall if each.vcpus == vcpus]
+    means = [overall.speedup for overall in comparison.overall if overall.vcpus == vcpus]
     if means:
-        yield "geometric mean", means, _bands(comparison)[vcpus]
+        yield "geometric mean", means, _compute_bands(comparison)[vcpus]
 
 
-def _bands(comparison: Comparison) -> dict[int, Interval]:
-    """The widest A/A interval of the means by vCPUs: arms that failed somewhere have their own."""
+def _compute_bands(comparison: Comparison) -> dict[int, Interval]:
+    """Return the widest A/A interval of the means by number of vCPUs. Intervals differ if an arm
+    failed in some cells.
+    """
     bands: dict[int, Interval] = {}
-    for each in comparison.overall:
-        known = bands.get(each.vcpus, each.noise)
-        bands[each.vcpus] = max(known, each.noise, key=lambda noise: noise.reach)
+    for overall in comparison.overall:
+        widest = bands.get(overall.vcpus, overall.noise)
+        bands[overall.vcpus] = max(widest, overall.noise, key=lambda noise: noise.reach)
     return bands
 
 
-def _numbers(names: Iterable[str], first: int = 0) -> dict[str, int]:
-    """Each arm's place, which gives it its marker."""
+def _number_arms(names: Iterable[str], first: int = 0) -> dict[str, int]:
+    """Number the arms; the number selects an arm's marker."""
     return {name: number for number, name in enumerate(names, start=first)}
 
 
 # --- over vCPUs ---------------------------------------------------------------------------------
 
 
-def scaling(comparison: Comparison) -> Iterator[Drawing]:
-    """Each arm's geometric mean by vCPUs, in one figure; none without one."""
-    means = ((each.vcpus, each.speedup.arm, each.speedup.interval) for each in comparison.overall)
-    numbers = _numbers(findings.candidates(comparison), first=1)
-    yield from _scaling(means, numbers, _bands(comparison), f"Speedup over {comparison.baseline}")
+def draw_scaling(comparison: Comparison) -> Iterator[Drawing]:
+    """Draw each arm's geometric mean by number of vCPUs in one figure; yield nothing if there
+    are no means.
+    """
+    means = (
+        (overall.vcpus, overall.speedup.arm, overall.speedup.interval)
+        for overall in comparison.overall
+    )
+    numbers = _number_arms(findings.list_candidates(comparison), first=1)
+    yield from _draw_scaling(
+        means, numbers, _compute_bands(comparison), f"Speedup over {comparison.baseline}"
+    )
 
 
-def bill_scaling(bill: Bill, what: str) -> Iterator[Drawing]:
-    """The same of a bill's speedups."""
-    yield from _scaling(bill.speedups, _bill_numbers(bill), {}, what)
+def draw_bill_scaling(bill: Bill, what: str) -> Iterator[Drawing]:
+    """Draw the geometric means of a bill's speedups by number of vCPUs."""
+    yield from _draw_scaling(bill.speedups, _number_bill_arms(bill), {}, what)
 
 
-def _scaling(
+def _draw_scaling(
     means: Iterable[tuple[int, str, Amount]],
     numbers: Mapping[str, int],
     bands: Mapping[int, Interval],
     what: str,
 ) -> Iterator[Drawing]:
-    found: dict[str, list[tuple[int, Amount]]] = defaultdict(list)
+    amounts_by_arm: dict[str, list[tuple[int, Amount]]] = defaultdict(list)
     for vcpus, arm, amount in means:
-        found[arm].append((vcpus, amount))
+        amounts_by_arm[arm].append((vcpus, amount))
     lines = [
         ChartLine(label=arm, series=numbers[arm], amounts=tuple(amounts))
-        for arm, amounts in found.items()
+        for arm, amounts in amounts_by_arm.items()
     ]
     if not lines:
         return
     values = "; ".join(
-        f"{line.label} {wording.factor_span(amount)} on {console.format_vcpus(vcpus)}"
+        f"{line.label} {wording.format_factor_span(amount)} on {console.format_vcpus(vcpus)}"
         for line in lines
         for vcpus, amount in line.amounts
     )
-    yield drawing(
-        functools.partial(over_vcpus, lines, bands),
+    yield create_drawing(
+        functools.partial(plot_speedups, lines, bands),
         key="scaling",
         title="Geometric mean of all workloads",
         caption=f"{what}."
@@ -185,22 +198,28 @@ def _scaling(
 # --- relative to the baseline -------------------------------------------------------------------
 
 
-def bill_figures(bill: Bill) -> Iterator[Drawing]:
-    """Time of a training run over that of the bill's baseline, then cost: a figure per workload."""
-    yield from _bill_figures(bill, "time", lambda row: row.relative_time)
-    yield from _bill_figures(bill, "cost", lambda row: row.relative_cost)
+def draw_bill_figures(bill: Bill) -> Iterator[Drawing]:
+    """Draw the time of a training run relative to the bill's baseline, then the cost, a figure
+    per workload each.
+    """
+    yield from _draw_bill_figures(bill, "time", lambda row: row.relative_time)
+    yield from _draw_bill_figures(bill, "cost", lambda row: row.relative_cost)
 
 
-def _bill_figures(bill: Bill, what: str, amount: Callable[[BillRow], Amount]) -> Iterator[Drawing]:
-    """One group per number of vCPUs; machines that are not about vCPUs have no heading."""
-    numbers = _bill_numbers(bill)
-    for place, workload in enumerate(dict.fromkeys(row.workload for row in bill.rows)):
+def _draw_bill_figures(
+    bill: Bill, what: str, amount: Callable[[BillRow], Amount]
+) -> Iterator[Drawing]:
+    """Draw a figure per workload with a group per number of vCPUs. A machine without a number of
+    vCPUs has no heading.
+    """
+    numbers = _number_bill_arms(bill)
+    for position, workload in enumerate(dict.fromkeys(row.workload for row in bill.rows)):
         rows = [row for row in bill.rows if row.workload == workload]
         groups = [
             ChartGroup(
                 label="" if vcpus is None else console.format_vcpus(vcpus),
                 points=tuple(
-                    _relative(row.arm, numbers[row.arm], amount(row))
+                    _build_relative_point(row.arm, numbers[row.arm], amount(row))
                     for row in rows
                     if row.vcpus == vcpus
                 ),
@@ -208,20 +227,20 @@ def _bill_figures(bill: Bill, what: str, amount: Callable[[BillRow], Amount]) ->
             for vcpus in dict.fromkeys(row.vcpus for row in rows)
         ]
         axis = f"{what} of a run ({bill.baseline}: 1)"
-        yield drawing(
-            functools.partial(bars, groups, axis),
-            key=f"run-{what}-{place}",
+        yield create_drawing(
+            functools.partial(plot_bars, groups, axis),
+            key=f"run-{what}-{position}",
             title=f"{workload}: {what}",
             caption="",
-            description=f"{axis}. {described(groups, wording.relative)}",
+            description=f"{axis}. {describe_rows(groups, wording.format_relative)}",
         )
 
 
-def _bill_numbers(bill: Bill) -> dict[str, int]:
-    return _numbers(dict.fromkeys(row.arm for row in bill.rows))
+def _number_bill_arms(bill: Bill) -> dict[str, int]:
+    return _number_arms(dict.fromkeys(row.arm for row in bill.rows))
 
 
-def _relative(arm: str, series: int, amount: Amount) -> ChartPoint:
+def _build_relative_point(arm: str, series: int, amount: Amount) -> ChartPoint:
     digits = 3 if isinstance(amount, Interval) else 2
     return ChartPoint(
         label=arm, series=series, amount=amount, note=f"{get_value(amount):.{digits}f}"
@@ -231,46 +250,48 @@ def _relative(arm: str, series: int, amount: Amount) -> ChartPoint:
 # --- how it was measured --------------------------------------------------------------------------
 
 
-def samples(comparison: Comparison, taken: Iterable[Sample]) -> Iterator[Drawing]:
-    """Milliseconds per step as they came, a figure per cell."""
+def draw_samples(comparison: Comparison, taken: Iterable[Sample]) -> Iterator[Drawing]:
+    """Draw milliseconds per step over time, a figure per cell."""
     cells: dict[tuple[str, int], list[Sample]] = defaultdict(list)
     for sample in taken:
         if sample.phase in JUDGED:
             cells[sample.workload, sample.vcpus].append(sample)
     arms = [arm.name for arm in comparison.arms]
-    for place, cell in enumerate(comparison.cells):
-        if found := cells.get((cell.workload, cell.vcpus)):
-            yield _timeline(f"samples-{place}", cell, found, arms)
+    for position, cell in enumerate(comparison.cells):
+        if cell_samples := cells.get((cell.workload, cell.vcpus)):
+            yield _draw_timeline(f"samples-{position}", cell, cell_samples, arms)
 
 
-def _timeline(
+def _draw_timeline(
     key: str, cell: ComparedCell, taken: Sequence[Sample], arms: Sequence[str]
 ) -> Drawing:
-    starts = _starts(taken)
+    starts = _compute_launch_starts(taken)
     # The baseline's second worker comes after the arms, which so keep their markers.
     by_arm: dict[str, list[Sample]] = {arm: [] for arm in arms}
     blocks: dict[tuple[int, int], list[Sample]] = defaultdict(list)
     for sample in taken:
         by_arm.setdefault(sample.arm, []).append(sample)
         blocks[sample.launch, sample.block].append(sample)
-    timed = {arm: own for arm, own in by_arm.items() if own}
+    samples_by_arm = {arm: arm_samples for arm, arm_samples in by_arm.items() if arm_samples}
     tracks = [
         Track(
             label=arm,
             series=number,
-            passed=tuple(_minute(starts, each) for each in own),
-            values=tuple(1000 * each.wall_s / each.steps for each in own),
+            passed=tuple(_compute_minute(starts, arm_sample) for arm_sample in arm_samples),
+            values=tuple(1000 * arm_sample.wall_s / arm_sample.steps for arm_sample in arm_samples),
         )
-        for number, (arm, own) in enumerate(timed.items())
+        for number, (arm, arm_samples) in enumerate(samples_by_arm.items())
     ]
     dropped = [
-        _minute(starts, block[0]) for block in blocks.values() if gates.list_drop_reasons(block)
+        _compute_minute(starts, block[0])
+        for block in blocks.values()
+        if gates.list_drop_reasons(block)
     ]
     walls = [value for track in tracks for value in track.values]
-    return drawing(
-        functools.partial(over_time, tracks, list(starts.values()), dropped),
+    return create_drawing(
+        functools.partial(plot_samples, tracks, list(starts.values()), dropped),
         key=key,
-        title=wording.place(cell.workload, cell.vcpus),
+        title=wording.format_cell(cell.workload, cell.vcpus),
         caption="",
         description=(
             f"{len(walls)} samples in {console.format_count(len(starts), 'launch', 'launches')}, from "
@@ -280,14 +301,14 @@ def _timeline(
     )
 
 
-def _starts(taken: Sequence[Sample]) -> dict[int, float]:
-    """The minute at which each launch began, were there no time between launches."""
-    starts, now = {}, 0.0
+def _compute_launch_starts(taken: Sequence[Sample]) -> dict[int, float]:
+    """Return the minute at which each launch began, without the time between launches."""
+    starts, minute = {}, 0.0
     for launch in sorted({sample.launch for sample in taken}):
-        starts[launch] = now
-        now += max(sample.at_s for sample in taken if sample.launch == launch) / 60
+        starts[launch] = minute
+        minute += max(sample.at_s for sample in taken if sample.launch == launch) / 60
     return starts
 
 
-def _minute(starts: Mapping[int, float], sample: Sample) -> float:
+def _compute_minute(starts: Mapping[int, float], sample: Sample) -> float:
     return starts[sample.launch] + sample.at_s / 60

@@ -17,24 +17,26 @@ from tfbuild.errors import SampleError
 from tfbuild.measured.comparison import ArmFacts, Comparison
 
 
-def suites(comparison: Comparison, samples: Iterable[Sample]) -> dict[str, str]:
-    """A file's text for each arm in the samples, the baseline's repeat among them.
+def export_suites(comparison: Comparison, samples: Iterable[Sample]) -> dict[str, str]:
+    """Return a pyperf file as text for each arm in the samples, including the baseline's repeat.
 
-    A benchmark is WORKLOAD@VCPUS, a run is a launch, its values are the seconds per step
-    of each sample. No gate is applied. Raises SampleError for none.
+    A benchmark is WORKLOAD@VCPUS, a run is a launch, and its values are the seconds per step
+    of each sample. No gate is applied. Raises SampleError if there are no samples of steps.
     """
-    grouped = _grouped(samples)
+    grouped = _group_samples(samples)
     if not grouped:
         raise SampleError("there are no samples of steps to export")
     facts = {arm.name: arm for arm in comparison.arms}
     return {
-        arm: _suite(cells, {**_host(comparison), **_arm(arm, facts.get(arm))})
+        arm: _format_suite(
+            cells, {**_describe_host(comparison), **_describe_arm(arm, facts.get(arm))}
+        )
         for arm, cells in grouped.items()
     }
 
 
-def _grouped(samples: Iterable[Sample]) -> dict[str, dict[str, dict[int, list[Sample]]]]:
-    """Samples of steps by arm, benchmark and launch, in the order in which they come."""
+def _group_samples(samples: Iterable[Sample]) -> dict[str, dict[str, dict[int, list[Sample]]]]:
+    """Group samples of steps by arm, benchmark and launch, in their order."""
     grouped: dict[str, dict[str, dict[int, list[Sample]]]] = {}
     for sample in samples:
         if sample.phase in JUDGED:
@@ -44,7 +46,7 @@ def _grouped(samples: Iterable[Sample]) -> dict[str, dict[str, dict[int, list[Sa
     return grouped
 
 
-def _suite(
+def _format_suite(
     cells: Mapping[str, Mapping[int, Sequence[Sample]]], metadata: Mapping[str, str | int]
 ) -> str:
     suite = {
@@ -53,7 +55,7 @@ def _suite(
         "benchmarks": [
             {
                 "metadata": {"name": name},
-                "runs": [_run(samples) for samples in launches.values()],
+                "runs": [_build_run(samples) for samples in launches.values()],
             }
             for name, launches in cells.items()
         ],
@@ -61,19 +63,19 @@ def _suite(
     return json.dumps(suite, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n"
 
 
-def _run(samples: Sequence[Sample]) -> dict[str, Any]:
+def _build_run(samples: Sequence[Sample]) -> dict[str, Any]:
     return {
         "metadata": {"loops": samples[0].steps},
         "values": [sample.wall_s / sample.steps for sample in samples],
     }
 
 
-def _host(comparison: Comparison) -> dict[str, str | int]:
-    """Under pyperf's own names where it has one."""
+def _describe_host(comparison: Comparison) -> dict[str, str | int]:
+    """Return the metadata of the host, under pyperf's names where they exist."""
     host = comparison.host
     return {
         "cpu_count": host.vcpus.machine,
-        **_texts(
+        **_clean_metadata(
             cpu_model_name=host.cpu.name,
             cpu_affinity=",".join(map(str, host.affinity)),
             kernel=host.kernel,
@@ -85,11 +87,11 @@ def _host(comparison: Comparison) -> dict[str, str | int]:
     }
 
 
-def _arm(name: str, facts: ArmFacts | None) -> dict[str, str]:
-    """The baseline's repeat has no facts of its own."""
+def _describe_arm(name: str, facts: ArmFacts | None) -> dict[str, str]:
+    """Return the metadata of an arm. The baseline's repeat has only its name."""
     if facts is None:
-        return _texts(arm=name)
-    return _texts(
+        return _clean_metadata(arm=name)
+    return _clean_metadata(
         arm=name,
         label=facts.label,
         wheel_sha256=facts.wheel_sha256,
@@ -103,7 +105,7 @@ def _arm(name: str, facts: ArmFacts | None) -> dict[str, str]:
     )
 
 
-def _texts(**values: str) -> dict[str, str]:
-    """pyperf refuses empty texts and ends of lines."""
-    words = {name: " ".join(value.split()) for name, value in values.items()}
-    return {name: value for name, value in words.items() if value}
+def _clean_metadata(**values: str) -> dict[str, str]:
+    """Remove line breaks and empty texts, which pyperf rejects."""
+    cleaned = {name: " ".join(value.split()) for name, value in values.items()}
+    return {name: value for name, value in cleaned.items() if value}

@@ -15,7 +15,7 @@ from tfbench.costs.cost import get_value
 from tfbench.reports import findings, wording
 from tfbench.reports import spending as costs
 from tfbench.reports.document import Document
-from tfbench.reports.templating import filled
+from tfbench.reports.templating import render_template
 from tfbuild import console
 from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.interval import Verdict
@@ -35,8 +35,10 @@ STYLES = {
 _MARKDOWN = re.compile(r"([\\`*\[\]|<>]|(?<!\w)_|_(?!\w)|^[#+-](?=\s))")
 
 
-def table(comparison: Comparison, *, colour: bool) -> str:
-    """The figures, the answer and what to know about it. `colour` only for a terminal."""
+def format_table(comparison: Comparison, *, colour: bool) -> str:
+    """Format the figures, the answer and the warnings as a table. Set `colour` only for a
+    terminal.
+    """
     base = comparison.baseline if len(comparison.baseline) <= _SHORT else "baseline"
     slow = "\n(p99)" if any(cell.is_inference for cell in comparison.cells) else ""
     headings = (
@@ -49,53 +51,56 @@ def table(comparison: Comparison, *, colour: bool) -> str:
             *(row.interval, row.noise),
             Text(row.verdict, style=STYLES.get(row.verdict, "yellow")),
         )
-        for row in findings.rows(comparison)
+        for row in findings.list_rows(comparison)
     )
-    text = (findings.title(comparison), headings, rows, _below(comparison))
+    text = (findings.format_title(comparison), headings, rows, _list_notes(comparison))
     return sheet.format_table(*text, colour=colour, unbroken=("verdict",))
 
 
-def _below(comparison: Comparison) -> Iterator[str]:
-    """What stands under the table; the answer comes last, where a terminal shows it. What does not
-    fit in a few lines, and how every cell was measured, is in the report."""
-    doubts = [f"warning: {each}" for each in findings.warnings(comparison)]
+def _list_notes(comparison: Comparison) -> Iterator[str]:
+    """Yield the lines below the table; the answer comes last, where a terminal shows it.
+    Warnings beyond NOTES lines, and how every cell was measured, are only in the report.
+    """
+    doubts = [f"warning: {warning}" for warning in findings.list_warnings(comparison)]
     if len(doubts) > NOTES:
         doubts[NOTES - 1 :] = [f"warning: {len(doubts) - NOTES + 1} more in the report"]
-    notes = [*map(_in_a_line, findings.failed(comparison)), *doubts]
+    notes = [*map(_shorten_failure, findings.list_failures(comparison)), *doubts]
     yield from notes
     yield from [""] if notes else ()
-    yield from findings.headlines(comparison)
+    yield from findings.list_headlines(comparison)
 
 
-def _in_a_line(failure: str) -> str:
-    """With its worker's last message alone. Lines that go on with a message are indented."""
-    first, *output = [each for each in failure.splitlines() if each.strip()]
-    begins = [number for number, each in enumerate(output) if not each[0].isspace()]
+def _shorten_failure(failure: str) -> str:
+    """Reduce a failure to one line with its worker's last message. Continuation lines of a
+    message are indented.
+    """
+    first, *output = [line for line in failure.splitlines() if line.strip()]
+    begins = [number for number, line in enumerate(output) if not line[0].isspace()]
     return " ".join([first, *map(str.strip, output[begins[-1] if begins else -1 :])])
 
 
-def line(comparison: Comparison) -> str:
-    """Everything in one line, for a log: the geometric means, and how the single results went."""
-    counts = Counter(row.verdict for row in findings.rows(comparison))
+def format_line(comparison: Comparison) -> str:
+    """Format everything in one line for a log: the geometric means and the counts of verdicts."""
+    counts = Counter(row.verdict for row in findings.list_rows(comparison))
     results = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
     part = "" if comparison.complete else ", not complete"
-    means = "; ".join(_means(comparison)) or "no answer"
+    means = "; ".join(_list_means(comparison)) or "no answer"
     return f"against {comparison.baseline}: {means} ({results}{part})"
 
 
-def _means(comparison: Comparison) -> Iterator[str]:
-    for vcpus in dict.fromkeys(each.vcpus for each in comparison.overall):
+def _list_means(comparison: Comparison) -> Iterator[str]:
+    for vcpus in dict.fromkeys(overall.vcpus for overall in comparison.overall):
         arms = [
-            f"{each.speedup.arm} {wording.factor_span(each.speedup.interval)} "
-            f"{findings.outcome(comparison, each)}"
-            for each in comparison.overall
-            if each.vcpus == vcpus
+            f"{overall.speedup.arm} {wording.format_factor_span(overall.speedup.interval)} "
+            f"{findings.resolve_outcome(comparison, overall)}"
+            for overall in comparison.overall
+            if overall.vcpus == vcpus
         ]
         yield f"{console.format_vcpus(vcpus)}: {', '.join(arms)}"
 
 
-def bill_table(bill: Bill, *, colour: bool) -> str:
-    """Every run with its cost, and which are the best."""
+def format_bill(bill: Bill, *, colour: bool) -> str:
+    """Format every run with its cost, and which runs are the best."""
     title = f"training runs, prices of {bill.book} as of {bill.as_of}, relative to {bill.baseline}"
     headings = (
         *("workload", "#vCPUs", "arm", "machine", "#run s", "#USD", "#time", "#cost"),
@@ -103,21 +108,21 @@ def bill_table(bill: Bill, *, colour: bool) -> str:
     )
     rows = (
         (
-            *(row.workload, costs.vcpus(row), row.arm, row.machine),
-            *(wording.seconds(get_value(row.run_s)), wording.usd(get_value(row.usd))),
-            wording.relative(row.relative_time),
-            *(wording.relative(get_value(row.relative_cost)), costs.marks(row)),
+            *(row.workload, costs.format_vcpus(row), row.arm, row.machine),
+            *(wording.format_seconds(get_value(row.run_s)), wording.format_usd(get_value(row.usd))),
+            wording.format_relative(row.relative_time),
+            *(wording.format_relative(get_value(row.relative_cost)), costs.format_marks(row)),
         )
         for row in bill.rows
     )
-    return sheet.format_table(title, headings, rows, costs.lines(bill), colour=colour)
+    return sheet.format_table(title, headings, rows, costs.list_lines(bill), colour=colour)
 
 
-def plain(text: str) -> str:
-    """Text that Markdown shows as it is, in one line."""
+def escape_markdown(text: str) -> str:
+    """Escape Markdown characters and join the text into one line."""
     return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
 
 
-def rendered(page: Document, templates: Path) -> str:
-    """A document as Markdown, escaped by `plain`."""
-    return filled(templates, TEMPLATE, page=page, plain=plain).rstrip() + "\n"
+def render_markdown(page: Document, templates: Path) -> str:
+    """Render a document as Markdown, escaped by `escape_markdown`."""
+    return render_template(templates, TEMPLATE, page=page, plain=escape_markdown).rstrip() + "\n"

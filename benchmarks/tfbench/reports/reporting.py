@@ -35,10 +35,12 @@ _OF_PRICES = (
 )
 
 
-def report_again(wanted: ReportOptions, *, as_json: bool) -> str:
-    """What to print; files go beside the comparison, or to --out.
+def report_results(wanted: ReportOptions, *, as_json: bool) -> str:
+    """Write the report of recorded results beside the comparison or to --out, and return what to
+    print.
 
-    Raises UsageError for options that do not go together, RecordError, SampleError, HostError.
+    Raises UsageError for options that do not go together, RecordError, SampleError,
+    HostError.
     """
     paths = settings.paths()
     sources = (wanted.comparison, wanted.samples, wanted.totals, wanted.logs)
@@ -46,18 +48,18 @@ def report_again(wanted: ReportOptions, *, as_json: bool) -> str:
         raise UsageError(
             "a report is of one thing", hint="Give --comparison, --samples, --totals or --logs"
         )
-    _check_together(wanted)
+    _check_options(wanted)
     if wanted.totals or wanted.logs:
-        return _of_totals(wanted, paths, as_json=as_json)
-    comparison, folder, samples = _measured(wanted, paths)
+        return _report_totals(wanted, paths, as_json=as_json)
+    comparison, folder, samples = _load_measurement(wanted, paths)
     if wanted.line:
-        return report.line(comparison) + "\n"
-    priced = _bill(comparison, wanted) if wanted.prices else None
+        return report.format_line(comparison) + "\n"
+    priced = _compute_bill(comparison, wanted) if wanted.prices else None
     return write_reports(comparison, folder, paths, as_json=as_json, samples=samples, priced=priced)
 
 
-def _check_together(wanted: ReportOptions) -> None:
-    """Raises UsageError for an option that nothing would read."""
+def _check_options(wanted: ReportOptions) -> None:
+    """Check that every option has an effect. Raises UsageError if one would be ignored."""
     unread: tuple[str, ...] = ()
     without, hint = "a comparison", "Leave it out"
     if wanted.totals or wanted.logs:  # (they name their machines, and have prices of their own)
@@ -65,9 +67,9 @@ def _check_together(wanted: ReportOptions) -> None:
     elif not wanted.prices:
         unread = _OF_PRICES
         without, hint = "prices", f"Add --prices, such as {', '.join(catalog.list_shipped_books())}"
-    given = next((name for name in unread if getattr(wanted, name)), "")
-    if given:
-        raise UsageError(f"--{given.replace('_', '-')} says nothing without {without}", hint=hint)
+    unused = next((name for name in unread if getattr(wanted, name)), "")
+    if unused:
+        raise UsageError(f"--{unused.replace('_', '-')} says nothing without {without}", hint=hint)
 
 
 def write_reports(
@@ -79,43 +81,49 @@ def write_reports(
     samples: tuple[Sample, ...] | None = None,
     priced: Bill | None = None,
 ) -> str:
-    """Every form into `folder`; the table, or the records as JSON, as text."""
-    taken = samples if samples is not None else read_samples(folder)
+    """Write every form of the report to `folder`; return the table, or the records as JSON."""
+    used_samples = samples if samples is not None else read_samples(folder)
     templates = paths.templates
-    document = chapters.document(comparison, templates, priced)
-    figures = page.comparison_figures(comparison, priced, taken)
-    written = page.write(folder, document, figures, templates)
-    write_atomic(folder / CSV, tabular.comparison_csv(comparison))
-    for name, picture in page.pictures(comparison).items():
+    document = chapters.build_document(comparison, templates, priced)
+    figures = page.draw_comparison_figures(comparison, priced, used_samples)
+    html_path = page.write_page(folder, document, figures, templates)
+    write_atomic(folder / CSV, tabular.format_csv(comparison))
+    for name, picture in page.render_speedup_files(comparison).items():
         write_atomic(folder / name, picture)
-    for arm, text in pyperf.suites(comparison, taken).items() if taken else ():
+    for arm, text in pyperf.export_suites(comparison, used_samples).items() if used_samples else ():
         write_atomic(folder / f"pyperf-{arm.replace(' ', '-')}.json", text)
     if as_json:
-        both = {"comparison": convert_record(comparison), "bill": convert_record(priced)}
-        return format_json(both if priced else comparison)
+        records = {"comparison": convert_record(comparison), "bill": convert_record(priced)}
+        return format_json(records if priced else comparison)
     colour = sys.stdout.isatty()
-    costs = f"{report.bill_table(priced, colour=colour)}\n" if priced else ""
-    return f"{report.table(comparison, colour=colour)}\n{costs}report: {written}\n"
+    costs = f"{report.format_bill(priced, colour=colour)}\n" if priced else ""
+    return f"{report.format_table(comparison, colour=colour)}\n{costs}report: {html_path}\n"
 
 
 def read_samples(folder: Path) -> tuple[Sample, ...]:
-    """Those of the journal; none where it is not at hand, as with a comparison that was sent."""
+    """Read the samples of the journal; empty if there is no journal, as with a comparison from
+    another machine.
+    """
     try:
-        every = read_entries(folder / KIND.journal, KINDS)
+        journal = read_entries(folder / KIND.journal, KINDS)
     except RecordError:
         return ()
-    return tuple(entry for entry in every if isinstance(entry, Sample))
+    return tuple(entry for entry in journal if isinstance(entry, Sample))
 
 
-def _measured(wanted: ReportOptions, paths: Paths) -> tuple[Comparison, Path, tuple[Sample, ...]]:
-    """The comparison, where its reports go, and its samples. Several become one."""
+def _load_measurement(
+    wanted: ReportOptions, paths: Paths
+) -> tuple[Comparison, Path, tuple[Sample, ...]]:
+    """Return the comparison, the folder for its reports and its samples. Several comparisons are
+    merged.
+    """
     if wanted.samples:
-        found, taken = recompute_comparison(Path(wanted.samples).expanduser())
+        comparison, recorded_samples = recompute_comparison(Path(wanted.samples).expanduser())
         folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("again")
-        save(folder / KIND.result, found)
-        return found, folder, taken
-    given = options.parse_paths(wanted.comparison) or [_newest(paths)]
-    files = [path / KIND.result if path.is_dir() else path for path in given]
+        save(folder / KIND.result, comparison)
+        return comparison, folder, recorded_samples
+    paths_given = options.parse_paths(wanted.comparison) or [_find_newest(paths)]
+    files = [path / KIND.result if path.is_dir() else path for path in paths_given]
     parts = [(str(path.parent), load(path)) for path in files]
     samples = tuple(sample for path in files for sample in read_samples(path.parent))
     if len(parts) == 1:
@@ -126,7 +134,7 @@ def _measured(wanted: ReportOptions, paths: Paths) -> tuple[Comparison, Path, tu
     return merged, folder, samples
 
 
-def _newest(paths: Paths) -> Path:
+def _find_newest(paths: Paths) -> Path:
     path = folders.find_newest(KIND, paths)
     if path is None:
         raise UsageError("no comparison was measured yet", hint="Run: invoke compare")
@@ -136,8 +144,8 @@ def _newest(paths: Paths) -> Path:
 # --- prices ---------------------------------------------------------------------------------------
 
 
-def _bill(comparison: Comparison, wanted: ReportOptions) -> Bill:
-    book = _book(wanted, wanted.prices)
+def _compute_bill(comparison: Comparison, wanted: ReportOptions) -> Bill:
+    book = _load_book(wanted, wanted.prices)
     counts = {cell.vcpus: None for cell in comparison.cells}
     machines = find_machines(book, counts, parse_machines(wanted.machines))
     return bill.compute_bill(
@@ -145,19 +153,19 @@ def _bill(comparison: Comparison, wanted: ReportOptions) -> Bill:
         book,
         machines,
         baseline=wanted.relative_to,
-        build=_build(wanted),
-        others=tuple(_kit_runs(wanted, book)),
+        build=_parse_build(wanted),
+        others=tuple(_read_kit_runs(wanted, book)),
     )
 
 
-def _kit_runs(wanted: ReportOptions, book: PriceBook) -> Iterator[TrainingRun]:
-    """Runs of the kit's files, on the machines that they were brought from."""
-    for file, machine in _kits(wanted):
+def _read_kit_runs(wanted: ReportOptions, book: PriceBook) -> Iterator[TrainingRun]:
+    """Yield the training runs of the kit's files, priced on the machines that they come from."""
+    for file, machine in _parse_kits(wanted):
         yield from kit_runs.compose_runs(kit_runs.read_launches(file), book.find_price(machine))
 
 
-def _kits(wanted: ReportOptions) -> Iterator[tuple[Path, str]]:
-    """The kit's files with their machines. Raises UsageError."""
+def _parse_kits(wanted: ReportOptions) -> Iterator[tuple[Path, str]]:
+    """Yield the kit's files with their machines. Raises UsageError."""
     for word in options.parse_words(wanted.kit):
         file, equals, machine = word.rpartition("=")
         if not (file and equals and machine):
@@ -171,18 +179,18 @@ def _kits(wanted: ReportOptions) -> Iterator[tuple[Path, str]]:
         yield path, machine
 
 
-def _book(wanted: ReportOptions, text: str) -> PriceBook:
-    """One book, or several with commas between, of which later ones win."""
+def _load_book(wanted: ReportOptions, text: str) -> PriceBook:
+    """Load one price book, or merge several separated by commas, of which later ones win."""
     names = tuple(parse_machines(wanted.machines).values())
     if names:
-        names += tuple(machine for _, machine in _kits(wanted))
+        names += tuple(machine for _, machine in _parse_kits(wanted))
     words = options.parse_words(text) or (text,)
-    books = [catalog.find_book(each, as_of=wanted.as_of, names=names) for each in words]
+    books = [catalog.find_book(word, as_of=wanted.as_of, names=names) for word in words]
     book = merge_books(*books, mix_dates=wanted.mix_dates) if len(books) > 1 else books[0]
     return book.restrict(region=wanted.region, mode=parse_mode(wanted.mode))
 
 
-def _build(wanted: ReportOptions) -> Build | None:
+def _parse_build(wanted: ReportOptions) -> Build | None:
     if not wanted.build_usd:
         if wanted.runs_per_day:
             raise UsageError("--runs-per-day needs the cost of a build", hint="Add --build-usd")
@@ -200,20 +208,26 @@ def _build(wanted: ReportOptions) -> Build | None:
 # --- runs that others made ------------------------------------------------------------------------
 
 
-def _of_totals(wanted: ReportOptions, paths: Paths, *, as_json: bool) -> str:
-    """The 2017 article's form: whole runs, each once, of a pip build and a compiled one."""
-    book = _book(wanted, wanted.prices or article.PRICES)
+def _report_totals(wanted: ReportOptions, paths: Paths, *, as_json: bool) -> str:
+    """Report whole runs in the form of the 2017 article: each once, of a pip build and a
+    compiled build.
+    """
+    book = _load_book(wanted, wanted.prices or article.PRICES)
     if wanted.totals:
         path = article.TOTALS if wanted.totals == ARTICLE else Path(wanted.totals).expanduser()
         totals = article.read_totals(book, path)
     else:
         totals = tuple(article.read_log(word, book) for word in options.parse_words(wanted.logs))
     baseline = wanted.relative_to or article.BASELINE
-    found = bill.compute_bill_from_totals(totals, book, baseline=baseline, build=_build(wanted))
+    totals_bill = bill.compute_bill_from_totals(
+        totals, book, baseline=baseline, build=_parse_build(wanted)
+    )
     folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("totals")
     shipped = wanted.totals == ARTICLE
-    document = spending.totals_document(found, shipped=shipped)
-    written = page.write(folder, document, page.bill_figures(found), paths.templates)
+    document = spending.build_totals_document(totals_bill, shipped=shipped)
+    html_path = page.write_page(
+        folder, document, page.draw_bill_figures(totals_bill), paths.templates
+    )
     if as_json:
-        return format_json(found)
-    return f"{report.bill_table(found, colour=sys.stdout.isatty())}\nreport: {written}\n"
+        return format_json(totals_bill)
+    return f"{report.format_bill(totals_bill, colour=sys.stdout.isatty())}\nreport: {html_path}\n"

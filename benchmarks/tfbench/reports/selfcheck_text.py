@@ -28,37 +28,37 @@ NOTES = (
 FEW_TRIALS = 100
 
 
-def sheet(check: SelfCheck) -> ResultTable:
+def build_table(check: SelfCheck) -> ResultTable:
     return ResultTable(
-        title=title(check),
+        title=format_title(check),
         headings=HEADINGS,
-        rows=tuple(map(cells, check.rows)),
-        lines=(*NOTES, *width_lines(check), conclusion(check)),
+        rows=tuple(map(format_row, check.rows)),
+        lines=(*NOTES, *list_widths(check), format_conclusion(check)),
         width=140,
     )
 
 
-def markdown(check: SelfCheck) -> str:
+def render_markdown(check: SelfCheck) -> str:
     lines = [
-        f"# {title(check)}",
+        f"# {format_title(check)}",
         "",
-        conclusion(check),
+        format_conclusion(check),
         "",
-        *sheet(check).format_markdown(),
+        *build_table(check).format_markdown(),
         "",
         *(line for note in NOTES for line in (note, "")),
-        *width_lines(check),
+        *list_widths(check),
         "",
         f"{check.arm}, {check.host.vcpus.usable} vCPUs, {check.made}, {format_duration(check.seconds)}.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def title(check: SelfCheck) -> str:
+def format_title(check: SelfCheck) -> str:
     return f"The harness checked on {check.host.cpu.name}"
 
 
-def cells(row: TrialRow) -> tuple[str, ...]:
+def format_row(row: TrialRow) -> tuple[str, ...]:
     return (
         row.part,
         row.arm,
@@ -66,30 +66,30 @@ def cells(row: TrialRow) -> tuple[str, ...]:
         f"{row.seconds:.1f}",
         f"{row.measuring:.0%}",
         f"{row.half_width:.1%}",
-        _rate(row.found),
-        _rate(row.said),
-        _rate(row.covered),
-        _rate(row.covered_by_medians),
+        _format_rate(row.found),
+        _format_rate(row.said),
+        _format_rate(row.covered),
+        _format_rate(row.covered_by_medians),
     )
 
 
-def width_lines(check: SelfCheck) -> Iterator[str]:
+def list_widths(check: SelfCheck) -> Iterator[str]:
     if check.widths:
         yield "Half-width against the time spent, in the trials of the most launches:"
     for launches, minutes, half_width in check.widths:
         yield f"  {launches:2d} launches, {minutes:4.1f} min: {half_width:.2%}"
 
 
-def conclusion(check: SelfCheck) -> str:
-    found = check.same
-    if not found.trials:
+def format_conclusion(check: SelfCheck) -> str:
+    rate = check.same
+    if not rate.trials:
         return "No trial of stock against stock was made."
-    said = f"{_rate(found)} false positives, {found.hits} in {found.trials} trials"
-    if found.trials < FEW_TRIALS:
-        return f"{said}: too few to tell. Without --quick there are enough."
+    figures = f"{_format_rate(rate)} false positives, {rate.hits} in {rate.trials} trials"
+    if rate.trials < FEW_TRIALS:
+        return f"{figures}: too few to tell. Without --quick there are enough."
     verdict = "The harness may be trusted here" if check.passed else "Do not trust the harness here"
-    return f"{verdict}: {said} (at most {MOST_FALSE:.0%} are let pass)."
+    return f"{verdict}: {figures} (at most {MOST_FALSE:.0%} are let pass)."
 
 
-def _rate(rate: Rate) -> str:
+def _format_rate(rate: Rate) -> str:
     return f"{rate.value:.1%} ({100 * rate.low:.0f}-{100 * rate.high:.0f})"

@@ -16,8 +16,8 @@ from tfbench.reports.document import (
     Document,
     Section,
     Table,
-    points,
-    tabled,
+    build_list,
+    build_table_section,
     tabulate,
 )
 from tfbuild import console
@@ -30,8 +30,10 @@ SPEEDUP = f"Speedup over {article.PIP}"
 ONCE = "Each cell was run once, so nothing is known of its noise: no interval, no verdict."
 
 
-def costs(bill: Bill) -> Section:
-    """Time and cost of every run, in money and over the bill's baseline."""
+def build_costs(bill: Bill) -> Section:
+    """Build the section of time and cost of every run, in money and relative to the bill's
+    baseline.
+    """
     return Section(
         key=COST,
         heading="Training runs and what they cost",
@@ -40,34 +42,36 @@ def costs(bill: Bill) -> Section:
                 f"{bill.composed} Prices are those of {bill.book} as of {bill.as_of}. Relative "
                 f"figures are over {bill.baseline}: below 1 is better."
             ),
-            _runs(bill),
-            *points((*_best(bill), MARKS)),
-            *_paid_back(bill),
-            _machines(bill),
-            *points(_not_priced(bill)),
+            _build_run_table(bill),
+            *build_list((*_list_best(bill), MARKS)),
+            *_build_amortisation(bill),
+            _build_machine_table(bill),
+            *build_list(_list_unpriced(bill)),
         ),
     )
 
 
-def lines(bill: Bill) -> Iterator[str]:
-    """What a terminal shows under the table of runs."""
+def list_lines(bill: Bill) -> Iterator[str]:
+    """Yield the lines that a terminal shows below the table of runs."""
     yield bill.composed
-    yield from _best(bill)
+    yield from _list_best(bill)
     for row in bill.rows:
         if row.amortisation is not None:
-            yield f"{row.workload}, {_run(row)}: its build pays {row.amortisation}."
-    yield from _not_priced(bill)
+            yield f"{row.workload}, {_format_run(row)}: its build pays {row.amortisation}."
+    yield from _list_unpriced(bill)
     for vcpus, arm, amount in bill.speedups:
-        speedup = wording.factor_span(amount)
+        speedup = wording.format_factor_span(amount)
         yield f"{arm} on {console.format_vcpus(vcpus)}: {speedup}, the geometric mean of its runs."
 
 
-def _not_priced(bill: Bill) -> Iterator[str]:
-    yield from (f"Not priced: {each}." for each in bill.skipped)
+def _list_unpriced(bill: Bill) -> Iterator[str]:
+    yield from (f"Not priced: {skipped}." for skipped in bill.skipped)
 
 
-def _runs(bill: Bill) -> Table:
-    """Each with its time, its cost, both over the baseline, and what it is the best in."""
+def _build_run_table(bill: Bill) -> Table:
+    """Build the table of runs: time, cost, both relative to the baseline, and what each run is
+    best in.
+    """
     return tabulate(
         "Training runs",
         (
@@ -76,68 +80,71 @@ def _runs(bill: Bill) -> Table:
         ),
         (
             (
-                *(row.workload, vcpus(row), row.arm, row.machine),
-                *(wording.seconds(row.run_s), wording.usd(row.usd)),
-                *map(wording.relative, (row.relative_time, row.relative_cost)),
-                *(_pays(row), marks(row)),
+                *(row.workload, format_vcpus(row), row.arm, row.machine),
+                *(wording.format_seconds(row.run_s), wording.format_usd(row.usd)),
+                *map(wording.format_relative, (row.relative_time, row.relative_cost)),
+                *(_format_break_even(row), format_marks(row)),
             )
             for row in bill.rows
         ),
     )
 
 
-def vcpus(row: BillRow) -> str:
+def format_vcpus(row: BillRow) -> str:
     return "" if row.vcpus is None else str(row.vcpus)
 
 
-def _pays(row: BillRow) -> str:
-    """How many times the baseline's price per hour this machine may cost."""
-    times = row.break_even_price_ratio
-    return "" if times is None else wording.relative(times)
+def _format_break_even(row: BillRow) -> str:
+    """Format how many times the baseline's price per hour this machine may cost."""
+    price_ratio = row.break_even_price_ratio
+    return "" if price_ratio is None else wording.format_relative(price_ratio)
 
 
-def marks(row: BillRow) -> str:
-    """A run that is neither cheapest nor fastest may still be the best for its money."""
+def format_marks(row: BillRow) -> str:
+    """Format what a run is best in: cost, time, or neither but on the Pareto front of both."""
     marks = [name for name, hit in (("cost", row.cheapest), ("time", row.fastest)) if hit]
     if row.on_front and not marks:
         return "front"
     return ", ".join(marks)
 
 
-def _best(bill: Bill) -> Iterator[str]:
+def _list_best(bill: Bill) -> Iterator[str]:
     for name, rows in (
         ("cheapest", [row for row in bill.rows if row.cheapest]),
         ("fastest", [row for row in bill.rows if row.fastest]),
     ):
-        places = {(row.arm, row.vcpus) for row in rows}
-        if len(places) == 1:
+        setups = {(row.arm, row.vcpus) for row in rows}
+        if len(setups) == 1:
             models = f"all {len(rows)} models" if len(rows) > 1 else "the model"
-            yield f"The {name} for {models} is {_run(rows[0])}."
+            yield f"The {name} for {models} is {_format_run(rows[0])}."
         else:
-            each = "; ".join(f"{row.workload} {_run(row)}" for row in rows)
-            yield f"The {name}: {each}."
+            winners = "; ".join(f"{row.workload} {_format_run(row)}" for row in rows)
+            yield f"The {name}: {winners}."
 
 
-def _run(row: BillRow) -> str:
+def _format_run(row: BillRow) -> str:
     return row.arm if row.vcpus is None else f"{row.arm} on {console.format_vcpus(row.vcpus)}"
 
 
-def _paid_back(bill: Bill) -> tuple[Block, ...]:
+def _build_amortisation(bill: Bill) -> tuple[Block, ...]:
     # (a saving per run is a small difference of small amounts)
     rows = [
         (
-            *(row.workload, vcpus(row), row.arm),
-            *(wording.usd(apply_monotone(paid.saving_usd, lambda usd: 1000 * usd)), str(paid)),
+            *(row.workload, format_vcpus(row), row.arm),
+            *(
+                wording.format_usd(apply_monotone(paid.saving_usd, lambda usd: 1000 * usd)),
+                str(paid),
+            ),
         )
         for row in bill.rows
         if (paid := row.amortisation) is not None
     ]
     if not rows:
         return ()
-    builds = {wording.usd(r.amortisation.build_usd) for r in bill.rows if r.amortisation}
+    builds = {wording.format_usd(r.amortisation.build_usd) for r in bill.rows if r.amortisation}
     return (
         (
-            f"A build costs {wording.listed(sorted(builds))} USD. It has paid for itself when the "
+            f"A build costs {wording.join_words(sorted(builds))} USD. It has paid for itself when the "
             "runs have saved as much:"
         ),
         tabulate(
@@ -148,14 +155,14 @@ def _paid_back(bill: Bill) -> tuple[Block, ...]:
     )
 
 
-def _machines(bill: Bill) -> Table:
+def _build_machine_table(bill: Bill) -> Table:
     return tabulate(
         "Machines and their prices",
         ("machine", "provider", "mode", "#USD per hour", "as of", "source"),
         (
             (
                 *(price.name, price.provider, str(price.mode).replace("_", " ")),
-                *(wording.usd(price.usd_hour), price.as_of, price.source),
+                *(wording.format_usd(price.usd_hour), price.as_of, price.source),
             )
             for price in bill.machines
         ),
@@ -187,56 +194,67 @@ SOURCE = Section(
 )
 
 
-def totals_document(bill: Bill, *, shipped: bool) -> Document:
-    """Whole runs of a `pip` and a `compiled` build, each run once: no interval.
+def build_totals_document(bill: Bill, *, shipped: bool) -> Document:
+    """Build the report of whole runs of a `pip` and a `compiled` build, each run once: no
+    intervals.
 
-    `shipped` are the 2017 article's own totals, about which there is more to say.
+    `shipped` is true for the totals of the 2017 article, whose origin the report then
+    describes.
     """
     models = console.format_count(len({row.workload for row in bill.rows}), "model")
-    arms = wording.listed(list(dict.fromkeys(row.arm for row in bill.rows)))
+    arms = wording.join_words(list(dict.fromkeys(row.arm for row in bill.rows)))
     origin = " of Max Woolf's article of July 2017, from its logs" if shipped else ""
-    sections = (_scaling(bill, *((BUILT,) if shipped else ())), _times(bill), costs(bill))
+    sections = (
+        _build_scaling(bill, *((BUILT,) if shipped else ())),
+        _build_times(bill),
+        build_costs(bill),
+    )
     return Document(
         title=f"{ARTICLE}, computed again" if shipped else f"Training runs of {arms}",
         subject=f"{models}{origin}, with the prices of {bill.book} as of {bill.as_of}",
-        answers=tuple(_answer(each, models) for each in bill.speedups),
-        notes=tuple(_best(bill))[:1],
+        answers=tuple(_build_answer(item, models) for item in bill.speedups),
+        notes=tuple(_list_best(bill))[:1],
         warnings=(ONCE,),
-        sections=(*(each for each in sections if each.blocks), *((SOURCE,) if shipped else ())),
+        sections=(*(item for item in sections if item.blocks), *((SOURCE,) if shipped else ())),
     )
 
 
-def _answer(speedup: tuple[int, str, Amount], models: str) -> Answer:
+def _build_answer(speedup: tuple[int, str, Amount], models: str) -> Answer:
     vcpus, arm, amount = speedup
-    known, where = wording.factor_span(amount), console.format_vcpus(vcpus)
+    speedup_text, where = wording.format_factor_span(amount), console.format_vcpus(vcpus)
     return Answer(
         label=f"{arm} over {article.PIP}, {where}",
-        figure=known,
+        figure=speedup_text,
         detail=f"geometric mean of {models}",
-        sentence=f"{arm} over {article.PIP} on {where}: {known} (geometric mean of {models}).",
+        sentence=f"{arm} over {article.PIP} on {where}: {speedup_text} (geometric mean of {models}).",
     )
 
 
-def _scaling(bill: Bill, *told: str) -> Section:
-    return tabled(
+def _build_scaling(bill: Bill, *told: str) -> Section:
+    return build_table_section(
         SCALING,
         SPEEDUP,
         "Geometric means",
         ("arm", "#vCPUs", f"#speedup over {article.PIP}"),
-        ((arm, str(vcpus), wording.factor_span(amount)) for vcpus, arm, amount in bill.speedups),
+        (
+            (arm, str(vcpus), wording.format_factor_span(amount))
+            for vcpus, arm, amount in bill.speedups
+        ),
         *told,
     )
 
 
-def _times(bill: Bill) -> Section:
-    """A row per model and number of vCPUs, as the article's own figures are."""
-    found = {(row.workload, row.arm, row.vcpus): row for row in bill.rows}
+def _build_times(bill: Bill) -> Section:
+    """Build the table of both builds with a row per model and number of vCPUs, like the
+    article's figures.
+    """
+    rows_by_key = {(row.workload, row.arm, row.vcpus): row for row in bill.rows}
     rows = []
-    for (workload, arm, count), pip in found.items():
-        compiled = found.get((workload, article.COMPILED, count))
+    for (workload, arm, count), pip in rows_by_key.items():
+        compiled = rows_by_key.get((workload, article.COMPILED, count))
         if arm == article.PIP and compiled is not None:
-            rows.append((workload, vcpus(pip), *_side_by_side(pip, compiled)))
-    return tabled(
+            rows.append((workload, format_vcpus(pip), *_format_both_builds(pip, compiled)))
+    return build_table_section(
         "times",
         f"Time and cost relative to {bill.baseline}",
         "Both builds, model by model",
@@ -250,11 +268,11 @@ def _times(bill: Bill) -> Section:
     )
 
 
-def _side_by_side(pip: BillRow, compiled: BillRow) -> tuple[str, ...]:
-    both = (pip, compiled)
+def _format_both_builds(pip: BillRow, compiled: BillRow) -> tuple[str, ...]:
+    builds = (pip, compiled)
     return (
-        *(wording.seconds(each.run_s) for each in both),
-        wording.factor_span(compute_ratio(pip.run_s, compiled.run_s)),
-        *(wording.relative(each.relative_time) for each in both),
-        *(wording.relative(each.relative_cost) for each in both),
+        *(wording.format_seconds(row.run_s) for row in builds),
+        wording.format_factor_span(compute_ratio(pip.run_s, compiled.run_s)),
+        *(wording.format_relative(row.relative_time) for row in builds),
+        *(wording.format_relative(row.relative_cost) for row in builds),
     )

@@ -49,58 +49,64 @@ interval, `dropped` counts blocks that are no measurement, `others` is the share
 that others took."""
 
 
-def comparison_csv(comparison: Comparison) -> str:
-    """HEADER and a line for every arm in every cell; numbers are written in full."""
-    sink = io.StringIO()
-    writer = csv.DictWriter(sink, HEADER, lineterminator="\n")
+def format_csv(comparison: Comparison) -> str:
+    """Format a comparison as CSV: HEADER and a line per arm and cell, with numbers in full
+    precision.
+    """
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, HEADER, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows(comparison))
-    return sink.getvalue()
+    writer.writerows(list_rows(comparison))
+    return buffer.getvalue()
 
 
-def rows(comparison: Comparison) -> Iterator[dict[str, Value]]:
-    """By cell, then by arm. An arm that failed in a cell has its reason there, and no figures."""
+def list_rows(comparison: Comparison) -> Iterator[dict[str, Value]]:
+    """Yield the rows by cell, then by arm. An arm that failed in a cell has the reason there and
+    no figures.
+    """
     for cell in comparison.cells:
         for arm in comparison.arms:
             yield {
                 "made": comparison.made,
                 "cpu": comparison.host.cpu.name,
-                **_taken(_CELL, cell),
+                **_read_fields(_CELL, cell),
                 "dropped": cell.gates.dropped,
                 "others": cell.others,
                 "arm": arm.name,
                 "baseline": comparison.baseline,
-                **_taken(_FACTS, arm),
+                **_read_fields(_FACTS, arm),
                 "env": " ".join(f"{name}={value}" for name, value in arm.env),
-                **_figures(cell, arm.name),
+                **_collect_figures(cell, arm.name),
             }
 
 
-def _figures(cell: ComparedCell, arm: str) -> dict[str, Value]:
-    found = cell.get_result(arm)
-    times, speedup, agreement = found.times, found.speedup, found.agreement
+def _collect_figures(cell: ComparedCell, arm: str) -> dict[str, Value]:
+    answer = cell.get_result(arm)
+    times, speedup, agreement = answer.times, answer.speedup, answer.agreement
     return {
-        **_taken(_TIMES, times),
+        **_read_fields(_TIMES, times),
         "losses": " ".join(map(repr, times.losses)) if times else None,
         "coverage": times.coverage.share if times and times.coverage else None,
         "loss_difference": agreement.losses_apart if agreement else None,
         "prediction_difference": agreement.predictions_apart if agreement else None,
         "tolerance": agreement.tolerance if agreement else None,
         "agrees": str(agreement.agrees).lower() if agreement else None,
-        **_taken(("verdict", "confidence"), speedup),
-        "failure": found.failure.reason if found.failure else None,
+        **_read_fields(("verdict", "confidence"), speedup),
+        "failure": answer.failure.reason if answer.failure else None,
         **{
             f"{name}{end}": value
-            for name, interval in _intervals(cell, times, speedup).items()
-            for end, value in zip(_ENDS, _parts(interval), strict=True)
+            for name, interval in _collect_intervals(cell, times, speedup).items()
+            for end, value in zip(_ENDS, _split_interval(interval), strict=True)
         },
     }
 
 
-def _intervals(
+def _collect_intervals(
     cell: ComparedCell, times: ArmTimes | None, speedup: Speedup | None
 ) -> dict[str, Interval | None]:
-    phases = {each.phase: each.step_ms for each in times.phases} if times else {}
+    phases = (
+        {phase_times.phase: phase_times.step_ms for phase_times in times.phases} if times else {}
+    )
     latency = times.latency if times else None
     return {
         **{column: phases.get(phase) for phase, column in _PHASES.items()},
@@ -114,9 +120,9 @@ def _intervals(
     }
 
 
-def _parts(interval: Interval | None) -> tuple[Value, Value, Value]:
+def _split_interval(interval: Interval | None) -> tuple[Value, Value, Value]:
     return (interval.value, interval.low, interval.high) if interval else (None, None, None)
 
 
-def _taken(names: Sequence[str], record: object) -> dict[str, Value]:
+def _read_fields(names: Sequence[str], record: object) -> dict[str, Value]:
     return {name: None if record is None else getattr(record, name) for name in names}

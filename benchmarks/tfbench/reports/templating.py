@@ -7,8 +7,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
-def filled(templates: Path, name: str, **values: object) -> str:
-    """The template of that name. Values are escaped for HTML where it is for HTML."""
+def render_template(templates: Path, name: str, **values: object) -> str:
+    """Render the template `name`. Values are escaped for HTML in HTML templates."""
     environment = Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,

@@ -33,7 +33,9 @@ EXAMPLES = 512
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SizingConfig:
-    """The same, read and checked. `memory` 0 is no limit; `data` is the user's own folder."""
+    """The checked options of `invoke sizing`. A `memory` of 0 is no limit; `data` is the user's
+    own folder.
+    """
 
     workloads: tuple[str, ...]
     program: str
@@ -47,12 +49,15 @@ class SizingConfig:
     within: float
     seed: int
 
-    def cells(self, arms: Sequence[str], host: Host, folder: Path) -> tuple[Cell, ...]:
-        """`folder` is for what is generated and for what preprocessing writes. Sizes are of one
-        arm."""
+    def list_cells(self, arms: Sequence[str], host: Host, folder: Path) -> tuple[Cell, ...]:
+        """List the cells. `folder` is for generated input and for the output of preprocessing.
+        `arms` must hold one arm.
+        """
         (arm,) = arms
         return tuple(
-            self._cell(arm, folder, workload, phase, source, host.affinity[:count], memory, launch)
+            self._build_cell(
+                arm, folder, workload, phase, source, host.affinity[:count], memory, launch
+            )
             for launch in range(self.launches)
             for workload in self.workloads
             for phase in self.phases
@@ -62,7 +67,7 @@ class SizingConfig:
             for memory in self.memory
         )
 
-    def _cell(
+    def _build_cell(
         self,
         arm: str,
         folder: Path,
@@ -73,7 +78,7 @@ class SizingConfig:
         memory: float,
         launch: int,
     ) -> Cell:
-        own = folder / workload.replace(":", "-")
+        workload_folder = folder / workload.replace(":", "-")
         count = 0 if self.data or self.program else max(EXAMPLES, 4 * find_workload(workload).batch)
         return Cell(
             arm=arm,
@@ -89,8 +94,10 @@ class SizingConfig:
                 "seed": self.seed,
                 "seconds": self.seconds,
                 "least": 4,
-                "source": source.request(
-                    self.data or str(own), str(own.with_suffix(".sink")), generate=count
+                "source": source.build_request(
+                    self.data or str(workload_folder),
+                    str(workload_folder.with_suffix(".sink")),
+                    generate=count,
                 ),
             },
             vcpus=cpus,
@@ -100,22 +107,24 @@ class SizingConfig:
 
 
 def measure_sizing(wanted: SizingOptions, *, as_json: bool = False) -> tuple[Sizing, str]:
-    """Raises what the experiment raises, and UsageError for prices that there are not."""
+    """Run `invoke sizing`. Raises UsageError if there is no such price book, and the errors of
+    the experiment.
+    """
     book = catalog.find_book(wanted.prices) if wanted.prices else None
-    return sizing(book).answer(wanted, as_json=as_json)
+    return create_experiment(book).run(wanted, as_json=as_json)
 
 
-def describe(wanted: SizingOptions) -> str:
-    """What would be measured. Nothing is installed."""
+def describe_plan(wanted: SizingOptions) -> str:
+    """Describe what would be measured. Nothing is installed."""
     paths = settings.paths()
-    config = read(wanted)
-    arms = experiment.names(experiment.choose_arms(wanted.arms, paths))
-    count = len(config.cells(arms, read_host(), Path()))
-    memory = ", ".join(f"{each:.0f} MB" if each else "no limit" for each in config.memory)
+    config = parse_options(wanted)
+    arms = experiment.list_names(experiment.choose_arms(wanted.arms, paths))
+    count = len(config.list_cells(arms, read_host(), Path()))
+    memory = ", ".join(f"{item:.0f} MB" if item else "no limit" for item in config.memory)
     return (
         f"workloads  {', '.join(config.workloads)}\n"
         f"phases     {', '.join(config.phases)}\n"
-        f"inputs     {', '.join(each.name for each in config.inputs)}\n"
+        f"inputs     {', '.join(item.name for item in config.inputs)}\n"
         f"vCPUs      {', '.join(map(str, config.vcpus))}\n"
         f"memory     {memory}\n"
         f"processes  {count}, {config.seconds:g} s of steps each\n"
@@ -123,21 +132,21 @@ def describe(wanted: SizingOptions) -> str:
     )
 
 
-def read(wanted: SizingOptions) -> SizingConfig:
-    """Raises UsageError."""
+def parse_options(wanted: SizingOptions) -> SizingConfig:
+    """Parse and check the options. Raises UsageError."""
     if len(options.parse_words(wanted.arms)) > 1:
         raise UsageError(f"--arms {wanted.arms} names several", hint="Sizes are of one wheel")
-    names, program = _workloads(wanted)
+    names, program = _parse_workloads(wanted)
     return SizingConfig(
         workloads=names,
         program=program,
-        phases=(TRAIN, INFER) if program else _phases(wanted.phases),
-        inputs=(sources.parse(steps.MEMORY),)
+        phases=(TRAIN, INFER) if program else _parse_phases(wanted.phases),
+        inputs=(sources.parse_source(steps.MEMORY),)
         if program
-        else tuple(sources.parse(word) for word in options.parse_words(wanted.inputs)),
-        data=_folder(wanted.data),
-        vcpus=_vcpus(wanted.vcpus),
-        memory=_memory(wanted.memory),
+        else tuple(sources.parse_source(word) for word in options.parse_words(wanted.inputs)),
+        data=_parse_folder(wanted.data),
+        vcpus=_parse_vcpus(wanted.vcpus),
+        memory=_parse_memory(wanted.memory),
         seconds=options.parse_positive(wanted.seconds, "--seconds"),
         launches=options.parse_integer(wanted.launches, "--launches"),
         within=options.parse_percent(wanted.within, "--within"),
@@ -145,35 +154,38 @@ def read(wanted: SizingOptions) -> SizingConfig:
     )
 
 
-def _workloads(wanted: SizingOptions) -> tuple[tuple[str, ...], str]:
-    """Names, or a user's own with its path; of such there is training and inference on its own
-    data in memory."""
+def _parse_workloads(wanted: SizingOptions) -> tuple[tuple[str, ...], str]:
+    """Return the workloads' names and an empty path, or the name and path of a user's own, of
+    which training and inference on its own data in memory are measured.
+    """
     if wanted.workload:
         name, path = options.parse_model_file(wanted.workload)
         return (name,), str(path)
     image = options.parse_integer(wanted.image, "--image") if wanted.image else None
-    return tuple(_at(name, image) for name in options.parse_workloads(wanted.workloads)), ""
+    return tuple(
+        _set_image_size(name, image) for name in options.parse_workloads(wanted.workloads)
+    ), ""
 
 
-def _at(name: str, image: int | None) -> str:
-    """The workload at that image size, where it takes images."""
+def _set_image_size(name: str, image: int | None) -> str:
+    """Return the workload at that image size if it takes images, otherwise unchanged."""
     if image is None or find_workload(name).image is None:
         return name
     return options.parse_workload(set_sizes(name, image=image))
 
 
-def _phases(words: str) -> tuple[str, ...]:
-    found = options.parse_words(words)
-    for word in found:
+def _parse_phases(words: str) -> tuple[str, ...]:
+    phases = options.parse_words(words)
+    for word in phases:
         if word not in steps.PHASES:
             hint = console.suggest_spelling(word, steps.PHASES) or f"Use {', '.join(steps.PHASES)}"
             raise UsageError(f"there is no phase {word!r}", hint=hint)
-    if not found:
+    if not phases:
         raise UsageError("--phases names none", hint=f"Use {', '.join(steps.PHASES)}")
-    return found
+    return phases
 
 
-def _folder(words: str) -> str:
+def _parse_folder(words: str) -> str:
     if not words:
         return ""
     folder = Path(words).expanduser().resolve()
@@ -182,47 +194,53 @@ def _folder(words: str) -> str:
     return str(folder)
 
 
-def _vcpus(words: str) -> tuple[int, ...]:
-    """By default 1, 2, 4 … and all that are usable."""
+def _parse_vcpus(words: str) -> tuple[int, ...]:
+    """Parse the numbers of vCPUs, by default 1, 2, 4 … and all usable ones."""
     usable = read_vcpus().usable
-    doubled = tuple(2**power for power in range(usable.bit_length()) if 2**power < usable)
-    return options.parse_vcpus(words, usable) or (*doubled, usable)
+    powers = tuple(2**power for power in range(usable.bit_length()) if 2**power < usable)
+    return options.parse_vcpus(words, usable) or (*powers, usable)
 
 
-def _memory(words: str) -> tuple[float, ...]:
-    """MB; 0, no limit, where nothing is asked."""
-    found = tuple(float(each) for each in options.parse_counts(words, "--memory"))
-    for each in found:
-        if each:
-            limits.check(each)
-    return found or (0.0,)
+def _parse_memory(words: str) -> tuple[float, ...]:
+    """Parse the memory limits in MB; by default 0, no limit."""
+    limits_mb = tuple(float(limit_mb) for limit_mb in options.parse_counts(words, "--memory"))
+    for limit_mb in limits_mb:
+        if limit_mb:
+            limits.check_memory(limit_mb)
+    return limits_mb or (0.0,)
 
 
-def _cells(config: SizingConfig, run: ExperimentRun) -> tuple[Cell, ...]:
-    return config.cells(run.names, run.host, run.out / "inputs")
+def _list_cells(config: SizingConfig, run: ExperimentRun) -> tuple[Cell, ...]:
+    return config.list_cells(run.names, run.host, run.out / "inputs")
 
 
-def _result(
+def _build_result(
     book: PriceBook | None,
     config: SizingConfig,
     run: ExperimentRun,
     measured: Sequence[CellResult],
 ) -> Sizing:
-    rows = results.rows(measured)
+    rows = results.build_rows(measured)
     return Sizing(
         made=format_now(),
         host=run.host,
         seed=config.seed,
         within=config.within,
-        means=limits.means() if any(config.memory) else "",
+        means=limits.detect_method() if any(config.memory) else "",
         wheels=run.wheels,
         rows=rows,
-        knees=results.knees(rows, config.within, book),
+        knees=results.find_knees(rows, config.within, book),
         book=book.name if book else "",
     )
 
 
-def sizing(book: PriceBook | None = None) -> CellExperiment[SizingOptions, SizingConfig, Sizing]:
-    """The experiment; with a book the machines that hold what was measured are named."""
-    result = functools.partial(_result, book)
-    return CellExperiment(kind=KIND, read=read, cells=_cells, result=result, text=text)
+def create_experiment(
+    book: PriceBook | None = None,
+) -> CellExperiment[SizingOptions, SizingConfig, Sizing]:
+    """Create the experiment. With a price book the result names the cheapest machines that
+    suffice.
+    """
+    result = functools.partial(_build_result, book)
+    return CellExperiment(
+        kind=KIND, read=parse_options, cells=_list_cells, result=result, text=text
+    )

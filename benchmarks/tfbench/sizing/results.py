@@ -27,7 +27,7 @@ _MARGIN = 1.1
 
 
 class Bound(StrEnum):
-    """What a cell's speed is limited by."""
+    """The bottleneck of a cell."""
 
     COMPUTE = "compute"
     INPUT = "input"
@@ -38,9 +38,10 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SizingRow:
-    """One cell. `speed` is in examples per second; `growth_mb` is by how much resident memory rose
-    between the first and the last quarter of the timed steps; `busy` is the share of its
-    CPUs' time that the process took, `reading` the share of the time that its reader was busy.
+    """One cell. `speed` is in examples per second; `compute_growth_mb` is by how many MB resident memory
+    rose between the first and the last quarter of the timed steps; `busy` is the share of its
+    CPUs' time that the process used, `reading` the share of the time that its reader was
+    busy.
     """
 
     workload: str
@@ -63,9 +64,10 @@ class SizingRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Knee:
-    """The fewest vCPUs, and with them the least memory limit, with which a phase on an input is as
-    fast as `within` of the fastest; `peak_mb` is what it took there. `holding` is the cheapest
-    machine of the price book that has as much."""
+    """The fewest vCPUs, and with them the smallest memory limit, at which a phase on an input is
+    within `within` of the fastest speed; `peak_mb` is the memory that it used there.
+    `find_cheapest` is the cheapest machine of the price book with that much.
+    """
 
     workload: str
     phase: str
@@ -81,7 +83,7 @@ class Knee:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizing:
-    """`means` says how memory was limited, empty where it was not."""
+    """The result of `invoke sizing`. `means` is how memory was limited, empty if it was not."""
 
     schema: int = SCHEMA
     made: str
@@ -95,15 +97,17 @@ class Sizing:
     book: str
 
 
-def rows(found: Iterable[CellResult]) -> tuple[SizingRow, ...]:
-    return tuple(map(_row, found))
+def build_rows(found: Iterable[CellResult]) -> tuple[SizingRow, ...]:
+    return tuple(map(_build_row, found))
 
 
-def _row(found: CellResult) -> SizingRow:
+def _build_row(found: CellResult) -> SizingRow:
     place, answers = found.place, found.answers
     ok = found.outcome is Outcome.OK
-    busy = statistics.median(_busy(each) for each in answers) if ok else None
-    reading = statistics.median(_share(each, "read_s") for each in answers) if ok else None
+    busy = statistics.median(_compute_busy_share(launch) for launch in answers) if ok else None
+    reading = (
+        statistics.median(_compute_share(launch, "read_s") for launch in answers) if ok else None
+    )
     return SizingRow(
         workload=str(place["workload"]),
         phase=str(place["phase"]),
@@ -113,19 +117,23 @@ def _row(found: CellResult) -> SizingRow:
         outcome=found.outcome,
         reason=found.reason,
         launches=len(answers),
-        speed=speeds.speed(answers) if ok else None,
-        peak_mb=max(each["peak_mb"] for each in answers) if ok else None,
-        growth_mb=statistics.median(growth_mb(each["rss_mb"]) for each in answers) if ok else None,
+        speed=speeds.compute_speed(answers) if ok else None,
+        peak_mb=max(launch["peak_mb"] for launch in answers) if ok else None,
+        growth_mb=statistics.median(compute_growth_mb(launch["rss_mb"]) for launch in answers)
+        if ok
+        else None,
         busy=busy,
         reading=reading,
-        read_mb_s=statistics.median(_read_mb_s(each) for each in answers) if ok else None,
-        bound=bound(found.outcome, busy, reading),
-        cached=max((float(each["cached_bytes"]) for each in answers), default=0.0),
+        read_mb_s=statistics.median(_compute_read_mb_s(launch) for launch in answers)
+        if ok
+        else None,
+        bound=find_bottleneck(found.outcome, busy, reading),
+        cached=max((float(launch["cached_bytes"]) for launch in answers), default=0.0),
     )
 
 
-def bound(outcome: Outcome, busy: float | None, reading: float | None) -> Bound | None:
-    """What limits a cell; None where nothing can be said."""
+def find_bottleneck(outcome: Outcome, busy: float | None, reading: float | None) -> Bound | None:
+    """Return the bottleneck of a cell; None if it is unknown."""
     if outcome is Outcome.OUT_OF_MEMORY:
         return Bound.MEMORY
     if busy is None or reading is None:
@@ -137,46 +145,55 @@ def bound(outcome: Outcome, busy: float | None, reading: float | None) -> Bound 
     return Bound.INPUT if reading >= _MOSTLY_READING else Bound.SERIAL
 
 
-def growth_mb(rss_mb: Sequence[float]) -> float:
-    """Between the medians of the first and of the last quarter of the steps; 0 for fewer than
-    four."""
+def compute_growth_mb(rss_mb: Sequence[float]) -> float:
+    """Return the difference in MB between the medians of the first and the last quarter of the
+    steps; 0 for fewer than four steps.
+    """
     quarter = len(rss_mb) // 4
     if quarter == 0:
         return 0.0
     return statistics.median(rss_mb[-quarter:]) - statistics.median(rss_mb[:quarter])
 
 
-def _busy(answer: Mapping[str, Any]) -> float:
+def _compute_busy_share(answer: Mapping[str, Any]) -> float:
     return float(answer["cpu_s"]) / (math.fsum(answer["step_s"]) * len(answer["vcpus"]))
 
 
-def _share(answer: Mapping[str, Any], what: str) -> float:
+def _compute_share(answer: Mapping[str, Any], what: str) -> float:
     return float(answer["meters"].get(what, 0.0)) / math.fsum(answer["step_s"])
 
 
-def _read_mb_s(answer: Mapping[str, Any]) -> float:
+def _compute_read_mb_s(answer: Mapping[str, Any]) -> float:
     return 1e-6 * float(answer["meters"].get("read_bytes", 0)) / math.fsum(answer["step_s"])
 
 
 # --- the knee -------------------------------------------------------------------------------------
 
 
-def knees(found: Sequence[SizingRow], within: float, book: PriceBook | None) -> tuple[Knee, ...]:
-    """One for every workload, phase and input of which something was measured."""
-    places = dict.fromkeys((row.workload, row.phase, row.input) for row in found)
-    every = (
-        [row for row in found if (row.workload, row.phase, row.input) == place] for place in places
+def find_knees(
+    found: Sequence[SizingRow], within: float, book: PriceBook | None
+) -> tuple[Knee, ...]:
+    """Return one knee for every workload, phase and input with a measured speed."""
+    keys = dict.fromkeys((row.workload, row.phase, row.input) for row in found)
+    row_groups = (
+        [row for row in found if (row.workload, row.phase, row.input) == key] for key in keys
     )
-    return tuple(knee for each in every if (knee := _knee(each, within, book)) is not None)
+    return tuple(
+        knee
+        for row_group in row_groups
+        if (knee := _find_knee(row_group, within, book)) is not None
+    )
 
 
-def _knee(found: Sequence[SizingRow], within: float, book: PriceBook | None) -> Knee | None:
+def _find_knee(found: Sequence[SizingRow], within: float, book: PriceBook | None) -> Knee | None:
     timed = [(row, row.speed) for row in found if row.speed is not None]
     if not timed:
         return None
     plateau = max(get_value(speed) for _, speed in timed)
-    enough = [(row, speed) for row, speed in timed if get_value(speed) >= plateau * (1 - within)]
-    row, speed = min(enough, key=lambda each: _size(each[0]))
+    sufficient = [
+        (row, speed) for row, speed in timed if get_value(speed) >= plateau * (1 - within)
+    ]
+    row, speed = min(sufficient, key=lambda each: _compute_size(each[0]))
     assert row.peak_mb is not None  # noqa: S101  (it was timed)
     return Knee(
         workload=row.workload,
@@ -188,17 +205,18 @@ def _knee(found: Sequence[SizingRow], within: float, book: PriceBook | None) -> 
         speed=speed,
         plateau=plateau,
         peak_mb=row.peak_mb,
-        holding=None if book is None else holding(book, row.vcpus, row.peak_mb),
+        holding=None if book is None else find_cheapest(book, row.vcpus, row.peak_mb),
     )
 
 
-def _size(row: SizingRow) -> tuple[int, float]:
+def _compute_size(row: SizingRow) -> tuple[int, float]:
     return row.vcpus, math.inf if row.memory_mb is None else row.memory_mb
 
 
-def holding(book: PriceBook, vcpus: int, peak_mb: float) -> Price | None:
-    """The cheapest machine with so many vCPUs and enough memory; one whose vCPUs or memory the
-    book does not say cannot be named."""
+def find_cheapest(book: PriceBook, vcpus: int, peak_mb: float) -> Price | None:
+    """Return the cheapest machine with enough vCPUs and memory. Machines whose vCPUs or memory
+    the book does not state are skipped.
+    """
     fitting = [
         price
         for price in book.restrict(mode=Mode.ON_DEMAND).fitting

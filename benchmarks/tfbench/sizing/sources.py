@@ -17,7 +17,7 @@ _HINT = f"Use {', '.join(KINDS)}, or a disk's speed such as 40MB/s or 40MB/s@500
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputSource:
-    """`mb_s` and `iops` are those of the disk that the reader acts as, 0 for no limit."""
+    """A source of examples. `mb_s` and `iops` limit the simulated disk, 0 for no limit."""
 
     name: str
     kind: str
@@ -25,9 +25,10 @@ class InputSource:
     mb_s: float = 0.0
     iops: float = 0.0
 
-    def request(self, folder: str, sink: str, *, generate: int) -> dict[str, object]:
-        """What `inside.steps` takes for it; `generate` is how many examples there are to be, 0 for
-        a folder of the user's own."""
+    def build_request(self, folder: str, sink: str, *, generate: int) -> dict[str, object]:
+        """Build the request for `inside.steps`. `generate` is the number of examples to
+        generate, 0 for a folder of the user's own.
+        """
         if self.kind == MEMORY:
             return {"kind": MEMORY}
         return {
@@ -41,16 +42,16 @@ class InputSource:
         }
 
 
-def parse(text: str) -> InputSource:
-    """One of KINDS, or a speed. Raises UsageError."""
+def parse_source(text: str) -> InputSource:
+    """Parse one of KINDS or a disk's speed. Raises UsageError."""
     if text in KINDS:
         kind = MEMORY if text == MEMORY else FILES
         return InputSource(name=text, kind=kind, cold=text == COLD)
-    found = _SLOW.fullmatch(text)
-    if not found:
-        near = console.suggest_spelling(text, KINDS)
-        raise UsageError(f"there is no input {text!r}", hint=f"{near} {_HINT}".strip())
-    mb_s, iops = float(found[1]), float(found[2] or 0)
-    if mb_s == 0 or (found[2] is not None and iops == 0):
+    match = _SLOW.fullmatch(text)
+    if not match:
+        suggestion = console.suggest_spelling(text, KINDS)
+        raise UsageError(f"there is no input {text!r}", hint=f"{suggestion} {_HINT}".strip())
+    mb_s, iops = float(match[1]), float(match[2] or 0)
+    if mb_s == 0 or (match[2] is not None and iops == 0):
         raise UsageError(f"a disk of {text} gives nothing", hint=_HINT)
     return InputSource(name=text, kind=FILES, mb_s=mb_s, iops=iops)

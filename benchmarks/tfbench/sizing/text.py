@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from tfbench.cells.cell import Outcome
 from tfbench.costs.cost import get_value
 from tfbench.reports import wording
-from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import ChartGroup, ChartPoint, amounts, described
-from tfbench.reports.document import Document, Section, sheet_blocks
+from tfbench.reports.canvas import Drawing, create_drawing
+from tfbench.reports.charts import ChartGroup, ChartPoint, describe_rows, plot_amounts
+from tfbench.reports.document import Document, Section, build_table_blocks
 from tfbench.sheet import ResultTable
 from tfbench.sizing.results import Knee, Sizing, SizingRow
 from tfbuild import console
@@ -31,47 +31,47 @@ METHOD = (
 )
 
 
-def sheet(sizing: Sizing) -> ResultTable:
+def build_table(sizing: Sizing) -> ResultTable:
     return ResultTable(
-        title=title(sizing),
+        title=format_title(sizing),
         headings=HEADINGS,
-        rows=tuple(rows(sizing)),
-        lines=tuple(lines(sizing)),
+        rows=tuple(format_rows(sizing)),
+        lines=tuple(list_lines(sizing)),
         width=160,
     )
 
 
-def title(sizing: Sizing) -> str:
+def format_title(sizing: Sizing) -> str:
     return f"sizes on {sizing.host.cpu.name}"
 
 
-def rows(sizing: Sizing) -> Iterator[tuple[str, ...]]:
+def format_rows(sizing: Sizing) -> Iterator[tuple[str, ...]]:
     for row in sizing.rows:
         yield (
             row.workload,
             row.phase,
             row.input,
             str(row.vcpus),
-            wording.known(row.memory_mb, ".0f"),
-            *_speed(row),
+            wording.format_optional(row.memory_mb, ".0f"),
+            *_format_speed(row),
             "" if row.bound is None else row.bound.value,
-            wording.known(row.busy, ".0%"),
-            wording.known(row.reading, ".0%"),
+            wording.format_optional(row.busy, ".0%"),
+            wording.format_optional(row.reading, ".0%"),
             "" if not row.read_mb_s else f"{row.read_mb_s:.1f}",
-            wording.known(row.peak_mb, ".0f"),
-            wording.known(row.growth_mb, "+.0f"),
+            wording.format_optional(row.peak_mb, ".0f"),
+            wording.format_optional(row.growth_mb, "+.0f"),
         )
 
 
-def _speed(row: SizingRow) -> tuple[str, str]:
+def _format_speed(row: SizingRow) -> tuple[str, str]:
     if row.outcome is not Outcome.OK or row.speed is None:
         return row.outcome.value, ""
-    return wording.rates(row.speed)
+    return wording.format_rate_interval(row.speed)
 
 
-def lines(sizing: Sizing) -> Iterator[str]:
+def list_lines(sizing: Sizing) -> Iterator[str]:
     for knee in sizing.knees:
-        yield _sentence(knee, sizing)
+        yield _format_sentence(knee, sizing)
     for row in sizing.rows:
         if row.outcome is not Outcome.OK:
             where = f"{row.workload}, {row.phase}, {row.input}, {console.format_vcpus(row.vcpus)}"
@@ -83,14 +83,14 @@ def lines(sizing: Sizing) -> Iterator[str]:
         yield "The kernel kept some of what cold wanted forgotten: is it a file system in memory?"
 
 
-def _sentence(knee: Knee, sizing: Sizing) -> str:
+def _format_sentence(knee: Knee, sizing: Sizing) -> str:
     limit = "" if knee.memory_mb is None else f" and {knee.memory_mb:.0f} MB"
     verb = "is" if knee.vcpus == 1 and not limit else "are"
     text = (
         f"{knee.workload}, {knee.phase}, {knee.input}: "
         f"{console.format_vcpus(knee.vcpus)}{limit} {verb} enough, "
-        f"{wording.rate(get_value(knee.speed))} examples/s, within {knee.within:.0%} of the fastest "
-        f"({wording.rate(knee.plateau)}); it took {knee.peak_mb:.0f} MB."
+        f"{wording.format_rate(get_value(knee.speed))} examples/s, within {knee.within:.0%} of the fastest "
+        f"({wording.format_rate(knee.plateau)}); it took {knee.peak_mb:.0f} MB."
     )
     if knee.holding is not None:
         price = knee.holding
@@ -98,41 +98,41 @@ def _sentence(knee: Knee, sizing: Sizing) -> str:
     return f"{text} No machine of {sizing.book} is known to hold it." if sizing.book else text
 
 
-def document(sizing: Sizing) -> Document:
-    subject = f"{title(sizing)}, {sizing.made}"
-    return Document(title="Sizing", subject=subject, sections=(section(sizing),))
+def build_document(sizing: Sizing) -> Document:
+    subject = f"{format_title(sizing)}, {sizing.made}"
+    return Document(title="Sizing", subject=subject, sections=(build_section(sizing),))
 
 
-def section(sizing: Sizing) -> Section:
-    blocks = (METHOD, *sheet_blocks(sheet(sizing), "Cells"))
+def build_section(sizing: Sizing) -> Section:
+    blocks = (METHOD, *build_table_blocks(build_table(sizing), "Cells"))
     return Section(key=KEY, heading="How large a machine", blocks=blocks)
 
 
-def figures(sizing: Sizing) -> Iterator[Drawing]:
-    """Every cell's speed, a figure per workload and phase."""
-    for place, (workload, phase) in enumerate(
+def draw_figures(sizing: Sizing) -> Iterator[Drawing]:
+    """Draw every cell's speed, a figure per workload and phase."""
+    for position, (workload, phase) in enumerate(
         dict.fromkeys((row.workload, row.phase) for row in sizing.rows)
     ):
-        own = [row for row in sizing.rows if (row.workload, row.phase) == (workload, phase)]
+        phase_rows = [row for row in sizing.rows if (row.workload, row.phase) == (workload, phase)]
         groups = [
             ChartGroup(
                 label=source,
-                points=tuple(_point(row) for row in own if row.input == source),
+                points=tuple(_build_point(row) for row in phase_rows if row.input == source),
             )
-            for source in dict.fromkeys(row.input for row in own)
+            for source in dict.fromkeys(row.input for row in phase_rows)
         ]
-        yield drawing(
-            functools.partial(amounts, groups, "examples per second"),
-            key=f"{KEY}-{place}",
+        yield create_drawing(
+            functools.partial(plot_amounts, groups, "examples per second"),
+            key=f"{KEY}-{position}",
             title=f"{workload}: {phase}",
             caption="By input; lines are 95% intervals over launches.",
-            description=described(groups),
+            description=describe_rows(groups),
         )
 
 
-def _point(row: SizingRow) -> ChartPoint:
+def _build_point(row: SizingRow) -> ChartPoint:
     limit = "" if row.memory_mb is None else f", {row.memory_mb:.0f} MB"
-    note = row.outcome.value if row.speed is None else wording.rate(get_value(row.speed))
+    note = row.outcome.value if row.speed is None else wording.format_rate(get_value(row.speed))
     return ChartPoint(
         label=f"{console.format_vcpus(row.vcpus)}{limit}", series=0, amount=row.speed, note=note
     )

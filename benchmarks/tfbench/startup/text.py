@@ -73,4 +73,4 @@ def _format_seconds(arm: ImportTimes) -> str:
 
 
 def _format_increase(ratio: Interval) -> str:
-    return wording.spread(ratio, lambda each: f"{each - 1:+.1%}")
+    return wording.format_spread(ratio, lambda each: f"{each - 1:+.1%}")

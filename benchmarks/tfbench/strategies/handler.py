@@ -15,8 +15,8 @@ from tfbench.commands import StrategiesOptions
 from tfbench.inside.replicas import KINDS
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.strategies import strategy, text
-from tfbench.strategies.matrix import Matrix, cells
-from tfbench.strategies.results import StrategiesResult, rows
+from tfbench.strategies.matrix import Matrix, list_cells
+from tfbench.strategies.results import StrategiesResult, build_rows
 from tfbuild import console, settings
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
@@ -43,40 +43,40 @@ QUICK = StrategiesOptions(
 the nets' tracing."""
 
 
-def _cells(matrix: Matrix, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
-    """Each has all usable CPUs."""
+def _list_cells(matrix: Matrix, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
+    """List the cells; each has all usable CPUs."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return cells(matrix, arms, host.usable, visible)
+    return list_cells(matrix, arms, host.usable, visible)
 
 
-def describe(wanted: StrategiesOptions) -> str:
-    """What would be measured. Nothing is installed."""
+def describe_plan(wanted: StrategiesOptions) -> str:
+    """Describe what would be measured. Nothing is installed."""
     paths = settings.paths()
-    matrix, choices = read(wanted), experiment.choose_arms(wanted.arms, paths)
-    asked = _cells(matrix, experiment.names(choices), read_host())
-    each = ", ".join(f"{name} on {number}" for name, number in matrix.places)
+    matrix, choices = parse_options(wanted), experiment.choose_arms(wanted.arms, paths)
+    planned = _list_cells(matrix, experiment.list_names(choices), read_host())
+    setups = ", ".join(f"{name} on {number}" for name, number in matrix.places)
     return (
         f"arms       {installs.describe(choices).strip()}\n"
         f"workloads  {', '.join(matrix.workloads)}\n"
-        f"cells      {each} ({matrix.kind} devices)\n"
+        f"cells      {setups} ({matrix.kind} devices)\n"
         f"launches   {matrix.launches} of each, steps for {matrix.seconds:g} s in each\n"
-        f"processes  {len(asked)}, references among them\n"
+        f"processes  {len(planned)}, references among them\n"
         f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
     )
 
 
-def read(wanted: StrategiesOptions) -> Matrix:
-    """Raises UsageError."""
+def parse_options(wanted: StrategiesOptions) -> Matrix:
+    """Parse and check the options. Raises UsageError."""
     names = options.parse_words(wanted.strategies) or strategy.NAMES
-    found = wanted.workloads or ",".join(NETS)
+    workloads = wanted.workloads or ",".join(NETS)
     launches = wanted.launches or str(LAUNCHES)
     if wanted.kind not in KINDS:
         hint = console.suggest_spelling(wanted.kind, KINDS) or f"There are {', '.join(KINDS)}"
         raise UsageError(f"no devices are of the kind {wanted.kind!r}", hint=hint)
     return Matrix(
-        strategies=tuple(strategy.find(name).name for name in names),
-        workloads=options.parse_workloads(found),
-        devices=_devices(wanted.devices),
+        strategies=tuple(strategy.find_strategy(name).name for name in names),
+        workloads=options.parse_workloads(workloads),
+        devices=_parse_devices(wanted.devices),
         kind=wanted.kind,
         launches=options.parse_integer(
             launches, "--launches", least=FEWEST_LAUNCHES, most=MOST_LAUNCHES
@@ -86,18 +86,20 @@ def read(wanted: StrategiesOptions) -> Matrix:
     )
 
 
-def _devices(words: str) -> tuple[int, ...]:
-    found = options.parse_counts(words, "--devices") or DEVICES
-    for number in found:
+def _parse_devices(words: str) -> tuple[int, ...]:
+    counts = options.parse_counts(words, "--devices") or DEVICES
+    for number in counts:
         if not 1 <= number <= MOST_DEVICES:
             raise UsageError(
                 f"--devices {words}: {number} devices cannot be measured",
                 hint=f"Ask for 1 to {MOST_DEVICES}",
             )
-    return found
+    return counts
 
 
-def _result(matrix: Matrix, run: ExperimentRun, measured: Sequence[CellResult]) -> StrategiesResult:
+def _build_result(
+    matrix: Matrix, run: ExperimentRun, measured: Sequence[CellResult]
+) -> StrategiesResult:
     return StrategiesResult(
         made=format_now(),
         host=run.host,
@@ -105,14 +107,14 @@ def _result(matrix: Matrix, run: ExperimentRun, measured: Sequence[CellResult]) 
         arms=run.wheels,
         matrix=matrix,
         tolerance=TOLERANCE,
-        rows=rows(measured),
+        rows=build_rows(measured),
     )
 
 
 STRATEGIES = CellExperiment(
     kind=KIND,
-    read=read,
-    cells=lambda matrix, run: _cells(matrix, run.names, run.host),
-    result=_result,
+    read=parse_options,
+    cells=lambda matrix, run: _list_cells(matrix, run.names, run.host),
+    result=_build_result,
     text=text,
 )

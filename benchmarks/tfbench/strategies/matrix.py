@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tfbench.cells.cell import Cell
 from tfbench.inside import replicas
 from tfbench.inside.groups import INDEPENDENT, REFERENCE
-from tfbench.strategies.strategy import find
+from tfbench.strategies.strategy import find_strategy
 
 MODULE = replicas.__name__
 ALONE = 1
@@ -18,8 +18,10 @@ _GPUS = ",".join(map(str, range(16)))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matrix:
-    """`devices` are numbers of them, of the `kind` that `replicas` knows. In each of `launches`
-    every cell is a new process, which times steps for `seconds`."""
+    """The options of `invoke strategies`. `devices` are numbers of devices of the `kind` that
+    `replicas` defines. In each of `launches` every cell is a new process, which times steps
+    for `seconds`.
+    """
 
     strategies: tuple[str, ...]
     workloads: tuple[str, ...]
@@ -31,42 +33,47 @@ class Matrix:
 
     @property
     def places(self) -> tuple[tuple[str, int], ...]:
-        """Strategies and numbers of devices, with one device alone, which the others are held
-        to."""
-        asked = [(each, number) for number in self.devices for each in self.strategies]
-        return tuple(dict.fromkeys([(INDEPENDENT, ALONE), *asked]))
+        """Return pairs of a strategy and a number of devices, including one device alone, the
+        reference of the others.
+        """
+        requested = [(strategy, number) for number in self.devices for strategy in self.strategies]
+        return tuple(dict.fromkeys([(INDEPENDENT, ALONE), *requested]))
 
     @property
     def references(self) -> tuple[int, ...]:
-        """Numbers of devices whose global batch one device computes, to compare losses with."""
+        """Return the numbers of devices whose global batch one device computes, to compare
+        losses with.
+        """
         return tuple(
             dict.fromkeys(number for name, number in self.places if is_comparable(name, number))
         )
 
 
 def is_comparable(strategy: str, devices: int) -> bool:
-    """Whether the losses must be those of one device with the whole batch. One device alone is in
-    step with itself, whatever the strategy."""
-    return find(strategy).synchronous or devices == ALONE
+    """Return whether the losses must equal those of one device with the whole batch. One device
+    alone is in step with itself, whatever the strategy.
+    """
+    return find_strategy(strategy).synchronous or devices == ALONE
 
 
-def cells(
+def list_cells(
     matrix: Matrix, arms: Sequence[str], vcpus: tuple[int, ...], gpus: str = ""
 ) -> tuple[Cell, ...]:
-    """Launches of a place one after the other. `gpus` is what CUDA may see, all for an empty
-    text."""
+    """List the cells; the launches of a place follow each other. `gpus` is the value of
+    CUDA_VISIBLE_DEVICES, all GPUs if empty.
+    """
     return tuple(
         cell
         for arm in arms
         for workload in matrix.workloads
-        for cell in _of_workload(matrix, arm, workload, vcpus, gpus)
+        for cell in _list_workload_cells(matrix, arm, workload, vcpus, gpus)
     )
 
 
-def _of_workload(
+def _list_workload_cells(
     matrix: Matrix, arm: str, workload: str, vcpus: tuple[int, ...], gpus: str
 ) -> Iterator[Cell]:
-    def cell(strategy: str, devices: int, launch: int) -> Cell:
+    def build_cell(strategy: str, devices: int, launch: int) -> Cell:
         return Cell(
             arm=arm,
             place=(
@@ -92,7 +99,7 @@ def _of_workload(
         )
 
     for devices in matrix.references:
-        yield cell(REFERENCE, devices, 0)
+        yield build_cell(REFERENCE, devices, 0)
     for strategy, devices in matrix.places:
         for launch in range(matrix.launches):
-            yield cell(strategy, devices, launch)
+            yield build_cell(strategy, devices, launch)

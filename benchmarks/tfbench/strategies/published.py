@@ -22,8 +22,9 @@ _FAMILIES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedModel:
-    """`workload` is our name for the net. `batch` is a device's; `family` is how its authors ran
-    it. `images_s` are those of all devices, by their number."""
+    """A published net. `workload` is our name for it, `batch` the batch of one device, `family`
+    how its authors ran it. `images_s` are images per second of all devices, by their number.
+    """
 
     name: str
     workload: str
@@ -31,13 +32,13 @@ class PublishedModel:
     family: StrategyFamily
     images_s: Mapping[int, float]
 
-    def efficiency(self, devices: int) -> float:
-        """Images per second over those of so many single devices. Raises KeyError."""
+    def compute_efficiency(self, devices: int) -> float:
+        """Return images per second relative to those of as many single devices. Raises KeyError."""
         return self.images_s[devices] / (devices * self.images_s[1])
 
     @property
     def intensity(self) -> float:
-        """Bytes of parameters per second of one device's computing."""
+        """Return bytes of parameters per second of one device's computing."""
         parameters = find_workload(self.workload).parameters
         assert parameters is not None  # noqa: S101  (every net has a published size)
         return parameters * FLOAT_BYTES * self.images_s[1] / self.batch
@@ -51,24 +52,27 @@ class PublishedRuns:
     devices: tuple[int, ...]
     models: tuple[PublishedModel, ...]
 
-    def find(self, workload: str) -> PublishedModel | None:
-        """The model that a workload's name, whatever its sizes, stands for."""
+    def find_model(self, workload: str) -> PublishedModel | None:
+        """Return the model that the workload's name stands for, whatever its sizes; None if
+        there is none.
+        """
         name = workload.partition(":")[0]
-        return next((each for each in self.models if each.workload == name), None)
+        return next((model for model in self.models if model.workload == name), None)
 
     @property
     def split(self) -> tuple[float, float]:
-        """The most bytes of parameters per second of computing that its authors ran with a
-        parameter server, and the least that they ran replicated."""
+        """Return the highest intensity, in bytes of parameters per second of computing, that its
+        authors ran with a parameter server, and the lowest that they ran replicated.
+        """
         server, replicated = (
-            [each.intensity for each in self.models if each.family is family]
+            [model.intensity for model in self.models if model.family is family]
             for family in (StrategyFamily.PARAMETER_SERVER, StrategyFamily.ALL_REDUCE)
         )
         return max(server), min(replicated)
 
 
-def read(path: Path = P100) -> PublishedRuns:
-    """Raises RecordError for a file that is not whole."""
+def read_published(path: Path = P100) -> PublishedRuns:
+    """Read the published figures. Raises RecordError if the file is incomplete."""
     try:
         fields = parse_toml(read_text(path))
         devices = tuple(fields["devices"])
@@ -77,7 +81,7 @@ def read(path: Path = P100) -> PublishedRuns:
             source=fields["source"],
             as_of=fields["as_of"],
             devices=devices,
-            models=tuple(_model(each, devices) for each in fields["model"]),
+            models=tuple(_build_model(model, devices) for model in fields["model"]),
         )
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
@@ -85,7 +89,7 @@ def read(path: Path = P100) -> PublishedRuns:
         raise RecordError(f"{path} is no table of published figures ({error})") from error
 
 
-def _model(fields: Mapping[str, Any], devices: tuple[int, ...]) -> PublishedModel:
+def _build_model(fields: Mapping[str, Any], devices: tuple[int, ...]) -> PublishedModel:
     return PublishedModel(
         name=fields["name"],
         workload=fields["workload"],

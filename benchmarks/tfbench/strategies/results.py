@@ -12,11 +12,11 @@ from typing import Any
 from tfbench.arms.arm import TOLERANCE
 from tfbench.cells.cell import CellResult, Outcome
 from tfbench.cells.experiment import Wheel
-from tfbench.cells.speeds import Printed, printed
+from tfbench.cells.speeds import PrintedSpeed, compute_printed_speed
 from tfbench.inside.groups import CPU, INDEPENDENT, REFERENCE
 from tfbench.measuring.statistics import estimate_geometric_mean, sum_seconds
 from tfbench.strategies.matrix import ALONE, Matrix, is_comparable
-from tfbench.strategies.traffic import Traffic, traffic
+from tfbench.strategies.traffic import Traffic, compute_traffic
 from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval
 
@@ -24,7 +24,9 @@ SCHEMA = 1
 
 
 class Parity(StrEnum):
-    """Whether the first losses and updates are those of one device with the whole batch."""
+    """The result of comparing the first losses and updates with those of one device with the
+    whole batch.
+    """
 
     SAME = "same"
     DIFFERENT = "different"
@@ -37,11 +39,12 @@ class Parity(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """Of a cell that was measured. `rates` are examples per second of all devices, one per launch,
-    `rate` their interval. `share` is the rate over that of as many independent devices.
-    `efficiency` is the rate per device over that of one device under the same strategy, where
-    `own` says so, else of one device alone. `apart` is the largest relative difference that
-    `parity` judges. `peak_mb` is the process's memory."""
+    """The figures of a measured cell. `rates` are examples per second of all devices, one per
+    launch, `rate` their interval. `share` is the rate over that of as many independent
+    devices. `efficiency` is the rate per device over that of one device: under the same
+    strategy if `own` is true, otherwise alone. `apart` is the largest relative difference,
+    which determines `parity`. `peak_mb` is the process's memory.
+    """
 
     device: str
     batch: int
@@ -52,7 +55,7 @@ class Figures:
     rates: tuple[float, ...]
     rate: Interval
     step_ms: float
-    printed: Printed
+    printed: PrintedSpeed
     share: Interval | None
     efficiency: Interval | None
     own: bool
@@ -64,7 +67,9 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StrategyRow:
-    """One strategy on so many devices. `figures` are None for a marked cell, with its reason."""
+    """One strategy on a number of devices. `figures` are None if the cell was not measured, for
+    which `reason` is the cause.
+    """
 
     arm: str
     workload: str
@@ -77,7 +82,7 @@ class StrategyRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StrategiesResult:
-    """Of one run, kept as strategies.json."""
+    """The result of one run, saved as strategies.json."""
 
     schema: int = SCHEMA
     made: str
@@ -90,31 +95,35 @@ class StrategiesResult:
 
     @property
     def is_logical(self) -> bool:
-        """Whether what was measured ran on logical devices of one CPU."""
+        """Return whether the run used logical devices of one CPU."""
         return any(row.figures and row.figures.device == CPU for row in self.rows)
 
-    def groups(self) -> dict[tuple[str, str, int], tuple[StrategyRow, ...]]:
-        """By arm, workload and number of devices."""
-        found: dict[tuple[str, str, int], list[StrategyRow]] = {}
+    def group_rows(self) -> dict[tuple[str, str, int], tuple[StrategyRow, ...]]:
+        """Group the rows by arm, workload and number of devices."""
+        grouped: dict[tuple[str, str, int], list[StrategyRow]] = {}
         for row in self.rows:
-            found.setdefault((row.arm, row.workload, row.devices), []).append(row)
-        return {place: tuple(rows) for place, rows in found.items()}
+            grouped.setdefault((row.arm, row.workload, row.devices), []).append(row)
+        return {key: tuple(rows) for key, rows in grouped.items()}
 
 
-def rows(results: Iterable[CellResult]) -> tuple[StrategyRow, ...]:
-    """A row per place, references aside. Raises SampleError for times that are none."""
-    every = {_key(found.place): found for found in results}
-    return tuple(_row(key, found, every) for key, found in every.items() if key[2] != REFERENCE)
+def build_rows(results: Iterable[CellResult]) -> tuple[StrategyRow, ...]:
+    """Build a row per place, without the references. Raises SampleError for invalid times."""
+    results_by_key = {_build_key(cell.place): cell for cell in results}
+    return tuple(
+        _build_row(key, cell, results_by_key)
+        for key, cell in results_by_key.items()
+        if key[2] != REFERENCE
+    )
 
 
 _Key = tuple[str, str, str, int]
 
 
-def _key(place: Mapping[str, Any]) -> _Key:
+def _build_key(place: Mapping[str, Any]) -> _Key:
     return place["arm"], place["workload"], place["strategy"], place["devices"]
 
 
-def _row(key: _Key, found: CellResult, every: Mapping[_Key, CellResult]) -> StrategyRow:
+def _build_row(key: _Key, found: CellResult, every: Mapping[_Key, CellResult]) -> StrategyRow:
     arm, workload, strategy, devices = key
     return StrategyRow(
         arm=arm,
@@ -123,62 +132,65 @@ def _row(key: _Key, found: CellResult, every: Mapping[_Key, CellResult]) -> Stra
         devices=devices,
         outcome=found.outcome,
         reason=found.reason,
-        figures=_figures(key, found, every) if found.outcome is Outcome.OK else None,
+        figures=_compute_figures(key, found, every) if found.outcome is Outcome.OK else None,
     )
 
 
-def _figures(key: _Key, found: CellResult, every: Mapping[_Key, CellResult]) -> Figures:
+def _compute_figures(key: _Key, found: CellResult, every: Mapping[_Key, CellResult]) -> Figures:
     arm, workload, strategy, devices = key
-    first = found.answers[0]
-    rates = launch_rates(found, devices)
-    bound = _rates(every, (arm, workload, INDEPENDENT, devices))
-    own = _rates(every, (arm, workload, strategy, ALONE))
-    alone = own or _rates(every, (arm, workload, INDEPENDENT, ALONE))
-    parity, apart = _parity(key, found, every)
-    steps = [each for answer in found.answers for each in answer["step_s"]]
+    first_answer = found.answers[0]
+    rates = compute_launch_rates(found, devices)
+    bound = _compute_rates(every, (arm, workload, INDEPENDENT, devices))
+    same_strategy = _compute_rates(every, (arm, workload, strategy, ALONE))
+    alone = same_strategy or _compute_rates(every, (arm, workload, INDEPENDENT, ALONE))
+    parity, apart = _check_parity(key, found, every)
+    steps = [value for answer in found.answers for value in answer["step_s"]]
     return Figures(
-        device=first["device"],
-        batch=first["batch"],
-        parameters=first["parameters"],
-        trainable_bytes=first["trainable_bytes"],
-        variables_on=tuple(first["variables_on"]),
-        sums=tuple(first["sums"]),
+        device=first_answer["device"],
+        batch=first_answer["batch"],
+        parameters=first_answer["parameters"],
+        trainable_bytes=first_answer["trainable_bytes"],
+        variables_on=tuple(first_answer["variables_on"]),
+        sums=tuple(first_answer["sums"]),
         rates=rates,
-        rate=estimate_geometric_mean([[math.log(each)] for each in rates]),
+        rate=estimate_geometric_mean([[math.log(value)] for value in rates]),
         step_ms=1000 * statistics.fmean(steps),
-        printed=printed(steps, devices * first["batch"]),
-        share=ratio(rates, bound) if bound else None,
-        efficiency=ratio(rates, [devices * each for each in alone]) if alone else None,
-        own=bool(own),
-        traffic=traffic(strategy, devices, first["trainable_bytes"], apart=first["device"] != CPU),
+        printed=compute_printed_speed(steps, devices * first_answer["batch"]),
+        share=estimate_ratio(rates, bound) if bound else None,
+        efficiency=estimate_ratio(rates, [devices * value for value in alone]) if alone else None,
+        own=bool(same_strategy),
+        traffic=compute_traffic(
+            strategy, devices, first_answer["trainable_bytes"], apart=first_answer["device"] != CPU
+        ),
         parity=parity,
         apart=apart,
         peak_mb=max(answer["peak_mb"] for answer in found.answers),
     )
 
 
-def _rates(every: Mapping[_Key, CellResult], key: _Key) -> tuple[float, ...]:
-    """Empty where the cell was not asked for, or not measured."""
-    found = every.get(key)
-    return launch_rates(found, key[3]) if found and found.outcome is Outcome.OK else ()
+def _compute_rates(every: Mapping[_Key, CellResult], key: _Key) -> tuple[float, ...]:
+    """Return the rates of a cell; empty if it was not planned or not measured."""
+    cell = every.get(key)
+    return compute_launch_rates(cell, key[3]) if cell and cell.outcome is Outcome.OK else ()
 
 
-def launch_rates(found: CellResult, devices: int) -> tuple[float, ...]:
-    """Examples per second of each launch. Raises SampleError for times that are none."""
+def compute_launch_rates(found: CellResult, devices: int) -> tuple[float, ...]:
+    """Return examples per second of each launch. Raises SampleError for invalid times."""
     return tuple(
         devices * answer["batch"] * len(answer["step_s"]) / sum_seconds(answer["step_s"])
         for answer in found.answers
     )
 
 
-def ratio(rates: Sequence[float], base: Sequence[float]) -> Interval:
-    """Over launches of the same number, which are near each other in time. Raises SampleError for
-    fewer than two."""
+def estimate_ratio(rates: Sequence[float], base: Sequence[float]) -> Interval:
+    """Estimate the ratio of rates over launches of the same number, which are close in time.
+    Raises SampleError for fewer than two launches.
+    """
     pairs = zip(rates, base, strict=True)
-    return estimate_geometric_mean([[math.log(rate / other)] for rate, other in pairs])
+    return estimate_geometric_mean([[math.log(rate / base_rate)] for rate, base_rate in pairs])
 
 
-def _parity(
+def _check_parity(
     key: _Key, found: CellResult, every: Mapping[_Key, CellResult]
 ) -> tuple[Parity, float | None]:
     arm, workload, strategy, devices = key
@@ -187,23 +199,25 @@ def _parity(
     reference = every.get((arm, workload, REFERENCE, devices))
     if reference is None or reference.outcome is not Outcome.OK:
         return Parity.UNKNOWN, None
-    return judged(_first_steps(found), _first_steps(reference))
+    return compare_steps(_list_first_steps(found), _list_first_steps(reference))
 
 
-def _first_steps(found: CellResult) -> list[float | None]:
+def _list_first_steps(found: CellResult) -> list[float | None]:
     answer = found.answers[0]
     return [*answer["losses"], answer["moved"]]
 
 
-def judged(
+def compare_steps(
     values: Sequence[float | None],
     reference: Sequence[float | None],
     tolerance: float = TOLERANCE,
 ) -> tuple[Parity, float | None]:
-    """By the largest relative difference; None is a number that is not finite."""
+    """Compare the steps by their largest relative difference. None stands for a number that is
+    not finite.
+    """
     apart = 0.0
-    for value, due in zip(values, reference, strict=True):
-        if value is None or due is None:
+    for value, expected in zip(values, reference, strict=True):
+        if value is None or expected is None:
             return Parity.DIFFERENT, None
-        apart = max(apart, abs(value - due) / max(abs(due), math.ulp(0.0)))
+        apart = max(apart, abs(value - expected) / max(abs(expected), math.ulp(0.0)))
     return (Parity.SAME if apart <= tolerance else Parity.DIFFERENT), apart

@@ -13,7 +13,7 @@ from tfbuild.errors import UsageError
 
 
 class StrategyFamily(StrEnum):
-    """Where the parameters are."""
+    """The location of the parameters."""
 
     PARAMETER_SERVER = "parameter server"
     """In one place, which all devices read from."""
@@ -24,8 +24,9 @@ class StrategyFamily(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Strategy:
-    """`means` is TensorFlow's name for it. In a `synchronous` one every step has the gradients of
-    all devices."""
+    """A strategy. `means` is TensorFlow's name for it. In a `synchronous` one every step uses
+    the gradients of all devices.
+    """
 
     name: str
     family: StrategyFamily
@@ -76,8 +77,8 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({each.name: each for each 
 NAMES = tuple(STRATEGIES)
 
 
-def find(name: str) -> Strategy:
-    """Raises UsageError."""
+def find_strategy(name: str) -> Strategy:
+    """Return the strategy of that name. Raises UsageError if it is unknown."""
     if name not in STRATEGIES:
         hint = suggest_spelling(name, NAMES) or f"There are {', '.join(NAMES)}"
         raise UsageError(f"unknown strategy {name!r}", hint=hint)

@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from tfbench.inside.groups import INDEPENDENT
 from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
-from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import ChartGroup, ChartPoint, bars, described, forest
+from tfbench.reports.canvas import Drawing, create_drawing
+from tfbench.reports.charts import ChartGroup, ChartPoint, describe_rows, plot_bars, plot_forest
 from tfbench.reports.document import (
     Answer,
     Block,
     Document,
     Section,
     Table,
-    paragraphs,
-    points,
+    build_list,
+    split_paragraphs,
     tabulate,
 )
 from tfbench.sheet import ResultTable
 from tfbench.strategies import published
-from tfbench.strategies.advice import Advice, advised
+from tfbench.strategies.advice import Advice, build_advice
 from tfbench.strategies.matrix import ALONE
 from tfbench.strategies.published import PublishedRuns
 from tfbench.strategies.results import Figures, Parity, StrategiesResult, StrategyRow
@@ -68,138 +68,146 @@ independent nothing.
 # --- terminal -------------------------------------------------------------------------------------
 
 
-def sheet(result: StrategiesResult) -> ResultTable:
-    """Its lines are for a terminal; the section says more of them in blocks of their own."""
-    several = len(result.arms) > 1
+def build_table(result: StrategiesResult) -> ResultTable:
+    """Build the table with lines for a terminal; the section has the same content in more
+    detail.
+    """
+    with_arm = len(result.arms) > 1
     return ResultTable(
-        title=title(result),
-        headings=("arm", *HEADINGS) if several else HEADINGS,
-        rows=tuple(_cells(row, several=several) for row in result.rows),
-        lines=tuple(lines(result)),
+        title=format_title(result),
+        headings=("arm", *HEADINGS) if with_arm else HEADINGS,
+        rows=tuple(_format_row(row, several=with_arm) for row in result.rows),
+        lines=tuple(list_lines(result)),
         width=160,
     )
 
 
-def title(result: StrategiesResult) -> str:
+def format_title(result: StrategiesResult) -> str:
     where = f"{console.format_vcpus(len(result.vcpus))} of {result.host.cpu.name}"
-    return f"strategies on {where}, {_launches(result)}"
+    return f"strategies on {where}, {_format_launches(result)}"
 
 
-def _launches(result: StrategiesResult) -> str:
+def _format_launches(result: StrategiesResult) -> str:
     return console.format_count(result.matrix.launches, "launch", "launches")
 
 
-def _cells(row: StrategyRow, *, several: bool) -> tuple[str, ...]:
+def _format_row(row: StrategyRow, *, several: bool) -> tuple[str, ...]:
     arm = (row.arm,) if several else ()
-    place = (*arm, row.workload, str(row.devices), row.strategy)
+    labels = (*arm, row.workload, str(row.devices), row.strategy)
     if row.figures is None:
-        return (*place, *[""] * 6, row.outcome.value)
-    return (*place, *_measured(row.figures))
+        return (*labels, *[""] * 6, row.outcome.value)
+    return (*labels, *_format_figures(row.figures))
 
 
-def _measured(figures: Figures) -> tuple[str, ...]:
-    each = figures.printed
+def _format_figures(figures: Figures) -> tuple[str, ...]:
+    printed = figures.printed
     return (
-        *wording.rates(figures.rate),
-        "{} ± {} ({})".format(*map(wording.rate, (each.mean, each.uncertainty, each.jitter))),
+        *wording.format_rate_interval(figures.rate),
+        "{} ± {} ({})".format(
+            *map(wording.format_rate, (printed.mean, printed.uncertainty, printed.jitter))
+        ),
         f"{figures.share.value:.3f}" if figures.share else "",
         f"{figures.efficiency.value:.3f}" if figures.efficiency else "",
         console.format_size(figures.traffic.total),
-        _parity(figures),
+        _format_parity(figures),
     )
 
 
-def _megabytes(count: float) -> str:
-    """All in one unit, to be held against each other."""
+def _format_megabytes(count: float) -> str:
+    """Format a number of bytes in MB, so that values are comparable."""
     return f"{count / 1e6:.0f} MB"
 
 
-def _parity(figures: Figures) -> str:
+def _format_parity(figures: Figures) -> str:
     if figures.apart is None:
         return figures.parity.value
     return f"{figures.parity.value} ({figures.apart:.1g})"
 
 
-def lines(result: StrategiesResult) -> Iterator[str]:
-    """What to know, then the answers."""
-    yield from marks(result)
-    yield from warnings(result)
-    reference = published.read()
-    for advice in advised(result, reference):
-        yield from sentences(advice, result, reference)
+def list_lines(result: StrategiesResult) -> Iterator[str]:
+    """Yield the marks and warnings, then the advice."""
+    yield from list_marks(result)
+    yield from list_warnings(result)
+    reference = published.read_published()
+    for advice in build_advice(result, reference):
+        yield from list_sentences(advice, result, reference)
 
 
-def marks(result: StrategiesResult) -> Iterator[str]:
-    """Why cells have no figures, each reason once."""
-    places: dict[tuple[str, str, str], list[str]] = {}
+def list_marks(result: StrategiesResult) -> Iterator[str]:
+    """Yield why cells have no figures, once per reason."""
+    cells_by_reason: dict[tuple[str, str, str], list[str]] = {}
     for row in result.rows:
         if row.figures is None:
-            places.setdefault((row.strategy, row.outcome.value, row.reason), []).append(_place(row))
-    for (strategy, outcome, reason), cells in places.items():
+            cells_by_reason.setdefault((row.strategy, row.outcome.value, row.reason), []).append(
+                _format_place(row)
+            )
+    for (strategy, outcome, reason), cells in cells_by_reason.items():
         where = cells[0] if len(cells) == 1 else f"{strategy} ({len(cells)} cells)"
         yield f"{where}: {outcome}: {reason}."
 
 
-def warnings(result: StrategiesResult) -> Iterator[str]:
+def list_warnings(result: StrategiesResult) -> Iterator[str]:
     if result.is_logical:
         yield LOGICAL
     for row in result.rows:
         if row.figures and row.figures.parity is Parity.DIFFERENT:
             yield (
-                f"{_place(row)}: the first steps are not those of one device (apart by "
+                f"{_format_place(row)}: the first steps are not those of one device (apart by "
                 f"{row.figures.apart or float('nan'):.2g}, {result.tolerance:g} are let pass), so "
                 "no advice rests on it."
             )
 
 
-def _place(row: StrategyRow) -> str:
+def _format_place(row: StrategyRow) -> str:
     return f"{row.strategy} on {console.format_count(row.devices, 'device')}, {row.workload}"
 
 
 # --- advice ---------------------------------------------------------------------------------------
 
 
-def sentences(advice: Advice, result: StrategiesResult, reference: PublishedRuns) -> Iterator[str]:
-    """The answer for one net, then what it rests on."""
-    place = f"{advice.workload} on {advice.devices} devices"
+def list_sentences(
+    advice: Advice, result: StrategiesResult, reference: PublishedRuns
+) -> Iterator[str]:
+    """Yield the advice for one net, then its basis."""
+    subject = f"{advice.workload} on {advice.devices} devices"
     if len(result.arms) > 1:
-        place = f"{advice.arm}, {place}"
-    yield f"{place}: {_best(advice)}."
+        subject = f"{advice.arm}, {subject}"
+    yield f"{subject}: {_describe_best(advice)}."
     if advice.faster:
         yield (
             f"{advice.faster} does more examples per second, but is asynchronous: its gradients "
             "are of older parameters, so that steps are not worth as much."
         )
     if advice.intensity is not None:
-        yield _rule(advice, reference)
-    model = reference.find(advice.workload)
+        yield _describe_rule(advice, reference)
+    model = reference.find_model(advice.workload)
     if model and advice.devices in model.images_s:
         yield (
             f"Published for {model.name} on {advice.devices} P100 ({model.family.value}): "
-            f"efficiency {model.efficiency(advice.devices):.3f}."
+            f"efficiency {model.compute_efficiency(advice.devices):.3f}."
         )
 
 
-def _best(advice: Advice) -> str:
+def _describe_best(advice: Advice) -> str:
     if advice.lead is None:
         return f"{advice.best}, the only synchronous strategy that was measured"
-    lead = f"{wording.factor(advice.lead.value)} the next ({wording.span(advice.lead)})"
+    lead = (
+        f"{wording.format_factor(advice.lead.value)} the next ({wording.format_span(advice.lead)})"
+    )
     if advice.sure:
         return f"{advice.best} is the fastest, {lead}"
     return (
         f"{advice.best} had the highest rate, {lead}, but was not told apart from "
-        f"{wording.listed(advice.tied)}; take more launches"
+        f"{wording.join_words(advice.tied)}; take more launches"
     )
 
 
-def _rule(advice: Advice, reference: PublishedRuns) -> str:
-    """What the articles' rule says, and whether the measurement does."""
+def _describe_rule(advice: Advice, reference: PublishedRuns) -> str:
+    """Describe what the articles' rule selects, and whether the measurement agrees."""
     assert advice.intensity is not None  # noqa: S101  (the caller looked)
     low, high = reference.split
-    head = f"It has {_megabytes(advice.intensity)} of parameters per second of computing"
-    bounds = (
-        f"{_megabytes(low)} and less: parameter server, {_megabytes(high)} and more: all-reduce"
-    )
+    head = f"It has {_format_megabytes(advice.intensity)} of parameters per second of computing"
+    bounds = f"{_format_megabytes(low)} and less: parameter server, {_format_megabytes(high)} and more: all-reduce"
     if advice.rule is None:
         return f"{head}, between the published nets ({bounds}), so the rule does not say."
     verdict = {
@@ -213,49 +221,52 @@ def _rule(advice: Advice, reference: PublishedRuns) -> str:
 # --- report ---------------------------------------------------------------------------------------
 
 
-def document(result: StrategiesResult) -> Document:
-    """A page of its own: the answers on top."""
-    reference = published.read()
-    found = advised(result, reference)
+def build_document(result: StrategiesResult) -> Document:
+    """Build the report of its own, with the answers on top."""
+    reference = published.read_published()
+    advice_list = build_advice(result, reference)
     return Document(
         title=HEADING,
-        subject=f"{title(result)}, {wording.moment(result.made)}",
-        answers=tuple(_answer(advice, result, reference) for advice in found),
-        warnings=tuple(warnings(result)),
-        sections=(Section(key=KEY, heading="Measured", blocks=tuple(_blocks(result))),),
+        subject=f"{format_title(result)}, {wording.format_time(result.made)}",
+        answers=tuple(_build_answer(advice, result, reference) for advice in advice_list),
+        warnings=tuple(list_warnings(result)),
+        sections=(Section(key=KEY, heading="Measured", blocks=tuple(_build_blocks(result))),),
     )
 
 
-def _answer(advice: Advice, result: StrategiesResult, reference: PublishedRuns) -> Answer:
+def _build_answer(advice: Advice, result: StrategiesResult, reference: PublishedRuns) -> Answer:
     return Answer(
         label=f"{advice.workload}, {advice.devices} devices",
         figure=advice.best,
-        detail="" if advice.lead is None else f"{wording.factor_span(advice.lead)} the next",
+        detail="" if advice.lead is None else f"{wording.format_factor_span(advice.lead)} the next",
         verdict="" if advice.sure else "inconclusive",
-        sentence=" ".join(sentences(advice, result, reference)),
+        sentence=" ".join(list_sentences(advice, result, reference)),
     )
 
 
-def section(result: StrategiesResult) -> Section:
-    """All of it among other experiments: the answers come first here, too."""
-    reference = published.read()
-    answers = (" ".join(sentences(each, result, reference)) for each in advised(result, reference))
-    first = points((*warnings(result), *answers))
-    return Section(key=KEY, heading=HEADING, blocks=(*first, *_blocks(result)))
+def build_section(result: StrategiesResult) -> Section:
+    """Build the section for a page with other experiments, with the answers first."""
+    reference = published.read_published()
+    answers = (
+        " ".join(list_sentences(advice, result, reference))
+        for advice in build_advice(result, reference)
+    )
+    conclusions = build_list((*list_warnings(result), *answers))
+    return Section(key=KEY, heading=HEADING, blocks=(*conclusions, *_build_blocks(result)))
 
 
-def _blocks(result: StrategiesResult) -> Iterator[Block]:
-    found = sheet(result)
-    yield tabulate("examples per second", found.headings, found.rows)
-    yield from points(marks(result))
-    yield from paragraphs(METHOD)
-    yield from paragraphs(TRAFFIC)
-    yield _traffic(result)
-    yield _meanings(result)
-    yield from _published(published.read())
+def _build_blocks(result: StrategiesResult) -> Iterator[Block]:
+    table = build_table(result)
+    yield tabulate("examples per second", table.headings, table.rows)
+    yield from build_list(list_marks(result))
+    yield from split_paragraphs(METHOD)
+    yield from split_paragraphs(TRAFFIC)
+    yield _build_traffic_table(result)
+    yield _build_strategy_table(result)
+    yield from _build_published(published.read_published())
 
 
-def _traffic(result: StrategiesResult) -> Table:
+def _build_traffic_table(result: StrategiesResult) -> Table:
     return tabulate(
         "variables' bytes per step",
         (
@@ -281,7 +292,7 @@ def _traffic(result: StrategiesResult) -> Table:
     )
 
 
-def _meanings(result: StrategiesResult) -> Table:
+def _build_strategy_table(result: StrategiesResult) -> Table:
     shown = [name for name in NAMES if any(row.strategy == name for row in result.rows)]
     return tabulate(
         "strategies",
@@ -290,13 +301,13 @@ def _meanings(result: StrategiesResult) -> Table:
     )
 
 
-def _published(reference: PublishedRuns) -> Iterator[Block]:
+def _build_published(reference: PublishedRuns) -> Iterator[Block]:
     low, high = reference.split
     yield (
         f"Published: {reference.title}, {reference.as_of}, synthetic data ({reference.source}). "
         "Its authors ran nets with up to "
-        f"{_megabytes(low)} of parameters per second of computing with a parameter server, those "
-        f"with {_megabytes(high)} and more replicated."
+        f"{_format_megabytes(low)} of parameters per second of computing with a parameter server, those "
+        f"with {_format_megabytes(high)} and more replicated."
     )
     counts = reference.devices
     yield tabulate(
@@ -311,8 +322,12 @@ def _published(reference: PublishedRuns) -> Iterator[Block]:
             (
                 *(model.name, model.family.value),
                 *(f"{model.images_s[number]:g}" for number in counts),
-                *(f"{model.efficiency(number):.3f}" for number in counts if number != ALONE),
-                _megabytes(model.intensity),
+                *(
+                    f"{model.compute_efficiency(number):.3f}"
+                    for number in counts
+                    if number != ALONE
+                ),
+                _format_megabytes(model.intensity),
             )
             for model in reference.models
         ),
@@ -322,40 +337,40 @@ def _published(reference: PublishedRuns) -> Iterator[Block]:
 # --- figures --------------------------------------------------------------------------------------
 
 
-def figures(result: StrategiesResult) -> Iterator[Drawing]:
-    """Each net's strategies against independent devices, then the published efficiency."""
+def draw_figures(result: StrategiesResult) -> Iterator[Drawing]:
+    """Draw each net's strategies relative to independent devices, then the published efficiency."""
     nets = dict.fromkeys((row.arm, row.workload) for row in result.rows)
-    for place, (arm, workload) in enumerate(nets):
-        groups = tuple(_shares(result, arm, workload))
+    for position, (arm, workload) in enumerate(nets):
+        groups = tuple(_build_share_groups(result, arm, workload))
         if groups:
-            yield drawing(
-                functools.partial(forest, groups, "examples/s over independent devices'"),
-                key=f"{KEY}-{place}",
+            yield create_drawing(
+                functools.partial(plot_forest, groups, "examples/s over independent devices'"),
+                key=f"{KEY}-{position}",
                 title=f"{arm}: {workload}" if len(result.arms) > 1 else workload,
                 caption=f"1 is no exchange at all. Lines are {LEVEL:.0%} intervals.",
-                description=described(groups),
+                description=describe_rows(groups),
             )
-    groups = tuple(_efficiencies(published.read()))
-    yield drawing(
-        functools.partial(bars, groups, "published images/s over those of single P100s"),
+    groups = tuple(_build_efficiency_groups(published.read_published()))
+    yield create_drawing(
+        functools.partial(plot_bars, groups, "published images/s over those of single P100s"),
         key=f"{KEY}-published",
         title="Published efficiency on P100s",
         caption=(
             "Of TensorFlow's documentation, means of 5 runs. Plain bars: parameter server on "
             "the CPU; hatched ones: replicated, with NCCL."
         ),
-        description=described(groups),
+        description=describe_rows(groups),
     )
 
 
-def _shares(result: StrategiesResult, arm: str, workload: str) -> Iterator[ChartGroup]:
-    for (own_arm, own_workload, devices), rows in result.groups().items():
+def _build_share_groups(result: StrategiesResult, arm: str, workload: str) -> Iterator[ChartGroup]:
+    for (own_arm, own_workload, devices), rows in result.group_rows().items():
         points = tuple(
             ChartPoint(
                 label=row.strategy,
                 series=NAMES.index(row.strategy),
                 amount=row.figures.share,
-                note=wording.factor(row.figures.share.value),
+                note=wording.format_factor(row.figures.share.value),
                 solid=row.figures.share.excludes_1,
             )
             for row in rows
@@ -365,7 +380,7 @@ def _shares(result: StrategiesResult, arm: str, workload: str) -> Iterator[Chart
             yield ChartGroup(label=console.format_count(devices, "device"), points=points)
 
 
-def _efficiencies(reference: PublishedRuns) -> Iterator[ChartGroup]:
+def _build_efficiency_groups(reference: PublishedRuns) -> Iterator[ChartGroup]:
     series = {StrategyFamily.PARAMETER_SERVER: 0, StrategyFamily.ALL_REDUCE: 1}
     for model in reference.models:
         yield ChartGroup(
@@ -374,8 +389,8 @@ def _efficiencies(reference: PublishedRuns) -> Iterator[ChartGroup]:
                 ChartPoint(
                     label=f"{number} GPUs",
                     series=series[model.family],
-                    amount=model.efficiency(number),
-                    note=f"{model.efficiency(number):.3f}",
+                    amount=model.compute_efficiency(number),
+                    note=f"{model.compute_efficiency(number):.3f}",
                 )
                 for number in reference.devices
                 if number != ALONE

@@ -25,17 +25,19 @@ from tfbench.inside import groups
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traffic:
-    """Bytes per step: `total` counts each transfer once, `busiest` is what the device with most to
-    do sends and receives."""
+    """Bytes per step: `total` counts each transfer once, `busiest` is what the device with the
+    most traffic sends and receives.
+    """
 
     total: float
     busiest: float
 
 
-def traffic(strategy: str, devices: int, parameter_bytes: int, *, apart: bool) -> Traffic:
-    """`apart` says that CPU:0, which holds or adds up what is central, is none of the devices.
+def compute_traffic(strategy: str, devices: int, parameter_bytes: int, *, apart: bool) -> Traffic:
+    """Compute the bytes of variables that cross between devices per step. `apart` is true if
+    CPU:0, which holds or sums the central variables, is not one of the devices.
 
-    Raises ValueError for a strategy that there is not.
+    Raises ValueError if the strategy is unknown.
     """
     central = devices if apart else devices - 1
     match strategy:

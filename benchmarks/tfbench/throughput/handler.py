@@ -31,8 +31,9 @@ _AUGMENTATION = {"off": (False,), "on": (True,), "both": (False, True)}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ThroughputConfig:
-    """The same, read and checked. `program` is the path of a user's own workload; 0 stands for the
-    batch that is its own."""
+    """The checked options of `invoke throughput`. `program` is the path of a user's own
+    workload; a batch of 0 is that workload's own batch.
+    """
 
     workloads: tuple[str, ...]
     program: str
@@ -44,10 +45,10 @@ class ThroughputConfig:
     seed: int
     price: Price | None = None
 
-    def cells(self, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
+    def list_cells(self, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
         cpus = host.affinity[: self.vcpus]
         return tuple(
-            self._cell(arm, workload, batch, augmented, launch, cpus)
+            self._build_cell(arm, workload, batch, augmented, launch, cpus)
             for launch in range(self.launches)
             for workload in self.workloads
             for batch in self.batches
@@ -55,7 +56,7 @@ class ThroughputConfig:
             for arm in arms
         )
 
-    def _cell(
+    def _build_cell(
         self,
         arm: str,
         workload: str,
@@ -83,11 +84,14 @@ class ThroughputConfig:
         )
 
 
-def describe(wanted: ThroughputOptions) -> str:
-    """What would be measured. Nothing is installed."""
+def describe_plan(wanted: ThroughputOptions) -> str:
+    """Describe what would be measured. Nothing is installed."""
     paths = settings.paths()
-    config, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, paths))
-    count = len(config.cells(arms, read_host()))
+    config, arms = (
+        parse_options(wanted),
+        experiment.list_names(experiment.choose_arms(wanted.arms, paths)),
+    )
+    count = len(config.list_cells(arms, read_host()))
     return (
         f"workloads    {', '.join(config.workloads)}\n"
         f"batches      {', '.join(map(str, config.batches))}\n"
@@ -99,10 +103,10 @@ def describe(wanted: ThroughputOptions) -> str:
     )
 
 
-def read(wanted: ThroughputOptions) -> ThroughputConfig:
-    """Raises UsageError."""
+def parse_options(wanted: ThroughputOptions) -> ThroughputConfig:
+    """Parse and check the options. Raises UsageError."""
     if wanted.workload:
-        return _read_own(wanted)
+        return _parse_own_options(wanted)
     image = options.parse_integer(wanted.image, "--image") if wanted.image else None
     names = tuple(
         options.parse_workload(set_sizes(name, image=image) if image else name)
@@ -120,20 +124,20 @@ def read(wanted: ThroughputOptions) -> ThroughputConfig:
             hint=f"Use {', '.join(_AUGMENTATION)}",
         )
     augmentation = _AUGMENTATION[wanted.augmentation]
-    _need_images(names, augmentation)
-    return _config(wanted, names, batches, augmentation)
+    _require_images(names, augmentation)
+    return _build_config(wanted, names, batches, augmentation)
 
 
-def _read_own(wanted: ThroughputOptions) -> ThroughputConfig:
+def _parse_own_options(wanted: ThroughputOptions) -> ThroughputConfig:
     name, path = options.parse_model_file(wanted.workload)
     if wanted.augmentation != "off" or wanted.image:
         raise UsageError(
             "a workload of one's own is trained as it is", hint="Leave --image, --augmentation out"
         )
-    return _config(wanted, (name,), (0,), (False,), str(path))
+    return _build_config(wanted, (name,), (0,), (False,), str(path))
 
 
-def _config(
+def _build_config(
     wanted: ThroughputOptions,
     names: tuple[str, ...],
     batches: tuple[int, ...],
@@ -160,21 +164,21 @@ def _config(
     )
 
 
-def _need_images(names: tuple[str, ...], augmentation: tuple[bool, ...]) -> None:
+def _require_images(names: tuple[str, ...], augmentation: tuple[bool, ...]) -> None:
     for name in names:
         if any(augmentation) and find_workload(name).image is None:
-            nets = ", ".join(each for each in NAMES if find_workload(each).image is not None)
+            nets = ", ".join(net for net in NAMES if find_workload(net).image is not None)
             raise UsageError(f"{name} takes no images to augment", hint=f"Use one of {nets}")
 
 
-def _cells(config: ThroughputConfig, run: ExperimentRun) -> tuple[Cell, ...]:
-    return config.cells(run.names, run.host)
+def _list_cells(config: ThroughputConfig, run: ExperimentRun) -> tuple[Cell, ...]:
+    return config.list_cells(run.names, run.host)
 
 
-def _result(
+def _build_result(
     config: ThroughputConfig, run: ExperimentRun, measured: Sequence[CellResult]
 ) -> Throughput:
-    answers = [answer for each in measured if each.outcome is Outcome.OK for answer in each.answers]
+    answers = [answer for cell in measured if cell.outcome is Outcome.OK for answer in cell.answers]
     return Throughput(
         made=format_now(),
         host=run.host,
@@ -183,9 +187,11 @@ def _result(
         seed=config.seed,
         steps=config.steps,
         wheels=run.wheels,
-        rows=results.rows(measured),
+        rows=results.build_rows(measured),
         price=config.price,
     )
 
 
-THROUGHPUT = CellExperiment(kind=KIND, read=read, cells=_cells, result=_result, text=text)
+THROUGHPUT = CellExperiment(
+    kind=KIND, read=parse_options, cells=_list_cells, result=_build_result, text=text
+)

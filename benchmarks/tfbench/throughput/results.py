@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tfbench.cells import speeds
 from tfbench.cells.cell import CellResult, Outcome
 from tfbench.cells.experiment import Wheel
-from tfbench.cells.speeds import Printed
+from tfbench.cells.speeds import PrintedSpeed
 from tfbench.costs.cost import Amount, get_value
 from tfbench.costs.prices import Price
 from tfbuild.measured.host import Host
@@ -22,8 +22,9 @@ NEAR = 0.05
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ThroughputRow:
     """One arm at one batch size. `speed` is in examples per second; `printed` is what
-    tf_cnn_benchmarks would have printed of the first launch. Without an answer both are None, and
-    `outcome` and `reason` say why."""
+    tf_cnn_benchmarks would have printed for the first launch. Without an answer both are
+    None, and `outcome` and `reason` explain it.
+    """
 
     arm: str
     workload: str
@@ -33,13 +34,15 @@ class ThroughputRow:
     reason: str
     launches: int
     speed: Amount | None
-    printed: Printed | None
+    printed: PrintedSpeed | None
     peak_mb: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Throughput:
-    """`price` is what the machine costs, where a price book was given."""
+    """The result of `invoke throughput`. `price` is the machine's price, None without a price
+    book.
+    """
 
     schema: int = SCHEMA
     made: str
@@ -53,38 +56,40 @@ class Throughput:
     price: Price | None
 
 
-def rows(found: Iterable[CellResult]) -> tuple[ThroughputRow, ...]:
-    return tuple(map(_row, found))
+def build_rows(found: Iterable[CellResult]) -> tuple[ThroughputRow, ...]:
+    return tuple(map(_build_row, found))
 
 
-def _row(found: CellResult) -> ThroughputRow:
+def _build_row(found: CellResult) -> ThroughputRow:
     place = found.place
     ok = found.outcome is Outcome.OK
-    first = found.answers[0] if ok else None
+    answer = found.answers[0] if ok else None
     return ThroughputRow(
         arm=str(place["arm"]),
         workload=str(place["workload"]),
-        batch=int(place["batch"]) or (first["batch"] if first else 0),
+        batch=int(place["batch"]) or (answer["batch"] if answer else 0),
         augmented=bool(place["augmented"]),
         outcome=found.outcome,
         reason=found.reason,
         launches=len(found.answers),
-        speed=speeds.speed(found.answers) if ok else None,
-        printed=speeds.printed(first["step_s"], first["batch"]) if first else None,
-        peak_mb=max(each["peak_mb"] for each in found.answers) if ok else None,
+        speed=speeds.compute_speed(found.answers) if ok else None,
+        printed=speeds.compute_printed_speed(answer["step_s"], answer["batch"]) if answer else None,
+        peak_mb=max(launch["peak_mb"] for launch in found.answers) if ok else None,
     )
 
 
-def series(throughput: Throughput) -> dict[tuple[str, str, bool], tuple[ThroughputRow, ...]]:
-    """Rows that differ in their batch size only, by arm, workload and augmentation."""
-    found: dict[tuple[str, str, bool], list[ThroughputRow]] = {}
+def group_rows(throughput: Throughput) -> dict[tuple[str, str, bool], tuple[ThroughputRow, ...]]:
+    """Group the rows by arm, workload and augmentation, sorted by batch size."""
+    groups: dict[tuple[str, str, bool], list[ThroughputRow]] = {}
     for row in throughput.rows:
-        found.setdefault((row.arm, row.workload, row.augmented), []).append(row)
-    return {key: tuple(sorted(each, key=lambda row: row.batch)) for key, each in found.items()}
+        groups.setdefault((row.arm, row.workload, row.augmented), []).append(row)
+    return {key: tuple(sorted(group, key=lambda row: row.batch)) for key, group in groups.items()}
 
 
-def large_enough(rows: Sequence[ThroughputRow]) -> ThroughputRow | None:
-    """The smallest batch that is nearly as fast as the fastest; None where nothing was measured."""
+def choose_batch(rows: Sequence[ThroughputRow]) -> ThroughputRow | None:
+    """Return the row of the smallest batch that is nearly as fast as the fastest; None if
+    nothing was measured.
+    """
     timed = [(get_value(row.speed), row) for row in rows if row.speed is not None]
     if not timed:
         return None
@@ -92,8 +97,10 @@ def large_enough(rows: Sequence[ThroughputRow]) -> ThroughputRow | None:
     return next(row for speed, row in timed if speed >= fastest * (1 - NEAR))
 
 
-def tell_apart(one: Amount, other: Amount) -> bool:
-    """Whether two intervals leave a gap. Plain numbers, seen once, are never told apart."""
+def is_distinct(one: Amount, other: Amount) -> bool:
+    """Return whether the two intervals do not overlap. Plain numbers from a single launch are
+    never distinct.
+    """
     if not (isinstance(one, Interval) and isinstance(other, Interval)):
         return False
     return one.high < other.low or other.high < one.low

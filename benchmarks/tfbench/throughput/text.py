@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from tfbench.cells.cell import Outcome
 from tfbench.costs.cost import compute_images_per_usd, get_value
 from tfbench.reports import wording
-from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import ChartLine, over_counts
-from tfbench.reports.document import Document, Section, sheet_blocks
+from tfbench.reports.canvas import Drawing, create_drawing
+from tfbench.reports.charts import ChartLine, plot_counts
+from tfbench.reports.document import Document, Section, build_table_blocks
 from tfbench.sheet import ResultTable
 from tfbench.throughput.results import (
     Throughput,
     ThroughputRow,
-    large_enough,
-    series,
-    tell_apart,
+    choose_batch,
+    group_rows,
+    is_distinct,
 )
 from tfbuild import console
 
@@ -31,63 +31,63 @@ METHOD = (
 )
 
 
-def sheet(throughput: Throughput) -> ResultTable:
+def build_table(throughput: Throughput) -> ResultTable:
     return ResultTable(
-        title=title(throughput),
-        headings=headings(throughput),
-        rows=tuple(rows(throughput)),
-        lines=tuple(lines(throughput)),
+        title=format_title(throughput),
+        headings=list_headings(throughput),
+        rows=tuple(format_rows(throughput)),
+        lines=tuple(list_lines(throughput)),
     )
 
 
-def headings(throughput: Throughput) -> tuple[str, ...]:
+def list_headings(throughput: Throughput) -> tuple[str, ...]:
     priced = ("#per $/h",) if throughput.price else ()
     place = ("arm", "workload", "#batch", "augmented")
     return (*place, "#examples/s", "#interval", "tf_cnn_benchmarks", *priced, "#MB")
 
 
-def title(throughput: Throughput) -> str:
+def format_title(throughput: Throughput) -> str:
     where = throughput.host.cpu.name if throughput.device == "CPU" else throughput.device
     return f"training on {console.format_vcpus(throughput.vcpus)} of {where}"
 
 
-def rows(throughput: Throughput) -> Iterator[tuple[str, ...]]:
+def format_rows(throughput: Throughput) -> Iterator[tuple[str, ...]]:
     for row in throughput.rows:
         yield (
             row.arm,
             row.workload,
             str(row.batch),
             "yes" if row.augmented else "no",
-            *_figures(row),
-            *_priced(throughput, row),
-            wording.known(row.peak_mb, ".0f"),
+            *_format_figures(row),
+            *_format_price(throughput, row),
+            wording.format_optional(row.peak_mb, ".0f"),
         )
 
 
-def _figures(row: ThroughputRow) -> tuple[str, str, str]:
+def _format_figures(row: ThroughputRow) -> tuple[str, str, str]:
     if row.outcome is not Outcome.OK or row.speed is None or row.printed is None:
         return row.outcome.value, "", ""
-    each = row.printed
-    text = f"{each.mean:.1f} +/- {each.uncertainty:.1f} (jitter = {each.jitter:.1f})"
-    return *wording.rates(row.speed), text
+    printed = row.printed
+    text = f"{printed.mean:.1f} +/- {printed.uncertainty:.1f} (jitter = {printed.jitter:.1f})"
+    return *wording.format_rate_interval(row.speed), text
 
 
-def _priced(throughput: Throughput, row: ThroughputRow) -> tuple[str, ...]:
+def _format_price(throughput: Throughput, row: ThroughputRow) -> tuple[str, ...]:
     if throughput.price is None:
         return ()
     if row.speed is None:
         return ("",)
-    return (wording.rate(get_value(compute_images_per_usd(row.speed, throughput.price))),)
+    return (wording.format_rate(get_value(compute_images_per_usd(row.speed, throughput.price))),)
 
 
-def lines(throughput: Throughput) -> Iterator[str]:
-    """What follows from the rows."""
-    for (arm, workload, augmented), found in series(throughput).items():
-        best = large_enough(found)
-        if best is not None and len(found) > 1:
-            how = " with augmentation" if augmented else ""
-            yield f"{workload} on {arm}{how}: {_enough(best, found)}"
-    yield from _augmentation(throughput)
+def list_lines(throughput: Throughput) -> Iterator[str]:
+    """Yield the conclusions from the rows."""
+    for (arm, workload, augmented), batches in group_rows(throughput).items():
+        best = choose_batch(batches)
+        if best is not None and len(batches) > 1:
+            suffix = " with augmentation" if augmented else ""
+            yield f"{workload} on {arm}{suffix}: {_describe_batch(best, batches)}"
+    yield from _describe_augmentation(throughput)
     if throughput.price:
         price = throughput.price
         yield f"{price} costs {price.usd_hour:.4g} USD per hour, as of {price.as_of}."
@@ -97,66 +97,67 @@ def lines(throughput: Throughput) -> Iterator[str]:
             yield f"{name}: {row.outcome.value}: {row.reason}"
 
 
-def _enough(best: ThroughputRow, found: Sequence[ThroughputRow]) -> str:
+def _describe_batch(best: ThroughputRow, found: Sequence[ThroughputRow]) -> str:
     others = [row.speed for row in found if row is not best and row.speed is not None]
     assert best.speed is not None  # noqa: S101  (only what was timed is large enough)
     text = (
-        f"a batch of {best.batch} is large enough with {wording.rate(get_value(best.speed))} "
+        f"a batch of {best.batch} is large enough with {wording.format_rate(get_value(best.speed))} "
         "examples/s, none is faster by more than 5 %"
     )
-    apart = all(tell_apart(best.speed, other) for other in others)
-    return f"{text}." if apart else f"{text}; but intervals overlap: measure longer to be sure."
+    distinct = all(is_distinct(best.speed, other) for other in others)
+    return f"{text}." if distinct else f"{text}; but intervals overlap: measure longer to be sure."
 
 
-def _augmentation(throughput: Throughput) -> Iterator[str]:
-    """What augmentation costs at each batch that was measured with and without."""
+def _describe_augmentation(throughput: Throughput) -> Iterator[str]:
+    """Yield the cost of augmentation at each batch that was measured with and without it."""
     plain = {(r.arm, r.workload, r.batch): r for r in throughput.rows if not r.augmented}
     for row in throughput.rows:
-        beside = plain.get((row.arm, row.workload, row.batch))
-        if row.augmented and row.speed and beside and beside.speed:
-            share = 1 - get_value(row.speed) / get_value(beside.speed)
+        plain_row = plain.get((row.arm, row.workload, row.batch))
+        if row.augmented and row.speed and plain_row and plain_row.speed:
+            share = 1 - get_value(row.speed) / get_value(plain_row.speed)
             text = f"takes {share:.1%} of the speed"
-            if not tell_apart(row.speed, beside.speed):
+            if not is_distinct(row.speed, plain_row.speed):
                 text = "costs less than can be told here"
             yield f"{row.workload}, batch {row.batch}, {row.arm}: augmentation {text}."
 
 
-def document(throughput: Throughput) -> Document:
-    subject = f"{title(throughput)}, {throughput.made}"
-    return Document(title="Throughput", subject=subject, sections=(section(throughput),))
+def build_document(throughput: Throughput) -> Document:
+    subject = f"{format_title(throughput)}, {throughput.made}"
+    return Document(title="Throughput", subject=subject, sections=(build_section(throughput),))
 
 
-def section(throughput: Throughput) -> Section:
-    blocks = (METHOD, *sheet_blocks(sheet(throughput), "Examples per second"))
+def build_section(throughput: Throughput) -> Section:
+    blocks = (METHOD, *build_table_blocks(build_table(throughput), "Examples per second"))
     return Section(key=KEY, heading="Throughput by batch size", blocks=blocks)
 
 
-def figures(throughput: Throughput) -> Iterator[Drawing]:
-    """A line for each arm and augmentation, a figure per workload."""
-    every = series(throughput)
-    for place, workload in enumerate(dict.fromkeys(name for _, name, _ in every)):
-        drawn = [
+def draw_figures(throughput: Throughput) -> Iterator[Drawing]:
+    """Draw a figure per workload, with a line for each arm and augmentation."""
+    groups = group_rows(throughput)
+    for position, workload in enumerate(dict.fromkeys(name for _, name, _ in groups)):
+        lines = [
             ChartLine(
                 label=f"{arm}, augmented" if augmented else arm,
                 series=number,
-                amounts=tuple((row.batch, row.speed) for row in found if row.speed is not None),
+                amounts=tuple((row.batch, row.speed) for row in batches if row.speed is not None),
             )
-            for number, ((arm, name, augmented), found) in enumerate(every.items())
+            for number, ((arm, name, augmented), batches) in enumerate(groups.items())
             if name == workload
         ]
-        drawn = [line for line in drawn if line.amounts]
-        if not drawn:
+        lines = [line for line in lines if line.amounts]
+        if not lines:
             continue
-        yield drawing(
-            functools.partial(over_counts, drawn, "batch", "examples/s"),
-            key=f"{KEY}-{place}",
+        yield create_drawing(
+            functools.partial(plot_counts, lines, "batch", "examples/s"),
+            key=f"{KEY}-{position}",
             title=f"{workload}: examples per second",
             caption="Lines are 95% intervals over launches.",
             description="; ".join(
                 f"{line.label}: "
                 + ", ".join(
-                    f"{wording.rate(get_value(each))} at {batch}" for batch, each in line.amounts
+                    f"{wording.format_rate(get_value(amount))} at {batch}"
+                    for batch, amount in line.amounts
                 )
-                for line in drawn
+                for line in lines
             ),
         )

@@ -55,9 +55,9 @@ def format_row(each: TriedArm) -> tuple[str, ...]:
     return (
         each.stage.value,
         _format_changes(each),
-        wording.factor(each.speedup.value) if each.speedup else "",
-        wording.span(each.speedup) if each.speedup else "",
-        wording.span(each.noise) if each.noise else "",
+        wording.format_factor(each.speedup.value) if each.speedup else "",
+        wording.format_span(each.speedup) if each.speedup else "",
+        wording.format_span(each.noise) if each.noise else "",
         _format_difference(each.losses),
         _format_difference(each.predictions),
         each.reason or (each.verdict.value if each.verdict else ""),
@@ -80,7 +80,11 @@ def list_lines(tuning: Tuning) -> Iterator[str]:
 
 def render_env_file(tuning: Tuning) -> str:
     """Render a file for `source`: the settings that were faster, with the evidence as comments."""
-    head = [format_title(tuning), *list_lines(tuning), f"measured {wording.moment(tuning.made)}"]
+    head = [
+        format_title(tuning),
+        *list_lines(tuning),
+        f"measured {wording.format_time(tuning.made)}",
+    ]
     if len(tuning.vcpus) < tuning.host.vcpus.usable:
         head.append(f"on CPUs {','.join(map(str, tuning.vcpus))} only: taskset -c")
     exports = (f"export {name}={shlex.quote(value)}" for name, value in tuning.variables)
@@ -94,8 +98,10 @@ def _format_changes(each: TriedArm) -> str:
 def _format_gain(each: TriedArm) -> str:
     if each.speedup is None:
         return each.reason
-    noise = f"; A/A {wording.span(each.noise)}" if each.noise else ""
-    return f"{wording.factor(each.speedup.value)} ({wording.span(each.speedup)}{noise})"
+    noise = f"; A/A {wording.format_span(each.noise)}" if each.noise else ""
+    return (
+        f"{wording.format_factor(each.speedup.value)} ({wording.format_span(each.speedup)}{noise})"
+    )
 
 
 def _describe_effect(each: TriedArm) -> str:
@@ -124,7 +130,11 @@ def _describe_advice(each: TriedArm, best: TriedArm | None) -> str:
     context = f" beside {', '.join(rest)}" if rest else ""
     if each.reason:
         return f"compile({arguments}){context}: no answer, {each.reason}."
-    alone = f" (without it {wording.factor(best.speedup.value)})" if best and best.speedup else ""
+    alone = (
+        f" (without it {wording.format_factor(best.speedup.value)})"
+        if best and best.speedup
+        else ""
+    )
     verdict = each.verdict.value if each.verdict else ""
     return f"In the script, compile({arguments}){context}: {_format_gain(each)}{alone}, {verdict}; {_describe_effect(each)}."
 
