@@ -52,11 +52,11 @@ class CellSchedule:
     limit_s: float
     listen: Progress
 
-    def counts(self, result: LaunchResult) -> bool:
+    def is_reusable(self, result: LaunchResult) -> bool:
         """Return whether a result is final. Cells that failed or took too long are run again."""
         return result.outcome not in _AGAIN
 
-    def following(self, entries: Sequence[LaunchResult], spent: RunProgress) -> Cell | None:
+    def choose_next(self, entries: Sequence[LaunchResult], spent: RunProgress) -> Cell | None:
         outcomes = {result.key: result.outcome for result in entries}
         failed_places = {
             cell.place
@@ -73,7 +73,7 @@ class CellSchedule:
         self.listen(spent.launches, spent.launches + len(waiting), waiting[0].name)
         return waiting[0]
 
-    def launch(self, cell: Cell, keep: Keep[LaunchResult]) -> None:
+    def run_launch(self, cell: Cell, keep: Keep[LaunchResult]) -> None:
         result = run_cell(cell, self.arms[cell.arm], self.out, limit_s=self.limit_s)
         keep(result)
         if result.outcome is not Outcome.OK:

@@ -28,15 +28,15 @@ class Experiment(Protocol[Entry, Launch]):
     asked. What follows from the entries is up to the experiment.
     """
 
-    def counts(self, entry: Entry, /) -> bool:
+    def is_reusable(self, entry: Entry, /) -> bool:
         """Return whether an entry of an earlier process is of this run, and need not be measured
         again.
         """
 
-    def following(self, entries: Sequence[Entry], spent: RunProgress, /) -> Launch | None:
+    def choose_next(self, entries: Sequence[Entry], spent: RunProgress, /) -> Launch | None:
         """Return what to launch next, given the entries so far; None if they are enough."""
 
-    def launch(self, launch: Launch, keep: Callable[[Entry], None], /) -> None:
+    def run_launch(self, launch: Launch, keep: Callable[[Entry], None], /) -> None:
         """Run a launch; a worker's failure is an entry as well, so that the run goes on."""
 
 
@@ -50,7 +50,7 @@ def run(
     These are those of `known` that count, and the new ones, each of which is passed to `keep`
     at once. Raises the errors of a launch.
     """
-    entries = [entry for entry in known if experiment.counts(entry)]
+    entries = [entry for entry in known if experiment.is_reusable(entry)]
 
     def add_entry(entry: Entry) -> None:
         keep(entry)
@@ -59,8 +59,8 @@ def run(
     began, launches = time.monotonic(), 0
     while True:
         spent = RunProgress(launches=launches, seconds=time.monotonic() - began)
-        launch = experiment.following(entries, spent)
+        launch = experiment.choose_next(entries, spent)
         if launch is None:
             return tuple(entries)
-        experiment.launch(launch, add_entry)
+        experiment.run_launch(launch, add_entry)
         launches += 1

@@ -135,10 +135,10 @@ class Timings:
     wanted: Mapping[int, Sequence[RankedCallSite]]
     listen: Progress
 
-    def counts(self, line: TimingLine) -> bool:
+    def is_reusable(self, line: TimingLine) -> bool:
         return line.stage == self.stage.name
 
-    def following(self, lines: Sequence[TimingLine], spent: RunProgress) -> KernelLaunch | None:
+    def choose_next(self, lines: Sequence[TimingLine], spent: RunProgress) -> KernelLaunch | None:
         for number in range(self.stage.launches):
             begun = any(line.launch == number for line in lines)
             if not begun and number >= FEWEST_LAUNCHES and self._is_over_budget(spent):
@@ -159,7 +159,7 @@ class Timings:
         round_s = spent.seconds / rounds if rounds else 0.0
         return self.stage.budget_s is not None and spent.seconds + round_s > self.stage.budget_s
 
-    def launch(self, launch: KernelLaunch, keep: Callable[[TimingLine], None]) -> None:
+    def run_launch(self, launch: KernelLaunch, keep: Callable[[TimingLine], None]) -> None:
         """Time every call site once. One that ends its worker is excluded, with new workers for
         the others.
 

@@ -129,10 +129,10 @@ class MeasuredCell:
     def observe(self, entries: Sequence[Entry]) -> ObservedCell:
         return create_observed_cell(self.spec, entries)
 
-    def counts(self, entry: Entry) -> bool:
+    def is_reusable(self, entry: Entry) -> bool:
         return (entry.workload, entry.vcpus) == self.spec.place
 
-    def following(self, entries: Sequence[Entry], _: RunProgress) -> PlannedLaunch | None:
+    def choose_next(self, entries: Sequence[Entry], _: RunProgress) -> PlannedLaunch | None:
         observed = self.observe(entries)
         self.listen(observed)
         excluded = frozenset(each.arm for each in observed.failures)
@@ -148,7 +148,7 @@ class MeasuredCell:
             profiled=not observed.profiled,
         )
 
-    def launch(self, launch: PlannedLaunch, keep: Keep) -> None:
+    def run_launch(self, launch: PlannedLaunch, keep: Keep) -> None:
         """Measure one launch and record a worker's failure as a fault.
 
         Raises DiskError if `keep` does.

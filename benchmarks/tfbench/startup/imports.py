@@ -54,10 +54,10 @@ class Imports:
     launcher: Launcher
     listen: Callable[[int, int, str], None]
 
-    def counts(self, _: ImportLaunch) -> bool:
+    def is_reusable(self, _: ImportLaunch) -> bool:
         return True
 
-    def following(self, launches: Sequence[ImportLaunch], _: RunProgress) -> Turn | None:
+    def choose_next(self, launches: Sequence[ImportLaunch], _: RunProgress) -> Turn | None:
         done = {(launch.block, launch.position) for launch in launches}
         turns = self.spec.turns
         remaining = [turn for turn in turns if (turn.block, turn.position) not in done]
@@ -66,6 +66,6 @@ class Imports:
         self.listen(len(turns) - len(remaining), len(turns), remaining[0].arm.name)
         return remaining[0]
 
-    def launch(self, turn: Turn, keep: Keep[ImportLaunch]) -> None:
+    def run_launch(self, turn: Turn, keep: Keep[ImportLaunch]) -> None:
         """Import once and record it. Raises WorkerError if the import fails, and DiskError."""
         keep(self.launcher.measure_import(turn))
