@@ -38,7 +38,7 @@ from tfbench.costs.prices import Price
 from tfbench.inside import convergence
 from tfbench.inside.convergence import shuffle_batches, split_batches
 from tfbench.inside.inputs import InputError
-from tfbench.inside.workloads import find_workload as find_workload
+from tfbench.inside.workloads import find_workload
 from tfbench.measuring.statistics import LEVEL
 from tfbuild import settings
 from tfbuild.errors import ChecksumError, DownloadError, SampleError, UsageError

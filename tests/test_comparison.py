@@ -24,8 +24,7 @@ from tests.measured import (
 )
 
 from tfbench.arms.arm import Arm
-from tfbench.engine.journal import open_journal
-from tfbench.engine.journal import read_entries as read_entries
+from tfbench.engine.journal import open_journal, read_entries
 from tfbench.measuring.comparison import (
     KIND,
     QUICK,

@@ -413,7 +413,7 @@ def test_a_quota_below_the_affinity_sets_threads(tmp_path: Path) -> None:
     path=st.sampled_from(["/", "/a", "/a/b"]),
     quotas=st.dictionaries(
         st.sampled_from(["", "a/", "a/b/"]),
-        st.choose_one(st.just(-1), st.integers(1000, 6_400_000)),
+        st.one_of(st.just(-1), st.integers(1000, 6_400_000)),
     ),
     layout=st.sampled_from(["v2", "unified", "cpu", "cpu,cpuacct"]),
 )

@@ -33,15 +33,15 @@ class Squares:
     breaks: int | None = None
     spent: list[RunProgress] = field(default_factory=list)
 
-    def counts(self, entry: Square) -> bool:
+    def is_reusable(self, entry: Square) -> bool:
         return entry.stage == "one"
 
-    def following(self, found: Sequence[Square], spent: RunProgress) -> int | None:
+    def choose_next(self, found: Sequence[Square], spent: RunProgress) -> int | None:
         self.spent.append(spent)
         known = {each.number for each in found}
         return next((number for number in self.numbers if number not in known), None)
 
-    def launch(self, number: int, keep: Keep[Square]) -> None:
+    def run_launch(self, number: int, keep: Keep[Square]) -> None:
         if number == self.breaks:
             raise WorkerError("it ended")
         keep(Square(number=number, value=number**2))

@@ -661,12 +661,12 @@ class Other:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.where = store.where
-        self.exclusive = store.lock
+        self.lock = store.lock
         self.read = store.read
-        self.sizes = store.list_sizes
-        self.local = store.open_local
-        self.differing = store.find_differing
-        self.holds = store.has_content
+        self.list_sizes = store.list_sizes
+        self.open_local = store.open_local
+        self.find_differing = store.find_differing
+        self.has_content = store.has_content
         self.put_new = store.put_new
         self.put = store.put
 

@@ -1,7 +1,8 @@
 """The command line: Invoke's program, but a line that it cannot read is refused as all other errors
 are, a reader that went away ends it without a word, and commands are listed by group.
 
-`python -m invoke` hands over to it (tasks.py). What it says of a line is decided by `create_usage_error`.
+`python -m invoke` hands over to it (tasks.py). What it says of a line is decided by
+`create_usage_error`.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ def vendor(request: Request, options: BuildOptions, out: str, *, as_json: bool) 
     chosen = f"--release {plan.release}" + (f" --tree {order.tree}" if order.tree else "")
     bazel_origin = "the machine's own" if lock.from_system else "in the folder"
     return (
-        f"{folder}: {console.format_count(len(lock.files), 'file')}, {console.format_size(lock.size)}, for Bazel "
+        f"{folder}: {console.format_count(len(lock.files), 'file')}, "
+        f"{console.format_size(lock.size)}, for Bazel "
         f"{lock.bazel} ({bazel_origin})\n"
         f"build from it: invoke build --scope full {chosen} --vendor {folder}\n"
     )
@@ -102,7 +103,8 @@ def list_archives(request: Request, options: BuildOptions, *, as_json: bool) -> 
     rows = [f"{each.sha256 or 'not pinned':<64}  {each.urls[-1]}" for each in listing.archives]
     elsewhere = ", ".join(listing.elsewhere) or "none"
     rows.append(
-        f"{console.format_count(len(rows), 'archive')}; what these files add is known to Bazel alone:"
+        f"{console.format_count(len(rows), 'archive')}; what these files add is known to Bazel "
+        f"alone:"
     )
     return "\n".join(
         [*rows, f"  {elsewhere}", *(f"not read: {each}" for each in listing.unread), ""]

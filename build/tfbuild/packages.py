@@ -19,7 +19,8 @@ CLANG = 16
 LISTS = Path("/var/lib/apt/lists")
 _ASK_S = 30.0
 _CLANGS = {"bookworm": 16, "trixie": 17}
-"""What `choose_clang` chooses there, before the first `apt-get update`: apt knows no package then."""
+"""What `choose_clang` chooses there, before the first `apt-get update`: apt knows no package
+then."""
 OS_RELEASE = Path("/etc/os-release")
 _CODENAME = re.compile(r"^VERSION_CODENAME=(\w+)$", re.MULTILINE)
 _CANDIDATE = re.compile(r"^(\S+):\n  Installed: .*\n  Candidate: (?!\(none\))", re.MULTILINE)

@@ -22,7 +22,7 @@ from tests.altered import altered
 from tests.processes import gone
 
 from tfbench.arms.arm import Arm, build_environment
-from tfbench.engine.journal import read_entries as read_entries
+from tfbench.engine.journal import read_entries
 from tfbench.engine.workers import Session, start_session
 from tfbench.inside import training
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE

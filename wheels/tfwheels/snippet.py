@@ -247,7 +247,8 @@ def describe(snippet: Snippet) -> str:
     }
     if snippet.check:
         parts |= {
-            f"check first, with {snippet.checks_with}, that {describe_signer(snippet.signer)} signed the "
+            f"check first, with {snippet.checks_with}, that {describe_signer(snippet.signer)} "
+            f"signed the "
             "wheel (the same requirements.txt): pip, or uv": "\n".join(snippet.check)
         }
     texts = [f"# {title}\n{text.strip()}\n" for title, text in parts.items()]

@@ -32,7 +32,8 @@ def describe(published: PublishResult, candidates: Candidates, where: str, *, dr
     restored = f"{len(published.restored)} {be}restored, " if published.restored else ""
     head = (
         f"{where}: {format_count(len(published.added), 'wheel')} {be}added, {restored}"
-        f"{len(published.present)} there already, {format_count(len(published.pages), 'page')} {change}"
+        f"{len(published.present)} there already, {format_count(len(published.pages), 'page')} "
+        f"{change}"
     )
     reached = _group_targets(published.choices)
     rows = [

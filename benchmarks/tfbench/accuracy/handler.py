@@ -21,8 +21,7 @@ from tfbench.cells.cell import Cell
 from tfbench.commands import AccuracyOptions
 from tfbench.costs import catalog
 from tfbench.costs.prices import Price
-from tfbench.inside.workloads import find_workload as find_workload
-from tfbench.inside.workloads import set_sizes
+from tfbench.inside.workloads import find_workload, set_sizes
 from tfbench.sheet import format_result
 from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus

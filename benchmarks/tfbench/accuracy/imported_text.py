@@ -68,7 +68,8 @@ def list_lines(result: ImportedCurve) -> Iterator[str]:
         return
     cost = f" and {_format_usd(result)} USD" if result.usd is not None else ""
     yield (
-        f"{target} of {result.curve.column} is {reached}. It took {console.format_duration(reached.seconds)}"
+        f"{target} of {result.curve.column} is {reached}. It took "
+        f"{console.format_duration(reached.seconds)}"
         f"{cost}."
     )
     if price is None:

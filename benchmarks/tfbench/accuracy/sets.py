@@ -17,7 +17,7 @@ import numpy as np
 from tfbench.inside.convergence import ARRAYS
 from tfbench.inside.digits import IMAGES, TESTING
 from tfbench.inside.parameters import Array, hash_arrays
-from tfbench.inside.workloads import find_workload as find_workload
+from tfbench.inside.workloads import find_workload
 from tfbuild import console
 from tfbuild.errors import ChecksumError, DownloadError, UsageError
 from tfbuild.records import write_atomic

@@ -22,7 +22,7 @@ _SEEDS = (
     *("#evaluation s", "#start-up s", "#images/s"),
 )
 
-figures = draw_curves
+draw_figures = draw_curves
 """What is drawn in the section."""
 
 
@@ -88,7 +88,8 @@ def _describe_setting(result: Accuracy) -> str:
     return (
         f"{goal.workload} in batches of {goal.batch} on {goal.data} ({goal.source}): "
         f"{goal.training} images are trained on, {goal.testing} tested after each epoch, at most "
-        f"{console.format_count(goal.epochs, 'epoch')}. {console.format_count(len(goal.seeds), 'seed')}, each "
+        f"{console.format_count(goal.epochs, 'epoch')}. "
+        f"{console.format_count(len(goal.seeds), 'seed')}, each "
         "deciding the first parameters and the order of the images."
     )
 
@@ -120,7 +121,10 @@ def _format_sentence(each: ArmSummary, result: Accuracy) -> str:
         within = console.format_count(result.asked.epochs, "epoch")
         return f"{each.arm}: {count} within {within}, so the median time is not known."
     cost = f", {_format_median(each.usd, wording.format_usd)} USD" if each.usd else ""
-    return f"{each.arm}: {count}, in {_format_median(each.seconds, _format_seconds)} s of training{cost}."
+    return (
+        f"{each.arm}: {count}, in {_format_median(each.seconds, _format_seconds)} s of "
+        f"training{cost}."
+    )
 
 
 def list_lines(result: Accuracy) -> Iterator[str]:

@@ -235,8 +235,9 @@ def _find_published(path: Path) -> WheelSource:
 def _choose_default_stock() -> WheelSource:
     request = Request()
     release = releases.find_release(request.release)
+    package = releases.choose_cpu_package(release, platform.machine())
     return WheelSource(
-        requirement=f"{releases.choose_cpu_package(release, platform.machine())}=={release.version}",
+        requirement=f"{package}=={release.version}",
         python=choose_python(release.pythons),
     )
 

@@ -247,8 +247,8 @@ def find_malloc(name: str) -> Path:
         package = MALLOCS[name].package
         raise UsageError(
             f"{name} is not installed on this machine",
-            hint=f"{packages.suggest_install(name, package)}, or give the whole path of its library: "
-            f"malloc=/…/{MALLOCS[name].files[0]}",
+            hint=f"{packages.suggest_install(name, package)}, or give the whole path of its "
+            f"library: malloc=/…/{MALLOCS[name].files[0]}",
         )
     return path
 

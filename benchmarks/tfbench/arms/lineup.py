@@ -9,10 +9,10 @@ path of a .toml file, or arms with commas between. An arm is
     NAME=WHEEL:SETTING=VALUE:…             fast=tuned:malloc=jemalloc:env.TF_X=1
 
 WHEEL is stock, tuned, control, the path of a .whl file, or one version of a package with `==`.
-SETTING is a lever (see `levers`), `env.` and the name of an environment variable, or `find_widest_tolerance`.
-What has a comma or a colon in it stands in quotes: env.KMP_AFFINITY='fine,compact,1,0'. An arm
-without a name is called as it is written, with dashes for what a name cannot have. The first arm is
-the baseline of all the others.
+SETTING is a lever (see `levers`), `env.` and the name of an environment variable, or
+`find_widest_tolerance`. What has a comma or a colon in it stands in quotes:
+env.KMP_AFFINITY='fine,compact,1,0'. An arm without a name is called as it is written, with dashes
+for what a name cannot have. The first arm is the baseline of all the others.
 
 In TOML each arm is an [[arm]] table with `name`, `wheel` (by default the name), levers, `env` and
 `find_widest_tolerance`. The path of a wheel is then taken from the file's own folder.

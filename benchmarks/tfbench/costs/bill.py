@@ -33,9 +33,9 @@ TIMED = (
 class BillRow:
     """One training run. Figures relative to the bill's baseline are better below 1.
 
-    `find_cheapest`, `find_fastest` and `on_front` are among all rows of the workload. The baseline's
-    arm has no `break_even_price_ratio`. `amortisation` is of the arm's build, from what a run
-    saves over the comparison's baseline arm, or `pip`, on the same machine; None for arms of
+    `find_cheapest`, `find_fastest` and `on_front` are among all rows of the workload. The
+    baseline's arm has no `break_even_price_ratio`. `amortisation` is of the arm's build, from what
+    a run saves over the comparison's baseline arm, or `pip`, on the same machine; None for arms of
     its wheel.
     """
 

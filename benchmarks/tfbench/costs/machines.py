@@ -78,6 +78,8 @@ def _find_only_machine(book: PriceBook, count: int) -> Price:
     if len(matches) == 1:
         return matches[0]
     raise UsageError(
-        f"the price book {book.name} has {len(matches) or 'no'} machines with {format_vcpus(count)}",
-        hint=f"Name one, as in {count}=NAME, of {format_first(matches or candidates or book.names)}",
+        f"the price book {book.name} has {len(matches) or 'no'} machines with "
+        f"{format_vcpus(count)}",
+        hint=f"Name one, as in {count}=NAME, of "
+        f"{format_first(matches or candidates or book.names)}",
     )

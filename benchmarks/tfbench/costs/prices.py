@@ -121,7 +121,8 @@ class PriceBook:
         raise UsageError(
             f"the price book {self.name} has {len(matches) or 'no'} prices for {name!r}"
             + "".join(f" {part}" for part in (self.region, self.mode) if part),
-            hint=f"It has {format_first(alternatives) if alternatives else format_first(self.names, most=10)}",
+            hint=f"It has "
+            f"{format_first(alternatives) if alternatives else format_first(self.names, most=10)}",
         )
 
     @property

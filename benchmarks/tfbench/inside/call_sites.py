@@ -1,8 +1,8 @@
 """Where a program's time goes, call site by call site: an op with its types, attributes and inputs.
 
 Runs inside an arm as `ARM_PYTHON -P -m tfbench.inside.call_sites REQUEST ANSWER`. REQUEST is a JSON
-file {"workload": …, "seed": …, "vcpus": […], "steps": n}, and so is ANSWER: see `profile_program`, or
-{"problem": …} for a user's file that cannot be trained.
+file {"workload": …, "seed": …, "vcpus": […], "steps": n}, and so is ANSWER: see `profile_program`,
+or {"problem": …} for a user's file that cannot be trained.
 
 The profiler knows the shapes of an op's inputs. Everything else is in the graph that is executed,
 which TensorFlow hands out when a function is first called while graphs are collected: after

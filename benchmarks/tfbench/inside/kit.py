@@ -82,7 +82,8 @@ def _require_result(places: Container[tuple[object, ...]], out: Path) -> None:
     failures = [line for line in lines if line["outcome"] != steps.OK]
     if failures and len(failures) == len(lines):
         raise SystemExit(
-            f"error: none of {len(lines)} launches gave a time, the last: {_format_line(failures[-1])}. "
+            f"error: none of {len(lines)} launches gave a time, the last: "
+            f"{_format_line(failures[-1])}. "
             "Mend that, and give another --out: what stands in this one is not run again"
         )
 

@@ -114,7 +114,8 @@ def find_workload(text: str) -> Workload:
         key, equals, value = word.partition("=")
         if key not in (*_list_sizes(name), CLIENTS, FIT) or not equals or key in sizes:
             raise UnknownWorkloadError(
-                f"{text}: {word!r} is no size of {name}, which has {' and '.join(_list_sizes(name))}"
+                f"{text}: {word!r} is no size of {name}, which has "
+                f"{' and '.join(_list_sizes(name))}"
             )
         if not value.isdecimal() or not 1 <= int(value) <= _LARGEST[key]:
             raise UnknownWorkloadError(f"{text}: {key} is a number from 1 to {_LARGEST[key]}")

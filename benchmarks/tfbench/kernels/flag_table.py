@@ -46,7 +46,9 @@ def _list_lines(chosen: Mapping[str, FlagSet], path: Path, compiler: str) -> Ite
     yield from (f"{unit:<28}  {' '.join(words)}" for unit, words in flagged.items())
     rest = len(chosen) - len(flagged)
     if not flagged:
-        yield f"The target's flags alone are as fast as any tried, for {format_count(rest, 'unit')}."
+        yield (
+            f"The target's flags alone are as fast as any tried, for {format_count(rest, 'unit')}."
+        )
         return
     yield f"{rest} of {format_count(len(chosen), 'unit')}: the target's flags alone are as fast."
     named = f" --compiler {compiler}" if compiler else ""

@@ -23,8 +23,8 @@ from tfbuild.measured.kernels import TypedOp
 class FlagSet:
     """A set of compiler flags, with what it saves.
 
-    `compute_savings` has by kernel group the share of all op time that its kernels save in each launch,
-    negative if they lose; the mean over the numbers of threads. An empty `compiler` is the
+    `compute_savings` has by kernel group the share of all op time that its kernels save in each
+    launch, negative if they lose; the mean over the numbers of threads. An empty `compiler` is the
     best of this machine.
     """
 

@@ -63,7 +63,8 @@ def list_lines(selected: SelectionResult) -> Iterator[str]:
     rows, kept = selected.selection.rows, selected.selection.kept
     tried = len({row.choice for row in rows} | {call_site.choice for call_site in selected.untimed})
     yield (
-        f"{len(kept)} of {format_count(tried, 'kernel')} kept, timed in {format_count(len(rows), 'cell')} "
+        f"{len(kept)} of {format_count(tried, 'kernel')} kept, timed in "
+        f"{format_count(len(rows), 'cell')} "
         f"(call sites times numbers of threads), {selected.recalled} of them from the cache; "
         f"false discovery rate {selected.selection.rate:g}."
     )
@@ -73,8 +74,10 @@ def list_lines(selected: SelectionResult) -> Iterator[str]:
     )
     control = selected.control
     yield (
-        f"Stock against stock, the same rules find {control.won} of {format_count(control.cells, 'cell')} "
-        f"faster and {control.lost} slower; 19 of 20 of its intervals stay within {control.reach:.1%}."
+        f"Stock against stock, the same rules find {control.won} of "
+        f"{format_count(control.cells, 'cell')} "
+        f"faster and {control.lost} slower; 19 of 20 of its intervals stay within "
+        f"{control.reach:.1%}."
     )
     lacking = {call_site.choice for call_site in selected.untimed}
     stay = {row.choice: row.reason for row in rows if not row.kept and row.choice not in lacking}
@@ -82,7 +85,8 @@ def list_lines(selected: SelectionResult) -> Iterator[str]:
         yield f"{choice.op} {choice.types} stays stock: {reason}."
     for call_site in selected.untimed:
         yield (
-            f"{call_site.choice.op} {call_site.choice.types} stays stock: not timed at {call_site.place} "
+            f"{call_site.choice.op} {call_site.choice.types} stays stock: not timed at "
+            f"{call_site.place} "
             f"({call_site.reason})."
         )
 
@@ -91,8 +95,9 @@ def describe_profile(profile: Profile) -> str:
     """Describe the parts of a step, and the call sites that take most of the op time."""
     call_sites = rank_call_sites(profile)
     named = ", ".join(program.name for program in profile.programs)
+    counted = format_count(len(call_sites), "call site")
     text = [
-        f"{format_count(len(call_sites), 'call site')} of {named}, {profile.vcpus} vCPU, {profile.release}",
+        f"{counted} of {named}, {profile.vcpus} vCPU, {profile.release}",
         *(_describe_step(program, program.parts) for program in profile.programs if program.parts),
         "",
     ]

@@ -219,7 +219,8 @@ def _describe_disagreements(each: ComparedCell) -> Iterator[str]:
             formatted = [_format_losses(losses.get(name, ())) for name in (baseline, agreement.arm)]
             yield (
                 f"{each.workload}, first losses of {baseline} {formatted[0]}, of {agreement.arm} "
-                f"{formatted[1]}, predictions apart by {_format_difference(agreement.predictions)}, "
+                f"{formatted[1]}, predictions apart by "
+                f"{_format_difference(agreement.predictions)}, "
                 f"tolerance {agreement.tolerance:g}"
             )
 

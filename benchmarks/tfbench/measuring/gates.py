@@ -2,7 +2,8 @@
 
 A block is dropped for what is no measurement at all: a quota stopped it, or two clocks disagree.
 That others were busy is no reason: on a virtual machine they are most of the time, and what is left
-of a run is chosen by chance. Levels bear it, see `statistics.compute_level`; reports say how much it was.
+of a run is chosen by chance. Levels bear it, see `statistics.compute_level`; reports say how much
+it was.
 """
 
 from __future__ import annotations

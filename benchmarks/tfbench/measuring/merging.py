@@ -123,6 +123,7 @@ def _check_cells(parts: Sequence[Part]) -> None:
             other = seen.setdefault((cell.workload, cell.vcpus), name)
             if other != name:
                 raise UsageError(
-                    f"{cell.workload} at {console.format_vcpus(cell.vcpus)} is in {other} and in {name}",
+                    f"{cell.workload} at {console.format_vcpus(cell.vcpus)} is in {other} and "
+                    f"in {name}",
                     hint="Leave one of them out",
                 )

@@ -96,7 +96,8 @@ QUICK = (
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialFinding:
     """The result of one trial for one arm. `truth` is its true speedup over the baseline, since
-    only whole steps can be added to a sample. `estimate_median_ratio` is the interval by the second method.
+    only whole steps can be added to a sample. `estimate_median_ratio` is the interval by the second
+    method.
     """
 
     truth: float
@@ -114,8 +115,8 @@ class TrialFinding:
 class Trial:
     """The result of one trial.
 
-    `findings` are those of the repeat, whose truth is 1, and of the arm. `compute_median_widths` are the
-    half-widths after each launch from the third on, with the seconds spent. `measuring` is
+    `findings` are those of the repeat, whose truth is 1, and of the arm. `compute_median_widths`
+    are the half-widths after each launch from the third on, with the seconds spent. `measuring` is
     the share of these seconds in which samples were taken.
     """
 
@@ -236,11 +237,12 @@ def run_trials(
             for count, trial in enumerate(new_trials, start=1):
                 keep(trial)
                 done.append(trial)
+                left_s = estimate_seconds_left(tasks[count:], len(cpus))
                 on_progress(
                     len(planned) - len(tasks) + count,
                     len(planned),
                     f"{trial.part} {trial.number + 1}",
-                    f"about {console.format_duration(estimate_seconds_left(tasks[count:], len(cpus)))} left",
+                    f"about {console.format_duration(left_s)} left",
                 )
     names = {part.name for part in parts}
     return tuple(trial for trial in done if trial.part in names)

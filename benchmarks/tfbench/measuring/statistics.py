@@ -49,8 +49,8 @@ FEWEST_LAUNCHES = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Thresholds:
-    """Limits that a difference must exceed: `compute_floor` is that of the A/A interval, `threshold` the
-    smallest gain or loss of interest; a ratio within 1 ± `margin` is no difference.
+    """Limits that a difference must exceed: `compute_floor` is that of the A/A interval,
+    `threshold` the smallest gain or loss of interest; a ratio within 1 ± `margin` is no difference.
     """
 
     floor: float

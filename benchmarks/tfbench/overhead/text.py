@@ -80,7 +80,8 @@ def list_sentences(answer: ArmTerms) -> Iterator[str]:
     yield (
         f"{answer.arm} on {answer.device}: an epoch costs {_format_ms(answer.epoch_s)}, a call "
         f"{_format_ms(answer.call_s)}, a step {_format_ms(answer.step_s)} (the sum is off by "
-        f"{format_share(answer.error)} at most, {console.format_count(answer.launches, 'launch', 'launches')})."
+        f"{format_share(answer.error)} at most, "
+        f"{console.format_count(answer.launches, 'launch', 'launches')})."
     )
     script, once = answer.forms[0], answer.forms[1]
     yield (
@@ -102,10 +103,14 @@ def _list_advice(answer: ArmTerms, once: TimedForm) -> Iterator[str]:
         )
     if once.speedup.low > 1 + WORTH:
         yield (
-            f"One epoch of data.repeat({once.form.repeat}) is {format_factor_span(once.speedup)} as fast, "
+            f"One epoch of data.repeat({once.form.repeat}) is "
+            f"{format_factor_span(once.speedup)} as fast, "
             "step for step, but validates and calls back once only."
         )
-    yield f"Fastest here: {format_form(best)}, {format_factor_span(best.speedup)} as fast step for step."
+    yield (
+        f"Fastest here: {format_form(best)}, {format_factor_span(best.speedup)} as fast step "
+        f"for step."
+    )
 
 
 def _format_ms(interval: Interval) -> str:
@@ -141,7 +146,8 @@ def _build_answer(answer: ArmTerms) -> Answer:
         label=f"{answer.arm} on {answer.device}",
         figure=f"{answer.dispatch.value:.0%}",
         detail=f"{_format_percent(answer.dispatch)} of the script's time is dispatch",
-        sentence=f"{_format_percent(answer.dispatch)} of the script's time is dispatch on {answer.arm}.",
+        sentence=f"{_format_percent(answer.dispatch)} of the script's time is dispatch on "
+        f"{answer.arm}.",
     )
 
 

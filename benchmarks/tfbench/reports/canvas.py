@@ -148,7 +148,10 @@ def render_standalone(drawn: Drawing) -> str:
 
 def _format_css_variables(scheme: int) -> str:
     """Format the palette's colours of one scheme as a CSS rule."""
-    return f":root {{ {'; '.join(f'--{role}: {colours[scheme]}' for role, colours in PALETTE.items())} }}"
+    return (
+        f":root {{ "
+        f"{'; '.join(f'--{role}: {colours[scheme]}' for role, colours in PALETTE.items())} }}"
+    )
 
 
 def create_panel(

@@ -61,7 +61,8 @@ def _format_subject(comparison: Comparison) -> str:
     workloads = dict.fromkeys(cell.workload for cell in comparison.cells)
     models = console.format_count(len(workloads), wording.describe_workload(comparison))
     return (
-        f"{models} on {wording.join_words(list(vcpus))} vCPUs of {comparison.host.cpu.name}, measured "
+        f"{models} on {wording.join_words(list(vcpus))} vCPUs of {comparison.host.cpu.name}, "
+        f"measured "
         f"{wording.format_time(comparison.made)} in {console.format_duration(comparison.seconds)}"
     )
 
@@ -73,7 +74,8 @@ def _build_answer(comparison: Comparison, each: Overall) -> Answer:
         label=f"{each.speedup.arm}, {console.format_vcpus(each.vcpus)}",
         figure=wording.format_factor(interval.value),
         detail=(
-            f"{wording.format_span(interval)}, geometric mean of {models}; A/A {wording.format_span(each.noise)}"
+            f"{wording.format_span(interval)}, geometric mean of {models}; A/A "
+            f"{wording.format_span(each.noise)}"
         ),
         verdict=findings.resolve_outcome(comparison, each),
         sentence=findings.format_headline(comparison, each),

@@ -195,7 +195,10 @@ def explain_verdict(comparison: Comparison, cell: ComparedCell, speedup: Speedup
             return f"the interval leaves out 1, but the estimate lies within {edge}"
         case Verdict.WITHIN_NOISE:
             tested, margin = comparison.margin_level, comparison.margin
-            return f"the {wording.format_percent(tested)} interval lies within {wording.format_percent(margin)} of 1"
+            return (
+                f"the {wording.format_percent(tested)} interval lies within "
+                f"{wording.format_percent(margin)} of 1"
+            )
         case _ if outside:
             return (
                 f"the interval leaves out 1, but the estimate lies within {edge}, which is too "
@@ -285,7 +288,10 @@ def format_headline(comparison: Comparison, each: Overall) -> str:
             gain = "No gain" + ("" if speedup.interval.excludes_1 else least)
             return f"{gain}: {arm} takes as long as {base}, within the noise: {figure} ({span})."
         case Verdict.INCONCLUSIVE:
-            return f"{_describe_undecided(comparison, each)}: {figure} ({span}). Measure longer: --budget."
+            return (
+                f"{_describe_undecided(comparison, each)}: {figure} ({span}). Measure "
+                f"longer: --budget."
+            )
         case _:
             return (
                 f"{arm} does not compute what {base} computes. Do not use it. Where it agrees its "
@@ -523,8 +529,9 @@ def _find_unexplained_gains(cell: ComparedCell) -> Iterator[Caveat]:
             yield Caveat(
                 kind=f"More gain than {speedup.arm} kernels can give",
                 cell=cell,
-                what=f"{wording.format_factor(speedup.interval.value)} cannot come from {speedup.arm} kernels, "
-                f"which take {share:.1%} of the op time: they would have to be more than {LANES} "
+                what=f"{wording.format_factor(speedup.interval.value)} cannot come from "
+                f"{speedup.arm} kernels, which take {share:.1%} of the op time: they would "
+                f"have to be more than {LANES} "
                 "times as fast",
                 then="Take it for noise of this machine.",
             )

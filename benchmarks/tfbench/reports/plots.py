@@ -294,7 +294,8 @@ def _draw_timeline(
         title=wording.format_cell(cell.workload, cell.vcpus),
         caption="",
         description=(
-            f"{len(walls)} samples in {console.format_count(len(starts), 'launch', 'launches')}, from "
+            f"{len(walls)} samples in "
+            f"{console.format_count(len(starts), 'launch', 'launches')}, from "
             f"{min(walls):.2f} to {max(walls):.2f} milliseconds per step. "
             f"{console.format_count(len(dropped), 'block')} of no measurement."
         ),

@@ -39,6 +39,7 @@ def build_table(check: SelfCheck) -> ResultTable:
 
 
 def render_markdown(check: SelfCheck) -> str:
+    duration = format_duration(check.seconds)
     lines = [
         f"# {format_title(check)}",
         "",
@@ -49,7 +50,7 @@ def render_markdown(check: SelfCheck) -> str:
         *(line for note in NOTES for line in (note, "")),
         *list_widths(check),
         "",
-        f"{check.arm}, {check.host.vcpus.usable} vCPUs, {check.made}, {format_duration(check.seconds)}.",
+        f"{check.arm}, {check.host.vcpus.usable} vCPUs, {check.made}, {duration}.",
     ]
     return "\n".join(lines) + "\n"
 

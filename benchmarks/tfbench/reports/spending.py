@@ -144,7 +144,8 @@ def _build_amortisation(bill: Bill) -> tuple[Block, ...]:
     builds = {wording.format_usd(r.amortisation.build_usd) for r in bill.rows if r.amortisation}
     return (
         (
-            f"A build costs {wording.join_words(sorted(builds))} USD. It has paid for itself when the "
+            f"A build costs {wording.join_words(sorted(builds))} USD. It has paid for itself "
+            f"when the "
             "runs have saved as much:"
         ),
         tabulate(
@@ -226,7 +227,8 @@ def _build_answer(speedup: tuple[int, str, Amount], models: str) -> Answer:
         label=f"{arm} over {article.PIP}, {where}",
         figure=speedup_text,
         detail=f"geometric mean of {models}",
-        sentence=f"{arm} over {article.PIP} on {where}: {speedup_text} (geometric mean of {models}).",
+        sentence=f"{arm} over {article.PIP} on {where}: {speedup_text} (geometric mean of "
+        f"{models}).",
     )
 
 

@@ -38,10 +38,9 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SizingRow:
-    """One cell. `speed` is in examples per second; `compute_growth_mb` is by how many MB resident memory
-    rose between the first and the last quarter of the timed steps; `busy` is the share of its
-    CPUs' time that the process used, `reading` the share of the time that its reader was
-    busy.
+    """One cell. `speed` is in examples per second; `compute_growth_mb` is by how many MB resident
+    memory rose between the first and the last quarter of the timed steps; `busy` is the share of
+    its CPUs' time that the process used, `reading` the share of the time that its reader was busy.
     """
 
     workload: str

@@ -207,7 +207,10 @@ def _describe_rule(advice: Advice, reference: PublishedRuns) -> str:
     assert advice.intensity is not None  # noqa: S101  (the caller looked)
     low, high = reference.split
     head = f"It has {_format_megabytes(advice.intensity)} of parameters per second of computing"
-    bounds = f"{_format_megabytes(low)} and less: parameter server, {_format_megabytes(high)} and more: all-reduce"
+    bounds = (
+        f"{_format_megabytes(low)} and less: parameter server, {_format_megabytes(high)} "
+        f"and more: all-reduce"
+    )
     if advice.rule is None:
         return f"{head}, between the published nets ({bounds}), so the rule does not say."
     verdict = {
@@ -306,7 +309,8 @@ def _build_published(reference: PublishedRuns) -> Iterator[Block]:
     yield (
         f"Published: {reference.title}, {reference.as_of}, synthetic data ({reference.source}). "
         "Its authors ran nets with up to "
-        f"{_format_megabytes(low)} of parameters per second of computing with a parameter server, those "
+        f"{_format_megabytes(low)} of parameters per second of computing with a parameter "
+        f"server, those "
         f"with {_format_megabytes(high)} and more replicated."
     )
     counts = reference.devices

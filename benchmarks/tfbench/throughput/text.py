@@ -101,7 +101,8 @@ def _describe_batch(best: ThroughputRow, found: Sequence[ThroughputRow]) -> str:
     others = [row.speed for row in found if row is not best and row.speed is not None]
     assert best.speed is not None  # noqa: S101  (only what was timed is large enough)
     text = (
-        f"a batch of {best.batch} is large enough with {wording.format_rate(get_value(best.speed))} "
+        f"a batch of {best.batch} is large enough with "
+        f"{wording.format_rate(get_value(best.speed))} "
         "examples/s, none is faster by more than 5 %"
     )
     distinct = all(is_distinct(best.speed, other) for other in others)

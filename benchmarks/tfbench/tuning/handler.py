@@ -99,7 +99,8 @@ def describe(wanted: TuneOptions) -> str:
         f"each alone {', '.join(names)}\n"
         f"then       the better half again, the best combined, the result confirmed\n"
         f"vCPUs      {setting.vcpus}\n"
-        f"budget     {console.format_duration(setting.budget_s)}, but {FEWEST_LAUNCHES} launches or more "
+        f"budget     {console.format_duration(setting.budget_s)}, but {FEWEST_LAUNCHES} "
+        f"launches or more "
         f"in each of {console.format_count(len(groups) + 2, 'comparison')} and up\n"
         f"out        {wanted.out or paths.choose_report_folder(running.KIND.prefix)}\n"
     )

@@ -108,7 +108,8 @@ def _describe_effect(each: TriedArm) -> str:
     if each.losses == 0 and each.predictions == 0:
         return "first losses and predictions are the same to the last bit"
     return (
-        f"first losses apart by {_format_difference(each.losses)} (relative), predictions after them by "
+        f"first losses apart by {_format_difference(each.losses)} (relative), predictions "
+        f"after them by "
         f"{_format_difference(each.predictions)}, of {each.tolerance:g} that are let pass"
     )
 
@@ -120,7 +121,10 @@ def _describe_no_gain(tuning: Tuning) -> str:
         return "No setting is faster beyond noise. Keep the defaults."
     evidence = f"{_format_changes(chosen)} gives {_format_gain(chosen)}"
     if chosen.verdict is Verdict.INCONCLUSIVE:
-        return f"No setting is shown to be faster: {evidence}. Measure longer (--budget) for an answer."
+        return (
+            f"No setting is shown to be faster: {evidence}. Measure longer (--budget) for "
+            f"an answer."
+        )
     return f"No setting is faster beyond noise: {evidence}. Keep the defaults."
 
 
@@ -136,7 +140,10 @@ def _describe_advice(each: TriedArm, best: TriedArm | None) -> str:
         else ""
     )
     verdict = each.verdict.value if each.verdict else ""
-    return f"In the script, compile({arguments}){context}: {_format_gain(each)}{alone}, {verdict}; {_describe_effect(each)}."
+    return (
+        f"In the script, compile({arguments}){context}: {_format_gain(each)}{alone}, "
+        f"{verdict}; {_describe_effect(each)}."
+    )
 
 
 def _format_difference(value: float | None) -> str:

@@ -111,7 +111,8 @@ def find_full_build_problems(
         for feature in sorted(attribution.own.keys() - {*tree.required_features, UNDECODED}):
             examples = ", ".join(attribution.first[feature])
             yield (
-                f"{file}: {attribution.own[feature]} of {feature}, which {tree.target} does not require, "
+                f"{file}: {attribution.own[feature]} of {feature}, which {tree.target} does "
+                f"not require, "
                 f"in code that is not known to ask the CPU: {examples}"
             )
     beyond = _list_beyond_stock(tree.required_features)

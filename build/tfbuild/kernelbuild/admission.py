@@ -337,9 +337,11 @@ def require_tested(verdicts: Iterable[UnitVerdict], folder: Path) -> None:
     name, reason = lost[0].unit, lost[0].reason
     retry = "Then run the same command again, which goes on there; should the probe end so again, "
     raise KernelError(
-        f"{console.format_count(len(lost), 'kernel unit')} of this wheel could not be judged. {name}: "
+        f"{console.format_count(len(lost), 'kernel unit')} of this wheel could not be judged. "
+        f"{name}: "
         f"{reason} (whole output: {log}){shown}",
-        hint=f"{_describe_remedy(reason)}{retry}build without the kernel: invoke build --without {name}",
+        hint=f"{_describe_remedy(reason)}{retry}build without the kernel: invoke build "
+        f"--without {name}",
     )
 
 

@@ -215,7 +215,8 @@ class _FleetBuilder:
         plan, paths = fleet.first, self._paths
         if obstacle := _find_test_obstacle(fleet):
             console.warn(
-                f"{fresh.name} was not tried: {obstacle}. Its libraries are those that ran in Python "
+                f"{fresh.name} was not tried: {obstacle}. Its libraries are those that ran in "
+                f"Python "
                 f"{self._ground.python}"
             )
             return {}
@@ -259,7 +260,8 @@ class _ConformanceTests:
     def compile_units(self, plan: Plan) -> CompiledUnits:
         if plan.key not in self._compiled:
             with console.report_step(
-                f"compile {console.format_count(len(plan.kernels), 'kernel unit')} for {plan.target.spec}"
+                f"compile {console.format_count(len(plan.kernels), 'kernel unit')} for "
+                f"{plan.target.spec}"
             ):
                 self._open.add(plan.key)
                 self._compiled[plan.key] = workspaces.compile_units(
@@ -325,7 +327,8 @@ def _link_library(
     if runner.target != plan.target:
         missing = ", ".join(list_missing_features(plan, tried.ground.cpu))
         console.print_message(
-            f"{plan.target.spec}: {_describe_host(tried.ground)} lacks {missing}; the same sources compiled "
+            f"{plan.target.spec}: {_describe_host(tried.ground)} lacks {missing}; the same "
+            f"sources compiled "
             f"for {runner.target.spec} are run instead"
         )
         verdicts = tried.transfer_verdicts(plan, runner)

@@ -176,7 +176,10 @@ def _find_tool_differences(pair: WheelPair, found: Sequence[FileDifference]) -> 
                     "; ".join(sorted(names)) for names in (original - current, current - original)
                 )
                 name = Path(difference.file).name
-                yield f"{name} names {only_original or 'no other program'}, here {only_current or 'no other'}"
+                yield (
+                    f"{name} names {only_original or 'no other program'}, here "
+                    f"{only_current or 'no other'}"
+                )
 
 
 # ---- where the compiler is the same ----

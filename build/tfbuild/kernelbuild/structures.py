@@ -36,7 +36,10 @@ class LayoutDifference:
 
     @property
     def words(self) -> str:
-        return f"{self.what} is {_format_number(self.kernels)} for kernels, {_format_number(self.wheel)} in the wheel"
+        return (
+            f"{self.what} is {_format_number(self.kernels)} for kernels, "
+            f"{_format_number(self.wheel)} in the wheel"
+        )
 
 
 def _format_number(number: int | None) -> str:

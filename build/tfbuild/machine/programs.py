@@ -93,7 +93,8 @@ def check_compiler(compiler: Compiler, release: Release) -> Iterator[Finding]:
             yield build_finding(
                 "compiler",
                 name,
-                f"not {conflict.family} {conflict.compilers} for TensorFlow {conflict.releases} (Spack)",
+                f"not {conflict.family} {conflict.compilers} for TensorFlow "
+                f"{conflict.releases} (Spack)",
                 CheckVerdict.WARNING,
                 f"TensorFlow {release.version} is tested with {release.compiler}: --compiler "
                 "takes another.",

@@ -74,7 +74,10 @@ def difference(stock: State | str, fused: State | str) -> str:
             float(np.max(np.abs(item - exact), initial=0)) for item in (actual, expected)
         )
         if fused_error > max(_FARTHER * stock_error, _FLOOR * largest):
-            return f"value {number} of {expected.shape}: {fused_error:.3g} from float64, stock kernels {stock_error:.3g}"
+            return (
+                f"value {number} of {expected.shape}: {fused_error:.3g} from float64, stock "
+                f"kernels {stock_error:.3g}"
+            )
     return ""
 
 

@@ -58,8 +58,11 @@ _Trial = Generator[Case, "Outcome | None", list[ReferenceCase]]
 
 
 def explore_cases(
-    op: Any, types: Mapping[str, int], order: Iterable[int], kept: int = KEPT
-) -> _Trial:  # noqa: ANN401
+    op: Any,  # noqa: ANN401
+    types: Mapping[str, int],
+    order: Iterable[int],
+    kept: int = KEPT,
+) -> _Trial:
     """Yield proposed cases in an order, receive the stock kernel's outcome of each (None if
     there is none), and return the cases worth comparing.
 
@@ -232,8 +235,11 @@ def _search(kernels: list[registry.Kernel], folder: Path) -> None:
 
 
 def _find_accepted(
-    kernel: registry.Kernel, op: Any, lucky: list[int], replay: _Replay
-) -> list[ReferenceCase]:  # noqa: ANN401
+    kernel: registry.Kernel,
+    op: Any,  # noqa: ANN401
+    lucky: list[int],
+    replay: _Replay,
+) -> list[ReferenceCase]:
     """Return the cases that are accepted for any types that select a registration's kernel."""
     accepted: list[ReferenceCase] = []
     limit = _FEW if cases.has_sufficient_cases(op.name) else _LATER if lucky else PROPOSALS

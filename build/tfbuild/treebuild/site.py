@@ -132,7 +132,8 @@ def _report_differences(found: tuple[TreeDifference, ...]) -> None:
     """Print the differences. Raises TreeError if one is fatal."""
     for difference in found:
         console.print_note(
-            f"{difference.what}: the table says {difference.table}, the tree {difference.tree}. {difference.advice}"
+            f"{difference.what}: the table says {difference.table}, the tree "
+            f"{difference.tree}. {difference.advice}"
         )
     fatal = [difference for difference in found if difference.weight is Weight.FATAL]
     if fatal:

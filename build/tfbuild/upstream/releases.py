@@ -196,8 +196,8 @@ def require_python(release: Release, python_tag: str) -> None:
     if python_tag not in tags:
         raise PythonError(
             f"TensorFlow {release.version} has no wheel for Python {parse_python_tag(python_tag)}",
-            hint=f"It has wheels for {', '.join(map(parse_python_tag, tags))}: choose one of those with "
-            "--python",
+            hint=f"It has wheels for {', '.join(map(parse_python_tag, tags))}: choose one of "
+            "those with --python",
         )
 
 

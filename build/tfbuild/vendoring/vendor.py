@@ -147,7 +147,8 @@ def _check_first_use(fetched: Sequence[FetchedRepository], known: Mapping[str, s
             and known.get(repository.name, repository.sha256) != repository.sha256
         ):
             raise VendorError(
-                f"{repository.name} has sha256 {repository.sha256}, an earlier run got {known[repository.name]}",
+                f"{repository.name} has sha256 {repository.sha256}, an earlier run got "
+                f"{known[repository.name]}",
                 hint=f"No rule pins it and it was changed; to accept it remove {BEFORE}",
             )
 

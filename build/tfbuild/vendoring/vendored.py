@@ -153,7 +153,8 @@ def resolve_bazel(folder: Path, lock: VendorLock, paths: Paths) -> Bazel:
         installed = bazel.find_bazel(paths, lock.bazel)
         if installed.version != lock.bazel:
             raise VendorError(
-                f"{folder} was made with the system's Bazel {lock.bazel}, here is {installed.version}",
+                f"{folder} was made with the system's Bazel {lock.bazel}, here is "
+                f"{installed.version}",
                 hint=f"Install Bazel {lock.bazel}, or set USE_BAZEL_VERSION to it",
             )
         return installed
