@@ -186,9 +186,9 @@ def test_the_same_question_has_the_same_key() -> None:
 
 HUNGRY = """
 import json, sys
-from tfbench.inside.steps import limit
+from tfbench.inside.steps import limit_memory
 request = json.loads(sys.argv[1])
-limit(request["memory_mb"], request["cgroup"])
+limit_memory(request["memory_mb"], request["cgroup"])
 kept = []
 for _ in range(int(sys.argv[2])):
     kept.append(bytearray(b"x" * 50_000_000))

@@ -248,10 +248,10 @@ LARGE = ".text\n" + "".join(
 CHILD = """
 import sys
 from pathlib import Path
-from tfbuild.binaries.census import census
+from tfbuild.binaries.census import count_instructions
 if __name__ == "__main__":
     try:
-        print(dict(census(Path(sys.argv[1]))))
+        print(dict(count_instructions(Path(sys.argv[1]))))
     except KeyboardInterrupt:
         print("stopped")
 """

@@ -15,7 +15,7 @@ from tfbuild.settings import ROOT
 
 KILLED = """
 import json, os, signal
-from tfbuild.probe.__main__ import _forked, _shared
+from tfbuild.probe.__main__ import _run_forked, _distribute
 
 def judge(number):
     if number == 1:
@@ -27,8 +27,8 @@ def judge(number):
     os.write(1, f"{number}\\n".encode())
 
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
-print(json.dumps(_shared(6, judge)))
-print(_forked(os.abort, 60))
+print(json.dumps(_distribute(6, judge)))
+print(_run_forked(os.abort, 60))
 """
 
 SHARED = """
@@ -61,7 +61,7 @@ print(json.dumps([seen(tried), seen(refused), seen(killed)]))
 WAITING = """
 import os, time
 from tfbuild.probe import parent
-from tfbuild.probe.__main__ import _forked, _shared
+from tfbuild.probe.__main__ import _run_forked, _distribute
 
 def child():
     os.write(1, f"{os.getpid()}\\n".encode())
@@ -69,9 +69,9 @@ def child():
 
 def judge(number):
     os.write(1, f"{os.getpid()}\\n".encode())
-    _forked(child, 60)
+    _run_forked(child, 60)
 
-_shared(1, judge)
+_distribute(1, judge)
 """
 
 LATE = """
@@ -82,7 +82,7 @@ ours = os.getpid()
 if os.fork() == 0:
     while os.getppid() == ours:
         time.sleep(0.01)
-    parent.end_with(ours)
+    parent.end_with_parent(ours)
     os.write(1, b"it goes on")
 """
 

@@ -115,7 +115,7 @@ def test_a_key_is_the_same_in_every_process() -> None:
     """Sets are ordered by a hash that each process salts anew."""
     record = Outer(names=frozenset(f"name{i}" for i in range(50)))
     code = (
-        "from tfbuild.records import key_of; print(key_of({'schema': 3, 'inner': {'where': '/a', "
+        "from tfbuild.records import hash_record; print(hash_record({'schema': 3, 'inner': {'where': '/a', "
         "'kinds': ['small']}, 'table': {}, 'names': {f'name{i}' for i in range(50)}}))"
     )
     for salt in ("1", "2"):

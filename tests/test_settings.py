@@ -16,8 +16,8 @@ from tfbuild.settings import ROOT, lock_folder, paths, require_disk
 
 BUILD = ROOT / "build"
 HOLD = (
-    "import sys, time, pathlib; from tfbuild.settings import exclusive\n"
-    "with exclusive(pathlib.Path(sys.argv[1]), 'a build'):\n"
+    "import sys, time, pathlib; from tfbuild.settings import lock_folder\n"
+    "with lock_folder(pathlib.Path(sys.argv[1]), 'a build'):\n"
     "    print('held', flush=True)\n"
     "    time.sleep(300)"
 )

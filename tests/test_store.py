@@ -212,7 +212,7 @@ def test_a_folder_has_one_publisher_at_a_time(tmp_path: Path) -> None:
     hold = (
         "import pathlib, sys\n"
         "from tfwheels.folder import Folder\n"
-        "with Folder(root=pathlib.Path(sys.argv[1])).exclusive():\n"
+        "with Folder(root=pathlib.Path(sys.argv[1])).lock():\n"
         "    print('held', flush=True)\n"
     )
     argv = [sys.executable, "-c", hold, str(tmp_path)]

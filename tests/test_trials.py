@@ -89,15 +89,15 @@ PROGRAM = """
 import gc, json, sys, tempfile
 from pathlib import Path
 from tfbuild.probe import registry, trials, uncollected
-tf = uncollected.tensorflow()
+tf = uncollected.import_tensorflow()
 assert gc.isenabled() and gc.get_freeze_count() > 100_000
 wanted = json.loads(sys.argv[1])
 kernels = sorted(
-    (k for k in registry.registered() if [k.op, registry.types(k)] in wanted and k.device == "CPU"),
+    (k for k in registry.list_registrations() if [k.op, registry.format_types(k)] in wanted and k.device == "CPU"),
     key=lambda kernel: (kernel.op, kernel.rule),
 )
 with tempfile.TemporaryDirectory() as scratch:
-    found = trials.found(kernels, Path(scratch) / "journals")
+    found = trials.find_cases(kernels, Path(scratch) / "journals")
 print(json.dumps({
     k.op: [[str(known.case), isinstance(known.outcome, str)] for known in rows]
     for k, rows in zip(kernels, found, strict=True)

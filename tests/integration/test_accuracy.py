@@ -38,8 +38,8 @@ from tfbench.commands import AccuracyOptions
 from tfbench.arms.arm import Arm
 from tfbuild import settings
 paths = settings.paths()
-config = handler.read(AccuracyOptions(**{options}))
-examples = sets.load(config.data, config.file, paths, Path("/"))
+config = handler.parse_options(AccuracyOptions(**{options}))
+examples = sets.load_examples(config.data, config.file, paths, Path("/"))
 arm = Arm(name="stock", python=Path({python}), label="stock")
 handler.train(config, {{arm.name: arm}}, examples, {out}, paths)
 """

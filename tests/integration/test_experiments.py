@@ -31,11 +31,11 @@ pytestmark = pytest.mark.toolchain
 ROOT = Path(steps.__file__).parents[2]
 COUNT = """
 import json, tensorflow as tf
-from tfbench.inside.workloads import find
-from tfbench.inside.worker import started
+from tfbench.inside.workloads import find_workload
+from tfbench.inside.worker import build_model
 found = {}
 for name in json.loads(input()):
-    model, _ = started(tf.keras, find(name), 1)
+    model, _ = build_model(tf.keras, find_workload(name), 1)
     found[name] = [model.count_params(), list(model.output_shape)]
     tf.keras.backend.clear_session()
 print(json.dumps(found))

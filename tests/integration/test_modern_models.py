@@ -30,10 +30,10 @@ COUNT = """
     import json
     import numpy as np
     import tensorflow as tf
-    from tfbench.inside.workloads import SETS, find
+    from tfbench.inside.workloads import SETS, find_workload
     found = {}
     for name in SETS["modern"]:
-        workload = find(name)
+        workload = find_workload(name)
         model = workload.build(tf.keras, 1)
         shape = model(np.zeros(workload.inputs, workload.inputs_dtype), training=False).shape
         found[name] = [model.count_params(), int(shape[0]), type(model.optimizer).__name__]
@@ -42,11 +42,11 @@ COUNT = """
 TRAIN = """
     import json, sys
     import tensorflow as tf
-    from tfbench.inside.worker import build
+    from tfbench.inside.worker import build_trainer
     found = {}
     checked, steps, *names = sys.argv[1:]
     for name in names:
-        trainer, facts = build(tf, name, 1)
+        trainer, facts = build_trainer(tf, name, 1)
         found[name] = facts | trainer.check(int(checked))
         found[name]["later"] = trainer.check(int(steps))["losses"] if int(steps) else []
         tf.keras.backend.clear_session()

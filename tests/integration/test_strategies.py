@@ -46,27 +46,27 @@ THREE = """
 import json
 import tensorflow as tf
 from tfbench.inside import groups
-from tfbench.inside.workloads import find
+from tfbench.inside.workloads import find_workload
 one = tf.config.LogicalDeviceConfiguration()
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], [one] * 3)
 devices = ["CPU:0", "CPU:1", "CPU:2"]
-sums = lambda name: groups.group(tf, name, devices, find("iris_mlp"), 1).sums()
+sums = lambda name: groups.create_group(tf, name, devices, find_workload("iris_mlp"), 1).measure_sums()
 print(json.dumps([sums("hierarchical"), sums("one_device")]))
 """
 LOSSES = """
 import json
 import tensorflow as tf
-from tfbench.inside.groups import per_example, ranked
-from tfbench.inside.worker import started
-from tfbench.inside.workload import synthetic_data
-from tfbench.inside.workloads import find
+from tfbench.inside.groups import resolve_example_loss, align_targets
+from tfbench.inside.worker import build_model
+from tfbench.inside.workload import draw_synthetic_data
+from tfbench.inside.workloads import find_workload
 pairs = []
 for name in ("iris_mlp", "mnist_mlp", "imdb_fasttext", "lstm_text", "ptb_lstm_small"):
-    workload = find(name + ":batch=4")
-    model, _ = started(tf.keras, workload, 1)
-    inputs, targets = (tf.constant(each[0]) for each in synthetic_data(workload, 1))
+    workload = find_workload(name + ":batch=4")
+    model, _ = build_model(tf.keras, workload, 1)
+    inputs, targets = (tf.constant(each[0]) for each in draw_synthetic_data(workload, 1))
     outputs = model(inputs)
-    ours = tf.reduce_mean(per_example(tf.keras, model.loss)(ranked(tf, targets, outputs), outputs))
+    ours = tf.reduce_mean(resolve_example_loss(tf.keras, model.loss)(align_targets(tf, targets, outputs), outputs))
     pairs.append([float(ours), float(model.compute_loss(inputs, targets, outputs))])
 print(json.dumps(pairs))
 """

@@ -515,10 +515,10 @@ def test_a_worker_ends_when_whoever_started_it_does(ending: signal.Signals, tmp_
         sys.path += {ROOTS!r}
         from pathlib import Path
         from tfbench.arms.arm import Arm
-        from tfbench.engine.workers import session
+        from tfbench.engine.workers import start_session
         arm = Arm(name="one", python=Path(sys.executable), label="")
-        with session(arm, {{}}, Path({str(tmp_path / "log")!r})) as one:
-            assert one.peak_mb() > 1
+        with start_session(arm, {{}}, Path({str(tmp_path / "log")!r})) as one:
+            assert one.read_peak_mb() > 1
             print(one.pid, flush=True)
             time.sleep(60)
     """
@@ -543,14 +543,14 @@ def test_a_worker_in_the_middle_of_steps_ends_with_whoever_started_it(
         sys.path += {ROOTS!r}
         from pathlib import Path
         from tfbench.arms.arm import Arm
-        from tfbench.engine.workers import opened
+        from tfbench.engine.workers import start_sessions
         arm = Arm(name="one", python=Path({str(stock_python)!r}), label="")
         vcpus = tuple(sorted(os.sched_getaffinity(0)))[:1]
-        with opened([arm], vcpus, Random(1), Path({str(tmp_path / "log")!r})) as sessions:
+        with start_sessions([arm], vcpus, Random(1), Path({str(tmp_path / "log")!r})) as sessions:
             one = sessions["one"]
-            one.ask_load("mnist_mlp", 1, vcpus)
-            one.loaded(vcpus)
-            one.ask("sample", phase="train", steps=1_000_000)
+            one.start_load("mnist_mlp", 1, vcpus)
+            one.finish_load(vcpus)
+            one.send("sample", phase="train", steps=1_000_000)
             time.sleep(0.5)
             print(one.pid, flush=True)
             time.sleep(60)

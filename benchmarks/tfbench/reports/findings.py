@@ -531,7 +531,6 @@ def _find_unexplained_gains(cell: ComparedCell) -> Iterator[Caveat]:
                 cell=cell,
                 what=f"{wording.format_factor(speedup.interval.value)} cannot come from "
                 f"{speedup.arm} kernels, which take {share:.1%} of the op time: they would "
-                f"have to be more than {LANES} "
-                "times as fast",
+                f"have to be more than {LANES} times as fast",
                 then="Take it for noise of this machine.",
             )
