@@ -115,8 +115,9 @@ def test_a_key_is_the_same_in_every_process() -> None:
     """Sets are ordered by a hash that each process salts anew."""
     record = Outer(names=frozenset(f"name{i}" for i in range(50)))
     code = (
-        "from tfbuild.records import hash_record; print(hash_record({'schema': 3, 'inner': {'where': '/a', "
-        "'kinds': ['small']}, 'table': {}, 'names': {f'name{i}' for i in range(50)}}))"
+        "from tfbuild.records import hash_record; print(hash_record({'schema': 3, "
+        "'inner': {'where': '/a', 'kinds': ['small']}, 'table': {}, "
+        "'names': {f'name{i}' for i in range(50)}}))"
     )
     for salt in ("1", "2"):
         env = os.environ | {"PYTHONPATH": str(BUILD), "PYTHONHASHSEED": salt}

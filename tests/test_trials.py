@@ -93,7 +93,11 @@ tf = uncollected.import_tensorflow()
 assert gc.isenabled() and gc.get_freeze_count() > 100_000
 wanted = json.loads(sys.argv[1])
 kernels = sorted(
-    (k for k in registry.list_registrations() if [k.op, registry.format_types(k)] in wanted and k.device == "CPU"),
+    (
+        k
+        for k in registry.list_registrations()
+        if [k.op, registry.format_types(k)] in wanted and k.device == "CPU"
+    ),
     key=lambda kernel: (kernel.op, kernel.rule),
 )
 with tempfile.TemporaryDirectory() as scratch:

@@ -50,7 +50,8 @@ from tfbench.inside.workloads import find_workload
 one = tf.config.LogicalDeviceConfiguration()
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], [one] * 3)
 devices = ["CPU:0", "CPU:1", "CPU:2"]
-sums = lambda name: groups.create_group(tf, name, devices, find_workload("iris_mlp"), 1).measure_sums()
+iris = find_workload("iris_mlp")
+sums = lambda name: groups.create_group(tf, name, devices, iris, 1).measure_sums()
 print(json.dumps([sums("hierarchical"), sums("one_device")]))
 """
 LOSSES = """
@@ -66,7 +67,8 @@ for name in ("iris_mlp", "mnist_mlp", "imdb_fasttext", "lstm_text", "ptb_lstm_sm
     model, _ = build_model(tf.keras, workload, 1)
     inputs, targets = (tf.constant(each[0]) for each in draw_synthetic_data(workload, 1))
     outputs = model(inputs)
-    ours = tf.reduce_mean(resolve_example_loss(tf.keras, model.loss)(align_targets(tf, targets, outputs), outputs))
+    example_loss = resolve_example_loss(tf.keras, model.loss)
+    ours = tf.reduce_mean(example_loss(align_targets(tf, targets, outputs), outputs))
     pairs.append([float(ours), float(model.compute_loss(inputs, targets, outputs))])
 print(json.dumps(pairs))
 """
