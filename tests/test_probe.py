@@ -38,10 +38,10 @@ from types import SimpleNamespace
 from tfbuild.probe import __main__ as probe
 
 def seen(fuse):
-    probe._fuse = fuse
+    probe._test_share = fuse
     part = SimpleNamespace(OPS=("A",))
     try:
-        return probe._fused(Path("x.so"), part, 60)
+        return probe._test_fused(Path("x.so"), part, 60)
     except ChildProcessError as error:
         return str(error)
 

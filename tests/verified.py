@@ -150,7 +150,8 @@ def render(runs: Sequence[Run]) -> str:
     )
     summary = format_table(SUMMARY, [row for run in runs for row in list_summary(run)])
     sections = [(run, format_table(*list_cells(run))) for run in runs]
-    return environment.get_template(TEMPLATE).render(summary=summary, sections=sections)
+    fill = environment.get_template(TEMPLATE).render
+    return fill(summary=summary, sections=sections)
 
 
 SUMMARY = ("CPU", "TensorFlow", "oneDNN in stock", "vCPUs", "models", "arm", "speedup", "A/A")
