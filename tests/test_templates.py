@@ -16,7 +16,7 @@ from tfbuild.settings import ROOT
 TEMPLATES = ROOT / "templates"
 NAMES = sorted(str(path.relative_to(TEMPLATES)) for path in TEMPLATES.rglob("*") if path.is_file())
 # Templates of other modules, which give their context in one call of these.
-FILLED = ("render_template", "fill")
+FILLED = ("render", "render_template")
 ELSEWHERE = {
     "dispatcher_targets.h.j2": ROOT / "build/tfbuild/planning/dispatcher.py",
     "report.md.j2": ROOT / "benchmarks/tfbench/reports/report.py",

@@ -30,4 +30,4 @@ def test_a_changed_record_changes_the_page() -> None:
     (run, *rest) = RUNS
     slower = tuple(row | {"speedup": "0.5"} if row["speedup"] else row for row in run.rows)
     changed = dataclasses.replace(run, rows=slower)
-    assert verified.render([changed, *rest]) != verified.render(RUNS)
+    assert verified.render_page([changed, *rest]) != verified.render_page(RUNS)

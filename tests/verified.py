@@ -138,7 +138,7 @@ def load_runs() -> list[Run]:
     return runs
 
 
-def render(runs: Sequence[Run]) -> str:
+def render_page(runs: Sequence[Run]) -> str:
     """Return the text of docs/verified.md."""
     environment = Environment(
         loader=FileSystemLoader(ROOT / "templates"),
@@ -150,8 +150,7 @@ def render(runs: Sequence[Run]) -> str:
     )
     summary = format_table(SUMMARY, [row for run in runs for row in list_summary(run)])
     sections = [(run, format_table(*list_cells(run))) for run in runs]
-    fill = environment.get_template(TEMPLATE).render
-    return fill(summary=summary, sections=sections)
+    return environment.get_template(TEMPLATE).render(summary=summary, sections=sections)
 
 
 SUMMARY = ("CPU", "TensorFlow", "oneDNN in stock", "vCPUs", "models", "arm", "speedup", "A/A")
@@ -241,7 +240,7 @@ def make_anchor(title: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the page, or with --check compare it; return the exit code."""
-    text = render(load_runs())
+    text = render_page(load_runs())
     if "--check" in arguments:
         return 0 if text == PAGE.read_text("utf-8") else 1
     PAGE.write_text(text, "utf-8")
