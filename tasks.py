@@ -1,4 +1,4 @@
-"""Commands of a checkout, `invoke TASK`; they stand in build/tensorwright."""
+"""The commands of a checkout, `invoke TASK`; build/tensorwright defines them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ for folder in ("benchmarks", "wheels", "build"):
 
 
 def take_over() -> None:
-    """Run our own program where Invoke's was started.
+    """Run our own program if Invoke's was started.
 
-    Invoke's program reports a command line that it cannot parse in few words and with exit
-    code 1, and ends in a traceback when its reader goes away.
+    Invoke's program exits with 1 and a short message if it cannot parse a command line, and
+    with a traceback if the reader closes its output.
     """
     if "invoke.main" in sys.modules and "tensorwright.commandline" not in sys.modules:
         from tensorwright.commandline import CommandLine
@@ -26,6 +26,6 @@ def take_over() -> None:
 
 take_over()
 
-from tensorwright.program import collect_commands  # noqa: E402  (once it is known whose program runs)
+from tensorwright.program import collect_commands  # noqa: E402  (only if take_over returns)
 
 ns = collect_commands()

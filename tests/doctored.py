@@ -343,7 +343,7 @@ def _half(case: Case) -> Path:
     return altered(case.wheel, {DISPATCHER: case.read(DISPATCHER)[:2000]})
 
 
-_PAPERS = f"{re.escape(sbom.FILE)} is not|{re.escape(notices.FILE)} is not"
+_PAPERS = f"{re.escape(sbom.FILE)} differs|{re.escape(notices.FILE)} differs"
 
 DOCTORED: Mapping[str, tuple[Doctor, str]] = {
     # files that no stock wheel has
@@ -364,7 +364,7 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
     "a file in dist-info": put(f"{INFO}/direct_url.json"),
     "a list of top-level names": put(f"{INFO}/top_level.txt"),
     "a second dist-info": put("evil-1.0.dist-info/METADATA"),
-    "a second RECORD": (members(**{"evil-1.0.dist-info/RECORD": b""}), "2 RECORDs"),
+    "a second RECORD": (members(**{"evil-1.0.dist-info/RECORD": b""}), "2 RECORD files"),
     "a signature": (appended(f"{INFO}/RECORD.jws"), r"RECORD\.jws"),
     "a name in other letters": put("TensorFlow/plain.py"),
     # files that are other than they must be
@@ -410,24 +410,24 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
     ),
     "a library in the kernels' place": (
         swapped(KERNEL + REGISTERED + "int evil;", expected=False),
-        "bytes are not those",
+        "size or hash differs",
     ),
     "a library without kernels": (swapped(KERNEL, expected=True), "does not register Tanh"),
     "a text with the name of a kernel": (
         swapped(KERNEL + 'const char evil[] = "Tanh";', expected=True),
         "does not register Tanh",
     ),
-    "no kernels": (members(**{LIBRARY: None}), "there is no"),
-    "no dispatcher": (members(**{DISPATCHER: None}), "no dispatcher"),
-    "a dispatcher that asks for SSE": (dispatching(_as_sse), "asks for fma in another place"),
-    "a dispatcher that does not ask for FMA": (dispatching(_without("fma")), "not ask for fma"),
+    "no kernels": (members(**{LIBRARY: None}), "is missing"),
+    "no dispatcher": (members(**{DISPATCHER: None}), "dispatcher is missing"),
+    "a dispatcher that asks for SSE": (dispatching(_as_sse), "checks fma at"),
+    "a dispatcher that does not ask for FMA": (dispatching(_without("fma")), "not check fma"),
     "a dispatcher that asks for nothing": (
         dispatching(lambda row: dataclasses.replace(row, features=())),
-        "does not ask for",
+        "does not check",
     ),
     "a dispatcher that asks for more": (
         dispatching(lambda row: dataclasses.replace(row, features=(*row.features, CX8))),
-        "asks for cx8",
+        "checks cx8",
     ),
     "a dispatcher that asks for one twice": (
         dispatching(lambda row: dataclasses.replace(row, features=row.features * 2)),
@@ -439,28 +439,28 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
     ),
     "a dispatcher for another target": (
         dispatching(lambda row: dataclasses.replace(row, name="zen4")),
-        "chooses among zen4",
+        "dispatcher lists zen4",
     ),
     "a dispatcher with another bit for AVX2": (
         patched(
             struct.pack("<IIIIQ", 7, 0, 1, 5, 6),
             struct.pack("<IIIIQ", 7, 0, 1, 3, 6),
         ),
-        "asks for avx2 in another place",
+        "checks avx2 at",
     ),
     "a dispatcher that leaves the system's state out": (
         patched(
             struct.pack("<IIIIQ", 7, 0, 1, 5, 6),
             struct.pack("<IIIIQ", 7, 0, 1, 5, 0),
         ),
-        "asks for avx2 in another place",
+        "checks avx2 at",
     ),
     "a dispatcher with another leaf": (
         patched(
             struct.pack("<IIIIQ", 7, 0, 1, 5, 6),
             struct.pack("<IIIIQ", 1, 0, 1, 5, 6),
         ),
-        "asks for avx2 in another place",
+        "checks avx2 at",
     ),
     "a dispatcher with a register that no CPU has": (
         patched(
@@ -474,22 +474,22 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
         patched(b"tensorwright_targets\0", b"tensorwright_tergets\0"),
         "no table tensorwright_targets",
     ),
-    "half a dispatcher": (_half, "not a whole ELF library"),
+    "half a dispatcher": (_half, "not a complete ELF library"),
     # tuned.json
     "other flags": edited(f"{INFO}/tuned.json", b"-march=haswell", b"-march=native", _PAPERS),
     "another form of tuned.json": edited(f"{INFO}/tuned.json", b"{\n", b"{\n\n", r"tuned\.json"),
     "an unknown field": edited(f"{INFO}/tuned.json", b"{\n", b'{\n"evil": 1,\n', "cannot be read"),
-    "two records": (members(**{"evil-1.0.dist-info/tuned.json": b"{}"}), "2 records"),
+    "two records": (members(**{"evil-1.0.dist-info/tuned.json": b"{}"}), r"2 tuned\.json files"),
     "fewer features": (of_library(required_features=["avx2"]), "does not require"),
-    "another target": (of_library(target="zen4"), "is called zen4"),
+    "another target": (of_library(target="zen4"), "whose name is zen4"),
     "another census": (of_library(census={"x86_64": 1}), "counts"),
-    "another glibc": (of_library(floors={"GLIBC": "2.5"}), "asks for"),
-    "another admission": (of_library(admission={}), "how it was admitted"),
+    "another glibc": (of_library(floors={"GLIBC": "2.5"}), "requires"),
+    "another admission": (of_library(admission={}), "a conformance test for each"),
     "kernels that nobody registers": (
         of_library(registrations=[{"op": "MatMul", "types": "T=1"}]),
         "does not register MatMul",
     ),
-    "nothing that is registered": (of_library(registrations=[]), "what it registers"),
+    "nothing that is registered": (of_library(registrations=[]), "no registrations"),
     "a library twice": (
         claiming(lambda said: said.update(libraries=said["libraries"] * 2)),
         "2 times",
@@ -497,11 +497,11 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
     "another release": (claiming(lambda said: said.update(release="2.13.1")), "2.13.1"),
     "another stock wheel": (
         claiming(lambda said: said.update(stock_sha256="0" * 64)),
-        "another stock wheel",
+        "a stock wheel other than",
     ),
     "no stock wheel": (
         claiming(lambda said: said.update(stock_sha256="")),
-        "another stock wheel",
+        "a stock wheel other than",
     ),
     "another archive of sources": edited(
         f"{INFO}/tuned.json", b"sources.tar.xz", b"evil.tar.xz", _PAPERS
@@ -536,10 +536,10 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
     ),
     # the zip file
     "a member twice": (twice, "twice"),
-    "a member outside": (appended("../evil.pth"), "no plain name"),
-    "a member at the root": (appended("/evil.pth"), "no plain name"),
-    "a member with a backslash": (appended("..\\evil.pth"), "no plain name"),
-    "a member of a drive": (appended("C:evil.pth"), "no plain name"),
+    "a member outside": (appended("../evil.pth"), "not a valid file name"),
+    "a member at the root": (appended("/evil.pth"), "not a valid file name"),
+    "a member with a backslash": (appended("..\\evil.pth"), "not a valid file name"),
+    "a member of a drive": (appended("C:evil.pth"), "not a valid file name"),
     "a link": (appended("evil", b"/etc/passwd", 0o120777 << 16), "link"),
     "a member that RECORD does not name": (appended("evil.pth"), "not in RECORD"),
     "a folder": (appended("tensorflow-plugins/", b"", 0o40755 << 16), "folder that is not"),
@@ -556,28 +556,28 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
     ),
     "a directory that is elsewhere for some": (
         bytes_changed(lambda data: _shifted(data, 8)),
-        "no part of it|no member|not a whole",
+        "extra bytes|no member|not a valid wheel",
     ),
     "a member that few can unpack": (
         plain_member(compress_type=zipfile.ZIP_LZMA),
-        "packed by method 14",
+        "compression method 14",
     ),
     "an encrypted member": (
         bytes_changed(lambda data: _flagged(data, 1)),
         "encrypted",
     ),
-    "a header with another name": (renamed_inside, "another name|RECORD|damaged"),
+    "a header with another name": (renamed_inside, "different name|RECORD|damaged"),
     "a member that no directory names": (unlisted, "no member"),
     "bytes before": (bytes_changed(lambda data: b"#!/bin/sh\nevil\n" + data), "no member"),
-    "bytes behind": (bytes_changed(lambda data: data + b"evil"), "no part of it|not a whole"),
-    "a comment": (commented, "no part of it|not a whole"),
-    "half a wheel": (bytes_changed(lambda data: data[: len(data) // 2]), "not a whole"),
+    "bytes behind": (bytes_changed(lambda data: data + b"evil"), "extra bytes|not a valid wheel"),
+    "a comment": (commented, "extra bytes|not a valid wheel"),
+    "half a wheel": (bytes_changed(lambda data: data[: len(data) // 2]), "not a valid wheel"),
     # names
     "another version in all places": (version, "no stock wheel of tensorflow-cpu 2.15.0"),
-    "another package in all places": (package, "another stock wheel"),
+    "another package in all places": (package, "a stock wheel other than"),
     "another local version in the file name": (
         called(lambda name: name.replace("+tried", "+zen4")),
-        "file name is another",
+        "file name does not match",
     ),
     "another release in the file name": (
         called(lambda name: name.replace("2.14.1", "2.15.0")),
@@ -603,7 +603,7 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
     ),
     "a build number in the file name": (
         called(lambda name: name.replace("-cp311-cp311", "-9-cp311-cp311")),
-        "other tags",
+        "tags in its file name differ",
     ),
 }
 

@@ -353,8 +353,8 @@ def test_a_target_is_a_share_or_in_per_cent(typed: str, target: float) -> None:
         ({"reach": "97"}, "below 1"),
         ({"reach": "100%"}, "below 1"),
         ({"reach": "0.1"}, "above 0.1"),
-        ({"reach": "high"}, "no accuracy"),
-        ({"reach": "nan"}, "no accuracy"),
+        ({"reach": "high"}, "not an accuracy"),
+        ({"reach": "nan"}, "not an accuracy"),
         ({"batch": "1348"}, "1348 .* 1347"),
         ({"data": "mnist", "batch": "60001"}, "60000"),
         ({"batch": "0"}, "--batch 0"),
@@ -376,7 +376,7 @@ def test_a_target_is_a_share_or_in_per_cent(typed: str, target: float) -> None:
         ({"import_": "x.csv", "reach": "0"}, "above 0"),
         ({"import_": "x.csv", "seeds": "3"}, "--import .* --seeds"),
         ({"import_": "x.csv", "data_file": "3"}, "--data-file"),
-        ({"import_": "x.csv", "article": "2018"}, "two questions"),
+        ({"import_": "x.csv", "article": "2018"}, "exclude each other"),
         ({"article": "2018", "reach": "0.5"}, "--article .* --reach"),
         ({"column": "accuracy"}, "--column"),
     ],
@@ -525,7 +525,7 @@ def test_most_seeds_without_the_target_give_no_median() -> None:
     assert none.summaries[0].seconds.value is None
     shown = said(none)
     assert "1 of 3 seeds reached 90%" in shown
-    assert "not known" in shown
+    assert "unknown" in shown
     assert "70% at epoch 3" in shown
 
 
@@ -539,7 +539,7 @@ def test_a_seed_that_failed_is_said_and_not_counted_as_slow() -> None:
 def test_where_all_failed_nothing_else_is_said() -> None:
     found = result(failed(1), failed(2))
     assert found.summaries[0].seconds is None
-    assert "none was trained to an end" in said(found)
+    assert "no training was completed" in said(found)
     assert list(figures.draw_curves(found)) == []
 
 
@@ -548,9 +548,9 @@ def test_the_answer_names_the_interval_and_its_level() -> None:
     assert "5 of 5 seeds" in shown
     assert "6.00 (2.00 to 10.00) s" in shown
     assert "6.00 (2.00 to 10.0) USD" in shown
-    assert "93.75% at the most; 95% need 6" in shown
+    assert "at most a 93.75% interval; 95% needs 6" in shown
     assert "no interval" in said(result(ALL[0]))
-    assert "need 6" not in said(result(*ALL, run(6, 0.95)))
+    assert "needs 6" not in said(result(*ALL, run(6, 0.95)))
 
 
 def test_the_page_has_every_seed_and_a_line_for_each() -> None:

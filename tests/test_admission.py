@@ -140,7 +140,7 @@ def test_names_are_read_without_what_is_between_brackets(name: str, plain: str) 
     ("taken", "state", "reason"),
     [
         ((), (), ""),
-        (("tensorflow::Mine()",), (), "it takes tensorflow::Mine() from the stock library"),
+        (("tensorflow::Mine()",), (), "it uses tensorflow::Mine() of the stock library"),
         ((), ("guard variable for x", "Eigen::internal::manage_caching_sizes(a)::m"), ""),
         ((), ("absl::lts_1::raw_hash::Policy::x",), ""),
         (
@@ -184,14 +184,14 @@ def test_a_unit_that_was_lost_with_the_probe_has_no_verdict() -> None:
 
 
 def test_a_lost_unit_is_told_with_the_end_of_the_probe_and_a_remedy(tmp_path: Path) -> None:
-    (tmp_path / "probe.log").write_text("judged: exp\nno memory left\njudged: log\n")
+    (tmp_path / "probe.log").write_text("tested: exp\nno memory left\ntested: log\n")
     good = UnitVerdict(unit="exp")
     with pytest.raises(KernelError) as caught:
         require_tested([good, KILLED], tmp_path)
     text = str(caught.value)
     for part in ("tanh", "SIGKILL", "probe.log", "\nno memory left\n", "memory runs out"):
         assert part in text
-    assert "judged: " not in text
+    assert "tested: " not in text
     assert "taskset" in text
     assert "--without tanh" in text
     require_tested([good, UnitVerdict(unit="tanh", reason="it crashed")], tmp_path)

@@ -61,7 +61,7 @@ def test_a_torn_record_is_an_error_with_a_remedy(text: str, tmp_path: Path) -> N
     admitted.get_record_path(wheel).write_text(text)
     with pytest.raises(RecordError) as caught:
         admitted.read_record(wheel, SHA)
-    assert caught.value.hint == "Remove it and run invoke admit again"
+    assert caught.value.hint == "Delete it, then run invoke admit again"
 
 
 def test_the_records_of_two_machines_become_one() -> None:
@@ -80,31 +80,38 @@ def test_of_one_target_the_newer_trial_counts_and_of_other_bytes_nothing() -> No
 @pytest.mark.parametrize(
     ("facts", "found", "proven", "said"),
     [
-        (built("zen4"), None, True, "admitted on its own target"),
-        (built("zen4", ran_as="zen3"), None, False, "admitted as zen3; recorded admission: none"),
+        (built("zen4"), None, True, "passed the conformance test on its own target"),
+        (
+            built("zen4", ran_as="zen3"),
+            None,
+            False,
+            "passed the conformance test as zen3; conformance record: none",
+        ),
         (
             built("zen4", ran_as="zen3"),
             record(zen4=trial()),
             True,
-            "admitted as zen3; recorded admission: on A CPU",
+            "passed the conformance test as zen3; conformance record: passed on A CPU",
         ),
         (
             built("zen4", ran_as="zen3"),
             record(zen4=trial(BAD)),
             False,
-            "admitted as zen3; recorded admission: cwise_op_tanh failed on A CPU",
+            "passed the conformance test as zen3; conformance record: "
+            "cwise_op_tanh failed on A CPU",
         ),
         (
             built("zen4"),
             record(zen4=trial(BAD)),
             False,
-            "admitted on its own target; recorded admission: cwise_op_tanh failed on A CPU",
+            "passed the conformance test on its own target; conformance record: "
+            "cwise_op_tanh failed on A CPU",
         ),
         (
             built("zen4", ran_as="zen3"),
             record(zen4=dataclasses.replace(trial(), units={})),
             False,
-            "admitted as zen3; recorded admission: on A CPU",
+            "passed the conformance test as zen3; conformance record: passed on A CPU",
         ),
     ],
 )
@@ -130,15 +137,17 @@ def test_a_wheel_that_never_ran_on_its_target_is_refused_with_the_command() -> N
     error = refused(built("zen4", ran_as="zen3"), None)
     assert error.exit_code == 41
     assert error.message == (
-        "a.whl has kernels that never ran on their own target: zen4 is admitted as zen3; "
-        "recorded admission: none"
+        "a.whl has kernels that were not tested on their own target: "
+        "zen4 passed the conformance test as zen3; conformance record: none"
     )
-    assert error.hint == "Run: invoke admit wheels/a.whl, on a CPU that runs zen4"
+    assert error.hint == "Run invoke admit wheels/a.whl on a CPU that runs zen4"
 
 
 def test_a_wheel_with_a_kernel_that_failed_is_refused_with_its_name() -> None:
     error = refused(built("zen4"), record(zen4=trial(BAD)))
-    assert error.message.startswith("a.whl is refused: kernel cwise_op_tanh failed admission on z")
+    assert error.message.startswith(
+        "a.whl is refused: kernel group cwise_op_tanh failed the conformance test on zen4: "
+    )
     assert "--without cwise_op_tanh" in error.hint
 
 
@@ -151,7 +160,7 @@ def test_what_was_proven_goes_on() -> None:
 
 def test_kernels_that_fail_are_named_and_the_remedy_is_said() -> None:
     found = record(zen4=trial(BAD)).targets
-    with pytest.raises(KernelError, match=f"a.whl: {UNIT} failed admission") as caught:
+    with pytest.raises(KernelError, match=f"a.whl: {UNIT} failed the conformance test") as caught:
         admitted.check_trials("a.whl", found)
     assert caught.value.exit_code == 20
     assert f"--without {UNIT}" in caught.value.hint

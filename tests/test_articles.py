@@ -87,7 +87,7 @@ def test_the_first_article_is_computed_again_from_its_logs(tmp_path: Path) -> No
         "32": "0.97",
         "64": "1.04",
     }
-    assert "No comparison" in " ".join(part.lines)
+    assert "no comparison" in " ".join(part.lines)
 
 
 def test_one_experiment_that_fails_does_not_take_the_others_along(

@@ -85,7 +85,7 @@ def test_a_registry_that_does_not_answer_is_not_waited_for(
         monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
         monkeypatch.setattr(bazel, "ANSWER_S", 2.0)
         began = time.monotonic()
-        with pytest.raises(DownloadError, match="bazelisk could not be fetched") as caught:
+        with pytest.raises(DownloadError, match="could not download bazelisk") as caught:
             bazel.install_bazelisk(dataclasses.replace(PATHS, cache=tmp_path / "cache"))
         assert time.monotonic() - began < 20
     assert ("ECONNREFUSED" in str(caught.value)) is not silent
@@ -108,7 +108,7 @@ def here() -> Paths:
     [
         ("nonsense", "'nonsense'"),
         ("/nonexistent/bazel", "no such file"),
-        ("/bin/true", "no Bazel"),
+        ("/bin/true", "is not Bazel"),
     ],
 )
 def test_a_bazel_that_was_asked_for_and_is_none_is_a_tool_error(

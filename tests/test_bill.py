@@ -138,7 +138,7 @@ def test_the_articles_builds_pay_against_pip_on_the_same_machine() -> None:
 
 
 def test_a_run_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(SampleError, match="pip@8 of mnist_mlp"):
+    with pytest.raises(SampleError, match="mnist_mlp has two runs named pip@8"):
         compute_bill_from_totals([*TOTALS, TOTALS[1]], GCE)
 
 
@@ -318,7 +318,7 @@ def test_what_has_no_run_is_left_out_and_told() -> None:
         "lstm_text tuned@2: the worker of arm tuned died",
         "mnist_cnn tuned@2: not all phases of a run were timed",
         "cifar10_cnn stock@2: not all phases of a run were timed",
-        "cifar10_cnn: stock@2, the baseline, has no run there",
+        "cifar10_cnn: the baseline stock@2 has no run",
     )
     assert [(each.workload, each.arm) for each in found.rows] == [
         ("mnist_mlp", "stock"),

@@ -44,12 +44,12 @@ def test_every_kind_of_cache_that_bazel_knows_is_taken(address: str) -> None:
 @pytest.mark.parametrize(
     ("remote", "said"),
     [
-        (Remote(cache="ftp://h"), "none of http, https, grpc"),
-        (Remote(cache="h:9092"), "none of"),
-        (Remote(cache="grpc://"), "no place"),
-        (Remote(cache="unix:"), "no place"),
+        (Remote(cache="ftp://h"), "one of http, https, grpc"),
+        (Remote(cache="h:9092"), "one of"),
+        (Remote(cache="grpc://"), "no host"),
+        (Remote(cache="unix:"), "no host"),
         (Remote(cache="http://h/a b"), "space"),
-        (Remote(cache="http://h:99999"), "no URL"),
+        (Remote(cache="http://h:99999"), "not a URL"),
         (Remote(executor="http://h"), "--remote-executor 'http://h' .*grpc"),
         (Remote(cache="http://h", executor="grpc://h:1"), "HTTP cache"),
     ],
@@ -80,7 +80,7 @@ def test_addresses_of_the_file_are_held_to_the_same(tmp_path: Path) -> None:
     assert old.cache == "http://h"
     with pytest.raises(UsageError, match="HTTP cache"):
         caches.check_settings(caches.resolve_remote(rc=old.rc.path, executor="grpc://h:1"))
-    for wrong, said in (("https://me:hunter2@h", "process list"), ("h:9092", "none of")):
+    for wrong, said in (("https://me:hunter2@h", "process list"), ("h:9092", "one of")):
         with pytest.raises(UsageError, match=said) as caught:
             caches.check_settings(
                 caches.resolve_remote(rc=rc_of(tmp_path, f"--remote_cache={wrong}"))

@@ -158,12 +158,12 @@ def test_only_the_machines_that_are_asked_for_must_be_clean(tmp_path: Path) -> N
     ("wrong", "expected"),
     [
         ({"Price": ""}, "line 3: 'm16'"),
-        ({"Price": "-0.5"}, "line 3: -0.5 USD per hour of 'm16'"),
-        ({"Price": "nan"}, "line 3: nan USD per hour of 'm16'"),
-        ({"Price": "0"}, "line 3: 'm16'"),
+        ({"Price": "-0.5"}, "line 3: invalid price of 'm16': -0.5 USD per hour"),
+        ({"Price": "nan"}, "line 3: invalid price of 'm16': nan USD per hour"),
+        ({"Price": "0"}, "line 3: the price of 'm16' is 0"),
         ({"Price": "much"}, "line 3: Price is 'much'"),
-        ({"SpotPrice": "inf"}, "line 3: inf USD per hour of 'm16'"),
-        ({"vCPUs": "0"}, "line 3: vcpus is 0"),
+        ({"SpotPrice": "inf"}, "line 3: invalid price of 'm16': inf USD per hour"),
+        ({"vCPUs": "0"}, "line 3: invalid vcpus: 0"),
         ({"InstanceType": ""}, "line 3: a price"),
         ({"InstanceType": "m8", "Price": "0.6"}, "line 3: m8 (north, on_demand)"),
     ],
@@ -180,7 +180,7 @@ def test_a_bad_row_is_told_with_file_and_line(
     [
         (("vCPUs", "Price"), "InstanceType, Region"),
         (("InstanceType", "Region"), "lacks Price"),
-        (("InstanceType", "Region", "Price", "Price"), "twice"),
+        (("InstanceType", "Region", "Price", "Price"), "repeats a column"),
     ],
 )
 def test_a_header_that_is_not_skypilots_is_told(
@@ -226,7 +226,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, name: str) -> None:
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "prices.yaml"
     path.touch()
-    assert message(path).startswith(f"{path} is no price book: its name ends in '.yaml'")
+    assert message(path).startswith(f"{path} is not a price book: its name ends in '.yaml'")
 
 
 def test_what_stands_above_the_prices_holds_for_each(tmp_path: Path) -> None:
@@ -248,23 +248,23 @@ def test_a_day_may_stand_in_quotes(tmp_path: Path) -> None:
     ("old", "new", "expected"),
     [
         ("usd_hour = 0.5", "", "price 1 (m8): no price"),
-        ("usd_hour = 0.5", "usd_hour = -0.5", "price 1 (m8): -0.5 USD per hour"),
-        ("usd_hour = 0.5", "usd_hour = nan", "price 1 (m8): nan USD per hour"),
+        ("usd_hour = 0.5", "usd_hour = -0.5", "invalid price of 'm8': -0.5 USD per hour"),
+        ("usd_hour = 0.5", "usd_hour = nan", "invalid price of 'm8': nan USD per hour"),
         ("usd_hour = 0.5", "usd_hour = true", "price 1 (m8): usd_hour is True"),
         ("usd_hour = 0.5", "usd_hour = '0.5'", "price 1 (m8): usd_hour is '0.5'"),
         ("usd_hour = 0.5", "usd_hr = 0.5", "price 1 (m8): 'usd_hr'"),
-        ("usd_hour = 0.5", "items = [0.5]", "price 1 (m8): items"),
+        ("usd_hour = 0.5", "items = [0.5]", "price 1 (m8): write items"),
         ("usd_hour = 0.5", "items = [{name = 'gpu'}]", "price 1 (m8): usd_hour is None"),
         ("usd_hour = 0.5", "usd_hour = 1\nitems = []", "items or usd_hour"),
         ('"on_demand"', '"rented"', "price 1 (m8): mode is 'rented', not one of on_demand, spot"),
         ('"on_demand"', "1", "price 1 (m8): mode is 1"),
         ('mode = "on_demand"', "", "price 1 (m8): mode is ''"),
-        ('"on_demand"', '"monthly"', "price 1 (m8): usd_month"),
+        ('"on_demand"', '"monthly"', "price 1 (m8): give usd_month"),
         ("as_of = 2020-02-29", "", "price 1 (m8): no date"),
         ("2020-02-29", "2020-02-29T10:00:00", "price 1 (m8): as_of is datetime"),
-        ('name = "m8"', "", "price 1 (without a name): a price without a name"),
+        ('name = "m8"', "", "price 1 (without a name): a price has no name"),
         ("[[price]]", "[[prices]]", "'prices' is not one of"),
-        ("[[price]]", "[price]", "prices are written as [[price]] tables"),
+        ("[[price]]", "[price]", "write prices as [[price]] tables"),
         ("[[price]]", "[[price]", "Expected"),
     ],
 )
@@ -280,7 +280,7 @@ def test_a_bad_toml_is_told_with_file_and_price(
 
 def test_a_machine_that_is_there_twice_is_told(tmp_path: Path) -> None:
     path = toml_file(tmp_path, TOML + TOML[TOML.index("[[") :])
-    assert "has m8 (cloud, on_demand) twice" in message(path)
+    assert "lists m8 (cloud, on_demand) twice" in message(path)
 
 
 def test_one_file_holds_one_date(tmp_path: Path) -> None:

@@ -314,7 +314,7 @@ def test_a_process_that_is_killed_is_an_error(large: Path, child: subprocess.Pop
     os.kill(children(child.pid)[-1], signal.SIGKILL)
     output, _ = child.communicate()
     assert output.splitlines()[-1].startswith(
-        f"tfbuild.errors.{CommandError.__name__}: a process that counted the instructions of x.so "
+        f"tfbuild.errors.{CommandError.__name__}: a process that counts the instructions of x.so "
     )
 
 

@@ -31,9 +31,9 @@ def test_every_fatal_finding_is_named_with_what_to_do() -> None:
     with pytest.raises(PreflightError) as caught:
         require_no_fatal([FULL, OLD, missing])
     head, disk, git, hint = str(caught.value).splitlines()
-    assert "2 things" in head
-    assert disk == "  - disk: 1 GB free; wanted: 16 GB. Free some space."
-    assert git == "  - git: not on PATH; wanted: git. Install it."
+    assert "2 reasons" in head
+    assert disk == "  - disk: 1 GB free; required: 16 GB. Free some space."
+    assert git == "  - git: not on PATH; required: git. Install it."
     assert "--no-preflight" in hint
     assert caught.value.exit_code == 37
 

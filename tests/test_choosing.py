@@ -309,9 +309,9 @@ def test_a_choice_explains_itself() -> None:
         "": "a tuned wheel fits",
         "+sapphirerapids": "icelake lacks amx_bf16, amx_int8, amx_tile, avx512_bf16, cldemote "
         "and 4 more",
-        "+skylake": "its kernels for skylake are less near",
-        "+skylake.avx512.haswell": "it has the same kernels in a file that is no smaller",
-        "+x86.64.v3": "its kernels for x86_64_v3 are less near",
+        "+skylake": "its kernels for skylake are not the nearest",
+        "+skylake.avx512.haswell": "it is for the same target, and its file is not smaller",
+        "+x86.64.v3": "its kernels for x86_64_v3 are not the nearest",
         "+zen2": "icelake lacks clzero, fsgsbase, sse4a",
         "+zen4": "icelake lacks avx512_bf16, clzero, flush_l1d, fsgsbase, pku and 1 more",
     }
@@ -320,9 +320,9 @@ def test_a_choice_explains_itself() -> None:
 
 def test_a_full_build_for_a_cpu_without_avx_says_why_the_others_cannot_run() -> None:
     said = reasons("nehalem", *POOL, tuned("nehalem"), full_build("nehalem"))
-    assert next(iter(said.values())) == "it is all built for nehalem"
+    assert next(iter(said.values())) == "it is a full build for nehalem"
     for version in ("", "+nehalem", "+zen4"):
-        assert said[version] == "nehalem lacks avx, which the stock code in it needs"
+        assert said[version] == "nehalem lacks avx, which its stock code needs"
     assert "ivybridge" in reasons("ivybridge", *POOL)[""]
 
 
@@ -438,8 +438,8 @@ def test_of_two_wheels_for_a_target_the_full_build_is_taken() -> None:
     assert choice is not None
     assert choice.entry == full
     assert explain(choice, parse_target("skylake")) == {
-        full.file: "it is all built for skylake",
-        kernels.file: "only its kernels are for that target",
+        full.file: "it is a full build for skylake",
+        kernels.file: "it has only kernels for that target, and the other is a full build",
         STOCK.file: "a tuned wheel fits",
     }
 

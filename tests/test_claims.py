@@ -65,12 +65,12 @@ def test_a_wheel_that_is_what_it_says_has_no_problem() -> None:
 @pytest.mark.parametrize(
     ("fields", "part"),
     [
-        ({"size": 999}, "its bytes"),
-        ({"sha256": "5" * 64}, "its bytes"),
-        ({"floors": {"GLIBC": "2.34"}}, "it asks for GLIBC 2.14, it asks for GLIBC 2.34"),
-        ({"floors": {}}, "it asks for nothing"),
-        ({"census": HASWELL | {"avx2": 4}}, "counts 3 instructions of avx2, there are 4"),
-        ({"census": HASWELL | {"bmi1": 1}}, "counts 0 instructions of bmi1, there are 1"),
+        ({"size": 999}, "its size or hash"),
+        ({"sha256": "5" * 64}, "its size or hash"),
+        ({"floors": {"GLIBC": "2.34"}}, "it requires GLIBC 2.14, it requires GLIBC 2.34"),
+        ({"floors": {}}, "it requires nothing"),
+        ({"census": HASWELL | {"avx2": 4}}, "counts 3 avx2 instructions, it has 4"),
+        ({"census": HASWELL | {"bmi1": 1}}, "counts 0 bmi1 instructions, it has 1"),
         ({"unregistered": ("Tanh",)}, "does not register Tanh"),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_target_whose_features_are_not_asked_for_is_said() -> None:
 def test_flags_that_did_nothing_are_seen(target: str) -> None:
     said = tuned(target, **{target: CONTROL})
     (line,) = found(said, shown(said.libraries[0]))
-    assert "flags did nothing" in line
+    assert "flags had no effect" in line
 
 
 def test_a_target_without_wider_vectors_may_show_nothing_new() -> None:
@@ -136,8 +136,7 @@ def test_what_is_missing_is_said() -> None:
     said = tuned("haswell", "zen2")
     lines = find_problems(said, (shown(said.libraries[0]),))
     library, other = lines
-    assert library.startswith("zen2: ")
-    assert library.endswith(" tensorflow/core/kernels/tensorwright/zen2.so")
+    assert library == "zen2: tensorflow/core/kernels/tensorwright/zen2.so is missing"
     assert "dispatcher" in other
 
 
@@ -154,7 +153,7 @@ def test_a_library_outside_of_the_kernel_folder_is_said() -> None:
     ("fields", "part"),
     [
         ({"target": "haswel"}, " haswel)"),
-        ({"name": "zen4"}, "is for haswell, which is called haswell"),
+        ({"name": "zen4"}, "the target haswell, whose name is haswell"),
     ],
 )
 def test_a_target_that_is_none_is_said(fields: dict[str, Any], part: str) -> None:
@@ -168,7 +167,7 @@ def test_a_library_of_which_nothing_is_registered_is_said() -> None:
     said = tuned("haswell")
     silent = dataclasses.replace(said.libraries[0], registrations=())
     (line,) = found(dataclasses.replace(said, libraries=(silent,)), shown(silent))
-    assert line == "haswell: tuned.json does not say what it registers"
+    assert line == "haswell: tuned.json lists no registrations of it"
 
 
 def test_a_library_that_is_named_twice_is_said() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import defaultdict
 
@@ -88,6 +89,19 @@ def test_help_shows_one_spelling(name: str, capsys: pytest.CaptureFixture[str]) 
     options = COMMANDS[name].options
     assert {each.name for each in options if each.default is not None} <= shown
     assert not shown & {old for each in options for old in each.old}
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_shows_the_description_without_a_heading(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        CommandLine(collect_commands(), "inv").run(["inv", "--help", name])
+    usage, description, options, *_ = capsys.readouterr().out.split("\n\n")
+    assert usage.startswith(f"Usage: inv [--core-opts] {name} ")
+    assert description == inspect.getdoc(COMMANDS[name])
+    assert len(description.splitlines()) == 1, "the line that --list shows"
+    assert options.startswith("Options:\n  -") == bool(COMMANDS[name].options)
 
 
 def test_every_option_that_a_page_names_behind_a_command_is_read() -> None:

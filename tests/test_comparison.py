@@ -102,7 +102,7 @@ def test_the_baseline_is_asked_twice_and_the_arms_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("workloads", "vcpus", "words"),
     [
-        (("mnist_mlp",), (3,), "3 vCPUs .*, 2 are"),
+        (("mnist_mlp",), (3,), "3 vCPUs: only 2"),
         (("mnist_mlp",), (1, 0), "0 vCPUs"),
         (("mnist_mlp",), (-1,), "-1 vCPUs"),
         (("mnist_mlp",), (), "nothing"),
@@ -173,7 +173,7 @@ def test_a_run_that_asked_something_else_is_refused_by_name(
     changed: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
     stopped(tmp_path, setting(), entries(paces(), launches=1))
-    with pytest.raises(UsageError, match=rf"differs in {named}") as caught:
+    with pytest.raises(UsageError, match=rf"different: {named}") as caught:
         compare(setting(**changed), tmp_path)
     assert "--out" in caught.value.hint
 
@@ -401,13 +401,13 @@ def test_a_gate_without_a_figure_is_not_passed() -> None:
 def test_a_wheel_that_computes_something_else_fails_with_both_losses() -> None:
     result = journalled(WRONG, renamed(FASTER, "lstm_text"))
     assert len(result.overall) == 1, "the other cell still counts"
-    with pytest.raises(AgreementError, match=r"mnist_mlp, .* stock 2\.3 2\.25 .* tuned 4\.6 4\.5"):
+    with pytest.raises(AgreementError, match=r"mnist_mlp, .* 2\.3 2\.25 .*\(stock\) .* 4\.6 4\.5 .*\(tuned\)"):
         check_comparison(result, gate=False)
 
 
 def test_losses_that_are_no_numbers_can_be_told() -> None:
     nothing = [start(STOCK.name), start(TUNED.name, losses=(2.3, *(None,) * 4))]
-    with pytest.raises(AgreementError, match=r"tuned 2\.3 nan nan nan nan"):
+    with pytest.raises(AgreementError, match=r"2\.3 nan nan nan nan \(tuned\)"):
         check_comparison(journalled(nothing), gate=False)
 
 

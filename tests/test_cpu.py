@@ -221,11 +221,11 @@ def test_a_mask_hides_features_as_the_dispatcher_reads_it(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("mask", "expected"),
     [
-        ("AVX2", r"names 'AVX2', .* Did you mean avx2"),
-        ("fma,avx521f", r"names 'avx521f', .* Did you mean avx512f"),
-        ("avx2, fma", r"names ' fma', .* Did you mean fma"),
-        ("lzcnt", r"names 'lzcnt', .*\. (Did you mean|Features are called)"),
-        ("?", r"names '\?', .* Features are called as in build/tfbuild/cpus/features\.toml"),
+        ("AVX2", r": 'AVX2'\. Did you mean avx2"),
+        ("fma,avx521f", r": 'avx521f'\. Did you mean avx512f"),
+        ("avx2, fma", r": ' fma'\. Did you mean fma"),
+        ("lzcnt", r": 'lzcnt'\. (Did you mean|build/tfbuild/cpus/features\.toml)"),
+        ("?", r": '\?'\. build/tfbuild/cpus/features\.toml lists the names"),
     ],
 )
 def test_a_mask_with_a_name_that_is_none_is_a_usage_error(mask: str, expected: str) -> None:

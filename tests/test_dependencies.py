@@ -84,7 +84,7 @@ def test_only_what_went_bad_or_is_lost_is_fetched_again(
     (index / two.name).unlink()
     assert fetch_locked(lock, PYTHON, paths) == (one, two)
     assert one.read_bytes() == (index / one.name).read_bytes()
-    assert "is not what the lock says" in capsys.readouterr().err
+    assert "does not have a locked hash" in capsys.readouterr().err
 
 
 @pytest.mark.toolchain

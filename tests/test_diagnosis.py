@@ -199,7 +199,7 @@ def test_out_of_memory_halves_the_jobs_down_to_one() -> None:
 
 def test_a_flag_switches_off_the_kernels_that_need_it_once() -> None:
     found = because(Cause.FLAG, "-mavx512fp16")
-    assert found.remedy == "Give --define xnn_enable_avx512fp16=false"
+    assert found.remedy == "Use --define xnn_enable_avx512fp16=false"
     again = plan_next_attempt(replace(FIRST, defines=("a=b",)), found)
     assert again == replace(FIRST, defines=("a=b", "xnn_enable_avx512fp16=false"))
     assert (

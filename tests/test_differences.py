@@ -82,7 +82,7 @@ MUTATIONS: dict[str, tuple[Callable[[Path], object], str, Weight]] = {
             "import os\n",
             "_TF_MIN_BAZEL_VERSION = '6.2.0'\n_TF_MAX_BAZEL_VERSION = '6.99.0'\n",
         ),
-        "Bazel that configure.py accepts",
+        "Bazel range of configure.py",
         Weight.FATAL,
     ),
     "another target": (
@@ -147,7 +147,7 @@ def test_one_change_makes_one_difference(tmp_path: Path, name: str) -> None:
 
 def test_a_bazel_outside_the_range_of_the_release_is_told(tmp_path: Path) -> None:
     (seen,) = found(reduced_tree(tmp_path, "2.14.1"), "2.14.1", bazel="4.2.3")
-    assert (seen.what, seen.weight) == ("Bazel that is here", Weight.INFORMATION)
+    assert (seen.what, seen.weight) == ("installed Bazel", Weight.INFORMATION)
     assert (seen.table, seen.tree) == ("6.1.0 to 6", "to be built with 4.2.3")
 
 
@@ -223,7 +223,7 @@ def test_the_real_tree_of_2_14_1_does_not_differ(paths: Paths) -> None:
     assert [(each.what, each.weight) for each in found(tree, "2.17.1")] == [
         ("release", Weight.FATAL),
         (".bazelversion", Weight.ADAPTED),
-        ("Bazel that is here", Weight.INFORMATION),
+        ("installed Bazel", Weight.INFORMATION),
         ("wheel target", Weight.ADAPTED),
         ("--config=linux_arm64", Weight.INFORMATION),
         ("HERMETIC_PYTHON_VERSION", Weight.INFORMATION),

@@ -40,7 +40,7 @@ def test_a_bare_number_is_refused_with_both_readings(text: str) -> None:
     number = text.strip()
     with pytest.raises(UsageError) as caught:
         durations.parse_duration(text, "--budget")
-    assert str(caught.value) == f"--budget {text} has no unit. Say {number}s or {number}m"
+    assert str(caught.value) == f"--budget {text} has no unit. Write {number}s or {number}m"
 
 
 @pytest.mark.parametrize(

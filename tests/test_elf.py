@@ -102,7 +102,7 @@ def test_only_data_counts_as_exported(pair: tuple[Path, Path]) -> None:
 
 def test_a_library_without_a_symbol_table_is_refused(tmp_path: Path) -> None:
     stripped = library(tmp_path, "x", STOCK, "-s")
-    with pytest.raises(WheelError, match=r"libx\.so .*symbol table"):
+    with pytest.raises(WheelError, match=r"libx\.so: .*symbol table"):
         find_shared_objects(stripped, frozenset())
 
 

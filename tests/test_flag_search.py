@@ -199,7 +199,7 @@ def test_every_set_is_shown_with_what_it_saves() -> None:
         *("the target's flags alone", "1.05%", "0.96% to 1.14%"),
     ]
     assert "-1.05%" in slower
-    assert "1 unit" in said
+    assert "1 kernel group" in said
     assert head.startswith("compiler and flags")
 
 
@@ -210,6 +210,6 @@ def test_a_unit_with_flags_is_named_with_what_to_do() -> None:
     )
     *_, tanh, rest, build, then = text.splitlines()
     assert tanh.split() == ["tanh", "-O3"]
-    assert rest.startswith("1 of 2 units")
+    assert rest.startswith("1 of 2 kernel groups")
     assert "invoke build --compiler clang-16 --selection out/x.json" in build
     assert "invoke select" in then

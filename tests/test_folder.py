@@ -67,7 +67,7 @@ def test_a_run_that_asked_something_else_is_refused_and_left_alone(
 ) -> None:
     begun(tmp_path)
     before = (tmp_path / KIND.spec).read_bytes()
-    with pytest.raises(UsageError, match=rf"another sizing, which differs in {named}") as caught:
+    with pytest.raises(UsageError, match=rf"another sizing; different: {named}") as caught:
         folder.begin(KIND, dataclasses.replace(Spec(), **changed), tmp_path)
     assert "--out" in caught.value.hint
     assert (tmp_path / KIND.spec).read_bytes() == before

@@ -589,7 +589,7 @@ def test_a_note_may_claim_more_bytes_than_there_is_memory(tmp_path: Path) -> Non
         file.seek(offset + 4)  # n_descsz, behind n_namesz
         file.write(b"\xff" * 4)
     with confined(tmp_path):
-        assert "a.so is not a whole ELF library" in refusal(elf.read_isa_level, broken)
+        assert "a.so is not a complete ELF library" in refusal(elf.read_isa_level, broken)
 
 
 @pytest.mark.toolchain
@@ -656,11 +656,11 @@ METADATA = f"{INFO}/METADATA"
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (lambda: saying(b"\x03\x00", 4 << 30), "METADATA has 4294967296 bytes, that is too many"),
-        (lambda: saying(b"\x03\x00", 10 << 30), "METADATA has 10737418240 bytes, that is too many"),
-        (lambda: saying(b"\x03\x00", 2 << 30, times=5), r"what it holds has 1073742\d+ bytes"),
-        (lambda: saying(b"x", 1, method=zipfile.ZIP_BZIP2), "METADATA is packed by method 12"),
-        (lambda: saying(b"x", 1, method=zipfile.ZIP_LZMA), "METADATA is packed by method 14"),
+        (lambda: saying(b"\x03\x00", 4 << 30), r"METADATA is too large \(4294967296 bytes\)"),
+        (lambda: saying(b"\x03\x00", 10 << 30), r"METADATA is too large \(10737418240 bytes\)"),
+        (lambda: saying(b"\x03\x00", 2 << 30, times=5), r"the content is too large \(1073742\d+ bytes\)"),
+        (lambda: saying(b"x", 1, method=zipfile.ZIP_BZIP2), "METADATA has compression method 12"),
+        (lambda: saying(b"x", 1, method=zipfile.ZIP_LZMA), "METADATA has compression method 14"),
         (lambda: saying(inflating(2000), 100), "Bad CRC-32"),
     ],
 )
@@ -679,7 +679,7 @@ def test_a_wheel_that_would_fill_disk_or_memory_is_refused(
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        (b"[" + b'{"":0},' * 9_000_000 + b"0]", "too many"),
+        (b"[" + b'{"":0},' * 9_000_000 + b"0]", "it has .* bytes"),
         (b'{"schema": 6, "libraries": ' + b"[" * 900 + b"]" * 900 + b"}", "nested more than 64"),
         (b'{"schema": ' + b"[" * 900 + b"]" * 900 + b"}", "nested more than 64"),
         (b"[" * 10**6, "nested too deeply"),
@@ -849,7 +849,7 @@ def test_an_index_may_answer_often(index: Callable[[bytes], str], what: str) -> 
             lambda: http_answer(
                 JSON_PAGE, gzip.compress(bytes(1 << 20)) * 3000, "Content-Encoding: gzip\r\n"
             ),
-            "it is packed",
+            "it is compressed",
         ),
         (lambda: http_answer(JSON_PAGE, b"[" * 10**6), "RecursionError"),
         (lambda: http_answer(JSON_PAGE, b"\xff"), "UnicodeDecodeError"),
@@ -861,7 +861,7 @@ def test_an_index_may_answer_often(index: Callable[[bytes], str], what: str) -> 
         ),
         (
             lambda: b"HTTP/1.1 302 Found\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n",
-            "sends nowhere",
+            "redirects to an invalid address",
         ),
     ],
 )

@@ -284,7 +284,7 @@ def fallen(tmp_path_factory: pytest.TempPathFactory) -> Package:
 
 REQUIRED: Mapping[str, str] = {"TENSORWRIGHT_REQUIRE": "1"}
 FELL_BACK = (
-    "ImportError: TENSORWRIGHT_REQUIRE is set, and TensorFlow runs with its stock kernels:"
+    "ImportError: TENSORWRIGHT_REQUIRE is set, but TensorFlow runs with its stock kernels:"
     " zen4 needs reserved_bit, no_leaf, which this CPU lacks."
 )
 
@@ -392,8 +392,8 @@ def test_without_data_the_page_is_archspecs_to_name() -> None:
 
 # ---- run-time defaults ----
 
-SET = "tensorwright: SETTING=ours for zen4; TENSORWRIGHT_DEFAULTS=0 leaves that out"
-LEFT = "tensorwright: run-time defaults are left out ("
+SET = "tensorwright: SETTING=ours for zen4; TENSORWRIGHT_DEFAULTS=0 turns this off"
+LEFT = "tensorwright: run-time defaults are not set ("
 
 
 def started(package: Package, **env: str) -> list[str]:

@@ -22,7 +22,7 @@ def test_the_estimate_is_for_the_jobs_that_were_asked_for() -> None:
     found = json.loads(describe_plan(REQUEST, "3", as_json=True))
     assert found["jobs"] == {"count": 3, "limited_by": "--jobs"}
     assert found["estimate"]["seconds"] == estimate(fleet, 3).seconds
-    assert "3 at once, set by --jobs" in describe_plan(REQUEST, "3", as_json=False)
+    assert "3 in parallel, limited by --jobs" in describe_plan(REQUEST, "3", as_json=False)
 
 
 def test_every_line_of_a_plan_has_its_name_or_is_set_under_one() -> None:
@@ -57,9 +57,9 @@ def test_a_wheel_is_described_with_what_is_in_it_and_what_is_not(tmp_path: Path)
     assert lines[0] == f"{tmp_path / 'tuned.whl'} (2.5 MB)"
     assert lines[1:] == [
         "skylake: a kernel library of 900.0 kB",
-        "  cwise_op_tanh: 6 kernels agree with stock over 120 cases",
-        "  relu_op: 1 kernel agrees with stock over 45 cases",
-        "  softmax_op: stays stock, it does not load alone:",
+        "  cwise_op_tanh: 6 kernels passed 120 cases",
+        "  relu_op: 1 kernel passed 45 cases",
+        "  softmax_op: stays stock: it does not load alone:",
     ]
 
 
@@ -67,9 +67,9 @@ def test_kernels_that_ran_as_others_are_told_with_what_finishes_them(tmp_path: P
     whole = built(tmp_path)
     part = dataclasses.replace(whole.parts[0], target="zen4", ran_as="zen3")
     lines = describe_built([dataclasses.replace(whole, parts=(part,))], as_json=False).splitlines()
-    assert lines[1] == "zen4: a kernel library of 900.0 kB, admitted as zen3"
+    assert lines[1] == "zen4: a kernel library of 900.0 kB, tested as zen3"
     assert lines[-1] == (
-        f"Before it is published, on a CPU that runs zen4: invoke admit {tmp_path / 'tuned.whl'}"
+        f"Before you publish it, run invoke admit {tmp_path / 'tuned.whl'} on a CPU that runs zen4"
     )
 
 

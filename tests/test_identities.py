@@ -59,7 +59,7 @@ def test_an_identity_is_spelled_in_one_way(name: str, issuer: str) -> None:
     ],
 )
 def test_what_names_nobody_is_refused_with_the_form_that_does(text: str) -> None:
-    with pytest.raises(UsageError, match="names no identity") as caught:
+    with pytest.raises(UsageError, match="is not an identity") as caught:
         parse_identity(text)
     assert "sigstore:IDENTITY@ISSUER" in caught.value.hint
 

@@ -68,12 +68,12 @@ def tree(invoke: Tasks, sound: Path) -> Path:
         ("audit plain.txt", 21, "plain.txt"),
         ("audit torn-1.0-py3-none-any.whl", 21, "torn-1.0-py3-none-any.whl"),
         ("publish", 2, "--to DIR or --upload URL"),
-        ("publish --to index --upload https://i.example", 2, "one place"),
+        ("publish --to index --upload https://i.example", 2, "one index"),
         ("publish --to ftp://i.example", 2, "--to ftp:"),
         ("publish --to s3://", 2, "--to s3:"),
         ("publish --upload nowhere", 2, "https://"),
         ("publish --upload https://me:secret@i.example", 2, "without name"),
-        ("publish --to index --simple https://i.example", 2, "--simple does nothing with --to"),
+        ("publish --to index --simple https://i.example", 2, "--simple has no effect with --to"),
         ("publish --to index --dependencies no-such", 2, "--dependencies no-such"),
         ("publish --to index --wheels no-such.whl", 21, "no-such.whl"),
         ("publish --to index --wheels .", 21, ".whl files"),
@@ -82,7 +82,7 @@ def tree(invoke: Tasks, sound: Path) -> Path:
         ("publish --to index --comparison plain.txt", 28, "plain.txt"),
         ("publish --to index --comparison .", 28, "comparison.json"),
         ("serve --at no-such", 2, "no-such"),
-        ("install-snippet", 2, "--at DIR"),
+        ("install-snippet", 2, "--at"),
         ("install-snippet --at no-such", 2, "no-such"),
         ("install-snippet --at s3://bucket", 2, "https://"),
         ("install-snippet --at . --arch skylak", 11, "skylak"),
@@ -107,7 +107,7 @@ def test_a_wheel_that_is_not_what_it_says_is_not_published(invoke: Tasks) -> Non
     false = stand_in(invoke.folder, "2.14.1+zen4", targets=("zen4",))
     audited = invoke("audit", str(false))
     assert audited.returncode == 34
-    assert "problem: zen4: there is no " in audited.stdout
+    assert ".so is missing" in audited.stdout
     done = invoke("publish", "--to", "index", "--wheels", str(false), "--no-gate")
     assert (done.returncode, done.stdout) == (34, "")
     assert done.stderr.splitlines()[-1].startswith(f"error: {false.name} ")
@@ -131,7 +131,7 @@ def test_a_place_that_cannot_be_written_is_named(place: str, invoke: Tasks, soun
     words = ("--to", place, "--wheels", str(sound), "--no-gate", "--only-tuned")
     done = invoke("publish", *words)
     assert (done.returncode, done.stdout) == (18, "")
-    assert done.stderr.splitlines()[-1].startswith(f"error: cannot write in {place}: ")
+    assert done.stderr.splitlines()[-1].startswith(f"error: cannot write to {place}: ")
 
 
 @pytest.mark.toolchain
@@ -146,14 +146,14 @@ def test_an_audit_fetches_the_stock_wheel_or_says_that_it_did_not(
     assert (refused.returncode, refused.stdout) == (16, "")
     last = refused.stderr.splitlines()[-1]
     assert last.startswith(f"error: {sound.name} cannot be compared with its stock wheel: ")
-    assert last.endswith(f"Give {away.name}: --stock PATH; or look without it: --no-fetch")
+    assert last.endswith(f"Give {away.name} with --stock PATH, or audit without it: --no-fetch")
     alone = invoke("audit", str(sound), "--no-fetch", **env)
     assert alone.returncode == 0
     assert "not compared (--stock PATH)" in alone.stdout.splitlines()[-1]
     given = invoke("audit", str(sound), "--stock", str(away), **env)
-    assert given.stdout.splitlines()[-1] == "It is what it says."
+    assert given.stdout.splitlines()[-1] == "The audit passed."
     fetched = invoke("audit", str(sound), **env, PIP_FIND_LINKS=str(invoke.folder))
-    assert fetched.stdout.splitlines()[-1] == "It is what it says."
+    assert fetched.stdout.splitlines()[-1] == "The audit passed."
     assert stock.is_file()
 
 

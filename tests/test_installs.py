@@ -85,7 +85,7 @@ def test_a_quick_tries_wheel_is_the_candidate_only_where_no_other_fits(here: Pat
     mini = pooled(here.pool, "mini", QUICK)
     pooled(here.pool, "older", QUICK, age_s=30)
     assert find_newest_runnable(here) == mini
-    assert "kernels: mini, the two of a quick try" in describe(chosen("", here))
+    assert "kernels: mini, two kernels for a quick try" in describe(chosen("", here))
     whole = pooled(here.pool, "whole", RUNS, age_s=60)
     assert find_newest_runnable(here) == whole
     assert describe(chosen("", here)).splitlines()[1].split() == [

@@ -115,7 +115,7 @@ def test_a_value_that_is_spelled_like_such_a_task_asks_for_nothing(checkout: Pat
 
 def test_the_task_says_how_to_get_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(ToolError, match="needs what requirements-dev") as caught:
+    with pytest.raises(ToolError, match="needs packages of requirements-dev") as caught:
         checks.lint()
     assert caught.value.hint == "Run: ./inv lint"
 
@@ -191,7 +191,7 @@ def test_two_first_calls_do_not_write_into_one_environment(checkout: Path) -> No
         fcntl.flock(handle, fcntl.LOCK_EX)
         done = inv(checkout, "--list")
     assert done.returncode == 22
-    assert "another call is making" in done.stderr
+    assert "another call is creating" in done.stderr
     assert not (checkout / ".venv").exists()
 
 
@@ -211,5 +211,5 @@ def test_an_option_before_the_task_has_its_value_or_a_line(checkout: Path, word:
     finish(checkout)
     done = inv(checkout, word)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: invoke {word} has no value")
+    assert done.stderr.startswith(f"error: invoke {word} needs a value")
     assert done.stderr.count("\n") == 1

@@ -38,7 +38,7 @@ def test_a_workload_is_profiled_once_however_often_it_is_named() -> None:
 
 
 def test_a_file_and_workloads_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="--workload and --workloads"):
+    with pytest.raises(UsageError, match="--workload .* --workloads"):
         handlers.describe_profiling(ProfileOptions(workload="model.py", workloads="lstm_text"))
 
 
@@ -79,8 +79,8 @@ def test_a_selection_for_a_model_says_that_it_profiles_it_first() -> None:
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        (SelectOptions(workload="lstm_text", profile="profile.json"), "--workload and --profile"),
-        (SelectOptions(phase="infer", profile="profile.json"), "--phase and --profile"),
+        (SelectOptions(workload="lstm_text", profile="profile.json"), "--workload .* --profile"),
+        (SelectOptions(phase="infer", profile="profile.json"), "--phase .* --profile"),
         (SelectOptions(phase="inference"), "--phase inference"),
     ],
 )
@@ -109,9 +109,9 @@ def test_requests_are_profiled_by_how_many_examples_they_have() -> None:
     ],
 )
 def test_a_model_and_kernels_exclude_each_other(named: Request) -> None:
-    with pytest.raises(UsageError, match="--workload chooses"):
+    with pytest.raises(UsageError, match="--workload cannot"):
         handlers.describe_program_kernels("lstm_text", named)
-    with pytest.raises(UsageError, match="--workload chooses"):
+    with pytest.raises(UsageError, match="--workload cannot"):
         handlers.select_program_kernels("lstm_text", named)
 
 

@@ -83,7 +83,7 @@ def test_a_passphrase_is_not_handed_to_programs_by_a_key_without_one(
     assert PASSWORD not in os.environ
 
 
-@pytest.mark.parametrize(("given_", "why"), [("", PASSWORD), ("wrong one", "does not open")])
+@pytest.mark.parametrize(("given_", "why"), [("", PASSWORD), ("wrong one", "wrong passphrase")])
 def test_a_passphrase_that_lacks_or_does_not_fit_is_said_and_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_: str, why: str
 ) -> None:
@@ -130,20 +130,20 @@ def test_other_kinds_of_keys_are_refused(tmp_path: Path) -> None:
         (read_signing_key, private),
         (lambda each: read_public_keys(str(each)), public),
     ):
-        with pytest.raises(UsageError, match="no ed25519 key") as caught:
+        with pytest.raises(UsageError, match="is not an ed25519 key") as caught:
             read(path)
         assert "openssl genpkey -algorithm ed25519" in caught.value.hint
 
 
 def test_a_private_key_is_no_public_one_nor_the_reverse(tmp_path: Path) -> None:
     private = key_file(tmp_path)
-    with pytest.raises(UsageError, match="no public key") as caught:
+    with pytest.raises(UsageError, match="is not a public key") as caught:
         read_public_keys(str(private))
     assert "-pubout" in caught.value.hint
     assert private.read_text().splitlines()[1] not in str(caught.value)
     public = public_file(tmp_path, read_signing_key(private).public)
     public.chmod(0o600)
-    with pytest.raises(UsageError, match="no private key"):
+    with pytest.raises(UsageError, match="is not a private key"):
         read_signing_key(public)
 
 
@@ -162,7 +162,7 @@ def test_garbage_is_no_key_and_is_not_shown(
             _refused(lambda: read_signing_key(path)),
             _refused(lambda: read_public_keys(str(path))),
         ):
-            assert message.startswith(f"{path} holds no ")
+            assert message.startswith(f"{path} is not a")
 
 
 def _refused(read: Callable[[], object]) -> str:
@@ -187,5 +187,5 @@ def test_a_key_that_is_shown_does_not_show_what_is_private(tmp_path: Path) -> No
 
 def test_a_stored_key_with_the_id_of_another_is_none(tmp_path: Path) -> None:
     one, other = made_key(tmp_path, "one").public, made_key(tmp_path, "other").public
-    with pytest.raises(ValueError, match="not what it says"):
+    with pytest.raises(ValueError, match="does not match its PEM"):
         create_verifier(PublicKey(id=one.id, pem=other.pem))

@@ -96,20 +96,20 @@ def test_no_two_levers_set_the_same_variable() -> None:
     [
         ("ondnn", "on", r"'ondnn'\. Did you mean onednn\?"),
         ("xyz", "on", r"'xyz'\. .*onednn, contraction, isa"),
-        ("", "on", r"no lever ''\. There are"),
+        ("", "on", r"unknown lever ''\. Use one of"),
         ("onednn", "of", r"onednn is 'of'.*on, off\. Did you mean off\?"),
         ("onednn", "1", r"onednn is '1'.*on, off$"),
         ("onednn", "OFF", r"Did you mean off\?"),
-        ("contraction", "on", r"it takes off"),
-        ("bf16", "off", r"it takes on"),
+        ("contraction", "on", r"must be off"),
+        ("bf16", "off", r"must be on"),
         ("isa", "avx2", r"Did you mean AVX2"),
         ("isa", "DEFAULT", r"isa is 'DEFAULT'.*SSE41, AVX, AVX2"),
         ("intra", "-1", r"intra is '-1'.*1 to 9999"),
         ("inter", "٣", r"inter"),
-        ("malloc", "jemaloc", r"jemalloc, mimalloc, tcmalloc, the whole path.+Did you"),
+        ("malloc", "jemaloc", r"jemalloc, mimalloc, tcmalloc, the absolute path.+Did you"),
         ("malloc", "libx.so", r"libx\.so"),
-        ("malloc", "/lib/a.so:/lib/b.so", r"whole path"),
-        ("malloc", "/a folder/x.so", r"whole path"),
+        ("malloc", "/lib/a.so:/lib/b.so", r"absolute path"),
+        ("malloc", "/a folder/x.so", r"absolute path"),
     ],
 )
 def test_what_is_not_a_lever_or_its_value_is_told_in_one_line(
@@ -185,7 +185,7 @@ def test_another_precision_has_a_wider_tolerance() -> None:
 
 def test_a_suggestion_is_what_is_near_or_all_that_there_is() -> None:
     assert suggest("LADER", ["ladder", "levers"]) == "Did you mean ladder?"
-    assert suggest("zzz", ["ladder", "levers"]) == "There are ladder, levers"
+    assert suggest("zzz", ["ladder", "levers"]) == "Use one of ladder, levers"
 
 
 def test_the_linkers_list_is_read_for_one_machine() -> None:

@@ -69,12 +69,12 @@ def test_a_machine_with_a_gpu_is_not_taken_for_one_without() -> None:
 @pytest.mark.parametrize(
     ("counts", "names", "expected"),
     [
-        ([2], {}, "4 machines with 2 vCPUs. Name one, as in 2=NAME, of m2 (cloud/north"),
-        ([16], {}, "16=NAME, of m1"),
+        ([2], {}, "4 machines with 2 vCPUs. Give one as 2=NAME, for example m2 (cloud/north"),
+        ([16], {}, "16=NAME, for example m1"),
         ([2], {2: "m2"}, "has 3 prices for 'm2'"),
         ([2], {2: "m16"}, "has no prices for 'm16'"),
         ([2], {2: "m1"}, "m1 (cloud/north, on_demand) has 1 vCPU"),
-        ([1, 8], {2: "m2"}, "m2 is named for 2 vCPUs, and 1, 8 "),
+        ([1, 8], {2: "m2"}, "m2 is given for 2 vCPUs, but only 1, 8 "),
     ],
 )
 def test_no_machine_is_guessed(counts: list[int], names: dict[int, str], expected: str) -> None:

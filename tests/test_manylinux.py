@@ -43,7 +43,7 @@ def test_a_platform_that_nobody_knows_is_refused(platform: str) -> None:
     ("floors", "needed", "said"),
     [
         ({"GLIBC": "2.17", "GLIBCXX": "3.4.19"}, ["libc.so.6"], []),
-        ({"GLIBC": "2.34"}, [], ["it asks for GLIBC 2.34"]),
+        ({"GLIBC": "2.34"}, [], ["it requires GLIBC 2.34"]),
         ({"GLIBCXX": "3.4.30", "CXXABI": "1.3.13"}, [], ["GLIBCXX 3.4.30", "CXXABI 1.3.13"]),
         ({}, ["libtensorflow_cc.so.2", "ld-linux-x86-64.so.2"], []),
         ({}, ["libcudart.so.12"], ["it needs libcudart.so.12"]),
@@ -58,7 +58,7 @@ def test_what_a_platform_does_not_promise_is_said(
     assert len(found) == len(said)
     for line, part in zip(found, said, strict=True):
         assert part in line
-        assert line.endswith("which manylinux_2_17_x86_64 does not promise")
+        assert line.endswith("which manylinux_2_17_x86_64 does not permit")
 
 
 OLD = ({"GLIBC": "2.17", "GLIBCXX": "3.4.19"}, ("libc.so.6", "libtensorflow_framework.so.2"))

@@ -51,12 +51,12 @@ def test_machines_of_one_kind_may_be_of_different_sizes() -> None:
 def test_a_cpu_of_another_kind_is_named_with_both_values(name: str) -> None:
     (found,) = compare_hosts(host(), other_cpu(name))
     one = getattr(host().cpu, name)
-    assert str(found) == f"CPU {name} is {one} and {OTHER_CPU[name]}"
+    assert str(found) == f"CPU {name} ({one} vs. {OTHER_CPU[name]})"
 
 
 def test_of_the_features_only_those_that_differ_are_named() -> None:
     (found,) = compare_hosts(host(), other_cpu("features"))
-    assert str(found) == "CPU features that the other lacks is avx512f fma and amx_bf16"
+    assert str(found) == "CPU features on one machine only (avx512f fma vs. amx_bf16)"
     fewer = dataclasses.replace(host().cpu, features=frozenset({"avx2"}))
     (found,) = compare_hosts(host(), host(cpu=fewer))
     assert (found.one, found.other) == ("avx512f fma", "none")
@@ -66,7 +66,7 @@ def test_of_the_features_only_those_that_differ_are_named() -> None:
 def test_a_system_of_another_kind_is_named_with_both_values(name: str) -> None:
     (found,) = compare_hosts(host(), host(**{name: OTHER_HOST[name]}))
     one = getattr(host(), name) or "unknown"
-    assert str(found) == f"{name} is {one} and {OTHER_HOST[name]}"
+    assert str(found) == f"{name} ({one} vs. {OTHER_HOST[name]})"
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -81,13 +81,13 @@ def test_a_recorded_cpu_is_like_itself_only(name: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
-        ("wheel_sha256", "abc", "stock: wheel_sha256 is stock-sha256 and abc"),
-        ("wheel_sha256", "", "stock: wheel_sha256 is stock-sha256 and unknown"),
-        ("env", (("A", "1"), ("B", "2")), "stock: env is none and A=1 B=2"),
-        ("tensorflow", "2.15.0", "stock: tensorflow is 2.14.1 and 2.15.0"),
-        ("git_version", "v2.15", "stock: git_version is v2.14.1 and v2.15"),
-        ("python", "3.11.8", "stock: python is 3.11.7 and 3.11.8"),
-        ("numpy", "1.26.3", "stock: numpy is 1.26.4 and 1.26.3"),
+        ("wheel_sha256", "abc", "stock: wheel_sha256 (stock-sha256 vs. abc)"),
+        ("wheel_sha256", "", "stock: wheel_sha256 (stock-sha256 vs. unknown)"),
+        ("env", (("A", "1"), ("B", "2")), "stock: env (none vs. A=1 B=2)"),
+        ("tensorflow", "2.15.0", "stock: tensorflow (2.14.1 vs. 2.15.0)"),
+        ("git_version", "v2.15", "stock: git_version (v2.14.1 vs. v2.15)"),
+        ("python", "3.11.8", "stock: python (3.11.7 vs. 3.11.8)"),
+        ("numpy", "1.26.3", "stock: numpy (1.26.4 vs. 1.26.3)"),
     ],
 )
 def test_another_arm_is_named_with_both_values(field: str, value: object, expected: str) -> None:

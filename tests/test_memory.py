@@ -67,9 +67,9 @@ def test_more_memory_never_gives_fewer_jobs(mb: int, extra: int, cores: int) -> 
     ("mb", "cores", "limit"),
     [
         (1_000_000, 8, "CPUs"),
-        (1_000_000, 512, "Bazel, which is given no more than 128 jobs"),
-        (16_000, 64, "wanted for one job more"),
-        (2_000, 64, "wanted for a single job"),
+        (1_000_000, 512, "the maximum of 128 jobs for Bazel"),
+        (16_000, 64, "needed for one more job"),
+        (2_000, 64, "needed for one job"),
     ],
 )
 def test_what_limits_is_said(mb: int, cores: int, limit: str) -> None:

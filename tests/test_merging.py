@@ -103,7 +103,7 @@ def test_the_order_of_parts_is_only_that_of_their_names(
 
 @pytest.mark.parametrize("parts", [[], [("a", machine(2))]])
 def test_one_is_not_merged(parts: list[Part]) -> None:
-    with pytest.raises(UsageError, match="merged"):
+    with pytest.raises(UsageError, match="cannot merge"):
         merge_comparisons(parts)
 
 
@@ -113,7 +113,7 @@ def test_a_part_is_not_merged_with_itself() -> None:
 
 
 def test_a_cell_stands_once() -> None:
-    with pytest.raises(UsageError, match=r"mnist_cnn at 2 vCPUs .* a .* c"):
+    with pytest.raises(UsageError, match=r"mnist_cnn on 2 vCPUs .* a and c"):
         merge_comparisons(
             [
                 ("a", machine(2, "mnist_mlp", "mnist_cnn")),
@@ -127,22 +127,24 @@ def test_machines_of_two_kinds_are_refused_and_every_difference_is_named() -> No
     other = host(4, kernel="6.2.0", clocksource="hpet")
     with pytest.raises(HostError) as caught:
         merge_comparisons([("a", machine(2)), ("b", machine(4)), ("c", machine(8, host=other))])
-    assert caught.value.message.startswith("a and c ")
-    assert caught.value.message.endswith(": kernel is 6.1.0 and 6.2.0; clocksource is tsc and hpet")
+    assert caught.value.message.startswith("cannot merge a and c: ")
+    assert caught.value.message.endswith(
+        ": kernel (6.1.0 vs. 6.2.0); clocksource (tsc vs. hpet)"
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"seed": 2}, "seed is 1 and 2"),
-        ({"margin": 0.05}, "margin is 0.02 and 0.05"),
-        ({"threshold": 0.0}, "threshold is 0.01 and 0.0"),
-        ({"level": 0.99}, "level is 0.95 and 0.99"),
-        ({"arms": (arm("stock"),)}, "the arms are stock, tuned and stock"),
-        ({"arms": (arm("tuned"), arm("stock"))}, "the arms are stock, tuned and tuned, stock"),
+        ({"seed": 2}, "seed differs (1 vs. 2)"),
+        ({"margin": 0.05}, "margin differs (0.02 vs. 0.05)"),
+        ({"threshold": 0.0}, "threshold differs (0.01 vs. 0.0)"),
+        ({"level": 0.99}, "level differs (0.95 vs. 0.99)"),
+        ({"arms": (arm("stock"),)}, "their arms differ (stock, tuned vs. stock)"),
+        ({"arms": (arm("tuned"), arm("stock"))}, "their arms differ (stock, tuned vs. tuned, stock)"),
         (
             {"arms": (arm("stock", numpy="2.0"), arm("tuned", wheel_sha256="abc"))},
-            "stock: numpy is 1.26.4 and 2.0; tuned: wheel_sha256 is tuned-sha256 and abc",
+            "stock: numpy (1.26.4 vs. 2.0); tuned: wheel_sha256 (tuned-sha256 vs. abc)",
         ),
     ],
 )

@@ -182,7 +182,7 @@ def test_another_licence_in_the_sources_is_not_taken_for_it(tmp_path: Path) -> N
     with pytest.raises(WheelError, match="not TensorFlow's"):
         find_missing_licence(stock, tmp_path)
     (tmp_path / "LICENSE").unlink()
-    with pytest.raises(WheelError, match="does not hold TensorFlow's LICENSE"):
+    with pytest.raises(WheelError, match="lacks TensorFlow's LICENSE"):
         find_missing_licence(stock, tmp_path)
 
 

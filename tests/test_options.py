@@ -34,12 +34,12 @@ def test_an_unknown_workload_is_told_which_names_and_sets_there_are() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "names none"),
-        (" , ", "names none"),
+        ("", "--workloads is empty"),
+        (" , ", "--workloads is empty"),
         ("mnist_mpl", "Did you mean mnist_mlp"),
         ("own:model.py", "unknown workload own:model.py"),
         ("modren", "Did you mean modern"),
-        ("modern:batch=4", "modern is a set, which has no sizes"),
+        ("modern:batch=4", "modern is a set, so it takes no sizes"),
     ],
 )
 def test_other_workloads_are_refused(text: str, said: str) -> None:
@@ -88,7 +88,7 @@ def test_a_subject_is_a_workload_or_a_file_that_may_hold_a_model(tmp_path: Path)
     for text in ("", "own:model.py", str(saved), str(tmp_path / "none.keras"), "mnist_cmn"):
         with pytest.raises(UsageError):
             options.parse_subject(text)
-    with pytest.raises(UsageError, match="modern is a set, and one workload is asked for"):
+    with pytest.raises(UsageError, match="modern is a set, not one workload"):
         options.parse_subject("modern")
     (saved / "saved_model.pb").touch()
     assert options.parse_subject(str(saved)) == ("own:saved", saved)

@@ -182,7 +182,7 @@ def test_sources_that_were_given_are_found_by_their_name(tmp_path: Path) -> None
 def test_sources_by_a_name_that_is_no_files_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.tar").write_bytes(b"sources")
     fleet, _ = resolve_fleet(request(source=str(tmp_path / "mine.tar")))
-    with pytest.raises(RebuildError, match="names no file"):
+    with pytest.raises(RebuildError, match="invalid name of its sources"):
         found(fleet, dataclasses.replace(made_of(fleet), source_file=name))
 
 

@@ -165,13 +165,13 @@ def test_advice_names_what_to_write() -> None:
     sentences = " ".join(text.list_lines(overhead(launch(TRUE), launch(TRUE, 1.1))))
     assert "steps_per_execution=" in sentences
     assert "data.repeat(20)" in sentences
-    assert "is dispatch and not steps" in sentences
+    assert "of the unchanged script" in sentences
 
 
 def test_where_nothing_is_won_the_script_is_left_alone() -> None:
     heavy = Terms(epoch_s=1e-9, call_s=1e-9, step_s=1.0)
     sentences = " ".join(text.list_lines(overhead(launch(heavy), launch(heavy, 1.1))))
-    assert "leave the script as it is" in sentences
+    assert "leave the script unchanged" in sentences
 
 
 def test_marks_are_told_and_the_page_has_the_tables_rows() -> None:
@@ -190,7 +190,7 @@ def test_marks_are_told_and_the_page_has_the_tables_rows() -> None:
     ("options", "said"),
     [
         ({"workload": "iris"}, "Did you mean iris_mlp"),
-        ({"workload": "nowhere/model.py"}, "there is no file"),
+        ({"workload": "nowhere/model.py"}, "file not found"),
         ({"epochs": "1"}, "--epochs"),
         ({"launches": "1"}, "--launches"),
         ({"vcpus": "4096"}, "usable"),

@@ -104,8 +104,8 @@ class NoTensorFlow:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("x = 1", "it defines no build()"),
-        ("build = 1", "it defines no build()"),
+        ("x = 1", "the file must define build()"),
+        ("build = 1", "the file must define build()"),
         ("def build():\n    return 3", "build() returns int, not a tf.keras model"),
     ],
 )

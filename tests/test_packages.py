@@ -70,7 +70,7 @@ def test_advice_names_what_apt_has_and_else_the_need() -> None:
     )
     assert (
         packages.suggest_install("lld", "lld-22")
-        == "Install lld, which apt does not have here as lld-22"
+        == "Install lld; apt has no package lld-22"
     )
     assert packages.choose_clang() == "clang-17"
 

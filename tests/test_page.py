@@ -167,12 +167,12 @@ def test_the_answer_comes_first_and_then_what_to_doubt() -> None:
         "control, tuned and mkl against stock",
         "tuned, 1 vCPU 1.031x computes something else",
         "mkl, 2 vCPUs 0.951x slower",
-        "Before you use the figures Not complete",
+        "Warnings Incomplete",
         "Speedup of a training step",
     ]
     places = [words.index(each) for each in order[:1] + order[1:]]
     assert places == sorted(places)
-    assert "Before you use the figures" not in Outline(page("sound")).words
+    assert "Warnings" not in Outline(page("sound")).words
 
 
 def test_figures_of_the_page_are_those_of_the_records() -> None:
@@ -246,7 +246,7 @@ def test_a_run_in_which_nothing_started_has_a_page_that_says_so() -> None:
     cell = compared.baseline_failed(compared.cell("mnist_mlp", 2, {"tuned": 1.1}))
     given = dataclasses.replace(compared.comparison(cell), arms=(), overall=())
     found = Outline(html(given, TEMPLATES))
-    assert found.by_tag["h1"] == ["Nothing started on Example CPU @ 2.00GHz"]
+    assert found.by_tag["h1"] == ["No arm started on Example CPU @ 2.00GHz"]
     assert "stock failed: the worker of arm stock hangs: 600 s" in found.words
     assert not found.all("svg")
 
@@ -256,7 +256,7 @@ def test_an_arm_that_never_started_is_named() -> None:
     cell = compared.failed(compared.cell("mnist_mlp", 2, {"tuned": 1.1}), "tuned", "no such file")
     found = Outline(html(compared.comparison(cell, arms=arms), TEMPLATES))
     assert found.by_tag["h1"] == ["tuned against stock on Example CPU @ 2.00GHz"]
-    assert "No answer about tuned: it was not timed." in found.words
+    assert "No result for tuned: it was not timed." in found.words
     assert "mnist_mlp on 2 vCPUs: tuned failed: no such file" in found.words
 
 

@@ -77,8 +77,8 @@ def test_a_figure_per_number_of_vcpus_shows_every_arm_of_every_cell() -> None:
 
 def test_an_arm_without_an_answer_has_a_row_that_says_so() -> None:
     one, _ = plots.draw_speedups(TROUBLED)
-    assert texts(one).count("no answer") == 5
-    assert "mkl no answer" in one.description
+    assert texts(one).count("no result") == 5
+    assert "mkl no result" in one.description
 
 
 def test_the_geometric_means_are_a_group_and_a_figure_of_their_own() -> None:
@@ -138,8 +138,8 @@ def test_samples_of_every_timed_cell_are_all_there() -> None:
         )
         assert dropped == 2
         assert drawing.description.startswith(f"{len(mine)} samples in 4 launches")
-        assert drawing.description.endswith("2 blocks of no measurement.")
-        assert {"stock", "stock again", "no measurement"} <= set(texts(drawing))
+        assert drawing.description.endswith("2 blocks dropped.")
+        assert {"stock", "stock again", "dropped block"} <= set(texts(drawing))
         uses = ET.fromstring(drawing.svg).iter(f"{SVG}use")  # noqa: S314  (our own)
         assert sum(1 for _ in uses) >= len(mine) + dropped
 
@@ -268,5 +268,5 @@ def test_a_sample_far_beyond_the_rest_stands_at_the_upper_edge() -> None:
     (drawn,) = (line for line in axes.lines if line.get_label() == "a")
     assert ys(drawn) == [10.0, 10.5, 10.5 * charts.HIGH]
     assert axes.get_ylim()[1] < 20
-    (cross,) = (line for line in axes.lines if line.get_label() == "no measurement")
+    (cross,) = (line for line in axes.lines if line.get_label() == "dropped block")
     assert xs(cross) == [1.0]

@@ -142,11 +142,11 @@ def test_other_bytes_another_name_and_another_key_are_refused(
     for file, sha256, public, why in (
         (ENTRY.file, "0" * 64, key.public, "other bytes"),
         (ENTRY.file.replace("zen4", "zen5"), ENTRY.sha256, key.public, "other bytes"),
-        (ENTRY.file, ENTRY.sha256, other.public, "signed by none"),
+        (ENTRY.file, ENTRY.sha256, other.public, "not signed by any"),
     ):
         with pytest.raises(PublishError, match=why):
             verify_provenance(signed, file, sha256, (public,))
-    with pytest.raises(PublishError, match="signed by none"):
+    with pytest.raises(PublishError, match="not signed by any"):
         verify_provenance(signed, ENTRY.file, ENTRY.sha256, ())
 
 
@@ -163,7 +163,7 @@ def test_no_bit_of_an_envelope_can_change(
     content = bytearray(base64.b64decode(envelope[name]))
     content[place % len(content)] ^= 1 << bit
     envelope[name] = base64.b64encode(content).decode()
-    with pytest.raises(PublishError, match="signed by none"):
+    with pytest.raises(PublishError, match="not signed by any"):
         verify_provenance(json.dumps(found).encode(), ENTRY.file, ENTRY.sha256, (key.public,))
 
 

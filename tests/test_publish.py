@@ -651,7 +651,7 @@ def test_a_publisher_that_only_mends_pages_is_noticed_by_another(
 
 def test_a_publisher_that_always_loses_gives_up(folder: Folder, wheels: dict[str, Path]) -> None:
     put(folder, wheels["stock"])
-    with pytest.raises(BusyError, match="published"):
+    with pytest.raises(BusyError, match="other publishers"):
         put(Loser(folder), wheels["zen4"])
 
 

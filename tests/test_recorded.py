@@ -152,7 +152,7 @@ def test_samples_that_make_no_comparison_are_an_error(tmp_path: Path) -> None:
         dataclasses.replace(entry, steps=1 + entry.position) if isinstance(entry, Sample) else entry
         for entry in EVERY
     ]
-    with pytest.raises(RecordError, match=r"no comparison .*steps"):
+    with pytest.raises(RecordError, match=r"not a valid comparison .*steps"):
         recompute_comparison(run(tmp_path, steps))
 
 

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.compared import sound
+from tests.compared import about, single, sound
 
 from tfbench.commands import ReportOptions
 from tfbench.inside.kit import SCHEMA
 from tfbench.inside.workloads import find_workload
 from tfbench.reports.reporting import report_results
 from tfbuild.errors import RecordError, TensorwrightError, UsageError
-from tfbuild.measured.comparison import save
+from tfbuild.measured.comparison import load, save
+from tfbuild.measured.interval import Verdict
 
 
 def report(*, line: bool = False, as_json: bool = False, **options: Any) -> str:  # noqa: ANN401
@@ -42,6 +43,17 @@ def test_every_form_is_written_beside_the_comparison(measured: Path) -> None:
         *("speedups-1.svg", "speedups-2.svg"),
     }
     assert str(measured / "report.html") in said
+
+
+def test_a_comparison_of_an_earlier_version_loads_with_its_verdict(tmp_path: Path) -> None:
+    path, comparison = tmp_path / "comparison.json", single(about(1.001, 0.004))
+    save(path, comparison)
+    text = path.read_text(encoding="utf-8")
+    assert '"equivalent"' in text
+    path.write_text(text.replace('"equivalent"', '"within noise"'), encoding="utf-8")
+    assert load(path) == comparison
+    with pytest.raises(ValueError, match="no verdict"):
+        Verdict("no verdict")
 
 
 def test_one_line_writes_nothing(measured: Path) -> None:
@@ -95,8 +107,8 @@ def test_a_run_of_the_kit_stands_beside_the_comparison(
     options["as_of"] = "2026-01-01"
     kit = f"{brought(tmp_path)}=gpu"
     report(**options, machines=machines, kit=kit, relative_to="T4")
-    assert "over T4" in (measured / "report.md").read_text("utf-8")
-    with pytest.raises(UsageError, match="which machine"):
+    assert "relative to T4" in (measured / "report.md").read_text("utf-8")
+    with pytest.raises(UsageError, match="names no machine"):
         report(**options, machines=machines, kit=kit.removesuffix("=gpu"))
     with pytest.raises(UsageError, match="'tpu'"):
         report(**options, machines=machines, kit=kit.replace("=gpu", "=tpu"))

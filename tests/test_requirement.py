@@ -150,7 +150,7 @@ def test_pips_report_becomes_a_lock_in_one_order() -> None:
     ],
 )
 def test_a_file_without_a_hash_is_not_trusted(info: dict[str, object]) -> None:
-    with pytest.raises(DownloadError, match="sha256 for need 3"):
+    with pytest.raises(DownloadError, match="SHA-256 of need 3"):
         parse_report(report(("tiny", "1.0", hashed("a")), ("need", "3", info)), TINY)
 
 

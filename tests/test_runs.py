@@ -38,7 +38,7 @@ def test_a_baseline_is_a_run_or_an_arm_at_most_vcpus(text: str, name: str) -> No
 def test_another_baseline_is_told(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         RUNS.find_baseline(text)
-    assert caught.value.hint == "There are gpu, pip@2, pip@8, tuned@8"
+    assert caught.value.hint == "Use one of gpu, pip@2, pip@8, tuned@8"
 
 
 def test_beside_a_run_is_the_references_of_its_size() -> None:
@@ -49,7 +49,7 @@ def test_beside_a_run_is_the_references_of_its_size() -> None:
 
 
 def test_a_run_stands_once() -> None:
-    with pytest.raises(SampleError, match="pip@8 of w is there twice"):
+    with pytest.raises(SampleError, match="w has two runs named pip@8"):
         collect_runs([run("pip", 8), run("pip", 8)], "pip")
     assert len(collect_runs([run("pip", 8), run("pip", 8, workload="v")], "pip").all) == 2
 

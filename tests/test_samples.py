@@ -132,7 +132,7 @@ def test_a_sample_with_a_time_that_is_none_is_an_error(seconds: str, tmp_path: P
 @pytest.mark.parametrize("name", ["wall_s", "elapsed_s", "cpu_s", "canary_s"])
 @pytest.mark.parametrize("seconds", [0.0, -0.25, math.nan, math.inf, -math.inf])
 def test_a_time_that_is_no_positive_number_is_refused(name: str, seconds: float) -> None:
-    with pytest.raises(SampleError, match=rf"tuned: {name} "):
+    with pytest.raises(SampleError, match=rf"tuned: .* {name} is "):
         sample("tuned", **{"wall_s": 0.25, "elapsed_s": 0.25, name: seconds})
 
 

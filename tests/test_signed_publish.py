@@ -65,18 +65,18 @@ def test_the_summary_says_who_signed_and_what_is_unsigned() -> None:
         ("publish --to index --sign no-such.pem", "no-such.pem"),
         ("publish --to index --sign .", "key"),
         ("publish --to index --sign open.pem", "chmod 600 open.pem"),
-        ("publish --to index --sign public.pem", "no private key"),
-        ("publish --to index --trust key.pem", "no public key"),
+        ("publish --to index --sign public.pem", "is not a private key"),
+        ("publish --to index --trust key.pem", "is not a public key"),
         ("publish --to index --trust ,", "names no file"),
         ("publish --to index --trust public.pem --variants", "variants"),
-        ("publish --upload https://i.example --sign key.pem", "--sign does nothing with --upload"),
-        ("publish --upload https://i.example --trust public.pem", "--trust does nothing with"),
-        ("publish --to index --sign sigstore", "finds no identity token"),
-        ("publish --to index --sign sigstore --dry-run", "forgets nothing"),
-        ("publish --to index --trust sigstore:me", "names no identity"),
+        ("publish --upload https://i.example --sign key.pem", "--sign has no effect with --upload"),
+        ("publish --upload https://i.example --trust public.pem", "--trust has no effect with"),
+        ("publish --to index --sign sigstore", "found no identity token"),
+        ("publish --to index --sign sigstore --dry-run", "permanent public log"),
+        ("publish --to index --trust sigstore:me", "is not an identity"),
         ("serve --at tree --trust no-such.pem", "no-such.pem"),
         ("serve --at tree --trust sigstore:me", "sigstore:IDENTITY@ISSUER"),
-        ("install-snippet --at tree --trust key.pem", "no public key"),
+        ("install-snippet --at tree --trust key.pem", "is not a public key"),
     ],
 )
 def test_bad_keys_are_one_line_and_leave_no_trace(
@@ -138,5 +138,5 @@ def test_from_the_key_to_the_lines_of_a_client(
     assert "does not trust" in said(invoke("publish", *here, *wheels, "--sign", "other.pem"), 36)
     snippet = ("install-snippet", "--at", "index", "--arch", "haswell")
     assert "python3 check_wheel.py" in invoke(*snippet, "--trust", "public.pem").stdout
-    assert "signed by none" in said(invoke(*snippet, "--trust", "their.pem"), 36)
+    assert "not signed by any" in said(invoke(*snippet, "--trust", "their.pem"), 36)
     assert "variants" in said(invoke("publish", *here, *wheels, "--variants"), 2)

@@ -70,7 +70,7 @@ def cell(
             "memory": memory,
         },
         outcome=outcome,
-        reason="" if ok else "Linux ended the process",
+        reason="" if ok else "Linux killed the process",
         answers=(answer(step_s, vcpus, **fields),) * 2 if ok else (),
     )
 
@@ -254,7 +254,7 @@ def test_every_mark_and_every_knee_is_told() -> None:
     )
     shown = text.build_table(found).format_text(colour=False)
     assert "2 vCPUs are enough, 20.0 examples/s" in shown
-    assert "Cheapest that holds: fits" in shown
+    assert "Cheapest such machine: fits" in shown
     assert "2 vCPUs, 500 MB: out of memory" in shown
     assert "by cgroup" in shown
     (table,) = [each for each in text.build_section(found).blocks if isinstance(each, Table)]
@@ -286,10 +286,10 @@ def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:  # noqa: A
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"memory": "100"}, "less than importing TensorFlow takes"),
+        ({"memory": "100"}, "is too small to import TensorFlow"),
         ({"memory": "1GB"}, "not a list of numbers"),
         ({"phases": "trian"}, "Did you mean train"),
-        ({"phases": ""}, "names none"),
+        ({"phases": ""}, "is empty"),
         ({"inputs": "chached"}, "Did you mean cached"),
         ({"data": "/nowhere/at/all"}, "there is no folder"),
         ({"workloads": "alexnett"}, "Did you mean alexnet"),

@@ -106,7 +106,7 @@ def test_without_a_lock_nothing_is_installed_beside_the_wheel() -> None:
     made = make_snippet(WANTED, CARRIED, (), "")
     assert len(made.pip) == 1
     assert "--no-deps" in made.pip[0]
-    assert "locked" in made.notes[0]
+    assert "no lock file" in made.notes[0]
 
 
 def test_uv_takes_from_the_index_only_what_is_pinned_to_it() -> None:
@@ -169,7 +169,7 @@ def test_a_cpu_without_avx_is_told_what_it_lacks_and_what_may_stand_there(
     with pytest.raises(HostError, match=r"simple/nehalem/ lists no tensorflow-cpu") as caught:
         resolve_snippet(SnippetOptions(at=store.where, **place))
     said = str(caught.value)
-    assert "nehalem lacks avx, which TensorFlow's wheels need" in said
+    assert "nehalem lacks avx, which the stock code in TensorFlow's wheels needs" in said
     assert "--scope full --arch nehalem" in said
     assert len(said.splitlines()) == 1
     full = stand_in(tmp_path, "2.14.1+nehalem.full", full_build="nehalem", python=TAG)

@@ -241,9 +241,9 @@ def test_launches_that_differ_widen_the_interval_beyond_what_blocks_show() -> No
     [
         ([], "no samples"),
         ([[0.1, 0.2], []], "no samples"),
-        ([[0.1, 0.2]], "one launch"),
-        ([[0.1], [math.nan]], "not a number"),
-        ([[0.1], [0.1, math.inf]], "not a number"),
+        ([[0.1, 0.2]], "two launches"),
+        ([[0.1], [math.nan]], "not finite"),
+        ([[0.1], [0.1, math.inf]], "not finite"),
     ],
 )
 def test_samples_that_allow_no_answer_are_refused(cell: list[list[float]], words: str) -> None:
@@ -357,12 +357,12 @@ def test_an_arm_that_varies_more_than_the_others_gets_a_wider_interval() -> None
 @pytest.mark.parametrize(
     ("levels", "words"),
     [
-        ({STOCK: [0.1, 0.2]}, "same launches"),
-        ({STOCK: [0.1, 0.2], REPEAT: [0.1]}, "same launches"),
-        ({STOCK: [0.1], REPEAT: [0.1]}, "one launch"),
+        ({STOCK: [0.1, 0.2]}, "different launches"),
+        ({STOCK: [0.1, 0.2], REPEAT: [0.1]}, "different launches"),
+        ({STOCK: [0.1], REPEAT: [0.1]}, "two launches"),
         ({STOCK: [], REPEAT: []}, "no samples"),
-        ({STOCK: [0.1, 0.2], REPEAT: [0.1, math.nan]}, "not a number"),
-        ({STOCK: [0.1, math.inf], REPEAT: [0.1, 0.2]}, "not a number"),
+        ({STOCK: [0.1, 0.2], REPEAT: [0.1, math.nan]}, "not finite"),
+        ({STOCK: [0.1, math.inf], REPEAT: [0.1, 0.2]}, "not finite"),
     ],
 )
 def test_arms_that_cannot_be_compared_are_refused(

@@ -132,12 +132,12 @@ def test_the_defaults_are_all_strategies_on_one_device_and_two() -> None:
     ("wanted", "message"),
     [
         (StrategiesOptions(strategies="centrall"), "Did you mean central?"),
-        (StrategiesOptions(strategies="ring,zzz"), "There are central"),
+        (StrategiesOptions(strategies="ring,zzz"), "Available: central"),
         (StrategiesOptions(workloads="alexnt"), "Did you mean alexnet?"),
         (StrategiesOptions(workloads="alexnet:image=8"), "32 pixels"),
         (StrategiesOptions(kind="gpus"), "Did you mean gpu?"),
-        (StrategiesOptions(devices="0"), "Ask for 1 to 64"),
-        (StrategiesOptions(devices="65"), "Ask for 1 to 64"),
+        (StrategiesOptions(devices="0"), "Give 1 to 64"),
+        (StrategiesOptions(devices="65"), "Give 1 to 64"),
         (StrategiesOptions(devices="two"), "not a list of numbers"),
         (StrategiesOptions(launches="1"), "from 2"),
         (StrategiesOptions(seconds="nan"), "not a number above 0"),
@@ -194,11 +194,11 @@ def test_only_hierarchical_on_an_odd_number_is_refused(strategy: str, devices: i
 @pytest.mark.parametrize(
     ("strategy", "kind", "devices", "gpus", "message"),
     [
-        (NCCL, CPU, 2, 0, "needs GPUs; ring"),
+        (NCCL, CPU, 2, 0, "needs GPUs; on CPUs use ring"),
         (NCCL, GPU, 2, 2, ""),
-        (RING, GPU, 4, 2, "4 GPUs are asked for, TensorFlow sees 2"),
+        (RING, GPU, 4, 2, "4 GPUs requested, but TensorFlow detects 2"),
         (RING, CPU, 4, 0, ""),
-        (SERVER, GPU, 1, 1, "cannot have a GPU each"),
+        (SERVER, GPU, 1, 1, "cannot use a GPU each"),
         (SERVER, CPU, 4, 0, ""),
     ],
 )
@@ -211,7 +211,7 @@ def test_what_a_machine_lacks(
 
 def test_a_lost_gradient_is_noticed() -> None:
     assert check_gradient_sums([6.0], [6.0]) == ""
-    assert "6 arrive as 3" in check_gradient_sums([3.0], [6.0])
+    assert "is 3, not 6" in check_gradient_sums([3.0], [6.0])
     assert check_gradient_sums([5.0, 6.0], [6.0])  # only one replica has it all
     assert check_gradient_sums([6.0], [1.0, 2.0, 3.0])  # independent ones that are not
 
@@ -460,7 +460,7 @@ def test_no_advice_rests_on_wrong_updates() -> None:
     (only,) = build_advice(found, published.read_published())
     assert only.best == RING
     assert only.intensity is None
-    assert any("no advice" in line for line in text.list_warnings(found))
+    assert any("advice does not use" in line for line in text.list_warnings(found))
     assert build_advice(result(cell(REFERENCE, 2), wrong), published.read_published()) == ()
 
 

@@ -44,8 +44,8 @@ def test_what_only_one_table_tells_is_a_difference() -> None:
     less = {what: SEEN[what] for what in SEEN if what != "sizeof(Var)"}
     (lost,) = find_differences(less, SEEN)
     (gained,) = find_differences(SEEN, less)
-    assert lost.words == "sizeof(Var) is not told for kernels, 104 in the wheel"
-    assert gained.words == "sizeof(Var) is 104 for kernels, not told in the wheel"
+    assert lost.words == "sizeof(Var) is missing for kernels, 104 in the wheel"
+    assert gained.words == "sizeof(Var) is 104 for kernels, missing in the wheel"
 
 
 @pytest.mark.toolchain

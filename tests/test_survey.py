@@ -19,7 +19,7 @@ def unit(name: str, *sources: str) -> KernelUnit:
 
 
 ADD = unit("add", "add_1.cc", "add_2.cc", "common.cc")
-TAKES = "it takes tensorflow::f() from the stock library"
+TAKES = "it uses tensorflow::f() of the stock library"
 FOUND = Survey(
     plan=planned(),
     table={
@@ -60,8 +60,8 @@ def test_every_source_has_a_row_that_says_what_became_of_it() -> None:
     assert found["add_2.cc"].sources == ("add_1.cc", "add_2.cc", "common.cc")
     assert (found["add_1.cc"].registrations, found["add_1.cc"].cases) == (12, 90)
     assert found["stays.cc"].reason == TAKES
-    assert found["mixed.cc"].reason == "broken.cc, which registers its ops too, does not compile"
-    assert found["needy.cc"].reason == "what it needs does not compile"
+    assert found["mixed.cc"].reason == "broken.cc, which registers the same op, does not compile"
+    assert found["needy.cc"].reason == "a source that it needs does not compile"
 
 
 def test_before_the_first_pass_has_ended_only_the_ops_are_known() -> None:
@@ -83,7 +83,7 @@ def test_the_table_and_the_page_are_written(tmp_path: Path) -> None:
     text = paper.read_text("utf-8")
     for line in (
         "| does not compile | 1 |",
-        "| takes kernel code from the stock library | 1 |",
+        "| uses kernel code of the stock library | 1 |",
         r"| broken.cc | x.h:1:2: error: a \| b |",
         f"| stays | {TAKES} |",
         "| add | 12 | 90 | Add AddV2 |",
@@ -95,18 +95,18 @@ def test_the_table_and_the_page_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reason", "kind"),
     [
-        (TAKES, "takes kernel code from the stock library"),
+        (TAKES, "uses kernel code of the stock library"),
         ("it would share the state x with the stock library", "would share state"),
-        ("it lacks a stock kernel: op: A", "registers something else"),
-        ("no stock kernel has the definition: op: A", "registers something else"),
+        ("it lacks a stock kernel: op: A", "registers other kernels"),
+        ("no stock kernel has the definition: op: A", "registers other kernels"),
+        ("A T=1: no test inputs were found", "has an op without test inputs"),
         (
-            "A T=1: no inputs were found that the stock kernel accepts",
-            "has an op without test inputs",
+            "Tanh T=1: Tanh float random: 99 ULPs from the stock kernel",
+            "computes different results",
         ),
-        ("Tanh T=1: Tanh float random: 99 ULPs from the stock kernel", "computes something else"),
-        ("Tanh T=1: TensorFlow did not run it", "is not run by its op"),
-        ("loading it alone ended with SIGABRT", "ends or holds up the process"),
-        ("the probe ended before it was looked at", "ends or holds up the process"),
+        ("Tanh T=1: TensorFlow did not run it", "has a kernel that TensorFlow did not run"),
+        ("loading it alone ended with SIGABRT", "ends or blocks the process"),
+        ("the probe ended before it tested this kernel group", "ends or blocks the process"),
         ("it does not link: undefined reference to f", "does not link"),
         ("ValueError: x", "another reason"),
     ],

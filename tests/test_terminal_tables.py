@@ -74,7 +74,7 @@ def test_what_is_missing_is_listed_with_the_commands(
 ) -> None:
     paths = Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "own package manager" in lacks.report_needs(paths, tests=False, as_json=False)[0]
+    assert "system's package manager" in lacks.report_needs(paths, tests=False, as_json=False)[0]
     (tmp_path / "apt-get").symlink_to("/bin/true")
     text, complete = lacks.report_needs(paths, tests=False, as_json=False)
     assert not complete

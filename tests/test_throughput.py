@@ -113,7 +113,7 @@ def test_what_overlaps_is_said_to_be_unsure() -> None:
 
 def test_augmentation_is_compared_with_the_same_batch_without() -> None:
     found = throughput(result_of(8, 0.5, 0.5001), result_of(8, 1.0, 1.0001, augmented=True))
-    assert "50.0% of the speed" in " ".join(text.list_lines(found))
+    assert "reduces the speed by 50.0%" in " ".join(text.list_lines(found))
     vague = throughput(result_of(8, 0.5, 1.0), result_of(8, 0.7, 1.1, augmented=True))
     assert "less than" in " ".join(text.list_lines(vague))
 
@@ -159,16 +159,16 @@ def test_cells_are_every_batch_with_and_without_augmentation() -> None:
     ("options", "said"),
     [
         ({"workloads": "resnet"}, "Did you mean resnet50"),
-        ({"batches": "0"}, "names no batch"),
-        ({"batches": ""}, "names no batch"),
+        ({"batches": "0"}, "is not a list of batch sizes"),
+        ({"batches": ""}, "is not a list of batch sizes"),
         ({"batches": "4,x"}, "not a list of numbers"),
-        ({"image": "16"}, "takes images of 32 pixels"),
+        ({"image": "16"}, "takes images of at least 32 pixels"),
         ({"augmentation": "maybe"}, "Use off, on, both"),
-        ({"workloads": "mnist_mlp", "augmentation": "on"}, "takes no images to augment"),
+        ({"workloads": "mnist_mlp", "augmentation": "on"}, "has no images to augment"),
         ({"prices": "2017-07-gce"}, "Add --machine, one of gpu"),
         ({"machine": "cpu8"}, "Add --prices"),
         ({"prices": "2017-07-gce", "machine": "cpu9"}, "has no prices for 'cpu9'"),
-        ({"workloads": "iris_mlp", "batches": "500"}, "larger than the data"),
+        ({"workloads": "iris_mlp", "batches": "500"}, "larger than the training set"),
         ({"steps": "0"}, "--steps"),
     ],
 )
@@ -202,8 +202,8 @@ def test_a_workload_of_ones_own_has_its_own_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"workload": "resnet50"}, "Write --workloads resnet50"),
-        ({"workload": "nowhere/model.py"}, "there is no file"),
+        ({"workload": "resnet50"}, "Use --workloads resnet50"),
+        ({"workload": "nowhere/model.py"}, "file not found"),
     ],
 )
 def test_what_is_no_file_of_ones_own_is_refused(options: dict[str, str], said: str) -> None:

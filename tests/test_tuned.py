@@ -159,7 +159,7 @@ def test_a_record_of_the_schema_before_is_to_be_built_anew(tmp_path: Path) -> No
     text = SOME.to_bytes().replace(b'"schema": 7', b'"schema": 6')
     with pytest.raises(WheelError, match=r"schema 6.* 7") as caught:
         read_tuned(wheel(tmp_path, text))
-    assert caught.value.hint == "Build it anew"
+    assert caught.value.hint == "Build the wheel again"
 
 
 def test_a_full_build_runs_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -171,13 +171,13 @@ def test_a_full_build_runs_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_a_full_build_has_no_control_of_kernels(tmp_path: Path, pool: Path) -> None:
-    with pytest.raises(WheelError, match="another full build"):
+    with pytest.raises(WheelError, match="must be a full build, too"):
         find_control(wheel(tmp_path, FULL_BUILD.to_bytes()), pool)
 
 
 def test_a_full_build_is_no_control_of_kernels(own: Path, pool: Path) -> None:
     wheel(pool, full_build_for(STOCK_FLAGS).to_bytes(), stem=CONTROL_STEM)
-    with pytest.raises(WheelError, match="scope full"):
+    with pytest.raises(WheelError, match="scope is full"):
         find_control(own, pool)
 
 
@@ -206,7 +206,7 @@ def test_the_control_in_the_pool_is_found(own: Path, pool: Path) -> None:
     wheel(pool, CONTROL.to_bytes(), stem="tensorflow_cpu-2.13.1+stock.flags")
     wheel(pool, CONTROL.to_bytes(), stem=CONTROL_STEM, tags=TAGS.replace("311", "310"))
     (pool / "foreign.whl").write_bytes(b"no wheel")
-    with pytest.raises(WheelError, match="has none"):
+    with pytest.raises(WheelError, match="contains none"):
         find_control(own, pool)
     control = wheel(pool, CONTROL.to_bytes(), stem=CONTROL_STEM)
     assert find_control(own, pool) == control
@@ -241,7 +241,7 @@ def test_without_a_control_the_command_that_makes_it_is_said(own: Path, pool: Pa
     with pytest.raises(WheelError, match="tensorflow_cpu") as caught:
         find_control(own, pool)
     assert caught.value.hint == (
-        "Make it: invoke build --arch stock --release 2.14.1 --package tensorflow-cpu "
+        "Build it: invoke build --arch stock --release 2.14.1 --package tensorflow-cpu "
         "--python 3.11 --kernels cwise_op_tanh --compiler clang-16"
     )
     assert len(str(caught.value).splitlines()) == 1

@@ -113,14 +113,14 @@ def test_nothing_to_try_is_told_before_anything_is_installed(tmp_path: Path) -> 
     wanted = TuneOptions(workload="lstm_text", arms="stock", levers="wheel", vcpus="1")
     with pytest.raises(UsageError, match="1 vCPU: wheel"):
         handler.describe(wanted)
-    with pytest.raises(UsageError, match="nothing to try"):
+    with pytest.raises(UsageError, match="no settings to try"):
         handler.read_config(wanted, here(tmp_path))
 
 
 def test_a_trial_may_leave_nothing_to_try() -> None:
     slow = dataclasses.replace(TRIAL, step_s=1.0)
     assert list_candidates(setting(levers=(SCRIPT[0],)), TRIAL)
-    with pytest.raises(UsageError, match="nothing to try"):
+    with pytest.raises(UsageError, match="no settings to try"):
         list_candidates(setting(levers=(SCRIPT[0],)), slow)
 
 
@@ -176,7 +176,7 @@ def test_what_is_no_workload_is_refused(
         ("levers", "intra,onedn", "Did you mean onednn"),
         ("levers", BF16, "--allow-bf16"),
         ("arms", "stock:intra=1", "--arms"),
-        ("arms", "stock,stock", "one name"),
+        ("arms", "stock,stock", "same name"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused(
@@ -210,7 +210,7 @@ def test_requests_are_tuned_without_what_only_training_has(
     assert found.workload == asked_for
     setups = list_candidates(found.create_setting([STOCK]), TRIAL)
     assert {each.lever for (each,) in setups}.isdisjoint(SCRIPT)
-    with pytest.raises(UsageError, match="nothing to try"):
+    with pytest.raises(UsageError, match="no settings to try"):
         handler.read_config(dataclasses.replace(plain, levers="jit_compile"), here(tmp_path))
 
 
@@ -283,7 +283,7 @@ def test_the_gain_is_that_of_the_confirmation() -> None:
     assert found.best == WON[1]
     said = "\n".join(text.list_lines(found))
     assert "Best: intra=1, malloc=jemalloc: 1.150x" in said
-    assert "compile(steps_per_execution=8) beside intra=1, malloc=jemalloc: 1.200x" in said
+    assert "compile(steps_per_execution=8) with intra=1, malloc=jemalloc: 1.200x" in said
     assert "1.300x" not in said
 
 

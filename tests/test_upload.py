@@ -127,7 +127,7 @@ def test_an_index_gets_one_tuned_wheel_of_a_version(tmp_path: Path, wheels: list
     with pypiserver(tmp_path / "root") as url:
         with pytest.raises(PublishError, match=r"haswell.*zen4") as caught:
             upload([*wheels, zen], url)
-        assert "publish --to DIR" in caught.value.hint
+        assert "publish with --to DIR" in caught.value.hint
         assert list((tmp_path / "root").iterdir()) == []
         upload(wheels, url)
         with pytest.raises(PublishError, match="both"):
@@ -382,7 +382,7 @@ def test_a_page_is_looked_for_where_the_index_says(wheels: list[Path]) -> None:
     }
     with serving(Server(pages=pages)) as server:
         assert states(upload(wheels[1:], server.url, dry_run=True)) == [UploadState.THERE]
-        with pytest.raises(PublishError, match="elsewhere"):  # round and round
+        with pytest.raises(PublishError, match="redirects to"):  # round and round
             upload(wheels[:1], server.url, dry_run=True)
 
 
@@ -390,7 +390,7 @@ def test_a_name_without_a_hash_cannot_be_told_from_another(wheels: list[Path]) -
     pages = {"/simple/absl-py/": page(f"{wheels[1].name}#md5=0")}
     with (
         serving(Server(pages=pages)) as server,
-        pytest.raises(PublishError, match="no sha256"),
+        pytest.raises(PublishError, match="without sha256"),
     ):
         upload(wheels, server.url)
 
@@ -402,7 +402,7 @@ def test_an_index_that_changes_what_it_was_sent_is_found_out(wheels: list[Path])
         server.pages["/simple/absl-py/"] = page(f"{wheels[1].name}#sha256={'0' * 64}")
 
     server.on_post = tamper
-    with serving(server), pytest.raises(PublishError, match=r"other bytes under absl_py-1\.0"):
+    with serving(server), pytest.raises(PublishError, match=r"absl_py-1\.0.* with other bytes"):
         upload(wheels[1:], server.url)
     assert server.posted == 1
 

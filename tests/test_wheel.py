@@ -277,7 +277,7 @@ def test_an_encrypted_member_is_refused(stock: Path) -> None:
 def test_a_member_that_is_there_twice_is_refused(stock: Path) -> None:
     with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(stock, "a") as wheel:
         wheel.writestr(INIT, b"answer = 43\n")
-    with pytest.raises(WheelError, match=f"{INIT} is there twice"):
+    with pytest.raises(WheelError, match=f"{INIT} occurs twice"):
         verify_record(stock)
 
 

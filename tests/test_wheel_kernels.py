@@ -85,7 +85,7 @@ def test_the_manifest_of_another_wheel_is_refused(wheel: Path, fields: Mapping[s
 
 @pytest.mark.parametrize("fields", [{"parts": []}, {"plans": 3}, {"kernel_recipe": None}])
 def test_a_manifest_that_says_less_is_refused(wheel: Path, fields: Mapping[str, Any]) -> None:
-    with pytest.raises(RecordError, match="no manifest"):
+    with pytest.raises(RecordError, match="not a valid manifest"):
         read(wheel, **fields)
 
 

@@ -57,13 +57,13 @@ def test_places_of_a_workload_are_named_together_and_counted() -> None:
     assert wording.format_cells(cells[:1], of=cells) == "a on 1 vCPU"
     assert wording.format_cells([("a", 1), ("b", 1)]) == "a and b on 1 vCPU"
     some = wording.format_cells(cells[:2], of=cells)
-    assert some == "2 of 3 cells: a on 1 vCPU; lstm_text 32x2 on 2 vCPUs"
+    assert some == "2 of 3 cells (a on 1 vCPU; lstm_text 32x2 on 2 vCPUs)"
     assert wording.format_cells(cells, of=cells) == "all 3 cells"
     every = [(name, number) for name in "abcd" for number in (1, 2)]
-    assert wording.format_cells(every[1:], of=every) == "all 8 cells but a on 1 vCPU"
+    assert wording.format_cells(every[1:], of=every) == "7 of 8 cells (all but a on 1 vCPU)"
 
 
 def test_times_are_shown_in_utc() -> None:
     assert wording.format_time("2026-01-02T03:04:05+02:00") == "2026-01-02 01:04 UTC"
     assert wording.format_time("yesterday") == "yesterday"
-    assert "not recorded" in wording.format_time("")
+    assert wording.format_time("") == "at an unknown time"

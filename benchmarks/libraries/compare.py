@@ -1,7 +1,7 @@
-"""Times products and convolutions of `fused/products` beside those of other libraries: README.md.
+"""Time products and convolutions of `fused/products` and of other libraries; see README.md.
 
-Each round starts every library once for each shape, in an order of its own; a speed is the mean
-over rounds, a ratio has the interval of a comparison whose launches are the rounds.
+Each round starts every library once for each shape, in random order. A speed is the mean over
+rounds. A ratio has the interval of a comparison with the rounds as launches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NATIVE = HERE.parents[1] / "build" / "tfbuild" / "native"
 OURS = "ours"
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-w")
 CODE = {"avx2": "haswell", "avx512": "skylake-avx512"}
-"""What our code is compiled for, by the vectors that it may have."""
+"""The target of our code, by the value of --vectors."""
 CAPS = {
     "avx2": {
         "ONEDNN_MAX_CPU_ISA": "AVX2",
@@ -39,7 +39,7 @@ CAPS = {
 }
 """BLIS 0.9 takes numbers (arch_t in its bli_type_defs.h): Skylake-X is 0, Haswell 3."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "BLIS_NUM_THREADS": "1"}
-# Dense layers of the six models and their weights' gradients; layers of an LSTM and of BERT.
+# Dense layers of the six models and their weight gradients; layers of an LSTM and of BERT.
 PRODUCTS = (
     *((128, 784, 512, ""), (784, 128, 512, "t"), (512, 128, 512, "t"), (9216, 128, 128, "t")),
     *((128, 512, 512, ""), (256, 256, 1024, ""), (1024, 256, 256, "t")),
@@ -52,7 +52,7 @@ CONVOLUTIONS = (
 
 @dataclass(frozen=True)
 class Timing:
-    """What timed.cc is asked, and how many additions and products it is of."""
+    """The arguments of timed.cc, and the number of additions and multiplications."""
 
     name: str
     words: tuple[str, ...]
@@ -94,7 +94,7 @@ def milliseconds(
 
 
 def ratio(ours: Sequence[float], others: Sequence[float]) -> str:
-    """Their time over ours."""
+    """Return the other library's time divided by ours, with its interval."""
     rounds = zip(others, ours, strict=True)
     found = estimate_geometric_mean([[compute_log_ratio([other], [own])] for other, own in rounds])
     return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
@@ -104,9 +104,9 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--vectors", choices=CODE, required=True)
     asked.add_argument("--onednn", action="append", default=[], metavar="NAME=FOLDER")
-    asked.add_argument("--xsmm", metavar="FOLDER", help="with libxsmm.a and libxsmmnoblas.a")
+    asked.add_argument("--xsmm", metavar="FOLDER", help="folder with libxsmm.a and libxsmmnoblas.a")
     asked.add_argument("--blas", action="append", default=[], metavar="NAME=LIBRARY.so")
-    asked.add_argument("--include", action="append", default=[], help="folders with headers")
+    asked.add_argument("--include", action="append", default=[], help="folder with headers")
     asked.add_argument("--rounds", type=int, default=8)
     asked.add_argument("--seconds", type=float, default=0.1)
     asked.add_argument("--compiler", default="clang++-16")
@@ -116,14 +116,14 @@ def main() -> None:
             libraries = [*every(Path(made), options)]
             measure(libraries, options.rounds, options.seconds, CAPS[options.vectors])
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or "what it printed is above").strip().splitlines()[-1]
+        said = (error.stderr or "its output is above").strip().splitlines()[-1]
         asked.exit(1, f"error: {Path(error.cmd[0]).name} failed: {said}\n")
     except (OSError, SampleError) as error:
         asked.exit(1, f"error: {error}\n")
 
 
 def every(folder: Path, options: argparse.Namespace) -> Iterator[TimedLibrary]:
-    """Ours, then those that are asked for."""
+    """Compile and yield our library, then the requested ones."""
     (folder / "tensorwright").symlink_to(NATIVE)
     headers = [f"-I{each}" for each in (folder, *options.include)]
 

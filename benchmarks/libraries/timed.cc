@@ -1,7 +1,6 @@
-// Times one product or convolution, computed by one library, on one thread: see README.md.
+// Times one product or convolution of one library on one thread; see README.md.
 //
-// Compiled once for each of ours (-DOURS), and for the interfaces of oneDNN (-DDNNL), libxsmm (-DXSMM) and
-// BLAS.
+// Compiled once per library: ours (-DOURS), oneDNN (-DDNNL), libxsmm (-DXSMM), and any BLAS.
 
 #include <ctime>
 
@@ -50,8 +49,8 @@ std::vector<float> Drawn(std::int64_t size) {
   return values;
 }
 
-// out[m, n] = a[m, k] b[k, n]; `transposed` ones have a as it lies in k rows, as the weight gradient of a
-// dense layer has it.
+// out[m, n] = a[m, k] b[k, n]; if `transposed`, a is stored as [k, m], as in the weight gradient
+// of a dense layer.
 Call Product(std::int64_t m, std::int64_t k, std::int64_t n, bool transposed, const float* a,
              const float* b, float* out) {
 #if defined(OURS)
@@ -82,7 +81,8 @@ Call Product(std::int64_t m, std::int64_t k, std::int64_t n, bool transposed, co
     stream.wait();
   };
 #elif defined(XSMM)
-  // It makes code for small products: of blocks, which it takes for matrices of columns.
+  // libxsmm generates code for small products, so this multiplies block by block. libxsmm reads
+  // matrices in column-major order.
   constexpr int kBlock = 64;
   return [=] {
     const int ldb = n, lda = transposed ? m : k, ldc = n;
@@ -112,7 +112,7 @@ Call Product(std::int64_t m, std::int64_t k, std::int64_t n, bool transposed, co
 #endif
 }
 
-// 3x3, stride 1, with padding: as many outputs as inputs, which are NHWC; filters are HWIO.
+// 3x3, stride 1, same padding. Inputs and outputs are NHWC, filters are HWIO.
 struct Shape {
   std::int64_t images, size, channels, filters;
 
@@ -150,7 +150,8 @@ Call Convolution(const Shape& shape, const std::string& what, float* in, float* 
   };
 }
 #elif defined(DNNL)
-// The filter is put into the library's own order, or out of it, each time: a step of training changes it.
+// Each call converts the filter to the library's layout or back, because each training step
+// changes it.
 Call Convolution(const Shape& shape, const std::string& what, float* in, float* filter,
                  float* out) {
   using dnnl::memory;
@@ -209,15 +210,16 @@ Call Convolution(const Shape& shape, const std::string& what, float* in, float* 
 }
 #else
 Call Convolution(const Shape&, const std::string&, float*, float*, float*) {
-  std::fputs("no convolutions\n", stderr);
+  std::fputs("this library has no convolutions\n", stderr);
   std::exit(2);
 }
 #endif
 
 }  // namespace
 
-// SECONDS product M K N [t], or SECONDS outputs|inputs|filter IMAGES SIZE CHANNELS FILTERS: prints the CPU
-// time of one call in milliseconds, the mean of the faster half, and a sum of what was computed.
+// Usage: SECONDS product M K N [t], or SECONDS outputs|inputs|filter IMAGES SIZE CHANNELS FILTERS.
+// Prints the CPU time of one call in milliseconds (the mean of the faster half of the calls), and a
+// sum of the results.
 int main(int count, char** words) {
   const double seconds = std::atof(words[1]);
   const std::string what = words[2];

@@ -1,1 +1,1 @@
-"""Training steps of identical Keras programs on two or more TensorFlow wheels, timed in pairs."""
+"""Compare two or more TensorFlow wheels: time the steps of identical Keras programs in pairs."""

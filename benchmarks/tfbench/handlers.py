@@ -1,4 +1,4 @@
-"""Handlers of the commands: options in, text out."""
+"""Handlers of the commands: they take options and return text."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ from tfbuild.tools import doctor
 from tfbuild.upstream import releases
 
 PROGRAM_SHA256 = f"{PROGRAM}_SHA256"
-"""Keeps a run from going on with a file that has changed."""
+"""Hash of the user's file, so that a run does not continue with a changed file."""
 QUICK_WORKLOADS = ("mnist_mlp", "lstm_text")
 QUICKSTART = Effort(precision=0.015, budget_s=60.0)
 QUICK_MARGIN = "5"
-"""Percent: two minutes on a noisy machine often tell no less."""
+"""Percent. Two minutes on a noisy machine often detect no smaller difference."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompareConfig:
-    """The checked options of `invoke compare`; what must be installed is not checked yet."""
+    """The checked options of `invoke compare`; what it installs is not checked yet."""
 
     choices: tuple[ArmChoice, ...]
     workloads: tuple[str, ...]
@@ -99,8 +99,8 @@ def compare_wheels(
 def _install_arms(config: CompareConfig, paths: Paths) -> tuple[Arm, ...]:
     """Install the arms and return them.
 
-    A workload of the user's own is tried first in the baseline, and passed to every arm's
-    processes. Raises UsageError for a file that cannot be trained.
+    A user's model file is passed to the processes of every arm, and tried in the baseline first.
+    Raises UsageError for a file that cannot be trained.
     """
     arms = installs.install(config.choices, paths)
     if config.program is None:
@@ -170,8 +170,8 @@ def _read_phase(wanted: CompareOptions) -> str:
     phase = options.parse_phase(wanted.phase, JUDGED)
     if phase != TRAIN and wanted.thorough:
         raise UsageError(
-            f"--thorough times a whole training run, which --phase {phase} has not",
-            hint="Ask for --budget and --precision",
+            f"--thorough times a whole training run, so it needs --phase {TRAIN}, not {phase}",
+            hint="Use --budget and --precision instead",
         )
     return phase
 
@@ -185,7 +185,7 @@ def _read_effort(wanted: CompareOptions) -> Effort:
     return effort
 
 
-# --- the harness checked on itself ----------------------------------------------------------------
+# --- self-check of the harness --------------------------------------------------------------------
 
 
 def check_harness(wanted: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck, str]:
@@ -225,7 +225,7 @@ def describe_quickstart() -> str:
     paths = settings.paths()
     lacking, complete = lacks.report_needs(paths, tests=False, as_json=False)
     plan = builds.describe_plan(Request(), "", as_json=False)
-    nothing = "nothing has to be installed\n"
+    nothing = "nothing to install\n"
     return (
         f"{nothing if complete else lacking}\n{plan}"
         f"compared  {', '.join(map(format_label, QUICK_WORKLOADS))}: stock against the new wheel, "

@@ -1,4 +1,4 @@
-"""What was typed for an option, read. Everything raises UsageError, which names the option."""
+"""Parsers of option values. All of them raise UsageError, which names the option."""
 
 from __future__ import annotations
 
@@ -22,44 +22,46 @@ from tfbuild import console
 from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
 
-KNOWN = f"There are {', '.join(NAMES)}"
-MODELS = f"{KNOWN}, and paths of models"
-ANY = f"{KNOWN}, and the sets {' and '.join(SETS)}"
+KNOWN = f"Known: {', '.join(NAMES)}"
+MODELS = f"{KNOWN}, or the path of a model"
+ANY = f"{KNOWN}, or the sets {' and '.join(SETS)}"
 Subject: TypeAlias = tuple[str, Path | None]
-"""A workload, or the user's file with its name among workloads."""
+"""The name of a workload and None, or the workload name and the path of a user's file."""
 _SUFFIXES = (".py", ".keras", ".h5", ".hdf5")
 _SAVED_MODEL = "saved_model.pb"
 _MOST = 2**31
 
 
 def parse_words(text: str) -> tuple[str, ...]:
-    """Parse words with commas between, each once."""
+    """Parse comma-separated words, each once."""
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
 def parse_paths(text: str) -> list[Path]:
-    """Parse paths with commas between."""
+    """Parse comma-separated paths."""
     return [Path(word.strip()).expanduser() for word in text.split(",") if word.strip()]
 
 
 def parse_workloads(text: str) -> tuple[str, ...]:
-    """Parse names of workloads, sizes behind them, and of sets, with commas between.
+    """Parse comma-separated names of workloads, with sizes, and of sets.
 
-    Each workload is returned once. `all` are the six of 2017.
+    Each workload is returned once. `all` means the set `six`.
     """
     names = parse_words(text)
     if not names:
-        raise UsageError("--workloads names none", hint=ANY)
+        raise UsageError("--workloads is empty", hint=ANY)
     return tuple(
         map(parse_workload, expand_names("six" if name == ALL else name for name in names))
     )
 
 
 def parse_workload(text: str) -> str:
-    """Parse the name of one workload, with sizes behind it as in `resnet50:image=64:batch=8`."""
+    """Parse the name of one workload, with sizes as in `resnet50:image=64:batch=8`."""
     _refuse_set(text)
     if count_clients(text):
-        raise UsageError(f"{text}: clients are of requests", hint="Try compare --phase infer")
+        raise UsageError(
+            f"{text}: only inference has clients", hint="Use invoke compare --phase infer"
+        )
     try:
         return find_workload(text).name
     except UnknownWorkloadError as error:
@@ -72,8 +74,8 @@ def _refuse_set(text: str) -> None:
     name, _, sizes = text.partition(":")
     if name in SETS:
         members = ", ".join(SETS[name])
-        why = "which has no sizes" if sizes else "and one workload is asked for"
-        raise UsageError(f"{name} is a set, {why}", hint=f"Take one of {members}")
+        why = "so it takes no sizes" if sizes else "not one workload"
+        raise UsageError(f"{name} is a set, {why}", hint=f"Use one of {members}")
 
 
 def parse_phase(text: str, known: Sequence[str] = (TRAIN, INFER)) -> str:
@@ -85,38 +87,38 @@ def parse_phase(text: str, known: Sequence[str] = (TRAIN, INFER)) -> str:
 
 
 def parse_model_file(text: str) -> tuple[str, Path]:
-    """Parse --workload that names a model in a file of the user's own."""
+    """Parse --workload that names a user's model file."""
     name, path = parse_subject(text)
     if path is None:
         raise UsageError(
-            f"--workload takes a file, and {text} is a name", hint=f"Write --workloads {text}"
+            f"--workload takes a file, but {text} is a name", hint=f"Use --workloads {text}"
         )
     return name, path
 
 
 def parse_subject(text: str) -> Subject:
-    """Parse --workload: one of the workloads, or a model in a file."""
+    """Parse --workload: the name of a workload, or a user's model file."""
     if not text:
-        raise UsageError("--workload names nothing", hint=MODELS)
+        raise UsageError("--workload is empty", hint=MODELS)
     if text.partition(":")[0] in NAMES:
         return parse_workload(text), None
     path = expand_path(text)
     if not path.exists():
         _refuse_set(text)
         if path.suffix in _SUFFIXES or len(path.parts) > 1:
-            raise UsageError(f"there is no file {text}")
+            raise UsageError(f"file not found: {text}")
         hint = suggest_spelling(text, NAMES) or MODELS
-        raise UsageError(f"there is no workload {text!r}", hint=hint)
+        raise UsageError(f"unknown workload {text!r}", hint=hint)
     if not (path.is_file() and path.suffix in _SUFFIXES) and not (path / _SAVED_MODEL).is_file():
         raise UsageError(
-            f"{text} is no model",
-            hint=f"Give a file with the ending {', '.join(_SUFFIXES)}, or a SavedModel's folder",
+            f"{text} is not a model",
+            hint=f"Give a file that ends in {', '.join(_SUFFIXES)}, or the folder of a SavedModel",
         )
     return format_own_name(path.name), path.resolve()
 
 
 def parse_counts(text: str, option: str) -> tuple[int, ...]:
-    """Parse whole numbers with commas between; none for an empty text."""
+    """Parse comma-separated whole numbers; none for an empty text."""
     found = parse_words(text)
     if not all(word.isdecimal() for word in found):
         raise UsageError(f"{option} {text} is not a list of numbers", hint=f"Try {option} 1,2")
@@ -129,8 +131,8 @@ def parse_vcpus(text: str, usable: int) -> tuple[int, ...]:
     for number in found:
         if not 1 <= number <= usable:
             raise UsageError(
-                f"{console.format_vcpus(number)} cannot be measured here, {usable} are usable",
-                hint=f"Ask for 1 to {usable}",
+                f"{console.format_vcpus(number)} requested, but {usable} usable",
+                hint=f"Use 1 to {usable}",
             )
     return found
 
@@ -139,7 +141,7 @@ def parse_vcpu_count(text: str, usable: int) -> int:
     """Parse a number of CPUs that are usable here; all of them for an empty text."""
     found = parse_vcpus(text, usable) or (usable,)
     if len(found) > 1:
-        raise UsageError(f"--vcpus {text} are several", hint="Give one of them")
+        raise UsageError(f"--vcpus takes one number, got {text}", hint="Give one of them")
     return found[0]
 
 

@@ -1,6 +1,6 @@
-"""A table of figures and what follows from it, on a terminal; the same table in Markdown.
+"""A table of results with the lines below it, for a terminal and in Markdown.
 
-Headings with a `#` before them are of columns of figures.
+A heading that begins with `#` marks a column of numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ResultTable:
     rows: tuple[tuple[str, ...], ...]
     lines: tuple[str, ...]
     width: int = WIDTH
-    """Of the terminal."""
+    """Title above the table on a terminal."""
 
     def format_text(self, *, colour: bool) -> str:
         text = (self.title, self.headings, self.rows, self.lines)
@@ -56,10 +56,10 @@ def format_table(
     width: int = WIDTH,
     unbroken: Collection[str] = (),
 ) -> str:
-    """Format a table and the lines below it for a terminal of that width.
+    """Format a table and the lines below it for a terminal of `width` columns.
 
-    Names are left-aligned, may be long and are wrapped but for those in `unbroken`; figures
-    are right-aligned and not wrapped.
+    Names are left-aligned and wrapped, except those in `unbroken`. Numbers are right-aligned and
+    not wrapped.
     """
     sink = io.StringIO()
     console = Console(

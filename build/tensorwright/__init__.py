@@ -1,1 +1,1 @@
-"""The commands: options in, one function called, text out."""
+"""The commands: each reads its options, calls one handler and prints the text it returns."""

@@ -1,4 +1,4 @@
-"""What ./inv runs."""
+"""The entry point of ./inv."""
 
 from __future__ import annotations
 

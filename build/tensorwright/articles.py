@@ -1,4 +1,4 @@
-"""The experiments of five articles: `articles` runs them all, `articles.sizing` and so on one."""
+"""The commands that run the experiments of five articles, all together or one at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP = "articles"
 
 @command(GROUP, ArticlesOptions, DRY_RUN, common=True, default=True, name="all")
 def articles(options: ArticlesOptions, output: Output) -> str:
-    """Run the experiments of the five articles here and write one page of results."""
+    """Run the experiments of all five articles and write one page of results."""
     from tfbench.articles import handler as reproducing
 
     if output.dry_run:
@@ -28,7 +28,7 @@ def articles(options: ArticlesOptions, output: Output) -> str:
 
 @command(GROUP, ThroughputOptions, Output)
 def throughput(options: ThroughputOptions, output: Output) -> str:
-    """Measure images per second of a net at each batch size, and per dollar."""
+    """Measure images per second at each batch size, and per dollar."""
     from tfbench.throughput import handler as throughputs
 
     if output.dry_run:
@@ -38,7 +38,7 @@ def throughput(options: ThroughputOptions, output: Output) -> str:
 
 @command(GROUP, AccuracyOptions, Output)
 def accuracy(options: AccuracyOptions, output: Output) -> str:
-    """Train on real data to a target accuracy, and report the time and the cost."""
+    """Train on real data to a target accuracy and report the time and the cost."""
     from tfbench.accuracy import handler as training
 
     if output.dry_run:
@@ -48,7 +48,7 @@ def accuracy(options: AccuracyOptions, output: Output) -> str:
 
 @command(GROUP, SizingOptions, Output)
 def sizing(options: SizingOptions, output: Output) -> str:
-    """Find the smallest machine that is as fast: vCPUs, memory and disk."""
+    """Find the smallest machine that is as fast as larger ones: vCPUs, memory and disk."""
     from tfbench.sizing import handler as sizes
 
     if output.dry_run:
@@ -68,7 +68,7 @@ def strategies(options: StrategiesOptions, output: Output) -> str:
 
 @command(GROUP, OverheadOptions, Output)
 def overhead(options: OverheadOptions, output: Output) -> str:
-    """Measure what epochs, calls and steps of a tiny model cost, and how to avoid the dispatch."""
+    """Measure the dispatch overhead of epochs, calls and steps with a tiny model."""
     from tfbench.overhead import handler as dispatching
 
     if output.dry_run:

@@ -1,4 +1,4 @@
-"""The commands that make wheels, and look into them."""
+"""The commands that build and inspect wheels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GROUP = "build"
 def resolve_request_pgo(request: Request) -> Request:
     """Return the request with --pgo resolved to the path of a program.
 
-    The program is the one of our six workloads, or the user's.
+    `workloads` becomes the program that trains our six workloads; any other text is a path.
     """
     return dataclasses.replace(request, pgo=resolve_pgo(request.pgo))
 
@@ -47,7 +47,7 @@ def resolve_pgo(pgo: str) -> str:
 
 @command(GROUP, JSON, common=True)
 def detect(output: Output) -> str:
-    """Report what this CPU is, what to build for it, and what the stock wheel leaves unused."""
+    """Show this CPU, its best target, and the CPU features that the stock wheel does not use."""
     from tfbuild import own_cpu
 
     return own_cpu.describe_cpu(as_json=output.json)
@@ -55,7 +55,7 @@ def detect(output: Output) -> str:
 
 @command(GROUP, TargetsOptions, JSON)
 def targets(options: TargetsOptions, output: Output) -> str:
-    """List what --arch accepts."""
+    """List the values of --arch."""
     from tfbuild import terminal_tables
 
     return terminal_tables.format_targets(options.family or None, as_json=output.json)
@@ -63,7 +63,7 @@ def targets(options: TargetsOptions, output: Output) -> str:
 
 @command(GROUP, JSON)
 def releases(output: Output) -> str:
-    """List what --release accepts, and what was verified for each release."""
+    """List the values of --release, and what was verified for each release."""
     from tfbuild import terminal_tables
 
     return terminal_tables.format_releases(as_json=output.json)
@@ -71,9 +71,7 @@ def releases(output: Output) -> str:
 
 @command(GROUP, Request, PlanOptions, JSON, common=True)
 def plan(request: Request, options: PlanOptions, output: Output) -> str:
-    """Resolve everything and build nothing: flags, compiler, sources, kernels, commands,
-    estimates.
-    """
+    """Show flags, compiler, sources, kernels, time, memory and disk of a build; build nothing."""
     from tfbuild import handlers
 
     return handlers.describe_plan(resolve_request_pgo(request), options.jobs, as_json=output.json)
@@ -81,7 +79,7 @@ def plan(request: Request, options: PlanOptions, output: Output) -> str:
 
 @command(GROUP, Request, RenderOptions)
 def render(request: Request, options: RenderOptions) -> str:
-    """Write the Bazel workspace (kernels) or configuration (full) of a plan."""
+    """Write the Bazel workspace (scope kernels) or configuration (scope full) of a plan."""
     from tfbuild import handlers
 
     return handlers.render_plan(resolve_request_pgo(request), options.out, check=options.check)
@@ -95,7 +93,7 @@ def render(request: Request, options: RenderOptions) -> str:
     ContainersOptions,
 )
 def containers(request: Request, options: ContainersOptions) -> str:
-    """Write container files that build and compare the wheel of a plan."""
+    """Write container files that build a plan's wheel and compare it."""
     from tfbuild import handlers
 
     return handlers.write_containers(request, options.vcpus, options.out)
@@ -103,7 +101,7 @@ def containers(request: Request, options: ContainersOptions) -> str:
 
 @command(GROUP, Request, BuildOptions, Output, common=True)
 def build(request: Request, options: BuildOptions, output: Output) -> str:
-    """Build a tuned wheel in wheels/, from the sources to a trial run in a real TensorFlow."""
+    """Build a tuned wheel, test it, and put it in wheels/ with its manifest."""
     from tfbuild import handlers
 
     request = resolve_request_pgo(request)
@@ -113,7 +111,7 @@ def build(request: Request, options: BuildOptions, output: Output) -> str:
         if output.dry_run:
             return programs.describe_program_kernels(options.workload, request)
         request = programs.select_program_kernels(options.workload, request)
-        options = dataclasses.replace(options, keep_going=True)  # nobody named the kernels
+        options = dataclasses.replace(options, keep_going=True)  # the user named no kernels
     if output.dry_run:
         return handlers.describe_dry_run(request, options, as_json=output.json)
     return handlers.describe_built(handlers.build_wheel(request, options), as_json=output.json)
@@ -125,11 +123,14 @@ def build(request: Request, options: BuildOptions, output: Output) -> str:
     select_options(BuildOptions, "source", "tree", helps={"source": SOURCE}),
     VendorOptions,
     select_options(
-        Output, "dry_run", "json", helps={"dry_run": "list the archives that the tree declares"}
+        Output,
+        "dry_run",
+        "json",
+        helps={"dry_run": "list the archives that the tree declares; download nothing"},
     ),
 )
 def vendor(request: Request, sources: BuildOptions, options: VendorOptions, output: Output) -> str:
-    """Fetch all that a full build needs into one folder, for a build without a network."""
+    """Download everything that a full build needs, for a build without a network."""
     from tfbuild import full_build
 
     if output.dry_run:
@@ -157,14 +158,12 @@ def survey(request: Request, ground: BuildOptions, options: SurveyOptions) -> st
         Output,
         "dry_run",
         "json",
-        helps={
-            "dry_run": "for --rebuild: say what would be made and how long it takes, and do nothing"
-        },
+        helps={"dry_run": "with --rebuild: print the plan and the estimated time; build nothing"},
     ),
     common=True,
 )
 def audit(options: AuditOptions, output: Output) -> None:
-    """Report what a wheel really contains, and fail if that is not what it claims."""
+    """Disassemble a wheel and check that it contains what it claims."""
     from tfbuild import handlers
     from tfbuild.auditing import audit as auditing
     from tfbuild.kernelbuild import proof
@@ -187,7 +186,7 @@ def audit(options: AuditOptions, output: Output) -> None:
 
 @command(GROUP, AdmitOptions, Output)
 def admit(options: AdmitOptions, output: Output) -> None:
-    """Run a finished wheel's kernels on this CPU against the stock ones, and record the results."""
+    """Run the conformance test of a finished wheel on this CPU and record the results."""
     from tfbuild import handlers
     from tfbuild.packing import admitted
 

@@ -1,4 +1,4 @@
-"""A command: a task whose options are declared by records, and whose errors become one line."""
+"""A command: an Invoke task with options from records, which prints each error as one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from invoke.tasks import Task
 from tfbuild.option import Option, OptionSubset, build_record, list_options
 
 SCRIPT = "tensorwright"
-"""What the console script is called."""
+"""The name of the console script."""
 SHORT = {
     "arms": "a",
     "budget": "b",
@@ -29,14 +29,14 @@ SHORT = {
     "workload": "W",
     "workloads": "w",
 }
-"""The short flags: the same ones for all commands."""
+"""The short flags of options, the same in every command."""
 
 
 class Command(Task[Callable[..., None]]):
     """A task whose options are declared by records.
 
-    `sources` are the records that it takes, or subsets of their options. `--list` shows the
-    command in its `group`; without an argument it shows only those that are `common`.
+    `sources` are the records that the command takes, or subsets of their options. `--list
+    all` shows the command in its `group`; `--list` alone shows only `common` commands.
     """
 
     def __init__(
@@ -89,16 +89,16 @@ def command(
             try:
                 if context.config.run.dry:
                     raise UsageError(
-                        "--dry before a command's name holds nothing back",
-                        hint="Write --dry-run behind it",
+                        "--dry before a command is not supported",
+                        hint="Use --dry-run after the command",
                     )
                 print_text(function(*(build_record(source, values) for source in sources)) or "")
             except TensorwrightError as error:
                 raise Exit(rewrite_commands(f"error: {error}"), error.exit_code) from None
             except KeyboardInterrupt as stop:
                 code = stop.args[0] if stop.args else 128 + signal.SIGINT
-                raise Exit("stopped. The next run continues where this one was", code) from None
-            except BrokenPipeError:  # (of OSErrors the one that is the program's to tell)
+                raise Exit("stopped. The next run continues where this one stopped", code) from None
+            except BrokenPipeError:  # (an OSError that CommandLine.run handles)
                 raise
             except OSError as error:
                 path = f" ({error.filename})" if error.filename else ""
@@ -112,14 +112,14 @@ def command(
 
 
 def print_text(text: Any) -> None:  # noqa: ANN401
-    """Print a text to standard output and flush it, as what follows may fail."""
+    """Print a text to standard output and flush it, because the next step may fail."""
     print(rewrite_commands(str(text)), end="", flush=True)
 
 
 def rewrite_commands(text: str) -> str:
-    """Rewrite `invoke X` in a text to the console script, if that is what runs.
+    """Replace `invoke X` in a text with `tensorwright X` if the console script runs.
 
-    Texts name commands as a checkout has them, `invoke X`.
+    Texts use the form of a checkout, `invoke X`.
     """
     if Path(sys.argv[0]).name != SCRIPT:
         return text
@@ -129,7 +129,7 @@ def rewrite_commands(text: str) -> str:
 def stop_on_signals() -> None:
     """Make SIGTERM, and SIGHUP without nohup, stop a task as Ctrl-C does.
 
-    The programs that the task runs are stopped with it.
+    The programs that the task started stop too.
     """
 
     def stop(number: int, _: object) -> None:

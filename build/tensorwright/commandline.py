@@ -1,13 +1,13 @@
-"""The command line: Invoke's program, but a line that it cannot read is refused as all other errors
-are, a reader that went away ends it without a word, and commands are listed by group.
+"""The command line: Invoke's program with our errors, our help and commands listed by group.
 
-`python -m invoke` hands over to it (tasks.py). What it says of a line is decided by
-`create_usage_error`.
+Errors in a command line become UsageError (`create_usage_error`). If the reader closes the output,
+the program ends silently with READER_GONE. tasks.py makes `python -m invoke` run this program.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import os
 import re
@@ -30,14 +30,14 @@ from tensorwright.command import SCRIPT, Command, rewrite_commands
 from tfbuild.errors import UsageError
 
 INSTALL = "TENSORWRIGHT_INSTALL"
-"""As in settings, which a list of tasks need not wait for."""
+"""The same as settings.INSTALL. Importing settings would slow down --list."""
 READER_GONE = 141
-"""128 + SIGPIPE: what a shell says of a program that wrote to nobody."""
+"""128 + SIGPIPE: the exit code in a shell of a program whose output was closed."""
 EVERY = "all"
-"""Behind --list: the commands of all groups, where only the common ones are shown without."""
-LISTED = f"invoke --list {EVERY} names every task"
+"""Value of --list for the commands of all groups. Without it only common commands are listed."""
+LISTED = f"invoke --list {EVERY} lists all commands"
 _FORMATS = ("flat", "nested", "json")
-# Invoke's own words: its errors have nothing else to tell them by.
+# Messages of Invoke: its exceptions carry no other details.
 _UNKNOWN = re.compile(r"No idea what (['\"])(?P<word>.*)\1 is!", re.DOTALL)
 _BARE = re.compile(r"Flag <Argument: (?P<name>[\w-]+).*> needed value")
 
@@ -72,7 +72,7 @@ class CommandLine(Program):
         try:
             self.version = metadata.version(SCRIPT)
         except metadata.PackageNotFoundError:
-            self.version = "of a checkout"
+            self.version = "(checkout)"
         super().print_version()
 
     def core_args(self) -> list[Argument]:
@@ -80,7 +80,7 @@ class CommandLine(Program):
 
         They apply to every task, and are accepted before its name or after it.
         """
-        description = "Install no packages and no bazelisk: stop with the commands that would."
+        description = "Install no packages and no bazelisk: stop and print the commands to run."
         no_install = Argument(names=("no-install",), kind=bool, default=False, help=description)
         return [*super().core_args(), no_install]
 
@@ -110,19 +110,28 @@ class CommandLine(Program):
             super().parse_cleanup()
 
     def print_task_help(self, name: str) -> None:
-        """Print the help of a task without the old spellings of its options, which are still
-        accepted.
+        """Print the usage, the description and the options of a task.
+
+        Unlike Invoke's help, it has no heading above the description, and does not show the
+        old spellings of options, which are still accepted.
         """
-        task, flags = self.collection[name], self.parser.contexts[name].flags
+        task, context = self.collection[name], self.parser.contexts[name]
         for option in task.options if isinstance(task, Command) else ():
             for old in option.old:
-                flags.unalias(f"--{old}")
-        super().print_task_help(name)
+                context.flags.unalias(f"--{old}")
+        rows = context.help_tuples()
+        options = "[--options] " if rows else ""
+        print(f"Usage: {self.binary} [--core-opts] {name} {options}[other tasks here ...]\n")
+        if description := inspect.getdoc(task):
+            print(f"{description}\n")
+        if rows:
+            print("Options:")
+            self.print_columns(rows)
 
     def list_flat(self) -> None:
         groups = group_tasks(self.collection)
         self._print_groups({name: filter(_is_common, groups[name]) for name in groups})
-        print(rewrite_commands(f"{LISTED}, invoke --list GROUP those of one group"))
+        print(rewrite_commands(f"{LISTED}; invoke --list GROUP lists one group"))
 
     def _list_group(self, name: str) -> None:
         """Print the tasks of one group, or of all.
@@ -132,9 +141,7 @@ class CommandLine(Program):
         groups = group_tasks(self.collection)
         if name not in {EVERY, *groups}:
             suggestion = suggest_spelling(name, groups)
-            raise UsageError(
-                f"there is no group of tasks {name}", hint=_join_hint(suggestion, LISTED)
-            )
+            raise UsageError(f"there is no group {name!r}", hint=_join_hint(suggestion, LISTED))
         self._print_groups({group: groups[group] for group in groups if name in {EVERY, group}})
 
     def _print_groups(self, groups: Mapping[str, Iterable[TaskRow]]) -> None:
@@ -161,7 +168,7 @@ class CommandLine(Program):
                 create_usage_error(str(error), context, self.argv[1:], tasks)
             ) from None
         except (UnknownFileType, ValueError) as error:
-            # Of an option before the tasks: those of the tasks are text until they run.
+            # From a core option: the options of tasks stay text until the tasks run.
             raise _create_exit(
                 UsageError(f"{error}", hint="invoke --help lists the options")
             ) from None
@@ -215,8 +222,8 @@ def create_usage_error(
 ) -> UsageError:
     """Return the error for a command line of `words` that the parser refused.
 
-    `said` is the parser's message. `context` is the task that it was parsing, or what stands
-    before all tasks.
+    `said` is the parser's message. `context` is the task that it was parsing, or the core
+    options before the first task.
     """
     if match := _UNKNOWN.fullmatch(said):
         return _create_unknown_error(match["word"], context, words, tasks)
@@ -225,13 +232,13 @@ def create_usage_error(
         name = match["name"]
         detail = f" ({context.args[name].help})" if name in context.args else ""
         return UsageError(
-            f"{owner} --{name} has no value{detail}", hint=f"{help_of} lists the options"
+            f"{owner} --{name} needs a value{detail}", hint=f"{help_of} lists the options"
         )
     if context.missing_positional_args:
         missing = context.missing_positional_args[0]
         detail = str(missing.name).upper()
         return UsageError(
-            f"{owner} needs {detail}: {missing.help}", hint=f"Use: invoke {owner} {detail}"
+            f"{owner} needs {detail}: {missing.help}", hint=f"Run: invoke {owner} {detail}"
         )
     return UsageError(said, hint=f"{help_of} lists the options")
 
@@ -248,11 +255,11 @@ def _create_unknown_error(
     if word.startswith("-"):
         flags = [*filter(_is_long, context.flags), *context.inverse_flags]
         if context.name is None and any(word in task.flags for task in tasks.values()):
-            behind = f"It stands behind the task that it is for: invoke TASK {word}"
+            behind = f"Put it after the command: invoke COMMAND {word}"
             return UsageError(f"{owner} has no option {word}", hint=behind)
-        otherwise = f"{help_of} lists them"
+        otherwise = f"{help_of} lists the options"
         if "--bazelrc" in flags and word.startswith("--remote"):
-            otherwise = "Bazel's other options for a service are lines of a file: --bazelrc FILE"
+            otherwise = "Put other options of Bazel in a file: --bazelrc FILE"
         return UsageError(
             f"{owner} has no option {word}",
             hint=_join_hint(suggest_spelling(word, flags), otherwise),
@@ -262,19 +269,21 @@ def _create_unknown_error(
         flag, argument = before
         if not argument.takes_value:
             return UsageError(
-                f"{flag} takes no value, and {word!r} stands behind it",
+                f"{flag} takes no value, but {word!r} follows it",
                 hint=f"{help_of} lists the options; {LISTED}",
             )
-        return UsageError(f"{flag} is given twice, at last as {word!r}", hint="Give it once")
+        return UsageError(
+            f"{flag} is given twice, the second time as {word!r}", hint="Give it once"
+        )
     return UsageError(
-        f"there is no task {word!r}", hint=_join_hint(suggest_spelling(word, tasks), LISTED)
+        f"there is no command {word!r}", hint=_join_hint(suggest_spelling(word, tasks), LISTED)
     )
 
 
 def _find_flag_before(
     word: str, context: ParserContext, words: Sequence[str]
 ) -> tuple[str, Argument] | None:
-    """Return the task's own flag before the word, as in `--flag word` or `--flag=word`, or None."""
+    """Return the task's flag before the word (`--flag word` or `--flag=word`), or None."""
     flat = [
         part
         for argument in words
@@ -287,7 +296,7 @@ def _find_flag_before(
 
 
 def suggest_spelling(word: str, known: Iterable[str]) -> str:
-    from tfbuild import console  # (only a wrong line waits for it)
+    from tfbuild import console  # (a slow import, needed only for errors)
 
     return console.suggest_spelling(word, tuple(known))
 
@@ -311,7 +320,7 @@ def _format_choices(names: Sequence[str]) -> str:
 def _is_reader_gone(stream: TextIO) -> bool:
     """Return True if the reader of the stream has closed it."""
     waiting = select.poll()
-    with contextlib.suppress(OSError, ValueError):  # (a stream that is no file)
+    with contextlib.suppress(OSError, ValueError):  # (the stream has no file descriptor)
         waiting.register(stream.fileno(), 0)
     ends = select.POLLERR | select.POLLHUP
     return any(event & ends for _, event in waiting.poll(0))

@@ -1,4 +1,4 @@
-"""The commands that measure wheels, and find what is fastest."""
+"""The commands that measure wheels and search for faster ones."""
 
 from __future__ import annotations
 
@@ -19,15 +19,12 @@ from tfbuild.commands import JSON, ONE_WHEEL, WHEEL, Output, Request
 from tfbuild.option import select_options
 
 GROUP = "measure"
-COMPILERS = (
-    "clang-16, g++, …; several with commas between are held against each other, and the best goes "
-    "on"
-)
+COMPILERS = "compilers, comma-separated, for example clang-16,g++; flag sets use the fastest one"
 
 
 @command(GROUP, CompareOptions, Output, common=True)
 def compare(options: CompareOptions, output: Output) -> None:
-    """Run identical Keras models on each arm and report which is faster, and how sure that is."""
+    """Run identical Keras models on each arm and test statistically which arm is faster."""
     from tfbench import handlers
     from tfbench.measuring.comparison import check_comparison
 
@@ -41,7 +38,7 @@ def compare(options: CompareOptions, output: Output) -> None:
 
 @command(GROUP, TuneOptions, Output, common=True)
 def tune(options: TuneOptions, output: Output) -> str:
-    """Find the fastest wheel and settings for one model, and confirm the gain."""
+    """Find the fastest wheel and run-time settings for one model, and confirm the gain."""
     from tfbench.tuning import handler as tuning
 
     if output.dry_run:
@@ -51,7 +48,7 @@ def tune(options: TuneOptions, output: Output) -> str:
 
 @command(GROUP, ReportOptions, JSON, common=True)
 def report(options: ReportOptions, output: Output) -> str:
-    """Write the report of a comparison, with costs: Markdown, HTML with plots, SVG, CSV, pyperf."""
+    """Write a comparison's report again, with costs: Markdown, HTML, SVG, CSV and pyperf."""
     from tfbench.reports import reporting
 
     return reporting.report_results(options, as_json=output.json)
@@ -59,7 +56,7 @@ def report(options: ReportOptions, output: Output) -> str:
 
 @command(GROUP, ProfileOptions, Output)
 def profile(options: ProfileOptions, output: Output) -> str:
-    """Report which ops, at which shapes, take the time of a step on the stock wheel."""
+    """Show the ops and shapes that take the time of a training step on the stock wheel."""
     from tfbench.kernels import handlers
 
     if output.dry_run:
@@ -69,7 +66,7 @@ def profile(options: ProfileOptions, output: Output) -> str:
 
 @command(GROUP, SelectOptions, Output)
 def select(options: SelectOptions, output: Output) -> str:
-    """Time a wheel's kernels against the stock ones, and select those that are faster."""
+    """Time a wheel's kernels against stock and select the faster ones."""
     from tfbench.kernels import handlers
 
     if output.dry_run:
@@ -84,7 +81,7 @@ def select(options: SelectOptions, output: Output) -> str:
     Output,
 )
 def flags(request: Request, options: FlagsOptions, output: Output) -> str:
-    """Find the compiler and the flags that make each kernel source fastest."""
+    """Find the fastest compiler and flags for each kernel source."""
     from dataclasses import replace
 
     from tfbench.kernels import flag_search
@@ -97,7 +94,7 @@ def flags(request: Request, options: FlagsOptions, output: Output) -> str:
 
 @command(GROUP, StartupOptions, JSON)
 def startup(options: StartupOptions, output: Output) -> str:
-    """Measure what the tuned wheel adds to the time of `import tensorflow`."""
+    """Measure the time that the tuned wheel adds to `import tensorflow`."""
     from tfbench.startup import handler as starting
 
     return starting.measure_startup(options, as_json=output.json)[1]
@@ -105,7 +102,7 @@ def startup(options: StartupOptions, output: Output) -> str:
 
 @command(GROUP, SelfcheckOptions, JSON)
 def selfcheck(options: SelfcheckOptions, output: Output) -> None:
-    """Test the harness itself: stock against stock, and against known slowdowns (2 h)."""
+    """Test the harness: stock against stock, and stock against known slowdowns (2 h)."""
     from tfbench import handlers
 
     check, text = handlers.check_harness(options, as_json=output.json)
@@ -115,7 +112,7 @@ def selfcheck(options: SelfcheckOptions, output: Output) -> None:
 
 @command(GROUP, KitOptions, JSON)
 def kit(options: KitOptions, output: Output) -> str:
-    """Write one file that times the workloads wherever Keras is installed, or read its results."""
+    """Write one file that times the workloads on any machine with Keras, or read its results."""
     from tfbench.kit import handler as kits
 
     if options.read:

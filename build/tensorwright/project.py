@@ -1,4 +1,4 @@
-"""The commands about this machine and this project."""
+"""The commands for this machine and this project."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ GROUP = "project"
 @command(
     GROUP,
     select_options(
-        Output, "dry_run", helps={"dry_run": "say what would be installed, built and compared"}
+        Output,
+        "dry_run",
+        helps={"dry_run": "print what would be installed, built and compared; do nothing"},
     ),
     common=True,
 )
 def quickstart(output: Output) -> None:
-    """Set up, detect, build the hot kernels, compare two workloads, report."""
+    """Install, detect the CPU, build the hot kernels, compare two models, report."""
     from tfbench import handlers
 
     if output.dry_run:
@@ -30,7 +32,7 @@ def quickstart(output: Output) -> None:
 
 @command(GROUP, DoctorOptions, JSON, common=True)
 def doctor(options: DoctorOptions, output: Output) -> None:
-    """Report what this machine lacks, and the commands that install it."""
+    """List the programs that this machine lacks and the commands that install them."""
     from tfbuild import lacks, settings
 
     if options.wheel:
@@ -49,7 +51,7 @@ def doctor(options: DoctorOptions, output: Output) -> None:
 
 @command(GROUP, ChecksOptions)
 def test(options: ChecksOptions) -> None:
-    """Run the project's own checks: lint, types, and the tests."""
+    """Run lint, type checks and tests."""
     from tfbuild import checks
 
     checks.test(every=options.all)

@@ -1,4 +1,4 @@
-"""The commands about indexes."""
+"""The commands for package indexes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ GROUP = "publish"
 
 @command(GROUP, PublishOptions, JSON, common=True)
 def publish(options: PublishOptions, output: Output) -> str:
-    """Publish tuned wheels to a private index that serves every CPU the best one that it can
-    run.
-    """
+    """Audit wheels, check their comparisons and publish them to a private index."""
     from tfwheels import handlers
 
     return handlers.publish_wheels(options, as_json=output.json)
@@ -21,7 +19,7 @@ def publish(options: PublishOptions, output: Output) -> str:
 
 @command(GROUP, ServeOptions)
 def serve(options: ServeOptions) -> None:
-    """Serve a published tree on this machine, until Ctrl-C."""
+    """Serve an index on this machine until Ctrl-C, for a trial."""
     from tfwheels import serve as server
 
     server.serve(options.at, options.port, options.trust)

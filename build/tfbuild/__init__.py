@@ -1,3 +1,3 @@
-"""From a CPU to a tuned TensorFlow wheel."""
+"""Builds tuned TensorFlow wheels."""
 
 __version__ = "0.1.0"

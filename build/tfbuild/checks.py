@@ -1,4 +1,4 @@
-"""The project's own checks."""
+"""The project's checks: lint, type checks and tests."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tfbuild.upstream import releases
 
 TESTED_RELEASE = "2.14.1"
 SLOW = "slow"
-"""The mark of the second tier's tests."""
+"""The pytest marker of second-tier tests."""
 _CODE = ("tasks.py", "build", "wheels", "benchmarks", "tests")
 _MOST_WORKERS = 8
-"""A few long modules decide how long all takes, and each process takes memory."""
+"""More workers save no time, because a few modules take longest, and each one needs memory."""
 
 Ended: TypeAlias = subprocess.CompletedProcess[str]
 
@@ -66,10 +66,10 @@ def test(*, every: bool) -> None:
         first = not _get_bytecode_folder().exists()
         paths, version = prepare_test_paths(), releases.read_kernels_bazel()
         with ThreadPoolExecutor(2) as pool:
-            # To install takes a network more than a CPU.
+            # Installation uses the network more than the CPU.
             linted = [pool.submit(_run_check, check, quiet=True) for check in _LINT]
             if first:
-                # pytest compiles what it collects: its processes would all do that themselves.
+                # This compiles the test modules once; otherwise each pytest worker compiles them.
                 pool.submit(_run_check, ProjectCheck(name="pytest", words=_COLLECT), quiet=True)
             doctor.prepare(paths, version, tests=True, install=True)
         for check, future in zip(_LINT, linted, strict=True):
@@ -89,7 +89,7 @@ def _require_dev_tools(task: str) -> None:
     settings.require_checkout(task)
     if not all(map(importlib.util.find_spec, ("mypy", "pytest", "ruff"))):
         raise ToolError(
-            f"{task} needs what requirements-dev.txt names, and this environment lacks it",
+            f"{task} needs packages of requirements-dev.txt that are not installed",
             hint=f"Run: ./inv {task}",
         )
 
@@ -97,8 +97,8 @@ def _require_dev_tools(task: str) -> None:
 def get_test_cache(root: Path) -> Path:
     """Return the folder in which the tests of the checkout `root` build.
 
-    It is kept, as it saves minutes of the next run. It is not a user's cache, whose builds
-    the tests would disturb.
+    It stays, because it saves minutes in the next run. It is separate from the user's cache,
+    so that tests do not disturb the user's builds.
     """
     return root / ".tensorwright" / "tests"
 
@@ -106,7 +106,7 @@ def get_test_cache(root: Path) -> Path:
 def prepare_test_paths() -> Paths:
     """Create the folders of the tests and return them.
 
-    The user's downloads are linked into the test cache, as they have a lock. Sets
+    The test cache has a link to the user's downloads, which have a lock. Sets
     TENSORWRIGHT_CACHE, so that all programs that the tests start use the same folders.
     """
     cache = get_test_cache(settings.ROOT)
@@ -116,7 +116,7 @@ def prepare_test_paths() -> Paths:
         user.downloads.mkdir(parents=True, exist_ok=True)
         link = cache / "downloads"
         if link.resolve() != user.downloads:
-            link.unlink(missing_ok=True)  # (of another user's cache, or of one that is gone)
+            link.unlink(missing_ok=True)  # (it points to another cache, or to a deleted one)
             link.symlink_to(user.downloads)
         os.environ["TENSORWRIGHT_CACHE"] = str(cache)
     return settings.paths()
@@ -129,12 +129,12 @@ def _get_bytecode_folder() -> Path:
 def _run_check(check: ProjectCheck, *, quiet: bool = False) -> Ended:
     """Run a check and return its result.
 
-    The output goes straight to the terminal; that of a `quiet` check is captured.
+    The output goes to the terminal, or is captured if `quiet`.
     """
     if not quiet:
         console.print_message(f"→ {check.name}")
     env = os.environ | {"PYTHONPYCACHEPREFIX": str(_get_bytecode_folder())}
-    # Containers often set it. The tests start Python some thousand times, which would compile anew.
+    # Containers often set it. The tests start Python thousands of times and need the bytecode.
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run(
         [sys.executable, *check.words],

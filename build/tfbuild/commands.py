@@ -1,7 +1,7 @@
-"""The options of the commands that make wheels: each with its default and its help, once.
+"""The options of the commands that build wheels, each with its default and its help.
 
-A command hands the records on as they were typed: an empty option means the default, and lists
-have commas between. Standard library only, as tfbuild.option.
+The records contain the text that the user typed: an empty option means the default, and lists are
+comma-separated. Standard library only, like tfbuild.option.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from tfbuild.option import option, required, select_options
 
 NEWEST = "newest"
-"""What is written for the newest release that has kernels."""
+"""The value of --release for the newest release that has kernels."""
 HOT = "hot"
-"""What is written for the kernels that matter to the six workloads."""
-DRY = "say what would be done, and do nothing"
-TARGET = "a target (invoke targets), NAME+FEATURE+…, native"
-CONTROL = "stock: as the stock wheel, the control"
-PYTHON = "Python version of the wheel, such as 3.11"
-PACKAGE = "the stock package; by default tensorflow-cpu, on aarch64 the one that has its wheels"
-SOURCE = "TensorFlow's source archive, fetched elsewhere"
-_JOBS = "compiles at once; by default what CPUs and memory allow"
+"""The value of --kernels for the kernels that matter to the six workloads."""
+DRY = "print what would be done; do nothing"
+TARGET = "target: native, NAME or NAME+FEATURE (see invoke targets)"
+CONTROL = "stock: control arm"
+PYTHON = "Python version of the wheel, for example 3.11"
+PACKAGE = "stock package; default: tensorflow-cpu, on aarch64 the package that has the wheels"
+SOURCE = "path of TensorFlow's source archive"
+_JOBS = "number of parallel compiles; default: as many as CPUs and memory allow"
 
 
 def get_default_release() -> str:
@@ -34,7 +34,7 @@ class Output:
     """The options for a command's output: a dry run, and JSON."""
 
     dry_run: bool = option(False, DRY)
-    json: bool = option(False, "answer in JSON on standard output")
+    json: bool = option(False, "print JSON")
 
 
 JSON = select_options(Output, "json")
@@ -45,62 +45,64 @@ DRY_RUN = select_options(Output, "dry_run")
 class Request:
     """The options that specify a wheel.
 
-    `package` is the stock package, by default the one for CPUs of the target's architecture.
-    `python` is a version, several with commas between, or `all` for every version that the
-    release has a wheel for. `arch` is a target, `native`, or `stock` (the target of the
-    release's published wheels); or several with commas between, for one wheel. `lto` and
-    `pgo`, the path of a program that is run to collect a profile, are for the full scope.
-    `selection` are paths of measured selections, with commas between, at most one for each
-    target. `flags` are compiler flags that kernels get beside the target's, instead of those
-    of a selection. `without` are kernel groups that are excluded from the chosen ones.
-    `source`, which is no option of its own, is the path of sources that kernels are compiled
-    from in place of the release's own.
+    Lists are comma-separated. `package` is the stock package, by default the one for CPUs of
+    the target's architecture. `python` is a list of versions, or `all` for every version that
+    the release has a wheel for. `arch` is a list of targets for one wheel; a target can also
+    be `native`, or `stock` for the target of the release's published wheels. `lto` and `pgo`
+    (the path of a program whose run gives a profile) apply to the full scope. `selection` is a
+    list of paths of measured selections, at most one for each target. `flags` are compiler
+    flags of kernels in addition to the target's; they replace those of a selection. `without`
+    is a list of kernels to exclude. `source` is not an option of every command: it is the path
+    of sources to compile kernels from, instead of the release's own.
 
-    Of run-time defaults: `bf16` lets oneDNN round to bfloat16, `trust_emulated` accepts
-    comparisons under emulation as measured ones, `evidence` are paths of comparison.json with
-    commas between.
+    Three options concern run-time defaults: `bf16` lets oneDNN round to bfloat16,
+    `trust_emulated` accepts comparisons under emulation as measured ones, and `evidence` is a
+    list of paths of comparison.json.
     """
 
     arch: str = option(
         "native",
-        f"{TARGET}, or several with commas between for one wheel; {CONTROL}",
+        f"{TARGET}; comma-separated for a fleet; {CONTROL}",
     )
     release: str = option(
-        "", "a TensorFlow release (invoke releases); by default the newest whose sources can be had"
+        "", "TensorFlow release (see invoke releases); default: the newest with available sources"
     )
     scope: str = option(
-        "kernels", "kernels: tuned kernels in the stock wheel; full: the whole tree"
+        "kernels", "kernels: tuned kernels in the stock wheel; full: all of TensorFlow"
     )
     kernels: str = option(
-        HOT, "hot, mini, all, or names of kernel sources and of ops with commas between"
+        HOT, "hot, mini, all, or a comma-separated list of ops and kernel sources"
     )
-    without: str = option("", "of the chosen kernels those that stay stock, with commas between")
-    python: str = option("", f"{PYTHON}; several with commas between, or all: a wheel for each")
+    without: str = option(
+        "", "kernels to exclude: a comma-separated list of kernel groups, sources and ops"
+    )
+    python: str = option("", f"{PYTHON}; a list or all: one wheel each")
     package: str = option("", PACKAGE)
     compiler: str = option(
-        "", "clang-16, g++, … or clang@16.0.6 for one that need not be here (plan, render)"
+        "", "compiler, for example clang-16; plan and render accept clang@16.0.6, installed or not"
     )
     lto: bool = option(False, "link-time optimization (ThinLTO), for --scope full")
     pgo: str = option(
         "",
-        "profile-guided optimization, for --scope full: workloads, or a program to learn from",
+        "profile-guided optimization, for --scope full: workloads, or the path of a program to run",
     )
     selection: str = option(
         "",
-        "selection.json of invoke select: its kernels with its flags, instead of --kernels; "
-        "several with commas between, one per target",
+        "selection.json of invoke select, instead of --kernels; comma-separated, one per target",
     )
     flags: str = option(
         "",
-        "compiler flags of kernels beside the target's, such as -O3 -mprefer-vector-width=256",
+        "extra compiler flags for kernels, for example -O3 -mprefer-vector-width=256",
     )
     bf16: bool = option(
-        False, "let oneDNN round to bfloat16 on CPUs with AMX, which changes results"
+        False, "let oneDNN round to bfloat16 on CPUs with AMX; this changes results"
     )
     trust_emulated: bool = option(
-        False, "take run-time defaults that were measured by emulation only"
+        False, "accept run-time defaults that were measured only under emulation"
     )
-    evidence: str = option("", "comparison.json files that speak for or against run-time defaults")
+    evidence: str = option(
+        "", "comparison.json files for or against run-time defaults, comma-separated"
+    )
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -109,112 +111,107 @@ class Request:
 
 
 WHEEL = ("arch", "release", "python", "package", "compiler")
-"""Those of a request that say which wheel, and nothing of what is in it."""
+"""The options of a request that identify a wheel, without those that select its contents."""
 ONE_PYTHON = {"python": PYTHON}
 ONE_WHEEL = {**ONE_PYTHON, "arch": f"{TARGET}; {CONTROL}"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetsOptions:
-    family: str = option("", "x86_64 or aarch64; both by default")
+    family: str = option("", "x86_64 or aarch64; default: both")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanOptions:
-    jobs: str = option("", "compiles at once, for the estimate")
+    jobs: str = option("", "number of parallel compiles, for the estimate")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RenderOptions:
-    out: str = option("", "the folder to write to")
-    check: bool = option(False, "compare with what is there, write nothing")
+    out: str = option("", "output folder")
+    check: bool = option(False, "compare the folder with the plan; write nothing")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContainersOptions:
-    vcpus: str = option("", "CPUs that the run lines give")
-    out: str = option("", "the folder to write to")
+    vcpus: str = option("", "number of CPUs in the commands that run the containers")
+    out: str = option("", "output folder")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOptions:
-    """The options of `invoke build` beside those of the plan."""
+    """The options of `invoke build` in addition to those of the plan."""
 
     workload: str = option(
         "",
-        "instead of --kernels, what a program spends its time in: one of the workloads, or your "
-        "own .py with build(), .keras, .h5 or SavedModel",
+        "build the kernels of a model: a workload, .py with build(), .keras, .h5 or SavedModel",
         old=("for",),
     )
     jobs: str = option("", _JOBS)
-    source: str = option("", "TensorFlow's sources: an archive, or for kernels a checkout")
-    tree: str = option("", "a checkout of TensorFlow to build, instead of the release's sources")
-    vendor: str = option("", "build without a network from a folder that invoke vendor made")
+    source: str = option(
+        "", "TensorFlow's sources: an archive, or with --scope kernels also a checkout"
+    )
+    tree: str = option("", "TensorFlow checkout to build instead of the release's sources")
+    vendor: str = option("", "folder from invoke vendor: build from it without a network")
     bazelrc: str = option(
         "",
-        "a file of options for Bazel, read after the build's own and overruled by it; its headers "
-        "and certificates for a service stay out of argv",
+        "file of Bazel options (keeps credentials out of argv); the build's options override it",
     )
-    remote_cache: str = option("", "a shared cache: https://, http://, grpcs://, grpc:// or unix:")
-    remote_executor: str = option("", "a cluster that compiles: grpcs:// or grpc://")
+    remote_cache: str = option(
+        "", "address of a shared cache: https://, http://, grpcs://, grpc:// or unix:"
+    )
+    remote_executor: str = option("", "address of a build cluster: grpcs:// or grpc://")
     define: str = option("", "NAME=VALUE,… for Bazel's --define")
-    auto_fix: bool = option(False, "apply the remedy of a failure that has one, and try again")
+    auto_fix: bool = option(False, "if a failure has a known fix, apply it and retry")
     preflight: bool = option(
-        True, "look at the machine before the build (--no-preflight to leave out)"
+        True, "check the machine before the build (--no-preflight skips the check)"
     )
-    stock_wheel: str = option("", "the stock wheel, fetched elsewhere, or a folder that has it")
+    stock_wheel: str = option("", "path of the stock wheel, or of a folder that contains it")
     install: bool = option(
         False, "install the compiler and Bazel from Debian's packages if they are missing"
     )
-    keep_going: bool = option(
-        False, "a kernel that does not compile stays stock, the rest is built"
-    )
+    keep_going: bool = option(False, "leave kernels that do not compile stock and build the others")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VendorOptions:
-    out: str = option("", "the folder to fill; an unfinished one goes on")
+    out: str = option("", "output folder; an unfinished one is continued")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SurveyOptions:
     budget: str = option(
-        "1h", "limit of the command, as 90s, 20m or 1h30m; the next run goes on; 1h by default"
+        "1h", "time limit, for example 20m or 1h30m; default: 1h; the next run continues"
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditOptions:
-    wheel: str = required("the path of a wheel")
-    stock: str = option(
-        "", "the stock wheel to compare with; by default the pinned one, fetched if need be"
-    )
+    wheel: str = required("path of a wheel")
+    stock: str = option("", "stock wheel to compare with; default: the pinned one")
     fetch: bool = option(
         True,
-        "fetch the stock wheel where it is not in the cache (--no-fetch: compare with nothing)",
+        "download the stock wheel if it is not in the cache (--no-fetch: do not download)",
     )
     rebuild: bool = option(
         False,
-        "make a wheel of kernels again of its tuned.json and compare the bytes; what this user has "
-        "compiled before comes from the cache, with TENSORWRIGHT_CACHE=/an/empty/folder nothing "
-        "does",
+        "rebuild a wheel of kernels from its tuned.json and compare the bytes",
     )
-    source: str = option("", "for --rebuild: the sources, where they are not the release's own")
-    jobs: str = option("", "for --rebuild: how many compiles at once")
+    source: str = option("", "with --rebuild: the sources, if they are not the release's own")
+    jobs: str = option("", "with --rebuild: number of parallel compiles")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdmitOptions:
-    wheel: str = required("the path of a wheel of tuned kernels")
+    wheel: str = required("path of a wheel with tuned kernels")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DoctorOptions:
-    tests: bool = option(False, "what the project's own tests need, too")
+    tests: bool = option(False, "also check what the project's tests need")
     wheel: str = option(
         "",
-        "instead: a Python, an environment or a folder of packages where a tuned wheel is "
-        "installed: which kernels run there, and why not its own",
+        "Python, environment or packages folder with a tuned wheel: show which kernels it runs",
     )
 
 
@@ -222,5 +219,5 @@ class DoctorOptions:
 class ChecksOptions:
     all: bool = option(
         False,
-        "the second tier too: every model, cache and failure, 40 to 60 minutes on 2 cores",
+        "also run the second tier: all models, caches, failures; 40 to 60 minutes on 2 cores",
     )

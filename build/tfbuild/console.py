@@ -1,4 +1,4 @@
-"""What the program says to a person: always on stderr, in colour only on a terminal."""
+"""Messages to the user, always on stderr, in colour only on a terminal."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class _ProgressCounter:
     ) -> None:
         """Set how much is done.
 
-        `tempo` is the rate and the estimate, where the caller knows better than done of total
-        in the time since the start.
+        `tempo` is the caller's own rate and estimate. Without it the estimate comes from the
+        work done and the time since the start.
         """
         self.done, self.total = done, self.total if total is None else total
         self.detail, self.tempo = detail, tempo

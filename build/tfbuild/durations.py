@@ -1,4 +1,4 @@
-"""Durations as typed for an option, `90s`, `20m`, `1h30m`, or as the console says them."""
+"""Durations in options, `90s`, `20m`, `1h30m`, or as the console prints them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ def parse_duration(text: str, option: str) -> float:
     """
     typed = text.strip()
     if _BARE.fullmatch(typed):
-        raise UsageError(f"{option} {text} has no unit", hint=f"Say {typed}s or {typed}m")
+        raise UsageError(f"{option} {text} has no unit", hint=f"Write {typed}s or {typed}m")
     match = _FORM.fullmatch(typed)
     if match is None or not any(match.groups()):
-        raise UsageError(f"{option} {text} is no duration", hint="Try 90s, 20m or 1h30m")
+        raise UsageError(
+            f"{option} {text} is not a duration", hint="Write for example 90s, 20m or 1h30m"
+        )
     hours, minutes, remainder = (float(group or 0) for group in match.groups())
     total = 3600 * hours + 60 * minutes + remainder
     if not 0 < total <= _LONGEST_S:
-        raise UsageError(f"{option} {text} is not above 0 and at most 30 days", hint="Try 20m")
+        raise UsageError(
+            f"{option} {text} is out of range", hint="Write up to 30 days, for example 20m"
+        )
     return total

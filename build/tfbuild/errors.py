@@ -1,6 +1,7 @@
-"""The one error tree. Each class is something a user can act on and has an exit code of its own.
+"""All errors. Each class is something that a user can act on, and has its own exit code.
 
-A message says what failed and what was seen; `hint` says what to do next. Only commands print.
+The message says what failed and what was seen; `hint` says what to do next. Only commands print
+errors.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 from typing import ClassVar
 
 _WORD = re.compile(r"\S{401,}")
-"""Longer than a path may be shown: no word of ours, but of a foreign file."""
+"""A word longer than any path. Only a foreign file can put it into a message."""
 
 
 class TensorwrightError(Exception):
@@ -25,7 +26,7 @@ class TensorwrightError(Exception):
     def __str__(self) -> str:
         if not self.hint:
             return _escape_unprintable(self.message)
-        # A message that shows output or a list ends with its own line.
+        # A message that ends with output or a list already ends its line.
         between = "" if self.message.endswith("\n") else ". "
         return _escape_unprintable(f"{self.message}{between}{self.hint}")
 
@@ -73,31 +74,31 @@ class PythonError(TensorwrightError):
 
 
 class CompilerError(TensorwrightError):
-    """No compiler, an unknown one, or one too old for the target."""
+    """The compiler is missing, unknown or too old for the target."""
 
     exit_code = 14
 
 
 class ToolError(TensorwrightError):
-    """A program that is needed is missing."""
+    """A required program is missing."""
 
     exit_code = 15
 
 
 class DownloadError(TensorwrightError):
-    """None of the sources that were tried could be fetched."""
+    """A download failed from every source."""
 
     exit_code = 16
 
 
 class ChecksumError(TensorwrightError):
-    """A file whose bytes are not the pinned ones."""
+    """A checksum does not match the pinned one."""
 
     exit_code = 17
 
 
 class DiskError(TensorwrightError):
-    """Too little disk space, or a disk that ran full."""
+    """Too little disk space, or a file that cannot be read or written."""
 
     exit_code = 18
 
@@ -120,13 +121,13 @@ class KernelError(TensorwrightError):
 
 
 class WheelError(TensorwrightError):
-    """A wheel that is missing, malformed or not of the expected kind."""
+    """A wheel is missing, malformed or of another kind."""
 
     exit_code = 21
 
 
 class BusyError(TensorwrightError):
-    """Another run holds a folder that this one needs."""
+    """Another run uses a folder that this run needs."""
 
     exit_code = 22
 
@@ -138,13 +139,13 @@ class DriftError(TensorwrightError):
 
 
 class HostError(TensorwrightError):
-    """A machine that cannot run the wheel, or differs from the machine of another record."""
+    """This machine cannot run the wheel, or differs from the machine of another record."""
 
     exit_code = 24
 
 
 class WorkerError(TensorwrightError):
-    """A benchmark worker died, hung, or loaded another TensorFlow than its own.
+    """A benchmark worker died, hung, or loaded the wrong TensorFlow.
 
     `arm` is the worker's arm.
     """
@@ -163,13 +164,13 @@ class AgreementError(TensorwrightError):
 
 
 class SampleError(TensorwrightError):
-    """Samples that cannot be evaluated: none, too few, unequal, or not numbers."""
+    """Samples are missing, too few, unequal or not numbers."""
 
     exit_code = 27
 
 
 class RecordError(TensorwrightError):
-    """A record file that is truncated, of another schema, or not JSON."""
+    """A record file is truncated, of another schema or not JSON."""
 
     exit_code = 28
 
@@ -181,73 +182,73 @@ class FailedTests(TensorwrightError):  # noqa: N818  (the tests failed, not the 
 
 
 class TimeLimitError(CommandError):
-    """A program ran past its time limit."""
+    """A program exceeded its time limit."""
 
     exit_code = 30
 
 
 class RegressionError(TensorwrightError):
-    """A candidate is slower than the baseline (`compare --gate`)."""
+    """An arm is slower than the baseline (`compare --gate`)."""
 
     exit_code = 31
 
 
 class InconclusiveError(TensorwrightError):
-    """A comparison that was inconclusive (`compare --gate`)."""
+    """A comparison is inconclusive (`compare --gate`)."""
 
     exit_code = 32
 
 
 class HarnessError(TensorwrightError):
-    """The harness found differences where there are none (`selfcheck`)."""
+    """The harness found differences where none exist (`selfcheck`)."""
 
     exit_code = 33
 
 
 class AuditError(TensorwrightError):
-    """A wheel that is not what it claims: instructions, hashes, tags or versions (`audit`)."""
+    """A wheel does not match its claims: instructions, hashes, tags or versions (`audit`)."""
 
     exit_code = 34
 
 
 class GateError(TensorwrightError):
-    """A wheel without a comparison that allows its publication (`publish`)."""
+    """No comparison permits the publication of a wheel (`publish`)."""
 
     exit_code = 35
 
 
 class PublishError(TensorwrightError):
-    """An index that refuses a file, or has other bytes under its name."""
+    """An index refuses a file, or has other bytes under its name."""
 
     exit_code = 36
 
 
 class PreflightError(TensorwrightError):
-    """A machine on which a full build would fail hours later (`build --scope full`)."""
+    """A full build would fail on this machine (`build --scope full`)."""
 
     exit_code = 37
 
 
 class TreeError(TensorwrightError):
-    """A source tree that is not TensorFlow's, or differs too much from the known releases."""
+    """A source tree is not TensorFlow's, or differs too much from the known releases."""
 
     exit_code = 38
 
 
 class BuildError(TensorwrightError):
-    """A full build that failed, with the cause that was found and its remedy."""
+    """A full build failed; the message has the cause and the fix if they are known."""
 
     exit_code = 39
 
 
 class VendorError(TensorwrightError):
-    """A vendor folder that is incomplete, or belongs to another plan."""
+    """A vendor folder is incomplete, or belongs to another plan."""
 
     exit_code = 40
 
 
 class AdmissionError(TensorwrightError):
-    """A wheel whose kernels never ran, or failed the conformance test, on their target
+    """A wheel's kernels never ran on their target, or failed the conformance test there
     (`publish`).
     """
 
@@ -255,6 +256,6 @@ class AdmissionError(TensorwrightError):
 
 
 class RebuildError(TensorwrightError):
-    """A wheel that cannot be rebuilt here, so that nothing is proven (`audit --rebuild`)."""
+    """A rebuild cannot prove or disprove the wheel's bytes (`audit --rebuild`)."""
 
     exit_code = 42

@@ -1,4 +1,4 @@
-"""What the tasks call for the full scope: options as they were typed in, text out."""
+"""The handlers of --scope full: they take options as typed and return text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CORE_SECONDS = 40 * 3600
 def build(request: Request, options: BuildOptions) -> BuiltWheel:
     """Build the wheel of a request from TensorFlow's whole tree.
 
-    The request is checked first, so that a wrong one leaves no trace, and then the machine.
+    Checks the request before the machine, so that a wrong request leaves no trace.
     """
     paths = settings.paths()
     plan, compiler, order = _resolve_request(request, options)
@@ -77,12 +77,12 @@ def vendor(request: Request, options: BuildOptions, out: str, *, as_json: bool) 
     if as_json:
         return format_json({"folder": folder, "lock": lock})
     chosen = f"--release {plan.release}" + (f" --tree {order.tree}" if order.tree else "")
-    bazel_origin = "the machine's own" if lock.from_system else "in the folder"
+    bazel_origin = "of this machine" if lock.from_system else "in the folder"
     return (
         f"{folder}: {console.format_count(len(lock.files), 'file')}, "
         f"{console.format_size(lock.size)}, for Bazel "
         f"{lock.bazel} ({bazel_origin})\n"
-        f"build from it: invoke build --scope full {chosen} --vendor {folder}\n"
+        f"To build from it, run: invoke build --scope full {chosen} --vendor {folder}\n"
     )
 
 
@@ -103,8 +103,7 @@ def list_archives(request: Request, options: BuildOptions, *, as_json: bool) -> 
     rows = [f"{each.sha256 or 'not pinned':<64}  {each.urls[-1]}" for each in listing.archives]
     elsewhere = ", ".join(listing.elsewhere) or "none"
     rows.append(
-        f"{console.format_count(len(rows), 'archive')}; what these files add is known to Bazel "
-        f"alone:"
+        f"{console.format_count(len(rows), 'archive')}; only Bazel can list what these files add:"
     )
     return "\n".join(
         [*rows, f"  {elsewhere}", *(f"not read: {each}" for each in listing.unread), ""]
@@ -134,13 +133,13 @@ def estimate(plan: Plan, budget: Budget) -> Estimate:
         memory_mb=budget.peak_mb,
         disk_mb=preflight.OUTPUT_MB,
         basis="not measured here: EasyBuild's 2.18.1 took 3 h 58 min with 10 jobs, its 2.21.0 "
-        f"48 min on 32 cores; disk as Gentoo checks for it; memory: {budget.basis}",
+        f"48 min on 32 cores; disk: as Gentoo requires; memory: {budget.basis}",
     )
 
 
 def _create_order(plan: Plan, request: Request, options: BuildOptions, remote: Remote) -> Order:
     if options.tree and options.source:
-        raise UsageError("--tree and --source both say which sources to build: give one")
+        raise UsageError("--tree and --source exclude each other", hint="Give one of them")
     return Order(
         budget=choose_budget(plan, options.jobs),
         tree=_parse_folder("tree", options.tree),
@@ -183,7 +182,7 @@ def parse_remote(options: BuildOptions) -> Remote:
 def _parse_defines(text: str) -> tuple[str, ...]:
     """Parse NAME=VALUE,NAME=VALUE.
 
-    Of a name that is given twice the last value counts. Raises UsageError.
+    If a name is given twice, the last value counts. Raises UsageError.
     """
     pairs: dict[str, str] = {}
     for word in filter(None, text.split(",")):
@@ -201,14 +200,14 @@ def parse_path(text: str) -> Path | None:
     """
     try:
         return Path(text).expanduser().resolve() if text else None
-    except RuntimeError as error:  # (no such user's home, or a link to itself)
-        raise UsageError(f"{text} is no path: {error}") from error
+    except RuntimeError as error:  # (~user does not exist, or the link points to itself)
+        raise UsageError(f"{text} is not a path: {error}") from error
 
 
 def _parse_folder(option: str, text: str) -> Path | None:
     path = parse_path(text)
     if path is not None and not path.is_dir():
-        raise UsageError(f"--{option} {path}: there is no such folder")
+        raise UsageError(f"--{option} {path} is not a folder")
     return path
 
 

@@ -1,4 +1,4 @@
-"""Handlers of the commands: options in, text out."""
+"""The handlers of the commands that build wheels: they take options and return text."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ __all__ = [
 def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
     """Return the plan of a wheel, or those of a fleet, and what the build will take here.
 
-    Nothing is built. Of several Pythons it is the plan of the first one: the others differ in
-    the stock wheel only.
+    Builds nothing. For several Pythons it describes the plan of the first: the others differ
+    only in the stock wheel.
     """
     request = resolve_release(fill_compiler(request), settings.paths())
     (fleet, *others), compiler = resolve_fleets(request)
@@ -95,7 +95,7 @@ def _find_proxy_targets(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
         family = plan.target.family
         proxies[plan.target.spec] = ""
         if emulation.can_emulate(family):
-            # Which that is, the emulator itself says: it may have to be fetched first.
+            # Only the emulator can name the target, and it may not be installed yet.
             proxies[plan.target.spec] = f"a target that qemu-{family} runs"
         with contextlib.suppress(KernelError, CpuError):
             runner = choose_proxy_plan(plan, fleet.plans, cpu.read_cpu(), compiler)
@@ -137,7 +137,7 @@ def choose_jobs(plan: Plan, wanted: str) -> Jobs:
 def render_plan(request: Request, out: str, *, check: bool) -> str:
     """Write the files of a plan, or with `check` compare them; return a line for each plan.
 
-    Those of a fleet are in a folder for each target.
+    A fleet gets a folder for each target.
     """
     paths = settings.paths()
     fleet, _ = resolve_fleet(resolve_release(fill_compiler(request), paths))
@@ -149,7 +149,7 @@ def render_plan(request: Request, out: str, *, check: bool) -> str:
         files = render.render(plan, paths.templates)
         if check:
             render.check(files, folder)
-            lines.append(f"{folder} is what plan {plan.key[:16]} renders ({len(files)} files)")
+            lines.append(f"{folder} matches plan {plan.key[:16]} ({len(files)} files)")
         else:
             render.write(files, folder)
             lines.append(f"{len(files)} files of plan {plan.key[:16]} in {folder}")
@@ -162,7 +162,7 @@ def write_containers(request: Request, vcpus: str, out: str) -> str:
     Returns where they are, and whether a container engine is here.
     """
     if vcpus and not (vcpus.isdecimal() and int(vcpus)):
-        raise UsageError(f"--vcpus {vcpus} is no number of vCPUs")
+        raise UsageError(f"--vcpus {vcpus} is not a positive number")
     paths = settings.paths()
     fleet, _ = resolve_fleet(resolve_release(fill_compiler(request), paths))
     files = containers.render_containers(
@@ -175,9 +175,9 @@ def write_containers(request: Request, vcpus: str, out: str) -> str:
     render.write(files, folder)
     engine = next(filter(shutil.which, ("docker", "podman", "buildah")), None)
     usage = (
-        f"their heads have the commands for {engine}"
+        f"the first lines of each show how to run it with {engine}"
         if engine
-        else "no docker, podman or buildah is here: they were not run"
+        else "not run, because docker, podman and buildah are not installed"
     )
     return f"{len(files)} files in {folder}; {usage}"
 
@@ -190,13 +190,12 @@ def build_wheel(
 ) -> tuple[BuiltWheel, ...]:
     """Build the wheel of a request, for each of its Pythons, in `pool` or the user's own.
 
-    One run at a time works in the cache. The request is checked first, so that a wrong one
-    leaves no trace.
+    Locks the cache. Checks the request first, so that a wrong request leaves no trace.
     """
     if request.scope == Scope.FULL:
         for option in ("stock_wheel", "keep_going"):
             if getattr(options, option):
-                raise UsageError(f"--{option.replace('_', '-')} is for --scope kernels")
+                raise UsageError(f"--{option.replace('_', '-')} needs --scope kernels")
     else:
         _refuse_full_options(options)
     paths = settings.paths()
@@ -218,7 +217,7 @@ def build_wheel(
         plans.require_stock(fleet.first)
     compiler.require_installed()
     with settings.lock_folder(paths.cache, "a build"):
-        doctor.prepare(paths, plan.bazel, clang=False)  # the plan has its compiler
+        doctor.prepare(paths, plan.bazel, clang=False)  # the plan names the compiler
         for fleet in fleets:
             python = fleet.first.python
             console.print_message(
@@ -250,7 +249,7 @@ def _collect_profiles(request: Request, fleet: Fleet, paths: Paths) -> None:
 def _refuse_full_options(options: BuildOptions) -> None:
     refused = full_build.list_full_only_options(options)
     if refused:
-        raise UsageError(f"{refused[0]} is for --scope full")
+        raise UsageError(f"{refused[0]} needs --scope full")
 
 
 def audit_wheel(options: AuditOptions, *, as_json: bool) -> tuple[Audit, str]:
@@ -280,7 +279,7 @@ def _fetch_stock(wheel: Path, paths: Paths) -> None:
     except DownloadError as error:
         raise DownloadError(
             f"{wheel.name} cannot be compared with its stock wheel: {error.message}",
-            hint=f"Give {stock.file}: --stock PATH; or look without it: --no-fetch",
+            hint=f"Give {stock.file} with --stock PATH, or audit without it: --no-fetch",
         ) from error
 
 
@@ -292,7 +291,7 @@ def refuse_rebuild_options(options: AuditOptions, *, dry_run: bool) -> None:
         ("--dry-run", dry_run),
     ):
         if value:
-            raise UsageError(f"{option} is for --rebuild")
+            raise UsageError(f"{option} needs --rebuild")
 
 
 def rebuild_wheel(options: AuditOptions) -> RebuildResult:
@@ -305,8 +304,8 @@ def rebuild_wheel(options: AuditOptions) -> RebuildResult:
     try:
         origin = rebuilding.read_origin(path, given_source)
         first = origin.fleet.first
-        with settings.lock_folder(paths.cache, "making a wheel again"):
-            doctor.prepare(paths, first.bazel, clang=False)  # (the origin has its compiler)
+        with settings.lock_folder(paths.cache, "rebuilding a wheel"):
+            doctor.prepare(paths, first.bazel, clang=False)  # (the origin names the compiler)
             return rebuilding.rebuild(
                 path,
                 origin,
@@ -348,20 +347,20 @@ def describe_rebuild_plan(options: AuditOptions, *, as_json: bool) -> str:
         }
         return format_json(answer | {"unknown": origin.unknown, "jobs": chosen, "estimate": guess})
     units = console.format_count(
-        len({unit for plan in fleet.plans for unit in plan.kernels}), "kernel unit"
+        len({unit for plan in fleet.plans for unit in plan.kernels}), "kernel group"
     )
     summary = f"{fleet.first.package} {fleet.version}, {units} for {', '.join(fleet.targets)}"
     lines = [
-        f"plan {fleet.key[:16]}: {summary}, by {compiler_name}",
+        f"plan {fleet.key[:16]}: {summary}, compiled with {compiler_name}",
         (
-            f"about {console.format_duration(guess.seconds)} from empty caches, "
-            "seconds from those that have it"
+            f"about {console.format_duration(guess.seconds)} with an empty cache, "
+            "seconds with a full one"
         ),
     ]
     if compiler_name != origin.facts.compiler:
-        lines.append(f"it was made by {origin.facts.compiler}: not all can be proven")
+        lines.append(f"built with {origin.facts.compiler}: another compiler cannot prove all bytes")
     if origin.unknown:
-        lines.append(f"tuned.json has another plan for {', '.join(origin.unknown)}")
+        lines.append(f"tuned.json records another plan for {', '.join(origin.unknown)}")
     return "\n".join([*lines, ""])
 
 
@@ -372,7 +371,7 @@ def _require_wheel(text: str) -> Path:
     """
     path = Path(text).expanduser()
     if not path.is_file():
-        problem = f"{path} is a folder" if path.is_dir() else f"there is no wheel {path}"
+        problem = f"{path} is a folder" if path.is_dir() else f"{path} does not exist"
         raise WheelError(problem, hint="Give the path of a .whl file")
     return path
 
@@ -389,7 +388,7 @@ def admit_wheel(
     if dry_run:
         return {}, _describe_trial_plan(found, host, as_json=as_json)
     paths = settings.paths()
-    with settings.lock_folder(paths.cache, "an admission"):
+    with settings.lock_folder(paths.cache, "a conformance test"):
         record = finished.check_kernels(found, host, paths)
     record_path = admitted.get_record_path(path)
     if as_json:
@@ -397,7 +396,7 @@ def admit_wheel(
     standings = admitted.read_statuses(path, found.facts, found.sha256)
     lines = [f"{each.target}: {admitted.describe(each)}" for each in standings]
     units = [
-        f"  {target}, {unit}: {each.reason or f'agrees with stock over {each.cases} cases'}"
+        f"  {target}, {unit}: {each.reason or f'passed {each.cases} cases'}"
         for target, trial in record.targets.items()
         for unit, each in trial.units.items()
     ]
@@ -413,7 +412,7 @@ def _describe_trial_plan(found: FinishedWheel, here: Cpu, *, as_json: bool) -> s
         return format_json({"wheel": found.wheel, "standings": standings, "lacks": lacks})
     lines = [
         f"{entry.target}: {admitted.describe(entry)}; "
-        + (f"not here, this CPU lacks {', '.join(missing)}" if missing else "would be run here")
+        + (f"cannot run here, this CPU lacks {', '.join(missing)}" if missing else "would run here")
         for entry in standings
         for missing in [lacks[entry.target]]
     ]
@@ -423,7 +422,7 @@ def _describe_trial_plan(found: FinishedWheel, here: Cpu, *, as_json: bool) -> s
 def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
     """Compile and test every kernel source of a release, and write the results.
 
-    Raises UsageError if `budget` is no duration, HostError on a CPU that cannot run the
+    Raises UsageError if `budget` is not a duration, HostError on a CPU that cannot run the
     kernels.
     """
     paths = settings.paths()
@@ -433,9 +432,9 @@ def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
     lacks = list_missing_features(plan, cpu.read_cpu())
     if lacks:
         raise HostError(
-            f"a survey runs the kernels of {plan.target.spec}, and this CPU lacks "
+            f"a survey runs the kernels of {plan.target.spec}, but this CPU lacks "
             f"{', '.join(lacks)}",
-            hint="Survey a target that it has, such as --arch native",
+            hint="Survey a target that this CPU can run, for example --arch native",
         )
     chosen = choose_jobs(plan, options.jobs)
     plans.require_stock(plan)
@@ -452,7 +451,11 @@ def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
             given_stock=full_build.parse_path(options.stock_wheel),
         )
     written = "\n".join(map(str, survey_page.write_survey(results, paths)))
-    return written if results.finished else f"{written}\nnot finished: run the same again"
+    return (
+        written
+        if results.finished
+        else f"{written}\nnot finished: run the same command again to continue"
+    )
 
 
 def describe_built(every: Sequence[BuiltWheel], *, as_json: bool) -> str:
@@ -472,7 +475,7 @@ def _describe_wheel(built: BuiltWheel) -> str:
     lines = [f"{built.wheel} ({console.format_size(built.wheel.stat().st_size)})"]
     for part in built.parts:
         kind = "a kernel library" if part.verdicts else "libraries"
-        ran_as = f", admitted as {part.ran_as}" if _has_proxy(part) else ""
+        ran_as = f", tested as {part.ran_as}" if _has_proxy(part) else ""
         lines.append(f"{part.target}: {kind} of {console.format_size(part.size)}{ran_as}")
         lines += [f"  {_format_verdict(verdict)}" for verdict in part.verdicts]
     unproven = [part.target for part in built.parts if _has_proxy(part)]
@@ -480,8 +483,8 @@ def _describe_wheel(built: BuiltWheel) -> str:
         unproven = [target for target in unproven if target not in record.targets]
     if unproven:
         lines.append(
-            f"Before it is published, on a CPU that runs {' and '.join(unproven)}: "
-            f"invoke admit {built.wheel}"
+            f"Before you publish it, run invoke admit {built.wheel} "
+            f"on a CPU that runs {' and '.join(unproven)}"
         )
     return "\n".join(lines) + "\n"
 
@@ -493,9 +496,8 @@ def _has_proxy(part: WheelPart) -> bool:
 
 def _format_verdict(verdict: UnitVerdict) -> str:
     if verdict.admitted:
-        number = len(verdict.registrations)
-        agrees = f"{console.format_count(number, 'kernel')} {'agrees' if number == 1 else 'agree'}"
-        over = f"with stock over {console.format_count(verdict.cases, 'case')}"
+        passed = console.format_count(len(verdict.registrations), "kernel")
+        cases = console.format_count(verdict.cases, "case")
         refused = f"; {len(verdict.refused)} stay stock" if verdict.refused else ""
-        return f"{verdict.unit}: {agrees} {over}{refused}"
-    return f"{verdict.unit}: stays stock, {verdict.reason.splitlines()[0]}"
+        return f"{verdict.unit}: {passed} passed {cases}{refused}"
+    return f"{verdict.unit}: stays stock: {verdict.reason.splitlines()[0]}"

@@ -1,4 +1,4 @@
-"""The Python interpreters of a machine: this one, those on PATH, pyenv's and uv's."""
+"""Finds Python interpreters: this one, and those on PATH, of pyenv and of uv."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _NUMBER = re.compile(r"[0-9]+")
 def find_python(version: str) -> Path:
     """Return an interpreter for "3.11" that starts and can create environments.
 
-    It is this one if the version is the same. A file alone proves nothing: pyenv's shims
-    stand on PATH for every Python that it has, and answer "command not found" for all but
-    those that are switched on. Raises PythonError.
+    It is this one if the version is the same. Every other candidate is started, because a
+    file proves nothing: pyenv puts a shim on PATH for each of its Pythons, and the shims of
+    inactive ones fail. Raises PythonError.
     """
     if version == f"{sys.version_info.major}.{sys.version_info.minor}":
         return Path(sys.executable)
@@ -32,10 +32,10 @@ def find_python(version: str) -> Path:
         refused.append(f"{path} {fault}")
     tried = f" ({'; '.join(refused)})" if refused else ""
     raise PythonError(
-        f"Python {version} is not here: no python{version} that works on PATH, and none of pyenv's "
-        f"or uv's{tried}",
-        hint=f"Install it, for example by uv python install {version}, or choose another with "
-        f"--python (this one is {sys.version_info[0]}.{sys.version_info[1]})",
+        f"Python {version} is not installed: no working python{version} on PATH, in pyenv or in "
+        f"uv{tried}",
+        hint=f"Install it, for example with uv python install {version}, or choose another with "
+        f"--python (this is Python {sys.version_info[0]}.{sys.version_info[1]})",
     )
 
 
@@ -81,4 +81,4 @@ def _find_fault(path: Path, version: str) -> str:
         output = run([path, "-I", "-c", _ASK], timeout_s=_ASK_S).output.strip()
     except (CommandError, ToolError):
         return "does not start, or has no module venv"
-    return "" if output == version else f"says that it is Python {output}"
+    return "" if output == version else f"is Python {output}"

@@ -1,4 +1,4 @@
-"""What this machine lacks, and why an installed wheel does not run its kernels, for a person."""
+"""The reports of `invoke doctor`: missing programs, and the kernels that a wheel runs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def report_needs(paths: Paths, *, tests: bool, as_json: bool) -> tuple[str, bool
     if as_json:
         return format_json({"needs": needed, "commands": lines}), not missing_needs
     rows = [(need.name, need.present or "missing", need.purpose) for need in needed]
-    text = format_grid(("need", "found", "what for"), rows)
+    text = format_grid(("program", "found", "purpose"), rows)
     if lines:
-        text += "\nTo mend it, run:\n" + "".join(f"  {line}\n" for line in lines)
+        text += "\nTo install the missing ones, run:\n" + "".join(f"  {line}\n" for line in lines)
     elif missing_needs:
-        text += "\nInstall what is missing with this system's own package manager.\n"
+        text += "\nInstall the missing ones with this system's package manager.\n"
     return text, not missing_needs
 
 

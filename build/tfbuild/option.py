@@ -1,6 +1,6 @@
-"""How an option is declared: once, as a field of a frozen record, with its default and its help.
+"""Declares options as fields of frozen records, each with its default and its help.
 
-Standard library only: what lists the commands waits for it.
+Standard library only, because --list imports it and must be fast.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Option:
 class OptionSubset:
     """Some of a record's options, for one command.
 
-    `given` are other defaults, and values that the command fixes; `helps` are other help
-    texts, for options that mean less than elsewhere.
+    `given` replaces defaults, and fixes the values of other fields; `helps` replaces help
+    texts, for options that accept less than elsewhere.
     """
 
     record: type
@@ -51,7 +51,7 @@ class OptionSubset:
 def option(default: _T, text: str, *, old: Sequence[str] = ()) -> _T:
     """Declare a field that is an option.
 
-    A trailing underscore, as of `import_`, is not typed.
+    The option has no trailing underscore: `import_` becomes --import.
     """
     return field(default=default, metadata={_KEY: (text, tuple(old))})
 
@@ -68,9 +68,9 @@ def select_options(
     given: Mapping[str, str | bool] | None = None,
     helps: Mapping[str, str] | None = None,
 ) -> OptionSubset:
-    """Return some of a record's options, perhaps with other defaults and help.
+    """Return some of a record's options, optionally with other defaults and help.
 
-    Raises ValueError if a name is no option of the record.
+    Raises ValueError if the record has no such option.
     """
     fields = {entry.field for entry in list_options(record)}
     if unknown := {*names, *(helps or {})} - fields:
@@ -107,7 +107,7 @@ def list_options(source: type | OptionSubset) -> tuple[Option, ...]:
     )
 
 
-def build_record(source: type | OptionSubset, values: Mapping[str, Any]) -> Any:  # noqa: ANN401  (of any record)
+def build_record(source: type | OptionSubset, values: Mapping[str, Any]) -> Any:  # noqa: ANN401  (a record of any type)
     """Return the record with these values, by the names of fields.
 
     Values of other records' options are ignored.

@@ -1,4 +1,4 @@
-"""This CPU, for a person: what is asked first, so nothing is imported beside what it needs."""
+"""The report of `invoke detect`. Imports little, so that the command starts fast."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfbuild.upstream.releases import find_release
 
 
 def describe_cpu(*, as_json: bool) -> str:
-    """Return what this CPU is, and TensorFlow's run-time defaults on it, as text or JSON."""
+    """Describe this CPU and TensorFlow's run-time defaults on it, as text or JSON."""
     detection = detect.detect()
     defaults = describe_levers(
         detection.cpu, detection.vcpus, find_release(get_default_release()).version

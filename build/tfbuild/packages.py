@@ -1,6 +1,6 @@
-"""What this system's package manager has for what is missing. Hints name nothing that it has not.
+"""Installation hints: the packages that apt has for a missing program.
 
-apt is asked; where there is none, the need is named and no command.
+A hint never names a package that apt does not have. Without apt it names only the program.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tfbuild.errors import CommandError
 from tfbuild.run import run
 
 CLANG = 16
-"""TensorFlow 2.13 to 2.15 are tested with it (upstream/releases.toml)."""
+"""The clang version that TensorFlow 2.13 to 2.15 are tested with (upstream/releases.toml)."""
 LISTS = Path("/var/lib/apt/lists")
 _ASK_S = 30.0
 _CLANGS = {"bookworm": 16, "trixie": 17}
-"""What `choose_clang` chooses there, before the first `apt-get update`: apt knows no package
-then."""
+"""The clang version in each Debian release, for `choose_clang` before the first `apt-get update`,
+when apt lists no packages."""
 OS_RELEASE = Path("/etc/os-release")
 _CODENAME = re.compile(r"^VERSION_CODENAME=(\w+)$", re.MULTILINE)
 _CANDIDATE = re.compile(r"^(\S+):\n  Installed: .*\n  Candidate: (?!\(none\))", re.MULTILINE)
@@ -36,12 +36,12 @@ def suggest_install(need: str, *packages: str) -> str:
         return f"Install {need}"
     installable = filter_installable(packages)
     if not installable:
-        return f"Install {need}, which apt does not have here as {' or '.join(packages)}"
+        return f"Install {need}; apt has no package {' or '.join(packages)}"
     return "Run: " + format_root_command(f"apt-get install {' '.join(installable)}")
 
 
 def format_root_command(command: str) -> str:
-    """Return the command as the current user has to type it, with sudo if not root."""
+    """Return the command for the current user: with sudo if not root."""
     return command if os.geteuid() == 0 else f"sudo {command}"
 
 
@@ -65,8 +65,8 @@ def choose_clang() -> str:
 def choose_version(stem: str, wanted: int) -> str:
     """Return the package `stem-N` whose version fits `wanted` best.
 
-    That is the same version, else the next newer one that apt has, else the newest; empty if
-    apt has none or no lists.
+    That is the same version, else the next newer one that apt has, else the newest. Empty if
+    apt has none, or has no lists.
     """
     available = list_versions(stem)
     best = next(
@@ -79,7 +79,7 @@ def choose_version(stem: str, wanted: int) -> str:
 def list_versions(stem: str) -> tuple[int, ...]:
     """Return the versions N of the packages `stem-N` that apt can install, in order.
 
-    None if it has no lists.
+    Empty if apt has no lists.
     """
     if not _has_lists():
         return ()

@@ -1,4 +1,4 @@
-"""A plan as text: everything that is decided, and what the work will take. Pure."""
+"""Formats a plan as text: its decisions, and the estimated time, memory and disk. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def format_fleet(
     """Format the plan of a wheel, with a row for each decision.
 
     `ran_as` gives, by target, the proxy target or emulator that its kernels would run as
-    here, if any; `pythons` are those that get the same libraries in a wheel of their own.
+    here, if any. `pythons` are the other Pythons: each gets a wheel with the same libraries.
     """
     plan = fleet.first
     rows = [
@@ -40,15 +40,15 @@ def format_fleet(
         ("scope", plan.scope.value),
         *(row for each in fleet.plans for row in _list_target_rows(each)),
         ("compiler", f"{plan.compiler} {plan.compiler_version}"),
-        ("Bazel", f"{plan.bazel} by bazelisk"),
+        ("Bazel", f"{plan.bazel}, run by bazelisk"),
         ("sources", "\n".join(f"{pin.file.name}  ({pin.origin})" for pin in plan.sources)),
         *(
             _list_kernel_rows(plan)
             if plan.full_recipe is None
             else _list_full_rows(plan, plan.full_recipe, templates)
         ),
-        *(("admission", _format_proxy(*each)) for each in ran_as.items() if each[0] != each[1]),
-        ("jobs", f"{jobs.count} at once, set by {jobs.limited_by}"),
+        *(("proxy", _format_proxy(*each)) for each in ran_as.items() if each[0] != each[1]),
+        ("jobs", f"{jobs.count} in parallel, limited by {jobs.limited_by}"),
         ("time", f"about {console.format_duration(guess.seconds)} ({guess.basis})"),
         ("memory", f"about {console.format_size(guess.memory_mb * 1e6)}"),
         ("disk", f"about {console.format_size(guess.disk_mb * 1e6)}"),
@@ -59,8 +59,11 @@ def format_fleet(
 
 def _format_proxy(target: str, ran_as: str) -> str:
     if not ran_as:
-        return f"{target} cannot be built here: its kernels run as nothing that is at hand"
-    return f"{target} as {ran_as}: this CPU cannot run it; invoke admit finishes it on one that can"
+        return f"{target} cannot be built here: this CPU and QEMU can run no proxy target"
+    return (
+        f"{target} is tested as {ran_as}, because this CPU cannot run it; "
+        "run invoke admit on a CPU that can"
+    )
 
 
 def _format_row(name: str, text: str) -> str:
@@ -87,7 +90,7 @@ def _list_kernel_rows(plan: Plan) -> Iterator[Row]:
 
 
 def _list_full_rows(plan: Plan, recipe: FullRecipe, templates: Path) -> Iterator[Row]:
-    yield "tested", f"with {releases.find_release(plan.release).compiler}, says TensorFlow"
+    yield "tested", f"by TensorFlow with {releases.find_release(plan.release).compiler}"
     answers = releases.fill_placeholders(recipe.configure_env, python_bin="PYTHON", clang="CLANG")
     yield "answers", "\n".join(f"{name}={value}" for name, value in answers)
     lines = render(plan, templates)["tensorwright.bazelrc"].splitlines()
@@ -101,16 +104,16 @@ def _list_full_rows(plan: Plan, recipe: FullRecipe, templates: Path) -> Iterator
 def _list_stages(plan: Plan, recipe: FullRecipe) -> Iterator[str]:
     build = f"bazelisk build {' '.join(recipe.options)} {recipe.target}"
     yield "preflight: memory, disk, compiler, glibc, network, clock"
-    yield f"sources: {plan.sources[0].file.name}, unpacked; what the tree says wins over the table"
-    yield "configure: python configure.py, its questions answered as above"
+    yield f"sources: {plan.sources[0].file.name}, unpacked; values in the tree override the table"
+    yield "configure: python configure.py with the answers above"
     if recipe.training:
         yield f"instrument: {build} {INSTRUMENT}"
-        yield f"train: the program with sha256 {recipe.training[:16]}, in that wheel's environment"
+        yield f"train: run the program with sha256 {recipe.training[:16]} with that wheel"
     profile = " --fdo_optimize=PROFILE" if recipe.training else ""
     yield f"build: {build}{profile}"
     if recipe.wheel_folder:
         yield f"collect: {recipe.wheel_folder}/*.whl"
     else:
         yield f"pack: {recipe.program} FOLDER{' --cpu' if plan.package == 'tensorflow-cpu' else ''}"
-    yield f"finish: version {plan.version}, platform tag, tuned.json, a check of the CPU at import"
-    yield "audit, install, try, and into wheels/ with a manifest"
+    yield f"finish: version {plan.version}, platform tag, tuned.json, a CPU check at import"
+    yield "check: audit, install and try the wheel; put it in wheels/ with a manifest"

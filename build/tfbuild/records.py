@@ -1,4 +1,4 @@
-"""Frozen records as JSON: one canonical text per record, so that its hash can be a key."""
+"""Converts frozen records to and from JSON. The hash of the canonical JSON can be a key."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tfbuild.errors import DiskError, RecordError
 
 Record = TypeVar("Record")
 _SHORT = 60
-"""Characters of a value in a message: a line of a terminal."""
+"""Maximum number of characters of a value in a message: one line of a terminal."""
 _ABSENT = object()
 MOST = 16 << 20
-"""Bytes of the largest JSON or TOML text that is read. In memory it may take 30 times as many; the
+"""Maximum size of a JSON or TOML text, in bytes. Parsed, it may take 30 times as much memory. The
 largest record of a run so far has 0.3 MB."""
 _DEEPEST = 64
-"""Objects and lists in one another. Records have 10; with ten times this number Python's own
-functions give up."""
+"""Maximum nesting of objects and lists. Records have 10 levels; Python's functions fail at about
+ten times this number."""
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = _SHORT
 _SHOWN.maxlevel = 2
@@ -86,8 +86,8 @@ def format_now() -> str:
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write a temporary file beside `path`, then rename it.
 
-    A reader sees the old bytes or the new, never a part. Raises DiskError if the disk is full
-    or refuses.
+    A reader sees the old bytes or the new, never a part. Raises DiskError if the file cannot
+    be written.
     """
     data = content.encode() if isinstance(content, str) else content
     try:
@@ -119,11 +119,11 @@ def load(path: Path, *, schema: int | None) -> dict[str, Any]:
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise RecordError(f"{path} is not whole JSON ({error})") from error
+        raise RecordError(f"{path} is not valid JSON ({error})") from error
     if not isinstance(fields, dict) or schema not in (None, fields.get("schema")):
         found_schema = fields.get("schema") if isinstance(fields, dict) else None
         raise RecordError(
-            f"{path} has schema {quote_value(found_schema)}, this version reads {schema}"
+            f"{path} has schema {quote_value(found_schema)}, but this version reads {schema}"
         )
     return fields
 
@@ -131,24 +131,24 @@ def load(path: Path, *, schema: int | None) -> dict[str, Any]:
 def read_text(path: Path, *, encoding: str = "utf-8") -> str:
     """Return the text of a file.
 
-    Raises OSError; ValueError if it has more than MOST bytes, of which no more are read, or
-    is not text in this encoding.
+    Reads at most MOST bytes. Raises OSError; ValueError if the file is longer, or is not text
+    in this encoding.
     """
     with path.open("rb") as file:
         data = file.read(MOST + 1)
     if len(data) > MOST:
-        raise ValueError(f"it has more than {MOST} bytes, that is too many")
+        raise ValueError(f"it has more than {MOST} bytes")
     return data.decode(encoding)
 
 
 def parse_json(text: str | bytes) -> Any:  # noqa: ANN401  (JSON)
     """Parse a JSON text.
 
-    Raises ValueError if it is malformed, too long, nested too deeply, or not Unicode: no file
-    of ours is, and other programs fail on such files.
+    Raises ValueError if it is malformed, too long, nested too deeply, or not Unicode. None of
+    our files is, and other programs fail on such files.
     """
     if len(text) > MOST:
-        raise ValueError(f"it has {len(text)} bytes, that is too many")
+        raise ValueError(f"it has {len(text)} bytes, more than {MOST}")
     try:
         value = json.loads(text)
     except RecursionError as error:
@@ -185,7 +185,7 @@ def _check_structure(value: object) -> None:
         if not children:
             return
         level = children
-    raise ValueError(f"it is nested more than {_DEEPEST} times")
+    raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
 
 
 def quote_value(value: object) -> str:
@@ -221,7 +221,7 @@ def decode_record(kind: type[Record], fields: Mapping[str, Any]) -> Record:
     Raises TypeError, ValueError, KeyError.
     """
     record = _decode_value(kind, fields)
-    assert isinstance(record, kind)  # noqa: S101  (what was asked for)
+    assert isinstance(record, kind)  # noqa: S101  (_decode_value ensures it)
     return record
 
 
@@ -241,7 +241,7 @@ def _decode_value(kind: Any, value: Any) -> Any:  # noqa: ANN401  (the border be
         if not isinstance(value, dict):
             raise TypeError(f"{quote_value(value)} is not a {kind.__name__}")
         hints = _get_field_types(kind)
-        # No field has a longer name, and a KeyError shows it whole.
+        # A KeyError prints the whole name, so long names are cut. No field has such a name.
         named = ((name[:_SHORT], member) for name, member in value.items())
         return kind(**{name: _decode_field(name, hints[name], member) for name, member in named})
     if issubclass(kind, enum.Enum):
@@ -265,15 +265,14 @@ def _decode_enum(kind: type[enum.Enum], value: object) -> enum.Enum:
 def _decode_float(value: float) -> float:
     """Return a finite number.
 
-    Records are written without NaN and infinity, so a file that has them is not ours. Raises
-    ValueError.
+    Our records contain no NaN and no infinity. Raises ValueError.
     """
     try:
         number = float(value)
     except OverflowError as error:
         raise ValueError(f"{quote_value(value)} is too large") from error
     if not math.isfinite(number):
-        raise ValueError(f"{number} is no number")
+        raise ValueError(f"{number} is not a finite number")
     return number
 
 

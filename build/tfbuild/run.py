@@ -1,4 +1,4 @@
-"""Every subprocess goes through here: list argv, one merged stream, a log, no orphans."""
+"""Runs all subprocesses: argv as a list, stdout and stderr merged, a log, no orphans."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def run(
 ) -> Completed:
     """Run a program to its end and return its merged stdout and stderr.
 
-    `env` replaces the whole environment. With `log`, the output is written there as it comes,
-    and a failure leaves `<log>.sh`, which runs the same command again. Timeout and Ctrl-C end
-    the whole process group. Raises ToolError, TimeLimitError, or, with `check`, CommandError.
+    `env` replaces the whole environment. With `log`, the output is also written there,
+    and a failure leaves `<log>.sh`, which runs the same command again. A timeout and Ctrl-C
+    end the whole process group. Raises ToolError, TimeLimitError, or, with `check`, CommandError.
     """
     words = tuple(str(word) for word in argv)
     program = resolve_program(words[0], env)
@@ -78,7 +78,7 @@ def run(
             timer.daemon = True
             stack.callback(timer.cancel)
             timer.start()
-        assert process.stdout is not None  # noqa: S101  (PIPE was asked for)
+        assert process.stdout is not None  # noqa: S101  (stdout=PIPE)
         for line in process.stdout:
             lines.append(line)
             if sink is not None:
@@ -96,7 +96,7 @@ def run(
     if log is not None and (expired.is_set() or (check and returncode)):
         _write_script(log, words, cwd, env)
     if expired.is_set():
-        raise TimeLimitError(_format_failure(done, log, f"ran past its limit of {timeout_s:g} s"))
+        raise TimeLimitError(_format_failure(done, log, f"exceeded its limit of {timeout_s:g} s"))
     if check and returncode:
         raise CommandError(_format_failure(done, log, _describe_exit(returncode)))
     return done
@@ -119,11 +119,11 @@ def _start_process(
             start_new_session=True,
         )
     except OSError as error:
-        raise ToolError(f"{program} does not start: {error.strerror}") from error
+        raise ToolError(f"cannot start {program}: {error.strerror}") from error
     try:
         yield process
     except BaseException:
-        # Also where the program itself has ended: what it started may still be running.
+        # Even if the program has ended, its children may still run.
         stop_group(process)
         raise
     finally:

@@ -1,12 +1,12 @@
-"""Where things lie. The only module that reads the environment for paths.
+"""The folders, from environment variables. No other module reads paths from the environment.
 
 `TENSORWRIGHT_CACHE`  downloads, sources, compiled objects, environments (default: the XDG cache).
-`TENSORWRIGHT_WHEELS` the pool of finished wheels (default: wheels/ of the checkout, or where the
-                      tool is installed of the working directory; reports/ lies beside it).
-`TENSORWRIGHT_MIRROR` a base URL or folder that is asked before a file's own home.
+`TENSORWRIGHT_WHEELS` finished wheels (default: wheels/ in the checkout, or in the working directory
+                      if the tool is installed; reports/ is beside it).
+`TENSORWRIGHT_MIRROR` a base URL or folder that is tried before a file's own address.
 
-`TENSORWRIGHT_RELEASE` is the TensorFlow release that is meant where none is named.
-`TENSORWRIGHT_INSTALL=0` is --no-install: no package is installed, and bazelisk is not fetched.
+`TENSORWRIGHT_RELEASE` is the default TensorFlow release.
+`TENSORWRIGHT_INSTALL=0` is --no-install: no packages are installed and bazelisk is not downloaded.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tfbuild.errors import BusyError, DiskError, UsageError
 _PACKAGE = Path(__file__).resolve().parent
 IN_CHECKOUT = (_PACKAGE.parents[1] / "tasks.py").is_file()
 ROOT = _PACKAGE.parents[1] if IN_CHECKOUT else Path.cwd()
-"""The checkout. Where the package is installed the working directory, for wheels and reports."""
+"""The checkout; for an installed package the working directory, for wheels and reports."""
 TEMPLATES = (ROOT if IN_CHECKOUT else _PACKAGE) / "templates"
 NPM = ROOT / "build" / "npm" if IN_CHECKOUT else _PACKAGE / "npm"
-"""The lock of what npm installs."""
+"""The folder with npm's lock file."""
 INSTALL = "TENSORWRIGHT_INSTALL"
 
 
@@ -121,8 +121,8 @@ def paths(env: Mapping[str, str] | None = None) -> Paths:
 def prepare_import_root(package: Path) -> Path:
     """Return the folder for PYTHONPATH from which another environment imports this package.
 
-    It finds nothing else of ours there: an installed package lies beside all that we need, so
-    the cache has a folder with a link to it.
+    The folder contains only this package. An installed package is beside all its
+    dependencies, so the cache gets a folder with a link to it.
     """
     if IN_CHECKOUT:
         return package.parent
@@ -136,7 +136,9 @@ def prepare_import_root(package: Path) -> Path:
 def require_checkout(what: str) -> None:
     """Raise UsageError if the package is installed, not run from a checkout."""
     if not IN_CHECKOUT:
-        raise UsageError(f"{what} needs a checkout of Tensorwright", hint="Run it there: ./inv")
+        raise UsageError(
+            f"{what} needs a checkout of Tensorwright", hint="In a checkout, use ./inv"
+        )
 
 
 @contextlib.contextmanager
@@ -144,15 +146,15 @@ def lock_folder(folder: Path, what: str, *, wait: bool = False) -> Iterator[None
     """Lock `folder` for one process.
 
     If another process holds it, `wait` until that one has ended, or raise BusyError at once.
-    The kernel drops the lock with the process, so a killed run leaves nothing to clean up.
-    The lock is not reentrant: a process that takes it twice waits for itself. Raises
+    The kernel releases the lock when the process ends, so a killed run leaves nothing to
+    clean up. The lock is not reentrant: a process that takes it twice waits for itself. Raises
     DiskError if the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / ".lock").open("a+", encoding="utf-8")
     except OSError as error:
-        raise DiskError(f"cannot write in {folder}: {error.strerror}") from error
+        raise DiskError(f"cannot write to {folder}: {error.strerror}") from error
     with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -164,7 +166,7 @@ def lock_folder(folder: Path, what: str, *, wait: bool = False) -> Iterator[None
                     holder,
                     hint="Wait until it has finished, then run the same command again",
                 ) from None
-            console.print_note(f"{holder}: waiting for it")
+            console.print_note(f"waiting: {holder}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         handle.truncate(0)
         handle.write(f"process {os.getpid()} is using {folder} for {what}")
@@ -180,7 +182,8 @@ def require_disk(folder: Path, needed_bytes: int, what: str) -> None:
     free = shutil.disk_usage(present).free
     if free < needed_bytes:
         raise DiskError(
-            f"{what} needs {format_size(needed_bytes)} in {folder}, {format_size(free)} are free",
-            hint="Free some space, or set TENSORWRIGHT_CACHE (TENSORWRIGHT_WHEELS for the finished "
+            f"{what} needs {format_size(needed_bytes)} in {folder}, but only "
+            f"{format_size(free)} is free",
+            hint="Free some space, or set TENSORWRIGHT_CACHE (TENSORWRIGHT_WHEELS for finished "
             "wheels) to a folder on a larger disk",
         )

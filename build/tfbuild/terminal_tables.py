@@ -1,4 +1,4 @@
-"""Tables for a person: targets and releases."""
+"""The tables of `invoke targets` and `invoke releases`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDEST = 1000
 
 
 def format_targets(family: str | None, *, as_json: bool) -> str:
-    """Format a table of all targets, with whether this CPU can run what is built for each.
+    """Format a table of all targets, and whether this CPU can run a wheel for each.
 
     Raises UsageError.
     """
@@ -65,7 +65,7 @@ def format_releases(*, as_json: bool) -> str:
 def format_grid(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Format rows as columns that are as wide as they need to be.
 
-    A narrow terminal wraps lines itself, and a pipe gets whole ones.
+    Lines are not wrapped: a narrow terminal wraps them itself.
     """
     table_view = Table(box=None, pad_edge=False)
     for name in head:

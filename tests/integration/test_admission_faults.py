@@ -98,7 +98,7 @@ CASES = {
     "killing": (rint(RIGHT) + "static const int dead = kill(getppid(), SIGKILL);", "its worker"),
     "killed": (rint(RIGHT) + "static const int dead = raise(SIGKILL);", "was ended by SIGKILL"),
     "silent": ("#include <cmath>\n", "registers no CPU kernel"),
-    "unfed": (rint(RIGHT, ("float", "Eigen::half"), "NonMaxSuppressionV3"), "no inputs were found"),
+    "unfed": (rint(RIGHT, ("float", "Eigen::half"), "NonMaxSuppressionV3"), "no test inputs"),
     "mixed": (rint(f"sizeof(T) == 8 ? T(7) : {RIGHT}"), ""),
 }
 FEW = ("wrong", "killing", "mixed")

@@ -137,7 +137,7 @@ def test_a_flag_that_gcc_lacks_has_its_kernels_switched_off(bench: Bench) -> Non
     """g++ 12 knows -mavx512fp16 and lacks -mavxvnniint8."""
     found = bench.diagnosis("--per_file_copt=.*XNNPACK.*@-mavxvnniint8", compiler="/usr/bin/gcc")
     assert (found.cause, found.label) == (Cause.FLAG, "@XNNPACK//:XNNPACK")
-    assert found.remedy == "Give --define xnn_enable_avxvnniint8=false"
+    assert found.remedy == "Use --define xnn_enable_avxvnniint8=false"
     again = diagnosis.plan_next_attempt(ATTEMPT, found)
     assert again is not None
     assert again.defines == ("xnn_enable_avxvnniint8=false",)
@@ -189,7 +189,7 @@ def test_a_target_of_another_release_is_named(bench: Bench) -> None:
 def test_a_config_that_the_tree_lacks_is_named(bench: Bench) -> None:
     found = bench.diagnosis("--config=numa")
     assert (found.cause, found.what) == (Cause.CONFIG, "numa")
-    assert found.remedy.startswith("Leave out --config=numa")
+    assert found.remedy.startswith("Remove --config=numa")
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ def test_the_wheel_says_as_what_each_unit_ran(foreign: BuiltWheel) -> None:
 
 def test_the_build_says_what_finishes_it(foreign: BuiltWheel) -> None:
     said = handlers.describe_built([foreign], as_json=False).splitlines()
-    assert f"on a CPU that runs {TARGET}: invoke admit {foreign.wheel}" in said[-1]
+    assert f"invoke admit {foreign.wheel} on a CPU that runs {TARGET}" in said[-1]
 
 
 def test_publish_refuses_it_whatever_was_compared(foreign: BuiltWheel, invoke: Tasks) -> None:
@@ -169,7 +169,7 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     made = library("doctored", text, tmp_path, native, staged, paths)
     every = ("Floor T=1", "Floor T=2", "Rint T=1", "Rint T=2")
     wheel = wheel_of(made, native, tmp_path / "wheel", stock_arm.wheel, *every)
-    with pytest.raises(KernelError, match=r"doctored.*: rint failed admission") as caught:
+    with pytest.raises(KernelError, match=r"doctored.*: rint failed the conformance test") as caught:
         admitting.require_conformance(wheel, own_cpu().cpu, paths)
     assert "--without rint" in caught.value.hint
     record = admitted.read_record(wheel, hash_file(wheel))
@@ -178,12 +178,12 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     assert trial.units["floor"].reason == ""
     assert trial.units["floor"].cases > 0
     assert "ULPs from the stock kernel" in trial.units["rint"].reason
-    with pytest.raises(KernelError, match="rint failed admission"):  # (by the record)
+    with pytest.raises(KernelError, match="rint failed the conformance test"):  # (by the record)
         admitting.require_conformance(wheel, own_cpu().cpu, paths)
     others = ("Ceil T=1", "Floor T=1", "Rint T=1", "Rint T=2")
     false = wheel_of(made, native, tmp_path / "false", stock_arm.wheel, *others)
     reasons = [line.partition("): ")[2] for line in failed(false, paths)]
-    beyond = "its library registers Floor T=2, which tuned.json does not name"
+    beyond = "its library registers Floor T=2, which is not in tuned.json"
     assert reasons == ["it does not register Ceil T=1", beyond, beyond]
 
 
@@ -204,7 +204,7 @@ def test_a_registration_that_only_one_target_has_is_seen_without_running_it(
         for name, flags in (("ran", ()), ("wide", ("-march=skylake-avx512",)))
     )
     assert admission.find_registration_difference(ran, ran) == ""
-    said = "compiled for its own target it does not register Rint by Off<double>"
+    said = "the library for its own target does not register Rint with Off<double>"
     assert admission.find_registration_difference(wide, ran) == said
     (verdict,) = admission.transfer_verdicts(
         [admission.UnitVerdict(unit="rint", cases=9)],

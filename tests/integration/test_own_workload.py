@@ -210,7 +210,7 @@ def test_each_model_that_no_part_was_written_for_trains(
                 MODEL.replace("(8,)", "(None,)").replace(
                     "layers.Dense(16", "layers.Reshape((8,)), layers.Dense(16"
                 ),
-                "open shape",
+                "no fixed shape",
             ),
         ),
     ],

@@ -23,7 +23,7 @@ from tensorflow.python.util import _pywrap_util_port as port
 assert abs(float(tf.tanh(tf.constant([0.5]))[0]) - 0.46211717) < 1e-6
 print(port.IsMklEnabled())
 """
-SET = "tensorwright: TF_ENABLE_ONEDNN_OPTS=1 for haswell; TENSORWRIGHT_DEFAULTS=0 leaves that out"
+SET = "tensorwright: TF_ENABLE_ONEDNN_OPTS=1 for haswell; TENSORWRIGHT_DEFAULTS=0 turns this off"
 
 
 def overlay(arm: Environment, folder: Path) -> Overlay:

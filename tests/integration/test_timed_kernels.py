@@ -119,7 +119,7 @@ def test_ops_that_end_or_refuse_are_left_out_and_the_others_timed(
     found, reasons = group_series(lines)
     assert {key for key, _ in found} == {ranked.key for ranked in good}
     assert "worker failed" in reasons[bad[0].key]
-    assert "cannot be made" in reasons[bad[1].key]
+    assert "cannot be created" in reasons[bad[1].key]
     for each in found.values():
         assert len(each.stock) == len(each.again) == len(each.tuned) == 2
         assert 1e-8 < each.stock_s < 1e-2

@@ -203,9 +203,9 @@ def test_doctor_says_where_the_tuned_kernels_run_and_why_not_elsewhere(
     target = site.rename(tmp_path / "target")
     done = invoke("doctor", "--wheel", str(target))
     assert done.returncode == WheelError.exit_code
-    assert "runs the stock kernels: it did not load" in done.stdout
-    assert f"this CPU can run the kernels for {native.plan.target.spec}" in done.stderr
-    assert "virtual environment, not by pip install --target" in done.stderr
+    assert "runs the stock kernels: TensorFlow did not load" in done.stdout
+    assert f"this CPU can run those for {native.plan.target.spec}" in done.stderr
+    assert "virtual environment, not with pip install --target" in done.stderr
     (target / dispatcher.KERNEL_FOLDER / dispatcher.LIBRARY).unlink()
     done = invoke("doctor", "--wheel", str(target), "--json")
     assert done.returncode == WheelError.exit_code

@@ -389,7 +389,7 @@ def loaded_and_timed(one: Session) -> None:
         ("elsewhere", r"arm elsewhere imported TensorFlow from .*, not from its own environment"),
         ("untuned", r"arm untuned ran stock kernels.*(\n.*)*--arch native"),
         ("starved", r"arm starved (exited with 1|was ended by SIGABRT) during load"),
-        ("backwards", r"arm backwards says that a sample took -\S+ s, which is not a time"),
+        ("backwards", r"arm backwards reports -\S+ s for a sample, which is not a positive time"),
     ],
 )
 def test_an_arm_that_must_not_be_measured_is_refused(

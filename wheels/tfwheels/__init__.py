@@ -1,1 +1,1 @@
-"""Finished wheels: which one is right for which CPU, and the private index that says so."""
+"""Finished wheels: the choice of a wheel for a CPU, and the private index."""

@@ -1,6 +1,6 @@
-"""Where the wheels of a page have their provenance (PEP 740), which simple-repository cannot write.
+"""Add provenance links (PEP 740) to project pages; simple-repository does not support them.
 
-A page that leads to some says of the other wheels that they are unsigned.
+If a page has such a link, the wheels without one are marked as unsigned.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from tfwheels.layout import HTML, JSON
 
 API = "1.3"
-"""The version of the simple API that has it."""
+"""The version of the simple API with provenance."""
 _LINK_END = re.compile(r">(?P<file>[^<>]+)</a><br/>")
 
 
 def add_provenance(page: Mapping[str, str], links: Mapping[str, str]) -> dict[str, str]:
     """Return a project's page in both forms, with the provenance link of each file.
 
-    `links` are by file name. They are relative, like those to wheels, although PEP 740 asks
-    for absolute ones: a tree is served under any prefix.
+    `links` maps file names to links. They are relative, like those to wheels, although PEP 740
+    requires absolute ones: a tree must work under any prefix.
     """
 
     def add_attribute(found: re.Match[str]) -> str:

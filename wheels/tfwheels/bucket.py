@@ -1,7 +1,7 @@
-"""An index in a bucket of S3, or of a store that speaks its API (AWS_ENDPOINT_URL_S3).
+"""An index in an S3 bucket, or in a store with an S3-compatible API (AWS_ENDPOINT_URL_S3).
 
-boto3 it is, since keys of pages end with a slash: the libraries for several providers (obstore,
-fsspec) cut it off. Credentials come from where boto3 finds them, never from an argument.
+It uses boto3 because the keys of pages end with a slash: libraries for several providers (obstore,
+fsspec) remove it. boto3 finds the credentials; no argument contains them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tfbuild.packing.wheel import BLOCK
 from tfwheels.folder import require_same
 from tfwheels.layout import Digest, StoredObject, build_manifest, compute_digest
 
-# Of a conditional request: lost to another writer, lost while it was looked at, nothing there.
+# A conditional write failed: the object changed, is being written, or does not exist.
 _LOST = (HTTPStatus.PRECONDITION_FAILED, HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND)
 _MD5 = re.compile(r'"[0-9a-f]{32}"')
 
@@ -50,7 +50,7 @@ class Bucket:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold nothing: concurrent publishers find out at `swap`."""
+        """Do nothing: `swap` detects concurrent publishers."""
         yield
 
     def read(self, key: str) -> bytes | None:
@@ -76,11 +76,10 @@ class Bucket:
             yield path
 
     def find_differing(self, files: Mapping[str, bytes]) -> tuple[str, ...]:
-        """Return the files whose stored bytes differ, by the tags of a listing, which are MD5
-        sums.
+        """Return the files whose stored bytes differ, according to the MD5 sums in a listing.
 
-        If the tags are not (some encryptions), all files differ, and are only written once
-        more.
+        If the ETags are not MD5 sums (with some encryptions), all files count as different and are
+        written again.
         """
         tops = {"".join(key.partition("/")[:2]) for key in files}
         tags = {key: item["ETag"] for top in sorted(tops) for key, item in self._list_objects(top)}
@@ -94,12 +93,11 @@ class Bucket:
         )
 
     def has_content(self, key: str, content: Path, sha256: str) -> bool | None:
-        """Return whether the object has these bytes; None if its checksums cannot show it.
+        """Return whether the object has these bytes; None if its checksums do not show it.
 
-        Compares the SHA-256 that the store computed if the object was sent with one, as ours
-        are, else the tag if it is an MD5 sum. Metadata of our own would prove nothing: it is
-        only a claim about the bytes. A tag of another kind (of parts, of some encryptions)
-        gives None.
+        Compares the SHA-256 that the store computed at the upload, else the ETag if it is an MD5
+        sum. Metadata of our own would prove nothing: it is only a claim about the bytes. Returns
+        None for other ETags (multipart uploads, some encryptions).
         """
         with self._convert_errors(key):
             actual = self.client.head_object(**self._build_address(key), ChecksumMode="ENABLED")
@@ -114,14 +112,14 @@ class Bucket:
             )
 
     def put_new(self, key: str, content: Path | bytes, sha256: str) -> bool:
-        """Store a file that never changes; return False if it is there already.
+        """Store a file that never changes; return False if it exists.
 
-        Looks first, so that nothing large is sent in vain.
+        Checks first, to avoid a large upload that the store would refuse.
         """
         actual = self._hash_object(key)
         if actual is None and self._create_object(key, content, sha256):
             return True
-        require_same(self.where, key, actual or self._hash_object(key) or "of nothing", sha256)
+        require_same(self.where, key, actual or self._hash_object(key) or "unknown", sha256)
         return False
 
     def put(self, key: str, data: bytes) -> None:
@@ -155,7 +153,7 @@ class Bucket:
     def _send(self, target: StoredObject, body: bytes | io.FileIO, **condition: str) -> bool:
         """Send an object with its SHA-256; return whether the store accepted it.
 
-        The store refuses other bytes.
+        The store refuses bytes with another hash.
         """
         with self._convert_errors(target.key) as errors:
             try:
@@ -212,14 +210,14 @@ class Bucket:
             yield errors
         except errors.NoCredentialsError as error:
             hint = "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            raise PublishError(f"no credentials for {self.where} were found", hint=hint) from error
+            raise PublishError(f"found no credentials for {self.where}", hint=hint) from error
         except (errors.ClientError, errors.BotoCoreError) as error:
-            message = re.sub(r"//[^/@\s]*@", "//", str(error))  # of an endpoint with a password
+            message = re.sub(r"//[^/@\s]*@", "//", str(error))  # remove the password of an endpoint
             raise PublishError(f"{self.where}{key}: {message}") from error
 
 
 class _ReadProgress(io.FileIO):
-    """A file that reports how far it was read."""
+    """A file that reports how much of it was read."""
 
     def __init__(self, path: Path, tell: Callable[[int], None]) -> None:
         super().__init__(path)
@@ -234,8 +232,7 @@ class _ReadProgress(io.FileIO):
 def open_bucket(name: str, prefix: str) -> Bucket:
     """Return an index in a bucket.
 
-    Raises ToolError if boto3 is not installed, and PublishError for settings it does not
-    accept.
+    Raises ToolError if boto3 is not installed, and PublishError if boto3 rejects the settings.
     """
     try:
         boto3 = importlib.import_module("boto3")
@@ -248,7 +245,7 @@ def open_bucket(name: str, prefix: str) -> Bucket:
     try:
         client = boto3.Session().client("s3")
     except (errors.BotoCoreError, ValueError) as error:
-        raise PublishError(f"s3://{name} cannot be opened: {error}") from error
+        raise PublishError(f"cannot open s3://{name}: {error}") from error
     return Bucket(client=client, name=name, prefix=prefix)
 
 
@@ -260,7 +257,7 @@ def _format_tag(data: bytes) -> str:
     return f'"{_create_md5(data).hexdigest()}"'
 
 
-def _create_md5(data: bytes = b"") -> Any:  # noqa: ANN401  (hashlib's own class has no public name)
+def _create_md5(data: bytes = b"") -> Any:  # noqa: ANN401  (hashlib's class has no public name)
     return hashlib.md5(data, usedforsecurity=False)
 
 

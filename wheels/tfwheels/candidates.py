@@ -1,4 +1,4 @@
-"""The tuned wheels that are to be published: what each says of itself, audited and judged."""
+"""Check the tuned wheels to publish: sources, conformance test, audit and gate."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ from tfwheels.gate import Judgement
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishRule:
-    """The rule by which tuned wheels are judged.
+    """The requirements for publishing a tuned wheel.
 
-    The gate reads `comparisons`, or those in the reports if none are given. Without `gated`,
-    wheels are published whatever was measured. With `near`, wheels compiled from matching
-    sources are published too, not only those from their stock wheel's own sources. `stock` is
-    the stock wheel that they are compared with, or a folder of such, if it is not to be
-    fetched.
+    The gate reads `comparisons`, or those in the reports if none are given. Without `gated`, the
+    gate refuses no wheel. With `near`, wheels are also published if headers of their sources differ
+    from the release's. `stock` is the stock wheel to compare with, or a folder that contains it; by
+    default, pip downloads it.
     """
 
     comparisons: tuple[Path, ...]
@@ -47,7 +46,7 @@ class PublishRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelCandidate:
-    """A tuned wheel that may be published, with its conformance tests and measurements."""
+    """A tuned wheel that may be published, with its conformance and gate results."""
 
     wheel: Path
     entry: Entry
@@ -58,7 +57,7 @@ class WheelCandidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidates:
-    """The wheels that may be published, and by file name the error of each excluded one."""
+    """The wheels that may be published, and by file name the error of each excluded wheel."""
 
     made: tuple[WheelCandidate, ...]
     refused: Mapping[str, TensorwrightError]
@@ -75,7 +74,7 @@ def check_candidate(path: Path, rule: PublishRule, paths: Paths) -> WheelCandida
     if facts is None:
         raise WheelError(
             f"{path.name} is not a tuned wheel",
-            hint="The stock wheel and its dependencies are published with the tuned ones",
+            hint="Pass tuned wheels only: publish adds the stock wheel and the dependencies",
         )
     _require_exact(path, facts, rule)
     entry, _ = read_entry(path, published=rule.now)
@@ -96,10 +95,10 @@ def check_candidate(path: Path, rule: PublishRule, paths: Paths) -> WheelCandida
 
 
 def _fetch_stock(path: Path, facts: Tuned, rule: PublishRule, paths: Paths) -> Path | None:
-    """Return the stock wheel that a wheel of kernels is compared with.
+    """Return the stock wheel to compare a wheel of kernels with.
 
-    None for a full build, and if no such wheel is known, which no audit lets pass. Raises
-    PublishError if it cannot be fetched.
+    None for a full build, and if no stock wheel is known (the audit then fails). Raises
+    PublishError if it cannot be downloaded.
     """
     pinned = audit.find_stock(path, facts)
     if pinned is None:
@@ -108,23 +107,23 @@ def _fetch_stock(path: Path, facts: Tuned, rule: PublishRule, paths: Paths) -> P
         return environment.fetch_stock(pinned, paths, rule.stock)
     except DownloadError as error:
         raise PublishError(
-            f"{path.name} cannot be compared with its stock wheel: {error.message}",
-            hint=f"Give {pinned.file}: --stock-wheel PATH; or let pip reach an index that has it",
+            f"cannot compare {path.name} with its stock wheel: {error.message}",
+            hint=f"Pass {pinned.file} with --stock-wheel PATH, or check pip's index settings",
         ) from error
 
 
 def _require_exact(path: Path, facts: Tuned, rule: PublishRule) -> None:
-    """Raise PublishError for a wheel of inexact sources unless the rule allows them."""
+    """Raise PublishError if headers of the wheel's sources differ, unless the rule allows it."""
     nearness = facts.nearness
     if nearness is not None and not nearness.exact and not rule.near:
         raise PublishError(
             f"{path.name} was compiled from {nearness.summary}",
-            hint="Build it from the release's own sources; or publish it so: --near-sources",
+            hint="Build it from the release's own sources, or publish it with --near-sources",
         )
 
 
 def check_named(wheels: Sequence[Path], rule: PublishRule, paths: Paths) -> Candidates:
-    """Check all of these wheels; the first that may not be published stops the run.
+    """Check these wheels; stop at the first that may not be published.
 
     Raises the errors of `check_candidate`.
     """
@@ -132,7 +131,7 @@ def check_named(wheels: Sequence[Path], rule: PublishRule, paths: Paths) -> Cand
 
 
 def check_pool(rule: PublishRule, paths: Paths) -> Candidates:
-    """Check the tuned wheels in the pool, of which some may be old or not measured yet.
+    """Check the tuned wheels in the pool, and collect the errors of those that fail.
 
     Wheels built for comparison only are skipped.
     """

@@ -1,6 +1,6 @@
-"""The index's own state: what stands in the pool, so that no wheel is read twice.
+"""The catalog of an index: a list of the wheels in the pool, so that none is read twice.
 
-Pages are made from it. It is written last, so what it names is there.
+Pages are rendered from it. It is written last, so every file that it names exists.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from tfwheels.store import Store
 SCHEMA = 1
 KEY = "catalog.json"
 POOL = "pool"
-MEND = "Make it anew from the wheels that are there: add --reindex"
-CHANGED = "It was changed there: remove it and publish the wheel again, which brings it back"
+MEND = "Rebuild it from the wheels in the pool: add --reindex"
+CHANGED = "The stored file was changed: remove it and publish the wheel again"
 _MEASURED = ".comparison"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Catalog:
-    """The entries of an index; `revision` grows with every change, if only of a page."""
+    """The entries of an index; `revision` increases when the catalog or a page changes."""
 
     schema: int = SCHEMA
     revision: int = 0
@@ -51,7 +51,7 @@ class Catalog:
 def parse(data: bytes | None, where: str) -> Catalog:
     """Parse the catalog of an index; return an empty one before the first wheel is published.
 
-    Raises RecordError for a damaged or foreign one.
+    Raises RecordError for a damaged catalog, or one of another version.
     """
     if data is None:
         return Catalog()
@@ -64,9 +64,9 @@ def parse(data: bytes | None, where: str) -> Catalog:
                 _check_entry(entry)
             return catalog
     except (ValueError, KeyError, TypeError, AttributeError, PublishError) as error:
-        raise RecordError(f"{KEY} of {where} cannot be read ({error})", hint=MEND) from error
+        raise RecordError(f"cannot read {KEY} of {where} ({error})", hint=MEND) from error
     raise RecordError(
-        f"{KEY} of {where} has schema {quote_value(schema)}, this version reads {SCHEMA}", hint=MEND
+        f"{KEY} of {where} has schema {quote_value(schema)}; this version reads {SCHEMA}", hint=MEND
     )
 
 
@@ -79,13 +79,13 @@ def _check_entry(entry: Entry) -> None:
     for tag in entry.tags:
         parse_tag(tag)
     if entry.kind is WheelKind.TUNED and not entry.targets:
-        raise ValueError(f"{entry.file} is tuned for no target")
+        raise ValueError(f"{entry.file} is tuned but has no target")
 
 
 def merge_entries(known: Iterable[Entry], fresh: Iterable[Entry]) -> tuple[Entry, ...]:
     """Merge the known and the new entries, in the catalog's order.
 
-    A wheel that is published again keeps its time, its verdicts and its provenance. Raises
+    A wheel that is published again retains its time, its verdicts and its provenance. Raises
     PublishError if its bytes differ.
     """
     by_file = {entry.file: entry for entry in known}
@@ -96,12 +96,11 @@ def merge_entries(known: Iterable[Entry], fresh: Iterable[Entry]) -> tuple[Entry
 
 
 def reindex_pool(store: Store, current: bytes | None = None) -> Catalog:
-    """Build a catalog of all wheels in the pool from their bytes and the comparisons beside
-    them.
+    """Build a catalog from the bytes of all wheels in the pool and the comparisons beside them.
 
-    This includes wheels that a killed run stored; the time of each is when it was stored.
-    Keeps what only the catalog `current` records, if it can be read. Raises WheelError,
-    RecordError, and PublishError for a wheel whose bytes differ from the catalog's.
+    Includes wheels that a killed run stored. The publication time of a wheel is the time when it
+    was stored. Fields that only the catalog `current` records are copied, if it can be read. Raises
+    WheelError, RecordError, and PublishError for a wheel whose bytes differ from the catalog's.
     """
     known = _read_entries(current, store.where)
     files = tuple(store.list_sizes(POOL))
@@ -124,7 +123,7 @@ def _read_stored(store: Store, key: str, comparisons: Sequence[str]) -> Entry:
         judgement = _judge_wheel(store, wheel, entry, comparisons)
     if build_pool_key(entry.name, entry.file) != key:
         raise PublishError(
-            f"{store.where} has {key}, which is no place for a wheel of {entry.name}"
+            f"{store.where} has {key}, which is the wrong path for a wheel of {entry.name}"
         )
     entry = dataclasses.replace(entry, provenance=_read_provenance(store, key, entry))
     return entry if judgement is None else add_judgement(entry, judgement)
@@ -146,7 +145,7 @@ def add_judgement(entry: Entry, judgement: Judgement) -> Entry:
 def _judge_wheel(
     store: Store, wheel: Path, entry: Entry, comparisons: Sequence[str]
 ) -> Judgement | None:
-    """Judge a wheel by the comparisons; return None for a wheel that is not tuned."""
+    """Apply the gate to a wheel; return None for a wheel that is not tuned."""
     tuned = read_tuned(wheel)
     if tuned is None:
         return None
@@ -156,14 +155,14 @@ def _judge_wheel(
 
 
 def _read_entries(current: bytes | None, where: str) -> dict[str, Entry]:
-    """Return the entries of a catalog by file; none of a damaged one."""
+    """Return the entries of a catalog by file; none if it is damaged."""
     with contextlib.suppress(RecordError):
         return {entry.file: entry for entry in parse(current, where).entries}
     return {}
 
 
 def _restore_fields(old: Entry, found: Entry, key: str, where: str) -> Entry:
-    """Add to an entry from the pool what only the catalog records.
+    """Copy the fields that only the catalog records to an entry from the pool.
 
     Raises PublishError if the bytes differ from the catalog's.
     """
@@ -174,8 +173,8 @@ def _restore_fields(old: Entry, found: Entry, key: str, where: str) -> Entry:
 def _renew_entry(old: Entry, new: Entry) -> Entry:
     if old.sha256 != new.sha256:
         raise PublishError(
-            f"{new.file} is published with other bytes: sha256 {old.sha256}, not {new.sha256}",
-            hint="A published file never changes: give the wheel a version of its own",
+            f"{new.file} is published with sha256 {old.sha256}; this one has {new.sha256}",
+            hint="A published file never changes: build the wheel with another version",
         )
     verdicts = {verdict.file: verdict for verdict in (*old.verdicts, *new.verdicts)}
     return dataclasses.replace(
@@ -188,8 +187,9 @@ def _renew_entry(old: Entry, new: Entry) -> Entry:
 
 
 def _merge_gating(old: GateResult | None, new: GateResult | None) -> GateResult | None:
-    """Merge two gate results: a wheel that passed once has passed, and faults stay, as verdicts
-    do.
+    """Merge two gate results.
+
+    A wheel that passed once counts as passed. The faults of both results remain.
     """
     if old is None or new is None:
         return new or old

@@ -1,12 +1,12 @@
-"""Fetch a wheel, and keep it only if a key or an identity has signed its bytes.
+"""Download a wheel, and save it only if a key or an identity signed its bytes.
 
     python3 check_wheel.py URL PUBLIC.pem
     python3 check_wheel.py URL IDENTITY ISSUER
 
-URL.provenance (PEP 740) has an in-toto statement with a signature as DSSE makes it. A key takes
-Python 3.7 and openssl 3, or newer ones, and nothing else. An identity (an e-mail address or a URI,
-and the URL of who vouched for it) takes Python 3.10 and the package sigstore (pip install
-sigstore), by whose root of trust it is checked, without the network.
+URL.provenance (PEP 740) contains an in-toto statement with a DSSE signature. To check a key, you
+need Python 3.7 and openssl 3, or newer. To check an identity (an e-mail address or a URI, and the
+URL of its identity provider), you need Python 3.10 and the package sigstore (pip install sigstore).
+The check uses the root of trust in that package, and no network.
 """
 
 import base64
@@ -26,7 +26,7 @@ BLOCK = 1 << 20
 
 
 def main(url: str, *signer: str) -> None:
-    """Save the wheel in this folder under its own name if it is signed, else save nothing."""
+    """Save the wheel in the current folder if it is signed; otherwise save nothing."""
     wheel = Path(unquote(url.rpartition("/")[2])).name
     part = Path(wheel + ".unchecked")
     who = " of ".join(signer)
@@ -38,10 +38,10 @@ def main(url: str, *signer: str) -> None:
         if not any(
             is_attested(attestation, wheel, sha256, *signer) for attestation in attestations
         ):
-            sys.exit(f"{wheel} is NOT signed by {who} with these bytes: do not install it")
+            sys.exit(f"these bytes of {wheel} are NOT signed by {who}: do not install it")
         part.replace(wheel)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        sys.exit(f"{wheel} cannot be checked, do not install it: {type(error).__name__}: {error}")
+        sys.exit(f"cannot check {wheel}, do not install it: {type(error).__name__}: {error}")
     finally:
         if part.exists():
             part.unlink()
@@ -58,9 +58,7 @@ def fetch(url: str, path: Path) -> str:
 
 
 def is_attested(attestation: "dict[str, Any]", wheel: str, sha256: str, *signer: str) -> bool:
-    """Return whether the key, or the identity of the issuer, signed a statement about this
-    wheel.
-    """
+    """Return whether the key, or the issuer's identity, signed a statement about this wheel."""
     envelope = attestation["envelope"]
     statement = base64.b64decode(envelope["statement"], validate=True)
     signature = base64.b64decode(envelope["signature"], validate=True)
@@ -85,7 +83,7 @@ def is_signed(statement: bytes, signature: bytes, key: str) -> bool:
         argv += ["-in", str(payload_path), "-sigfile", str(signature_path)]
         result = subprocess.run(argv, capture_output=True, check=False)
     if b"-rawin" in result.stderr:
-        raise OSError("openssl 3 is needed")
+        raise OSError("this check needs openssl 3")
     return result.returncode == 0
 
 
@@ -97,7 +95,7 @@ def is_certified(attestation: "dict[str, Any]", sha256: str, identity: str, issu
         argv += ["--bundle=bundle", f"sha256:{sha256}"]
         result = subprocess.run(argv, cwd=name, capture_output=True, check=False)
     if b"No module named sigstore" in result.stderr:
-        raise OSError(f"{sys.executable} has no package sigstore: pip install sigstore")
+        raise OSError(f"{sys.executable} does not have the package sigstore: pip install sigstore")
     if result.returncode != 0:
         sys.stderr.write(result.stderr.decode(errors="replace"))
     return result.returncode == 0

@@ -1,9 +1,9 @@
-"""Which wheel a target's page lists: of each package, public version, Python and machine, one.
+"""Choose the wheel that a target's page lists: one per package, version, Python and machine.
 
-An installer takes the highest version that a page lists, and no local version says what a CPU can
-run. So a page never lists two of them; the choice is made here. A CPU that lacks what the published
-wheels are compiled for gets none but a full build: the stock code in the others would end it with
-an illegal instruction.
+An installer takes the highest version on a page, and a local version does not show which CPUs run
+the wheel. So a page never lists two local versions of a version. A CPU without the features of the
+stock code gets a full build or nothing: the stock code in other wheels would end with an illegal
+instruction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tfbuild.errors import PublishError
 from tfwheels.entry import Entry, WheelKind
 
 _SYSTEM = re.compile(r"any|manylinux|musllinux|linux|macosx|win")
-# A wheel for "linux" is for every C library.
+# A wheel for "linux" supports every C library.
 _SYSTEMS = {"linux": ("manylinux", "musllinux")}
 _MACHINES: Mapping[str, tuple[str, ...]] = {
     "any": ARCHITECTURES,
@@ -38,19 +38,19 @@ _MACHINES: Mapping[str, tuple[str, ...]] = {
 }
 _FEW = 5
 _NEEDS: Mapping[str, frozenset[str]] = {
-    # Every x86-64 CPU has SSE and SSE2 (psABI); archspec's x86_64 does not say so.
+    # Every x86-64 CPU has SSE and SSE2 (psABI); archspec's x86_64 does not list them.
     "x86_64": STOCK_BASELINE - {"sse", "sse2"},
-    # The published wheels are compiled for the first version of the architecture.
+    # The stock wheels are compiled for the first version of the architecture.
     "aarch64": frozenset(),
 }
-"""What stock TensorFlow needs of a CPU."""
+"""The CPU features that stock TensorFlow needs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageChoice:
     """The wheel that a page lists instead of its rivals.
 
-    `library` is the spec of its kernels that a CPU of the target runs; empty for the stock
+    `library` is the spec of the wheel's library that a CPU of the target runs; empty for the stock
     wheel.
     """
 
@@ -66,7 +66,7 @@ def choose(entries: Iterable[Entry], target: Target) -> tuple[PageChoice, ...]:
 
 
 def group_rivals(entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], ...]:
-    """Group the tuned and stock wheels of which a page lists one."""
+    """Group the tuned and stock wheels; a page lists one wheel of each group."""
     groups: dict[tuple[str, Version, tuple[str, ...]], list[Entry]] = defaultdict(list)
     for entry in entries:
         if entry.kind is not WheelKind.PLAIN:
@@ -78,9 +78,8 @@ def group_rivals(entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], ...]:
 def choose_best(contest: tuple[Entry, ...], target: Target) -> PageChoice | None:
     """Return the best tuned wheel that fits the target, else the stock wheel, else None.
 
-    It is the maximum of a total order in which the rank of a wheel depends only on it and the
-    target. So neither the order of the wheels nor one that is not chosen can change the
-    choice.
+    The rank of a wheel depends only on the wheel and the target, and no two wheels have the same
+    rank. So neither the order of the wheels nor a rejected wheel affects the choice.
     """
     usable = [entry for entry in contest if is_for_family(entry, target.family)]
     fitting = [entry for entry in usable if _find_library(entry, target)]
@@ -101,7 +100,7 @@ def choose_best(contest: tuple[Entry, ...], target: Target) -> PageChoice | None
 
 
 def is_for_family(entry: Entry, family: str) -> bool:
-    """Return whether the wheel is for machines of that family, by its tags."""
+    """Return whether the wheel's tags are for machines of the family."""
     return any(host.endswith(f"_{family}") for host in _list_hosts(entry.tags))
 
 
@@ -116,17 +115,16 @@ def explain_absence(target: Target) -> str:
     if not lacks:
         return ""
     return (
-        f"{target.name} lacks {', '.join(lacks)}, which TensorFlow's wheels need, those with tuned "
-        f"kernels too: only a full build may stand here (invoke build --scope full --arch "
-        f"{target.name})"
+        f"{target.name} lacks {', '.join(lacks)}, which the stock code in TensorFlow's wheels "
+        f"needs; only a full build can run there (invoke build --scope full --arch {target.name})"
     )
 
 
 def targets_for(entries: Iterable[Entry], family: str | None = None) -> tuple[Target, ...]:
     """Return the targets that an index of these wheels has pages for.
 
-    These are the targets of `family`, or of every family that some wheel is for exclusively,
-    or all targets if no wheel is.
+    These are the targets of `family`. Without it, they are the targets of every family that is the
+    only one of some wheel, or all targets if there is no such wheel.
     """
     supported = [
         {each for each in ARCHITECTURES if is_for_family(entry, each)} for entry in entries
@@ -147,8 +145,8 @@ def explain(choice: PageChoice, target: Target) -> dict[str, str]:
 def refuse_ambiguous(page: str, files: Iterable[str]) -> None:
     """Raise PublishError if a host could install either of two files.
 
-    These are files that differ only in the local part of the version: pip and uv would take
-    the alphabetically last.
+    Such files differ only in the local part of the version: pip and uv take the alphabetically
+    last.
     """
     by_version: dict[tuple[str, Version], list[str]] = defaultdict(list)
     for file in sorted(files):
@@ -160,16 +158,16 @@ def refuse_ambiguous(page: str, files: Iterable[str]) -> None:
                 _parse_file_name(one)[2], _parse_file_name(other)[2]
             ):
                 raise PublishError(
-                    f"{page} would list both {one} and {other}: an installer takes the "
-                    "alphabetically last, whatever the CPU"
+                    f"{page} would list both {one} and {other}: pip and uv install the "
+                    "alphabetically last on every CPU"
                 )
 
 
 def _find_library(entry: Entry, target: Target) -> Target | None:
     """Return the library of the wheel that a CPU with the target's features runs.
 
-    This is the library that the dispatcher takes, or the target of a full build; None if
-    nothing fits or the wheel cannot be imported there.
+    This is the library that the dispatcher opens, or the target of a full build; None if nothing
+    fits or the wheel cannot be imported there.
     """
     if not entry.whole and find_missing_features(target):
         return None
@@ -192,8 +190,8 @@ def _has_required(entry: Entry, library: Target, target: Target) -> bool:
 def _can_run(library: Target, target: Target) -> bool:
     """Return whether the target can run the library.
 
-    archspec lists no features of the versions of the Arm architecture, so the features of an
-    aarch64 library prove nothing; only the CPU itself and its descendants count.
+    archspec lists no features for the versions of the Arm architecture, so features do not show
+    whether a CPU runs an aarch64 library; only its own target and the descendants count.
     """
     return (
         library.family == target.family
@@ -203,11 +201,10 @@ def _can_run(library: Target, target: Target) -> bool:
 
 
 def _compute_rank(entry: Entry, target: Target) -> tuple[tuple[int, ...], bool, int, str, str]:
-    """Return the sort key of a wheel that fits: its library, then what differs only in
-    packaging.
+    """Return the sort key of a wheel that fits: first its library, then its packaging.
 
-    Of two for the same target a full build is better: it has all of TensorFlow for the
-    target, the other some kernels.
+    For the same target, a full build ranks above a wheel of kernels, because all its code is
+    compiled for the target.
     """
     library = _find_library(entry, target)
     nearness = _compute_nearness(library, target) if library else ()
@@ -217,8 +214,8 @@ def _compute_rank(entry: Entry, target: Target) -> tuple[tuple[int, ...], bool, 
 def _compute_nearness(library: Target, target: Target) -> tuple[int, ...]:
     """Return the sort key of a library: archspec's partial order, vendor, number of features.
 
-    Between two ancestors of which neither descends from the other, the x86-64 level decides,
-    as it does when archspec names a host: for zen4, x86_64_v4 is nearer than zen3.
+    If neither of two ancestors descends from the other, the x86-64 level decides, as in archspec's
+    host detection: for zen4, x86_64_v4 is nearer than zen3.
     """
     ancestor = library.name in _list_lineage(target.name)
     return (
@@ -242,11 +239,13 @@ def _list_lineage(name: str) -> frozenset[str]:
 
 def _explain_chosen(choice: PageChoice, target: Target) -> str:
     if choice.library == target.name:
-        reason = "it is all built for" if choice.entry.whole else "it has kernels for"
+        reason = "it is a full build for" if choice.entry.whole else "it has kernels for"
         return f"{reason} {target.name}"
     if choice.library:
         if choice.entry.whole:
-            return f"it is all built for {choice.library}, the nearest that {target.name} can run"
+            return (
+                f"it is a full build for {choice.library}, the nearest that {target.name} can run"
+            )
         return f"its kernels for {choice.library} are the nearest that {target.name} can run"
     return f"stock: no tuned wheel fits {target.name}"
 
@@ -256,22 +255,22 @@ def _explain_rejected(rival: Entry, choice: PageChoice, target: Target) -> str:
         return f"it is not for {target.family}"
     if not rival.whole and find_missing_features(target):
         lacks = ", ".join(find_missing_features(target))
-        return f"{target.name} lacks {lacks}, which the stock code in it needs"
+        return f"{target.name} lacks {lacks}, which its stock code needs"
     if rival.kind is WheelKind.STOCK:
-        return "a tuned wheel fits" if choice.library else "another stock wheel of this version"
+        return "a tuned wheel fits" if choice.library else "the page has another stock wheel"
     library = _find_library(rival, target)
     if library is None:
         return f"{target.name} {_describe_obstacle(rival, target)}"
     if library.spec != choice.library:
         content = "code" if rival.whole else "kernels"
-        return f"its {content} for {library.spec} {'is' if rival.whole else 'are'} less near"
+        return f"its {content} for {library.spec} {'is' if rival.whole else 'are'} not the nearest"
     if choice.entry.whole and not rival.whole:
-        return "only its kernels are for that target"
-    return "it has the same kernels in a file that is no smaller"
+        return "it has only kernels for that target, and the other is a full build"
+    return "it is for the same target, and its file is not smaller"
 
 
 def _describe_obstacle(rival: Entry, target: Target) -> str:
-    """Describe what the target lacks to run the library that it comes nearest to."""
+    """Describe what the target lacks to run the wheel's nearest library."""
     lacks = min((_parse_spec(spec).features - target.features for spec in rival.targets), key=len)
     lacks = lacks or frozenset(rival.required) - target.features
     if not lacks:
@@ -294,7 +293,7 @@ def _list_hosts(tags: tuple[str, ...]) -> frozenset[str]:
 
 
 def _list_platforms(platform: str) -> tuple[tuple[str, str], ...]:
-    """Return the systems and machines of a platform tag; none if no target has it."""
+    """Return the systems and machines of a platform tag; none if no target is such a machine."""
     match = _SYSTEM.match(platform)
     machines = next((_MACHINES[end] for end in _MACHINES if platform.endswith(end)), ())
     if match is None:
@@ -319,6 +318,6 @@ def _is_compatible(one: str, other: str) -> bool:
     *python, platform = one.split("-")
     *other_python, other_platform = other.split("-")
     anywhere = platform.startswith("any") or other_platform.startswith("any")
-    # An ABI of one Python version, as cp311, excludes all others; abi3 and none do not.
+    # An ABI of one Python version, such as cp311, excludes all others; abi3 and none do not.
     loose = {"abi3", "none"} & {python[1], other_python[1]}
     return bool((anywhere or platform == other_platform) and (loose or python == other_python))

@@ -1,4 +1,4 @@
-"""The options of the commands about indexes: each with its default and its help, once."""
+"""Options of the commands for package indexes, each with its default and help text."""
 
 from __future__ import annotations
 
@@ -7,72 +7,74 @@ from dataclasses import dataclass
 from tfbuild.commands import DRY, PACKAGE, PYTHON
 from tfbuild.option import option
 
-_TRUST = "public keys (PEM files) and sigstore:IDENTITY@ISSUER, with commas between"
+_TRUST = "public keys (PEM) or sigstore:IDENTITY@ISSUER, comma-separated"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishOptions:
     """The options of `invoke publish` as typed; an empty one means the default."""
 
-    to: str = option("", "the index: a folder, or s3://bucket/prefix")
-    upload: str = option("", "instead: the address of an index with an upload API")
-    simple: str = option("", "with --upload: where that index has its simple pages")
+    to: str = option("", "index to publish to: a folder or s3://bucket/prefix")
+    upload: str = option("", "address of an index with an upload API, instead of --to")
+    simple: str = option("", "with --upload: address of the simple pages of that index")
     wheels: str = option(
-        "", "paths with commas between; by default those of wheels/ that may be published"
+        "", "wheels, comma-separated (default: those in wheels/ that may be published)"
     )
     comparison: str = option(
-        "", "comparison.json files or folders that speak for them; by default reports/"
+        "", "comparison.json files or their folders, comma-separated (default: reports/)"
     )
     gate: bool = option(
         True,
-        "ask for a verdict (--no-gate: publish without one, or against it: the page says so)",
+        "require a verdict (--no-gate: publish without one or against it; the page shows this)",
     )
     near_sources: bool = option(
-        False, "publish also what was compiled from other sources than the release's"
+        False, "also publish wheels built from sources with headers other than the release's"
     )
-    only_tuned: bool = option(False, "without the stock wheel and what TensorFlow depends on")
-    dependencies: str = option("", "a folder that has those wheels, instead of pip fetching them")
+    only_tuned: bool = option(False, "exclude the stock wheel and the dependencies of TensorFlow")
+    dependencies: str = option(
+        "", "folder with the stock wheel and the dependencies, instead of pip"
+    )
     stock_wheel: str = option(
-        "", "the stock wheel to compare with, or a folder with it; else it is fetched"
+        "", "stock wheel to compare with, or its folder (default: downloaded with pip)"
     )
     reindex: bool = option(
         False,
-        "make the index anew from the wheels in it, all of whose bytes are read",
+        "read every wheel in the index again, and rewrite the catalog and the pages",
         old=("rebuild",),
     )
     variants: bool = option(
-        False, "experimental: x86-64 level variants (PEP 825) in a tree of their own"
+        False, "experimental: also write x86-64 level variants (PEP 825) to variants/"
     )
     sign: str = option(
         "",
-        "an ed25519 private key, a PEM file, or sigstore for an identity (not run yet: "
-        "docs/signing.md): a signed provenance goes beside each wheel",
+        "sign wheels with this ed25519 private key (PEM), or with sigstore (untested, see "
+        "docs/signing.md)",
     )
-    trust: str = option("", f"{_TRUST}: the index takes from now on only what they have signed")
+    trust: str = option("", f"signers that the index accepts: {_TRUST}")
     dry_run: bool = option(False, DRY)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeOptions:
-    at: str = option("", "the folder of a published tree")
-    port: str = option("", "by default 8000, or any that is free")
-    trust: str = option("", f"{_TRUST}: only wheels that they have signed are handed out")
+    at: str = option("", "folder of a published index")
+    port: str = option("", "port (default: 8000, or a free one if it is taken)")
+    trust: str = option("", f"serve only wheels of these signers: {_TRUST}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnippetOptions:
-    """The options of `invoke install-snippet`: what is installed and from where.
+    """The options of `invoke install-snippet`: what to install, and from where.
 
     `python` is a version such as 3.11.
     """
 
-    at: str = option("", "the index: a folder, or the address that it is served at")
+    at: str = option("", "folder or address of the index")
     version: str = option(
-        "", "of TensorFlow, by default the newest there; with a local part for one wheel"
+        "", "TensorFlow version (default: the newest); a local part selects one wheel"
     )
     arch: str = option(
-        "", "the target; by default the one that this CPU is (archspec cpu)", old=("target",)
+        "", "target (default: that of this CPU, as archspec cpu prints it)", old=("target",)
     )
     package: str = option("", PACKAGE)
     python: str = option("3.11", PYTHON)
-    trust: str = option("", f"{_TRUST}: with lines that check the wheel before it is installed")
+    trust: str = option("", f"verify the wheel before installing: {_TRUST}")

@@ -1,7 +1,7 @@
-"""What an index carries beside tuned wheels, so that pip can be told to ask nothing else.
+"""The stock wheel and TensorFlow's dependencies, so that hosts need no second index.
 
-The stock wheel, and what TensorFlow depends on, as tfbuild/upstream/locks has it: each wheel by its
-hash, through pip and the user's own index settings, or from a folder without any network.
+The dependencies are those of a lock in tfbuild/upstream/locks. pip downloads each wheel by its
+hash, with the user's own index settings, or the wheels come from a folder without network access.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import Release
 
 _BYTES = 300_000_000
-"""The lock of 2.14.1 is 78 MB of wheels, and pip keeps each twice for a moment."""
+"""Disk space for the dependencies, in bytes. The lock of 2.14.1 is 78 MB of wheels, and pip stores
+each twice for a moment."""
 _NEWEST_GLIBC = 28
 """The locks are resolved for manylinux_2_28."""
 _LATE_PATCH = ".99"
-"""Of a bare 3.9 pip makes 3.9.0, and some packages exclude just that."""
+"""pip reads 3.9 as 3.9.0, and some packages exclude exactly that version."""
 _LOCKED = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)(?P<hashes>(\s+--hash=sha256:[0-9a-f]{64})+)"
 )
@@ -41,7 +42,7 @@ _LOCKED = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PinnedPackage:
-    """A package of a lock and the SHA-256 (hex) of its files, of any machine and of sources too."""
+    """A package of a lock, with the SHA-256 (hex) of its sources and wheels for all machines."""
 
     exact: ExactRequirement
     sha256s: frozenset[str]
@@ -52,9 +53,9 @@ def fetch_stock_and_dependencies(
 ) -> tuple[Path, ...]:
     """Return the stock wheel of a release, then its dependencies.
 
-    They are for "3.11" on this kind of machine. With `given` they are taken from that folder
-    and nothing is fetched. Raises PythonError, WheelError if none is published or locked,
-    DownloadError, ChecksumError, DiskError.
+    They are for this kind of machine and `python`, such as "3.11". With `given`, they come from
+    that folder and nothing is downloaded. Raises PythonError, WheelError if there is no such stock
+    wheel or lock, DownloadError, ChecksumError, DiskError.
     """
     tag = releases.format_python_tag(python)
     wheel = releases.require_stock_wheel(release, package, tag, platform.machine())
@@ -66,14 +67,17 @@ def fetch_stock_and_dependencies(
 def fetch_locked(
     lock: str, python: str, paths: Paths, *, given: Path | None = None
 ) -> tuple[Path, ...]:
-    """Return the wheels of a lock, in its order, for "3.11" on this kind of machine.
+    """Return the wheels of a lock, in its order, for this kind of machine.
 
-    `lock` is its text. The wheels are kept in a folder per lock and checked each time. Raises
-    the errors of `fetch_stock_and_dependencies`, and RecordError.
+    `lock` is its text, `python` a version such as "3.11". The wheels are cached in a folder per
+    lock, and their hashes are checked each time. Raises the errors of
+    `fetch_stock_and_dependencies`, and RecordError.
     """
     pinned = parse_lock(lock)
     if given is not None:
-        return _find_wheels(pinned, given, hint="Put it there, or let pip fetch all of them")
+        return _find_wheels(
+            pinned, given, hint="Add the wheel to the folder, or omit --dependencies"
+        )
     folder = paths.downloads / hashlib.sha256(lock.encode()).hexdigest()[:16]
     if _find_absent(pinned, folder):
         settings.require_disk(paths.downloads, _BYTES, "downloading dependencies")
@@ -84,7 +88,7 @@ def fetch_locked(
 
 
 def parse_lock(text: str) -> tuple[PinnedPackage, ...]:
-    """Parse the packages of a hashed list of requirements, as uv and pip-compile write it.
+    """Parse a list of requirements with hashes, as uv and pip-compile write it.
 
     Raises RecordError for a line that is not NAME==VERSION with SHA-256s.
     """
@@ -95,7 +99,7 @@ def parse_lock(text: str) -> tuple[PinnedPackage, ...]:
 def _parse_line(line: str) -> PinnedPackage:
     match = _LOCKED.fullmatch(line.strip())
     if match is None:
-        raise RecordError(f"a lock has the line {line.strip()[:60]!r}, which pins no file")
+        raise RecordError(f"a lock has a line without version or SHA-256: {line.strip()[:60]!r}")
     exact = ExactRequirement(
         name=canonicalize_name(match["name"]), version=str(Version(match["version"]))
     )
@@ -110,11 +114,11 @@ def _find_absent(pinned: Iterable[PinnedPackage], folder: Path) -> tuple[PinnedP
 
 
 def _remove_invalid(pinned: Iterable[PinnedPackage], folder: Path) -> None:
-    """Remove damaged or truncated wheels, which pip would not replace."""
+    """Remove damaged or truncated wheels, because pip would not replace them."""
     locked = frozenset(sha256 for package in pinned for sha256 in package.sha256s)
     for sha256, path in _hash_wheels(folder).items():
         if sha256 not in locked:
-            console.warn(f"{path} is not what the lock says; it is removed and fetched again")
+            console.warn(f"{path} does not have a locked hash; removing it to download it again")
             path.unlink()
 
 
@@ -127,7 +131,7 @@ def _find_wheels(pinned: Sequence[PinnedPackage], folder: Path, *, hint: str) ->
     absent = [str(package.exact) for package in pinned if not package.sha256s & present.keys()]
     if absent:
         shown = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if absent[5:] else "")
-        raise DownloadError(f"{folder} has no wheel with a locked hash of {shown}", hint=hint)
+        raise DownloadError(f"{folder} has no wheel with a locked hash for {shown}", hint=hint)
     return tuple(present[min(package.sha256s & present.keys())] for package in pinned)
 
 
@@ -165,7 +169,7 @@ def _format_line(pinned: PinnedPackage) -> str:
 
 
 def _list_platform_options(machine: str) -> Iterator[str]:
-    """Yield options that name the platforms of wheels, as pip does not derive the older ones."""
+    """Yield pip's --platform options, with the older platforms that pip does not derive."""
     newest = (f"manylinux_2_{minor}" for minor in range(_NEWEST_GLIBC, 4, -1))
     for name in (*newest, "manylinux2014", "linux"):
         yield from ("--platform", f"{name}_{machine}")
@@ -176,10 +180,10 @@ def _convert_error(error: CommandError) -> ChecksumError | DownloadError:
     mismatches = [after for line, after in itertools.pairwise(lines) if OTHER_BYTES in line]
     if mismatches:
         return ChecksumError(
-            f"other bytes than the locked ones: {mismatches[0].rstrip(':')}",
-            hint="Look at pip's index settings: they serve another file than the one locked",
+            f"the hash is not the locked one: {mismatches[0].rstrip(':')}",
+            hint="Check pip's index settings: the index serves another file than the locked one",
         )
     return DownloadError(
-        f"pip could not fetch the dependencies ({error.last_line})",
-        hint="Check the network and pip's index settings, or give a folder that has them",
+        f"pip cannot download the dependencies ({error.last_line})",
+        hint="Check the network and pip's index settings, or pass a folder with --dependencies",
     )

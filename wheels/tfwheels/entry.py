@@ -1,4 +1,4 @@
-"""A wheel of the index: what its pages and the choice for a CPU need to know of it."""
+"""The entry of a wheel in the index: the data for its pages and for the choice of a wheel."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tfwheels.layout import build_pool_key, compute_digest
 class WheelKind(StrEnum):
     TUNED = "tuned"
     STOCK = "stock"
-    """TensorFlow as it was published: what a CPU gets that no tuned wheel fits."""
+    """The published TensorFlow wheel, for CPUs that no tuned wheel fits."""
     PLAIN = "plain"
-    """Any other package: what TensorFlow depends on."""
+    """Any other package: a dependency of TensorFlow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,9 +53,10 @@ class TargetVerdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateResult:
-    """The gate's result for a published wheel: it `passed`, or --no-gate let it in.
+    """The gate's result for a published wheel: it `passed`, or it was published with --no-gate.
 
-    `faults` are reasons to refuse it, `gaps` say why a comparison was no verdict on it.
+    `faults` are reasons to refuse the wheel; `gaps` are the reasons why comparisons give no
+    verdict.
     """
 
     passed: bool
@@ -64,9 +65,7 @@ class GateResult:
 
     @property
     def words(self) -> str:
-        """Return what users should know of the result, in a line; empty if it passed without
-        faults.
-        """
+        """Return a line about the result for users; empty if the wheel passed without faults."""
         if self.passed:
             return f"passed the gate, but: {'; '.join(self.faults)}" if self.faults else ""
         why = "; ".join((*self.faults, *self.gaps))
@@ -75,9 +74,9 @@ class GateResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SignedProvenance:
-    """The provenance object beside a wheel: `sha256` is its hash, `key` the signer it names.
+    """The provenance object beside a wheel: `sha256` is its hash, `key` its signer.
 
-    `key` is the id of a key, or an identity as --trust spells it.
+    `key` is the id of a key, or an identity in the form of --trust.
     """
 
     key: str
@@ -88,15 +87,14 @@ class SignedProvenance:
 class Entry:
     """A file of the pool.
 
-    `name` is normalized, hashes are hex, `published` is ISO 8601 in UTC. `targets` are what a
-    tuned wheel is built for: the specs of its kernel libraries, in the order in which the
-    dispatcher tries them, or the one of a full build. `whole` marks a full build, which no
-    CPU can import without the features `required`; a wheel of kernels falls back.
+    `name` is normalized, hashes are hex, `published` is ISO 8601 in UTC. `targets` are the targets
+    of a tuned wheel: the specs of its kernel libraries, in the order in which the dispatcher tries
+    them, or the one of a full build. `whole` marks a full build: its import fails on a CPU without
+    the features `required`, whereas a wheel of kernels falls back to stock.
 
-    `near` says how near the sources are that it was compiled from (--near-sources); empty if
-    they are the release's own. `gating` is None if no gate was asked: for a wheel that is not
-    tuned, and for one from before this was recorded. A wheel without `provenance` is
-    unsigned.
+    `near` describes how the headers of the wheel's sources differ (--near-sources); empty if they
+    do not. `gating` is None for a wheel that is not tuned, and in entries of older versions. A
+    wheel without `provenance` is unsigned.
     """
 
     file: str
@@ -124,7 +122,7 @@ class Entry:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Return what users should know of the wheel before they install it."""
+        """Return the warnings to show before the wheel is installed."""
         gated = self.gating.words if self.gating else ""
         near = f"compiled from {self.near}" if self.near else ""
         return tuple(caveat for caveat in (gated, near) if caveat)
@@ -133,10 +131,10 @@ class Entry:
 def read_entry(path: Path, *, published: str) -> tuple[Entry, bytes]:
     """Read the entry of a wheel and the bytes of its METADATA.
 
-    Raises PublishError for a wheel that no index should hold, WheelError for a damaged one.
+    Raises PublishError for a wheel that must not be published, WheelError for a damaged one.
     """
     if path.is_symlink():
-        raise PublishError(f"{path} is a link", hint="Name the wheel itself")
+        raise PublishError(f"{path} is a symbolic link", hint="Pass the path of the wheel itself")
     identity = read_identity(path)
     build_pool_key(identity.name, path.name)
     metadata = _read_metadata(path)
@@ -178,14 +176,14 @@ def _read_metadata(path: Path) -> bytes:
 def _read_requires_python(path: Path, identity: WheelIdentity, metadata: bytes) -> str:
     """Return the Requires-Python of METADATA.
 
-    Raises PublishError if METADATA is of another wheel than the file name says.
+    Raises PublishError if METADATA does not match the file name.
     """
     fields, _ = parse_email(metadata)
     name, version = fields.get("name", ""), fields.get("version", "")
     if canonicalize_name(name) != identity.name or not _is_version(version, identity.version):
         raise PublishError(
-            f"{path.name} holds the METADATA of {name!r} {version!r}",
-            hint="A wheel is renamed by building it under that name",
+            f"{path.name} contains the METADATA of {name!r} {version!r}",
+            hint="Do not rename wheels: build a wheel with the name and version",
         )
     return fields.get("requires_python", "")
 
@@ -193,38 +191,38 @@ def _read_requires_python(path: Path, identity: WheelIdentity, metadata: bytes) 
 def _is_version(text: str, version: str) -> bool:
     try:
         return str(Version(text)) == version
-    except ValueError:  # (also of more digits than Python reads)
+    except ValueError:  # (also for more digits than Python parses)
         return False
 
 
 def _require_publishable(path: Path, tuned: Tuned) -> None:
     if is_control(tuned):
         raise PublishError(
-            f"{path.name} has the stock wheel's own flags: it is for comparing only",
-            hint="Leave it out",
+            f"{path.name} is compiled with the stock wheel's flags, for comparison only",
+            hint="Exclude this wheel",
         )
     for spec in tuned.targets:
         try:
             parse_target(spec)
         except TargetError as error:
-            raise PublishError(f"{path.name} is built for {spec!r}: {error.message}") from error
+            raise PublishError(f"{path.name} has the target {spec!r}: {error.message}") from error
 
 
 def _resolve_kind(path: Path, identity: WheelIdentity, tuned: Tuned | None) -> WheelKind:
     """Return the kind of a wheel.
 
-    Raises PublishError for a modified TensorFlow wheel that does not say where it runs, and
-    for a tuned one that an installer would take for the stock wheel.
+    Raises PublishError for a modified TensorFlow wheel without tuned.json, and for a tuned wheel
+    without a local version, which installers cannot distinguish from the stock wheel.
     """
     local = Version(identity.version).local is not None
     if tuned is not None:
         if not local:
-            raise PublishError(f"{path.name} is tuned, and its version does not say so")
+            raise PublishError(f"{path.name} is tuned, but its version has no local part")
         return WheelKind.TUNED
     if identity.name not in CPU_PACKAGES:
         return WheelKind.PLAIN
     if local:
         raise PublishError(
-            f"{path.name} is not the stock wheel, and has no tuned.json that says where it runs"
+            f"{path.name} is a modified TensorFlow wheel, but has no tuned.json with its targets"
         )
     return WheelKind.STOCK

@@ -1,4 +1,4 @@
-"""An index in a folder, as a web server shows it. Nobody ever sees half a file in it."""
+"""An index in a folder, for any web server. Readers never see an incomplete file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tfwheels.layout import resolve_key
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Folder:
-    """An index in a folder, which implements `store.Store`. A full disk raises DiskError
-    everywhere.
+    """An index in a folder, which implements `store.Store`. All methods raise DiskError on a full
+    disk.
     """
 
     root: Path
@@ -65,15 +65,15 @@ class Folder:
     def has_content(self, key: str, content: Path, sha256: str) -> bool:  # noqa: ARG002  (see Bucket)
         """Return whether the file has these bytes.
 
-        Reads all of them: neither size nor time shows what a bad disk or a careless copy has
-        changed.
+        Reads the whole file: its size and time do not show changes by a bad disk or a careless
+        copy.
         """
         return self._hash_file(key) == sha256
 
     def put_new(self, key: str, content: Path | bytes, sha256: str) -> bool:
-        """Store a file that never changes; return False if it is there already.
+        """Store a file that never changes; return False if it exists.
 
-        A wheel is copied, never linked: writing to the original must not change it here.
+        A wheel is copied, never linked: writing to the original must not change the copy.
         """
         path = resolve_key(self.root, key)
         if path.exists():
@@ -105,9 +105,9 @@ class Folder:
     def _write(self, path: Path, blocks: Iterable[bytes], sha256: str) -> None:
         """Write the bytes to a temporary file, sync and check it, then move it to `path`.
 
-        There is one writer at a time (`lock`), so one temporary name is enough: what a killed
-        run left is overwritten. File systems keep names in the order in which they were
-        given, so only the last one is synced, in `swap`. Raises ChecksumError, DiskError.
+        There is one writer at a time (`lock`), so one temporary name is enough; it overwrites the
+        file of a killed run. File systems preserve the order of renames, so only the last one is
+        synced, in `swap`. Raises ChecksumError, DiskError.
         """
         part = resolve_key(self.root, ".part")
         try:
@@ -122,22 +122,22 @@ class Folder:
             raise
 
 
-OWN_NAME = "A published file never changes: give the wheel a version of its own"
+OWN_NAME = "A published file never changes: build the wheel with another version"
 
 
 def require_same(where: str, key: str, actual: str, sha256: str, *, hint: str = OWN_NAME) -> None:
     """Raise PublishError unless the stored bytes have this SHA-256."""
     if actual != sha256:
         raise PublishError(
-            f"{where} has other bytes as {key}: sha256 {actual}, not {sha256}", hint=hint
+            f"{where} has {key} with other bytes: sha256 {actual}, not {sha256}", hint=hint
         )
 
 
 def _require_unchanged(path: Path, actual: str, sha256: str) -> None:
     if actual != sha256:
         raise ChecksumError(
-            f"the bytes for {path} have sha256 {actual}, and had {sha256} before",
-            hint="Something writes into the wheel: publish it again when that is done",
+            f"the wheel changed while it was copied to {path}: sha256 {actual}, not {sha256}",
+            hint="Wait until no program writes to the wheel, then publish it again",
         )
 
 

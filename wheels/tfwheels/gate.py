@@ -1,23 +1,23 @@
-"""The gate: a tuned wheel is published only with a comparison that speaks for it.
+"""The gate: a tuned wheel is published only if a comparison supports it.
 
-The interface to the benchmarks is the record of a comparison, never their code.
+The gate reads the record of a comparison. It uses no code of the benchmarks.
 
-What counts as a verdict on a wheel is a finished comparison of exactly its bytes with the stock
-wheel that it was made from, with the same settings, in which its own kernels were loaded. (A full
-build is compared with the published wheel of its release, and all of it is its own.) Of that
+A comparison gives a verdict on a wheel if it is finished, compares exactly the wheel's bytes with
+its stock wheel under the same settings, and loaded the wheel's kernels. (A full build is compared
+with the published wheel of its release; all its code counts as loaded.)
 
-- "faster" and "within noise" let it through. The second says that it is surely as fast, and a
-  wheel of optimizer kernels may well show nothing in models that spend their time elsewhere.
-- "inconclusive" is no verdict: the interval leaves room for a loss that anyone would mind.
-- Requests (`invoke compare --phase infer`) can refuse it but are no verdict: what is published says
-  how it trains.
-- "slower" refuses it, over all workloads and in any single one, as `invoke compare --gate` does:
-  the mean over workloads is nobody's model. A cell is called slower only beyond the noise that the
-  baseline shows against itself.
-- Losses or predictions that differ, and a worker that died, refuse it. Where a program amplifies
-  rounding so that it explains what differs, the comparison is no verdict.
+- "faster" and "equivalent" pass. "Equivalent" shows that the wheel is equally fast. A wheel of
+  optimizer kernels may gain nothing on models that spend their time elsewhere.
+- "inconclusive" is no verdict: the interval includes losses that matter.
+- Inference (`invoke compare --phase infer`) can refuse a wheel but gives no verdict: the published
+  figures are about training.
+- "slower" refuses the wheel, over all workloads or in a single one, as `invoke compare --gate`
+  does: users run single models, not the mean. A cell is slower only beyond the noise of the
+  baseline against itself.
+- Differing losses or predictions refuse the wheel, and so does a failed worker. If a program
+  amplifies rounding and this explains the difference, the comparison gives no verdict.
 
-Every comparison given counts, so that a loss cannot be measured away by asking again.
+All given comparisons count, so repeating a measurement cannot hide a loss.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from tfbuild.records import convert_record, format_canonical
 from tfwheels import entry
 
 PARITY = 1e-3
-"""Largest difference that is let pass, however wide an arm's own tolerance was set."""
+"""Largest accepted difference of losses or predictions, even if an arm's tolerance is larger."""
 MOST_HIDDEN = 0.02
-"""Largest --margin and --threshold behind which a loss may hide."""
+"""Largest accepted --margin and --threshold: larger ones can hide a loss."""
 
 _FORCED = "TENSORWRIGHT_TARGET"
-# A path begins where no name does; icelake+avx512_bf16/zen4 and GNU/Linux are none.
+# A path starts outside a name; icelake+avx512_bf16/zen4 and GNU/Linux are not paths.
 _PATH = re.compile(r"(?<![\w.~+/-])[.~]{0,2}/[^\s:;,'\"()<>|]*")
 
 _WORST_FIRST = tuple(Verdict)
@@ -52,12 +52,12 @@ _WORST_FIRST = tuple(Verdict)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """The gate's judgement of a wheel by its comparisons.
+    """The gate's result for a wheel.
 
-    `verdicts` has one per target and CPU, of the first comparison that has an answer.
-    `faults` are reasons to refuse the wheel, `gaps` say why a comparison is no verdict on it.
-    `silent` are the targets of the wheel without a verdict. `published` holds the file of
-    each verdict, `reasons` are the gaps without the paths of this machine.
+    `verdicts` has one verdict per target and CPU, from the first comparison that gives one.
+    `faults` are reasons to refuse the wheel; `gaps` are the reasons why comparisons give no
+    verdict. `silent` are the wheel's targets without a verdict. `published` has the comparison of
+    each verdict by file name; `reasons` are the gaps without the paths of this machine.
     """
 
     verdicts: tuple[entry.TargetVerdict, ...]
@@ -69,7 +69,7 @@ class Judgement:
 
     @property
     def gating(self) -> entry.GateResult:
-        """Return the result that an index records; the gaps are dropped if the wheel passed."""
+        """Return the result that an index records, without gaps if the wheel passed."""
         passed = bool(self.verdicts) and not self.faults
         return entry.GateResult(
             passed=passed,
@@ -80,9 +80,7 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Finding:
-    """A result of one arm of the comparison in the file `path`; without a verdict `gap` says
-    why.
-    """
+    """The result of an arm of the comparison at `path`; `gap` is why there is no verdict."""
 
     path: Path
     target: str = ""
@@ -107,25 +105,25 @@ def find_comparisons(reports: Path, sha256: str) -> tuple[Path, ...]:
 
 
 def require_passed(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -> Judgement:
-    """Judge the wheel `file` of that SHA-256 by its comparisons.
+    """Apply the gate to the wheel `file` with this SHA-256.
 
-    Raises GateError for a wheel without a verdict, that is slower, or that computes something
-    else, and RecordError.
+    Raises GateError if the wheel has no verdict, is slower or computes other results, and
+    RecordError.
     """
     judgement = judge_comparisons(file, sha256, tuned, comparisons)
     if judgement.faults:
         raise GateError(
-            f"{file} is refused: {'; '.join(judgement.faults)}",
-            hint="--no-gate publishes it with this verdict beside it",
+            f"the gate refuses {file}: {'; '.join(judgement.faults)}",
+            hint="--no-gate publishes it anyway; its page shows this result",
         )
     if not judgement.verdicts:
         measure = (
             f"invoke compare{' --thorough' if judgement.gaps else ''} --candidate wheels/{file}"
         )
         raise GateError(
-            f"{file} has no verdict: {'; '.join(judgement.gaps) or 'no comparison is about it'}",
-            hint=f"Measure it: {measure}, on a CPU that runs {' or '.join(tuned.targets)}; or name "
-            "what was measured elsewhere: --comparison PATH",
+            f"{file} has no verdict: {'; '.join(judgement.gaps) or 'there is no comparison of it'}",
+            hint=f"On a CPU that runs {' or '.join(tuned.targets)}, run: {measure}. For another "
+            "folder than reports/, use --comparison PATH",
         )
     return judgement
 
@@ -133,7 +131,7 @@ def require_passed(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[P
 def judge_comparisons(
     file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]
 ) -> Judgement:
-    """Judge a wheel by its comparisons, without refusing it.
+    """Apply the gate to a wheel without refusing it.
 
     Raises RecordError.
     """
@@ -162,10 +160,10 @@ def judge_comparisons(
 
 
 def serialize_public(comparison: Comparison) -> bytes:
-    """Serialize a comparison in canonical form, without the machine's folders and its user.
+    """Serialize a comparison in canonical form, without this machine's folders and user name.
 
-    Every path is cut to its last part, `stock` of /srv/ann/arms/stock, and every text to its
-    first line: the others hold a worker's output. The result is still a comparison.
+    Each path is reduced to its last part (/srv/ann/arms/stock to `stock`), and each text to its
+    first line, because the other lines contain a worker's output. The result is a valid comparison.
     """
     return (format_canonical(_strip_paths(convert_record(comparison))) + "\n").encode()
 
@@ -191,11 +189,11 @@ def _strip_text(text: str) -> str:
 
 
 def _read_findings(path: Path, file: str, sha256: str, tuned: Tuned) -> list[_Finding]:
-    """Return one finding per arm that is the wheel."""
+    """Return one finding per arm that runs the wheel."""
     comparison = load(path)
     arms = [arm for arm in comparison.arms[1:] if arm.wheel_sha256 == sha256]
     if not arms:
-        return [_Finding(path=path, gap="it is about other wheels")]
+        return [_Finding(path=path, gap="it compares other wheels")]
     return [_build_finding(path, comparison, arm, file, tuned) for arm in arms]
 
 
@@ -232,7 +230,7 @@ def _build_finding(
 
 
 def _find_loaded(arm: ArmFacts, tuned: Tuned) -> KernelLibrary | TunedTree | None:
-    """Return the wheel's library that the worker had loaded, or all of a full build."""
+    """Return the library that the worker loaded, or the whole of a full build."""
     if tuned.tree is not None:
         return tuned.tree
     loaded = PurePosixPath(arm.kernel_library or "").name
@@ -243,18 +241,18 @@ def _find_loaded(arm: ArmFacts, tuned: Tuned) -> KernelLibrary | TunedTree | Non
 def _find_mismatch(
     comparison: Comparison, arm: ArmFacts, library: KernelLibrary | TunedTree | None, tuned: Tuned
 ) -> str:
-    """Return why the comparison is not of this wheel's code with stock code; empty if it is."""
+    """Return why the comparison does not compare this wheel's code with stock; "" if it does."""
     baseline = comparison.arms[0]
     if baseline.wheel_sha256 != tuned.stock_sha256 or baseline.kernel_library is not None:
         return f"its baseline {baseline.name} is not the stock wheel that tuned.json names"
     if _select_settings(arm) != _select_settings(baseline):
-        return f"{arm.name} and {baseline.name} have other settings"
+        return f"{arm.name} and {baseline.name} have different settings"
     idle = tuned.tree is None and arm.raised_kernels <= baseline.raised_kernels
     if library is None or idle:
         return f"{arm.name} loaded none of its kernels"
     absent = sorted({*library.required_features} - comparison.host.cpu.features)
     if absent:
-        return f"its CPU lacks {', '.join(absent)} of {library.target}"
+        return f"its CPU lacks {', '.join(absent)}, which {library.target} needs"
     return ""
 
 
@@ -270,9 +268,9 @@ def _list_faults(comparison: Comparison, name: str) -> Iterator[str]:
             yield f"its worker failed in {where}"
         agreements = [result for result in cell.agreements if result.arm == name]
         if not all(result.is_within(min(result.tolerance, PARITY)) for result in agreements):
-            yield f"it computes something else than stock in {where}"
+            yield f"its results differ from stock in {where}"
         if not agreements and not cell.failures:
-            yield f"nothing shows that it computes the same as stock in {where}"
+            yield f"no losses or predictions were compared in {where}"
         for result in cell.speedups:
             if result.arm == name and result.verdict is Verdict.SLOWER:
                 yield f"it is slower in {where} ({result.interval.value:.3f}x)"
@@ -284,37 +282,36 @@ def _list_faults(comparison: Comparison, name: str) -> Iterator[str]:
 
 
 def _find_unclear(comparison: Comparison, name: str) -> str:
-    """Return where rounding explains differing losses or predictions, which prove no parity
-    then.
-    """
+    """Return where only rounding explains differing losses or predictions; empty if nowhere."""
     for cell in comparison.cells:
         if any(agreement.arm == name and agreement.is_excused for agreement in cell.agreements):
             where = f"{cell.workload} on {format_vcpus(cell.vcpus)}"
-            return f"rounding alone explains what differs in {where}, which shows no parity"
+            return f"only rounding explains the different results in {where}"
     return ""
 
 
 def _rank_row(row: Overall) -> tuple[int, float]:
-    """Return the sort key of the figures for a number of vCPUs; the least is published."""
+    """Return the sort key of a row for a number of vCPUs; the lowest row is published."""
     return _WORST_FIRST.index(row.speedup.verdict), row.speedup.interval.low
 
 
 def _explain_no_verdict(comparison: Comparison, worst: Overall | None) -> str:
-    """Explain why the comparison gives no answer; return "" if it does."""
+    """Explain why the comparison gives no verdict; return "" if it gives one."""
     if not comparison.complete:
         return "it is not finished"
     if worst is None:
-        return "nothing was timed"
+        return "it has no timings"
     if any(cell.is_inference for cell in comparison.cells):
-        return "it is of requests, not of training"
+        return "it measures inference, not training"
     if comparison.threshold > MOST_HIDDEN:
         return (
-            f"its --threshold of {comparison.threshold:.1%} hides losses of more than "
+            f"its --threshold of {comparison.threshold:.1%} can hide losses of more than "
             f"{MOST_HIDDEN:.0%}"
         )
     if worst.speedup.verdict is Verdict.WITHIN_NOISE and comparison.margin > MOST_HIDDEN:
         return (
-            f"its --margin of {comparison.margin:.1%} holds losses of more than {MOST_HIDDEN:.0%}"
+            f"its --margin of {comparison.margin:.1%} can hide losses of more than "
+            f"{MOST_HIDDEN:.0%}"
         )
     if worst.speedup.verdict is not Verdict.INCONCLUSIVE:
         return ""

@@ -1,4 +1,4 @@
-"""Handlers of the commands about indexes: options in, text out."""
+"""Handlers of the commands for package indexes: options in, text out."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from tfwheels.trust import Signing, read_trusted, resolve_signing
 from tfwheels.upload import upload
 
 _SIGSTORE = "sigstore"
-"""What --sign has instead of the path of a key; a file of that name is ./sigstore."""
+"""The value of --sign that selects Sigstore; a key file with this name is ./sigstore."""
 
 
 def publish_wheels(wanted: PublishOptions, *, as_json: bool) -> str:
-    """Check and judge the tuned wheels, then publish them to the named index.
+    """Check the tuned wheels, then publish them to the index.
 
-    Options are checked first, so that a wrong one takes no time and leaves no trace.
+    Options are checked first, so that an invalid one fails at once and without side effects.
     """
     _check_options(wanted)
     paths = settings.paths()
@@ -45,7 +45,10 @@ def publish_wheels(wanted: PublishOptions, *, as_json: bool) -> str:
     if store is not None and (wanted.sign or wanted.trust or wanted.variants):
         signing = resolve_signing(signing, store)
     if wanted.variants and signing.trusted:
-        raise UsageError("an index of signed wheels has no variants: they are unsigned")
+        raise UsageError(
+            "--variants writes unsigned wheels, and this index accepts only signed ones",
+            hint="Omit --variants",
+        )
     rule = PublishRule(
         comparisons=tuple(_list_comparisons(wanted.comparison)),
         gated=wanted.gate,
@@ -113,13 +116,13 @@ def _upload(candidates: Candidates, wanted: PublishOptions, *, as_json: bool) ->
     return summary.describe_uploads(sent, candidates, wanted.upload, dry_run=wanted.dry_run)
 
 
-# ---- what was typed ----
+# ---- options ----
 
 
 def _check_options(wanted: PublishOptions) -> None:
-    """Raise UsageError if an option is missing, or would do nothing."""
+    """Raise UsageError if an option is missing, invalid or without effect."""
     if bool(wanted.to) == bool(wanted.upload):
-        raise UsageError("name one place for the wheels", hint="--to DIR or --upload URL")
+        raise UsageError("publish needs one index", hint="Use either --to DIR or --upload URL")
     if wanted.upload:
         check_url(wanted.upload, "--upload")
     if wanted.simple:
@@ -136,16 +139,16 @@ def _check_options(wanted: PublishOptions) -> None:
     )
     for option, value, other, other_value in idle:
         if value and other_value:
-            raise UsageError(f"{option} does nothing with {other}", hint="Leave one of them out")
+            raise UsageError(f"{option} has no effect with {other}", hint="Omit one of them")
     if wanted.sign == _SIGSTORE and wanted.dry_run:
         raise UsageError(
-            "--sign sigstore with --dry-run would write to a public log, which forgets nothing",
-            hint="Leave one of them out",
+            "--sign sigstore with --dry-run would write to a permanent public log",
+            hint="Omit one of them",
         )
     if wanted.stock_wheel and not Path(wanted.stock_wheel).expanduser().exists():
-        raise UsageError(f"--stock-wheel {wanted.stock_wheel} is no file and no folder")
+        raise UsageError(f"--stock-wheel {wanted.stock_wheel} does not exist")
     if wanted.dependencies and not Path(wanted.dependencies).expanduser().is_dir():
-        raise UsageError(f"--dependencies {wanted.dependencies} is no folder")
+        raise UsageError(f"--dependencies {wanted.dependencies} is not a folder")
 
 
 def _parse_path(text: str) -> Path | None:
@@ -153,9 +156,9 @@ def _parse_path(text: str) -> Path | None:
 
 
 def _read_signing(wanted: PublishOptions) -> Signing:
-    """Read the signing key or identity, and whom the user trusts.
+    """Read the signing key or identity, and the trusted signers.
 
-    Raises UsageError for invalid keys, and if there is no identity, ToolError.
+    Raises UsageError for an invalid key or if there is no identity, and ToolError.
     """
     trusted = read_trusted(wanted.trust)
     if wanted.sign == _SIGSTORE:
@@ -165,7 +168,7 @@ def _read_signing(wanted: PublishOptions) -> Signing:
 
 
 def _parse_paths(text: str) -> Iterator[Path]:
-    """Yield the paths between commas; shells do not expand the ~ after a comma."""
+    """Yield comma-separated paths; expand ~, because shells do not expand it after a comma."""
     return (Path(word.strip()).expanduser() for word in text.split(",") if word.strip())
 
 
@@ -176,9 +179,9 @@ def _list_named_wheels(text: str) -> Iterator[Path]:
     """
     for path in {path.resolve(): path for path in _parse_paths(text)}.values():
         if path.is_dir():
-            raise WheelError(f"{path} is a folder", hint="Give paths of .whl files")
+            raise WheelError(f"{path} is a folder", hint="Pass the paths of .whl files")
         if not path.is_file():
-            raise WheelError(f"there is no wheel {path}", hint="Give the path of a .whl file")
+            raise WheelError(f"{path} does not exist", hint="Pass the path of a .whl file")
         yield path
 
 
@@ -193,30 +196,31 @@ def _list_comparisons(text: str) -> Iterator[Path]:
         yield file
 
 
-# ---- what is published ----
+# ---- wheels ----
 
 
 def _require_candidates(candidates: Candidates, paths: Paths) -> None:
-    """Raise the error of the first refused wheel if no candidate is left, or WheelError if none
-    exists.
+    """Raise the error of the first refused wheel if there is no candidate.
+
+    Raises WheelError if there is no refused wheel either.
     """
     if candidates.made:
         return
     if not candidates.refused:
         raise WheelError(
             f"there is no tuned wheel in {paths.pool}",
-            hint="Make one (invoke build), or name some with --wheels",
+            hint="Build one with invoke build, or pass paths with --wheels",
         )
     first, *others = candidates.refused.values()
     for error in others:
-        console.warn(f"left out: {error.message}")
+        console.warn(f"excluded: {error.message}")
     raise first
 
 
 def _warn_of_wheels(candidates: Candidates, *, gated: bool) -> None:
-    """Warn of excluded wheels, and of those published against their measurements."""
+    """Warn of excluded wheels and, without the gate, of its reasons against the others."""
     for error in candidates.refused.values():
-        console.warn(f"left out: {error.message}")
+        console.warn(f"excluded: {error.message}")
     for candidate in () if gated else candidates.made:
         for reason in (*candidate.judgement.faults, *candidate.judgement.gaps):
             console.warn(f"{candidate.entry.file}: {reason}")
@@ -225,7 +229,7 @@ def _warn_of_wheels(candidates: Candidates, *, gated: bool) -> None:
 def _fetch_stock(
     made: Iterable[WheelCandidate], wanted: PublishOptions, paths: Paths
 ) -> tuple[Path, ...]:
-    """Return the stock wheels of the candidates and all that they need, each once."""
+    """Return the stock wheels of the candidates and their dependencies, each once."""
     kinds = {
         (candidate.tuned.release, identity.name, identity.python)
         for candidate in made
@@ -234,7 +238,7 @@ def _fetch_stock(
     folder = _parse_path(wanted.dependencies)
     by_name: dict[str, Path] = {}
     for release, package, python in sorted(kinds):
-        with console.report_step(f"{package} {release} for Python {python} and what it needs"):
+        with console.report_step(f"{package} {release} for Python {python} and its dependencies"):
             known_release = releases.find_release(release)
             stock = fetch_stock_and_dependencies(
                 known_release, package, python, paths, given=folder
@@ -244,8 +248,8 @@ def _fetch_stock(
 
 
 def describe_install(wanted: SnippetOptions, *, as_json: bool) -> str:
-    """Describe how to install from an index, as lines for pip and uv or as JSON."""
+    """Return the commands for pip and uv that install from an index, or JSON."""
     if not wanted.at:
-        raise UsageError("name the index", hint="--at DIR, or the address that it is served at")
+        raise UsageError("--at is missing", hint="Pass the folder or the address of the index")
     lines = snippet.resolve_snippet(wanted)
     return format_json(lines) if as_json else snippet.describe(lines)

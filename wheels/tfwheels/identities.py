@@ -1,8 +1,8 @@
-"""Identities that sign, beside keys: who an identity provider says that somebody is.
+"""Identities that sign instead of keys, as confirmed by an identity provider.
 
-Sigstore's certificate authority (Fulcio) writes into a certificate who signs, and who said so
-(https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md). Whether a certificate is one of
-Fulcio's is not looked at here.
+Certificates of Sigstore's authority (Fulcio) contain the identity and its provider
+(https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md). This module does not verify that
+Fulcio issued a certificate.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _PUBLISHERS = {
     "https://oidc.circleci.com": ("CircleCI", rf"https://circleci\.com/api/v2/{_PIPELINE}"),
     "https://accounts.google.com": ("Google", r"(?P<email>[^/]+@[^/]+)"),
 }
-"""By issuer the kind of publisher that PyPI has for it, and how its fields stand in the URI of the
-configuration that was built, or else in the name."""
+"""By issuer: PyPI's kind of publisher, and the pattern of its fields in the URI of the build
+configuration, or else in the name."""
 _ODD = (
     *(x509.DuplicateExtension, x509.ExtensionNotFound, x509.UnsupportedGeneralNameType),
     *(IndexError, TypeError, ValueError),
 )
-"""What garbage raises when it is read as a certificate of Fulcio's."""
+"""Exceptions from parsing invalid data as a certificate of Fulcio."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """An identity that signs, as an identity provider knows it.
+    """An identity that signs, known to an identity provider.
 
-    `name` is the subject alternative name of its certificates, an e-mail address or a URI,
-    and `issuer` the URL of the identity provider.
+    `name` is the subject alternative name of its certificates, an e-mail address or a URI; `issuer`
+    is the URL of the identity provider.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Identity:
 
     @property
     def id(self) -> str:
-        """Return the identity as --trust spells it."""
+        """Return the identity in the form of --trust."""
         return f"{PREFIX}{self.name}@{self.issuer}"
 
     @property
     def builder(self) -> str:
-        """Return the URI by which provenance names it."""
+        """Return the URI of the identity in provenance."""
         return self.name if _URI.fullmatch(self.name) else f"mailto:{self.name}"
 
 
@@ -70,21 +70,21 @@ Signer = PublicKey | Identity
 
 
 def parse_identity(text: str) -> Identity:
-    """Parse `sigstore:IDENTITY@ISSUER`; the last @ is the separator, as an issuer has none.
+    """Parse `sigstore:IDENTITY@ISSUER`; the last @ is the separator, because issuers have none.
 
     Raises UsageError.
     """
     match = _SPELLED.fullmatch(text)
     if match is None:
         raise UsageError(
-            f"--trust {text} names no identity",
-            hint=f"Write {PREFIX}IDENTITY@ISSUER, such as {PREFIX}me@example.org@https://accounts.google.com",
+            f"--trust {text} is not an identity",
+            hint=f"Use {PREFIX}IDENTITY@ISSUER, such as {PREFIX}me@example.org@https://accounts.google.com",
         )
     return Identity(name=match["name"], issuer=match["issuer"])
 
 
 def describe_signer(signer: str) -> str:
-    """Describe a signer's id in a sentence."""
+    """Return a signer's id in the form for sentences."""
     return signer if signer.startswith(PREFIX) else f"key {signer}"
 
 
@@ -102,16 +102,13 @@ def extract_identity(certificate: bytes) -> Identity:
         )
         return Identity(name=names[0], issuer=_read_extension(extensions, _ISSUER).decode())
     except _ODD as error:
-        raise ValueError(
-            f"a certificate that names no identity ({type(error).__name__})"
-        ) from error
+        raise ValueError(f"the certificate names no identity ({type(error).__name__})") from error
 
 
 def extract_publisher(certificate: bytes) -> dict[str, object]:
-    """Return the PEP 740 publisher that a certificate is for.
+    """Return the PEP 740 publisher of a certificate.
 
-    It is of the kinds that PyPI knows, or of one of our own if none fits. Raises ValueError
-    as `extract_identity` does.
+    Its kind is one that PyPI knows, or else `KIND`. Raises ValueError as `extract_identity` does.
     """
     identity = extract_identity(certificate)
     kind, pattern = _PUBLISHERS.get(identity.issuer, ("", ""))
@@ -122,7 +119,7 @@ def extract_publisher(certificate: bytes) -> dict[str, object]:
 
 
 def _extract_build_config(certificate: bytes) -> str:
-    """Return the URI of the configuration that was built; empty if there is none."""
+    """Return the URI of the build configuration; empty if there is none."""
     try:
         extensions = x509.load_der_x509_certificate(certificate).extensions
         return str(asn1.decode_der(str, _read_extension(extensions, _BUILD_CONFIG)))
@@ -133,5 +130,5 @@ def _extract_build_config(certificate: bytes) -> str:
 def _read_extension(extensions: x509.Extensions, oid: x509.ObjectIdentifier) -> bytes:
     value = extensions.get_extension_for_oid(oid).value
     if not isinstance(value, x509.UnrecognizedExtension):
-        raise TypeError(f"{oid.dotted_string} is no extension of Fulcio's")
+        raise TypeError(f"{oid.dotted_string} is not an extension of Fulcio")
     return value.value

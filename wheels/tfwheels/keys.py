@@ -1,9 +1,9 @@
-"""Keys that sign what an index holds, and those that are trusted: ed25519 in PEM files.
+"""Signing keys and trusted public keys: ed25519, in PEM files.
 
-A private key is read once, into this process alone: neither it nor its passphrase goes to a
-command line, a message, a program that is started, or the index. The id of a key is the SHA-256
-(hex) of its public half (DER, SubjectPublicKeyInfo), as this prints it:
-openssl pkey -pubin -in FILE -outform DER | sha256sum.
+A private key is read once, into this process only. The key and its passphrase never appear in a
+command line, a message, another process, or the index. The id of a key is the SHA-256 (hex) of its
+public half (DER, SubjectPublicKeyInfo), as printed by: openssl pkey -pubin -in FILE -outform DER |
+sha256sum.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from securesystemslib.signer import CryptoSigner, Signer, SSlibKey
 from tfbuild.errors import UsageError
 
 PASSWORD = "TENSORWRIGHT_SIGN_PASSWORD"  # noqa: S105  (the name of a variable)
-_MAKE = "Make one: openssl genpkey -algorithm ed25519 -out key.pem"
-_MAKE_PUBLIC = "Make one of the private key: openssl pkey -in key.pem -pubout -out public.pem"
+_MAKE = "Create one: openssl genpkey -algorithm ed25519 -out key.pem"
+_MAKE_PUBLIC = "Create one from the private key: openssl pkey -in key.pem -pubout -out public.pem"
 _LONGEST = 65536
-"""Bytes of a file that may be a key."""
+"""Largest size of a key file, in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,7 @@ class PublicKey:
 
     @property
     def builder(self) -> str:
-        """Return the URI by which provenance names its holder."""
+        """Return the URI of the key's holder in provenance."""
         return f"urn:tensorwright:key:{self.id}"
 
 
@@ -58,12 +58,12 @@ class SigningKey:
 
 
 def read_signing_key(path: Path) -> SigningKey:
-    """Read the private key of a file.
+    """Read a private key from a file.
 
-    Its passphrase, if any, is that of PASSWORD, or is asked for on a terminal. Raises
+    The passphrase, if any, comes from the variable PASSWORD or from a prompt in a terminal. Raises
     UsageError.
     """
-    # Programs that are started later must not inherit it.
+    # Programs that start later must not inherit it.
     password = os.environ.pop(PASSWORD, "")
     data = _read_private(path)
     with _convert_errors(path, "private", _MAKE):
@@ -72,13 +72,13 @@ def read_signing_key(path: Path) -> SigningKey:
         except TypeError:
             key = _decrypt_key(path, data, password)
     if not isinstance(key, Ed25519PrivateKey):
-        raise UsageError(f"{path} holds no ed25519 key", hint=_MAKE)
+        raise UsageError(f"{path} is not an ed25519 key", hint=_MAKE)
     public = _create_public_key(key.public_key())
     return SigningKey(public=public, signer=CryptoSigner(key, create_verifier(public)))
 
 
 def read_public_keys(text: str) -> tuple[PublicKey, ...]:
-    """Read the keys of files with commas between their paths, each once.
+    """Read the keys in comma-separated files, each once.
 
     Raises UsageError.
     """
@@ -90,13 +90,13 @@ def read_public_keys(text: str) -> tuple[PublicKey, ...]:
 
 
 def create_verifier(key: PublicKey) -> SSlibKey:
-    """Create the key with which the library checks signatures.
+    """Convert a key to the form in which securesystemslib verifies signatures.
 
     Raises ValueError for an invalid key.
     """
     loaded = load_pem_public_key(key.pem.encode())
     if not isinstance(loaded, Ed25519PublicKey) or _create_public_key(loaded) != key:
-        raise ValueError(f"key {key.id} is not what it says")
+        raise ValueError(f"the id of key {key.id} does not match its PEM")
     return SSlibKey.from_crypto(loaded, keyid=key.id)
 
 
@@ -109,24 +109,24 @@ def _read_public(path: Path) -> PublicKey:
     with _convert_errors(path, "public", _MAKE_PUBLIC):
         key = load_pem_public_key(data)
     if not isinstance(key, Ed25519PublicKey):
-        raise UsageError(f"{path} holds no ed25519 key", hint=_MAKE)
+        raise UsageError(f"{path} is not an ed25519 key", hint=_MAKE)
     return _create_public_key(key)
 
 
 def _read_private(path: Path) -> bytes:
     """Read the bytes of a private key.
 
-    Raises UsageError for a file that others than its owner can open.
+    Raises UsageError for a file that other users can open.
     """
     try:
         with path.open("rb") as source:
             mode = os.fstat(source.fileno()).st_mode
             if not stat.S_ISREG(mode):
-                raise UsageError(f"the key {path} is no plain file")
+                raise UsageError(f"the key {path} is not a regular file")
             if mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise UsageError(
-                    f"the key {path} can be opened by others: its mode is {stat.S_IMODE(mode):04o}",
-                    hint=f"Run: chmod 600 {path}. If others were there meanwhile, make another key",
+                    f"other users can open the key {path}: its mode is {stat.S_IMODE(mode):04o}",
+                    hint=f"Run: chmod 600 {path}. If others may have read it, create a new key",
                 )
             return source.read(_LONGEST)
     except OSError as error:
@@ -144,18 +144,16 @@ def _decrypt_key(path: Path, data: bytes, password: str) -> PrivateKeyTypes:
     try:
         return load_pem_private_key(data, password.encode())
     except ValueError:
-        raise UsageError(f"the passphrase that was given does not open {path}") from None
+        raise UsageError(f"wrong passphrase for the key {path}") from None
 
 
 @contextlib.contextmanager
 def _convert_errors(path: Path, kind: str, hint: str) -> Iterator[None]:
-    """Convert the library's errors to one line, without its own words: they may show what it
-    read.
-    """
+    """Convert the library's errors to one line, without their text, which may show key data."""
     try:
         yield
     except (ValueError, UnsupportedAlgorithm):
-        raise UsageError(f"{path} holds no {kind} key in PEM", hint=hint) from None
+        raise UsageError(f"{path} is not a {kind} key in PEM format", hint=hint) from None
 
 
 def _create_public_key(key: Ed25519PublicKey) -> PublicKey:

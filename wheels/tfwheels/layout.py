@@ -1,7 +1,7 @@
-"""Where things stand in the published tree: keys, what they are, and how long they may be kept.
+"""The layout of the published tree: keys, content types and cache lifetimes.
 
-A key is a path below the tree's root with `/` between its parts. All links between pages and wheels
-are relative, so the tree can be served under any prefix.
+A key is a path below the tree's root, with `/` between its parts. All links between pages and
+wheels are relative, so the tree can be served under any prefix.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TYPES = {
     PROVENANCE: "application/vnd.pypi.integrity.v1+json",
 }
 _ANY_BYTES = "application/octet-stream"
-# pip 26.2 and newer keep a page as long as it says; what is in the pool never changes.
+# pip 26.2 and newer cache a page for its max-age; files in the pool never change.
 _BRIEFLY = "max-age=60"
 _FOR_EVER = "public, max-age=31536000, immutable"
 
@@ -66,7 +66,7 @@ def build_pool_key(project: str, file: str) -> str:
 
     Raises PublishError for invalid names.
     """
-    _require_match(_PROJECT, project, "the normalized name of a package")
+    _require_match(_PROJECT, project, "a normalized package name")
     _require_match(_WHEEL, file, "a plain file name of a wheel")
     return f"{_POOL}/{project}/{file}"
 
@@ -84,14 +84,14 @@ def build_provenance_key(project: str, file: str) -> str:
 def build_folder_key(target: str = "", project: str = "") -> str:
     """Return the folder of a page, with a slash at its end.
 
-    It is that of the targets, of a target's projects, or of a project's files.
+    The page lists the targets, the projects of a target, or the files of a project.
     """
     if not target:
         return f"{_SIMPLE}/"
-    _require_match(_TARGET, target, "the name of a target")
+    _require_match(_TARGET, target, "a target name")
     if not project:
         return f"{_SIMPLE}/{target}/"
-    _require_match(_PROJECT, project, "the normalized name of a package")
+    _require_match(_PROJECT, project, "a normalized package name")
     return f"{_SIMPLE}/{target}/{project}/"
 
 
@@ -101,12 +101,12 @@ def build_variant_key(project: str, file: str) -> str:
 
 
 def build_meaning_key(project: str, file: str, sha256: str) -> str:
-    """Return the key of `file`, which says what a release's variants are.
+    """Return the key of `file`, which defines the variants of a release.
 
-    Its hash is in the key, since it changes with each new variant, and a page must never lead
-    to other bytes than it says.
+    The key contains the hash, because the file changes with each new variant, and the link on a
+    page must always lead to the listed bytes.
     """
-    _require_match(_PROJECT, project, "the normalized name of a package")
+    _require_match(_PROJECT, project, "a normalized package name")
     return f"{VARIANTS}/{_POOL}/{project}/{sha256[:16]}/{file}"
 
 
@@ -114,14 +114,14 @@ def build_variants_folder(project: str = "") -> str:
     """Return the folder of a page of variants: the projects, or a project's files."""
     if not project:
         return f"{VARIANTS}/{_SIMPLE}/"
-    _require_match(_PROJECT, project, "the normalized name of a package")
+    _require_match(_PROJECT, project, "a normalized package name")
     return f"{VARIANTS}/{_SIMPLE}/{project}/"
 
 
 def build_link(key: str, *, folder: str) -> str:
     """Return the URL of a key, relative to a page in `folder`.
 
-    The `+` of a local version is quoted, since some object stores read it as a space.
+    The `+` of a local version is quoted, because some object stores read it as a space.
     """
     return quote(posixpath.relpath(key, folder))
 
@@ -132,12 +132,14 @@ def resolve_key(root: Path, key: str) -> Path:
     Raises PublishError if it leaves the tree, also through a link.
     """
     if not is_plain(key):
-        raise PublishError(f"{key!r} is no name for a file of an index")
+        raise PublishError(f"{key!r} is not a valid file name in an index")
     path = root
     for part in key.split("/"):
         path /= part
         if path.is_symlink():
-            raise PublishError(f"{path} is a link", hint="An index holds its files itself")
+            raise PublishError(
+                f"{path} is a link", hint="Replace it with the file: an index has no links"
+            )
     return path
 
 
@@ -148,8 +150,8 @@ def compute_digest(content: bytes) -> Digest:
 def build_manifest(files: Mapping[str, Digest]) -> tuple[StoredObject, ...]:
     """List the objects of a tree in the order to upload them: pool, then pages.
 
-    Pages that lead to others come last. Object stores have no folders, so a page is there
-    under its folder's key too.
+    Pages that link to others come last. Object stores have no folders, so a page is also stored
+    under its folder's key.
     """
     return tuple(
         _build_object(key, file, files[file])

@@ -1,8 +1,8 @@
-"""Experimental: the tree of level variants beside an index, for installers that know PEP 825.
+"""Experimental: a tree of x86-64 level variants beside an index, for installers with PEP 825.
 
-Its pages list the variants, and the stock wheels and dependencies in the index's own pool: an
-installer needs no other page. The order is that of publish, and so is what a killed run leaves:
-wheels, METADATA, what the labels mean, pages, manifest, catalog.
+Its pages list the variants, and the stock wheels and dependencies in the pool of the index, so an
+installer needs no other page. Files are written in the order of publish, so a killed run does no
+damage: wheels, METADATA, label definitions, pages, manifest, catalog.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _MEND = f"Remove {VARIANTS}/ and publish the tuned wheels again with --variants"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """A variant in the tree, and the file of the tuned wheel in the index that it is built from."""
+    """A variant in the tree; `source` is the file name of the tuned wheel in the index."""
 
     entry: Entry
     source: str
@@ -70,7 +70,7 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantCatalog:
-    """The variants in the tree; `revision` grows with every change."""
+    """The variants in the tree; `revision` increases with every change."""
 
     schema: int = SCHEMA
     revision: int = 0
@@ -79,7 +79,7 @@ class VariantCatalog:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantTree:
-    """The small files by key: `meanings` define labels and never change, `pages` do."""
+    """The small files by key: `meanings` define labels and never change; `pages` change."""
 
     meanings: Mapping[str, bytes]
     pages: Mapping[str, bytes]
@@ -88,17 +88,17 @@ class VariantTree:
 def publish_variants(
     wheels: Sequence[Path], store: Store, *, now: str, dry_run: bool = False
 ) -> tuple[str, ...]:
-    """Add the tuned wheels that are within a level to the tree, and rebuild its pages.
+    """Add the tuned wheels that fit an x86-64 level to the tree, and rebuild its pages.
 
-    The index has the wheels already, unless nothing is written (`dry_run`). One that is in no
-    level is skipped, with a note. `now` is ISO 8601 in UTC. Returns the file names of the
-    variants. Raises PublishError for two wheels of one level, WheelError, RecordError,
-    BusyError, DiskError.
+    The index must contain the wheels, except in a `dry_run`, which writes nothing. A wheel that
+    fits no level is skipped, with a note. `now` is ISO 8601 in UTC. Returns the file names of the
+    variants. Raises PublishError for two wheels of one level, WheelError, RecordError, BusyError,
+    DiskError.
     """
     sources = _collect_sources(wheels)
     _require_free(sources, _parse_catalog(store.read(KEY), store.where))
     for file, wheel in sources.items():
-        console.print_note(f"{wheel.name} as a variant: {file}")
+        console.print_note(f"variant of {wheel.name}: {file}")
     if dry_run or not sources:
         return tuple(sources)
     with store.lock():
@@ -110,18 +110,20 @@ def publish_variants(
             if _write_tree(_merge_variants(old.variants, fresh), old, current, store):
                 return tuple(sources)
     raise BusyError(
-        f"others published to {store.where} {TRIES} times meanwhile",
-        hint="Run the same command again: nothing is lost",
+        f"other publishers changed {store.where} during each of {TRIES} attempts",
+        hint="Run the same command again: no data is lost",
     )
 
 
 def _collect_sources(wheels: Iterable[Path]) -> dict[str, Path]:
-    """Return the wheels that are within a level, by the file names of their variants."""
+    """Return the wheels that fit a level, by the file names of their variants."""
     by_variant: dict[str, Path] = {}
     for wheel in wheels:
         facts = read_tuned(wheel)
         if facts is None:
-            raise PublishError(f"{wheel.name} is not a tuned wheel, so it is the plain one")
+            raise PublishError(
+                f"{wheel.name} is not a tuned wheel; only tuned wheels become variants"
+            )
         try:
             file = format_variant_name(wheel.name, choose_label(facts, wheel.name))
         except PublishError as error:
@@ -142,19 +144,19 @@ def _require_free(sources: Mapping[str, Path], known: VariantCatalog) -> None:
 def _require_single(first: str, second: str, variant: str) -> None:
     if first != second:
         raise PublishError(
-            f"{first} and {second} would both be {variant}",
-            hint="An installer cannot tell them apart: name one of them with --wheels",
+            f"{first} and {second} would both become {variant}",
+            hint="Installers cannot distinguish them: pass only one of them with --wheels",
         )
 
 
-# ---- what stands in the tree ----
+# ---- contents of the tree ----
 
 
 def _start_catalog(store: Store) -> VariantCatalog:
-    """Return the catalog; a tree starts with an empty one, so that its loss is noticed."""
+    """Return the catalog; a tree starts with an empty one, so that its loss is detected."""
     current = store.read(KEY)
     if current is None and store.list_sizes(_POOL):
-        raise RecordError(f"{store.where} has variants, but no {KEY}", hint=_MEND)
+        raise RecordError(f"{store.where} has variants but no {KEY}", hint=_MEND)
     if current is None:
         store.swap(KEY, format_json(VariantCatalog()).encode(), None)
         current = store.read(KEY)
@@ -167,11 +169,11 @@ def _parse_catalog(data: bytes | None, where: str) -> VariantCatalog:
     try:
         known = decode_record(VariantCatalog, parse_json(data))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"{KEY} of {where} cannot be read ({error})", hint=_MEND) from error
+        raise RecordError(f"cannot read {KEY} of {where} ({error})", hint=_MEND) from error
     if known.schema != SCHEMA:
         schema = quote_value(known.schema)
         raise RecordError(
-            f"{KEY} of {where} has schema {schema}, this version reads {SCHEMA}", hint=_MEND
+            f"{KEY} of {where} has schema {schema}; this version reads {SCHEMA}", hint=_MEND
         )
     return known
 
@@ -187,8 +189,8 @@ def _add_variants(
         if file in present:
             continue
         if wheel.name not in known:
-            raise PublishError(f"{store.where} has no {wheel.name} to make a variant of")
-        with console.report_step(f"variant {file}"):
+            raise PublishError(f"{store.where} does not contain {wheel.name}, the source of {file}")
+        with console.report_step(f"build variant {file}"):
             entry = _add_variant(known[wheel.name], wheel, store, now)
         added.append(Variant(entry=entry, source=wheel.name))
     return tuple(added)
@@ -211,7 +213,7 @@ def _add_variant(tuned: Entry, wheel: Path, store: Store, now: str) -> Entry:
             sha256=hash_file(path),
             metadata_sha256=compute_digest(metadata).sha256,
             published=now,
-            verdicts=(),  # they are of the tuned wheel's bytes, and so is what is signed
+            verdicts=(),  # these, and the signature, are for the tuned wheel's bytes
             provenance=None,
         )
         store.put_new(_build_key(entry), path, entry.sha256)
@@ -220,7 +222,7 @@ def _add_variant(tuned: Entry, wheel: Path, store: Store, now: str) -> Entry:
 
 
 def _merge_variants(known: Iterable[Variant], fresh: Iterable[Variant]) -> tuple[Variant, ...]:
-    """Merge known and new variants; a known one keeps its time."""
+    """Merge known and new variants; a known one retains its time."""
     by_file = {variant.entry.file: variant for variant in (*fresh, *known)}
     return tuple(by_file[file] for file in sorted(by_file))
 
@@ -231,9 +233,9 @@ def _merge_variants(known: Iterable[Variant], fresh: Iterable[Variant]) -> tuple
 def _write_tree(
     variants: tuple[Variant, ...], old: VariantCatalog, current: bytes | None, store: Store
 ) -> bool:
-    """Write what leads to the variants; return False if another publisher was faster.
+    """Write the definitions, pages and catalog; return False if another publisher was faster.
 
-    As in publish, whoever wrote a page makes a new revision.
+    As in publish, a written page always gives a new revision.
     """
     plain = [entry for entry in _read_index(store) if entry.kind is not WheelKind.TUNED]
     tree = render(plain, [variant.entry for variant in variants])
@@ -248,9 +250,7 @@ def _write_tree(
 
 
 def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> VariantTree:
-    """Render the pages of every project, with the wheels of the index's own pool and the
-    variants.
-    """
+    """Render the page of every project, with the wheels in the index's pool and the variants."""
     files: dict[str, list[File]] = defaultdict(list)
     versions: dict[str, set[str]] = defaultdict(set)
     notes: dict[str, tuple[str, ...]] = defaultdict(tuple)
@@ -304,7 +304,7 @@ def _list_pooled(variants: Iterable[Variant], tree: VariantTree, store: Store) -
         hashes[f"{_build_key(variant.entry)}.metadata"] = variant.entry.metadata_sha256
     lost = next((key for key in hashes if key not in sizes), None)
     if lost is not None:
-        raise PublishError(f"{store.where} has lost {lost}", hint=_MEND)
+        raise PublishError(f"{lost} is missing from {store.where}", hint=_MEND)
     pooled = {key: Digest(sha256, sizes[key]) for key, sha256 in hashes.items()}
     return pooled | {key: compute_digest(data) for key, data in tree.meanings.items()}
 

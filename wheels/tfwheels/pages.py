@@ -1,9 +1,8 @@
-"""The pages of the index: HTML (PEP 503) and JSON (PEP 691, 700) for every target of a family.
+"""Render the pages of the index: HTML (PEP 503) and JSON (PEP 691, 700) for every target.
 
-The models and the text are simple-repository's. Which wheels a page lists is decided in choosing.
-What people should know of a page stands in it as paragraphs (PEP 503 asks for the anchors and
-leaves the rest of the HTML open) and in JSON as `_notes`: names with a leading underscore are an
-index's own (PEP 700).
+simple-repository provides the models and the serializers; `choosing` selects the wheels. Notes for
+users are paragraphs in HTML (PEP 503 specifies only the anchors) and `_notes` in JSON (PEP 700
+reserves names with a leading underscore for the index).
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ from tfwheels.layout import (
     build_provenance_key,
 )
 
-# Sizes, upload times and versions came with 1.1 (PEP 700); what came later is used only on pages
-# with signed wheels.
+# Version 1.1 (PEP 700) has sizes, upload times and versions. Only pages with signed wheels use a
+# later one.
 _META = Meta("1.1")
 _NOTES = "_notes"
 
@@ -57,7 +56,7 @@ Member_co = TypeVar("Member_co", covariant=True)
 
 
 class _SortedSet(frozenset[Member_co]):
-    """A set that iterates in order: the serializers write sets as they come."""
+    """A set that iterates in order: the serializers write sets in iteration order."""
 
     def __iter__(self) -> Iterator[Member_co]:
         return iter(sorted(super().__iter__(), key=str))
@@ -79,13 +78,13 @@ _TO_JSON = SerializerJsonV1()
 
 
 def _escape(text: str) -> str:
-    """Escape text for a page that may be read in any encoding."""
+    """Escape text for a page in any encoding."""
     return html.escape(text).encode("ascii", "xmlcharrefreplace").decode()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Project:
-    """The wheels of one package: plain ones, and groups of rivals of which a page lists one."""
+    """The wheels of one package: plain wheels, and groups of rivals; a page lists one per group."""
 
     name: str
     plain: tuple[Entry, ...]
@@ -99,7 +98,7 @@ class _Project:
         return tuple(sorted((*plain, *chosen), key=lambda entry: entry.file))
 
     def list_notes(self, target: Target) -> tuple[str, ...]:
-        """Return why the target's page lists less TensorFlow than there is for its family."""
+        """Return the reason why the target's page lists no stock wheel, if it lists none."""
         rivals = (entry for contest in self.contests for entry in contest)
         reason = (
             explain_absence(target)
@@ -110,10 +109,10 @@ class _Project:
 
 
 def render(entries: Iterable[Entry], family: str | None = None) -> dict[str, bytes]:
-    """Render every page by key, for the targets of one family or of all that wheels are for.
+    """Render every page by key, for the targets of one family or of all families with wheels.
 
-    The same entries give the same bytes in any order. Raises PublishError for a page on which
-    an installer could choose wrongly, and for one file name with two contents.
+    The same entries give the same bytes in any order. Raises PublishError for a page on which an
+    installer could choose the wrong wheel, and for two wheels with the same file name.
     """
     entries = tuple(entries)
     projects, targets = _group_projects(entries), targets_for(entries, family)
@@ -124,7 +123,7 @@ def render(entries: Iterable[Entry], family: str | None = None) -> dict[str, byt
             project.name: (project.list_wheels(target), project.list_notes(target))
             for project in projects
         }
-        # A page with a note and no file is one: a uv that finds none asks its next index.
+        # Write a page with notes but no files: without a page, uv queries its next index.
         present = {name: content for name, content in shown.items() if any(content)}
         pages |= prefix_keys(build_folder_key(target.name), render_project_list(present))
         for name, content in present.items():
@@ -152,14 +151,14 @@ def _group_projects(entries: Iterable[Entry]) -> tuple[_Project, ...]:
 def _index_entries(entries: Iterable[Entry]) -> Mapping[str, Entry]:
     """Return the entries by file.
 
-    Raises PublishError for a file that is there with other bytes too.
+    Raises PublishError for two files with the same name and different bytes.
     """
     by_file: dict[str, Entry] = {}
     for entry in entries:
         if by_file.setdefault(entry.file, entry).sha256 != entry.sha256:
             raise PublishError(
-                f"there are two wheels called {entry.file}, with different bytes",
-                hint="A name keeps its bytes: build the other under a version of its own",
+                f"two wheels are called {entry.file}, with different bytes",
+                hint="A published file never changes: build one of them with another version",
             )
     return by_file
 
@@ -182,7 +181,7 @@ def _render_entries(
     )
 
 
-# ---- what any page of files is made of ----
+# ---- parts of a page ----
 
 
 def render_project_page(
@@ -194,7 +193,7 @@ def render_project_page(
 ) -> dict[str, str]:
     """Render the page of a project in both forms, by file name.
 
-    `provenances` are links, by the names of the wheels.
+    `provenances` maps the file names of wheels to links.
     """
     page = ProjectDetail(
         meta=Meta(API) if provenances else _META,
@@ -254,15 +253,15 @@ def _build_private_metadata(entry: Entry) -> dict[str, object]:
 
 
 def prefix_keys(folder: str, page: Mapping[str, str]) -> dict[str, str]:
-    """Return a page by the keys of its files."""
+    """Return a page by key instead of file name."""
     return {folder + file: text for file, text in page.items()}
 
 
 def _render_targets_page(targets: Iterable[Target]) -> str:
     """Render the page of targets for people; no installer reads it.
 
-    It is rendered as a project whose files are folders, since a list of projects would write
-    the `_` of a target as `-`.
+    It is rendered as a project whose files are folders, because a list of projects would write the
+    `_` of a target as `-`.
     """
     links = (
         File(filename=cpu_target.name, url=f"{cpu_target.name}/", hashes={})

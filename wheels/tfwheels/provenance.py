@@ -1,10 +1,10 @@
-"""What a wheel was made from, said and signed: an in-toto statement in an object of PEP 740.
+"""The signed provenance of a wheel: an in-toto statement in a PEP 740 object.
 
-The statement is SLSA's provenance v1 of what the wheel says of itself in tuned.json; of a wheel
-that was taken over unchanged it says that. The same wheel and key give the same bytes: no time and
-no path of a machine stands in them. The signature is DSSE's. PEP 740 asks for a certificate that an
-identity was given. With a key file there is none, so the key is named as a Sigstore bundle names
-one (`public_key` of the verification material).
+The statement is SLSA provenance v1 with the values of the wheel's tuned.json. For another wheel, it
+states that the wheel was republished unchanged. The same wheel and key give the same bytes: the
+statement contains no time and no local path. The signature is DSSE. PEP 740 requires the
+certificate of an identity. A key file has none, so the key is named as in a Sigstore bundle
+(`public_key` of the verification material).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ KIND = "Key File"
 _VERSION = 1
 _ID = re.compile(r"[0-9a-f]{64}")
 _TORN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What garbage raises when it is read as JSON of a known shape."""
+"""Exceptions from parsing invalid data as JSON of a known shape."""
 
 
-# ---- said ----
+# ---- statement ----
 
 
 def make_statement(entry: Entry, tuned: Tuned | None, signer: Signer) -> bytes:
@@ -105,7 +105,7 @@ def _list_build_parameters(build: KernelLibrary | TunedTree) -> dict[str, object
 def _list_materials(entry: Entry, tuned: Tuned) -> Iterator[dict[str, object]]:
     """Yield the materials of a build.
 
-    Tools have a version and no hash: they are the building machine's own.
+    Tools have a version but no hash, because they belong to the building machine.
     """
     stock = PackageURL("pypi", name=entry.name, version=tuned.release)
     sources = PackageURL("github", "tensorflow", "tensorflow", f"v{tuned.release}")
@@ -127,11 +127,11 @@ def _create_material(name: str, url: PackageURL, sha256: str = "") -> dict[str, 
     return {"name": name, "uri": url.to_string(), **digest}
 
 
-# ---- signed ----
+# ---- signing ----
 
 
 def sign(statement: bytes, key: SigningKey | SigningIdentity) -> bytes:
-    """Sign a statement and return the provenance object that envelops it.
+    """Sign a statement and return the provenance object that contains it.
 
     Raises the errors of an identity that cannot sign.
     """
@@ -177,13 +177,13 @@ def convert_bundle(bundle: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-# ---- checked ----
+# ---- verification ----
 
 
 def verify_provenance(data: bytes, file: str, sha256: str, signers: Sequence[Signer]) -> str:
-    """Return the id of the one of the `signers` that signed that `file` has these bytes.
+    """Return the id of the signer who signed the name and the bytes of `file`.
 
-    Raises PublishError if none of them did, and for an invalid provenance object.
+    Raises PublishError if none of the `signers` did, and for an invalid provenance object.
     """
     faults, reasons = [], []
     pairs = [
@@ -204,9 +204,7 @@ def verify_provenance(data: bytes, file: str, sha256: str, signers: Sequence[Sig
     if faults:
         raise PublishError(f"the provenance of {file}, {faults[0]}")
     why = next((f": {reason}" for reason in reasons if reason), "")
-    raise PublishError(
-        f"the provenance of {file} is signed by none of {_format_signers(signers)}{why}"
-    )
+    raise PublishError(f"the provenance of {file} is not signed by {_format_signers(signers)}{why}")
 
 
 def read_claimed_signer(data: bytes, file: str) -> str:
@@ -274,7 +272,7 @@ def _verify_attestation(attestation: Mapping[str, Any], signer: Signer) -> bytes
         certified = _decode_certificate(attestation)
     except _TORN:
         certified = b""
-    if not certified:  # a key file's
+    if not certified:  # signed by a key file
         raise PublishError("")
     return verify_statement(attestation, signer)
 
@@ -289,23 +287,27 @@ def _is_valid_signature(statement: bytes, signature: bytes, key: PublicKey) -> b
 
 
 def _find_fault(statement: bytes, file: str, sha256: str) -> str:
-    """Return why a statement is not the provenance of a file of these bytes; empty if it is."""
+    """Return why a statement is not the provenance of this file; "" if it is."""
     try:
         fields: Mapping[str, Any] = json.loads(statement)
         kind = fields["predicateType"]
         if (fields["_type"], kind) != (STATEMENT, PREDICATE):
-            return f"says something else than what the file was made from ({quote_value(kind)})"
+            return f"is not SLSA provenance v1 ({quote_value(kind)})"
         subjects = {(subject["name"], subject["digest"]["sha256"]) for subject in fields["subject"]}
     except _TORN as error:
-        raise _create_error(file, "its statement cannot be read") from error
-    return "" if (file, sha256) in subjects else f"is of other bytes than sha256 {sha256}"
+        raise _create_error(file, "its statement is invalid") from error
+    return (
+        ""
+        if (file, sha256) in subjects
+        else f"is for another file name or other bytes than sha256 {sha256}"
+    )
 
 
 def _format_signers(signers: Sequence[Signer]) -> str:
     kinds = {"keys" if isinstance(signer, PublicKey) else "identities" for signer in signers}
     kind = "signers" if len(kinds) > 1 else next(iter(kinds), "keys")
-    return f"the {kind} {', '.join(signer.id for signer in signers)}"
+    return f"any of the {kind} {', '.join(signer.id for signer in signers)}"
 
 
 def _create_error(file: str, why: str) -> PublishError:
-    return PublishError(f"the provenance of {file} cannot be read ({why})")
+    return PublishError(f"cannot read the provenance of {file} ({why})")

@@ -1,9 +1,9 @@
-"""Wheels into an index, so that whoever uses it meanwhile sees the old one or the new one.
+"""Publish wheels to an index; readers see the old index or the new one.
 
-An index begins with an empty catalog. Then the order is wheel, METADATA, provenance, comparisons,
-pages, manifest, catalog. A page names only what is in the pool, nothing in the pool changes or goes
-away, and each file is there whole or not at all: so a run may be killed anywhere, and the next one
-finishes the work.
+An index starts with an empty catalog. Files are then written in this order: wheel, METADATA,
+provenance, comparisons, pages, manifest, catalog. Pages name only files that are in the pool, files
+in the pool never change, and each file is written in one step. So a run can be killed at any point,
+and the next run completes it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tfwheels.trust import Signing
 
 MANIFEST = "manifest.json"
 TRIES = 20
-"""Each time that a publisher loses, another one has won."""
+"""Largest number of attempts; each failure means that another publisher succeeded."""
 _UNSIGNED = Signing()
 
 
@@ -46,11 +46,11 @@ _UNSIGNED = Signing()
 class PublishResult:
     """The result of publishing, or of a dry run.
 
-    `added`, `restored` and `present` are files: new ones, published ones that the pool had
-    lost, and those that it has; the bytes of the `unread` ones were not checked. `pages` are
-    keys of those that changed. `choices` are what each target's pages list of the versions
-    that were given, and `signers` the ids of the keys or identities that signed what was
-    given, by file; empty for an unsigned one.
+    `added`, `restored` and `present` are file names: new files, published files that were missing
+    from the pool, and files that it contains. The bytes of the `unread` files were not compared.
+    `pages` are the keys of changed pages. `choices` has the wheels that each target's pages list of
+    the given versions. `signers` has the id of the key or identity that signed each given file;
+    empty if unsigned.
     """
 
     added: tuple[str, ...]
@@ -66,8 +66,8 @@ class PublishResult:
 class _PoolState:
     """The state of the pool for the wheels to publish.
 
-    It `lacks` files, published ones are `lost`, or their METADATA, and the bytes of some are
-    `unread`.
+    `lacks` are files that are not in the pool, `lost` are published files that are missing or
+    without METADATA, and `unread` are files whose bytes were not compared.
     """
 
     lacks: frozenset[str]
@@ -97,11 +97,10 @@ def publish(
 ) -> PublishResult:
     """Add wheels to the index and rebuild its pages.
 
-    The pages are those of one family, or of all that there are wheels for. `judgements` are
-    by the wheel's SHA-256, `now` is ISO 8601 in UTC. `reindex` reads the pool instead of the
-    catalog, and needs no wheel. Raises PublishError, also if the pool has other bytes of a
-    wheel than are given and for a wheel that was not signed as the index requires,
-    WheelError, RecordError, BusyError, DiskError.
+    The pages are those of `family`, or of all families with wheels. `judgements` has the gate
+    results by the wheel's SHA-256, `now` is ISO 8601 in UTC. `reindex` reads the pool instead of
+    the catalog, and needs no wheels. Raises PublishError, also if the pool has other bytes of a
+    wheel or a wheel lacks a required signature, WheelError, RecordError, BusyError, DiskError.
     """
     candidates = [_create_candidate(path, judgements, now) for path in wheels]
     with contextlib.nullcontext() if dry_run else store.lock():
@@ -135,22 +134,22 @@ def publish(
             if _write_catalog(entries, old, changed, current, store):
                 return outcome
     raise BusyError(
-        f"others published to {store.where} {TRIES} times meanwhile",
-        hint="Run the same command again: nothing is lost",
+        f"other publishers changed {store.where} during each of {TRIES} attempts",
+        hint="Run the same command again: no data is lost",
     )
 
 
 def _start_catalog(store: Store, *, dry_run: bool) -> bytes | None:
     """Return the bytes of the catalog.
 
-    An index starts with an empty one, so that its loss is noticed. It is written before there
-    is a wheel. Raises RecordError for wheels without a catalog.
+    An index starts with an empty catalog, written before the first wheel, so that its loss is
+    detected. Raises RecordError for wheels without a catalog.
     """
     current = store.read(catalog.KEY)
     if current is None and store.list_sizes(catalog.POOL):
-        current = store.read(catalog.KEY)  # unless another publisher has begun just now
+        current = store.read(catalog.KEY)  # another publisher may have just started
         if current is None:
-            raise RecordError(f"{store.where} has wheels, but no {catalog.KEY}", hint=catalog.MEND)
+            raise RecordError(f"{store.where} has wheels but no {catalog.KEY}", hint=catalog.MEND)
     if current is None and not dry_run:
         store.swap(catalog.KEY, Catalog().to_bytes(), None)
         current = store.read(catalog.KEY)
@@ -187,9 +186,9 @@ def _inspect_pool(
 ) -> _PoolState:
     """Inspect the wheels' files in the pool; nothing is written before their bytes are verified.
 
-    Only the given wheels are inspected, each time anew: a cache of sizes and times would not
-    notice a bad disk, and a pool of 50 wheels of 250 MB is 12 GB to read for each that is
-    added. `reindex` reads them all. Raises PublishError for a wheel with other bytes.
+    Only the given wheels are read, because a pool of 50 wheels of 250 MB has 12 GB. They are read
+    each time, because a cache of sizes and times would not detect a bad disk. `reindex` reads all
+    wheels. Raises PublishError for a wheel with other bytes.
     """
     sizes = store.list_sizes(catalog.POOL)
     catalogued = {entry.file for entry in known}
@@ -207,10 +206,10 @@ def _inspect_pool(
 
 
 def _is_verified(candidate: _Candidate, store: Store, *, vouched: bool, size: int) -> bool:
-    """Return whether the pool was verified to have the wheel's bytes.
+    """Return whether the bytes of the wheel in the pool were compared.
 
-    False if that would take a download and the catalog lists a wheel of this `size`. Raises
-    PublishError for other bytes.
+    False if that needs a download and the catalog lists a wheel of this `size`. Raises PublishError
+    for other bytes.
     """
     entry, key = candidate.entry, _build_key(candidate.entry)
     same = store.has_content(key, candidate.path, entry.sha256)
@@ -224,7 +223,7 @@ def _is_verified(candidate: _Candidate, store: Store, *, vouched: bool, size: in
 
 
 def _store_missing(candidates: Iterable[_Candidate], pool: _PoolState, store: Store) -> None:
-    """Store what the pool lacks."""
+    """Store the files that the pool lacks."""
     for candidate in candidates:
         if candidate.entry.file in pool.lacks:
             store.put_new(_build_key(candidate.entry), candidate.path, candidate.entry.sha256)
@@ -239,9 +238,9 @@ def write_pages(
     manifest_key: str,
     store: Store,
 ) -> None:
-    """Write the changed pages, those first that others lead to, then the manifest.
+    """Write the changed pages, then the manifest.
 
-    The manifest lists all pages and what is in the pool.
+    Pages that link to others come last. The manifest lists all pages and all files of the pool.
     """
     objects = build_manifest(
         {**pooled, **{key: compute_digest(data) for key, data in pages.items()}}
@@ -260,7 +259,7 @@ def write_pages(
 
 
 def _list_pooled(entries: Iterable[Entry], store: Store) -> dict[str, Digest]:
-    """Return the digests of the files of the pool that the entries name.
+    """Return the digests of the pool's files that the entries name.
 
     Raises PublishError if one is missing.
     """
@@ -277,8 +276,8 @@ def _list_pooled(entries: Iterable[Entry], store: Store) -> dict[str, Digest]:
         for key, sha256 in hashes.items():
             if key not in sizes or (key == _build_key(entry) and sizes[key] != entry.size):
                 raise PublishError(
-                    f"{store.where} has lost {key}, of {sizes.get(key, 'no')} bytes",
-                    hint=f"Remove what is left of it and publish {entry.file} again",
+                    f"{store.where}: {key} is missing or incomplete ({sizes.get(key, 'no')} bytes)",
+                    hint=f"Remove the incomplete file and publish {entry.file} again",
                 )
             digests[key] = Digest(sha256, sizes[key])
     return digests
@@ -293,8 +292,8 @@ def _write_catalog(
 ) -> bool:
     """Write the catalog, unless nothing changed; return False if another publisher was faster.
 
-    Whoever wrote a page makes a new revision, even of the same entries: another publisher
-    that has checked the pages before notices by it that it must check again.
+    A written page always gives a new revision, even with the same entries. It shows another
+    publisher that has already checked the pages that it must check them again.
     """
     if current is not None and entries == old.entries and not changed and old.to_bytes() == current:
         return True

@@ -1,8 +1,8 @@
-"""An index on a server: its address, the password for it, and what its pages list.
+"""An index on a server: its address, its credentials and its pages.
 
-A password never stands in an address, a command line or a message. It is looked for in this order:
-TWINE_USERNAME and TWINE_PASSWORD; keyring, under the address of the upload; netrc, under its host;
-else there is none. ~/.pypirc is not read. Certificates are those of REQUESTS_CA_BUNDLE, if set.
+A password never appears in an address, a command line or a message. It comes from the first of:
+TWINE_USERNAME and TWINE_PASSWORD; keyring, for the upload address; netrc, for its host. ~/.pypirc
+is not read. REQUESTS_CA_BUNDLE sets the certificates.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ REFUSALS = (requests.codes.unauthorized, requests.codes.forbidden)
 _JSON = "application/vnd.pypi.simple.v1+json"
 _ACCEPT = f"{_JSON}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
 _PLACES = ("simple/", "+simple/")
-"""Where indexes have their pages below the address for uploads; the second is devpi's."""
+"""Where indexes have their pages, relative to the upload address; the second is devpi's."""
 _PATIENCE_S = (15.0, 900.0)
-"""For a connection, and between two signs of life: a server hashes a large wheel before it answers.
-twine itself would wait for ever."""
+"""Timeouts to connect and between two blocks: a server hashes a large wheel before it answers.
+twine has no timeout."""
 _MOST_REDIRECTS = 5
-# The last one is how html.parser says that it gives up.
+# html.parser raises AssertionError when it gives up.
 _FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError, AssertionError)
 _LARGEST = 32 << 20
-"""Bytes of the largest page of a project: of 60,000 files."""
+"""Largest page of a project, in bytes: about 60,000 files."""
 _BLOCK = 1 << 16
 _LONGEST_REASON = 200
 _HOW = (
-    "Set TWINE_USERNAME and TWINE_PASSWORD, or keep them with: keyring set URL NAME, or in ~/.netrc"
+    "Set TWINE_USERNAME and TWINE_PASSWORD, or store them in ~/.netrc or with: keyring set URL NAME"
 )
 
 
@@ -59,9 +59,7 @@ class Credentials:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Index:
-    """An index that can be queried; `pages` is the address of its pages, with a slash at its
-    end.
-    """
+    """An index that can be queried; `pages` is the address of its pages and ends with a slash."""
 
     pages: str
     credentials: Credentials
@@ -86,15 +84,15 @@ class Index:
             return {_unquote_name(file.filename): _check_hashes(file) for file in files}
         except _FOREIGN as error:
             why = self._sanitize(repr(error))
-            raise PublishError(f"{address} is no page of an index ({why})") from error
+            raise PublishError(f"{address} is not a page of an index ({why})") from error
 
     def get(self, address: str, redirects: int = _MOST_REDIRECTS) -> requests.Response | None:
-        """Fetch a page of this index, which the caller reads and closes.
+        """Fetch a page of this index; the caller reads and closes it.
 
-        None if it has none, or redirects to another index: some redirect clients to PyPI for
-        what they lack.
+        None if the page does not exist or redirects to another server: some indexes redirect
+        clients to PyPI for missing projects.
         """
-        # Of what is packed nobody could tell beforehand how much it is.
+        # The size of compressed data is unknown before it is unpacked.
         packed = {"Accept-Encoding": "identity", "Cache-Control": "no-cache"}
         try:
             response = self.repository.session.get(
@@ -102,8 +100,10 @@ class Index:
             )
         except requests.RequestException:
             raise
-        except ValueError as error:  # (requests looks where a redirect leads, even so)
-            raise PublishError(f"{address}: the index sends nowhere ({error})") from error
+        except ValueError as error:  # (requests parses the redirect address anyway)
+            raise PublishError(
+                f"{address}: the index redirects to an invalid address ({error})"
+            ) from error
         if response.ok and not response.is_redirect:
             return response
         with response:
@@ -126,16 +126,16 @@ class Index:
         """Create the error for a refusal, which shows at most one line of the response."""
         if answer.is_redirect:
             target = self._sanitize(answer.headers["Location"])
-            return PublishError(f"{what}: the index sends elsewhere, to {target}", hint="Name that")
+            return PublishError(f"{what}: the index redirects to {target}", hint="Use that address")
         status = f"{answer.status_code} {self._sanitize(answer.reason)}".rstrip()
         if answer.status_code in REFUSALS:
             origin = self.credentials.origin
-            given = f"the name and password from {origin}" if origin else "who gives no password"
+            given = f"the name and password from {origin}" if origin else "access without password"
             return PublishError(f"{what}: the index refuses {given} ({status})", hint=_HOW)
         return PublishError(f"{what}: the index answers {status}")
 
     def _sanitize(self, text: str | None) -> str:
-        """Return a server's text as a terminal and a log can show it, without the password."""
+        """Return a server's text in printable form, without the password."""
         line = "".join(letter for letter in text or "" if letter.isprintable())[:_LONGEST_REASON]
         password = self.credentials.password
         return line.replace(password, "***") if password else line
@@ -147,7 +147,7 @@ def _read_body(answer: requests.Response) -> bytes:
     Raises ValueError if it is compressed, or too large.
     """
     if answer.headers.get("Content-Encoding", "identity") != "identity":
-        raise ValueError("it is packed, which was not asked for")
+        raise ValueError("it is compressed, which was not requested")
     body = bytearray()
     for block in answer.iter_content(_BLOCK):
         body += block
@@ -157,12 +157,12 @@ def _read_body(answer: requests.Response) -> bytes:
 
 
 def _unquote_name(name: str) -> str:
-    """Return a file's name from a page that may have it quoted.
+    """Return a file's name from a page, which may quote it.
 
     Raises ValueError.
     """
     unquoted = unquote(name).strip()
-    unquoted.encode()  # (of a lone surrogate nothing could be said)
+    unquoted.encode()  # (a lone surrogate cannot be printed)
     return unquoted
 
 
@@ -180,10 +180,9 @@ def _check_hashes(file: File) -> File:
 
 @contextlib.contextmanager
 def open_index(url: str, pages: str, credentials: Credentials) -> Iterator[Index]:
-    """Open the index that takes uploads at `url`.
+    """Open the index that accepts uploads at `url`.
 
-    `pages` is where its pages are; empty if they are at the usual place below. Raises
-    PublishError.
+    `pages` is the address of its pages; empty for the usual paths below `url`. Raises PublishError.
     """
     repository = Repository(url, None, None, disable_progress_bar=not sys.stderr.isatty())
     if credentials.origin:
@@ -200,21 +199,21 @@ def open_index(url: str, pages: str, credentials: Credentials) -> Iterator[Index
 def check_url(url: str, option: str) -> SplitResult:
     """Return the parts of an address.
 
-    Raises UsageError if it is invalid; the message does not repeat it, for it may hold a
-    password.
+    Raises UsageError if it is invalid. The message does not repeat the address, because it may
+    contain a password.
     """
     try:
         parts = urlsplit(url)
         is_complete = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise UsageError(f"{option} has an address that is none") from None
+        raise UsageError(f"{option} is not a valid address") from None
     if "@" in url or parts.query or parts.fragment:
         raise UsageError(
-            f"{option} takes an address without name, password and parameters",
-            hint=f"An address is seen by all and kept in logs. {_HOW}",
+            f"{option} must be an address without name, password and parameters",
+            hint=f"Addresses appear in logs and process lists. {_HOW}",
         )
     if not is_complete:
-        raise UsageError(f"{option} takes an address that begins with https:// or http://")
+        raise UsageError(f"{option} must be an address that begins with https:// or http://")
     return parts
 
 
@@ -242,7 +241,7 @@ def find_credentials(url: str, env: Mapping[str, str]) -> Credentials:
     except NonInteractive:
         if name or password:
             half = "TWINE_USERNAME" if name else "TWINE_PASSWORD"
-            raise UsageError(f"{half} is set without the other half", hint=_HOW) from None
+            raise UsageError(f"{half} is set, but the other variable is not", hint=_HOW) from None
     pair = get_netrc_auth(url)
     return Credentials(name=pair[0], password=pair[1], origin="netrc") if pair else Credentials()
 
@@ -263,20 +262,20 @@ def _find_pages(index: Index, url: str) -> str:
             response.close()
             return place
     raise PublishError(
-        f"no pages of an index at {' or '.join(places)}",
-        hint="Check the address, or say where its pages are: --simple URL",
+        f"found no pages of an index at {' or '.join(places)}",
+        hint="Check the address, or pass the address of its pages: --simple URL",
     )
 
 
 @contextlib.contextmanager
 def _convert_errors(host: str) -> Iterator[None]:
-    """Convert network errors to PublishError; the library's own text is long and says less."""
+    """Convert network errors to PublishError, without the library's long text."""
     try:
         yield
     except requests.RequestException as error:
         raise PublishError(
-            f"{host} does not answer as an index does ({_describe_cause(error)})",
-            hint="Check the address and the network. The same command goes on where it was",
+            f"the request to {host} failed ({_describe_cause(error)})",
+            hint="Check the address and the network, then run the same command again to resume",
         ) from error
 
 

@@ -1,6 +1,6 @@
-"""A try of a published tree on this machine: what an object store would answer, on 127.0.0.1 only.
+"""Serve a published tree on 127.0.0.1 for a trial, with the responses of an object store.
 
-One thing is more than a store can do: a page is JSON for a client that prefers it (PEP 691).
+Unlike a store, the server sends JSON pages to clients that prefer them (PEP 691).
 """
 
 from __future__ import annotations
@@ -39,14 +39,12 @@ _PORTS = range(1, 1 << 16)
 _SILENCE_S = 60
 
 
-# ---- what is asked for ----
+# ---- requests ----
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Response:
-    """A response: a file of the tree, a redirect, or neither; `key` is the file's key in the
-    tree.
-    """
+    """A response: a file of the tree by its `key`, a redirect, or neither."""
 
     status: HTTPStatus
     key: str = ""
@@ -57,8 +55,8 @@ class Response:
 def resolve_request(root: Path, url: str, accept: str) -> Response:
     """Resolve a request for `url` (path and query) to a response from the tree in `root`.
 
-    Only plain files in `root` are served, no links, and nothing that begins with a dot: such
-    files are incomplete.
+    Only regular files in `root` are served: no links, and no names that begin with a dot, because
+    such files are incomplete.
     """
     key = _parse_key(url)
     if key is None:
@@ -98,18 +96,18 @@ def _find_page(root: Path, folder: str, accept: str) -> Response:
 
 
 def _is_file(root: Path, key: str) -> bool:
-    """Return whether a plain file is there, and no link on the way to it."""
+    """Return whether the key is a regular file and no part of its path is a link."""
     try:
         return resolve_key(root, key).is_file()
-    except (OSError, PublishError):  # a name may be longer than the file system has them
+    except (OSError, PublishError):  # a name may be too long for the file system
         return False
 
 
 def parse_range(size: int, wanted: str) -> range | None:
-    """Return the bytes that a Range header asks for, of `size`; None unless it is a single
-    range.
+    """Return the bytes that a Range header requests; None unless it is a single range.
 
-    An empty range is one that the file does not have. RFC 9110, 14.1.2.
+    `size` is that of the file. The range is empty if the file does not contain it. See RFC 9110,
+    14.1.2.
     """
     byte_range = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", wanted.replace(" ", ""), re.ASCII)
     if byte_range is None or byte_range[0] == "bytes=-":
@@ -126,7 +124,7 @@ def parse_range(size: int, wanted: str) -> range | None:
 
 
 class TreeServer(ThreadingHTTPServer):
-    """A server of a tree on a port of 127.0.0.1; port 0 is any that is free."""
+    """A server of a tree on a port of 127.0.0.1; port 0 selects a free one."""
 
     daemon_threads = True  # Ctrl-C does not wait for a client that downloads
 
@@ -140,7 +138,7 @@ class TreeServer(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore a client that hangs up: installers do, once they have read what they need."""
+        """Ignore clients that disconnect: installers do when they have read enough."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -218,45 +216,45 @@ class _Handler(BaseHTTPRequestHandler):
         print_note(f"{int(code)} {ascii(self.requestline)[1:-1]}")
 
     def log_message(self, *_: object) -> None:
-        """Log nothing: errors are requests too, and `log_request` logs those."""
+        """Log nothing: errors are requests too, and `log_request` logs requests."""
 
 
-# ---- the task ----
+# ---- command ----
 
 
 def serve(at: str, port: str, trust: str = "") -> None:
     """Serve the tree in the folder `at` until Ctrl-C.
 
-    The default port is 8000, or any other that is free. Wheels must be signed by a key or
-    identity of `trust`, or else by one that the tree trusts, if it does. Raises UsageError,
+    The default port is 8000, or a free one if it is taken. With `trust`, or if the tree trusts
+    signers, only wheels that one of these signers signed are served. Raises UsageError,
     RecordError, ToolError, or HostError if the port is taken.
     """
     if not at:
-        raise UsageError("name the tree", hint="--at DIR")
+        raise UsageError("--at is missing", hint="Pass the folder of an index: --at DIR")
     root = Path(at).expanduser()
     if not (root / "simple").is_dir():
         raise UsageError(
-            f"{at} holds no published tree: it has no simple/",
-            hint="Make one: invoke publish --to DIR",
+            f"{at} is not a published index: it has no simple/",
+            hint="Create one: invoke publish --to DIR",
         )
     trusted = read_trusted(trust) or load_trusted(Folder(root=root))
     with open_server(root, port, trusted) as server, contextlib.suppress(KeyboardInterrupt):
-        print_message(f"{root} is at {server.url}/simple/ for this machine, until Ctrl-C")
+        print_message(f"serving {root} at {server.url}/simple/ on this machine, until Ctrl-C")
         if trusted:
-            whose = "those that were given" if trust else f"{FILE} in it"
-            print_message(f"only wheels that are signed are handed out, by {whose}")
+            whose = "the given signers" if trust else f"the signers in its {FILE}"
+            print_message(f"serving only wheels that are signed by {whose}")
         print_message(format_pip_command(root, server.url, match_cpu(read_cpu()).best.name))
         server.serve_forever()
     print_message("stopped")
 
 
 def format_pip_command(root: Path, url: str, target: str) -> str:
-    """Return the command that installs TensorFlow from the target's page, or why there is none."""
+    """Return the pip command for the target's page, or the reason why there is none."""
     try:
         page = parse_json(resolve_key(root, build_folder_key(target) + JSON).read_bytes())
         listed = [project["name"] for project in page["projects"]]
     except (OSError, ValueError, KeyError, TypeError, PublishError):
-        return f"it has no page for {target}, the target of this CPU"
+        return f"the index has no page for {target}, the target of this CPU"
     package = next((name for name in CPU_PACKAGES if name in listed), "PACKAGE")
     why = explain_absence(parse_target(target))
     if why and not _has_files(root, target, package):
@@ -279,11 +277,11 @@ def open_server(root: Path, port: str, trusted: Sequence[Signer] = ()) -> TreeSe
     Raises UsageError, HostError.
     """
     if port and not (re.fullmatch(r"\d{1,5}", port, re.ASCII) and int(port) in _PORTS):
-        raise UsageError(f"--port is a number from 1 to 65535, not {port!r}")
+        raise UsageError(f"--port must be a number from 1 to 65535, not {port!r}")
     for number in (int(port),) if port else (PORT, 0):
         with contextlib.suppress(OSError):
             return TreeServer(root, number, trusted)
     raise HostError(
-        f"port {port or 'any'} of {HOST} cannot be had",
-        hint="Leave --port out: a free one is taken",
+        f"cannot listen on {f'port {port}' if port else 'any port'} of {HOST}",
+        hint="Omit --port to use a free one",
     )

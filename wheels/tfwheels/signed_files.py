@@ -1,6 +1,6 @@
-"""Files of a tree on disk that are handed out only if a trusted key has signed their bytes.
+"""Check files before they are served: a trusted signer must have signed them.
 
-That is all that an installer could install: of a form that is not known here it could be, too.
+This applies to every file that an installer could install, unknown formats included.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfwheels.layout import PROVENANCE, resolve_key
 from tfwheels.provenance import verify_provenance
 
 _NEVER_INSTALLED = (".html", ".json", ".metadata", PROVENANCE)
-"""Pages, and what lies beside wheels."""
+"""Pages, and the files beside wheels."""
 _Stamp = tuple[int, int, int, int]
 
 
@@ -58,7 +58,7 @@ def _refuse(key: str, why: str) -> bool:
 
 
 def _read_stamp(file: IO[bytes]) -> _Stamp:
-    """Return what changes with the content; the change time (ctime) cannot be set back."""
+    """Return values that change with the content; programs cannot set the change time (ctime)."""
     status = os.fstat(file.fileno())
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

@@ -1,9 +1,10 @@
-"""Sigstore's library, an extra: certificates that show who signed, and signing with one.
+"""Certificates and signatures of Sigstore, through its library (an optional dependency).
 
-Its certificate authority (Fulcio) gives an identity a certificate for ten minutes, and its public
-log (Rekor) keeps what was signed, with the time. So a signature can be checked for ever, and nobody
-has a key to lose. Checking needs no network: the root of trust is the one that the library ships,
-or has fetched since. The token that says who signs goes to Fulcio and nowhere else.
+Sigstore's certificate authority (Fulcio) issues an identity a certificate that is valid for ten
+minutes, and its public log (Rekor) records the signature and the time. So a signature can be
+verified at any later time, and there is no private key to lose. Verification needs no network: it
+uses the root of trust that the library contains or has cached. The identity token goes to Fulcio
+only.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from tfwheels.check_wheel import bundle_of
 from tfwheels.identities import Identity, extract_identity
 
 TOKEN = "SIGSTORE_ID_TOKEN"  # noqa: S105  (the name of a variable)
-"""As cosign and GitLab call it."""
+"""The variable's name in cosign and GitLab."""
 _GET = (
-    f"Set {TOKEN}, or run this in a terminal, or where CI gives a token "
+    f"Set {TOKEN}, run this in a terminal, or use CI that provides a token "
     "(GitHub Actions: permissions: id-token: write)"
 )
 _UNHEARD = logging.NullHandler()
-_REACH = "It takes a way to Sigstore's servers. Nothing was published: run the same command again"
+_REACH = "Check the connection to Sigstore's servers. Nothing was published: run the command again"
 
 
 def require_library() -> None:
@@ -39,13 +40,13 @@ def require_library() -> None:
     _import_library("verify")
 
 
-# ---- checked ----
+# ---- verification ----
 
 
 def verify_statement(attestation: Mapping[str, Any], identity: Identity) -> bytes:
     """Return the statement that the identity signed in a PEP 740 attestation.
 
-    Raises PublishError with the reason if it cannot be verified, ToolError.
+    Raises PublishError with the reason if it cannot be verified, and ToolError.
     """
     verifier, bundles, policies = (
         _create_verifier(),
@@ -56,26 +57,26 @@ def verify_statement(attestation: Mapping[str, Any], identity: Identity) -> byte
         bundle = bundles.Bundle.from_json(json.dumps(bundle_of({**attestation})))
         policy = policies.Identity(identity=identity.name, issuer=identity.issuer)
         return bytes(verifier.verify_dsse(bundle, policy)[1])
-    except Exception as error:  # whatever it is, nothing is shown to be signed
+    except Exception as error:  # on any error, the signature is unverified
         raise PublishError(_describe_error(error)) from error
 
 
 @functools.cache
 def _create_verifier() -> Any:  # noqa: ANN401  (imported late)
-    """Create a verifier for the production instance, with the root of trust that is at hand."""
+    """Create a verifier for the production instance, with the local root of trust."""
     verify = _import_library("verify")
-    with _convert_errors("Sigstore's root of trust cannot be read"):
+    with _convert_errors("cannot read Sigstore's root of trust"):
         return verify.Verifier.production(offline=True)
 
 
-# ---- signed ----
+# ---- signing ----
 
 
 class SigningIdentity:
     """An identity that signs, as an identity provider confirms it.
 
-    The certificate is requested when it is first needed: it lasts for ten minutes, and what
-    comes before may take longer.
+    The certificate is requested at its first use: it is valid for ten minutes, and the steps before
+    may take longer.
     """
 
     def __init__(self, given: str = "") -> None:
@@ -92,20 +93,20 @@ class SigningIdentity:
     @functools.cached_property
     def certificate(self) -> bytes:
         """Return the certificate in DER."""
-        # A statement has to name its builder, so the certificate is looked at before the first
-        # signature; in public the library gives it with the signature only.
+        # A statement names its builder, so the certificate is needed before the first signature;
+        # the library's public API returns it only with the signature.
         certificate = self._signer._signing_cert()  # noqa: SLF001
         return bytes(certificate.public_bytes(Encoding.DER))
 
     @functools.cached_property
     def _signer(self) -> Any:  # noqa: ANN401  (imported late)
         models, sign = _import_library("models"), _import_library("sign")
-        with _convert_errors("Sigstore's root of trust cannot be renewed", _REACH):
+        with _convert_errors("cannot update Sigstore's root of trust", _REACH):
             config = models.ClientTrustConfig.production()
-            config.force_tlog_version = 1  # PEP 740 has no place for the timestamps of version 2
+            config.force_tlog_version = 1  # PEP 740 has no field for the timestamps of version 2
             services = config.signing_config
         token = _find_token(self._given) or _request_token(services.get_oidc_url())
-        with _convert_errors("Fulcio gives no certificate", _REACH):
+        with _convert_errors("Fulcio issued no certificate", _REACH):
             context = sign.SigningContext(
                 fulcio=services.get_fulcio(),
                 rekor=services.get_tlogs()[0],
@@ -119,7 +120,7 @@ class SigningIdentity:
         Raises PublishError or UsageError.
         """
         signer, dsse = self._signer, _import_library("dsse")
-        with _convert_errors("the signature does not stand in Rekor's log", _REACH):
+        with _convert_errors("Rekor did not record the signature", _REACH):
             bundle: Mapping[str, Any] = json.loads(
                 signer.sign_dsse(dsse.Statement(statement)).to_json()
             )
@@ -127,34 +128,33 @@ class SigningIdentity:
 
 
 def find_identity() -> SigningIdentity:
-    """Find an identity to sign with: by the token of TOKEN, of CI, or of a browser for a
-    terminal.
+    """Find an identity to sign with, by a token from TOKEN, from CI or from a browser.
 
-    Raises ToolError, and UsageError if there is none.
+    Raises ToolError, and UsageError if there is no token.
     """
-    # Programs that are started later must not inherit it.
+    # Programs that start later must not inherit it.
     token = os.environ.pop(TOKEN, "")
     require_library()
     if _find_token(token) is None and not sys.stdin.isatty():
-        raise UsageError("--sign sigstore finds no identity token", hint=_GET)
+        raise UsageError("--sign sigstore found no identity token", hint=_GET)
     return SigningIdentity(token)
 
 
 def _find_token(given: str) -> Any:  # noqa: ANN401  (imported late)
-    """Return the token that was given, or CI's; None if there is neither.
+    """Return the given token, or that of CI; None if there is neither.
 
     Raises UsageError for an expired or invalid one.
     """
     oidc = _import_library("oidc")
-    with _convert_errors("no identity token can be had", _GET, UsageError):
+    with _convert_errors("cannot get an identity token", _GET, UsageError):
         text = given or oidc.detect_credential()
         return oidc.IdentityToken(text) if text else None
 
 
 def _request_token(url: str) -> Any:  # noqa: ANN401  (imported late)
-    """Request a token by a browser, from somebody at the terminal."""
+    """Request a token in a browser; needs a user at the terminal."""
     oidc = _import_library("oidc")
-    with _convert_errors("no identity token can be had", _GET, UsageError):
+    with _convert_errors("cannot get an identity token", _GET, UsageError):
         return oidc.Issuer(url).identity_token()
 
 
@@ -167,7 +167,7 @@ def _import_library(name: str) -> Any:  # noqa: ANN401  (imported late: it takes
         module = importlib.import_module(f"sigstore.{name}")
     except ModuleNotFoundError as error:
         raise ToolError(
-            "an identity that signs needs sigstore, which is not installed",
+            "identities need sigstore, which is not installed",
             hint="In the checkout, run: pip install '.[sigstore]'",
         ) from error
     for logger in ("sigstore", "tuf", "urllib3"):
@@ -182,12 +182,12 @@ def _convert_errors(
     """Convert the library's errors to one line."""
     try:
         yield
-    except Exception as error:  # its errors have no class in common
+    except Exception as error:  # its errors have no common base class
         raise kind(f"{what} ({_describe_error(error)})", hint=hint) from error
 
 
 def _describe_error(error: Exception) -> str:
-    """Describe in a line why the library failed; the cause that it names says more than it does."""
+    """Describe an error of the library in one line, with its cause, which is more specific."""
     lines = (str(failure or "").partition("\n")[0] for failure in (error, error.__cause__))
     reasons = dict.fromkeys(line for line in lines if line)
     return ": ".join(reasons) or type(error.__cause__ or error).__name__

@@ -1,10 +1,9 @@
-"""Lines that install what a target's page lists, for pip and uv, pinned by version and hash.
+"""Install commands for pip and uv, pinned by version and hash.
 
-None of them is open to dependency confusion. pip merges all indexes that it knows, also those of
-its own settings, and takes the highest version (pip's "pip install", --extra-index-url). So a line
-either pins every file by its hash, or names one index and shuts the settings out. uv takes a
-package from the first index that has it; the one here is explicit: it gives what is pinned to it
-and nothing else (uv's "Package indexes").
+They prevent dependency confusion. pip merges all configured indexes and takes the highest version
+(pip's "pip install", --extra-index-url). So a command either pins every file by its hash, or names
+one index and ignores pip's settings. uv takes a package from the first index that has it; the index
+here is explicit: uv uses it only for the packages that are pinned to it (uv's "Package indexes").
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ from tfwheels.remote import Credentials, check_url, is_localhost, open_index
 from tfwheels.trust import read_trusted
 
 _ONE_INDEX = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-check install"
-"""pip without its settings: they may name other indexes, which it would ask too."""
+"""pip without its settings, because they may name other indexes."""
 _BY_HASH = "pip install --require-hashes --no-deps"
 _PLAIN_URL = re.compile(r"[A-Za-z0-9:/.%_~+\[\]-]+")
 _NAME = "tensorwright"
 _PROGRAM, _PEM = "check_wheel.py", "publisher.pem"
 _WITH_OPENSSL = "Python 3 and openssl 3"
-_WITH_SIGSTORE = "Python 3.10 and its package sigstore"
+_WITH_SIGSTORE = "Python 3.10 and the package sigstore"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +61,8 @@ class ListedWheel:
 class Query:
     """What to install, and from where.
 
-    `base` is the address of the index's tree, `target` names a page, `version` may leave the
-    local part to the page, `python` is a version such as 3.11.
+    `base` is the address of the index's tree, `target` names a page, `version` may omit the local
+    part, `python` is a version such as 3.11.
     """
 
     base: str
@@ -79,13 +78,13 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snippet:
-    """The lines and files that install one wheel: `file`, by `sha256`.
+    """The commands and files that install the wheel `file` with the hash `sha256`.
 
-    `requirements` and `pyproject` are texts of files, `pip`, `uv` and `fleet` lines of a
-    shell. `lock` names the file of tfbuild/upstream/locks that is installed first if the
-    index does not hold TensorFlow's dependencies. `check` are lines that install with pip,
-    and with uv, what `signer`, a key or an identity, has signed; `checks_with` says what they
-    need. There are none if nobody is trusted.
+    `requirements` and `pyproject` are texts of files; `pip`, `uv` and `fleet` are shell lines.
+    `lock` names the file of tfbuild/upstream/locks to install first if the index does not contain
+    TensorFlow's dependencies. `check` are shell lines that verify the signature of `signer`, a key
+    or an identity, and install with pip or uv; `checks_with` names the programs that they need. All
+    three are empty if there are no trusted signers.
     """
 
     target: str
@@ -106,12 +105,11 @@ class Snippet:
 
 
 def resolve_snippet(options: SnippetOptions) -> Snippet:
-    """Return what installs the version from the index.
+    """Return the commands that install the version from the index.
 
-    The default is the newest version that it has, for this host's target. With trusted keys
-    or identities, one of them must have signed the wheel. Raises UsageError, TargetError,
-    PublishError, ToolError, and HostError for a target whose CPUs cannot run TensorFlow's
-    wheels.
+    The default is the index's newest version, for this host's target. With trusted keys or
+    identities, one of them must have signed the wheel. Raises UsageError, TargetError,
+    PublishError, ToolError, and HostError for a target whose CPUs cannot run TensorFlow's wheels.
     """
     trusted = read_trusted(options.trust)
     target = parse_target(options.arch) if options.arch else match_cpu(read_cpu()).best
@@ -138,9 +136,9 @@ def resolve_snippet(options: SnippetOptions) -> Snippet:
 def _add_check(
     made: Snippet, wanted: Query, folder: Path | None, trusted: Sequence[Signer]
 ) -> Snippet:
-    """Add the lines that check the wheel to a snippet.
+    """Add the lines that verify the wheel to a snippet.
 
-    Raises PublishError if nobody trusted signed it.
+    Raises PublishError if no trusted signer signed it.
     """
     key = build_pool_key(wanted.package, made.file)
     data = _read_file(wanted, folder, key + PROVENANCE)
@@ -165,9 +163,9 @@ def _read_file(wanted: Query, folder: Path | None, key: str) -> bytes | None:
 
 
 def _format_check(made: Snippet, url: str, signer: Signer) -> Iterator[str]:
-    """Yield the shell lines that check the wheel before each installer.
+    """Yield the shell lines that verify the wheel and then install it.
 
-    They write the program to a file, and the signer's key to another, if it is one.
+    They write the program to a file, and the signer's key, if it is one, to another.
     """
     yield _format_file(_PROGRAM, Path(check_wheel.__file__).read_text(encoding="utf-8"))
     if isinstance(signer, Identity):
@@ -189,7 +187,7 @@ def _format_file(name: str, text: str) -> str:
 def _read_pages(
     wanted: Query, folder: Path | None, projects: Sequence[str]
 ) -> Mapping[str, Sequence[ListedWheel]]:
-    """Read what the target's pages list of the projects."""
+    """Return the wheels of the projects that the target's pages list."""
     return (
         _read_folder_pages(folder, wanted.target, projects)
         if folder
@@ -203,9 +201,9 @@ def make_snippet(
     needs: Sequence[PinnedPackage],
     lock: str = "",
 ) -> Snippet:
-    """Build the snippet from what the pages of the projects list; `needs` is what `lock` pins.
+    """Build the snippet from the wheels that the pages list; `needs` are the packages of `lock`.
 
-    Raises UsageError if the page has no such wheel, HostError if its CPUs could run none.
+    Raises UsageError if the page has no such wheel, HostError if the target's CPUs can run none.
     """
     wheel = _choose_wheel(wanted, listed.get(wanted.package, ()))
     version = parse_wheel_filename(wheel.file)[1]
@@ -237,19 +235,19 @@ def make_snippet(
 
 
 def describe(snippet: Snippet) -> str:
-    """Describe the whole snippet, for people to copy."""
+    """Format the snippet for users to copy."""
     parts = {
-        "pip, without its settings: they may name other indexes": "\n".join(snippet.pip),
+        "pip, without its settings, which may name other indexes": "\n".join(snippet.pip),
         f"requirements.txt, for {_BY_HASH} -r requirements.txt": snippet.requirements,
         "uv, with the same requirements.txt": "\n".join(snippet.uv),
         "pyproject.toml of a uv project": snippet.pyproject,
-        "every host of a fleet, each with its own wheel": "\n".join(snippet.fleet),
+        "all hosts of a fleet, each with its own wheel": "\n".join(snippet.fleet),
     }
     if snippet.check:
         parts |= {
-            f"check first, with {snippet.checks_with}, that {describe_signer(snippet.signer)} "
-            f"signed the "
-            "wheel (the same requirements.txt): pip, or uv": "\n".join(snippet.check)
+            f"verify that {describe_signer(snippet.signer)} signed the wheel (needs "
+            f"{snippet.checks_with}), then install it with pip or uv, with the same "
+            "requirements.txt": "\n".join(snippet.check)
         }
     texts = [f"# {title}\n{text.strip()}\n" for title, text in parts.items()]
     return "\n".join((*texts, *(f"# {note}" for note in snippet.notes))).rstrip() + "\n"
@@ -267,7 +265,7 @@ def _find_newest(wanted: Query, listed: Iterable[ListedWheel]) -> str:
         _require_baseline(wanted)
         raise UsageError(
             f"{wanted.page} has no wheel of {wanted.package} for Python {wanted.python}",
-            hint="Name another --package, --python or --arch",
+            hint="Use another --package, --python or --arch",
         )
     return max(versions).public
 
@@ -275,8 +273,7 @@ def _find_newest(wanted: Query, listed: Iterable[ListedWheel]) -> str:
 def _is_fitting(wanted: Query, each: ListedWheel) -> bool:
     """Return whether a wheel is for the Python and the target's machine.
 
-    An index that was published by an older version may list a stock wheel that the target's
-    CPUs cannot run.
+    An index from an older version may list a stock wheel that the target's CPUs cannot run.
     """
     tag, target = releases.format_python_tag(wanted.python), parse_target(wanted.target)
     _, version, _, tags = parse_wheel_filename(each.file)
@@ -287,14 +284,14 @@ def _is_fitting(wanted: Query, each: ListedWheel) -> bool:
 
 
 def _require_baseline(wanted: Query) -> None:
-    """Raise HostError if the page lists no TensorFlow since its CPUs could not run it."""
+    """Raise HostError if the page lists no TensorFlow because the target's CPUs cannot run it."""
     why = (
         explain_absence(parse_target(wanted.target))
         if wanted.package in releases.CPU_PACKAGES
         else ""
     )
     if why:
-        raise HostError(f"{wanted.page} lists no {wanted.package} that its CPUs run: {why}")
+        raise HostError(f"{wanted.page} lists no {wanted.package} for its CPUs: {why}")
 
 
 def _choose_wheel(wanted: Query, listed: Iterable[ListedWheel]) -> ListedWheel:
@@ -305,7 +302,7 @@ def _choose_wheel(wanted: Query, listed: Iterable[ListedWheel]) -> ListedWheel:
     try:
         version = Version(wanted.version)
     except ValueError:
-        raise UsageError(f"{wanted.version!r} is no version") from None
+        raise UsageError(f"{wanted.version!r} is not a version") from None
     listed = tuple(listed)
     if not any(_is_fitting(wanted, wheel) for wheel in listed):
         _require_baseline(wanted)
@@ -323,7 +320,7 @@ def _choose_wheel(wanted: Query, listed: Iterable[ListedWheel]) -> ListedWheel:
         raise UsageError(
             f"{wanted.page} has {len(matches) or 'no'} wheels of {wanted.package} {wanted.version} "
             f"for Python {wanted.python}",
-            hint=f"It lists {others} of it",
+            hint=f"It lists {others}",
         )
     return matches[0]
 
@@ -361,39 +358,37 @@ def _list_notes(
 ) -> Iterator[str]:
     absent = [str(package.exact) for package in carried if not package.sha256s]
     if not all_hashed and not lock:
-        yield "what TensorFlow depends on is locked for no such release: install it yourself, first"
+        yield "no lock file for this release: install the dependencies of TensorFlow first"
     elif absent:
         shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3} more" if absent[3:] else "")
-        yield f"the index does not carry {shown}: they come from your own, by the hashes of {lock}"
-        yield f"{lock} is in build/tfbuild/upstream/locks: take it along"
+        yield f"the index lacks {shown}: they come from your own index, by the hashes of {lock}"
+        yield f"copy {lock} to the host from build/tfbuild/upstream/locks"
     parts = check_url(wanted.base, "--at") if wanted.base.startswith("http") else None
     if parts and parts.scheme == "http" and not is_localhost(parts):
-        yield "pip takes nothing from http:// on another machine: serve the index with https://"
+        yield "pip refuses http:// on another machine: serve the index over https://"
 
 
 def _resolve_base(at: str, folder: Path | None) -> str:
     """Return the address without a slash at its end.
 
-    Raises UsageError for what a shell would change, and for a folder without a tree.
+    Raises UsageError for characters that a shell would change, and for a folder without an index.
     """
     if folder is not None:
         if not (folder / build_folder_key()).is_dir():
-            raise UsageError(f"{at} holds no published tree: it has no {build_folder_key()}")
+            raise UsageError(f"{at} is not a published index: it has no {build_folder_key()}")
         return folder.resolve().as_uri()
     check_url(at, "--at")
     if not _PLAIN_URL.fullmatch(at):
-        raise UsageError("--at has an address with characters that a shell would change")
+        raise UsageError("--at contains characters that a shell would change")
     return at.rstrip("/")
 
 
 def _find_lock(wanted: Query) -> tuple[str, tuple[PinnedPackage, ...]]:
-    """Return the name of the lock shipped for the release, and what it pins; nothing if there is
-    none.
-    """
+    """Return the name and the packages of the lock for the release; empty if there is none."""
     tag, machine = releases.format_python_tag(wanted.python), parse_target(wanted.target).family
     try:
         version = Version(wanted.version).public
-    except ValueError:  # (of which _pick says so)
+    except ValueError:  # (_choose_wheel raises the error)
         return "", ()
     with contextlib.suppress(WheelError):
         stock = releases.find_stock_wheel(wanted.package, version, tag, machine)
@@ -412,7 +407,7 @@ def _read_folder_pages(
             try:
                 files = parse_json_project_page(path.read_text(encoding="utf-8")).files
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                raise PublishError(f"{path} is no page of an index ({error!r})") from error
+                raise PublishError(f"{path} is not a page of an index ({error!r})") from error
             pages[project] = tuple(_list_wheels(files))
     return pages
 
@@ -420,13 +415,13 @@ def _read_folder_pages(
 def _read_server_pages(
     wanted: Query, projects: Iterable[str]
 ) -> dict[str, tuple[ListedWheel, ...]]:
-    """Read the pages without the password for uploads; requests applies netrc by itself."""
+    """Read the pages without upload credentials; requests uses netrc by itself."""
     with open_index(wanted.base, wanted.page, Credentials()) as index:
         return {project: tuple(_list_wheels(index.read(project).values())) for project in projects}
 
 
 def _list_wheels(files: Iterable[File]) -> Iterator[ListedWheel]:
-    """Yield the wheels that an installer may take by their hash."""
+    """Yield the wheels that an installer can install by hash."""
     for file in files:
         try:
             parse_wheel_filename(file.filename)

@@ -1,4 +1,4 @@
-"""Where an index lives: a folder, or a bucket of an object store."""
+"""The storage of an index: a folder, or a bucket of an object store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 class Store(Protocol):
-    """The files of a published tree by key; readers get the old bytes of a file or the new."""
+    """The files of a published tree by key; readers get the old or the new bytes of a file."""
 
     @property
     def where(self) -> str:
@@ -37,7 +37,7 @@ class Store(Protocol):
         """Return the sizes in bytes of the files below a folder, or of all with an empty prefix."""
 
     def open_local(self, key: str) -> AbstractContextManager[Path]:
-        """Provide a large file on this machine, with the time at which it was stored."""
+        """Provide a large file on this machine, with the time when it was stored."""
 
     def find_differing(self, files: Mapping[str, bytes]) -> tuple[str, ...]:
         """Return the files that are not stored with these bytes."""
@@ -45,13 +45,13 @@ class Store(Protocol):
     def has_content(self, key: str, content: Path, sha256: str) -> bool | None:
         """Return whether a stored file has the bytes of `content`, whose hash is given.
 
-        None if only a download of the bytes would show it.
+        None if only a download would show it.
         """
 
     def put_new(self, key: str, content: Path | bytes, sha256: str) -> bool:
-        """Store a file that never changes; return False if it is there already.
+        """Store a file that never changes; return False if it exists.
 
-        Raises PublishError if the name has other bytes.
+        Raises PublishError if it exists with other bytes.
         """
 
     def put(self, key: str, data: bytes) -> None:
@@ -65,38 +65,38 @@ class Store(Protocol):
 
 
 def open_store(text: str) -> Store:
-    """Open the store of a folder's path or of s3://bucket/prefix.
+    """Open the index in a folder or at s3://bucket/prefix.
 
-    The text of an address that is refused is not repeated: a password may be in it. Raises
-    UsageError, ToolError.
+    Errors do not repeat the address, because it may contain a password. Raises UsageError,
+    ToolError.
     """
     try:
         parts = urlsplit(text)
     except ValueError as error:
-        raise UsageError("--to has an address that is none", hint=_ADDRESSES) from error
+        raise UsageError("--to is not a valid address", hint=_ADDRESSES) from error
     if not text or parts.scheme not in {"", "s3"}:
-        raise UsageError(f"--to {parts.scheme}: is no place for an index", hint=_ADDRESSES)
+        raise UsageError(f"--to {parts.scheme}: is not supported", hint=_ADDRESSES)
     if not parts.scheme:
         return Folder(root=_expand_home(Path(text)))
     prefix = parts.path.strip("/")
     extra = parts.query or parts.fragment or (prefix and not is_plain(prefix))
     if extra or not _BUCKET.fullmatch(parts.netloc):
         raise UsageError(
-            "--to s3: takes the name of a bucket and a plain prefix, and nothing else",
+            "--to s3: takes only the name of a bucket and a plain prefix",
             hint="Credentials come from the environment or a profile, never from the address",
         )
     return open_bucket(parts.netloc, f"{prefix}/" if prefix else "")
 
 
 def _expand_home(path: Path) -> Path:
-    """Expand the ~ of a path: shells leave that of --to=~/index as it is."""
+    """Expand the ~ of a path: shells do not expand it in --to=~/index."""
     try:
         return path.expanduser()
     except RuntimeError as error:
-        raise UsageError(f"--to {path} is in the home of nobody") from error
+        raise UsageError(f"--to {path}: there is no such home folder") from error
 
 
 _ADDRESSES = (
-    "Use a folder or s3://bucket/prefix; for another store publish to a folder and copy it there "
-    "as its manifest.json says"
+    "Use a folder or s3://bucket/prefix. For another store, publish to a folder and copy it as its "
+    "manifest.json describes"
 )

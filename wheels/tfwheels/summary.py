@@ -1,4 +1,4 @@
-"""What publishing came to, for people and as JSON. Pure."""
+"""Summaries of publishing, as text and as JSON. Pure functions."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tfwheels.upload import Upload, UploadState
 
 _FEW = 3
 _TARGETS = 60
-"""Characters of a line of targets: a page is right for many."""
+"""Width of a line of targets, in characters."""
 
 
 def describe(published: PublishResult, candidates: Candidates, where: str, *, dry_run: bool) -> str:
-    """Describe what happened in a line, then each wheel's targets and verdicts."""
+    """Summarize the result in a line, then list each wheel's targets and verdicts."""
     be, change = ("would be ", "would change") if dry_run else ("", "changed")
     restored = f"{len(published.restored)} {be}restored, " if published.restored else ""
     head = (
         f"{where}: {format_count(len(published.added), 'wheel')} {be}added, {restored}"
-        f"{len(published.present)} there already, {format_count(len(published.pages), 'page')} "
+        f"{len(published.present)} already there, {format_count(len(published.pages), 'page')} "
         f"{change}"
     )
     reached = _group_targets(published.choices)
@@ -64,9 +64,7 @@ def describe(published: PublishResult, candidates: Candidates, where: str, *, dr
 def build_fields(
     published: PublishResult, candidates: Candidates, where: str, *, dry_run: bool
 ) -> dict[str, object]:
-    """Return the summary for programs: for each target the wheels that its pages list, with the
-    reasons.
-    """
+    """Return the summary as JSON fields: per target the listed wheels, with the reasons."""
     return {
         "index": where,
         "dry_run": dry_run,
@@ -105,14 +103,14 @@ def build_fields(
 def describe_uploads(
     sent: Sequence[Upload], candidates: Candidates, url: str, *, dry_run: bool
 ) -> str:
-    """Describe how many wheels were sent, then each with its state and its verdicts."""
+    """Summarize the uploads in a line, then list each wheel's state and verdicts."""
     states = Counter(each.state for each in sent)
     new, present = (
         states[UploadState.ABSENT if dry_run else UploadState.SENT],
         states[UploadState.THERE],
     )
     verb = "would be sent" if dry_run else "sent"
-    head = f"{url}: {format_count(new, 'wheel')} {verb}, {present} there already"
+    head = f"{url}: {format_count(new, 'wheel')} {verb}, {present} already there"
     entries = {each.wheel: (each.entry, each.judgement.verdicts) for each in candidates.made}
     rows = [
         (
@@ -137,10 +135,10 @@ def build_upload_fields(
 def find_unserved(
     published: PublishResult, made: Iterable[WheelCandidate], cpu: Cpu
 ) -> Iterator[str]:
-    """Yield a line for each wheel that this CPU runs but the page of its own target cannot list.
+    """Yield a line for each wheel that this CPU runs but the page of its target cannot list.
 
-    Another CPU of that target lacks a feature: --arch native on a virtual machine builds such
-    a wheel.
+    Another CPU of the target lacks a feature. --arch native on a virtual machine builds such
+    wheels.
     """
     target = match_cpu(cpu).best
     for choice in published.choices.get(target.name, ()):
@@ -149,8 +147,8 @@ def find_unserved(
             if entry.file in reasons and choose_best((entry,), target) is None:
                 yield (
                     f"this CPU runs {entry.version}, but simple/{target.name}/ lists "
-                    f"{choice.entry.version}, as {reasons[entry.file]}; "
-                    f"invoke build --arch {target.name} makes a wheel for that page"
+                    f"{choice.entry.version}: {reasons[entry.file]}; "
+                    f"invoke build --arch {target.name} builds a wheel for that page"
                 )
 
 
@@ -161,7 +159,7 @@ def format_title(entry: Entry) -> str:
 def format_verdicts(entry: Entry, verdicts: Iterable[TargetVerdict] | None = None) -> str:
     """Format a line for each verdict, and for each target without one.
 
-    `verdicts` default to those that the index has.
+    The default for `verdicts` is those in the index.
     """
     if entry.kind is not WheelKind.TUNED:
         return "stock"
@@ -179,7 +177,7 @@ def _format_verdict(verdict: TargetVerdict) -> str:
 
 
 def _describe_signed(signers: Mapping[str, str]) -> Iterator[str]:
-    """Yield how many of the given wheels each signer has signed, and which are unsigned."""
+    """Yield the number of given wheels per signer, and the unsigned wheels."""
     keys = Counter(key for key in signers.values() if key)
     for key, wheels in keys.items():
         yield f"{format_count(wheels, 'wheel')} signed by {describe_signer(key)}"
@@ -201,18 +199,18 @@ def _group_targets(choices: Mapping[str, Sequence[PageChoice]]) -> dict[Entry, l
 
 def _explain_unlisted(entry: Entry) -> str:
     fits = any(choose_best((entry,), target) for target in targets_for((entry,)))
-    return "no page: others are nearer" if fits else "no page: no target has all that it needs"
+    return "no page: others are nearer" if fits else "no page: no target has all features"
 
 
 def _list_candidates(candidates: Candidates) -> tuple[Entry, ...]:
-    """Return the entries of the candidates with their current judgement."""
+    """Return the entries of the candidates with their current gate result."""
     return tuple(
         add_judgement(candidate.entry, candidate.judgement) for candidate in candidates.made
     )
 
 
 def _list_entries(published: PublishResult, candidates: Candidates) -> tuple[Entry, ...]:
-    """Return the entries of the candidates, and as the index has them, those that pages list."""
+    """Return the entries of the candidates and of the listed wheels, as in the index."""
     reached = _group_targets(published.choices)
     return tuple(
         {entry.file: entry for entry in (*_list_candidates(candidates), *reached)}.values()
@@ -224,9 +222,7 @@ def _describe_caveats(entries: Iterable[Entry]) -> Iterator[str]:
 
 
 def _find_lacking(choices: Mapping[str, Sequence[PageChoice]]) -> tuple[str, ...]:
-    """Return the targets that get none of the wheels since they lack what stock TensorFlow
-    needs.
-    """
+    """Return the targets without wheels because they lack features that stock TensorFlow needs."""
     served = {parse_target(name).family for name, listed in choices.items() if listed}
     targets = (parse_target(name) for name, listed in choices.items() if not listed)
     return tuple(
@@ -243,17 +239,17 @@ def _describe_lacking(choices: Mapping[str, Sequence[PageChoice]]) -> Iterator[s
             set.intersection(*({*find_missing_features(parse_target(name))} for name in names))
         )
         yield (
-            f"no TensorFlow for {' '.join(names)}: they lack {', '.join(lacks)}, which its wheels "
-            "need. Only a full build for such a target may stand on its page: invoke build --scope "
-            f"full --arch {names[-1]}"
+            f"no TensorFlow for {' '.join(names)}: they lack {', '.join(lacks)}, which the stock "
+            "code in its wheels needs. Only a full build can run there: invoke build --scope full "
+            f"--arch {names[-1]}"
         )
 
 
 def _describe_unread(published: PublishResult, where: str) -> Iterator[str]:
     if published.unread:
         yield (
-            f"nobody looked at the bytes of {', '.join(published.unread)}: {where} does not tell "
-            "their hash. --reindex reads all that is there"
+            f"the bytes of {', '.join(published.unread)} were not compared: {where} reports no "
+            "hash. --reindex reads all wheels"
         )
 
 

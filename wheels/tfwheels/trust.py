@@ -1,8 +1,8 @@
-"""Who has to have signed what an index holds.
+"""The trusted signers of an index.
 
-Keys and identities that are given with --trust are the reader's own, and those that count. An index
-keeps the first that it was given in `trusted-keys.json`: it saves publishers from an oversight, and
-no more, for who can write to the index can write that file, too.
+The signers of --trust belong to the user, and they decide. An index stores the first ones that it
+gets in `trusted-keys.json`. This only protects publishers from mistakes: anyone who can write to
+the index can change the file.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from tfwheels.store import Store
 
 FILE = "trusted-keys.json"
 SCHEMA = 1
-_CHANGE = f"Give the keys that it trusts; to change them, remove its {FILE} first"
+_CHANGE = f"Pass the signers that it trusts; to change them, remove its {FILE} first"
 _AGAIN = "Remove it, and publish with --trust PUBLIC.pem"
-_OTHER = "Trust its key, too (--trust), or remove it where it should not be"
-_SIGN = "Publish them again with --sign KEY"
+_OTHER = "Add its signer to --trust, or remove the provenance if it is not yours"
+_SIGN = "Publish these wheels again with --sign KEY"
 
 _TORN = (ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError)
-"""What garbage raises when it is read as such a file."""
+"""Exceptions from parsing invalid data as such a file."""
 
 Read = Callable[[str], bytes | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signing:
-    """The signing of an index: `key` signs new files.
+    """The signer and the trusted signers: `key` signs new files.
 
-    One of the `trusted` must have signed all that it holds, if there are any.
+    If there are `trusted` signers, one of them must have signed every wheel in the index.
     """
 
     key: SigningKey | SigningIdentity | None = None
@@ -60,10 +60,9 @@ class _TrustedKeys:
 
 
 def read_trusted(text: str) -> tuple[Signer, ...]:
-    """Read what --trust names: paths of public keys, and identities, with commas between.
+    """Read the comma-separated signers of --trust: paths of public keys, and identities.
 
-    Each is returned once. Raises UsageError, and ToolError for identities that cannot be
-    checked here.
+    Each is returned once. Raises UsageError, and ToolError if identities cannot be verified here.
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
     identities = dict.fromkeys(parse_identity(word) for word in words if word.startswith(PREFIX))
@@ -75,7 +74,7 @@ def read_trusted(text: str) -> tuple[Signer, ...]:
 
 
 def load_trusted(store: Store) -> tuple[Signer, ...]:
-    """Load the keys and identities that an index trusts; none if it trusts nobody.
+    """Load the signers that an index trusts; none if it trusts nobody.
 
     Raises RecordError, and ToolError as `read_trusted` does.
     """
@@ -89,11 +88,11 @@ def load_trusted(store: Store) -> tuple[Signer, ...]:
         for identity in record.identities:
             parse_identity(identity.id)
     except _TORN as error:
-        message = f"{FILE} of {store.where} cannot be read ({type(error).__name__})"
+        message = f"cannot read {FILE} of {store.where} ({type(error).__name__})"
         raise RecordError(message, hint=_AGAIN) from error
     if record.schema != SCHEMA or not record.signers:
         message = (
-            f"{FILE} of {store.where} has schema {record.schema} and {len(record.signers)} keys"
+            f"{FILE} of {store.where} has schema {record.schema} and {len(record.signers)} signers"
         )
         raise RecordError(message, hint=_AGAIN)
     if record.identities:
@@ -102,9 +101,9 @@ def load_trusted(store: Store) -> tuple[Signer, ...]:
 
 
 def resolve_signing(given: Signing, store: Store) -> Signing:
-    """Return what is given, with the keys that the index trusts if it trusts some.
+    """Return `given` with the signers that the index trusts, if it trusts any.
 
-    Raises PublishError if it trusts others than were given, or not the one that signs.
+    Raises PublishError if it trusts other signers than the given ones, or not the signing key.
     """
     stored = load_trusted(store)
     if stored and given.trusted and set(stored) != set(given.trusted):
@@ -113,7 +112,7 @@ def resolve_signing(given: Signing, store: Store) -> Signing:
         )
         raise PublishError(f"{store.where} trusts {known}, not {requested}", hint=_CHANGE)
     trusted = given.trusted or stored
-    if isinstance(given.key, SigningKey):  # who an identity is, its certificate says later
+    if isinstance(given.key, SigningKey):  # the certificate of an identity is checked later
         _require_trusted(given.key.public, trusted, store.where)
     return dataclasses.replace(given, trusted=trusted)
 
@@ -121,12 +120,12 @@ def resolve_signing(given: Signing, store: Store) -> Signing:
 def _require_trusted(signer: Signer, trusted: Sequence[Signer], where: str) -> None:
     if trusted and signer not in trusted:
         raise PublishError(
-            f"--sign has {describe_signer(signer.id)}, which {where} does not trust", hint=_CHANGE
+            f"--sign uses {describe_signer(signer.id)}, which {where} does not trust", hint=_CHANGE
         )
 
 
 def save_trusted(signing: Signing, store: Store) -> None:
-    """Make an index that trusts nobody yet trust these keys.
+    """Store the trusted signers in an index that has none.
 
     Raises PublishError if another publisher has just done so.
     """
@@ -135,21 +134,23 @@ def save_trusted(signing: Signing, store: Store) -> None:
     keys = tuple(signer for signer in signing.trusted if isinstance(signer, PublicKey))
     identities = tuple(signer for signer in signing.trusted if isinstance(signer, Identity))
     fields: dict[str, object] = {"schema": SCHEMA, "keys": keys}
-    if identities:  # an index of keys alone stays one that older versions read
+    if identities:  # older versions can read an index with keys only
         fields["identities"] = identities
     data = format_json(fields).encode()
     if not store.swap(FILE, data, None):
-        raise PublishError(f"another publisher has set {FILE} of {store.where}", hint=_CHANGE)
+        raise PublishError(
+            f"another publisher has just written {FILE} of {store.where}", hint=_CHANGE
+        )
 
 
 def resolve_provenance(
     wheel: Path, entry: Entry, signing: Signing, store: Store
 ) -> tuple[SignedProvenance, bytes] | None:
-    """Return the provenance object that is, or will be, beside a wheel, and who signed it.
+    """Return the provenance object to store beside a wheel, and its signer.
 
-    One that the index has is kept. Without a key that signs, one beside the wheel is taken if
-    a trusted key signed it. Raises PublishError for one by another key, and the errors of an
-    identity that cannot sign.
+    A provenance in the index has precedence. Without a signing key, a provenance beside the wheel
+    is used if a trusted signer signed it. Raises PublishError if another signer signed it, and the
+    errors of an identity that cannot sign.
     """
     key, trusted = signing.key, signing.trusted
     if key is None and not trusted:
@@ -172,14 +173,14 @@ def resolve_provenance(
 
 
 def require_signed(entries: Iterable[Entry], trusted: Sequence[Signer], read_file: Read) -> None:
-    """Raise PublishError unless a trusted key signed every wheel; all pass if none is trusted.
+    """Raise PublishError unless a trusted signer signed every wheel; accept all if none is trusted.
 
     `read_file` returns the bytes of a key, None if there are none.
     """
     faults = list(_list_faults(entries, trusted, read_file)) if trusted else []
     if faults:
         more = f", and {len(faults) - 1} more" if faults[1:] else ""
-        raise PublishError(f"the index takes signed wheels only: {faults[0]}{more}", hint=_SIGN)
+        raise PublishError(f"the index accepts only signed wheels: {faults[0]}{more}", hint=_SIGN)
 
 
 def _list_faults(

@@ -1,8 +1,8 @@
-"""Wheels to an index with an upload API: pypiserver, devpi, Artifactory and others, through twine.
+"""Upload wheels with twine to an index with an upload API: pypiserver, devpi, Artifactory, others.
 
-twine is run as a library: so it gets the password in memory, and what the server answers is known.
-Before anything is sent the index is asked what it has. A name keeps its bytes, and a page never
-gets two local versions of a version between which an installer could choose.
+twine runs as a library, so the password stays in memory and the server's responses are available.
+The index is queried before anything is sent. A published file never changes, and a page never gets
+two local versions of a version, because installers could choose the wrong one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tfbuild.upstream.download import hash_file
 from tfwheels.choosing import refuse_ambiguous
 from tfwheels.remote import REFUSALS, Index, check_url, find_credentials, is_localhost, open_index
 
-# What it would warn of is an error of ours that says it.
+# Our own errors report what twine would log.
 logging.getLogger("twine.repository").addHandler(logging.NullHandler())
 
 
@@ -52,17 +52,17 @@ class Upload:
 def upload(
     wheels: Sequence[Path], url: str, *, pages: str = "", dry_run: bool = False
 ) -> tuple[Upload, ...]:
-    """Send the wheels that the index lacks; with `dry_run` only return which these are.
+    """Send the wheels that the index lacks; with `dry_run`, only return their states.
 
     `pages` is the address of the index's simple pages, if they are not at `url`/simple/ or
-    where devpi has them. Nothing is sent if one wheel may not be. An interrupted run resumes
-    where it stopped. Raises UsageError, WheelError, PublishError.
+    `url`/+simple/ (devpi). Nothing is sent if one wheel must not be sent. An interrupted run
+    resumes where it stopped. Raises UsageError, WheelError, PublishError.
     """
     parts = check_url(url, "--upload")
     if pages:
         check_url(pages, "--simple")
     if parts.scheme == "http" and not is_localhost(parts):
-        console.warn(f"http: what is sent to {parts.netloc} can be read and changed on its way")
+        console.warn(f"http: others can read and change the uploads to {parts.netloc}; use https")
     with open_index(url, pages, find_credentials(url, os.environ)) as index:
         planned = plan_uploads(wheels, index)
         if dry_run:
@@ -75,10 +75,10 @@ def upload(
 
 
 def plan_uploads(wheels: Iterable[Path], index: Index) -> tuple[Upload, ...]:
-    """Return what the index has of each wheel.
+    """Return the state of each wheel on the index.
 
-    Raises WheelError for a damaged one, and PublishError for one that may not be sent: its
-    name has other bytes, or an installer would have a choice.
+    Raises WheelError for a damaged wheel, and PublishError for one that must not be sent: the index
+    has its name with other bytes, or an installer could choose the wrong wheel.
     """
     listed: dict[str, Mapping[str, File]] = {}
     uploads = []
@@ -106,28 +106,28 @@ def _check_same(name: str, sha256: str, there: File) -> UploadState:
     actual = there.hashes.get("sha256")
     if actual is None:
         raise PublishError(
-            f"the index has {name} and gives no sha256, so nobody can tell whether it is the same",
-            hint="Make it show SHA-256 hashes, or remove the file there",
+            f"the index lists {name} without sha256, so the bytes cannot be compared",
+            hint="Make the index list SHA-256 hashes, or remove the file there",
         )
     if actual != sha256:
         raise PublishError(
-            f"the index has other bytes under {name} (sha256 {actual[:64]}, here {sha256})",
-            hint="A name keeps its bytes: build the wheel under a version of its own",
+            f"the index has {name} with other bytes (sha256 {actual[:64]}, here {sha256})",
+            hint="A published file never changes: build the wheel with another version",
         )
     return UploadState.THERE
 
 
 def _refuse_choice(page: str, files: Mapping[str, File], own: Iterable[str]) -> None:
-    """Raise PublishError if an installer could choose between the wheels of a page.
+    """Raise PublishError if an installer could choose between wheels of a page.
 
-    The stock wheel beside one tuned wheel is no choice: an installer takes the tuned one.
+    A stock wheel beside one tuned wheel is accepted: installers take the tuned one.
     """
     listed = (name for name, file in files.items() if not file.yanked)
     try:
         refuse_ambiguous(page, {name for name in (*listed, *own) if _is_local(name)})
     except PublishError as error:
         raise PublishError(
-            error.message, hint="Take one index for each target, or publish --to DIR"
+            error.message, hint="Use one index for each target, or publish with --to DIR"
         ) from None
 
 
@@ -142,13 +142,13 @@ def _send(wanted: Upload, index: Index) -> Upload:
     name = wanted.wheel.name
     console.print_message(f"→ send {name} ({console.format_size(wanted.wheel.stat().st_size)})")
     try:
-        # twine shows its progress on stdout; where nobody watches, our own line is enough.
+        # twine shows its progress on stdout; without a terminal, our own line is enough.
         stream = sys.stderr if sys.stderr.isatty() else io.StringIO()
         with contextlib.redirect_stdout(stream):
             package = PackageFile.from_filename(str(wanted.wheel), None)
             response = index.repository.upload(package, max_redirects=1)
     except InvalidDistribution as error:
-        raise WheelError(f"{name} is refused by twine: {error}") from error
+        raise WheelError(f"twine refuses {name}: {error}") from error
     if response.ok and not response.is_redirect:
         return replace(wanted, state=UploadState.SENT)
     if response.status_code not in REFUSALS:
@@ -160,9 +160,9 @@ def _send(wanted: Upload, index: Index) -> Upload:
 
 
 def _verify_sent(sent: Sequence[Upload], index: Index) -> None:
-    """Raise PublishError if the index now lists other bytes than were sent.
+    """Raise PublishError if the index lists other bytes than were sent.
 
-    It is also raised for a choice that another publisher has added.
+    Also raises it if another publisher has added a wheel that an installer could choose.
     """
     for project in sorted({item.project for item in sent}):
         files = index.read(project)
@@ -170,5 +170,5 @@ def _verify_sent(sent: Sequence[Upload], index: Index) -> None:
             if item.project == project and item.wheel.name in files:
                 _check_same(item.wheel.name, item.sha256, files[item.wheel.name])
             elif item.project == project:
-                console.warn(f"{item.wheel.name} was taken, but the index does not list it yet")
+                console.warn(f"the index accepted {item.wheel.name} but does not list it yet")
         _refuse_choice(f"{index.pages}{project}/", files, ())

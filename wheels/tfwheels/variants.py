@@ -1,12 +1,12 @@
-"""Experimental: a tuned wheel as a variant of the plain one, for an x86-64 level.
+"""Experimental: convert a tuned wheel to a variant of the plain wheel, for an x86-64 level.
 
-PEP 825 gives a wheel's file name a label and the wheel a `variant.json`, which says what the label
-means; PEP 850 says who can tell whether a host has it. Both are drafts. An installer that does not
-know them passes such a file over, and takes the plain wheel of the same version beside it.
+PEP 825 adds a label to a wheel's file name, and a `variant.json` that defines the label to the
+wheel. PEP 850 defines which program detects whether a host has it. Both are drafts. An installer
+without support skips such a file and takes the plain wheel of the same version beside it.
 
-Levels are all that installers can tell of a CPU today (uv 0.13 knows x86_64 :: level :: v1 to v4),
-so a wheel may only be a variant when every instruction in it is within a level. That is decided by
-the census of its kernel libraries, which `invoke audit` has held against their bytes.
+Today, installers detect only the level of a CPU (uv 0.13 knows x86_64 :: level :: v1 to v4). So a
+wheel can be a variant only if every instruction in it is within a level. The census of its kernel
+libraries shows this; `invoke audit` has compared the census with their bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILE = "variant.json"
 _NAMESPACE = "x86_64"
 _FEATURE = "level"
 _PROVIDER = "x86-64-variant-provider"
-"""Who knows the levels. uv has its own code for this name; no package of it needs to exist."""
+"""The provider of the levels. uv implements it itself; no package of this name needs to exist."""
 
 LEVELS = MappingProxyType(
     {
@@ -49,25 +49,25 @@ _LABELS = MappingProxyType({f"x86_64_{level}": level for level in LEVELS})
 def find_level(features: Iterable[str]) -> str | None:
     """Return the lowest x86-64 level that has all of these features.
 
-    None if no level has them (aes of haswell).
+    None if there is no such level: aes, a feature of haswell, is in none.
     """
     required = frozenset(features)
     return next((level for level, has in LEVELS.items() if required <= has), None)
 
 
 def choose_label(tuned: Tuned, file: str) -> str:
-    """Return the label of a tuned wheel: x86_64_v3 or x86_64_v4, as its stock code needs AVX.
+    """Return the label of a tuned wheel: x86_64_v3 or x86_64_v4, because its stock code needs AVX.
 
-    It covers the features that its kernel libraries require and those that their instructions
-    need; for a full build only the features that it requires, since code that is chosen at
-    run time may use others. Raises PublishError if no level has one of them, if it is unknown
-    what an instruction needs, and if the instructions were not counted.
+    The level has the features that the kernel libraries require and those that their instructions
+    need. For a full build it has only the required features, because code that is selected at run
+    time may use others. Raises PublishError if no level has one of the features, if the features of
+    an instruction are unknown, or if the instructions were not counted.
     """
     unproven = sorted(library.name for library in tuned.libraries if not library.census)
     if unproven:
         raise PublishError(
-            f"{file} can be no variant: nobody counted the instructions of {', '.join(unproven)}",
-            hint="Build it anew, then run: invoke audit",
+            f"{file} cannot be a variant: no instruction counts for {', '.join(unproven)}",
+            hint="Build it again, then run: invoke audit",
         )
     used = {
         name
@@ -76,20 +76,20 @@ def choose_label(tuned: Tuned, file: str) -> str:
             *(library.census for library in tuned.libraries),
         )
         for name in names
-        if name != _NAMESPACE  # the census has what every x86-64 CPU runs under this name
+        if name != _NAMESPACE  # in the census, this name is for the baseline instructions
     }
     level = find_level(used | STOCK_BASELINE)
     if level is None:
         beyond = ", ".join(sorted(used - LEVELS["v4"]))
         raise PublishError(
-            f"{file} can be no variant: no x86-64 level is known to have {beyond}",
-            hint="Build one for a level: --arch x86_64_v3, or x86_64_v4",
+            f"{file} cannot be a variant: no x86-64 level has {beyond}",
+            hint="Build a wheel for a level: --arch x86_64_v3 or x86_64_v4",
         )
     return f"x86_64_{level}"
 
 
 def format_variant_name(file: str, label: str) -> str:
-    """Return a wheel's file name as a variant: of the public version, with the label at the end.
+    """Return a wheel's file name as a variant: the public version, and the label at the end.
 
     Raises PublishError if the file name is not a wheel's.
     """
@@ -97,7 +97,7 @@ def format_variant_name(file: str, label: str) -> str:
         name, version, tags = file.removesuffix(".whl").split("-", 2)
         return f"{name}-{Version(version).public}-{tags}-{label}.whl"
     except ValueError as error:
-        raise PublishError(f"{file} is not the name of a wheel") from error
+        raise PublishError(f"{file} is not the file name of a wheel") from error
 
 
 def make_variant(wheel: Path, out_dir: Path) -> Path:
@@ -107,7 +107,7 @@ def make_variant(wheel: Path, out_dir: Path) -> Path:
     """
     tuned = read_tuned(wheel)
     if tuned is None:
-        raise PublishError(f"{wheel.name} is not a tuned wheel, so it is the plain one")
+        raise PublishError(f"{wheel.name} is not a tuned wheel; only tuned wheels become variants")
     label = choose_label(tuned, wheel.name)
     content = {FILE: _build_json([label])}
     return repack(wheel, local=None, label=label, add={}, out_dir=out_dir, dist_info_files=content)
@@ -123,14 +123,13 @@ def format_index_name(variant: str) -> str:
 
 
 def build_index_json(variants: Iterable[str]) -> bytes:
-    """Build the JSON that says what the variants of one release mean, by their file names.
+    """Build the JSON that defines the variants of one release, from their file names.
 
-    Raises PublishError if a name is no variant's or there twice, or they are of several
-    releases.
+    Raises PublishError for an invalid or repeated name, and for variants of several releases.
     """
     files = sorted(variants)
     if len({*files}) < len(files):
-        raise PublishError(f"a variant is there twice: {', '.join(files)}")
+        raise PublishError(f"a variant is listed twice: {', '.join(files)}")
     releases = sorted({format_index_name(file) for file in files})
     if len(releases) != 1:
         raise PublishError(f"variants of {len(releases)} releases: {', '.join(releases)}")
@@ -140,12 +139,12 @@ def build_index_json(variants: Iterable[str]) -> bytes:
 def _parse_label(file: str) -> str:
     label = file.removesuffix(".whl").rpartition("-")[2]
     if label not in _LABELS:
-        raise PublishError(f"{file} is not the name of a variant")
+        raise PublishError(f"{file} is not the file name of a variant")
     return label
 
 
 def _build_json(labels: Sequence[str]) -> bytes:
-    """Build the JSON of some labels; the wheel holds that of its label, the index that of all."""
+    """Build the JSON of labels: a wheel contains that of its label, the index that of all."""
     content = {
         "$schema": SCHEMA,
         "default-priorities": {"namespace": [_NAMESPACE]},

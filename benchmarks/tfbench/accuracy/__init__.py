@@ -1,1 +1,1 @@
-"""How long it takes to train to an accuracy, and what that costs."""
+"""Time and cost of training to an accuracy."""

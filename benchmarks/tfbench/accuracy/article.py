@@ -1,5 +1,5 @@
-"""The article of 2018: its rates and epochs as they stand there, hours and dollars from them. Pure
-but for the file beside it."""
+"""The 2018 article: its rates and epochs, and the hours and dollars computed from them. Reads only
+the file beside this module."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def read_article(year: str) -> PricedArticle:
     """Read the article of a year. Raises UsageError if there is none."""
     if year not in FILES:
         raise UsageError(
-            f"there is no article of {year!r} on time to accuracy",
-            hint=f"There is {', '.join(FILES)}",
+            f"unknown article {year!r} on time to accuracy",
+            hint=f"Available: {', '.join(FILES)}",
         )
     facts = tomllib.loads(FILES[year].read_text(encoding="utf-8"))
     return PricedArticle(

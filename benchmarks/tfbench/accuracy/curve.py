@@ -1,4 +1,4 @@
-"""Accuracy over training time, and when it is first high enough. Pure."""
+"""Accuracy over training time, and when it first reaches a target. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tfbench.reports.wording import join_words
 
 _SHOWN = 4
-"""Spans of epochs that are named; more make no sentence."""
+"""The most spans of missing epochs that a sentence lists."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,8 +1,8 @@
-"""Curves that others measured: DAWNBench's entries, and plain CSV.
+"""Read curves that others measured: DAWNBench entries and plain CSV.
 
-A DAWNBench entry (stanford-futuredata/dawn-bench-entries, README) is a TSV with the columns epoch,
-hours, top1Accuracy and perhaps top5Accuracy, in per cent and in any order, and beside it a JSON
-with the machine and, if it likes, its costPerHour. A plain CSV has epoch, seconds, accuracy.
+A DAWNBench entry (stanford-futuredata/dawn-bench-entries, README) is a TSV file with the columns
+epoch, hours, top1Accuracy and optionally top5Accuracy, in any order and in per cent. A JSON file
+beside it has the machine and optionally costPerHour. A plain CSV file has epoch, seconds, accuracy.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tfbuild.records import parse_json, quote_value, read_text
 
 EPOCH = "epoch"
 TIMES: Mapping[str, int] = {"hours": 3600, "seconds": 1}
-"""Columns of the time since training began, and their seconds."""
+"""Columns of the time since the start of training, and their unit in seconds."""
 IN_PERCENT = ("top1Accuracy", "top5Accuracy")
 ACCURACIES = (IN_PERCENT[0], "accuracy")
-"""Columns that are taken for the accuracy unless another is asked for, the first that is there."""
+"""Default columns of the accuracy; the first that exists is used."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 _MOST = 10**12
-"""No epoch, and no time, is larger."""
-_FORM = "Write epoch,seconds,accuracy, or epoch, hours and top1Accuracy with tabs between"
-_UNITS = f"Write all of them from 0 to 1, or in per cent in a column that is called {IN_PERCENT[0]}"
+"""The largest valid epoch and time."""
+_FORM = "Use the columns epoch,seconds,accuracy, or epoch, hours and top1Accuracy with tabs"
+_UNITS = f"Write all values from 0 to 1, or in per cent in a column named {IN_PERCENT[0]}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +89,7 @@ def parse_curve(text: str, name: str, column: str = "") -> tuple[str, tuple[Curv
     indices = [header.index(name_of_column) for name_of_column in (EPOCH, time, accuracy_column)]
     parsed = [_parse_row(cells, indices, header, f"{name}, line {line}") for line, cells in body]
     if not parsed:
-        raise SampleError(f"{name} has a header and no epochs", hint=_FORM)
+        raise SampleError(f"{name} has a header but no epochs", hint=_FORM)
     _check_order(parsed)
     scale = _find_scale(parsed, accuracy_column, name)
     return accuracy_column, tuple(
@@ -118,16 +118,16 @@ def _find_accuracy_column(header: Sequence[str], name: str, column: str) -> str:
     if not header:
         raise SampleError(f"{name} is empty", hint=_FORM)
     if len({*header}) < len(header):
-        raise SampleError(f"{name}: the header has a column twice")
+        raise SampleError(f"{name}: the header has duplicate columns", hint="Remove one of them")
     if column and column not in header:
-        hint = suggest_spelling(column, header) or f"There are {', '.join(header)}"
+        hint = suggest_spelling(column, header) or f"Available: {', '.join(header)}"
         raise UsageError(f"{name} has no column {column!r}", hint=hint)
     accuracy_column = column or next(
         (candidate for candidate in ACCURACIES if candidate in header), ""
     )
     if EPOCH not in header or not accuracy_column:
         missing = EPOCH if accuracy_column else ACCURACIES[-1]
-        hint = _FORM if accuracy_column else f"Name one with --column, or: {_FORM}"
+        hint = _FORM if accuracy_column else f"Name the column with --column. {_FORM}"
         raise SampleError(f"{name}: the header lacks {missing}", hint=hint)
     return accuracy_column
 
@@ -135,7 +135,7 @@ def _find_accuracy_column(header: Sequence[str], name: str, column: str) -> str:
 def _find_time_column(header: Sequence[str], name: str) -> str:
     matches = [candidate for candidate in TIMES if candidate in header]
     if len(matches) != 1:
-        problem = "has two columns of time" if matches else "lacks hours or seconds"
+        problem = "has two time columns" if matches else "lacks hours or seconds"
         raise SampleError(f"{name}: the header {problem}", hint=_FORM)
     return matches[0]
 
@@ -148,11 +148,13 @@ def _parse_row(
     numbers = []
     for index in places:
         if not _NUMBER.fullmatch(cells[index]):
-            raise SampleError(f"{where}: {header[index]} is {cells[index]!r}, which is no number")
+            raise SampleError(
+                f"{where}: {header[index]} is {cells[index]!r}, which is not a number"
+            )
         numbers.append(Decimal(cells[index]))
     for index, number in zip(places, numbers, strict=True):
         if not 0 <= number <= _MOST:
-            problem = "below 0" if number < 0 else "too much"
+            problem = "which is below 0" if number < 0 else "which is too large"
             raise SampleError(f"{where}: {header[index]} is {cells[index]}, {problem}")
     epoch, time, accuracy = numbers
     return _Row(where=where, epoch=float(epoch), seconds=float(time), accuracy=accuracy)
@@ -161,16 +163,16 @@ def _parse_row(
 def _check_order(rows: Sequence[_Row]) -> None:
     for before, row in itertools.pairwise(rows):
         if row.epoch == before.epoch:
-            raise SampleError(f"{row.where}: epoch {row.epoch:g} is there twice")
+            raise SampleError(f"{row.where}: epoch {row.epoch:g} occurs twice")
         if row.epoch < before.epoch:
             raise SampleError(
-                f"{row.where}: epoch {row.epoch:g} stands after {before.epoch:g}",
-                hint="Sort the lines by their epochs",
+                f"{row.where}: epoch {row.epoch:g} follows epoch {before.epoch:g}",
+                hint="Sort the lines by epoch",
             )
         if row.seconds < before.seconds:
             raise SampleError(
-                f"{row.where}: time goes back, from {before.seconds:g} to {row.seconds:g}",
-                hint="Times are counted from the start of training, not of each epoch",
+                f"{row.where}: the time decreases from {before.seconds:g} to {row.seconds:g}",
+                hint="Count times from the start of training, not of each epoch",
             )
 
 
@@ -186,13 +188,13 @@ def _find_scale(rows: Sequence[_Row], column: str, name: str) -> int:
     if column in IN_PERCENT:
         if not above:
             raise SampleError(
-                f"{name}: no {column} is above 1, and DAWNBench writes it in per cent",
-                hint=f"Call the column {ACCURACIES[-1]} if they are from 0 to 1",
+                f"{name}: no value of {column} is above 1, but DAWNBench uses per cent",
+                hint=f"Name the column {ACCURACIES[-1]} if its values are from 0 to 1",
             )
         return 100
     if above and len(above) < len(rows):
         raise SampleError(
-            f"{name}: some {column} are above 1 and some are not, so their unit is not known",
+            f"{name}: some values of {column} are above 1 and some are not: the unit is unclear",
             hint=_UNITS,
         )
     return 100 if above else 1
@@ -206,12 +208,12 @@ def _read_price(path: Path) -> Price | None:
     try:
         facts: Any = parse_json(read_text(json_path, encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
-        raise SampleError(f"{json_path} is not whole JSON ({error})") from error
+        raise SampleError(f"{json_path} is not valid JSON ({error})") from error
     usd = facts.get("costPerHour") if isinstance(facts, dict) else None
     if usd is None:
         return None
     if isinstance(usd, bool) or not isinstance(usd, int | float):
-        raise SampleError(f"{json_path}: costPerHour is {quote_value(usd)}, which is no price")
+        raise SampleError(f"{json_path}: costPerHour is {quote_value(usd)}, not a price")
     machine = str(facts.get("hardware") or path.stem)
     try:
         return Price(
@@ -223,4 +225,4 @@ def _read_price(path: Path) -> Price | None:
             source=json_path.name,
         )
     except (ValueError, OverflowError) as error:
-        raise SampleError(f"{json_path}: {error}", hint="Correct it, or remove the file") from error
+        raise SampleError(f"{json_path}: {error}", hint="Correct or remove the file") from error

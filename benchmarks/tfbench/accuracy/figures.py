@@ -1,4 +1,4 @@
-"""Learning curves. Pure: records in, SVG out."""
+"""Draw learning curves as SVG. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfbench.reports.canvas import Drawing, create_drawing
 from tfbench.reports.charts import Track, plot_accuracy
 
 KEY = "accuracy"
-"""Of the figure, and of the section that it stands in."""
+"""The key of the figure and of its section."""
 _HOUR_S = 3600
 
 
@@ -69,8 +69,8 @@ def _draw_tracks(lines: Sequence[Track], target: float, axis: str, ends: str) ->
         key=f"{KEY}-curves",
         title="Accuracy over training time",
         caption=(
-            "One line per training; a filled mark at its end where the target, the line across, "
-            "was reached."
+            "One line per training run. A filled marker at its end means that it reached the "
+            "target (horizontal line)."
         ),
         description=f"Accuracy over {axis}, target {format_accuracy(target)}: {ends}.",
     )

@@ -1,4 +1,4 @@
-"""Handler of `invoke accuracy`: trainings to an accuracy, a curve read, an article recomputed."""
+"""Handler of `invoke accuracy`: train to an accuracy, import a curve, recompute an article."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ MODULE = "tfbench.inside.convergence"
 SEEDS = 5
 _MOST_SEEDS, _MOST_EPOCHS = 1000, 10_000
 _START_S, _SLOWEST = 600.0, 50.0
-"""A process that takes longer to start than the first, or trains and tests fewer images in a second
-than the second, hangs."""
+"""The longest start in seconds, and the fewest images per second. A process that exceeds the time
+limit computed from them counts as hung."""
 
 
 QUICK = AccuracyOptions(data=sets.DIGITS, reach="95%", seeds="3")
-"""A question that has its answer in about a minute on two vCPUs."""
+"""The options of `invoke articles --quick`: about a minute on two vCPUs."""
 _TRAINING = ("data", "data_file", "seeds", "epochs", "batch", "arms", "vcpus", "seed")
 _PRICING = ("prices", "machine", "mode", "region")
 
@@ -107,7 +107,7 @@ def describe_plan(wanted: AccuracyOptions) -> str:
         f"target     {config.target:g} of the test examples, within "
         f"{console.format_count(config.epochs, 'epoch')}\n"
         f"arms       {installs.describe(choices).strip()}\n"
-        f"processes  {seeds} of each arm, in turns, on {console.format_vcpus(config.vcpus)}\n"
+        f"processes  {seeds} of each arm, alternating, on {console.format_vcpus(config.vcpus)}\n"
         f"price      {cost}\n"
         f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
     )
@@ -156,7 +156,7 @@ def train(
     wanted_out: str,
     paths: Paths,
 ) -> Accuracy:
-    """Train every seed of every arm that `wanted_out` has no result of, and write the result,
+    """Train every seed of every arm that has no result in `wanted_out`, and write the result,
     the report and the learning curves there. Raises UsageError, DiskError.
     """
     goal = _build_goal(config, examples, read_host().affinity[: config.vcpus])
@@ -192,7 +192,9 @@ def train(
 def import_curve(wanted: AccuracyOptions, paths: Paths) -> ImportedCurve:
     """Import a curve that others measured; with --out write the result and a report there."""
     if not wanted.reach:
-        raise UsageError("--import needs an accuracy to look for", hint="Try --reach 0.757")
+        raise UsageError(
+            "--import needs a target accuracy", hint="Add it, for example --reach 0.757"
+        )
     target = _parse_target(wanted.reach, chance=0.0)
     curve = read_curve(Path(wanted.import_).expanduser(), wanted.column)
     result = results.import_curve(curve, target, _find_price(wanted, 0))
@@ -257,21 +259,21 @@ def _list_cells(
 def _check_options(wanted: AccuracyOptions) -> None:
     """Raise UsageError for options that do not belong to the requested mode."""
     if wanted.article and wanted.import_:
-        raise UsageError("--article and --import are two questions", hint="Give one of them")
+        raise UsageError("--article and --import exclude each other", hint="Give one of them")
     if wanted.article:
         _refuse_options(wanted, "--article", (*_TRAINING, *_PRICING, "reach", "column", "out"))
     elif wanted.import_:
         _refuse_options(wanted, "--import", _TRAINING)
     elif wanted.column:
-        raise UsageError("--column is of a curve", hint="Give the curve: --import FILE")
+        raise UsageError("--column needs an imported curve", hint="Add --import FILE")
 
 
 def _refuse_options(wanted: AccuracyOptions, asked: str, names: Sequence[str]) -> None:
     unexpected = [name for name in names if getattr(wanted, name)]
     if unexpected:
         raise UsageError(
-            f"{asked} trains nothing, so --{unexpected[0].replace('_', '-')} has no meaning",
-            hint="Leave it out",
+            f"{asked} does not train, so --{unexpected[0].replace('_', '-')} has no effect",
+            hint="Remove it",
         )
 
 
@@ -283,12 +285,12 @@ def _parse_file(typed: str, data: DataSet) -> Path | None:
         return None
     if data.pin is None:
         raise UsageError(
-            f"--data-file is not for --data {data.name}",
-            hint=f"{data.source} is read from the library itself",
+            f"--data-file has no effect with --data {data.name}",
+            hint="Remove it: an installed package has the data",
         )
     path = Path(typed).expanduser()
     if not path.is_file():
-        raise UsageError(f"there is no file {path}")
+        raise UsageError(f"file not found: {path}")
     return path
 
 
@@ -302,19 +304,19 @@ def _parse_target(typed: str, *, chance: float) -> float:
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite():
-        raise UsageError(f"--reach {typed} is no accuracy", hint="Write 0.97, or 97%")
+        raise UsageError(f"--reach {typed} is not an accuracy", hint="Write 0.97 or 97%")
     target = float(number / 100 if stripped.endswith("%") else number)
     if target >= 1:
         raise UsageError(
-            f"--reach {typed} is all of the examples or more, it has to be below 1",
-            hint="Write 0.97, or 97%",
+            f"--reach {typed} is not below 1, the accuracy of a perfect model",
+            hint="Write 0.97 or 97%",
         )
     if target <= chance:
         raise UsageError(
-            f"--reach {typed} is not above {chance:g}, which guessing reaches"
+            f"--reach {typed} is not above {chance:g}, the accuracy of guessing"
             if chance
             else f"--reach {typed} is not above 0",
-            hint="Write 0.97, or 97%",
+            hint="Write 0.97 or 97%",
         )
     return target
 
@@ -323,7 +325,7 @@ def _choose_workload(wanted: AccuracyOptions, data: DataSet) -> str:
     if not wanted.batch:
         return data.workload
     batch = options.parse_integer(wanted.batch, "--batch")
-    if not wanted.data_file:  # (how many a file has is known when it is read)
+    if not wanted.data_file:  # (the size of a file is known when it is read)
         _check_batch(batch, data.training)
     return set_sizes(data.workload, batch=batch)
 
@@ -331,7 +333,7 @@ def _choose_workload(wanted: AccuracyOptions, data: DataSet) -> str:
 def _check_batch(batch: int, training: int) -> None:
     if batch > training:
         raise UsageError(
-            f"a batch of {batch} is larger than the data: {training} examples are trained on",
+            f"a batch of {batch} is larger than the data set, which has {training} training images",
             hint=f"Try --batch {min(32, training)}",
         )
 

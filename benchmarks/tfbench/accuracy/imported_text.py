@@ -1,4 +1,4 @@
-"""What others measured, in words and tables: an imported curve, the article. Pure."""
+"""Format an imported curve and the 2018 article. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tfbench.sheet import ResultTable
 from tfbuild import console
 
 _CURVE = ("curve", "#target", "#epoch", "#hours", "#USD")
-_ARTICLE = ("machine", "paid", "#images/s", "#accuracy", "#epochs", "#hours", "#USD", "#printed")
+_ARTICLE = (
+    *("machine", "price", "#images/s", "#accuracy", "#epochs", "#hours", "#USD"),
+    "#USD in the article",
+)
 
 
 def build_table(result: ImportedCurve) -> ResultTable:
@@ -62,18 +65,20 @@ def list_lines(result: ImportedCurve) -> Iterator[str]:
     if reached is None:
         highest = find_best(result.curve.points)
         yield (
-            f"{target} of {result.curve.column} is not reached: the best is "
+            f"{result.curve.column}: {target} is not reached; the best is "
             f"{format_accuracy(highest.accuracy)} at epoch {highest.epoch:g}."
         )
         return
-    cost = f" and {_format_usd(result)} USD" if result.usd is not None else ""
+    cost = f" and costs {_format_usd(result)} USD" if result.usd is not None else ""
     yield (
-        f"{target} of {result.curve.column} is {reached}. It took "
-        f"{console.format_duration(reached.seconds)}"
-        f"{cost}."
+        f"{result.curve.column}: {target} is {reached}. This takes "
+        f"{console.format_duration(reached.seconds)}{cost}."
     )
     if price is None:
-        yield "There is no price: give --prices and --machine, or costPerHour in the JSON beside."
+        yield (
+            "There is no price. Give --prices and --machine, or costPerHour in the JSON file "
+            "beside the curve."
+        )
     else:
         yield (
             f"{price} costs {price.usd_hour:.4g} USD per hour as of {price.as_of} ({price.source})."
@@ -93,9 +98,9 @@ def build_article_table(article: PricedArticle) -> ResultTable:
 
 
 def build_article_block(article: PricedArticle) -> Table:
-    """Build the table of all runs of the article with the costs that it printed."""
+    """Build the table of all runs of the article, with the costs that the article states."""
     return tabulate(
-        f"{article.name}, computed again",
+        f"{article.name}, recomputed",
         _ARTICLE,
         (
             (
@@ -110,7 +115,7 @@ def build_article_block(article: PricedArticle) -> Table:
 
 def _list_article_lines(article: PricedArticle) -> Iterator[str]:
     yield (
-        f"Hours are epochs times {article.images} images over images/s; evaluation and start-up "
-        "are not in them, as in the article."
+        f"Hours are epochs times {article.images} images divided by images/s, without evaluation "
+        "and start-up, as in the article."
     )
-    yield f"Prices of an hour: {article.prices}. Source: {article.source}, {article.as_of}."
+    yield f"Price book: {article.prices}. Source: {article.source}, {article.as_of}."

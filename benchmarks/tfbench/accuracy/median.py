@@ -1,4 +1,4 @@
-"""Medians of few values, of which the largest may be unknown, with exact intervals. Pure."""
+"""Medians of few values with exact intervals; the largest values may be unknown. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfbench.measuring.statistics import LEVEL
 from tfbuild.errors import SampleError
 
 FEWEST = 6
-"""Values for an interval of 95 %: with five it has 93.75 %."""
+"""The fewest values for an interval of 95 %; five give 93.75 %."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +44,7 @@ def compute_median(values: Sequence[float | None]) -> Median:
     SampleError if there are no values.
     """
     if not values:
-        raise SampleError("there are no values to take a median of")
+        raise SampleError("a median needs at least one value")
     ordered = sorted(math.inf if entry is None else entry for entry in values)
     count = len(ordered)
     inwards = _choose_depth(count)

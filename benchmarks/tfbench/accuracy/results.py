@@ -1,4 +1,4 @@
-"""What training to an accuracy found, as records. Pure."""
+"""Records of training to an accuracy. Pure."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TrainingResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmSummary:
-    """An arm over its seeds. `find_target` counts the `build_result` seeds that reached the target,
+    """An arm over its seeds. `reached` counts the `trained` seeds that reached the target,
     `failed` those not trained to the end. Medians are over the trained seeds; a target that
     was not reached counts as longer than all other times. Times are in seconds; `usd` is the
     cost of `seconds` of training.
@@ -144,7 +144,7 @@ class ImportedCurve:
     target: float
     reached: Reached | None
     usd: float | None
-    """Of the time until then, None without a price."""
+    """The cost of the time until then; None without a price."""
 
 
 def build_points(epochs: Sequence[Epoch]) -> tuple[CurvePoint, ...]:

@@ -1,4 +1,4 @@
-"""Real images to train on: the digits that scikit-learn ships, MNIST, CIFAR-10."""
+"""Data sets of real images: scikit-learn's digits, MNIST, CIFAR-10."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ SETS: Mapping[str, DataSet] = MappingProxyType(
                 testing=TESTING,
                 target="0.97",
                 white=16,
-                source="sklearn.datasets.load_digits, a quarter of it to be tested",
+                source="sklearn.datasets.load_digits, a quarter of it for testing",
             ),
             DataSet(
                 name=MNIST,
@@ -112,16 +112,16 @@ SETS: Mapping[str, DataSet] = MappingProxyType(
         )
     }
 )
-"""The hashes are those that Keras pins."""
+"""Data sets by name. The hashes are those that Keras pins."""
 
 
 def find_set(name: str) -> DataSet:
     """Return the data set of that name. Raises UsageError if it is unknown."""
     if name in SETS:
         return SETS[name]
-    available = f"There are {', '.join(SETS)}"
+    available = f"Available: {', '.join(SETS)}"
     raise UsageError(
-        f"there is no data called {name!r}", hint=console.suggest_spelling(name, SETS) or available
+        f"unknown data set {name!r}", hint=console.suggest_spelling(name, SETS) or available
     )
 
 
@@ -147,10 +147,8 @@ def describe_source(data: DataSet, file: Path | None, paths: Paths, home: Path) 
 
 
 def load_digits_set() -> Examples:
-    """Load scikit-learn's digits in a fixed random order: in their own order one writer's digits
-    follow another's.
-    """
-    from sklearn.datasets import load_digits  # noqa: PLC0415  (a second that only training needs)
+    """Load scikit-learn's digits in a fixed random order, because their own order is by writer."""
+    from sklearn.datasets import load_digits  # noqa: PLC0415  (takes a second; only training needs it)
 
     bunch = load_digits()
     order = np.random.default_rng(0).permutation(IMAGES)
@@ -168,13 +166,15 @@ def check_examples(arrays: Mapping[str, Array], data: DataSet, where: str) -> Ex
         if images.dtype != np.uint8 or images.shape[1:] not in (shape, shape[:2]):
             raise UsageError(
                 f"{where}: {images_name} is {images.dtype} {images.shape}, "
-                f"{data.workload} takes uint8 (n, {', '.join(map(str, shape))})"
+                f"{data.workload} needs uint8 (n, {', '.join(map(str, shape))})"
             )
         flat = classes.reshape(-1)
         if len(flat) != len(images) or not len(flat):
             raise UsageError(f"{where}: {len(images)} images in {images_name}, {len(flat)} classes")
         if flat.dtype.kind not in "iu" or flat.min() < 0 or flat.max() >= CLASSES:
-            raise UsageError(f"{where}: {classes_name} are not classes from 0 to {CLASSES - 1}")
+            raise UsageError(
+                f"{where}: {classes_name} needs integer classes from 0 to {CLASSES - 1}"
+            )
         checked_arrays += [images.reshape(-1, *shape), flat.astype(np.uint8)]
     return Examples(arrays=tuple(checked_arrays), sha256=hash_arrays(checked_arrays))
 
@@ -198,7 +198,7 @@ def _find_cached(data: DataSet, home: Path) -> Path | None:
             try:
                 return download.verify_file(path, data.pin)
             except ChecksumError as error:
-                console.warn(f"passed over: {error.message}")
+                console.warn(f"ignored: {error.message}")
     return None
 
 
@@ -212,8 +212,8 @@ def _fetch_set(data: DataSet, pin: Pin, paths: Paths) -> Path:
         except (DownloadError, ChecksumError) as error:
             errors.append(error.message)
     raise DownloadError(
-        f"{data.name} cannot be fetched: {'; '.join(errors)}",
-        hint=f"Give the file: --data-file {pin.name}; or train on --data {DIGITS}, which is here",
+        f"cannot download {data.name}: {'; '.join(errors)}",
+        hint=f"Give the file with --data-file {pin.name}, or use --data {DIGITS}",
     )
 
 
@@ -226,23 +226,23 @@ def _read_examples(path: Path, pin: Pin) -> dict[str, Array]:
     if pin.name.endswith(".tar.gz") and path.name.endswith(".tar.gz"):
         return _read_archive(download.verify_file(path, pin))
     raise UsageError(
-        f"{path} is no file of examples",
-        hint=f"Give an .npz with {', '.join(ARRAYS)}, or {pin.name}",
+        f"{path} is not a file of examples",
+        hint=f"Give an .npz file with {', '.join(ARRAYS)}, or {pin.name}",
     )
 
 
 def _read_npz(path: Path) -> dict[str, Array]:
     try:
-        # (of a torn file NumPy would leave its own handle open)
+        # (NumPy leaves its own handle of a damaged file open)
         with path.open("rb") as file, np.load(file, allow_pickle=False) as loaded:
             return {name: loaded[name] for name in ARRAYS}
     except KeyError as error:
         raise UsageError(
             f"{path} lacks {str(error).split()[0].strip(chr(39))}",
-            hint=f"It is to hold {', '.join(ARRAYS)}",
+            hint=f"The file needs {', '.join(ARRAYS)}",
         ) from error
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
-        raise UsageError(f"{path} is no .npz of plain arrays ({error})") from error
+        raise UsageError(f"{path} is not an .npz file of plain arrays ({error})") from error
 
 
 def _read_archive(path: Path) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""Time and cost to an accuracy in words and tables. Pure."""
+"""Format the time and cost of training to an accuracy. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tfbench.reports.document import Answer, Document, Section, build_list, tabu
 from tfbench.sheet import ResultTable
 from tfbuild import console
 
-_HEADINGS = ("arm", "what", "#median", "#interval")
+_HEADINGS = ("arm", "quantity", "#median", "#interval")
 _SEEDS = (
     *("arm", "#seed", "result", "#epochs", "#accuracy", "#training s"),
     *("#evaluation s", "#start-up s", "#images/s"),
 )
 
 draw_figures = draw_curves
-"""What is drawn in the section."""
+"""Draws the figures of the section."""
 
 
 def build_table(result: Accuracy) -> ResultTable:
@@ -69,17 +69,16 @@ def build_section(result: Accuracy) -> Section:
 
 
 _COUNTED = (
-    "Training is the steps of its epochs alone, from the first step on; evaluation on the test "
-    "examples and start-up (import, reading, building, tracing) stand beside it and are not in it."
+    "Training time covers the training steps only. Evaluation on the test examples and start-up "
+    "(import, reading, building, tracing) are listed separately."
 )
 _INTERVAL = (
-    "Medians over seeds; in brackets the exact interval for the median, from order statistics, "
-    "which holds with a chance of {level}. A seed that did not reach the target counts as longer "
-    "than all others."
+    "Medians over seeds. Brackets contain exact {level} intervals of the median, from order "
+    "statistics. A seed that did not reach the target counts as longer than all others."
 )
 _NO_VERDICT = (
-    "Whether one arm trains faster than another is for `invoke compare` to say, which also "
-    "measures an arm against itself."
+    "To find out which arm trains faster, use `invoke compare`, which also measures the noise of "
+    "the machine."
 )
 
 
@@ -87,10 +86,10 @@ def _describe_setting(result: Accuracy) -> str:
     goal = result.asked
     return (
         f"{goal.workload} in batches of {goal.batch} on {goal.data} ({goal.source}): "
-        f"{goal.training} images are trained on, {goal.testing} tested after each epoch, at most "
-        f"{console.format_count(goal.epochs, 'epoch')}. "
-        f"{console.format_count(len(goal.seeds), 'seed')}, each "
-        "deciding the first parameters and the order of the images."
+        f"{goal.training} training images, and {goal.testing} test images after each epoch, for at "
+        f"most {console.format_count(goal.epochs, 'epoch')}. "
+        f"{console.format_count(len(goal.seeds), 'seed')}; a seed determines the initial "
+        "parameters and the order of the images."
     )
 
 
@@ -106,7 +105,7 @@ def _build_answer(each: ArmSummary, result: Accuracy) -> Answer:
     median_s = each.seconds.value if each.seconds else None
     return Answer(
         label=each.arm,
-        figure="no answer" if median_s is None else f"{median_s:.2f} s",
+        figure="no result" if median_s is None else f"{median_s:.2f} s",
         detail=f"{each.reached} of {each.seeds} reached",
         sentence=_format_sentence(each, result),
     )
@@ -116,10 +115,10 @@ def _format_sentence(each: ArmSummary, result: Accuracy) -> str:
     target = f"{format_accuracy(result.asked.target)} on {result.asked.data}"
     count = f"{each.reached} of {console.format_count(each.seeds, 'seed')} reached {target}"
     if each.seconds is None:
-        return f"{each.arm}: {count}; none was trained to an end."
+        return f"{each.arm}: {count}; no training was completed."
     if each.seconds.value is None:
         within = console.format_count(result.asked.epochs, "epoch")
-        return f"{each.arm}: {count} within {within}, so the median time is not known."
+        return f"{each.arm}: {count} within {within}, so the median time is unknown."
     cost = f", {_format_median(each.usd, wording.format_usd)} USD" if each.usd else ""
     return (
         f"{each.arm}: {count}, in {_format_median(each.seconds, _format_seconds)} s of "
@@ -128,7 +127,7 @@ def _format_sentence(each: ArmSummary, result: Accuracy) -> str:
 
 
 def list_lines(result: Accuracy) -> Iterator[str]:
-    """Yield the answers, their basis, and the failures."""
+    """Yield the results, their basis, and the failures."""
     yield from (_format_sentence(summary, result) for summary in result.summaries)
     if len(result.summaries) > 1:
         yield _NO_VERDICT
@@ -145,8 +144,8 @@ def _list_level_notes(result: Accuracy) -> Iterator[str]:
             yield "One seed gives no interval."
         elif seconds and seconds.level < LEVEL:
             yield (
-                f"{seconds.count} seeds give an interval of {seconds.level:.2%} at the most; "
-                f"{LEVEL:.0%} need {FEWEST} or more."
+                f"{seconds.count} seeds give at most a {seconds.level:.2%} interval; {LEVEL:.0%} "
+                f"needs {FEWEST} or more."
             )
 
 
@@ -164,8 +163,8 @@ def _list_failures(result: Accuracy) -> Iterator[str]:
 
 def _describe_price(price: Price) -> str:
     return (
-        f"Priced as seconds on {price} at {price.usd_hour:.4g} USD per hour as of {price.as_of}, "
-        "as if that machine were as fast as this one."
+        f"Costs use {price} at {price.usd_hour:.4g} USD per hour as of {price.as_of}, and assume "
+        "that it is as fast as this machine."
     )
 
 

@@ -1,1 +1,1 @@
-"""What is compared: wheels with their settings, from text to environments."""
+"""The compared arms: wheels with their settings, parsed from text and installed."""

@@ -1,4 +1,4 @@
-"""Kernels of a wheel that never ran on their own target are run before anything is measured."""
+"""Test a wheel's kernels before they are measured, if they never ran on their target."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from tfbuild.upstream.download import hash_file
 def require_conformance(wheel: Path, cpu: Cpu, paths: Paths) -> None:
     """Require that a wheel's kernels for this CPU pass the conformance test.
 
-    They are tested first unless they passed on their own target. Raises KernelError for
-    kernels that fail, now or by the record, and the errors of a conformance test.
+    The test runs now unless they passed on their target. Raises KernelError for kernels that fail
+    now or in the record, and the errors of a conformance test.
     """
     status = find_status(wheel, cpu)
     if status is None or status.proven:
         return
     if status.failed:
         raise KernelError(
-            f"{wheel.name}: {', '.join(status.failed)} failed admission on {status.target}",
+            f"{wheel.name}: {', '.join(status.failed)} failed the conformance test of "
+            f"{status.target}",
             hint=admitted.describe_remedy(status.failed),
         )
     console.print_message(
-        f"{wheel.name}: {status.target} is {admitted.describe(status)}; its kernels run first"
+        f"{wheel.name}, {status.target}: {admitted.describe(status)}; test its kernels first"
     )
     record = finished.check_kernels(
         finished.load_finished_wheel(wheel, cpu), cpu, paths, {status.target}
@@ -38,9 +39,9 @@ def require_conformance(wheel: Path, cpu: Cpu, paths: Paths) -> None:
 
 
 def find_status(wheel: Path, cpu: Cpu) -> ConformanceStatus | None:
-    """Return the conformance status of the kernels that this CPU takes of a wheel.
+    """Return the conformance status of the kernels in the wheel that this CPU runs.
 
-    None if it takes none.
+    None if it runs none of them.
     """
     facts = tuned.read_tuned(wheel)
     library = tuned.choose_build(facts, cpu) if facts else None

@@ -1,4 +1,4 @@
-"""An arm: one Python with one TensorFlow in it, and what its processes are started with."""
+"""An arm: a Python environment with one TensorFlow, and the settings of its processes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tfbuild.measured.kernels import KernelTable
 
 TOLERANCE = 1e-3
 """Largest difference of the first losses (relative) and of the predictions after them (absolute)
-in float32. Other kernels sum in another order, and an optimizer's steps enlarge the difference."""
+in float32. Other kernels sum in another order, and optimizer steps amplify the difference."""
 INHERITED = ("PATH", "TMPDIR", "LANG", "LC_ALL", MASK)
-"""All that a worker sees of the caller's environment: the rest could differ between two runs. Of a
-mask it must know, as the recorded CPU is without what that hides."""
+"""The only variables of the caller's environment that a worker gets: others could differ between
+runs. The mask is one of them, because the recorded CPU lacks the features that it hides."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
-    """One Python with one TensorFlow in it, and what its processes are started with.
+    """A Python environment with one TensorFlow, and the settings of its processes.
 
-    `env` is what makes this arm differ from a plain import of its TensorFlow. A `tuned` one
-    must load its tuned kernels, or there is nothing to compare; a `whole` one is a full
-    build, which has none to load. `tolerance` is wider only for arms that are meant to
-    compute in another precision. `kernel_table` is that of the kernels which this CPU runs,
-    None if nothing was measured; `admission` is the conformance status of these kernels.
+    `env` are the environment variables that the arm sets. A `tuned` arm must load its tuned
+    kernels, otherwise there is nothing to compare. A `whole` arm is a full build, which has no
+    kernel library to load. `tolerance` is wider only for arms that compute in another precision
+    on purpose. `kernel_table` is the table of the kernels that this CPU runs, None if none was
+    measured; `admission` is the conformance status of these kernels.
     """
 
     name: str
@@ -50,14 +50,14 @@ class Arm:
 
 
 def create_repeat(arm: Arm) -> Arm:
-    """Create the same arm once more: what differs between the two is noise."""
+    """Create a repeat of the arm: differences between the two are noise."""
     return dataclasses.replace(arm, name=f"{arm.name} again")
 
 
 def build_environment(
     arm: Arm, *, vcpus: int, home: Path, padding: int, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """Build the whole environment of a worker process; the arm's own values win.
+    """Build the environment of a worker process; the arm's own values take precedence.
 
     `home` is an empty folder: a user's keras.json would change the models. `padding` bytes
     shift the stack, as the size of the environment does (Mytkowicz et al., ASPLOS 2009).
@@ -72,7 +72,7 @@ def build_environment(
         "TF_NUM_INTRAOP_THREADS": threads,
         "TF_NUM_INTEROP_THREADS": threads,
         "OMP_NUM_THREADS": threads,
-        # An OpenMP build's idle threads would spin beside the other arm's sample.
+        # Idle threads of an OpenMP build would spin during the other arm's sample.
         "KMP_BLOCKTIME": "0",
         "TENSORWRIGHT_PADDING": "x" * padding,
         **dict(arm.env),
@@ -85,7 +85,7 @@ def check_arms(arms: Sequence[Arm]) -> None:
     Raises UsageError, also if one has the name of the first one's repeat.
     """
     if len(arms) < 2:  # noqa: PLR2004  (a pair)
-        raise UsageError(f"a comparison needs two arms, got {len(arms)}")
+        raise UsageError(f"a comparison needs at least two arms, got {len(arms)}")
     names = [arm.name for arm in (*arms, create_repeat(arms[0]))]
     if len(set(names)) < len(names):
         raise UsageError(f"two arms have the same name ({', '.join(names)})")

@@ -1,4 +1,4 @@
-"""From a line-up to arms that can be started: wheels are found, fetched and installed."""
+"""Install the arms of a line-up: find, download and install their wheels."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from tfbuild.tools.environment import Environment
 from tfbuild.tools.requirement import ExactRequirement, parse_exact
 from tfbuild.upstream import kernels, releases
 
-MINI = "mini, the two of a quick try: invoke build makes a wheel of those that gain"
+MINI = "mini, two kernels for a quick try; build the hot ones with invoke build"
 _PRELOAD = "LD_PRELOAD"
-_REFUSED = "cannot be preloaded"  # what glibc's dynamic linker says before it goes on without
+_REFUSED = "cannot be preloaded"  # glibc's dynamic linker prints this and continues without it
 _PROBE_S = 60.0
 
 
@@ -43,7 +43,7 @@ _PROBE_S = 60.0
 class WheelSource:
     """The source of an arm's TensorFlow.
 
-    It is the wheel at `path`, or, without one, what pip fetches for `requirement`
+    It is the wheel at `path`, or without a path the wheel that pip downloads for `requirement`
     (NAME==VERSION). `python` is the version of the interpreter, such as 3.11.
     """
 
@@ -58,7 +58,7 @@ class WheelSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmChoice:
-    """An arm, what is installed for it, and what its processes are started with."""
+    """An arm, its wheel, and the environment variables of its processes."""
 
     spec: ArmSpec
     source: WheelSource
@@ -66,7 +66,7 @@ class ArmChoice:
 
 
 def choose(specs: Sequence[ArmSpec], candidate: str, paths: Paths) -> tuple[ArmChoice, ...]:
-    """Choose what each arm needs; nothing is installed or fetched.
+    """Choose the wheel and the environment of each arm; nothing is installed or downloaded.
 
     `candidate` is the path of the wheel that `tuned` means; empty for the newest of the pool
     that this CPU can run. Raises UsageError, WheelError, HostError, ReleaseError,
@@ -74,8 +74,8 @@ def choose(specs: Sequence[ArmSpec], candidate: str, paths: Paths) -> tuple[ArmC
     """
     if candidate and not {*lineup.WHEELS} & {spec.wheel for spec in specs}:
         raise UsageError(
-            f"the candidate {candidate} is not in the line-up",
-            hint=f"It is what the wheel {lineup.TUNED} of an arm means",
+            f"no arm of the line-up uses --candidate {candidate}",
+            hint=f"Add an arm with the wheel {lineup.TUNED}, which stands for --candidate",
         )
     finder = _SourceFinder(specs, candidate, paths)
     choices = tuple(
@@ -111,7 +111,7 @@ def _describe_kernels(facts: Tuned) -> str:
     choice = kernels.format_choice(facts.kernels)
     if choice == kernels.MINI:
         return f"kernels: {MINI}"
-    amount = choice if choice == HOT else console.format_count(len(facts.kernels), "unit")
+    amount = choice if choice == HOT else console.format_count(len(facts.kernels), "kernel group")
     return f"kernels: {amount}"
 
 
@@ -123,10 +123,10 @@ def _format_environment(choice: ArmChoice) -> str:
 def install(choices: Sequence[ArmChoice], paths: Paths) -> tuple[Arm, ...]:
     """Install the arms and return them, in order.
 
-    A wheel is installed once, and its arms share the environment. Kernels of a wheel that
-    this CPU takes and that never ran on their own target take the conformance test first.
-    Raises PythonError, DownloadError, ChecksumError, WheelError, CommandError, and
-    KernelError for a wheel with kernels that fail it.
+    A wheel is installed once, and its arms share the environment. If the kernels that this CPU
+    selects never ran on their target, the conformance test runs first. Raises PythonError,
+    DownloadError, ChecksumError, WheelError, CommandError, and KernelError for a wheel with
+    kernels that fail the test.
     """
     environments: dict[WheelSource, Environment] = {}
     for path in dict.fromkeys(choice.source.path for choice in choices):
@@ -142,10 +142,10 @@ def install(choices: Sequence[ArmChoice], paths: Paths) -> tuple[Arm, ...]:
 
 
 def find_newest_runnable(paths: Paths) -> Path:
-    """Return the tuned wheel of the pool that was built last and that this CPU can run.
+    """Return the newest tuned wheel of the pool that this CPU can run.
 
-    One of the kernels `mini` is for trying the tools: it comes after all others. Raises
-    HostError, WheelError.
+    A wheel of the kernels `mini` is for trying the tools, so it is used only if there is no
+    other. Raises HostError, WheelError.
     """
     cpu = read_cpu()
     mini_wheels: list[Path] = []
@@ -156,7 +156,7 @@ def find_newest_runnable(paths: Paths) -> Path:
         try:
             facts = tuned.read_tuned(path)
         except WheelError as error:
-            console.warn(f"passed over: {error}")
+            console.warn(f"skipped: {error}")
             continue
         if not facts or tuned.is_control(facts) or tuned.list_nearest_missing(facts, cpu):
             continue
@@ -168,15 +168,15 @@ def find_newest_runnable(paths: Paths) -> Path:
     if newest_first:
         raise HostError(
             f"none of the {len(newest_first)} wheels in {paths.pool} is tuned and runs on this CPU",
-            hint="Build one for it: invoke build --arch native",
+            hint="Build one: invoke build --arch native",
         )
-    raise WheelError(f"there is no wheel in {paths.pool} yet", hint="Make one: invoke build")
+    raise WheelError(f"no wheel in {paths.pool}", hint="Build one: invoke build")
 
 
 def build_arm_environment(spec: ArmSpec) -> Pairs:
     """Return the environment variables of the arm's levers and its own.
 
-    Raises UsageError if a library that it preloads is not installed.
+    Raises UsageError if a library to preload is not installed.
     """
     try:
         groups = [resolve_lever(name, value, find_malloc) for name, value in spec.levers]
@@ -218,8 +218,8 @@ class _SourceFinder:
     def _stock(self) -> WheelSource:
         """Return the published wheel that the candidate was made from.
 
-        Without a candidate in the line-up it is that of the first wheel given by its path,
-        else of the default release.
+        Without a candidate in the line-up it is that of the first wheel given by a path, or else
+        of the default release.
         """
         paths = [text for text in self._wheels if is_path(text)]
         if self._given or {lineup.TUNED, lineup.CONTROL} & {*self._wheels}:
@@ -228,7 +228,7 @@ class _SourceFinder:
 
 
 def _find_published(path: Path) -> WheelSource:
-    """Return what was published under the wheel's name and public version, for its Python."""
+    """Return the published wheel of the same name, public version and Python."""
     return WheelSource(requirement=str(read_exact(path)), python=wheel.read_identity(path).python)
 
 
@@ -262,7 +262,7 @@ def _require_wheel(text: str) -> Path:
     """
     path = expand_path(text)
     if not path.is_file():
-        raise WheelError(f"there is no wheel {path}", hint="Give the path of a .whl file")
+        raise WheelError(f"wheel not found: {path}", hint="Give the path of a .whl file")
     facts = tuned.read_tuned(path)
     if facts is not None:
         tuned.check_runnable(path, facts, read_cpu())
@@ -296,9 +296,7 @@ def _create_arm(choice: ArmChoice, made: Environment) -> Arm:
 
 
 def choose_tolerance(spec: ArmSpec, build: KernelLibrary | TunedTree | None) -> float:
-    """Return the tolerance of an arm, at least that of bfloat16 if its build rounds products to
-    it.
-    """
+    """Return the tolerance of an arm, at least that of bfloat16 if its build rounds to bfloat16."""
     rounding = build is not None and any(
         default.lever.name == BF16 and default.on for default in build.defaults
     )
@@ -306,9 +304,7 @@ def choose_tolerance(spec: ArmSpec, build: KernelLibrary | TunedTree | None) -> 
 
 
 def build_kernel_table(build: KernelLibrary | TunedTree | None) -> KernelTable | None:
-    """Build the table of measurements by which kernels were chosen; None if nothing was
-    measured.
-    """
+    """Build the table of the measurements that selected the kernels; None if there are none."""
     if not isinstance(build, KernelLibrary) or not build.measured:
         return None
     name = Path(build.file).name
@@ -329,5 +325,5 @@ def _require_preloadable(choice: ArmChoice) -> None:
         lines = result.output.strip().splitlines() or [f"a program exits with {result.returncode}"]
         raise UsageError(
             f"arm {choice.spec.name}: {preload} cannot be preloaded ({lines[-1]})",
-            hint="Give the whole path of a shared library for this machine",
+            hint="Give the absolute path of a shared library for this machine",
         )

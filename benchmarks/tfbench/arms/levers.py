@@ -1,7 +1,7 @@
-"""Levers: what can be changed about an installed TensorFlow without building it.
+"""Levers: settings of an installed TensorFlow that need no build.
 
-Each is a word with a value, `onednn=off`, and becomes environment variables of the arm's processes.
-Pure but for `find_malloc`, which asks the machine's dynamic linker.
+A lever is a name with a value, such as `onednn=off`. It becomes environment variables of the arm's
+processes. Pure, except `find_malloc`, which reads the dynamic linker's cache of libraries.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from tfbuild.errors import UsageError
 from tfbuild.run import run
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
-"""Names and values: of levers, or of environment variables."""
+"""Names and values of levers or of environment variables."""
 
 ISAS = (
     *("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2"),
     *("AVX512_CORE", "AVX512_CORE_VNNI", "AVX512_CORE_BF16", "AVX512_CORE_FP16"),
     *("AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16"),
 )
-"""oneDNN 3.2's own names ("CPU Dispatcher Control" in its developer guide). It ignores all others:
-later names would do nothing in TensorFlow 2.14, which has 3.2.1."""
+"""Names that oneDNN 3.2 accepts ("CPU Dispatcher Control" in its developer guide). It ignores
+others, so newer names would do nothing in TensorFlow 2.14, which has oneDNN 3.2.1."""
 BFLOAT16_TOLERANCE = 5e-2
-"""For arms whose float32 products are of inputs rounded to bfloat16 (relative error 2^-9 each).
+"""Tolerance of arms that round the inputs of float32 products to bfloat16 (relative error 2^-9).
 
 With that rounding emulated in every MatMul and Conv of the six workloads, forward and backward, the
-first five losses moved by at most 3.6e-3 (relative) and the predictions after them by 2.0e-2
+first five losses changed by at most 3.6e-3 (relative) and the predictions after them by 2.0e-2
 (absolute; both mnist_mlp). Keras's mixed_bfloat16, which rounds far more, gave 2.1e-2 and 0.14.
 """
 XLA_TOLERANCE = 0.5
-"""XLA draws other numbers for dropout, so losses differ as between two seeds. Of eleven models the
-first five losses moved by at most 0.40 (bert_tiny), predictions after them by 0.11 (mnist_mlp);
-without dropout by 5e-4 (resnet18) and 2.5e-4 (fcn_series). How far is reported."""
+"""Tolerance of arms with XLA. XLA draws other dropout masks, so losses differ as between two seeds.
+In eleven models the first five losses changed by at most 0.40 (bert_tiny), the predictions after
+them by 0.11 (mnist_mlp); without dropout by 5e-4 (resnet18) and 2.5e-4 (fcn_series). The report
+shows the differences."""
 _PRELOAD = "LD_PRELOAD"
 _LDCONFIG_FOLDERS = ("/sbin", "/usr/sbin")  # (not on every user's PATH)
 _LDCONFIG_MACHINES = {"x86_64": "x86-64", "aarch64": "AArch64"}
@@ -54,19 +55,19 @@ _OURS_BEGIN = ("PYTHON", "TENSORWRIGHT_")
 
 
 class ValueKind(StrEnum):
-    """The kinds of values that a lever takes beside its words."""
+    """The kinds of values that a lever takes in addition to its words."""
 
     WORD = "nothing else"
     NUMBER = "a whole number from 1 to 9999"
-    MALLOC = "the whole path of a library"
+    MALLOC = "the absolute path of a library"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lever:
     """A setting of an installed TensorFlow that needs no build.
 
-    `words` map each word to the values of the variables. A number sets all of them to itself.
-    `find_widest_tolerance` is wider for an arm that is meant to compute in another precision.
+    `words` maps each word to the values of the variables. A number is the value of all of them.
+    `tolerance` is wider for a lever that changes the precision.
     """
 
     name: str
@@ -79,8 +80,9 @@ class Lever:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Malloc:
-    """A library that replaces malloc: its file names, the preferred one first, and its Debian 12
-    package.
+    """A library that replaces malloc.
+
+    It has file names, the preferred one first, and a Debian 12 package.
     """
 
     files: tuple[str, ...]
@@ -98,56 +100,56 @@ MALLOCS = {
 _TABLE = (
     Lever(
         name="onednn",
-        doc="oneDNN's graph operations; stock TensorFlow has them on from AVX512_VNNI upwards",
-        # MKL builds read the second one only, the others the first one only: core/util/port.cc.
+        doc="oneDNN's graph operations; stock TensorFlow turns them on from AVX512_VNNI upwards",
+        # MKL builds read only the second one, other builds only the first: core/util/port.cc.
         variables=("TF_ENABLE_ONEDNN_OPTS", "TF_DISABLE_MKL"),
         words={"on": ("1", "0"), "off": ("0", "1")},
     ),
     Lever(
         name="contraction",
-        doc="oneDNN's generated GEMM inside Eigen's contractions; off leaves what was compiled",
+        doc="oneDNN's generated GEMM inside Eigen's contractions; off uses the compiled one",
         variables=("TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL",),
         words={"off": ("0",)},
     ),
     Lever(
         name="isa",
-        doc="the newest instructions that oneDNN may generate",
+        doc="newest instructions that oneDNN may generate",
         variables=("ONEDNN_MAX_CPU_ISA",),
         words={name: (name,) for name in ISAS},
     ),
     Lever(
         name="intra",
-        doc="threads inside an operation; by default the vCPUs of the cell",
+        doc="threads per operation; default: the vCPUs of the cell",
         variables=("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"),
         takes=ValueKind.NUMBER,
         words={},
     ),
     Lever(
         name="inter",
-        doc="operations that run at once; by default the vCPUs of the cell",
+        doc="operations that run in parallel; default: the vCPUs of the cell",
         variables=("TF_NUM_INTEROP_THREADS",),
         takes=ValueKind.NUMBER,
         words={},
     ),
     Lever(
         name="bf16",
-        # Seen with 2.14.1: on a CPU with AVX512_BF16 but without AMX, results stay bit for bit.
-        doc="oneDNN may round float32 inputs to bfloat16; it does where the CPU has AMX",
-        # TF_SET_ONEDNN_FPMATH_MODE is read by five forward kernels only: core/util/mkl_util.h.
+        # With 2.14.1, results on a CPU with AVX512_BF16 but without AMX do not change at all.
+        doc="let oneDNN round float32 inputs to bfloat16, which it does on CPUs with AMX",
+        # Only five forward kernels read TF_SET_ONEDNN_FPMATH_MODE: core/util/mkl_util.h.
         variables=("ONEDNN_DEFAULT_FPMATH_MODE",),
         words={"on": ("BF16",)},
         tolerance=BFLOAT16_TOLERANCE,
     ),
     Lever(
         name="xla",
-        doc="XLA compiles what a step is, or a request, as compile(jit_compile=True) has it",
-        variables=(JIT,),  # (TF_XLA_FLAGS would leave parts out, and which would not be known)
+        doc="compile the training step or the request with XLA, as compile(jit_compile=True) does",
+        variables=(JIT,),  # (TF_XLA_FLAGS would exclude parts of the graph without a report)
         words={"on": ("True",)},
         tolerance=XLA_TOLERANCE,
     ),
     Lever(
         name="malloc",
-        doc="the memory allocator that is loaded before all else",
+        doc="memory allocator, loaded before all other libraries",
         variables=(_PRELOAD,),
         takes=ValueKind.MALLOC,
         words=dict.fromkeys(MALLOCS, ()),
@@ -162,7 +164,7 @@ def find_lever(name: str) -> Lever:
     Raises UsageError if there is none.
     """
     if name not in LEVERS:
-        raise UsageError(f"there is no lever {name!r}", hint=suggest(name, LEVERS))
+        raise UsageError(f"unknown lever {name!r}", hint=suggest(name, LEVERS))
     return LEVERS[name]
 
 
@@ -179,7 +181,7 @@ def check_lever(name: str, value: str) -> None:
     if not fits:
         allowed = (*lever.words, *(() if lever.takes == ValueKind.WORD else (lever.takes,)))
         raise UsageError(
-            f"{name} is {value!r}, it takes {', '.join(allowed)}",
+            f"{name} is {value!r}, but must be {', '.join(allowed)}",
             hint=suggest_spelling(value, lever.words),
         )
 
@@ -187,11 +189,11 @@ def check_lever(name: str, value: str) -> None:
 def check_variable(name: str, value: str) -> None:
     """Raise UsageError for an environment variable that an arm may not set."""
     if not _VARIABLE.fullmatch(name):
-        raise UsageError(f"{name!r} is not the name of an environment variable")
+        raise UsageError(f"{name!r} is not a valid name of an environment variable")
     if name in _OURS or name.startswith(_OURS_BEGIN):
-        raise UsageError(f"{name} cannot be set for an arm: the comparison itself depends on it")
+        raise UsageError(f"{name} cannot be set for an arm: the comparison depends on it")
     if not value.isprintable():
-        raise UsageError(f"the value of {name} ({value!r}) has characters that cannot be shown")
+        raise UsageError(f"the value of {name} ({value!r}) contains unprintable characters")
 
 
 def resolve_lever(name: str, value: str, malloc: Callable[[str], Path]) -> Pairs:
@@ -212,7 +214,7 @@ def resolve_lever(name: str, value: str, malloc: Callable[[str], Path]) -> Pairs
 
 
 def list_variables(levers: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the environment variables that these levers set, one after another."""
+    """Return the names of the environment variables that these levers set, in their order."""
     return tuple(variable for name in levers for variable in find_lever(name).variables)
 
 
@@ -223,21 +225,22 @@ def find_widest_tolerance(levers: Iterable[str], otherwise: float) -> float:
 
 
 def suggest(word: str, known: Collection[str]) -> str:
-    """Return a hint that names what is probably meant, or all that there is."""
-    return suggest_spelling(word, known) or f"There are {', '.join(known)}"
+    """Return a hint with the most similar known word, or else with all of them."""
+    return suggest_spelling(word, known) or f"Use one of {', '.join(known)}"
 
 
 def _is_preloadable(text: str) -> bool:
-    """Return whether the dynamic linker takes it for one path: it splits at colons and white
-    space.
+    """Return whether the dynamic linker reads the text as one path.
+
+    It splits LD_PRELOAD at colons and white space.
     """
     return text.startswith("/") and text.isprintable() and not re.search(r"[\s:]", text)
 
 
 def find_malloc(name: str) -> Path:
-    """Find the library of `MALLOCS` that this machine's dynamic linker knows.
+    """Find a library of `MALLOCS` in the dynamic linker's cache.
 
-    Raises UsageError, with the Debian package that has it.
+    Raises UsageError, with the Debian package to install.
     """
     folders = os.pathsep.join((os.environ.get("PATH", os.defpath), *_LDCONFIG_FOLDERS))
     ldconfig = shutil.which("ldconfig", path=folders)
@@ -247,16 +250,14 @@ def find_malloc(name: str) -> Path:
         package = MALLOCS[name].package
         raise UsageError(
             f"{name} is not installed on this machine",
-            hint=f"{packages.suggest_install(name, package)}, or give the whole path of its "
+            hint=f"{packages.suggest_install(name, package)}, or give the absolute path of its "
             f"library: malloc=/…/{MALLOCS[name].files[0]}",
         )
     return path
 
 
 def parse_ldconfig(listing: str, machine: str) -> dict[str, Path]:
-    """Parse file names and paths from the output of `ldconfig -p`, without those of other
-    machines.
-    """
+    """Parse the output of `ldconfig -p`: paths by file name, without those of other machines."""
     tag = _LDCONFIG_MACHINES.get(machine, machine)
     lines = (_LDCONFIG_LINE.fullmatch(line) for line in listing.splitlines())
     matches = (line for line in lines if line and tag in line["tags"].split(","))

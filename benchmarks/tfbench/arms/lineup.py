@@ -1,7 +1,7 @@
-"""Line-ups: the arms that are compared, as they are written on the command line or in TOML.
+"""Line-ups: the compared arms, on the command line or in TOML.
 
 On the command line a line-up is the name of a preset (ladder, levers, mallocs, control, peers), the
-path of a .toml file, or arms with commas between. An arm is
+path of a .toml file, or comma-separated arms. An arm is
 
     WHEEL                                  stock
     WHEEL:SETTING=VALUE:…                  stock:onednn=off:intra=1
@@ -9,13 +9,13 @@ path of a .toml file, or arms with commas between. An arm is
     NAME=WHEEL:SETTING=VALUE:…             fast=tuned:malloc=jemalloc:env.TF_X=1
 
 WHEEL is stock, tuned, control, the path of a .whl file, or one version of a package with `==`.
-SETTING is a lever (see `levers`), `env.` and the name of an environment variable, or
-`find_widest_tolerance`. What has a comma or a colon in it stands in quotes:
-env.KMP_AFFINITY='fine,compact,1,0'. An arm without a name is called as it is written, with dashes
-for what a name cannot have. The first arm is the baseline of all the others.
+SETTING is a lever (see `levers`), `env.` followed by an environment variable, or `tolerance`. Quote
+values that contain a comma or a colon: env.KMP_AFFINITY='fine,compact,1,0'. The default name of an
+arm is its text, with dashes for characters that a name cannot contain. The first arm is the
+baseline of all others.
 
-In TOML each arm is an [[arm]] table with `name`, `wheel` (by default the name), levers, `env` and
-`find_widest_tolerance`. The path of a wheel is then taken from the file's own folder.
+In TOML each arm is an [[arm]] table with `name`, `wheel` (default: the name), levers, `env` and
+`tolerance`. Paths of wheels are relative to the file's folder.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _FEWEST = 2
 class ArmSpec:
     """An arm before anything is installed.
 
-    `wheel` is one of WHEELS, a path, or NAME==VERSION. `find_widest_tolerance` is as in `Arm`.
+    `wheel` is one of WHEELS, a path, or NAME==VERSION. `tolerance` is as in `Arm`.
     """
 
     name: str
@@ -83,15 +83,15 @@ class ArmSpec:
 
 
 def read_lineup(text: str = "", *, baseline: str = STOCK) -> tuple[ArmSpec, ...]:
-    """Read the arms that a text names; an empty one means the baseline and tuned.
+    """Read the arms that a text names; an empty text means the baseline and tuned.
 
-    `baseline` is the wheel of the first arm if the text gives no arms. Raises UsageError.
+    `baseline` is the wheel of the first arm if the text names no arms. Raises UsageError.
     """
     written = text.strip()
     if written and baseline != STOCK:
         raise UsageError(
-            f"the baseline is given twice: {baseline!r} and the first of {written!r}",
-            hint="Write it as the first arm",
+            f"the baseline is set twice: {baseline!r} and the first of {written!r}",
+            hint="Give it only as the first arm",
         )
     if not written:
         return create_default_lineup(baseline)
@@ -112,19 +112,19 @@ def create_default_lineup(baseline: str) -> tuple[ArmSpec, ...]:
 
 
 def parse_lineup(text: str) -> tuple[ArmSpec, ...]:
-    """Parse arms with commas between.
+    """Parse comma-separated arms.
 
     Raises UsageError.
     """
     parts = _split(text, ",")
     if parts == [text] and re.fullmatch(r"\w+", text) and text not in WHEELS:
         known = dict.fromkeys((*list_presets(), *WHEELS))  # (control is both)
-        raise UsageError(f"there is no line-up {text!r}", hint=suggest(text, known))
+        raise UsageError(f"unknown line-up {text!r}", hint=suggest(text, known))
     return _check_lineup([parse_arm(part) for part in parts])
 
 
 def parse_arm(text: str) -> ArmSpec:
-    """Parse one arm as it is written on the command line.
+    """Parse one arm of the command line.
 
     Raises UsageError.
     """
@@ -182,21 +182,21 @@ def make_spec(
 def check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} cannot be the name of an arm",
-            hint="Write NAME=… with letters, digits, . _ + and -, 64 at most, no sign first",
+            f"invalid arm name {name!r}",
+            hint="Use up to 64 letters, digits, . _ + and -, beginning with a letter or digit",
         )
 
 
 def check_wheel(wheel: str) -> None:
-    """Raise UsageError for text that names no wheel."""
+    """Raise UsageError if the text does not name a wheel."""
     if wheel in WHEELS or (is_path(wheel) and wheel.isprintable()):
         return
     if "=" in wheel:
         parse_exact(wheel)
         return
-    choices = f"There are {', '.join(WHEELS)}, paths of .whl files, and versions (NAME==VERSION)"
+    choices = f"Use {', '.join(WHEELS)}, the path of a .whl file, or NAME==VERSION"
     raise UsageError(
-        f"{wheel!r} is no wheel" if wheel else "the wheel is missing",
+        f"{wheel!r} is not a wheel" if wheel else "the wheel is missing",
         hint=suggest_spelling(wheel, WHEELS) or choices,
     )
 
@@ -206,10 +206,10 @@ def is_path(wheel: str) -> bool:
 
 
 def expand_path(text: str) -> Path:
-    """Return a path as typed, with its ~ expanded: no shell replaces one inside a word."""
+    """Return the path with its ~ expanded; a shell expands it only at the start of a word."""
     try:
         return Path(text).expanduser()
-    except RuntimeError:  # (a user without a home)
+    except RuntimeError:  # (the user has no home)
         return Path(text)
 
 
@@ -223,7 +223,7 @@ def read_toml(path: Path) -> tuple[ArmSpec, ...]:
             table = parse_toml(read_text(path))
         except OSError as error:
             raise UsageError(f"cannot be read: {error.strerror}") from error
-        except ValueError as error:  # (also what is not UTF-8)
+        except ValueError as error:  # (also if it is not UTF-8)
             raise UsageError(" ".join(str(error).split())) from error
         return parse_tables(table, path.parent)
 
@@ -236,7 +236,7 @@ def parse_tables(table: Mapping[str, Any], folder: Path) -> tuple[ArmSpec, ...]:
     _check_keys(table, ("arm",))
     rows = table.get("arm", [])
     if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
-        raise UsageError("arms are written as [[arm]] tables")
+        raise UsageError("write arms as [[arm]] tables")
     specs = []
     for number, row in enumerate(rows, start=1):
         with _locate_errors(f"arm {number} ({row.get('name', 'without a name')!r})"):
@@ -250,7 +250,7 @@ def _parse_row(row: Mapping[str, Any], folder: Path) -> ArmSpec:
     wheel = _get_text(row, "wheel") if "wheel" in row else name
     env = row.get("env", {})
     if not isinstance(env, dict):
-        raise UsageError("env is written as {NAME = …}")
+        raise UsageError("write env as {NAME = …}")
     return make_spec(
         name=name,
         wheel=str(folder / expand_path(wheel)) if is_path(wheel) else wheel,
@@ -267,15 +267,15 @@ def _check_lineup(specs: Sequence[ArmSpec]) -> tuple[ArmSpec, ...]:
     """
     if len(specs) < _FEWEST:
         raise UsageError(
-            f"a comparison needs two arms or more, got {len(specs)}",
-            hint="The first is the baseline: stock,tuned",
+            f"a comparison needs at least two arms, got {len(specs)}",
+            hint="Give the baseline first: stock,tuned",
         )
     names = Counter(spec.name for spec in specs)
     duplicates = [name for name, count in names.items() if count > 1]
     if duplicates:
         raise UsageError(
-            f"two arms are called {duplicates[0]}",
-            hint=f"Give one another name: other={duplicates[0]}…",
+            f"two arms have the name {duplicates[0]}",
+            hint=f"Rename one: other={duplicates[0]}…",
         )
     return tuple(specs)
 
@@ -283,12 +283,12 @@ def _check_lineup(specs: Sequence[ArmSpec]) -> tuple[ArmSpec, ...]:
 def _require_unique(names: Sequence[str]) -> None:
     duplicates = [name for name, count in Counter(names).items() if count > 1]
     if duplicates:
-        raise UsageError(f"{duplicates[0]} is set twice", hint="Leave one of them out")
+        raise UsageError(f"{duplicates[0]} is set twice", hint="Remove one of them")
 
 
 @contextlib.contextmanager
 def _locate_errors(where: str) -> Iterator[None]:
-    """Prefix the message of a UsageError with where it occurred."""
+    """Prefix the message of a UsageError with its location."""
     try:
         yield
     except UsageError as error:
@@ -296,14 +296,14 @@ def _locate_errors(where: str) -> Iterator[None]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Split text at separators that are not in quotes; the quotes stay.
+    """Split text at separators outside quotes; the quotes are kept.
 
-    Raises UsageError for a quote that is not closed.
+    Raises UsageError for an unclosed quote.
     """
     parts = [""]
     for token in _TOKEN.finditer(text):
         if token[0] in {"'", '"'}:
-            raise UsageError(f"a quote is not closed: {text[token.start() :]!r}")
+            raise UsageError(f"unclosed quote: {text[token.start() :]!r}")
         if token[0] == separator:
             parts.append("")
         else:
@@ -323,16 +323,14 @@ def _parse_setting(field: str) -> tuple[str, str]:
     name, equals, value = field.partition("=")
     name = name.strip()
     if name not in LEVERS and name != _TOLERANCE and not name.startswith(_ENV):
-        raise UsageError(f"there is no setting {name!r}", hint=suggest(name, _SETTINGS))
+        raise UsageError(f"unknown setting {name!r}", hint=suggest(name, _SETTINGS))
     if not equals:
         raise UsageError(f"{name!r} has no value", hint="Write NAME=VALUE")
     return name, _unquote(value)
 
 
 def _derive_name(wheel: str, settings: Iterable[tuple[str, str]]) -> str:
-    """Derive the name of an arm that was given none; a wheel's path becomes its package and
-    version.
-    """
+    """Derive the default name of an arm. A wheel's path becomes its package and version."""
     short = "-".join(Path(wheel).name.split("-")[:2]) if is_path(wheel) else wheel
     words = (short, *(word for setting in settings for word in setting))
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", "-".join(words).replace("==", "-")).strip("-")
@@ -349,14 +347,14 @@ def _parse_tolerance(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < 1:
-        raise UsageError(f"{_TOLERANCE} is {text!r}, it takes a number between 0 and 1")
+        raise UsageError(f"{_TOLERANCE} is {text!r}, but must be a number between 0 and 1")
     return value
 
 
 def _check_keys(table: Mapping[str, Any], known: Sequence[str]) -> None:
     for key in table:
         if key not in known:
-            raise UsageError(f"there is no key {key!r}", hint=suggest(key, known))
+            raise UsageError(f"unknown key {key!r}", hint=suggest(key, known))
 
 
 def _get_text(row: Mapping[str, Any], key: str) -> str:
@@ -369,9 +367,7 @@ def _get_text(row: Mapping[str, Any], key: str) -> str:
 
 
 def _format_word(value: object, lever: str) -> str:
-    """Format a lever's value as on the command line: TOML may write on and off as true and
-    false.
-    """
+    """Format a lever's value as on the command line; TOML may write true and false."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return _format_plain(value, lever)

@@ -1,1 +1,1 @@
-"""Five articles whose experiments are commands here: what they claimed, what is measured."""
+"""The experiments of five articles: claims and measurements."""

@@ -1,4 +1,4 @@
-"""An article: what it claimed, and what of it cannot be had here."""
+"""The articles: their claims, and what cannot be measured here."""
 
 from __future__ import annotations
 

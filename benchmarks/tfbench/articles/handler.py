@@ -1,4 +1,4 @@
-"""Handler of `invoke articles`: every article's experiments, and one page of them."""
+"""Handler of `invoke articles`: run the experiments of all articles and write one page."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def measure_articles(wanted: ArticlesOptions) -> str:
     if failures:
         experiment.write_report(run.out, page, paths.templates, drawings)
         raise WorkerError(
-            f"{summary}Not all could be measured ({', '.join(failures)}), see {run.out}.\n",
-            hint="Run the same command again: what was measured is kept",
+            f"{summary}Some experiments failed ({', '.join(failures)}), see {run.out}.\n",
+            hint="Run the same command again: it keeps the results so far",
         )
     experiment.finish_run(run, result, page, drawings, paths.templates)
     return f"{summary}report: {run.out / HTML}\n"

@@ -1,4 +1,4 @@
-"""What is measured for each article, as the experiments' own commands measure it."""
+"""Run the experiments of each article, with the code of their own commands."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def measure_cloud_cpus(bench: Scale) -> SectionPart:
     rows = tuple(
         (str(n), arm, format_factor_span(amount)) for n, arm, amount in totals_bill.speedups
     )
-    headings = ("#vCPUs", "arm", "#geometric mean of its speedups over pip")
-    logs = tabulate("The article's logs, computed again", headings, rows)
+    headings = ("#vCPUs", "arm", "#geometric mean of the speedups over pip")
+    logs = tabulate("The article's logs, recomputed", headings, rows)
     newest = tuple(_describe_newest_comparison(bench.paths))
     lines = (*(f"{arm} on {n} vCPUs in 2017: {mean}" for n, arm, mean in rows), *newest)
     return SectionPart(blocks=(logs, BulletList(items=newest)), lines=lines)
@@ -67,10 +67,10 @@ def measure_cloud_cpus(bench: Scale) -> SectionPart:
 def _describe_newest_comparison(paths: Paths) -> Iterator[str]:
     path = folder.find_newest(KIND, paths)
     if path is None:
-        yield "No comparison of wheels was made here yet: invoke quickstart, or invoke compare."
+        yield "There is no comparison of wheels yet. Run invoke quickstart or invoke compare."
         return
     comparison = load(path)
-    yield f"The newest comparison here, {format_time(comparison.made)}, {comparison.host.cpu.name}:"
+    yield f"Newest comparison, {format_time(comparison.made)}, {comparison.host.cpu.name}:"
     yield from findings.list_headlines(comparison)
 
 
@@ -131,4 +131,4 @@ PARTS: Mapping[str, Callable[[Scale], SectionPart]] = MappingProxyType(
         "dispatch": measure_dispatch,
     }
 )
-"""By the keys of articles.toml."""
+"""Functions by the keys of articles.toml."""

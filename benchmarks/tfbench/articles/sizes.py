@@ -1,4 +1,4 @@
-"""How much of each experiment is measured: a small form, and the whole."""
+"""The options of each experiment, for a short run and for a full run."""
 
 from __future__ import annotations
 
@@ -66,4 +66,4 @@ FULL = Sizes(
     strategies=StrategiesOptions(),
     overhead=OverheadOptions(),
 )
-"""The commands' own sizes, and more inputs and limits: hours."""
+"""The commands' defaults, with more inputs and limits. Takes hours."""

@@ -1,5 +1,4 @@
-"""One page of all experiments: per article what it claimed, what was measured, what could not be.
-Pure."""
+"""Build one page of all experiments: each article's claims, results and limits. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ class SectionPart:
     blocks: tuple[Block, ...] = ()
     figures: tuple[Drawing, ...] = ()
     lines: tuple[str, ...] = ()
-    """The findings in sentences, for a terminal."""
+    """The results in sentences, for a terminal."""
     failure: str = ""
 
 
@@ -29,9 +28,9 @@ def build_document(
 ) -> Document:
     failures = ((article.title, parts[article.key].failure) for article in articles)
     failed = [f"{title}: {failure}" for title, failure in failures if failure]
-    small = ("A quick look: few processes and few steps per cell. Intervals are wide, and say so.",)
+    small = ("A short run: few processes and few steps per cell, so intervals are wide.",)
     return Document(
-        title="Five articles, measured here",
+        title="The experiments of five articles",
         subject=subject,
         notes=small if quick else (),
         warnings=tuple(failed),
@@ -43,18 +42,18 @@ def _build_section(article: Article, part: SectionPart) -> Section:
     link = f" {article.link}" if article.link else ""
     measured: tuple[Block, ...] = part.blocks
     if part.failure:
-        measured = (*measured, f"Not all could be measured: {part.failure}")
+        measured = (*measured, f"An experiment failed: {part.failure}")
     return Section(
         key=article.key,
         heading=article.title,
         blocks=(
             f"{article.source}.{link}",
-            "It claimed:",
+            "Claims:",
             BulletList(items=article.claims),
-            "Measured here:",
+            "Results:",
             *measured,
-            f"What could not be: {article.missing}",
-            f"At any size: {article.command}",
+            f"Not measured: {article.missing}",
+            f"Commands: {article.command}",
         ),
     )
 
@@ -66,7 +65,7 @@ def format_summary(articles: Sequence[Article], parts: Mapping[str, SectionPart]
         part = parts[article.key]
         texts += [article.title, *(f"  {line}" for line in part.lines)]
         if part.failure:
-            texts.append(f"  not all could be measured: {part.failure}")
+            texts.append(f"  failed: {part.failure}")
     return "\n".join(texts) + "\n"
 
 

@@ -1,1 +1,1 @@
-"""Experiments of many cells: each a process of its own, with an answer or the reason of none."""
+"""Experiments of many cells. Each cell is a process, with an answer or a reason for its failure."""

@@ -1,4 +1,4 @@
-"""A cell of an experiment: what one process is asked, and what came of it."""
+"""A cell of an experiment: the request to one process, and its result."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tfbuild.records import hash_record
 
 
 class Outcome(StrEnum):
-    """The outcome of a cell. Only OK has an answer; the others are marks in a table."""
+    """The outcome of a cell. Only OK has an answer; tables show the other values as marks."""
 
     OK = "ok"
     OUT_OF_MEMORY = "out of memory"
     NOT_HERE = "not here"
-    """The machine lacks what the cell needs."""
+    """The machine lacks hardware or software that the cell needs."""
     REFUSED = "refused"
-    """Makes no sense, or would give wrong numbers."""
+    """The request is invalid, or its numbers would be wrong."""
     FAILED = "failed"
     LATE = "took too long"
 
@@ -47,8 +47,9 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Return the values of `place`: texts as they are, numbers with their names; zeros and
-        empty values are left out.
+        """Return the values of `place`: texts as they are, numbers with their names.
+
+        Excludes zeros and empty values.
         """
         return " ".join(
             value if isinstance(value, str) else name if value is True else f"{name} {value}"

@@ -1,4 +1,4 @@
-"""An experiment of cells: from options to a result with a report, in a folder of its own."""
+"""Run an experiment of cells: from its options to a folder with the result and the report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tfbuild.records import save
 from tfbuild.settings import Paths
 
 SCHEMA = 1
-"""Of run.json."""
+"""Version of run.json."""
 _W = TypeVar("_W", bound="ExperimentOptions")
 _Q = TypeVar("_Q", bound="ExperimentConfig")
 _R = TypeVar("_R")
@@ -168,7 +168,9 @@ def choose_arms(text: str, paths: Paths) -> tuple[ArmChoice, ...]:
     specs = tuple(lineup.parse_arm(word) for word in words)
     names = [spec.name for spec in specs]
     if len({*names}) < len(names):
-        raise UsageError(f"two arms have one name ({', '.join(names)})", hint="Write NAME=WHEEL")
+        raise UsageError(
+            f"two arms have the same name ({', '.join(names)})", hint="Rename one: NAME=WHEEL"
+        )
     return installs.choose(specs, "", paths)
 
 
@@ -178,7 +180,7 @@ def list_names(choices: Iterable[ArmChoice]) -> tuple[str, ...]:
 
 
 def install_arms(choices: Sequence[ArmChoice], paths: Paths) -> dict[str, Arm]:
-    """Install the arms and return them by name. Raises the errors of an installation."""
+    """Install the arms and return them by name. Raises the errors of the installation."""
     return {arm.name: arm for arm in installs.install(choices, paths)}
 
 
@@ -196,11 +198,10 @@ class ExperimentSpec:
 def start_run(
     kind: str, config: object, arms: Mapping[str, Arm], wanted_out: str, paths: Paths
 ) -> ExperimentRun:
-    """Continue the unfinished run with the same question, wheels and machine, or start a new
-    one.
+    """Continue the unfinished run with the same question, wheels and machine, or start a new run.
 
-    Raises UsageError if the folder belongs to something else, HostError, RecordError,
-    CpuError, DiskError.
+    Raises UsageError if the folder contains another run, HostError, RecordError, CpuError,
+    DiskError.
     """
     host, run_kind = read_host(), create_kind(kind)
     spec = ExperimentSpec(kind=kind, question=config, host=host, wheels=list_wheels(arms))

@@ -1,5 +1,4 @@
-"""A process held to less memory: by a control group where one may be made, else by a resource
-limit."""
+"""Limit the memory of a process: by a control group if permitted, otherwise by a resource limit."""
 
 from __future__ import annotations
 
@@ -12,10 +11,11 @@ from pathlib import Path
 from tfbuild.errors import UsageError
 
 LEAST_MB = 200
-"""What importing TensorFlow 2.14 allocates (VmData 208 MB, 380 MB resident with its library)."""
+"""Memory that importing TensorFlow 2.14 allocates (VmData 208 MB; 380 MB resident with its
+library)."""
 CGROUP, RLIMIT = "cgroup", "RLIMIT_DATA"
 _FILES = ("memory.max", "memory.limit_in_bytes")
-"""Of versions 2 and 1, see cgroups(7)."""
+"""Files of the limit in cgroup versions 2 and 1, see cgroups(7)."""
 _SWAP = {"memory.max": "memory.swap.max", "memory.limit_in_bytes": "memory.memsw.limit_in_bytes"}
 
 
@@ -35,7 +35,7 @@ class Limit:
 
     @property
     def request(self) -> dict[str, object]:
-        """Return the request that tells the process how to limit itself."""
+        """Return the fields of a request with which the process limits itself."""
         group = None if self.folder is None else str(self.folder)
         return {"memory_mb": self.memory_mb, "cgroup": group}
 
@@ -52,8 +52,8 @@ def check_memory(memory_mb: float) -> None:
     """Raise UsageError if the limit is less than TensorFlow itself needs."""
     if memory_mb < LEAST_MB:
         raise UsageError(
-            f"{memory_mb:g} MB are less than importing TensorFlow takes",
-            hint=f"Ask for {LEAST_MB} MB or more; its library and a small model want about 400",
+            f"a memory limit of {memory_mb:g} MB is too small to import TensorFlow",
+            hint=f"Use {LEAST_MB} MB or more; TensorFlow and a small model need about 400 MB",
         )
 
 
@@ -65,14 +65,12 @@ def limit_memory(memory_mb: float, root: Path = Path("/")) -> Iterator[Limit]:
         yield Limit(memory_mb=memory_mb, folder=folder)
     finally:
         if folder is not None:
-            with contextlib.suppress(OSError):  # (a process of it may still be ending)
+            with contextlib.suppress(OSError):  # (a process in it may still be ending)
                 folder.rmdir()
 
 
 def _create_group(memory_mb: float, root: Path) -> Path | None:
-    """Create a control group with the limit below this process's group; return None if that is
-    not allowed.
-    """
+    """Create a control group with the limit below this process's group; None if not permitted."""
     for parent in _find_memory_groups(root):
         folder = parent / f"tensorwright-{os.getpid()}"
         try:
@@ -95,7 +93,7 @@ def _set_limit(folder: Path, memory_mb: float) -> bool:
         (folder / file).write_text(limit, encoding="ascii")
     except OSError:
         return False
-    with contextlib.suppress(OSError):  # (swap would only make it slow; some kernels do not count)
+    with contextlib.suppress(OSError):  # (no swap, which is slow; some kernels cannot limit it)
         text = "0" if file == "memory.max" else limit
         (folder / _SWAP[file]).write_text(text, encoding="ascii")
     return True

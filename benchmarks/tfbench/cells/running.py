@@ -1,4 +1,4 @@
-"""Cells measured, each launch a process of its own; what they say is kept as it comes."""
+"""Measure cells. Each launch is a process; its result is stored at once."""
 
 from __future__ import annotations
 
@@ -37,11 +37,10 @@ _MANY = 160  # characters of a reason
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellSchedule:
-    """The cells as an experiment of the engine, with the arms by name; logs are written to
-    `out`.
+    """The cells as an experiment of the engine, with the arms by name. Logs are written to `out`.
 
     Launches run in order, and the cells of each launch in random order, so that a temporary
-    disturbance does not affect only one cell. A place where a launch was not OK gets no
+    disturbance does not affect only one cell. After a launch that is not OK, its place gets no
     further launches.
     """
 
@@ -88,7 +87,7 @@ def run_cells(
     seed: int,
     limit_s: float = LIMIT_S,
 ) -> dict[str, LaunchResult]:
-    """Run every cell that `out` has no result of, and return all results by key.
+    """Run every cell that has no result in `out`, and return all results by key.
 
     Raises DiskError, RecordError.
     """
@@ -111,7 +110,7 @@ def shuffle_cells(cells: Sequence[Cell], seed: int) -> Iterator[Cell]:
 
 
 def run_cell(cell: Cell, arm: Arm, out: Path, *, limit_s: float) -> LaunchResult:
-    """Run one launch of a cell. Every end of its process becomes an outcome. Raises DiskError."""
+    """Run one launch of a cell; any end of its process is an outcome. Raises DiskError."""
     logs = out / "logs"
     log = logs / f"{cell.key[:12]}.log"
     generator = Random(cell.key)  # noqa: S311  (bytes of padding, not a secret)
@@ -161,8 +160,8 @@ def _classify_error(error: WorkerError, log: Path, *, limited: bool) -> tuple[Ou
     lines = clean_lines(output)
     memory_line = next((line for line in reversed(lines) if _NO_MEMORY.search(line)), "")
     if memory_line or _NO_MEMORY.search(message):
-        return Outcome.OUT_OF_MEMORY, memory_line or "Linux ended the process"
-    if limited and "was ended by" in message:  # (C++ that cannot allocate aborts, or worse)
+        return Outcome.OUT_OF_MEMORY, memory_line or "Linux killed the process"
+    if limited and "was ended by" in message:  # (C++ aborts or crashes if it cannot allocate)
         return Outcome.OUT_OF_MEMORY, f"the process {message.partition(' was ')[2]} at its limit"
     return Outcome.FAILED, find_explanation(output) if "exited with" in message else message
 

@@ -1,4 +1,4 @@
-"""Examples per second: ours over launches, and what tf_cnn_benchmarks would print. Pure."""
+"""Examples per second: over launches, and as tf_cnn_benchmarks prints them. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from tfbench.costs.cost import Amount, average_launches
 from tfbuild.errors import SampleError
 
 _NORMAL = 1.4826
-"""Times the median of absolute deviations: the standard deviation, were they normal."""
+"""Factor from the median absolute deviation to the standard deviation of a normal distribution."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrintedSpeed:
-    """The line `images/sec: mean +/- uncertainty (jitter = …)` of one launch, as `log_util` and
-    `benchmark_cnn.get_perf_timing` of tensorflow/benchmarks compute it: the batch over the
-    mean time of a step; the standard error of the steps' speeds; their scaled median of
-    absolute deviations from their median.
+    """The values of the line `images/sec: mean +/- uncertainty (jitter = …)` of one launch.
+
+    `log_util` and `benchmark_cnn.get_perf_timing` of tensorflow/benchmarks compute them: `mean` is
+    the batch size over the mean time of a step, `uncertainty` the standard error of the steps'
+    speeds, `jitter` their scaled median absolute deviation.
     """
 
     mean: float
@@ -61,4 +62,4 @@ def _check_times(step_s: Sequence[float]) -> None:
         raise SampleError("no step was timed")
     invalid = [seconds for seconds in step_s if not (math.isfinite(seconds) and seconds > 0)]
     if invalid:
-        raise SampleError(f"a step took {invalid[0]:g} s, which is not a time")
+        raise SampleError(f"a step took {invalid[0]:g} s, which is not a positive time")

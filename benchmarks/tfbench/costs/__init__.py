@@ -1,1 +1,1 @@
-"""What runs cost on which machine, by dated prices."""
+"""Costs of training runs on machines, by dated prices."""

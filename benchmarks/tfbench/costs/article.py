@@ -1,8 +1,8 @@
-"""The 2017 article on Cloud CPUs: its logs per epoch, and its results computed again from them.
+"""The 2017 article on Cloud CPUs: its logs per epoch, and its results recomputed from them.
 
 Max Woolf, "Benchmarking TensorFlow on Cloud CPUs", minimaxir.com/2017/07/cpu-or-gpu; raw logs in
 minimaxir/deep-learning-cpu-gpu-benchmark. An epoch's seconds include its validation pass. Each cell
-was run once, so nothing here has an interval.
+was run once, so no result has an interval.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfbuild.errors import SampleError, UsageError
 
 TOTALS = Path(__file__).parent / "data" / "cloud_cpu_2017_totals.csv"
 PRICES = "2017-07-gce"
-"""The price book that the article's machines stand in, under the names of its platforms."""
+"""The price book of the article's machines, under the names of its platforms."""
 BASELINE = "gpu"
 PIP, COMPILED = "pip", "compiled"
 
@@ -43,7 +43,7 @@ def read_epochs(path: Path) -> tuple[float, ...]:
         due = _FIRST_EPOCHS if last is None else (last + 1,)
         if epoch not in due:
             expected = " or ".join(map(str, due))
-            raise SampleError(f"{where}: epoch {epoch} stands where {expected} is due")
+            raise SampleError(f"{where}: epoch is {epoch}, expected {expected}")
         seconds.append(_parse_seconds(row["elapsed"], where))
         last = epoch
     if not seconds:
@@ -65,7 +65,7 @@ def read_log(text: str, book: PriceBook) -> TrainingRun:
     key, equals, path = text.partition("=")
     words = [part.strip() for part in key.split("/")]
     if not (equals and path and all(words) and len(words) in _LOG_WORDS):
-        raise UsageError(f"{text!r} does not name a log", hint=_LOG_HINT)
+        raise UsageError(f"invalid log {text!r}", hint=_LOG_HINT)
     model, *build, platform = words
     price = book.find_price(platform)
     return TrainingRun(
@@ -86,7 +86,7 @@ def read_totals(book: PriceBook, path: Path = TOTALS) -> tuple[TrainingRun, ...]
     runs = []
     for line, row in _read_rows(path, _TOTALS):
         where = f"{path}, line {line}"
-        _parse_integer(row["epochs"], "epochs", where)  # (no part of what a run costs)
+        _parse_integer(row["epochs"], "epochs", where)  # (checked only)
         run = TrainingRun(
             workload=row["benchmark"],
             vcpus=_parse_integer(row["vcpus"], "vcpus", where) if row["vcpus"] else None,
@@ -101,8 +101,8 @@ def read_totals(book: PriceBook, path: Path = TOTALS) -> tuple[TrainingRun, ...]
 def _require_whole_vcpus(price: Price, book: PriceBook) -> int:
     if price.vcpus is None or not price.vcpus.is_integer():
         raise UsageError(
-            f"the price book {book.name} says no whole number of vCPUs for {price}",
-            hint="Give its vcpus there, or leave out the build if it is a GPU",
+            f"the price book {book.name} has no whole number of vCPUs for {price}",
+            hint="Add its vcpus to the book, or omit BUILD if it is a GPU",
         )
     return int(price.vcpus)
 

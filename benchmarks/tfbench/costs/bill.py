@@ -1,4 +1,4 @@
-"""What the training runs of a comparison, or of the 2017 article, cost on which machine. Pure."""
+"""Costs of the training runs of a comparison, or of the 2017 article, by machine. Pure."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from tfbuild.errors import SampleError
 from tfbuild.measured.comparison import ComparedCell, Comparison
 
 COMPOSED = (
-    "Runs are composed, not timed whole: the article's epochs, each the time of its training steps,"
-    " of its validation pass and of its augmentation, where it has them. Start-up is not in it."
+    "The time of a run is computed from its parts, not measured as a whole: the article's epochs,"
+    " each with its training steps, its validation and its augmentation, if any. Start-up is"
+    " excluded."
 )
 TIMED = (
-    "Runs are the sums of their epochs' seconds, validation included, as the logs have them. Each"
-    " was run once, so no figure has an interval."
+    "The time of a run is the sum of its logged epochs, including validation. Each run was"
+    " measured once, so no figure has an interval."
 )
 
 
@@ -33,15 +34,15 @@ TIMED = (
 class BillRow:
     """One training run. Figures relative to the bill's baseline are better below 1.
 
-    `find_cheapest`, `find_fastest` and `on_front` are among all rows of the workload. The
-    baseline's arm has no `break_even_price_ratio`. `amortisation` is of the arm's build, from what
-    a run saves over the comparison's baseline arm, or `pip`, on the same machine; None for arms of
-    its wheel.
+    `cheapest`, `fastest` and `on_front` compare all rows of the workload. The baseline's arm has
+    no `break_even_price_ratio`. `amortisation` is that of the arm's build, from the saving per run
+    over the comparison's baseline arm, or `pip`, on the same machine; None for arms of the
+    baseline's wheel.
     """
 
     workload: str
     vcpus: int | None
-    """None where they are not what the machine is about, as with a GPU."""
+    """None if they do not characterise the machine, as with a GPU."""
     arm: str
     machine: str
     run_s: Amount
@@ -59,26 +60,26 @@ class BillRow:
 class Bill:
     """The costs of training runs, at the prices of `book` at `as_of`.
 
-    `baseline` is an arm, with "@" and its vCPUs if it has a number of them.
+    `baseline` is an arm, with "@" and its number of vCPUs, if it has one.
     """
 
     book: str
     as_of: str
     baseline: str
     composed: str
-    """How the runs came about, in a sentence or two."""
+    """How the times of the runs were obtained, in a sentence or two."""
     rows: tuple[BillRow, ...]
     speedups: tuple[tuple[int, str, Amount], ...]
     """vCPUs, arm, and the geometric mean of its runs' speedups over the comparison's baseline arm,
-    or over `pip`, at as many vCPUs."""
+    or over `pip`, at the same number of vCPUs."""
     skipped: tuple[str, ...]
-    """What could not be priced, and why."""
+    """The runs that could not be priced, with the reason."""
     machines: tuple[Price, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Build:
-    """The cost of a build, and the rate of the runs that pay it back, if that is known."""
+    """The cost of a build, and the number of runs per day, if known, that pay it back."""
 
     usd: float
     runs_per_day: float | None = None
@@ -109,7 +110,7 @@ def compute_bill(
     if not runs.all:
         raise SampleError(
             "no cell has a training run to price" + (f" ({skipped[0]})" if skipped else ""),
-            hint="Measure all phases: a run is composed from them",
+            hint="Measure all phases of a run: invoke compare --thorough",
         )
     rates = _Rates(book=book, build=build, built=_list_built_arms(comparison))
     return _create_bill(runs, baseline or runs.reference, rates, COMPOSED, skipped)
@@ -180,7 +181,7 @@ def _create_bill(
     name = runs.find_baseline(baseline).name
     bases = {workload: runs.find_run(workload, name) for workload in runs.workloads}
     missing = [
-        f"{workload}: {name}, the baseline, has no run there"
+        f"{workload}: the baseline {name} has no run"
         for workload, base in bases.items()
         if base is None
     ]

@@ -1,4 +1,4 @@
-"""Price books from files: our TOML form and SkyPilot's CSV; the dated ones that stand here."""
+"""Price books: shipped ones, and files in our TOML form or in SkyPilot's CSV form."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def find_book(text: str, *, as_of: str = "", names: Collection[str] = ()) -> Pri
             return read_csv(path, as_of=as_of, names=names)
         case other:
             raise UsageError(
-                f"{path} is no price book: its name ends in {other!r}", hint="Give .csv or .toml"
+                f"{path} is not a price book: its name ends in {other!r}",
+                hint="Give a .csv or .toml file",
             )
 
 
@@ -61,14 +62,14 @@ def resolve_price(
     if not prices:
         if machine or region or mode:
             hint = f"Add --prices, such as {', '.join(list_shipped_books())}"
-            raise UsageError("a machine was named without a price book", hint=hint)
+            raise UsageError("--machine, --region and --mode need --prices", hint=hint)
         return None
     book = find_book(prices, names=(machine,) if machine else ()).restrict(
         region=region, mode=parse_mode(mode)
     )
     if not machine:
         raise UsageError(
-            "--prices needs a machine", hint=f"Add --machine, one of {', '.join(book.names)}"
+            "--prices needs --machine", hint=f"Add --machine, one of {', '.join(book.names)}"
         )
     return find_machine(book, vcpus, machine)
 
@@ -91,7 +92,7 @@ def read_csv(path: Path, *, as_of: str, names: Collection[str] = ()) -> PriceBoo
                 with _locate_errors(f"{path}, line {reader.line_num}"):
                     for price in _parse_csv_prices(row, as_of=as_of, source=path.name):
                         if prices.setdefault(price.identity, price) != price:
-                            raise ValueError(f"{price} is there twice, at different prices")
+                            raise ValueError(f"{price} is listed twice, at different prices")
     return create_book(path.stem, prices.values())
 
 
@@ -106,7 +107,7 @@ def read_toml(path: Path) -> PriceBook:
         name = str(fields.pop("name", path.stem))
         _check_keys(fields, _SHARED_KEYS)
         if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
-            raise ValueError("prices are written as [[price]] tables")
+            raise ValueError("write prices as [[price]] tables")
     prices = []
     for number, row in enumerate(rows, start=1):
         with _locate_errors(f"{path}, price {number} ({row.get('name', 'without a name')})"):
@@ -133,7 +134,7 @@ def _check_header(columns: Collection[str]) -> None:
     if missing:
         raise ValueError(f"the header lacks {', '.join(missing)}")
     if len(set(columns)) < len(columns):
-        raise ValueError("the header has a column twice")
+        raise ValueError("the header repeats a column")
 
 
 def _get_csv_name(row: Mapping[str, str | None]) -> str:
@@ -205,16 +206,16 @@ def _parse_items(row: Mapping[str, Any]) -> tuple[LineItem, ...]:
     Raises ValueError if they are invalid.
     """
     if "usd_hour" in row and "items" in row:
-        raise ValueError("a price has either items or usd_hour")
+        raise ValueError("give either items or usd_hour")
     if "usd_hour" in row:
         return (
             LineItem(name=_require_text(row, "name"), usd_hour=_require_number(row, "usd_hour")),
         )
     items = row.get("items", [])
     if not (isinstance(items, list) and all(isinstance(item, dict) for item in items)):
-        raise ValueError("items are written as {name = …, usd_hour = …}")
+        raise ValueError("write items as {name = …, usd_hour = …}")
     if not items and "usd_month" not in row:
-        raise ValueError("no price: items, usd_hour and usd_month are missing")
+        raise ValueError("no price: give items, usd_hour or usd_month")
     return tuple(
         LineItem(name=_require_text(item, "name"), usd_hour=_require_number(item, "usd_hour"))
         for item in items
@@ -230,7 +231,7 @@ def _parse_toml_mode(text: str) -> Mode:
 def _require_number(row: Mapping[str, Any], key: str) -> float:
     value = row.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{key} is {value!r}, which is not a number")  # noqa: TRY004  (of a file)
+        raise ValueError(f"{key} is {value!r}, which is not a number")  # noqa: TRY004  (in a file)
     return float(value)
 
 
@@ -240,5 +241,5 @@ def _require_text(row: Mapping[str, Any], key: str) -> str:
     if type(value) is date:
         return value.isoformat()
     if not isinstance(value, str):
-        raise ValueError(f"{key} is {value!r}, which is not text")  # noqa: TRY004  (of a file)
+        raise ValueError(f"{key} is {value!r}, which is not text")  # noqa: TRY004  (in a file)
     return value

@@ -1,6 +1,6 @@
-"""What a training run costs, and which machine and wheel to choose for it. Pure.
+"""Costs of training runs, and the machine and wheel to choose by them. Pure.
 
-An Interval is carried through: costs rise with time, so its ends become the answer's ends.
+An Interval gives an Interval: costs rise with time, so its ends give the ends of the result.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tfbuild.errors import SampleError, UsageError
 from tfbuild.measured.interval import Interval
 
 Amount: TypeAlias = Interval | float
-"""A plain number was seen once: how well it is known is not known."""
+"""A plain number was measured once, so its uncertainty is unknown."""
 
 _HOUR_S = 3600
 _SLACK = 1e-9
-"""Relative. A quotient that is this little above a whole number was meant to be that number."""
+"""Relative. A quotient above a whole number by no more than this counts as that number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +64,7 @@ class Amortisation:
             latest = "never" if self.latest is None else f"{self.latest}"
             text += f" ({self.soonest} to {latest})"
         if self.days is not None:
-            text += f", {self.days:.3g} days at {self.runs_per_day:g} runs a day"
+            text += f", {self.days:.3g} days at {self.runs_per_day:g} runs per day"
         return text
 
 
@@ -133,7 +133,7 @@ def compute_run_cost(seconds: Amount, price: Price) -> Amount:
     """Compute the cost in USD of a run of that many seconds. Raises SampleError if the time is
     not positive.
     """
-    _check_positive(seconds, "s", "a time")
+    _check_positive(seconds, "s", "time")
     return apply_monotone(
         seconds, lambda each: compute_billed_s(each, price) * price.usd_hour / _HOUR_S
     )
@@ -148,7 +148,7 @@ def compute_relative(
     run, for prices with increments or a minimum. Raises SampleError if the speedup is not
     positive.
     """
-    _check_positive(speedup, "x", "a speedup")
+    _check_positive(speedup, "x", "speedup")
     dearer = price.usd_hour / baseline_price.usd_hour
     baseline_paid = compute_billed_s(baseline_s, baseline_price)
 
@@ -165,7 +165,7 @@ def compute_geometric_mean(amounts: Sequence[Amount]) -> Amount:
     SampleError if there are none.
     """
     if not amounts:
-        raise SampleError("there is nothing to take a mean of")
+        raise SampleError("no amounts to average")
     value = math.exp(math.fsum(math.log(get_value(amount)) for amount in amounts) / len(amounts))
     if not all(isinstance(amount, Interval) for amount in amounts):
         return value
@@ -193,12 +193,12 @@ def amortise(
     a finite number.
     """
     if not (math.isfinite(build_usd) and build_usd >= 0):
-        raise UsageError(f"a build that costs {build_usd:g} USD cannot be paid back")
+        raise UsageError(f"invalid cost of a build: {build_usd:g} USD")
     if runs_per_day is not None and not (math.isfinite(runs_per_day) and runs_per_day > 0):
-        raise UsageError(f"{runs_per_day:g} runs a day is not a rate")
+        raise UsageError(f"invalid rate: {runs_per_day:g} runs per day")
     low, middle, high = get_ends(saving_usd)
     if not all(map(math.isfinite, (low, middle, high))):
-        raise SampleError(f"a run saves {middle:g} USD, which is not an amount")
+        raise SampleError(f"invalid saving: {middle:g} USD per run")
     spread = isinstance(saving_usd, Interval)
     return Amortisation(
         build_usd=build_usd,
@@ -216,8 +216,8 @@ def compute_seconds_to_accuracy(*, epochs: float, images: int, images_s: Amount)
     Evaluation and start-up are excluded. Raises SampleError if the rate or the amount of
     training is not positive.
     """
-    _check_positive(images_s, "images/s", "a rate")
-    _check_positive(epochs * images, "images", "an amount of training")
+    _check_positive(images_s, "images/s", "rate")
+    _check_positive(epochs * images, "images", "amount of training")
     return apply_monotone(images_s, lambda each: epochs * images / each)
 
 
@@ -226,7 +226,7 @@ def compute_images_per_usd(images_s: Amount, price: Price) -> Amount:
 
     Raises SampleError if the rate is not positive.
     """
-    _check_positive(images_s, "images/s", "a rate")
+    _check_positive(images_s, "images/s", "rate")
     return apply_monotone(images_s, lambda each: each / price.usd_hour)
 
 
@@ -240,7 +240,7 @@ def _check_positive(amount: Amount, unit: str, what: str) -> None:
     low, value, high = get_ends(amount)
     if not (0 < low <= value <= high < math.inf):
         shown = f"{value:g}" if low == high else f"{value:g} ({low:g} to {high:g})"
-        raise SampleError(f"{shown} {unit} is not {what}")
+        raise SampleError(f"invalid {what}: {shown} {unit}")
 
 
 def _count_runs(build_usd: float, saving_usd: float) -> int | None:

@@ -1,4 +1,4 @@
-"""Launches that the kit measured on machines elsewhere, and the training runs they make up."""
+"""Launches that the kit measured on other machines, and the training runs computed from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfbuild.errors import RecordError, UsageError
 from tfbuild.records import quote_value
 
 _SHORTEST_S = 1e-9
-"""No step takes less, and none as many seconds as there are of these in one."""
+"""A valid step takes longer than this and less than its reciprocal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,13 +45,13 @@ def read_launches(path: Path) -> tuple[KitLaunch, ...]:
     """
     launches = read_lines(path, _parse_launch, "a launch of the kit")
     if not launches:
-        raise RecordError(f"{path} has no launch in it", hint="Run the kit there to its end")
+        raise RecordError(f"{path} has no launches", hint="Run the kit to its end")
     return launches
 
 
 def _parse_launch(line: Any) -> KitLaunch:  # noqa: ANN401  (JSON)
     if line["schema"] != SCHEMA:
-        raise ValueError(f"schema {quote_value(line['schema'])}, this version reads {SCHEMA}")
+        raise ValueError(f"schema is {quote_value(line['schema'])}, expected {SCHEMA}")
     outcome = str(line["outcome"])
     try:
         workload = find_workload(line["workload"])
@@ -74,7 +74,7 @@ def _parse_launch(line: Any) -> KitLaunch:  # noqa: ANN401  (JSON)
 def _compute_mean(step_s: Sequence[float]) -> float:
     mean = math.fsum(step_s) / len(step_s) if step_s else math.nan
     if not _SHORTEST_S < mean < 1 / _SHORTEST_S:
-        raise ValueError(f"a step took {mean} s")
+        raise ValueError(f"invalid time of a step: {mean} s")
     return mean
 
 
@@ -96,8 +96,8 @@ def compose_runs(launches: Sequence[KitLaunch], price: Price) -> tuple[TrainingR
     )
     if not training_runs:
         raise UsageError(
-            "the kit's file has no whole training run",
-            hint="Run the kit with its default phases, which are those of a run",
+            "the kit's file has no complete training run",
+            hint="Run the kit without --phases, so that it times all phases of a run",
         )
     return training_runs
 

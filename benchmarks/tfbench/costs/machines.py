@@ -1,4 +1,4 @@
-"""Which machine of a price book stands for which number of vCPUs. Pure."""
+"""The machine of a price book for each number of vCPUs. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def parse_machines(text: str) -> dict[int, str]:
     for part in text.split(",") if text.strip() else ():
         count, equals, name = (word.strip() for word in part.partition("="))
         if not (equals and name and count.isdecimal() and int(count) > 0):
-            raise UsageError(f"{part.strip()!r} does not name a machine", hint=_HINT)
+            raise UsageError(f"invalid machine {part.strip()!r}", hint=_HINT)
         if int(count) in names:
-            raise UsageError(f"two machines are named for {format_vcpus(int(count))}", hint=_HINT)
+            raise UsageError(f"two machines are given for {format_vcpus(int(count))}", hint=_HINT)
         names[int(count)] = name
     return names
 
@@ -52,7 +52,8 @@ def find_machines(
         if count not in requested:
             measured = ", ".join(map(str, requested))
             raise UsageError(
-                f"{names[count]} is named for {format_vcpus(count)}, and {measured} were measured"
+                f"{names[count]} is given for {format_vcpus(count)}, but only {measured} were "
+                f"measured"
             )
     return {
         count: find_machine(book, count, names[count])
@@ -80,6 +81,6 @@ def _find_only_machine(book: PriceBook, count: int) -> Price:
     raise UsageError(
         f"the price book {book.name} has {len(matches) or 'no'} machines with "
         f"{format_vcpus(count)}",
-        hint=f"Name one, as in {count}=NAME, of "
+        hint=f"Give one as {count}=NAME, for example "
         f"{format_first(matches or candidates or book.names)}",
     )

@@ -1,4 +1,4 @@
-"""What a machine costs per hour: dated prices with their source, each a sum of line items. Pure."""
+"""Prices of machines per hour: dated, with their source, each a sum of line items. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LineItem:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.usd_hour) and self.usd_hour >= 0):
-            raise ValueError(f"{self.usd_hour:g} USD per hour of {self.name!r} is not a price")
+            raise ValueError(f"invalid price of {self.name!r}: {self.usd_hour:g} USD per hour")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,18 +68,18 @@ class Price:
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise ValueError("a price without a name")
+            raise ValueError("a price has no name")
         _check_date(self.as_of)
         for field in ("vcpus", "memory_gib", "multiplier", "usd_month"):
             _check_number(field, getattr(self, field), above=True)
         for field in ("billing_increment_s", "minimum_s"):
             _check_number(field, getattr(self, field), above=False)
         if (self.mode is Mode.MONTHLY) != (self.usd_month is not None):
-            raise ValueError("usd_month and the mode 'monthly' need each other")
+            raise ValueError("give usd_month with the mode 'monthly', and only with it")
         if bool(self.items) == (self.usd_month is not None):
-            raise ValueError("a price has either items or usd_month")
+            raise ValueError("give either items or usd_month")
         if not self.usd_hour > 0:
-            raise ValueError(f"{self.name!r} costs nothing, which is not a price")
+            raise ValueError(f"the price of {self.name!r} is 0")
 
     @property
     def usd_hour(self) -> float:
@@ -121,7 +121,7 @@ class PriceBook:
         raise UsageError(
             f"the price book {self.name} has {len(matches) or 'no'} prices for {name!r}"
             + "".join(f" {part}" for part in (self.region, self.mode) if part),
-            hint=f"It has "
+            hint=f"Known: "
             f"{format_first(alternatives) if alternatives else format_first(self.names, most=10)}",
         )
 
@@ -155,7 +155,7 @@ def create_book(name: str, prices: Iterable[Price], *, mix_dates: bool = False) 
     seen: set[object] = set()
     for price in prices:
         if price.identity in seen:
-            raise UsageError(f"the price book {name} has {price} twice")
+            raise UsageError(f"the price book {name} lists {price} twice")
         seen.add(price.identity)
     return PriceBook(name=name, as_of=_join_dates(prices, mix_dates=mix_dates), prices=prices)
 
@@ -175,8 +175,8 @@ def _join_dates(prices: tuple[Price, ...], *, mix_dates: bool) -> str:
     dates = sorted({price.as_of for price in prices})
     if len(dates) > 1 and not mix_dates:
         raise UsageError(
-            f"prices of {' and '.join(dates)} together say nothing about either day",
-            hint="Use prices of one date, or ask for mixed dates",
+            f"the prices have different dates: {' and '.join(dates)}",
+            hint="Use prices of one date, or add --mix-dates",
         )
     return ", ".join(dates)
 
@@ -185,12 +185,12 @@ def _check_number(what: str, value: float | None, *, above: bool) -> None:
     if value is None:
         return
     if not math.isfinite(value) or value < 0 or (above and value == 0):
-        raise ValueError(f"{what} is {value:g}")
+        raise ValueError(f"invalid {what}: {value:g}")
 
 
 def _check_date(text: str) -> None:
     if not text:
-        raise ValueError("no date: a price without the day it held on says nothing")
+        raise ValueError("no date: give the day of the price as as_of")
     try:
         is_date = date.fromisoformat(text).isoformat() == text
     except ValueError:

@@ -1,4 +1,4 @@
-"""Training runs that have a time and a price, and one of them relative to another. Pure."""
+"""Training runs with a time and a price, and their ratios to a baseline. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tfbuild.measured.interval import Interval
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRun:
-    """One training run on a machine. `speedup` is over the reference arm's run beside it, if the
-    two were measured in pairs. A GPU's vCPUs are not counted.
+    """One training run on a machine. `speedup` is over the reference arm's run in the same
+    comparison, if the two were measured in pairs. `vcpus` is None for a GPU.
     """
 
     workload: str
@@ -42,7 +42,7 @@ class TrainingRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runs:
-    """Training runs by workload and name. `reference` is the arm that speedups are over."""
+    """Training runs by workload and name. `reference` is the arm that speedups are relative to."""
 
     all: tuple[TrainingRun, ...]
     reference: str
@@ -70,8 +70,8 @@ class Runs:
         if not matches:
             names = dict.fromkeys(run.name for run in self.all)
             raise UsageError(
-                f"there is no run of {text!r}, which costs are to be relative to",
-                hint=f"There are {', '.join(names)}",
+                f"no run of the baseline {text!r}",
+                hint=f"Use one of {', '.join(names)}",
             )
         return max(matches, key=lambda run: run.vcpus or 0)
 
@@ -129,6 +129,6 @@ def collect_runs(runs: Iterable[TrainingRun], reference: str) -> Runs:
     for run in runs:
         key = (run.workload, run.name)
         if key in runs_by_key:
-            raise SampleError(f"{run.name} of {run.workload} is there twice")
+            raise SampleError(f"{run.workload} has two runs named {run.name}")
         runs_by_key[key] = run
     return Runs(all=tuple(runs_by_key.values()), reference=reference)

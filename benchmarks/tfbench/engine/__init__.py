@@ -1,1 +1,1 @@
-"""Runs: the folder that one goes on in, its journal, its workers, the loop over its launches."""
+"""Runs that can be stopped and continued: their folder, journal, workers and launches."""

@@ -1,4 +1,4 @@
-"""Why a worker ended, in one line of its output. Pure."""
+"""Find the line of a worker's output that explains why it ended. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _ERROR = re.compile(r"(?:[\w.]+\.)?(\w+(?:Error|Exception|Exit|Interrupt|Warning))(?::|$)")
 _ENDS = re.compile(r"Check failed|what\(\):|terminate called|[Oo]ut of memory|^Fatal Python error")
-"""What C++ and Python print before they abort."""
+"""Messages of C++ and Python before they abort."""
 _POSITION = re.compile(r"\[\[|; NodeDef:|\[Op:|File \"|\^+$")
-"""Lines that TensorFlow and Python print around an error, to say where it was raised."""
+"""Lines that TensorFlow and Python print around an error to show its location."""
 _LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] ")
-"""TensorFlow's information and warnings, which end no process."""
+"""TensorFlow's information and warnings, which do not end a process."""
 
 
 def clean_lines(output: str) -> list[str]:
@@ -21,10 +21,9 @@ def clean_lines(output: str) -> list[str]:
 
 
 def find_explanation(output: str) -> str:
-    """Return the line of a worker's output that says why it ended, with the name of the
-    exception.
+    """Return the line of a worker's output that explains its end, with the name of the exception.
 
-    Empty if none does.
+    Empty if there is none.
     """
     lines = [line for line in clean_lines(output) if not _LOGGED.match(line)]
     raised = [at for at, line in enumerate(lines) if _ERROR.match(line)]
@@ -33,8 +32,8 @@ def find_explanation(output: str) -> str:
         return lines[aborted[-1]]
     if not raised:
         return lines[-1] if lines else ""
-    # Of an error in a graph TensorFlow says further down what it is; several it numbers
-    # (tsl/platform/status.cc: StatusGroup).
+    # TensorFlow prints the cause of a graph execution error further down, and numbers several
+    # causes (tsl/platform/status.cc: StatusGroup).
     error = lines[raised[-1]]
     details = [line for line in lines[raised[-1] + 1 :] if not _POSITION.match(line)]
     name = _ERROR.match(error)

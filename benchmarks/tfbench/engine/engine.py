@@ -1,4 +1,4 @@
-"""Launch after launch until an experiment has enough, each kept as it comes."""
+"""Run the launches of an experiment until it needs no more, and store each result at once."""
 
 from __future__ import annotations
 
@@ -13,31 +13,26 @@ Launch = TypeVar("Launch")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunProgress:
-    """The part of a run that this process has measured: launches, and the seconds that they
-    took.
-    """
+    """The part of a run that this process measured: the number of launches and their seconds."""
 
     launches: int
     seconds: float
 
 
 class Experiment(Protocol[Entry, Launch]):
-    """An experiment: which launches it needs, and the entries that they give.
+    """An experiment: it chooses its launches, and runs them to get entries.
 
-    Entries are frozen records; a launch is one start of worker processes, and what they are
-    asked. What follows from the entries is up to the experiment.
+    Entries are frozen records. A launch is one start of worker processes with their requests.
     """
 
     def is_reusable(self, entry: Entry, /) -> bool:
-        """Return whether an entry of an earlier process is of this run, and need not be measured
-        again.
-        """
+        """Return whether an entry of an earlier process counts and is not measured again."""
 
     def choose_next(self, entries: Sequence[Entry], spent: RunProgress, /) -> Launch | None:
-        """Return what to launch next, given the entries so far; None if they are enough."""
+        """Return the next launch, given the entries so far; None if they are enough."""
 
     def run_launch(self, launch: Launch, keep: Callable[[Entry], None], /) -> None:
-        """Run a launch; a worker's failure is an entry as well, so that the run goes on."""
+        """Run a launch. A worker's failure is an entry, too, so that the run continues."""
 
 
 def run(
@@ -45,10 +40,10 @@ def run(
     known: Sequence[Entry],
     keep: Callable[[Entry], None],
 ) -> tuple[Entry, ...]:
-    """Run an experiment until it has enough, and return all its entries.
+    """Run an experiment until it needs no more launches, and return all its entries.
 
-    These are those of `known` that count, and the new ones, each of which is passed to `keep`
-    at once. Raises the errors of a launch.
+    These are the reusable ones of `known` and the new ones. Each new entry is passed to `keep` at
+    once. Raises the errors of a launch.
     """
     entries = [entry for entry in known if experiment.is_reusable(entry)]
 

@@ -1,4 +1,4 @@
-"""The folder of a run: what was asked, and whether a run may go on there."""
+"""The folder of a run: its spec, and whether a run can continue there."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tfbuild.settings import Paths
 
 _ANOTHER = "Give another --out"
 _SHOWN = 3
-"""Differences in a message."""
+"""Maximum number of differences in a message."""
 
 
 class Spec(Protocol):
-    """The frozen record that decides a run's entries: a run resumes only with an equal one."""
+    """The frozen record that determines a run's entries; a run continues only with an equal one."""
 
     @property
     def schema(self) -> int:
@@ -30,8 +30,8 @@ class Spec(Protocol):
 class RunKind:
     """The names of an experiment's runs and of the files in their folders.
 
-    `prefix` begins the folder's name. A run is finished if its result is there, unless that
-    says it is not complete.
+    `prefix` begins the folder's name. A run is finished if its folder has a result that is not
+    marked as incomplete.
     """
 
     name: str
@@ -42,16 +42,16 @@ class RunKind:
 
 
 def choose_folder(kind: RunKind, spec: Spec, wanted: str, paths: Paths) -> Path:
-    """Return the folder of a run: the wanted one, that of a stopped run, or a new one.
+    """Return the folder of a run: `wanted`, the folder of a stopped run, or a new one.
 
-    The stopped run is the newest with an equal spec. A new folder is not created here.
+    The stopped run is the newest with an equal spec. A new folder is not created yet.
     """
     if wanted:
         return Path(wanted)
     stopped = find_unfinished(kind, spec, paths.reports.glob("*"))
     if stopped is None:
         return paths.choose_report_folder(kind.prefix)
-    console.print_message(f"going on with the run that was stopped: {stopped}")
+    console.print_message(f"continue the stopped run in {stopped}")
     return stopped
 
 
@@ -61,22 +61,22 @@ def find_unfinished(kind: RunKind, spec: Spec, folders: Iterable[Path]) -> Path 
     for folder in sorted(
         run_folders, key=lambda each: (each / kind.spec).stat().st_mtime, reverse=True
     ):
-        with contextlib.suppress(RecordError):  # a damaged or an older run is another one
+        with contextlib.suppress(RecordError):  # a damaged or older run is not continued
             if not _list_differences(kind, spec, folder) and not is_finished(kind, folder):
                 return folder
     return None
 
 
 def begin(kind: RunKind, spec: Spec, out: Path) -> None:
-    """Write the spec of a run, or check that the one written is equal.
+    """Write the spec of a run, or check that the folder has an equal spec.
 
-    Raises UsageError for a folder with another run, HostError for a run of another machine,
+    Raises UsageError for a folder of another run, HostError for a run of another machine,
     RecordError for a damaged folder, DiskError.
     """
     if (out / kind.spec).exists():
         _require_same(kind, spec, out)
     elif (out / kind.journal).exists():
-        raise UsageError(f"{out} holds the journal of an unknown run", hint=_ANOTHER)
+        raise UsageError(f"{out} contains the journal of an unknown run", hint=_ANOTHER)
     else:
         records.save(out / kind.spec, spec)
 
@@ -84,20 +84,20 @@ def begin(kind: RunKind, spec: Spec, out: Path) -> None:
 def require_unfinished(kind: RunKind, out: Path) -> None:
     """Raise UsageError for a folder with a finished run, RecordError for a damaged result."""
     if is_finished(kind, out):
-        raise UsageError(f"{out} holds a finished {kind.name}", hint=_ANOTHER)
+        raise UsageError(f"{out} contains a finished {kind.name}", hint=_ANOTHER)
 
 
 def is_finished(kind: RunKind, out: Path) -> bool:
-    """Return whether the folder holds a finished run.
+    """Return whether the folder contains a finished run.
 
-    Raises RecordError for a result that is no JSON object.
+    Raises RecordError for a result that is not a JSON object.
     """
     path = out / kind.result
     return path.exists() and records.load(path, schema=None).get("complete", True) is True
 
 
 def find_newest(kind: RunKind, paths: Paths) -> Path | None:
-    """Return the newest result of that kind, of a finished run or not."""
+    """Return the newest result of that kind, whether its run is finished or not."""
     results = paths.reports.glob(f"*/{kind.result}")
     return max(results, key=lambda path: path.stat().st_mtime, default=None)
 
@@ -107,7 +107,7 @@ def _require_same(kind: RunKind, spec: Spec, out: Path) -> None:
     if differences:
         host = all(difference.startswith("host.") for difference in differences)
         raise (HostError if host else UsageError)(
-            f"{out} holds another {kind.name}, which differs in {'; '.join(differences[:_SHOWN])}",
+            f"{out} contains another {kind.name}; different: {'; '.join(differences[:_SHOWN])}",
             hint=_ANOTHER,
         )
 

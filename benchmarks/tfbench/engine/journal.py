@@ -1,6 +1,7 @@
-"""A run's journal: what a killed run has written is kept, and gone on from.
+"""A run's journal, from which a killed run continues.
 
-A file of JSON objects, one a line, written as things happen; `is` says which record a line is.
+It is a file of JSON objects, one per line, written as results arrive. The key `is` has the kind of
+the record.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from tfbuild.records import (
 
 Entry = TypeVar("Entry")
 Kinds = Mapping[str, type[Entry]]
-"""Records by what lines call them."""
+"""Record classes by their kind in the journal."""
 Keep = Callable[[Entry], None]
 JOURNAL = "journal.jsonl"
 PACKED = ".xz"
 _TAG = "is"
 _FOREIGN = (ValueError, TypeError, KeyError, AttributeError, OverflowError, SampleError)
 _MOST = 128 << 20
-"""Bytes of the longest journal, unpacked: a hundred times those of our longest run."""
+"""Maximum size of an unpacked journal in bytes: a hundred times that of our longest run."""
 
 
 @contextlib.contextmanager
@@ -39,8 +40,8 @@ def open_journal(
 ) -> Iterator[tuple[tuple[Entry, ...], Keep[Entry]]]:
     """Open a journal: yield the entries of an earlier run, and a function that appends one.
 
-    A line is one write, so readers, also of a killed run, find whole lines. Half a line that
-    an earlier run left is cut off. Raises RecordError, DiskError.
+    Each line is one write, so a killed run leaves whole lines. An incomplete last line of an
+    earlier run is cut off. Raises RecordError, DiskError.
     """
     known = read_entries(path, kinds) if path.is_file() else ()
     tags = {kind: tag for tag, kind in kinds.items()}
@@ -60,7 +61,7 @@ def open_journal(
         except OSError as error:
             raise DiskError(f"cannot write {path}: {error.strerror}") from error
         if written < len(line):
-            raise DiskError(f"cannot write {path}: the disk took {written} of {len(line)} bytes")
+            raise DiskError(f"cannot write {path}: only {written} of {len(line)} bytes written")
 
     try:
         yield known, keep
@@ -69,10 +70,10 @@ def open_journal(
 
 
 def read_entries(path: Path, kinds: Kinds[Entry]) -> tuple[Entry, ...]:
-    """Read all whole lines of a journal, which may be packed (.xz).
+    """Read all complete lines of a journal, which may be packed (.xz).
 
-    A last line without its end is what a full disk leaves, and is dropped. A line that is
-    there twice, as in merged files, counts once. Raises RecordError.
+    An incomplete last line, as a full disk leaves it, is dropped. Repeated lines, as in merged
+    files, count once. Raises RecordError.
     """
 
     def parse_entry(fields: dict[str, Any]) -> Entry:
@@ -84,7 +85,7 @@ def read_entries(path: Path, kinds: Kinds[Entry]) -> tuple[Entry, ...]:
 def read_lines(path: Path, parse: Callable[[Any], Entry], what: str) -> tuple[Entry, ...]:
     """Read any file of JSON lines like a journal, with `parse`.
 
-    `what` names in errors what `parse` returns. Raises RecordError.
+    `what` names the results of `parse` in errors. Raises RecordError.
     """
     parsed, seen = [], set[str]()
     for number, line in enumerate(_load_lines(path), start=1):
@@ -94,7 +95,7 @@ def read_lines(path: Path, parse: Callable[[Any], Entry], what: str) -> tuple[En
         try:
             parsed.append(parse(parse_json(line)))
         except _FOREIGN as error:
-            reason = " ".join(str(error).split())  # (it may repeat a foreign value)
+            reason = " ".join(str(error).split())  # (it may quote a value from the file)
             raise RecordError(
                 f"{path}, line {number} is not {what} ({reason})",
                 hint="Remove the file, or give another --out",
@@ -108,18 +109,18 @@ def _load_lines(path: Path) -> list[str]:
             content = file.read(_MOST + 1)
         content = _unpack(content) if path.suffix == PACKED else content
         if len(content) > _MOST:
-            raise RecordError(f"cannot read {path}: it has more than {_MOST} bytes")
+            raise RecordError(f"cannot read {path}: it is larger than {_MOST} bytes")
         return content.decode("utf-8").split("\n")[:-1]
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise RecordError(f"cannot read {path}: it is not text") from error
     except (EOFError, lzma.LZMAError) as error:
-        raise RecordError(f"cannot read {path}: it is torn") from error
+        raise RecordError(f"cannot read {path}: the .xz data are damaged") from error
 
 
 def _unpack(packed: bytes) -> bytes:
-    """Unpack all streams of an .xz file, up to _MOST bytes and one more.
+    """Unpack all streams of an .xz file, up to _MOST + 1 bytes.
 
     Raises LZMAError, EOFError.
     """

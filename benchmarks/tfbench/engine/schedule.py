@@ -1,8 +1,8 @@
-"""Which arm runs when. Pure: chance comes in as an argument.
+"""The order of launches and blocks. Pure: the random generator is an argument.
 
-A machine's speed wanders, so arms are compared within a block that is short against the wandering.
-Each arm stands in a block twice, mirrored (ABBA), so that a steady drift cancels; the first half's
-order is random, so that nothing periodic can favour one arm.
+A machine's speed drifts, so arms are compared within blocks that are short compared with the drift.
+Each arm is in a block twice, mirrored (ABBA), so that a linear drift cancels. The order of the
+first half is random, so that a periodic disturbance cannot favour one arm.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ Each = TypeVar("Each")
 
 
 def create_random(seed: int, subject: str, vcpus: int, launch: int) -> Random:
-    """Create the random generator of one launch, the same whether or not the run was stopped
-    before it.
-    """
+    """Create the random generator of one launch. It does not depend on stops of the run."""
     return Random(f"{seed} {subject} {vcpus} {launch}")  # noqa: S311  (a schedule, not a secret)
 
 
@@ -27,7 +25,7 @@ def draw_launch_order(arms: Sequence[Each], chance: Random) -> tuple[Each, ...]:
 
 
 def draw_block_order(arms: Sequence[Each], chance: Random) -> tuple[Each, ...]:
-    """Draw ABBA or BAAB for two arms; for more, any order and its mirror image."""
+    """Draw ABBA or BAAB for two arms; for more arms a random order and its mirror image."""
     half = draw_launch_order(arms, chance)
     return half + half[::-1]
 
@@ -37,8 +35,8 @@ def group_cpus(
 ) -> tuple[tuple[int, ...], ...]:
     """Group CPUs for workers that load at the same time.
 
-    The groups are as large as `vcpus`, which comes first. They have no CPU in common, and are
-    of the NUMA nodes of `vcpus`, since a worker's memory stays where it was first written.
+    The groups have the size of `vcpus`, which is the first group. They have no CPU in common. All
+    are on the NUMA nodes of `vcpus`, since a worker's memory stays on the node that first wrote it.
     """
     nodes = {node_of.get(cpu) for cpu in vcpus}
     others = sorted(cpu for cpu in {*available} - {*vcpus} if node_of.get(cpu) in nodes)

@@ -1,4 +1,4 @@
-"""A worker process from its start to its end. Whatever happens, no worker outlives its session."""
+"""Worker processes. In every case a worker ends with its session."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tfbuild.run import stop_group
 
 WORKER = "tfbench.inside.worker"
 PACKAGE = Path(__file__).resolve().parents[1]
-"""Where the worker finds `tfbench`. -P keeps everything else off its path."""
+"""The folder on the worker's import path that contains `tfbench`; -P excludes other folders."""
 LOAD_LIMIT_S = 300.0
 STEPS_LIMIT_S = 120.0
 
@@ -33,7 +33,7 @@ STEPS_LIMIT_S = 120.0
 class Session:
     """A session of requests to one worker.
 
-    Every failure of it is a WorkerError with the line of its output that explains it.
+    Every failure is a WorkerError with the line of the worker's output that explains it.
     """
 
     def __init__(self, arm: Arm, process: subprocess.Popen[str], log: Path) -> None:
@@ -49,14 +49,14 @@ class Session:
     def start_load(
         self, workload: str, seed: int, vcpus: tuple[int, ...], *, nudged: bool = False
     ) -> None:
-        """Start to load; `finish_load` reads the answer. So all arms can load at the same time."""
+        """Start to load; `finish_load` reads the answer. All arms can load at the same time."""
         self.send("load", workload=workload, seed=seed, vcpus=vcpus, nudged=nudged)
 
     def finish_load(self, vcpus: tuple[int, ...]) -> dict[str, Any]:
-        """Return the worker's facts once it has loaded.
+        """Wait until the worker has loaded, and return its facts.
 
-        Raises WorkerError if its TensorFlow is not the arm's own, its CPUs are not those
-        requested, or the arm is tuned and its tuned kernels did not load.
+        Raises WorkerError if its TensorFlow is not from the arm's environment, its CPUs are not
+        the requested ones, or the arm is tuned and its tuned kernels did not load.
         """
         facts = self.receive("load", LOAD_LIMIT_S)
         self.check_facts(facts, vcpus)
@@ -68,7 +68,7 @@ class Session:
         self._require_cpus(facts, vcpus)
         if self.arm.tuned and facts["kernel_library"] is None:
             raise self._create_error(
-                "ran stock kernels: its tuned ones did not load",
+                "ran stock kernels: its tuned kernels did not load",
                 hint="Build for this CPU with --arch native",
             )
 
@@ -81,18 +81,18 @@ class Session:
         self.send("check", steps=steps)
 
     def finish_check(self) -> dict[str, Any]:
-        """Return the first losses, the predictions after them, and how long these steps took."""
+        """Return the first losses, the predictions after them, and the time of these steps."""
         return self.receive("check", STEPS_LIMIT_S)
 
     def pin_cpus(self, vcpus: tuple[int, ...]) -> None:
-        """Pin the worker to other CPUs than those that it loaded on, as many as those."""
+        """Pin the worker to other CPUs, as many as it loaded on."""
         facts = self.request("settle", STEPS_LIMIT_S, vcpus=vcpus)
         self._require_cpus(facts, vcpus)
 
     def sample(self, phase: str, steps: int) -> dict[str, Any]:
-        """Take a sample: the worker's times and meters, and `elapsed_s` by our own clock.
+        """Take a sample: the worker's times and meters, and `elapsed_s` by our clock.
 
-        Raises WorkerError for a time that is no positive number.
+        Raises WorkerError for a time that is not a positive number.
         """
         began = time.monotonic()
         answer = self.request("sample", STEPS_LIMIT_S, phase=phase, steps=steps)
@@ -100,7 +100,7 @@ class Session:
             seconds = answer[name]
             if not (math.isfinite(seconds) and seconds > 0):
                 raise self._create_error(
-                    f"says that {subject} took {seconds} s, which is not a time"
+                    f"reports {seconds} s for {subject}, which is not a positive time"
                 )
         return answer | {"elapsed_s": time.monotonic() - began}
 
@@ -158,7 +158,9 @@ class Session:
         if code >= 0:
             return self._create_error(f"exited with {code} during {do}")
         name = signal.Signals(-code).name
-        hint = "Linux ends a process so when memory runs out" if name == "SIGKILL" else ""
+        hint = (
+            "Check the memory: Linux kills processes when it runs out" if name == "SIGKILL" else ""
+        )
         return self._create_error(f"was ended by {name} during {do}", hint=hint)
 
     def _create_error(self, what: str, *, hint: str = "") -> WorkerError:
@@ -177,7 +179,7 @@ def require_own_tensorflow(arm: Arm, file: str) -> None:
         raise WorkerError(
             f"arm {arm.name} imported TensorFlow from {file}, "
             f"not from its own environment {arm.prefix}",
-            hint="Make the arm's virtual environment anew, without access to other packages",
+            hint="Delete the arm's virtual environment and run the command again",
             arm=arm.name,
         )
 
@@ -185,15 +187,15 @@ def require_own_tensorflow(arm: Arm, file: str) -> None:
 def build_worker_environment(
     arm: Arm, vcpus: int, folder: Path, chance: Random | None = None
 ) -> dict[str, str]:
-    """Build the environment of an arm's worker, whose home is an empty folder in `folder`.
+    """Build the environment of an arm's worker; its home is an empty folder in `folder`.
 
-    By `chance` it has a random size. Raises DiskError.
+    `chance` draws the size of its padding. Raises DiskError.
     """
     home = folder / "home"
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DiskError(f"cannot make {home}: {error.strerror}") from error
+        raise DiskError(f"cannot create {home}: {error.strerror}") from error
     size = draw_padding(chance) if chance else 0
     return build_environment(arm, vcpus=vcpus, home=home, padding=size, inherited=os.environ)
 
@@ -207,12 +209,12 @@ def start_session(
     module: str = WORKER,
     mode: Literal["w", "a"] = "w",
 ) -> Iterator[Session]:
-    """Start the arm's worker; end its whole process group on every way out.
+    """Start the arm's worker, and end its process group when the context ends.
 
-    `module` is what it runs; `mode` "a" keeps what an earlier worker wrote into the same log.
-    The worker is its own process group, so Ctrl-C reaches only us; if we are killed, it is
-    killed too. Raises WorkerError if it does not start, DiskError without its log or its
-    temporary folder.
+    The worker runs `module`. `mode` "a" appends to the log of an earlier worker. The worker has
+    its own process group, so Ctrl-C reaches only this process; if this process is killed, the
+    worker is killed, too. Raises WorkerError if the worker does not start, DiskError if its log or
+    its temporary folder cannot be created.
     """
     with _create_temporary() as folder:
         folders = {"TMPDIR": folder, "PYTHONPATH": str(settings.prepare_import_root(PACKAGE))}
@@ -229,15 +231,15 @@ def start_session(
 
 @contextlib.contextmanager
 def _create_temporary() -> Iterator[str]:
-    """Create a worker's own folder for temporary files.
+    """Create a folder for the worker's temporary files.
 
-    TensorFlow (autograph/pyct/loader.py) removes its files when its process ends by itself,
-    which a worker does not. Raises DiskError.
+    TensorFlow (autograph/pyct/loader.py) removes its files when its process exits, but workers are
+    killed. Raises DiskError.
     """
     try:
         folder = tempfile.TemporaryDirectory(prefix="tensorwright-", ignore_cleanup_errors=True)
     except OSError as error:
-        raise DiskError(f"cannot make a temporary folder: {error.strerror}") from error
+        raise DiskError(f"cannot create a temporary folder: {error.strerror}") from error
     with folder as path:
         yield path
 
@@ -279,10 +281,10 @@ def start_sessions(
     env: Mapping[str, str] | None = None,
     mode: Literal["w", "a"] = "w",
 ) -> Iterator[dict[str, Session]]:
-    """Start the arms' workers side by side, in random order, and yield them by name.
+    """Start the workers of all arms in random order, and yield their sessions by name.
 
-    Each has a log of its own, which is `log` with the arm's name behind it. Nothing was asked
-    of them yet. Raises WorkerError if one does not start, DiskError.
+    Each has its own log: `log` followed by the arm's name. No request is sent yet. Raises
+    WorkerError if one does not start, DiskError.
     """
     sessions: dict[str, Session] = {}
     with contextlib.ExitStack() as stack:

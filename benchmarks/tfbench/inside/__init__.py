@@ -1,1 +1,1 @@
-"""What runs inside an arm: the standard library, NumPy and TensorFlow only."""
+"""Modules that run inside an arm. They import only the standard library, NumPy and TensorFlow."""

@@ -1,6 +1,6 @@
 """The augmentation of the article's CIFAR-10 script, which ran outside TensorFlow.
 
-This file runs inside each arm's own environment: the standard library and NumPy only.
+This file runs inside each arm's environment: it imports only the standard library and NumPy.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ def augment(images: Array, draw: np.random.Generator) -> Array:
     """Shift each image by up to a tenth, and mirror it with probability 0.5.
 
     Images have the shape (batch, height, width, channels). The ranges are those of the
-    script's ImageDataGenerator, which draws for each image, too. This function shifts by
-    whole pixels and repeats the edge; Keras called SciPy's affine transform for it, which
-    takes longer.
+    script's ImageDataGenerator, which also draws for each image. This function shifts by whole
+    pixels and repeats the edge. Keras called SciPy's affine transform, which takes longer.
     """
     return np.stack([_augment_one(image, draw) for image in images])
 

@@ -1,6 +1,7 @@
-"""Times as counts in bins, so that those of a thousand requests are a line of a journal.
+"""Histograms of times, so that the times of a thousand requests fit into a line of a journal.
 
-The standard library only: this runs inside each arm, and where its answers are read.
+This file imports only the standard library: it runs inside each arm and in the process that reads
+the arm's answers.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import math
 from collections.abc import Mapping
 
 WIDTH = 0.02
-"""A bin's upper end is 2 % above its lower one: quantiles are read to 1 %."""
+"""The upper edge of a bin is 2 % above its lower edge, so quantiles are accurate to 1 %."""
 _FIRST_S = 1e-7
-"""The lower end of bin 0; nothing is timed more finely."""
+"""The lower edge of bin 0 in seconds; shorter times are in bin 0."""
 
 
 def find_bin(seconds: float) -> int:
@@ -25,7 +26,7 @@ def compute_bin_middle(number: int) -> float:
 
 
 def compute_quantile(counts: Mapping[int, int], share: float) -> float:
-    """Return the time in seconds that the given share of all times do not exceed, to half a bin.
+    """Return the `share` quantile of the times in seconds, accurate to half a bin.
 
     Raises ValueError if there are no times.
     """
@@ -34,4 +35,4 @@ def compute_quantile(counts: Mapping[int, int], share: float) -> float:
         total += counts[number]
         if total >= target:
             return compute_bin_middle(number)
-    raise ValueError("a quantile of nothing")
+    raise ValueError("no times for a quantile")

@@ -1,12 +1,12 @@
-"""Where a program's time goes, call site by call site: an op with its types, attributes and inputs.
+"""Profile a program by call site. A call site is an op with its types, attributes and inputs.
 
 Runs inside an arm as `ARM_PYTHON -P -m tfbench.inside.call_sites REQUEST ANSWER`. REQUEST is a JSON
-file {"workload": …, "seed": …, "vcpus": […], "steps": n}, and so is ANSWER: see `profile_program`,
-or {"problem": …} for a user's file that cannot be trained.
+file {"workload": …, "seed": …, "vcpus": […], "steps": n}. ANSWER is a JSON file, too: see
+`profile_program`, or {"problem": …} for a user's file that cannot be trained.
 
-The profiler knows the shapes of an op's inputs. Everything else is in the graph that is executed,
-which TensorFlow hands out when a function is first called while graphs are collected: after
-Grappler, oneDNN's rewriting and the lowering of loops, with the node names that the profiler says.
+The profiler records the shapes of an op's inputs. Everything else comes from the executed graph,
+which TensorFlow returns when a function is first called while graphs are collected: after Grappler,
+oneDNN's rewriting and the lowering of loops, with the node names that the profiler records.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ Node: TypeAlias = Any
 """A NodeDef, a protocol buffer of the arm's release."""
 
 OPAQUE = "opaque"
-"""The dtype of an input that cannot be made anew, such as an iterator or a list of tensors."""
+"""The dtype of an input that cannot be created again, such as an iterator or a list of tensors."""
 MOST_VALUES = 16
-"""A constant integer input with more elements is data."""
+"""Maximum number of values of a constant integer input; a larger one is data."""
 WARM_UP_STEPS = 5
 _SHAPED = re.compile(r"(\w+)\[([\d,]*)\]")
 _SCALAR = re.compile(r"^\w+: ")
-"""What stands before a value that is no list: the name of its field."""
+"""The field name before a value that is not a list."""
 _PASSING = {"Identity", "Enter", "Switch", "Merge", "Exit", "NextIteration"}
-"""They hand on an input, Merge whichever there is, the others their first: the way back to a
-constant or a variable."""
+"""Ops that pass on an input: Merge passes on the available one, the others the first. Following
+them leads back to a constant or a variable."""
 _NAMES = {"seed", "seed2", "shared_name", "container"}
-"""Attributes that name a thing and not what is computed."""
+"""Attributes that do not affect what is computed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,8 +123,8 @@ def profile_program(request: Mapping[str, Any]) -> dict[str, Any]:
     seconds per step of each op type with the profiler, and for each call site its calls and
     seconds per step.
 
-    A call site's seconds are its calls times their median, so that another process that took
-    the CPU once does not make an op look slow.
+    A call site's seconds are its number of calls times their median, so that one interruption by
+    another process does not make an op look slow.
     """
     trainer, facts = worker.load(request)
     tf, step = importlib.import_module("tensorflow"), trainer.phases[trainer.phase]
@@ -173,8 +173,8 @@ def collect_nodes(step: worker.Step) -> dict[str, Node]:
 def merge_nodes(nodes: Iterable[Node]) -> dict[str, Node]:
     """Return the nodes of several graphs by name.
 
-    Excludes names that several graphs share for different nodes: the profiler does not report
-    which of them it saw.
+    Excludes names of different nodes in several graphs: the profiler does not report which of them
+    ran.
     """
     merged: dict[str, Node] = {}
     ambiguous = set()
@@ -185,9 +185,9 @@ def merge_nodes(nodes: Iterable[Node]) -> dict[str, Node]:
 
 
 def _build_node_key(node: Node) -> tuple[object, ...]:
-    """Return what a node computes: its op, data inputs and attributes.
+    """Return a key of what a node computes: its op, data inputs and attributes.
 
-    Excludes its device and its control inputs.
+    Excludes its device and control inputs.
     """
     return node.op, _list_data_inputs(node), {name: node.attr[name] for name in node.attr}
 
@@ -256,10 +256,10 @@ def build_input(text: str, source: str, graph: Mapping[str, Node]) -> CallSiteIn
 
 
 def find_origin(source: str, graph: Mapping[str, Node]) -> Node | None:
-    """Return the node whose first output a tensor is, directly or through ops that pass it on.
+    """Return the node whose first output is this tensor, directly or through ops that pass it on.
 
-    Returns None if it may come from several nodes, as in a loop that counts, or from another
-    output.
+    Returns None if the tensor may come from several nodes, as a loop counter does, or if it is
+    another output.
     """
     origins: dict[str, Node] = {}
     seen, pending = set(), [source]

@@ -1,14 +1,14 @@
 """The six models of the 2017 article.
 
-This file runs inside each arm's own environment: it imports the standard library and NumPy only,
-and Keras comes in as an argument.
+This file runs inside each arm's environment: it imports only the standard library and NumPy, and
+takes Keras as an argument.
 
 Layers, batch sizes, optimizers and losses are those of the scripts in
-github.com/minimaxir/deep-learning-cpu-gpu-benchmark (July 2017). Where Keras has changed since, the
-values that were in force then are spelled out: Adadelta's learning rate of 1, an epsilon of 1e-8,
+github.com/minimaxir/deep-learning-cpu-gpu-benchmark (July 2017). Where Keras's defaults have
+changed since, the models set the old values: Adadelta's learning rate of 1, an epsilon of 1e-8,
 LSTM's hard sigmoid as recurrent activation. LSTM's `implementation=0` no longer exists; Keras 2
-maps it to 1, and so do we; Keras 3 has one implementation, and another slope of the hard sigmoid.
-CIFAR-10's augmentation ran outside TensorFlow: it is a phase of its own.
+maps it to 1, and so do these models. Keras 3 has one implementation, and another slope of the hard
+sigmoid. CIFAR-10's augmentation ran outside TensorFlow, so it is a separate phase.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _build_cifar10_cnn(keras: Keras, seed: int) -> Model:
         new.Dense(10),
         new.Activation("softmax"),
     ]
-    # The article's lr=1e-4 with decay=1e-6: Keras divided by 1 + decay * steps.
+    # The article's lr=1e-4 with decay=1e-6: Keras divided the rate by 1 + decay * steps.
     rate = keras.optimizers.schedules.InverseTimeDecay(1e-4, decay_steps=1, decay_rate=1e-6)
     optimizer = keras.optimizers.RMSprop(rate, rho=0.9, epsilon=EPSILON)
     return _compile_model(keras, layers, optimizer, "categorical_crossentropy")

@@ -1,7 +1,7 @@
-"""A process that trains one model on real images until it tells enough of the others.
+"""A process that trains one model on real images until it reaches the target test accuracy.
 
-Started as `ARM_PYTHON -P -m tfbench.inside.convergence`; it talks as `worker` does. This file runs
-inside each arm's own environment: the standard library, NumPy and TensorFlow only.
+Started as `ARM_PYTHON -P -m tfbench.inside.convergence`; it uses the protocol of `worker`. This
+file runs inside each arm's environment: it imports only the standard library, NumPy and TensorFlow.
 
     {"do": "run", "workload": …, "examples": …, "target": …, "vcpus": […], …}    → see `run`
 """
@@ -29,12 +29,12 @@ from tfbench.inside.worker import (
     replace_nonfinite,
 )
 
-if TYPE_CHECKING:  # (they import NumPy, which must come after the affinity)
+if TYPE_CHECKING:  # (they import NumPy, which must happen after the affinity is set)
     from tfbench.inside.synthetic import Array, Examples
     from tfbench.inside.workload import Workload
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-"""What a file of examples holds, as Keras's mnist.npz does: images of 8 bits and their classes."""
+"""Arrays in a file of examples, as in Keras's mnist.npz: 8-bit images and their classes."""
 
 Step: TypeAlias = Callable[[], Any]
 Model: TypeAlias = Any
@@ -55,24 +55,24 @@ class Learner:
     training_steps: int
     test_steps: int
     tested: int
-    """Examples of a test."""
+    """Number of test examples."""
 
 
 def run(request: Mapping[str, Any]) -> Answer:
     """Train the workload on the requested CPUs until it reaches the target accuracy.
 
-    Each epoch has its own order, which `seed` decides. Training ends when the share of test
-    examples classified correctly is `target` or more, or after `epochs` epochs.
+    `seed` determines the order of the examples in each epoch. Training ends when the test accuracy
+    is `target` or more, or after `epochs` epochs.
 
-    `examples` is an .npz with ARRAYS of which `sha256` is the digest; images are divided by
-    `white`. The answer has an `outcome` and its `reason`, and for OK: `epochs`, with
-    `train_s` and `test_s` apart; the seconds before them, `import_s`, `read_s`, `build_s` and
-    `trace_s`; `images` of an epoch; and facts of the environment.
+    `examples` is an .npz file with ARRAYS, whose digest is `sha256`; images are divided by
+    `white`. The answer has an `outcome` and its `reason`, and for OK: `epochs`, each with
+    `train_s` and `test_s`; the seconds before them, `import_s`, `read_s`, `build_s` and `trace_s`;
+    `images` per epoch; and facts of the environment.
     """
     os.sched_setaffinity(0, request["vcpus"])
     try:
         return _run(request)
-    except Exception as error:  # noqa: BLE001  (goes on unless it says something of the cell)
+    except Exception as error:  # noqa: BLE001  (raised again unless it concerns the cell)
         return convert_error(error)
 
 
@@ -80,7 +80,7 @@ def _run(request: Mapping[str, Any]) -> Answer:
     began = time.perf_counter()
     tf = importlib.import_module("tensorflow")
     imported = time.perf_counter()
-    from tfbench.inside.workloads import find_workload  # noqa: PLC0415  (NumPy, after the affinity)
+    from tfbench.inside.workloads import find_workload  # noqa: PLC0415  (NumPy after the affinity)
 
     workload, seed = find_workload(request["workload"]), int(request["seed"])
     training, testing = load_examples(
@@ -112,10 +112,9 @@ def _run(request: Mapping[str, Any]) -> Answer:
 def load_examples(
     path: Path, sha256: str, workload: Workload, request: Mapping[str, Any]
 ) -> tuple[Examples, Examples]:
-    """Load the training and the test examples: images as the workload takes them, classes
-    one-hot.
+    """Load the training and the test examples: images in the workload's shape, one-hot classes.
 
-    Raises InputError if the file holds other examples than those requested.
+    Raises InputError if the file contains other examples than the requested ones.
     """
     import numpy as np  # noqa: PLC0415  (the arm's own, after the affinity)
 
@@ -125,7 +124,7 @@ def load_examples(
     with np.load(path, allow_pickle=False) as archive:
         arrays = [archive[name] for name in ARRAYS]
     if hash_arrays(arrays) != sha256:
-        raise InputError(f"{path.name} holds other examples than when the run began")
+        raise InputError(f"{path.name} has changed since the run began")
 
     def prepare(images: Array, classes: Array) -> Examples:
         pixels = images.astype(workload.inputs_dtype) / np.float32(request["white"])
@@ -138,8 +137,7 @@ def load_examples(
 def shuffle_batches(count: int, batch: int, epochs: int, seed: int) -> Array:
     """Return the numbers of the examples in each batch, shape (epochs, steps, batch).
 
-    Every epoch shuffles all `count` examples anew and leaves out those that make no whole
-    batch.
+    Every epoch shuffles all `count` examples again and drops those that do not fill a batch.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -182,10 +180,9 @@ def make_learner(
 
 
 def split_batches(examples: Examples, batch: int) -> tuple[Array, Array, Array]:
-    """Return inputs, targets and weights of all examples in whole batches; axis 0 counts
-    batches.
+    """Return inputs, targets and weights of all examples in whole batches; axis 0 counts batches.
 
-    The last batch is filled up with the first examples, which have the weight 0 there.
+    The last batch is filled with the first examples, which have the weight 0 there.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -199,7 +196,7 @@ def split_batches(examples: Examples, batch: int) -> tuple[Array, Array, Array]:
 def _trace_step(tf: TensorFlow, step: Callable[[Any], Any], batches: Any) -> Step:  # noqa: ANN401
     """Trace a step as a graph that takes the next batch.
 
-    Tracing takes place here and not while the step is timed.
+    Tracing happens here and not while the step is timed.
     """
 
     @tf.function  # type: ignore[untyped-decorator]
@@ -213,7 +210,7 @@ def _trace_step(tf: TensorFlow, step: Callable[[Any], Any], batches: Any) -> Ste
 def train_epochs(learner: Learner, target: float, epochs: int) -> Iterator[Answer]:
     """Yield the result of each epoch, tested at its end.
 
-    Ends at `target` accuracy. Every result is awaited before a clock is read.
+    Ends at `target` accuracy. Clocks are read only after the result is available.
     """
     for number in range(1, epochs + 1):
         learner.restart()

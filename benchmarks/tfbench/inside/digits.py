@@ -1,9 +1,9 @@
-"""A small convolutional net for the handwritten digits that scikit-learn ships, and synthetic ones.
+"""A small convolutional net for scikit-learn's handwritten digits, and synthetic digits.
 
-This file runs inside each arm's own environment: it imports the standard library and NumPy only,
-and Keras comes in as an argument. The real images come in a file, see `convergence`; what is drawn
-here has their shape and their share of ink. They are 1797 of the Optical Recognition of Handwritten
-Digits (E. Alpaydin and C. Kaynak, UCI, 1998), 8 by 8 pixels of 0 to 16.
+This file runs inside each arm's environment: it imports only the standard library and NumPy, and
+takes Keras as an argument. The real images are read from a file, see `convergence`; the synthetic
+images have their shape and their share of ink. The real ones are 1797 of the Optical Recognition of
+Handwritten Digits (E. Alpaydin and C. Kaynak, UCI, 1998), 8 by 8 pixels of 0 to 16.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tfbench.inside.synthetic import create_image_sampler
 from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload
 
 IMAGES, TESTING = 1797, 450
-"""A quarter is tested."""
+"""Number of images, and of those for testing: a quarter."""
 BATCH, EPOCHS = 32, 30
 _INK = 0.51
 

@@ -1,6 +1,6 @@
-"""Epochs of `fit`, as a user's script has them: with Keras's callbacks and tf.data's own settings.
+"""Epochs of `fit` as in a user's script, with Keras's callbacks and tf.data's default settings.
 
-This file runs inside each arm's own environment: the standard library and TensorFlow only.
+This file runs inside each arm's environment: it imports only the standard library and TensorFlow.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def flatten_batches(batches: Any) -> Any:  # noqa: ANN401  (an array)
 class FitResult(NamedTuple):
     """The times and the loss of one `fit`.
 
-    `epochs` holds the time of each epoch between its begin and end callbacks, `beside_s` the
-    seconds before, between and after them, `loss` the loss of the last epoch.
+    `epochs` is the seconds of each epoch between its begin and end callbacks, `beside_s` the
+    seconds before, between and after the epochs, `loss` the loss of the last epoch.
     """
 
     epochs: list[Slice]
@@ -42,10 +42,10 @@ class FitResult(NamedTuple):
 
 
 class FitTrainer:
-    """A model that is trained by `fit`, on the same data in each epoch.
+    """Trains a model with `fit`, on the same data in each epoch.
 
-    `data` is what `fit` takes: a tf.data.Dataset, or arrays as (inputs, targets, weights),
-    which are cut into batches of `batch` examples.
+    `data` is an argument of `fit`: a tf.data.Dataset, or arrays as (inputs, targets, weights),
+    which `fit` splits into batches of `batch` examples.
     """
 
     def __init__(self, tf: TensorFlow, model: Model, data: Any, batch: int) -> None:  # noqa: ANN401

@@ -1,8 +1,8 @@
-"""A process that trains one small model with `fit` in several forms, and says how long each took.
+"""A process that times several forms of `fit` on one small model.
 
-Started as `ARM_PYTHON -P -m tfbench.inside.fitting`: one JSON request comes in on stdin, one JSON
-answer goes out (see `worker.serve`). This file runs inside each arm's own environment: the standard
-library, NumPy and TensorFlow only.
+Started as `ARM_PYTHON -P -m tfbench.inside.fitting`: it reads one JSON request from stdin and
+writes one JSON answer (see `worker.serve`). This file runs inside each arm's environment: it
+imports only the standard library, NumPy and TensorFlow.
 
     {"do": "run", "workload": …, "seed": …, "vcpus": […], "forms": […], …}    → see `run`
 """
@@ -46,13 +46,13 @@ class Form:
 def run(request: Mapping[str, Any]) -> Answer:
     """Train once in every form to trace it, then `rounds` times in random order.
 
-    The answer has, for each form, the `steps` of one fit and the `seconds` of every round; or
-    the outcome's reason where the device or the TensorFlow cannot do it.
+    The answer has the `steps` of one fit and the `seconds` of every round for each form, or the
+    reason if the device or this TensorFlow does not support it.
     """
     os.sched_setaffinity(0, request["vcpus"])
     try:
         return _run(request)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (what says nothing goes on)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (other errors are raised again)
         return convert_error(error)
 
 
@@ -62,7 +62,7 @@ def _run(request: Mapping[str, Any]) -> Answer:
     requested = request["device"]
     if requested and not any(name.endswith(requested.upper()) for name in device_names):
         return _create_failure(
-            NOT_HERE, f"TensorFlow sees no {requested}, only {', '.join(device_names)}"
+            NOT_HERE, f"TensorFlow has no device {requested}, only {', '.join(device_names)}"
         )
     forms = [Form(**form) for form in request["forms"]]
     with tf.device(requested) if requested else contextlib.nullcontext():
@@ -129,7 +129,7 @@ class _TrainedModels:
         """Trace every form.
 
         Returns an error message if a form takes another number of steps than `count_steps`
-        has, else an empty string.
+        returns, otherwise an empty string.
         """
         for form in forms:
             optimizer = self.models[form.steps_per_execution].optimizer
@@ -137,13 +137,13 @@ class _TrainedModels:
             self.fit(form)
             steps = int(optimizer.iterations.numpy()) - before
             if steps != self.count_steps(form):
-                return f"{form} took {steps} steps, not {self.count_steps(form)}"
+                return f"{form} took {steps} steps, expected {self.count_steps(form)}"
         return ""
 
     def _create_dataset(self, repeat: int) -> Any:  # noqa: ANN401
         """Return a dataset of the rows in order, repeated.
 
-        Its autotuner is off, as `fit` would wait for the autotuner's end.
+        Its autotuner is off, because `fit` would wait for the autotuner to stop.
         """
         if repeat not in self._data:
             tf = self.tf
@@ -156,7 +156,7 @@ class _TrainedModels:
 
 def _load_model(tf: TensorFlow, name: str, seed: int) -> tuple[Model, Examples, int]:
     """Return a new model, the rows that it is trained on, and its batch size."""
-    from tfbench.inside import iris  # noqa: PLC0415  (NumPy, after the affinity)
+    from tfbench.inside import iris  # noqa: PLC0415  (NumPy after the affinity)
     from tfbench.inside.programs import read_program  # noqa: PLC0415
     from tfbench.inside.workload import draw_synthetic_data  # noqa: PLC0415
     from tfbench.inside.workloads import PROGRAM, find_workload, is_own  # noqa: PLC0415

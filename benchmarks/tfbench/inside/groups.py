@@ -1,7 +1,8 @@
-"""Devices that train one model together: how their gradients meet, under each strategy.
+"""Groups of devices that train one model together, for each strategy of combining gradients.
 
-This file runs inside each arm's own environment: the standard library, NumPy and TensorFlow only,
-and TensorFlow comes in as an argument. The names are ours; tf_cnn_benchmarks calls them
+This file runs inside each arm's environment: it imports only the standard library, NumPy and
+TensorFlow, and takes TensorFlow as an argument. Our names of the strategies, and the options of
+tf_cnn_benchmarks:
 
     central       parameter_server, local_parameter_device=cpu
     ring          replicated, all_reduce_spec=xring
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfbench.inside.worker import build_model, create_dataset
 
-if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
+if TYPE_CHECKING:  # (it imports NumPy, which must happen after the affinity is set)
     from tfbench.inside.workload import Workload
 
 TensorFlow: TypeAlias = Any
@@ -39,9 +40,9 @@ CENTRAL, SERVER, RING, ONE_DEVICE = "central", "server", "ring", "one_device"
 HIERARCHICAL, NCCL, INDEPENDENT = "hierarchical", "nccl", "independent"
 STRATEGIES = (CENTRAL, SERVER, RING, ONE_DEVICE, HIERARCHICAL, NCCL, INDEPENDENT)
 REFERENCE = "reference"
-"""No strategy: the global batch as one, on one device."""
+"""No strategy: one device computes the global batch."""
 SIZES = (1, 3, 1000)
-"""Elements of the variables that `sums` looks at: a reduction may treat each variable its way."""
+"""Sizes of the variables that `measure_sums` checks: a reduction may depend on the size."""
 
 
 def create_group(
@@ -73,9 +74,9 @@ def create_strategy(tf: TensorFlow, strategy: str, devices: Sequence[str]) -> St
 
 
 def _create_ring_all_reduce(tf: TensorFlow, devices: Sequence[str]) -> Any:  # noqa: ANN401
-    """Create the ring all-reduce, which MirroredStrategy chooses for CPUs only.
+    """Create the ring all-reduce, which MirroredStrategy chooses by default only for CPUs.
 
-    For GPUs it would choose NCCL, so the ring is set explicitly.
+    For GPUs it would choose NCCL.
     """
     ops = importlib.import_module("tensorflow.python.distribute.cross_device_ops")
     options = tf.distribute.experimental.CommunicationOptions(
@@ -85,7 +86,7 @@ def _create_ring_all_reduce(tf: TensorFlow, devices: Sequence[str]) -> Any:  # n
 
 
 class Group(ABC):
-    """Replicas of one model. A step is one batch on each of them, and its update."""
+    """Replicas of one model. A step is one batch on each replica, and the update."""
 
     model: Model
 
@@ -106,10 +107,10 @@ class Group(ABC):
 
     @abstractmethod
     def measure_sums(self) -> list[float]:
-        """Return the sums that arrive at a variable when replica i sends the gradient i + 1.
+        """Return the sums that a variable receives when replica i sends the gradient i + 1.
 
-        The update is SGD with rate 1. Returns all distinct values, sorted, over elements,
-        variables and replicas.
+        The update is SGD with rate 1. Returns the distinct values over all elements, variables and
+        replicas, sorted.
         """
 
     def compute_expected_sums(self) -> list[float]:
@@ -125,7 +126,7 @@ class Group(ABC):
         """Return the names of the devices that hold trainable variables."""
 
     def time_steps(self, steps: int) -> list[float]:
-        """Run `steps` steps and return the seconds of each, its end awaited."""
+        """Run `steps` steps and return the seconds of each, including the wait for its end."""
         seconds = []
         for _ in range(steps):
             began = time.perf_counter()
@@ -135,7 +136,7 @@ class Group(ABC):
 
 
 class SynchronousGroup(Group):
-    """Replicas that are in step with each other, under a strategy of TensorFlow."""
+    """Synchronous replicas under one of TensorFlow's strategies."""
 
     def __init__(
         self,
@@ -208,7 +209,7 @@ class SynchronousGroup(Group):
 
 
 class IndependentGroup(Group):
-    """A model for each device, none of which exchanges anything with the others."""
+    """A model per device; the models exchange nothing."""
 
     def __init__(
         self, tf: TensorFlow, devices: Sequence[str], workload: Workload, seed: int
@@ -280,10 +281,10 @@ class IndependentGroup(Group):
 
 
 class ParameterServerGroup(Group):
-    """Workers and one parameter server, each a server of this process.
+    """Workers and one parameter server, each a server in this process.
 
-    Every worker fetches the parameters, and sends its update when it has one, whatever the
-    others do. `step` waits for all workers, `time_steps` does not.
+    Every worker fetches the parameters and sends its updates independently of the others. `step`
+    waits for all workers, `time_steps` does not.
     """
 
     def __init__(self, tf: TensorFlow, workers: int, workload: Workload, seed: int) -> None:
@@ -340,9 +341,9 @@ class ParameterServerGroup(Group):
         return [tuple(map(float, result.fetch())) for result in results]  # type: ignore[misc]
 
     def time_steps(self, steps: int) -> list[float]:
-        """Return the seconds of each round of as many batches as there are workers.
+        """Return the seconds of each round. A round is as many batches as there are workers.
 
-        It does not matter which worker computes them.
+        Any worker may compute them.
         """
         began = time.time()
         finished = sorted(finish for _, finish in self._run_steps(steps))
@@ -364,7 +365,7 @@ class ParameterServerGroup(Group):
 
 
 def list_variables(tf: TensorFlow, model: Model) -> list[Variable]:
-    """Return the model's trainable variables as TensorFlow's."""
+    """Return the model's trainable variables as variables of TensorFlow."""
     return [unwrap_variable(tf, variable) for variable in model.trainable_variables]
 
 
@@ -376,9 +377,9 @@ def unwrap_variable(tf: TensorFlow, own: Any) -> Variable:  # noqa: ANN401
 def _create_variable_creator(tf: TensorFlow, strategy: Strategy) -> Callable[..., Variable]:
     """Return a creator of variables for tf.variable_creator_scope.
 
-    CentralStorageStrategy has one copy of each variable, and refuses updates by replicas of a
-    variable without an aggregation. The state of Keras 3's SeedGenerator, from which every
-    replica's Dropout draws, is one: the creator has the first replica's update count there.
+    CentralStorageStrategy has one copy of each variable. It refuses updates by replicas if the
+    variable has no aggregation, such as the state of Keras 3's SeedGenerator, from which every
+    replica's Dropout draws. The creator makes the first replica's update count there.
     """
     central = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
 
@@ -392,10 +393,10 @@ def _create_variable_creator(tf: TensorFlow, strategy: Strategy) -> Callable[...
 
 
 def create_replica_step(tf: TensorFlow, model: Model) -> Callable[[Batch], Any]:
-    """Return one replica's step: its loss, a mean over its own examples, and its update.
+    """Return one replica's step: its loss, the mean over its examples, and its update.
 
-    Gradients are those of the mean over all replicas that are in step, so that they can be
-    added up.
+    Gradients are those of the mean over all synchronous replicas, so that their sum is the
+    gradient of the global batch.
     """
     losses = resolve_example_loss(tf.keras, model.loss)
 
@@ -415,8 +416,7 @@ def create_replica_step(tf: TensorFlow, model: Model) -> Callable[[Batch], Any]:
 def resolve_example_loss(keras: Any, loss: Any) -> Callable[[Any, Any], Any]:  # noqa: ANN401
     """Return the function from targets and outputs to a loss per example.
 
-    Under a strategy Keras reduces losses in its own way, and requires the program to reduce
-    its own.
+    Under a strategy Keras requires custom training loops to reduce their losses themselves.
     """
     loss_function = keras.losses.get(loss)
     call: Callable[[Any, Any], Any] = getattr(loss_function, "call", loss_function)
@@ -460,7 +460,7 @@ def _place_batches(
 ) -> list[Batch]:
     """Return a batch per device, placed on it.
 
-    Several numbers for one device are concatenated to one batch.
+    Several batches for one device are concatenated.
     """
     placed = []
     for device, number in zip(devices, numbers, strict=True):
@@ -479,7 +479,7 @@ def _average_losses(losses: Iterable[Any]) -> float:
 
 
 def _list_devices(tf: TensorFlow, variables: Iterable[Variable]) -> list[str]:
-    """Return short names of the variables' devices, with the job of another task in front."""
+    """Return short names of the variables' devices, prefixed with the job of another task."""
     return sorted(
         {_format_device(tf.DeviceSpec.from_string(variable.device)) for variable in variables}
     )
@@ -493,8 +493,8 @@ def _format_device(spec: Any) -> str:  # noqa: ANN401
 def _start_cluster(tf: TensorFlow, workers: int) -> tuple[list[Any], Any]:
     """Start the servers in this process; return them and their cluster resolver.
 
-    They have one thread more than there are workers, as a worker that waits for the parameter
-    server holds one.
+    They have one thread more than there are workers, because a worker that waits for the parameter
+    server blocks a thread.
     """
     ports = iter(_find_free_ports(workers + 1))
     jobs = {"worker": workers, "ps": 1}

@@ -1,7 +1,7 @@
-"""A process that imports TensorFlow and says how long that took.
+"""A process that imports TensorFlow and prints the time of the import.
 
-Started as `ARM_PYTHON -P importing.py`, by its path and not as a module: whatever it had imported
-itself, TensorFlow would not have to. This file runs inside each arm's own environment.
+Started as `ARM_PYTHON -P importing.py`, by its path and not as a module: modules that it had
+imported itself would shorten TensorFlow's import. This file runs inside each arm's environment.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 
 def main() -> None:
     began = time.perf_counter()
-    import tensorflow as tf  # noqa: PLC0415  (this is what is timed)
+    import tensorflow as tf  # noqa: PLC0415  (the timed import)
 
     import_s = time.perf_counter() - began
     import json  # noqa: PLC0415

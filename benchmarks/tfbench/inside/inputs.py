@@ -1,10 +1,11 @@
-"""Examples from files: what training, inference and preprocessing read when input is what counts.
+"""Read examples from files for training, inference and preprocessing.
 
-The tool generates them, or they are a user's own: a folder of images, in a folder per class. One
-reader serves every source, so that they differ in nothing but where bytes come from: the kernel's
-page cache, the disk itself, or a disk as slow as it is told to be.
+The examples are generated, or a user's folder of images with a subfolder per class. One reader
+serves every source, so that sources differ only in where the bytes come from: the page cache, the
+disk, or a simulated slow disk.
 
-This file runs inside each arm's own environment: the standard library, NumPy and TensorFlow only.
+This file runs inside each arm's environment: it imports only the standard library, NumPy and
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ Dataset: TypeAlias = Any
 
 RECORDS, RAW, ROWS, MARK = "examples.tfrecord", "raw", "examples.txt", "inputs.json"
 BLOCK = 1 << 20
-"""Bytes of one read."""
+"""Bytes per read."""
 PHOTOGRAPH = (375, 500)
-"""Height and width of an ordinary photograph of ImageNet, which has about 110 kB."""
+"""Height and width of a typical photograph of ImageNet, which has about 110 kB."""
 _QUALITY = 92
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
-_FRAME = struct.Struct("<QI")  # a TFRecord's length and its checksum; behind the data is another
+_FRAME = struct.Struct("<QI")  # a record's length and its checksum; another follows the data
 
 
 class InputError(Exception):
@@ -48,8 +49,8 @@ class InputError(Exception):
 class Reader:
     """A reader of files in blocks, which counts what it reads.
 
-    `mb_s` and `iops` are the speed of the disk that it simulates, 0 for no limit. A `cold`
-    reader has the kernel drop a file from the page cache before it reads the file.
+    `mb_s` and `iops` are the speed of the simulated disk, 0 for no limit. A `cold` reader drops a
+    file from the page cache before it reads the file.
     """
 
     mb_s: float = 0.0
@@ -58,9 +59,9 @@ class Reader:
     read_bytes: int = 0
     reads: int = 0
     cached: int = 0
-    """Bytes that a cold reader found in the page cache nevertheless."""
+    """Bytes in the page cache although the reader is cold."""
     read_s: float = 0.0
-    """Seconds in which it was busy, or waited as a slow disk would have."""
+    """Seconds in which the reader read, or waited like the simulated disk."""
     _free_at: float = 0.0
 
     def read_blocks(self, path: Path) -> Iterator[bytes]:
@@ -95,7 +96,7 @@ class Reader:
                 offset = end
             buffer = buffer[offset:]
         if buffer:
-            raise InputError(f"{path.name} ends in the middle of a record")
+            raise InputError(f"{path.name} is truncated: it ends in the middle of a record")
 
     def _read_block(self, handle: int) -> bytes:
         began = time.perf_counter()
@@ -109,7 +110,7 @@ class Reader:
         return block
 
     def _wait(self, count: int) -> None:
-        """Wait until a disk of the simulated speed would have delivered `count` bytes."""
+        """Wait as long as a disk of the simulated speed takes to read `count` bytes."""
         cost = max(
             count / (self.mb_s * 1e6) if self.mb_s else 0.0, 1 / self.iops if self.iops else 0.0
         )
@@ -137,14 +138,14 @@ def count_cached_bytes(handle: int) -> int:
     return 0 if failed else min(size, sum(page & 1 for page in resident) * mmap.PAGESIZE)
 
 
-# --- what is read ---------------------------------------------------------------------------------
+# --- sources --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
     """A folder of `count` examples.
 
-    `classes` are the folders of a user's own images, one per class.
+    `classes` are the folders of a user's images, one per class.
     """
 
     folder: Path
@@ -166,9 +167,9 @@ class Source:
 
 
 def find_source(folder: Path, workload: Workload) -> Source:
-    """Return the source in a folder, generated or a user's own.
+    """Return the source in a folder: generated examples, or a user's images.
 
-    Raises InputError if the folder has nothing usable, or less than a batch.
+    Raises InputError if the folder has no usable examples, or less than a batch.
     """
     mark = folder / MARK
     classes: tuple[str, ...] = ()
@@ -176,14 +177,14 @@ def find_source(folder: Path, workload: Workload) -> Source:
     if not is_own:
         count = int(json.loads(mark.read_text(encoding="utf-8"))["count"])
     elif workload.image is None:
-        raise InputError(f"{workload.name} takes no images: a folder of one's own is of no use")
+        raise InputError(f"{workload.name} takes no images, so it cannot use a folder of images")
     else:
         paths = sorted(_find_images(folder))
         count = len(paths)
         classes = tuple(sorted({_get_class(folder, path) for path in paths}))
     if count < workload.batch:
         raise InputError(
-            f"a batch of {workload.batch} is larger than the data: {count} examples in {folder}"
+            f"{folder} contains {count} examples, less than a batch of {workload.batch}"
         )
     return Source(folder=folder, count=count, own=is_own, classes=classes)
 
@@ -202,8 +203,8 @@ def generate_examples(
 ) -> None:
     """Write `count` examples, unless the folder has them already.
 
-    They are JPEGs of the size of photographs below RAW and in a TFRecord, or, where a
-    workload takes no images, lines of text in RAW and arrays in the TFRecord.
+    They are JPEGs of the size of photographs, in files below RAW and in a TFRecord. For a workload
+    that takes no images they are lines of text in RAW and arrays in the TFRecord.
     """
     facts = {"count": count, "seed": seed, "inputs": list(workload.inputs[1:])}
     mark = folder / MARK
@@ -214,7 +215,7 @@ def generate_examples(
     with tf.io.TFRecordWriter(str(folder / RECORDS)) as writer:
         write = _write_photographs if workload.image else _write_rows
         write(tf, workload, folder / RAW, count, draw, writer.write)
-    # On the disk before a cold reader comes, as only clean pages can be forgotten.
+    # Write to disk before a cold reader runs: only clean pages can be dropped from the cache.
     os.sync()
     mark.write_text(json.dumps(facts), encoding="utf-8")
 
@@ -287,11 +288,10 @@ def _serialise_example(tf: TensorFlow, inputs: bytes, targets: bytes | np.int64)
 
 
 def create_batches(tf: TensorFlow, workload: Workload, source: Source, reader: Reader) -> Dataset:
-    """Return an endless dataset of whole batches of decoded examples; images are scaled to -1 …
-    1.
+    """Return an endless dataset of whole batches of decoded examples.
 
-    Decoding has as many threads as the process has CPUs; the autotuner is off, see
-    `worker.create_dataset`.
+    Images are scaled to -1 … 1. Decoding has as many threads as the process has CPUs. The
+    autotuner is off, see `worker.create_dataset`.
     """
     text = tf.TensorSpec((), tf.string)
 
@@ -359,7 +359,7 @@ def _choose_raw_dtype(dtype: str) -> str:
 def check_batches(tf: TensorFlow, source: Source, batches: Iterator[Any]) -> Iterator[Any]:
     """Yield the batches.
 
-    Raises InputError, which names the images that cannot be decoded.
+    Raises InputError, which names an image that cannot be decoded.
     """
     try:
         yield from batches
@@ -368,9 +368,9 @@ def check_batches(tf: TensorFlow, source: Source, batches: Iterator[Any]) -> Ite
         if not broken:
             raise
         first, *further = broken
-        rest = f" and {len(further)} more are" if further else " is"
+        rest = f" and {len(further)} more files" if further else ""
         raise InputError(
-            f"{first.relative_to(source.folder)}{rest} no image that TensorFlow reads"
+            f"TensorFlow cannot decode {first.relative_to(source.folder)}{rest}"
         ) from error
 
 
@@ -383,10 +383,10 @@ def _can_decode(tf: TensorFlow, path: Path) -> bool:
 
 
 def augment_batches(tf: TensorFlow, dataset: Dataset, seed: int) -> Dataset:
-    """Mirror images by chance, shift them by up to an eighth and change their brightness.
+    """Mirror images randomly, shift them by up to an eighth and change their brightness.
 
-    Works on whole batches, on as many threads as there are CPUs: tf_cnn_benchmarks'
-    distortions, as far as whole batches allow them.
+    These are tf_cnn_benchmarks' distortions as far as they work on whole batches. As many threads
+    run as there are CPUs.
     """
 
     def augment(images: Any, labels: Any) -> tuple[Any, Any]:  # noqa: ANN401  (tensors)
@@ -406,7 +406,7 @@ def augment_batches(tf: TensorFlow, dataset: Dataset, seed: int) -> Dataset:
 def preprocess_examples(
     tf: TensorFlow, workload: Workload, source: Source, reader: Reader, sink: Path
 ) -> Iterator[int]:
-    """Convert raw examples to normalised ones in a TFRecord at `sink`, endlessly.
+    """Convert raw examples to normalized examples in a TFRecord at `sink`, endlessly.
 
     Each step converts one batch and yields the number of bytes written. Images are decoded on
     as many threads as there are CPUs.

@@ -1,9 +1,10 @@
-"""The tiny classifier of the article on dispatch: Fisher's irises, whose few parameters matter
-little beside what it takes to start each step.
+"""The tiny classifier of the article on dispatch, for Fisher's irises.
 
-This file runs inside each arm's own environment: it imports the standard library and NumPy only,
-and Keras comes in as an argument. `iris.csv` is the set that scikit-learn ships (R. A. Fisher, "The
-Use of Multiple Measurements in Taxonomic Problems", 1936; UCI, CC BY 4.0).
+Its few parameters take little time compared with the start of each step.
+
+This file runs inside each arm's environment: it imports only the standard library and NumPy, and
+takes Keras as an argument. `iris.csv` is the set that scikit-learn ships (R. A. Fisher, "The Use of
+Multiple Measurements in Taxonomic Problems", 1936; UCI, CC BY 4.0).
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _DATA = "iris.csv"
 def load_flowers() -> tuple[Array, Array]:
     """Return the four measurements in cm (150, 4), float32, and the species 0, 1 or 2 (150,).
 
-    The rows are in the order of the set, sorted by species.
+    The rows are in the order of the data set, sorted by species.
     """
     text = pkgutil.get_data(__package__, _DATA)
-    assert text is not None  # noqa: S101  (it lies beside this file)
+    assert text is not None  # noqa: S101  (the file is in this package)
     rows = np.loadtxt(text.decode().splitlines(), delimiter=",", dtype=np.float32)
     return rows[:, :4], rows[:, 4].astype(np.int64)
 
@@ -37,8 +38,8 @@ def load_flowers() -> tuple[Array, Array]:
 def split_flowers() -> tuple[Examples, Examples]:
     """Return the training and the test examples; targets are one-hot.
 
-    The set is shuffled first, the same each time: sorted, it would be trained on two species
-    and tested on the third.
+    The set is shuffled first, always in the same order. Otherwise the model would be trained on
+    two species and tested on the third.
     """
     measures, species = load_flowers()
     order = np.random.default_rng(0).permutation(len(species))

@@ -1,10 +1,10 @@
-"""Program of the kit: workloads timed on a machine that has nothing of this project.
+"""Program of the kit: it times workloads on a machine without Tensorwright.
 
     python tensorwright-kit.pyz [--workloads …] [--launches …] [--out samples.jsonl]
 
 It needs Python 3.10 or newer, NumPy, and TensorFlow, or Keras 3 with any backend
-(KERAS_BACKEND=jax). Every launch is a process of its own; what it says is appended to the file as
-it comes, and what stands there already is not measured again. `invoke kit --read FILE` reads it.
+(KERAS_BACKEND=jax). Every launch is a separate process. Its result is appended to the file at once,
+and launches that the file contains are not measured again. `invoke kit --read FILE` reads the file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _measure(options)
     except KeyboardInterrupt:
-        raise SystemExit("stopped. The same command goes on where this one was") from None
+        raise SystemExit("stopped; run the same command again to continue") from None
 
 
 def _parse_options(given: Sequence[str]) -> argparse.Namespace:
@@ -46,11 +46,11 @@ def _parse_options(given: Sequence[str]) -> argparse.Namespace:
         prog="tensorwright-kit", description="Time Keras workloads on this machine."
     )
     add = parser.add_argument
-    add("--workloads", default="six", help="names and sets (six, modern) with commas between")
-    add("--phases", default="run", help="train,infer,…, or run: those of the 2017 training runs")
+    add("--workloads", default="six", help="comma-separated workloads and sets (six, modern)")
+    add("--phases", default="run", help="train,infer,… or run: the phases of a 2017 training run")
     add("--launches", type=int, default=LAUNCHES, help="processes per workload and phase")
-    add("--seconds", type=float, default=SECONDS, help="timed steps of each, in seconds")
-    add("--arm", default="", help="what this machine is called; its device by default")
+    add("--seconds", type=float, default=SECONDS, help="seconds of timed steps per process")
+    add("--arm", default="", help="name of this machine; default: its device")
     add("--seed", type=int, default=1)
     add("--out", type=Path, default=Path("samples.jsonl"))
     return parser.parse_args(given)
@@ -59,9 +59,7 @@ def _parse_options(given: Sequence[str]) -> argparse.Namespace:
 def _measure(options: argparse.Namespace) -> None:
     requests = list(plan_launches(options.workloads, options.phases, options.launches))
     measured = {_build_key(line) for line in read_launches(options.out)}
-    _print_status(
-        f"{len(requests)} launches, what is known is not run again; results: {options.out}"
-    )
+    _print_status(f"{len(requests)} launches, finished ones are skipped; results: {options.out}")
     began, done = time.monotonic(), 0
     for number, request in enumerate(requests, start=1):
         if _build_key(request) in measured:
@@ -82,9 +80,8 @@ def _require_result(places: Container[tuple[object, ...]], out: Path) -> None:
     failures = [line for line in lines if line["outcome"] != steps.OK]
     if failures and len(failures) == len(lines):
         raise SystemExit(
-            f"error: none of {len(lines)} launches gave a time, the last: "
-            f"{_format_line(failures[-1])}. "
-            "Mend that, and give another --out: what stands in this one is not run again"
+            f"error: all {len(lines)} launches failed; the last: {_format_line(failures[-1])}. "
+            "Fix that and give another --out: launches in this file are not run again"
         )
 
 
@@ -102,7 +99,7 @@ def plan_launches(workloads: str, phases: str, launches: int) -> Iterator[dict[s
     named = () if phases == "run" else tuple(phases.split(","))
     for phase in named:
         if phase not in (TRAIN, INFER, VALIDATE, AUGMENT):
-            raise SystemExit(f"error: there is no phase {phase!r}; use train,infer or run")
+            raise SystemExit(f"error: unknown phase {phase!r}; use train,infer or run")
     for launch in range(launches):
         for workload in selected:
             supported = workload.schedule.phases
@@ -112,10 +109,10 @@ def plan_launches(workloads: str, phases: str, launches: int) -> Iterator[dict[s
 
 
 def run_launch(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one launch in a process of its own; return its answer, with an outcome in any case."""
+    """Run one launch in a separate process; return its answer, which always has an outcome."""
     request_line = json.dumps({"do": "run", "vcpus": [], "least": 10, **request}) + "\n"
     try:
-        process = subprocess.run(  # (this file again, by this Python)
+        process = subprocess.run(  # (this file, with this Python)
             [sys.executable, sys.argv[0], "worker"],
             input=request_line,
             capture_output=True,
@@ -140,7 +137,7 @@ def run_launch(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_host() -> dict[str, Any]:
-    """Return what this machine reports about itself."""
+    """Return facts of this machine."""
     memory = 0
     if hasattr(os, "sysconf"):
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -162,7 +159,7 @@ def _read_cpu_name() -> str:
 
 
 def read_launches(path: Path) -> list[dict[str, Any]]:
-    """Return the launches of an earlier run; an incomplete last line is left out.
+    """Return the launches of an earlier run, without an incomplete last line.
 
     Exits with an error message if the file is not one of the kit.
     """
@@ -176,7 +173,7 @@ def read_launches(path: Path) -> list[dict[str, Any]]:
             return launches
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
-    raise SystemExit(f"error: {path} is no file of this kit; give another --out")
+    raise SystemExit(f"error: {path} is not a file of this kit; give another --out")
 
 
 def _build_key(line: Mapping[str, Any]) -> tuple[object, ...]:
@@ -188,7 +185,7 @@ def _format_line(line: Mapping[str, Any]) -> str:
     if line["outcome"] != steps.OK:
         return f"{title}: {line['outcome']}: {line['reason']}"
     times = line["step_s"]
-    return f"{title}: {1000 * sum(times) / len(times):.2f} ms a step on {line['device']}"
+    return f"{title}: {1000 * sum(times) / len(times):.2f} ms per step on {line['device']}"
 
 
 def _print_status(text: str) -> None:

@@ -1,11 +1,11 @@
 """The language models of Zaremba, Sutskever and Vinyals, "Recurrent Neural Network Regularization"
 (2014, arXiv:1409.2329), on the shapes of the Penn Treebank.
 
-This file runs inside each arm's own environment: it imports the standard library and NumPy only,
-and Keras comes in as an argument.
+This file runs inside each arm's environment: it imports only the standard library and NumPy, and
+takes Keras as an argument.
 
 Two layers of LSTM, 10 000 words, plain SGD with clipped gradients. Each window starts from a state
-of zeros; the paper hands the state on from one window to the next.
+of zeros; the paper passes the state on from one window to the next.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload
 WORDS = 10_000
 BATCH = 20
 TRAINING, VALIDATION = 929_589, 73_760
-"""Words of the Penn Treebank's parts, as the paper's code reads them."""
+"""Words in the parts of the Penn Treebank, as the paper's code reads them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
     """One of the paper's three models.
 
-    `steps` are the words that it is unrolled over, `dropout` the rate between layers, `norm`
-    the global norm to which gradients are clipped.
+    `steps` is the number of words that it is unrolled over, `dropout` the rate between layers,
+    `norm` the global norm to which gradients are clipped.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Size:
     def _count_windows(self, words: int, batch: int) -> int:
         """Return the number of windows in one row of the text.
 
-        The text is cut into as many rows as a batch has, and each row into windows of `steps`
+        The text is split into as many rows as a batch has, and each row into windows of `steps`
         words.
         """
         return max(1, (words // batch - 1) // self.steps)

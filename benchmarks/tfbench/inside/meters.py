@@ -1,7 +1,7 @@
-"""What disturbed a process while it was timed, as Linux counts it.
+"""Linux's counters of disturbances of a timed process.
 
-This file runs inside each arm's own environment: the standard library only. Where the kernel is
-silent a meter says 0: nothing was seen.
+This file runs inside each arm's environment: it imports only the standard library. A counter that
+the kernel does not report is 0.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 CANARY_LOOPS = 8000
 CANARY_TRIES = 3
 _BUSY, _STEAL = (1, 2, 3, 6, 7), (8,)
-"""Columns of ticks in /proc/stat, see proc(5): user, nice, system, irq and softirq; stolen."""
+"""Columns of ticks in /proc/stat, see proc(5): user, nice, system, irq and softirq; steal."""
 _THROTTLED = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
-"""Names and units in cpu.stat of cgroups v2 and v1."""
+"""Names in cpu.stat of cgroups v2 and v1, and their units in seconds."""
 
 
 def read_machine_counters(cpus: Collection[int]) -> dict[str, Any]:
@@ -28,15 +28,14 @@ def read_machine_counters(cpus: Collection[int]) -> dict[str, Any]:
 
 
 def compute_growth(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the growth of each counter, 0 for one that a kernel has set back."""
+    """Return the growth of each counter, 0 for one that the kernel has reset."""
     return {name: max(0, after[name] - before[name]) for name in before}
 
 
 def read_run_delay_s() -> float:
-    """Return the seconds in which this process's threads were ready and had no CPU.
+    """Return the seconds in which this process's threads were runnable but had no CPU.
 
-    See "schedstat" in Linux's Documentation/scheduler/sched-stats.rst: the second number, in
-    ns.
+    See "schedstat" in Linux's Documentation/scheduler/sched-stats.rst: the second number, in ns.
     """
     total = 0
     for thread in os.listdir("/proc/self/task"):  # noqa: PTH208  (cheaper than Path, and timed)
@@ -51,9 +50,9 @@ def read_run_delay_s() -> float:
 def read_busy_and_steal_s(
     cpus: Collection[int], stat: Path = Path("/proc/stat")
 ) -> tuple[float, float]:
-    """Return the busy and the stolen seconds of these CPUs since the start, in ticks of 10 ms.
+    """Return the busy and the steal seconds of these CPUs since boot, in ticks of 10 ms.
 
-    Busy counts every process; stolen is what the hypervisor took.
+    Busy time counts every process. Steal time is time that the hypervisor gave to others.
     """
     names = {f"cpu{number}" for number in cpus}
     try:
@@ -70,7 +69,7 @@ def read_busy_and_steal_s(
 
 
 def read_throttled_s(root: Path = Path("/")) -> float:
-    """Return the seconds for which a cgroup's quota, or that of one above, stopped this process."""
+    """Return the seconds for which the quota of a cgroup of this process throttled it."""
     return sum(map(_read_cgroup_throttled_s, _find_cpu_stats(root)))
 
 
@@ -86,9 +85,9 @@ def _read_cgroup_throttled_s(stat: Path) -> float:
 def _find_cpu_stats(root: Path) -> tuple[Path, ...]:
     """Return the cpu.stat of this process's cgroup and of those above it.
 
-    Each of them counts its own quota only. See cgroups(7): version 2 has a line without
-    controllers, version 1 one for each hierarchy. In a container the path may name folders
-    that only the host can see; those that exist are returned.
+    Each counts only its own quota. See cgroups(7): version 2 has a line without controllers,
+    version 1 a line per hierarchy. In a container the path may name folders that only the host
+    can see; only existing ones are returned.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="ascii").splitlines()

@@ -1,9 +1,10 @@
-"""Four models of the kinds that the six of 2017 lack; the fifth of the set is `resnet18`.
+"""Four models of kinds that the six of 2017 lack; the fifth model of the set is `resnet18`.
 
-This file runs inside each arm's own environment: it imports the standard library and NumPy only,
-and Keras comes in as an argument.
+This file runs inside each arm's environment: it imports only the standard library and NumPy, and
+takes Keras as an argument.
 
-Shapes are the papers', batches those of them that two CPUs bear; the data are synthetic.
+Shapes are the papers'. Batch sizes are those of the papers that suit two CPUs. The data are
+synthetic.
 
     bert_tiny       Turc, Chang, Lee and Toutanova, "Well-Read Students Learn Better" (2019,
                     arXiv:1908.08962): 2 layers, 128 units, 2 heads; the rest is BERT's (Devlin et
@@ -16,7 +17,7 @@ Shapes are the papers', batches those of them that two CPUs bear; the data are s
     neumf           He et al., "Neural Collaborative Filtering" (WWW 2017, arXiv:1708.05031): NeuMF
                     with 64 factors and three hidden layers, on the sizes of MovieLens 1M
 
-The learning rates are among those that the papers try, and none of them falls on the way.
+The learning rates are among those that the papers try, and are constant.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload, is
 Tensor: TypeAlias = Any
 
 PIECES, PLACES = 30_522, 512
-"""BERT's vocabulary of word pieces, and the longest text that it takes."""
+"""Size of BERT's vocabulary of word pieces, and its maximum text length."""
 TOKENS, UNITS, HEADS, LAYERS = 128, 128, 2, 2
 _BERT_EPSILON, _DROPPED = 1e-12, 0.1
 FRAMES, CHANNELS, GRU_UNITS = 151, 40, 32
-"""1.5 seconds of speech, a frame every 10 ms, 40 mel frequencies each."""
+"""1.5 seconds of speech: a frame every 10 ms, with 40 mel frequencies."""
 SERIES, SHAPES = 128, 4
-"""Values of one of Two_Patterns' series, and its classes."""
+"""Length of a Two_Patterns series, and the number of classes."""
 USERS, ITEMS, FACTORS = 6_040, 3_706, 64
 RATINGS, NEGATIVES = 1_000_209, 4
-"""MovieLens 1M's ratings; for each, so many pairs that nobody rated are drawn."""
+"""Number of MovieLens 1M's ratings, and of unrated pairs that are drawn for each."""
 HIDDEN = (256, 128, 64)
 
 
@@ -72,17 +73,16 @@ def _build_bert_tiny(keras: Keras, seed: int) -> Model:
 def _create_attention(keras: Keras, seed: int) -> Any:  # noqa: ANN401  (a Keras layer)
     """Create a layer of multi-head attention.
 
-    Keras 2's takes no seed: its dropout follows the seed that the process has set.
+    Keras 2's layer takes no seed: its dropout uses the global seed of the process.
     """
     options = {"seed": seed} if is_keras_3(keras) else {}
     return keras.layers.MultiHeadAttention(HEADS, UNITS // HEADS, dropout=_DROPPED, **options)
 
 
 def _finish_sublayer(keras: Keras, x: Tensor, seed: int, past: Tensor | None = None) -> Tensor:
-    """Apply the end of each of BERT's sub-layers: dropout, the residual added, layer
-    normalisation.
+    """Apply the end of BERT's sub-layers: dropout, residual connection, layer normalization.
 
-    The embeddings have no residual and are normalised before dropout.
+    The embeddings have no residual connection and are normalized before dropout.
     """
     normalise = keras.layers.LayerNormalization(epsilon=_BERT_EPSILON)
     drop = keras.layers.Dropout(_DROPPED, seed=seed)
@@ -176,7 +176,7 @@ MODERN = (
         targets=(8,),
         targets_dtype="int64",
         parameters=4_386_178,
-        # GLUE's MRPC (3668 and 408 pairs of sentences), as often as Turc et al. go through it.
+        # GLUE's MRPC (3668 and 408 pairs of sentences), with the number of epochs of Turc et al.
         schedule=_create_schedule(4, 3_668, 408, 8),
         build=_build_bert_tiny,
         draw=create_pair_sampler(PIECES, TOKENS),
@@ -188,7 +188,7 @@ MODERN = (
         targets=(64,),
         targets_dtype="int64",
         parameters=229_474,
-        # Some 16 000 samples, six eighths of which are trained on; how often is not said.
+        # About 16 000 samples, six eighths of them for training; the paper does not state epochs.
         schedule=_create_schedule(1, 12_000, 2_000, 64),
         build=_build_crnn_keywords,
         draw=create_series_sampler((FRAMES, CHANNELS), 2, 0.01),
@@ -200,7 +200,7 @@ MODERN = (
         targets=(16,),
         targets_dtype="int64",
         parameters=266_244,
-        # Two_Patterns' series, as often as the authors' code goes through them.
+        # Two_Patterns' series, with the number of epochs in the authors' code.
         schedule=_create_schedule(2_000, 1_000, 4_000, 16),
         build=_build_fcn_series,
         draw=create_series_sampler((SERIES, 1), SHAPES, 0.2),
@@ -212,8 +212,8 @@ MODERN = (
         targets=(256,),
         targets_dtype="int64",
         parameters=1_978_305,
-        # The last rating of each user is held back, and ranked among 99 that are none. Batch and
-        # epochs are those that the authors' code comes with.
+        # The last rating of each user is held out, and ranked among 99 unrated items. Batch size
+        # and epochs are the defaults of the authors' code.
         schedule=_create_schedule(20, (RATINGS - USERS) * (1 + NEGATIVES), 100 * USERS, 256),
         build=_build_neumf,
         draw=create_rating_sampler(USERS, ITEMS, NEGATIVES),

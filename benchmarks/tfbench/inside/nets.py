@@ -1,18 +1,19 @@
-"""Image classifiers: those of keras.applications without weights, AlexNet, GoogLeNet and ResNet-18
-from their papers.
+"""Image classifiers: those of keras.applications, and AlexNet, GoogLeNet and ResNet-18.
 
-This file runs inside each arm's own environment: it imports the standard library and NumPy only,
-and Keras comes in as an argument.
+This file runs inside each arm's environment: it imports only the standard library and NumPy, and
+takes Keras as an argument.
 
-Trained as tf_cnn_benchmarks trains them: 1000 classes, SGD, batches of its defaults. The learning
-rate is one that all of them bear from random weights; momentum is the papers'.
+They have random weights and are trained like in tf_cnn_benchmarks: 1000 classes, SGD, its default
+batch sizes. All of them train stably from random weights with the learning rate; the momentum is
+the papers'.
 
     AlexNet    Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional
                Neural Networks", NIPS 2012; its two groups of channels are two convolutions here
     GoogLeNet  Szegedy et al., "Going Deeper with Convolutions", CVPR 2015, table 1, without the
-               two classifiers that only help its training
+               two auxiliary classifiers
     ResNet-18  He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", CVPR 2016,
-               table 1, in the paper's batches; a step of 2 is padded as Keras pads "same"
+               table 1, with the paper's batch size; convolutions with stride 2 have Keras's
+               padding "same"
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload, is
 
 Tensor: TypeAlias = Any
 Net: TypeAlias = Callable[[Keras, int, int], Model]
-"""From Keras, the pixels of a side and a seed for the dropout layers to a model."""
+"""A function of Keras, the image size and a seed for the dropout layers that returns a model."""
 
 CLASSES = 1000
 TRAINING, VALIDATION = 1_281_167, 50_000
-"""Images of ImageNet's challenge of 2012."""
+"""Number of images in ImageNet's challenge of 2012."""
 EPOCHS = 90
-"""Of the training whose cost the article of 2018 compares."""
+"""Epochs of the training run whose cost the article of 2018 compares."""
 RATE, MOMENTUM = 0.001, 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """A net that can be built for any image size.
+    """A net that can be built for several image sizes.
 
-    `image` pixels of a side and `parameters` are the published ones; a side has `smallest`
-    pixels or more.
+    `image` (height and width in pixels) and `parameters` are the published values. `smallest` is
+    the minimum image size.
     """
 
     name: str
@@ -105,8 +106,8 @@ def _build_alexnet(keras: Keras, image: int, seed: int) -> Model:
 def _convolve_groups(keras: Keras, x: Tensor, filters: int, size: int) -> Tensor:
     """Apply a convolution in two groups, as on the paper's two GPUs.
 
-    TensorFlow has gradients of grouped convolutions on CPUs through XLA only, so each group
-    is a convolution of its own.
+    On CPUs TensorFlow supports gradients of grouped convolutions only with XLA, so each group is a
+    separate convolution.
     """
     half = x.shape[-1] // 2
     groups = (x[..., :half], x[..., half:])
@@ -120,7 +121,7 @@ def _convolve_groups(keras: Keras, x: Tensor, filters: int, size: int) -> Tensor
 def _pool_maxima(keras: Keras, x: Tensor, *, padding: str) -> Tensor:
     """Apply overlapping max pooling, 3 by 3 with stride 2.
 
-    Smaller feature maps, which do not occur at the papers' image sizes, are padded.
+    Feature maps that are smaller than the window, as with small images, are padded.
     """
     padding = padding if x.shape[1] >= 3 else "same"  # noqa: PLR2004  (the window)
     return keras.layers.MaxPooling2D(3, 2, padding=padding)(x)
@@ -188,7 +189,7 @@ def _build_resnet18(keras: Keras, image: int, seed: int) -> Model:  # noqa: ARG0
 def _apply_residual(keras: Keras, x: Tensor, filters: int, strides: int) -> Tensor:
     """Apply two convolutions and their shortcut.
 
-    The shortcut is projected where the convolutions halve the map (option B).
+    The shortcut is projected if the convolutions halve the map (option B).
     """
     new = keras.layers
     main_path = new.Activation("relu")(_convolve_normalised(keras, x, filters, 3, strides))
@@ -198,7 +199,7 @@ def _apply_residual(keras: Keras, x: Tensor, filters: int, strides: int) -> Tens
 
 
 def _convolve_normalised(keras: Keras, x: Tensor, filters: int, size: int, strides: int) -> Tensor:
-    """Apply a convolution without bias, then batch normalisation, which has a bias."""
+    """Apply a convolution without bias, then batch normalization, which has a bias."""
     new = keras.layers
     x = new.Conv2D(filters, size, strides=strides, padding="same", use_bias=False)(x)
     return new.BatchNormalization()(x)
@@ -210,10 +211,10 @@ def _normalise_responses(keras: Keras, x: Tensor) -> Tensor:
 
 @functools.cache
 def _create_normalisation_class(keras: Keras) -> Any:  # noqa: ANN401  (a class of a Keras layer)
-    """Return the layer class of both papers' normalisation across channels.
+    """Return the layer class of both papers' normalization across channels.
 
-    It computes x / (2 + 1e-4 Σ x²) ** 0.75 over 5 channels. Keras has no such layer: with
-    other backends than TensorFlow it is a sum of shifted squares in ops of the Keras at hand.
+    It computes x / (2 + 1e-4 Σ x²) ** 0.75 over 5 channels. Keras has no such layer. With other
+    backends than TensorFlow it is a sum of shifted squares in Keras's ops.
     """
 
     class LocalResponseNormalization(keras.layers.Layer):  # type: ignore[misc]

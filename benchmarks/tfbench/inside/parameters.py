@@ -1,6 +1,6 @@
-"""The numbers that training starts from, drawn with NumPy and not with the arm's own kernels.
+"""Initial parameters, drawn with NumPy and not with the arm's kernels.
 
-This file runs inside each arm's own environment: the standard library and NumPy only.
+This file runs inside each arm's environment: it imports only the standard library and NumPy.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Array: TypeAlias = NDArray[Any]
 def draw_initial_parameters(named: Iterable[tuple[str, tuple[int, ...]]], seed: int) -> list[Array]:
     """Draw Keras's default initial values for weights with these Keras names and shapes.
 
-    They are drawn with NumPy, so that the arms start equal even if one of them has other
-    random kernels.
+    They are drawn with NumPy, so that all arms start from equal parameters even if their random
+    kernels differ.
     """
     return [
         _draw_initial(_parse_weight_kind(name), shape, np.random.default_rng([seed, index]))
@@ -37,10 +37,10 @@ def get_weight_name(weight: Any) -> str:  # noqa: ANN401  (a variable of any Ker
 
 
 def nudge_values(values: Array, seed: int) -> Array:
-    """Move each float to the next one up or down by chance; zeros and other dtypes are
-    unchanged.
+    """Move each float randomly to the next larger or smaller one.
 
-    A program's results from nudged values show how far rounding alone changes them.
+    Zeros and other dtypes are unchanged. The results from nudged values show how much rounding
+    alone changes them.
     """
     if values.dtype.kind != "f":
         return values
@@ -67,7 +67,7 @@ def _draw_initial(kind: str, shape: tuple[int, ...], draw: np.random.Generator) 
     match kind:
         case "embeddings":
             values = draw.random(shape, dtype=np.float32)
-            values -= np.float32(0.5)  # in place: the largest table has 240 MB
+            values -= np.float32(0.5)  # (in place: the largest table has 240 MB)
             values *= np.float32(0.1)
             return values
         case "recurrent_kernel":
@@ -83,7 +83,7 @@ def _draw_initial(kind: str, shape: tuple[int, ...], draw: np.random.Generator) 
         case "forget_bias":  # the gates' order: input, forget, cell, output
             return np.repeat(np.array([0, 1, 0, 0], np.float32), shape[0] // 4)
         case _:
-            raise ValueError(f"no initial value is known for a weight called {kind}")
+            raise ValueError(f"no known initial value for a weight named {kind}")
 
 
 def _draw_orthogonal(shape: tuple[int, ...], draw: np.random.Generator) -> Array:

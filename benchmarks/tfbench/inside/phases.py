@@ -1,7 +1,7 @@
-"""What a batch goes through. Imports nothing: a worker needs the names before it has its CPUs."""
+"""Names of the phases. Imports nothing: a worker needs them before its CPU affinity is set."""
 
 TRAIN, VALIDATE, AUGMENT = "train", "validate", "augment"
-"""Those of a published training run."""
+"""Phases of a published training run."""
 INFER, PREPROCESS, FIT = "infer", "preprocess", "fit"
 JUDGED = (TRAIN, INFER, FIT)
-"""What arms are compared by; a workload is asked for one of them."""
+"""Phases in which arms are compared; a workload is measured in one of them."""

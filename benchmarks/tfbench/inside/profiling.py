@@ -1,7 +1,7 @@
-"""Where a training step's time goes, as TensorFlow's own profiler sees it.
+"""Profile training steps with TensorFlow's profiler.
 
-Runs inside an arm. Other passes bypass registered kernels (Grappler's `_Fused…`, oneDNN's `_Mkl…`,
-XLA), so what tuned kernels cover is counted, not assumed.
+Runs inside an arm. Graph passes replace ops (Grappler's `_Fused…`, oneDNN's `_Mkl…`, XLA), so the
+executions of tuned kernels are counted, not assumed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 # An executed op is traced as "node name:Type"; C++ scopes as "Class::Function".
 _OP = re.compile(r"^[^:]+:(_?[A-Z]\w*)$")
-# They contain other ops, whose time would count twice.
+# These ops contain other ops, whose time would count twice.
 _CONTAINERS = {
     *("PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile", "If", "StatelessIf"),
     *("Case", "StatelessCase", "IteratorGetNext", "IteratorGetNextSync"),
@@ -29,15 +29,15 @@ _PLAIN, _VERBOSE = 2, 3
 (TfOpDetailsEnabled in tsl/profiler/lib/traceme.h)."""
 _FRAMEWORK = "libtensorflow_framework.so.2"
 _LEVEL = "_ZN3tsl8profiler8internal13g_trace_levelE"
-"""The level that is in force, an exported std::atomic<int> (traceme_recorder.h beside it)."""
+"""The current level, an exported std::atomic<int> (traceme_recorder.h in the same folder)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Execution:
-    """One execution of an op on the host, `began` seconds after an origin of the trace.
+    """One execution of an op on the host, `began` seconds after the origin of the trace.
 
-    `shapes` are the dtype and shape of each input as op_kernel.cc writes them,
-    (float[32,512];float[512]), with nothing for a resource; empty without detail.
+    `shapes` is the dtype and shape of each input in the format of op_kernel.cc,
+    (float[32,512];float[512]), with an empty entry for a resource; empty without shapes.
     """
 
     node: str
@@ -94,10 +94,10 @@ def trace_steps(
 
 
 def _force_verbose_level(framework: Path) -> None:
-    """Set the tracer's level to the requested one.
+    """Set the tracer's level to the verbose one.
 
-    TensorFlow 2.20 drops it ("host_tracer_level expects an i value") and traces without
-    shapes. Releases without the symbol take the option.
+    TensorFlow 2.20 ignores the option ("host_tracer_level expects an i value") and traces without
+    shapes. Releases without the symbol accept the option.
     """
     with contextlib.suppress(OSError, ValueError):
         ctypes.c_int.in_dll(ctypes.CDLL(str(framework)), _LEVEL).value = _VERBOSE
@@ -129,7 +129,7 @@ def read_trace(folder: Path) -> Iterator[Execution]:
 def _read_shapes(event: Any, stats: dict[int, str]) -> str:  # noqa: ANN401  (an XEvent)
     """Return an event's shapes.
 
-    A trace keeps a repeated text once, among the names of statistics, and refers to it.
+    A trace stores a repeated text once, among the names of statistics, and refers to it.
     """
     for stat in event.stats:
         if stats[stat.metadata_id] == "shape":
@@ -140,14 +140,14 @@ def _read_shapes(event: Any, stats: dict[int, str]) -> str:  # noqa: ANN401  (an
 def parse_op_type(name: str) -> str | None:
     """Return the op type in the name of a traced event.
 
-    Returns None if the event is no op, or an op that contains others.
+    Returns None if the event is not an op, or an op that contains others.
     """
     match = _OP.match(name)
     return match[1] if match and match[1] not in _CONTAINERS else None
 
 
 def count_executions(library: str | None) -> Counter[str]:
-    """Return how often each op's tuned kernels ran so far, by the library's own counters."""
+    """Return how often each op's tuned kernels ran so far, from the library's counters."""
     counts: Counter[str] = Counter()
     if library is None:
         return counts

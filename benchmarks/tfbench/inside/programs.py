@@ -1,18 +1,19 @@
-"""A workload of the user's own: a compiled Keras model from a file, and batches that fit it.
+"""A user's workload: a compiled Keras model from a file, and batches for it.
 
 The file is one of these.
 
     PATH.py            defines `build()`, which returns a compiled tf.keras model, and may define
-                       `data()`, which returns what `fit` takes: arrays (inputs, targets), cut into
-                       batches of 32 as `fit` does, or a tf.data.Dataset of batches
+                       `data()`, which returns an argument of `fit`: arrays (inputs, targets), split
+                       into batches of 32 as `fit` does, or a tf.data.Dataset of batches
     PATH.keras, .h5    a model that was compiled when it was saved
-    PATH/              the folder of a SavedModel that Keras wrote, compiled as well
+    PATH/              the folder of a SavedModel that Keras wrote, also compiled
 
-Without `data()`, batches are drawn that fit the model's inputs and its loss. Everything random must
-follow TensorFlow's, NumPy's and Python's global seeds: they are set before the file is read. For
-requests (`--phase infer`) the model need not be compiled.
+Without `data()`, random batches are drawn that match the model's inputs and its loss. All
+randomness must come from TensorFlow's, NumPy's and Python's global seeds, which are set before the
+file is read. For inference (`--phase infer`) the model need not be compiled.
 
-This file runs inside each arm's own environment: the standard library, NumPy and TensorFlow only.
+This file runs inside each arm's environment: it imports only the standard library, NumPy and
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ Structure: TypeAlias = Any
 """Arrays, or tuples and dicts of them."""
 
 BATCH = 32
-"""Examples of a batch where the data come unbatched: what `fit` takes by default."""
+"""Batch size if the data are not batched: the default of `fit`."""
 _SAVED = (".keras", ".h5", ".hdf5")
 _PROGRAM = "tensorwright_program"
 
 
 class ProgramError(Exception):
-    """A user's file that cannot be trained; the message is one line."""
+    """A user's file that cannot be used; the message is one line."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +62,7 @@ class Program:
     arrays: tuple[Array, ...]
     predicts: bool
     given: Structure | None
-    """What data() returned."""
+    """The value that data() returned."""
 
     @property
     def batch(self) -> int:
@@ -91,7 +92,7 @@ def read_program(tf: TensorFlow, path: Path, seed: int, *, trained: bool = True)
     A model that is not `trained` need not be compiled, and has no targets unless data()
     returns some.
 
-    Raises ProgramError for a model that cannot be used so. Exceptions of the user's own code
+    Raises ProgramError for a model that cannot be used this way. Exceptions of the user's code
     are not caught, see `format_error`.
     """
     model, data = _load_python(tf, path) if path.suffix == ".py" else (_load_saved(tf, path), None)
@@ -104,7 +105,9 @@ def read_program(tf: TensorFlow, path: Path, seed: int, *, trained: bool = True)
     arrays = tuple(tf.nest.flatten(examples))
     predicts = _build_variables(tf, model, examples)
     if not (trained or predicts):
-        raise ProgramError("the model has no call(): it can be trained, and not be asked")
+        raise ProgramError(
+            "the model has no call(), so it can be trained but not run for inference"
+        )
     return Program(model=model, examples=examples, arrays=arrays, predicts=predicts, given=data)
 
 
@@ -135,7 +138,7 @@ def _load_python(tf: TensorFlow, path: Path) -> tuple[Model, Structure | None]:
     module = _load_module(path)
     build, data = getattr(module, "build", None), getattr(module, "data", None)
     if not callable(build):
-        raise ProgramError("it defines no build(), which returns a compiled tf.keras model")
+        raise ProgramError("the file must define build(), which returns a compiled tf.keras model")
     model = build()
     if not isinstance(model, tf.keras.Model):
         raise ProgramError(f"build() returns {type(model).__name__}, not a tf.keras model")
@@ -148,8 +151,8 @@ def _load_module(path: Path) -> ModuleType:
     It can import modules from its own folder, as a script can.
     """
     spec = importlib.util.spec_from_file_location(_PROGRAM, path)
-    assert spec is not None  # noqa: S101  (there is one for every .py)
-    assert spec.loader is not None  # noqa: S101  (and it is found by its path)
+    assert spec is not None  # noqa: S101  (every .py file has a spec)
+    assert spec.loader is not None  # noqa: S101  (a spec from a path has a loader)
     module = importlib.util.module_from_spec(spec)
     sys.modules[_PROGRAM] = module
     sys.path.insert(0, str(path.parent))
@@ -159,10 +162,10 @@ def _load_module(path: Path) -> ModuleType:
 
 def _load_saved(tf: TensorFlow, path: Path) -> Model:
     if not path.is_dir() and path.suffix not in _SAVED:
-        raise ProgramError(f"is none of .py, {', '.join(_SAVED)} and the folder of a SavedModel")
+        raise ProgramError(f"must be .py, {', '.join(_SAVED)} or the folder of a SavedModel")
     model = tf.keras.models.load_model(path)
     if not isinstance(model, tf.keras.Model):
-        raise ProgramError("is a SavedModel that Keras did not write: it has no training step")
+        raise ProgramError("Keras did not write this SavedModel, so it has no training step")
     return model
 
 
@@ -170,9 +173,9 @@ def _require_trainable(tf: TensorFlow, model: Model) -> None:
     """Raise ProgramError if the model is not compiled or has no loss."""
     own_step = type(model).train_step is not tf.keras.Model.train_step
     if model.optimizer is None:
-        raise ProgramError("the model is not compiled: it has no optimizer and no loss")
+        raise ProgramError("the model is not compiled: call compile() with an optimizer and a loss")
     if not (model.loss or model.losses or own_step):  # (Keras has {} for no loss)
-        raise ProgramError("the model has no loss: give compile() one")
+        raise ProgramError("the model has no loss: pass one to compile()")
 
 
 def _build_variables(tf: TensorFlow, model: Model, examples: Structure) -> bool:
@@ -203,7 +206,9 @@ def _split_batches(tf: TensorFlow, given: Structure) -> Structure:
     arrays = tf.nest.map_structure(_convert_array, _convert_lists(given))
     lengths = {len(each) if each.ndim else 0 for each in tf.nest.flatten(arrays)}
     if len(lengths) != 1 or 0 in lengths:
-        raise ProgramError(f"data() gives arrays of different lengths or none: {sorted(lengths)}")
+        raise ProgramError(
+            f"data() returns no arrays, or arrays of different lengths: {sorted(lengths)}"
+        )
     (length,) = lengths
     batch = min(BATCH, length)
     count = min(BATCHES, length // batch)
@@ -218,17 +223,17 @@ def _stack_batches(tf: TensorFlow, batches: Sequence[Structure]) -> Structure:
     The last batch of a dataset may be smaller. Raises ProgramError if there are no batches.
     """
     if not batches:
-        raise ProgramError("data() gives no batch")
+        raise ProgramError("data() returns no batches")
     arrays = [tf.nest.map_structure(_convert_array, each) for each in batches]
     shapes = [[each.shape for each in tf.nest.flatten(batch)] for batch in arrays]
     if not all(shapes[0]) or not all(shape and shape[0] for shape in shapes[0]):
-        raise ProgramError("data() gives a dataset without batches: call its batch()")
+        raise ProgramError("data() returns a dataset without batches: call its batch()")
     matching = [batch for batch, shape in zip(arrays, shapes, strict=True) if shape == shapes[0]]
     return tf.nest.map_structure(lambda *each: np.stack(each), *matching)
 
 
 def _convert_array(value: object) -> Array:
-    """Return a value as an array, texts as bytes.
+    """Return a value as an array; strings become bytes.
 
     Raises ProgramError for ragged or sparse data.
     """
@@ -236,15 +241,17 @@ def _convert_array(value: object) -> Array:
     if array.dtype != object:
         return array
     try:
-        return array.astype(np.bytes_)  # (texts, which NumPy holds as objects)
+        return array.astype(np.bytes_)  # (strings, which NumPy stores as objects)
     except (TypeError, ValueError, SystemError):
-        raise ProgramError("data() gives ragged or sparse data, which have no one shape") from None
+        raise ProgramError(
+            "data() returns ragged or sparse data, which are not supported"
+        ) from None
 
 
 def _convert_lists(value: Structure) -> Structure:
     """Convert lists of arrays to tuples, and lists of numbers, or of rows of numbers, to arrays.
 
-    tf.data takes a list for one array.
+    tf.data reads a list as one array.
     """
     match value:
         case Mapping():
@@ -272,14 +279,12 @@ def draw_examples(
     count = BATCHES * BATCH
     inputs = tuple(_draw_input(tf, model, tensor, draw, count) for tensor in model.inputs or ())
     if not inputs:
-        raise ProgramError("what the model takes is not known: define data() in a Python file")
+        raise ProgramError("the model's inputs are unknown: define data() in a Python file")
     features = inputs[0] if len(inputs) == 1 else inputs
     if not trained:
         return (features,)
     if isinstance(model.loss, list | tuple | dict) or len(model.outputs) != 1:
-        raise ProgramError(
-            "what it is trained to give is not known: define data() in a Python file"
-        )
+        raise ProgramError("the model's targets are unknown: define data() in a Python file")
     shape = _require_shape(model.outputs[0], "output")
     return features, _draw_targets(_get_loss_name(model.loss), shape, draw, count)
 
@@ -292,7 +297,7 @@ def _require_shape(tensor: Any, what: str) -> tuple[int, ...]:  # noqa: ANN401  
     shape = tuple(tensor.shape)[1:]
     if None in shape:
         raise ProgramError(
-            f"the {what} {tensor.name} has the open shape {shape}: define data() in a Python file"
+            f"the {what} {tensor.name} has no fixed shape ({shape}): define data() in a Python file"
         )
     return shape
 
@@ -306,8 +311,8 @@ def _draw_input(
 ) -> Array:
     """Draw the values of one input.
 
-    They are normal numbers for floats, valid indices for an Embedding, and 0 or 1 for other
-    integers.
+    Floats are normally distributed, inputs of an Embedding are valid indices, other integers are
+    0 or 1.
     """
     shape = (count, *_require_shape(tensor, "input"))
     tables = [
@@ -337,7 +342,7 @@ def _draw_targets(
 
 
 def _get_loss_name(loss: object) -> str:
-    """Return the name of a loss as compile() takes it: a name, a function or an object."""
+    """Return the name of a loss that compile() accepts: a name, a function or an object."""
     if isinstance(loss, str):
         return loss
     return str(getattr(loss, "name", None) or getattr(loss, "__name__", ""))

@@ -1,10 +1,9 @@
-"""A process that trains one workload on several devices under one strategy, and says how long every
-step took.
+"""A process that trains one workload on several devices under one strategy, and times every step.
 
-Started as `ARM_PYTHON -P -m tfbench.inside.replicas`: one JSON request comes in on stdin, one JSON
-answer goes out (see `worker.serve`). This file runs inside each arm's own environment: the standard
-library, NumPy and TensorFlow only. One strategy on one number of devices a process: collective
-operations of a second group of another size in the same process fail.
+Started as `ARM_PYTHON -P -m tfbench.inside.replicas`: it reads one JSON request from stdin and
+writes one JSON answer (see `worker.serve`). This file runs inside each arm's environment: it
+imports only the standard library, NumPy and TensorFlow. A process runs one strategy on one number
+of devices: in the same process, collective operations of a second group of another size fail.
 
     {"do": "run", "strategy": …, "workload": …, "devices": n, "kind": …, …}    → see `run`
 """
@@ -37,27 +36,27 @@ Examples: TypeAlias = Any
 
 AUTO, ON_CPU, ON_GPU = "auto", "cpu", "gpu"
 KINDS = (AUTO, ON_CPU, ON_GPU)
-"""GPUs where TensorFlow sees any, else logical CPUs; or what is asked for."""
+"""Kinds of devices; `auto` means GPUs if TensorFlow detects any, otherwise logical CPUs."""
 CHECKED_STEPS = 3
-"""The first loss shows the forward pass, those after it the updates."""
+"""Number of checked steps. The first loss depends on the forward pass, later ones on updates."""
 ROUNDS = 4
-"""Distinct batches of each device, which training goes round."""
+"""Distinct batches per device; training cycles through them."""
 WARM_UP = 3
-"""Steps before anything is timed; the fastest of them says how many fit into the time."""
+"""Untimed steps at the start; the fastest of them determines the number of timed steps."""
 LEAST_STEPS, MOST_STEPS = 5, 100
-"""tf_cnn_benchmarks times 100."""
+"""Limits of the number of timed steps; tf_cnn_benchmarks times 100."""
 
 
 def check_device_count(strategy: str, devices: int) -> str:
     """Return why a strategy does not support that many devices, or an empty string.
 
     `cross_device_utils.aggregate_gradients_using_hierarchical_copy` adds up two groups of n
-    // 2 devices, as a DGX-1 has them: the last of an odd number is in neither.
+    // 2 devices, as in a DGX-1. With an odd number of devices the last one is in neither.
     """
     if strategy == HIERARCHICAL and devices > 1 and devices % 2:
         return (
-            f"TensorFlow's hierarchical copy leaves out one of {devices} replicas, "
-            "without an error: ask for an even number"
+            f"TensorFlow's hierarchical copy silently excludes one of {devices} replicas: "
+            "use an even number of devices"
         )
     return ""
 
@@ -65,12 +64,12 @@ def check_device_count(strategy: str, devices: int) -> str:
 def check_hardware(strategy: str, kind: str, devices: int, gpus: int) -> str:
     """Return what this machine lacks for a strategy and what to do, or an empty string."""
     if strategy == NCCL and kind == CPU:
-        return "NCCL's all-reduce needs GPUs; ring is the all-reduce for CPUs"
+        return "NCCL's all-reduce needs GPUs; on CPUs use ring"
     if kind == GPU and strategy == SERVER:
         # (TensorFlow maps GPU:0 to one device per process)
-        return "servers in one process cannot have a GPU each; central keeps parameters on the CPU"
+        return "servers in one process cannot use a GPU each; central keeps parameters on the CPU"
     if kind == GPU and devices > gpus:
-        return f"{devices} GPUs are asked for, TensorFlow sees {gpus}"
+        return f"{devices} GPUs requested, but TensorFlow detects {gpus}"
     return ""
 
 
@@ -78,7 +77,7 @@ def run(request: Mapping[str, Any]) -> Answer:
     """Train on the requested devices, within the requested CPUs.
 
     The answer has an `outcome` and its `reason`, and for OK: `step_s`, the seconds of each
-    step of all devices; `batch` of one device; `parameters` and `count_trainable_bytes` of the
+    step of all devices; `batch` of one device; `parameters` and `trainable_bytes` of the
     model; `sums`, the received sums of one gradient (see `Group.measure_sums`);
     `variables_on`, the devices that hold variables; and `losses` and `moved` of the first
     steps if `checked` is requested, see `run_first_steps`.
@@ -94,7 +93,7 @@ def run(request: Mapping[str, Any]) -> Answer:
         return {"outcome": NOT_HERE, "reason": reason}
     try:
         return _run(tf, strategy, _create_devices(tf, kind, strategy, devices), request)
-    except Exception as error:  # noqa: BLE001  (goes on unless it says something of the cell)
+    except Exception as error:  # noqa: BLE001  (raised again unless it concerns the cell)
         return convert_error(error)
 
 
@@ -165,9 +164,7 @@ def check_gradient_sums(sums: Sequence[float], expected: Sequence[float]) -> str
     if list(sums) == list(expected):
         return ""
     actual, correct = (", ".join(f"{value:g}" for value in values) for values in (sums, expected))
-    return (
-        f"gradients that sum to {correct} arrive as {actual}: this strategy trains on wrong numbers"
-    )
+    return f"the sum of the gradients is {actual}, not {correct}: this strategy trains incorrectly"
 
 
 def run_first_steps(group: Group, examples: Examples, replicas: int) -> Answer:
@@ -176,10 +173,9 @@ def run_first_steps(group: Group, examples: Examples, replicas: int) -> Answer:
     Each loss is the mean over the global batch before its update; the distance is Euclidean.
     One device with the whole batch gives the same values, except for rounding.
 
-    So that this holds for every net, dropout is off, as each replica draws masks of its own;
-    and where the net has BatchNorm, whose statistics are each replica's own, all replicas
-    have the same examples, and the one device has them once: the mean of equal gradients is
-    one of them.
+    To make this true for every net, dropout is off, because each replica draws its own masks. If
+    the net has BatchNorm, whose statistics are per replica, all replicas get the same examples,
+    and the one device gets them once: the mean of equal gradients is the same gradient.
     """
     layers = list(group.model._flatten_layers())  # noqa: SLF001  (Keras 2 and 3; none is public)
     if any(map(is_batch_normalization, layers)):
@@ -215,14 +211,14 @@ def is_batch_normalization(layer: object) -> bool:
 
 
 def assign_copies(replicas: int, count: int) -> list[list[int]]:
-    """Return for each round the same one of `count` batches for all replicas."""
+    """Return the batch numbers of each round: all replicas get the same of `count` batches."""
     return [[number] * replicas for number in range(min(ROUNDS, count))]
 
 
 def assign_shards(replicas: int, count: int) -> list[list[int]]:
-    """Return for each round which of `count` batches each replica gets.
+    """Return the batch numbers of each round: replicas get different ones of `count` batches.
 
-    They differ as far as there are enough of them.
+    Batches are repeated if there are fewer than replicas.
     """
     rounds = max(1, min(ROUNDS, count // replicas))
     numbers = itertools.cycle(range(count))

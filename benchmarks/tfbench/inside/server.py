@@ -1,9 +1,10 @@
-"""A model that answers requests, from one client or from several at once.
+"""Inference in the process: a model that answers requests of one or several clients.
 
-This file runs inside each arm's own environment: the standard library, NumPy and TensorFlow only.
+This file runs inside each arm's environment: it imports only the standard library, NumPy and
+TensorFlow.
 
-A request is one call of a concrete `tf.function` of the model, as a SavedModel's serving signature
-is, on a batch that lies in memory, and ends when the answer can be read.
+A request is one call of a concrete `tf.function` of the model, like a SavedModel's serving
+signature, on a batch in memory. It ends when the answer is available.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 class Server:
-    """A server with `clients` threads, each of which sends a request after its last answer."""
+    """A server with `clients` threads; each sends a request after the answer to its last one."""
 
     def __init__(
         self, ask: Callable[[Batch], object], batches: Sequence[Batch], clients: int
@@ -39,7 +40,7 @@ class Server:
         self.clients = clients
         self._pool = ThreadPoolExecutor(clients) if clients > 1 else None
         self.answered: Counter[int] = Counter()
-        """Requests since `forget`, by how long they took, see `bins`."""
+        """Requests since `reset_counts`, by the bin of their time, see `bins`."""
 
     def reset_counts(self) -> None:
         self.answered = Counter()
@@ -56,7 +57,7 @@ class Server:
         return took
 
     def send_requests(self, count: int) -> float:
-        """Send `count` requests from all clients together; return the seconds of the longest."""
+        """Send `count` requests from all clients at once; return the seconds of the longest."""
         if self._pool is None:
             return max(self.send_request() for _ in range(count))
         share, extra = divmod(count, self.clients)

@@ -1,10 +1,10 @@
-"""A sample's slices: how long each few steps of it took.
+"""The slices of a sample: the times of a few consecutive steps.
 
-What disturbs a virtual machine comes and goes within a sample: on one of a Sapphire Rapids class
-every fifth step of 8 ms took a quarter longer or more, some ten of them in a row. The fastest
-slices tell what an undisturbed step takes; the fastest samples still bear some of it.
+Disturbances of a virtual machine come and go within a sample. On a machine of Sapphire Rapids class
+every fifth step of 8 ms took at least a quarter longer, about ten of them in a row. The fastest
+slices estimate the time of an undisturbed step; even the fastest samples include disturbances.
 
-This file runs inside each arm's own environment: the standard library only.
+This file runs inside each arm's environment: it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 SLICE_S = 0.025
-"""A slice ends with the step in which so much has passed; the last one has what is left, too."""
+"""Minimum seconds of a slice, which consists of whole steps. The last slice gets the rest, too."""
 
 Call: TypeAlias = tuple[int, Callable[[], Any]]
-"""How many steps a call takes, and the call: it returns a number, or a tensor of one."""
+"""The number of steps in a call, and the call, which returns a number or a scalar tensor."""
 
 
 class Slice(NamedTuple):
     """Some consecutive steps and their seconds by two clocks.
 
-    As a cut between slices, the counts and clock readings since the start.
+    At a boundary between slices: the number of steps and the clock readings since the start.
     """
 
     steps: int
@@ -33,9 +33,9 @@ class Slice(NamedTuple):
 
 
 def time_calls(calls: Iterable[Call]) -> list[Slice]:
-    """Make the calls and return their slices, an empty list for no steps.
+    """Run the calls and return their slices; an empty list if there are no steps.
 
-    The last result is read, so that no step is still running at the end.
+    Reads the last result, so that no step is still running at the end.
     """
     cuts, done, result = [_read_clocks(0)], 0, 0.0
     for steps, call in calls:

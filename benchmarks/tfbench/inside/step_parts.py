@@ -1,4 +1,4 @@
-"""What the time of a step is made of. Pure; runs inside an arm."""
+"""Split the time of a step into parts. Pure; runs inside an arm."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MOVING = frozenset(
         *("_MklToTf", "_MklInputConversion"),
     }
 )
-"""Ops that put numbers elsewhere, and compute none."""
+"""Ops that only move data."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepParts:
     """The parts of a step's seconds without the profiler.
 
-    In `kernels` an op computes; in `copies` all running ops only move numbers; in `dispatch`
+    In `kernels` an op computes; in `copies` all running ops only move data; in `dispatch`
     TensorFlow or Python chooses the next op; in `waiting` no thread runs.
     """
 

@@ -1,8 +1,8 @@
-"""A process that goes through one phase of a workload and says how long every step took.
+"""A process that runs one phase of a workload and times every step.
 
-Started as `ARM_PYTHON -P -m tfbench.inside.steps`: one JSON request comes in on stdin, one JSON
-answer goes out (see `worker.serve`). This file runs inside each arm's own environment: the standard
-library, NumPy and TensorFlow only; or, with Keras 3, any backend that Keras has.
+Started as `ARM_PYTHON -P -m tfbench.inside.steps`: it reads one JSON request from stdin and writes
+one JSON answer (see `worker.serve`). This file runs inside each arm's environment: it imports only
+the standard library, NumPy and TensorFlow; or, with Keras 3, any of its backends.
 
     {"do": "run", "workload": …, "phase": …, "vcpus": […], …}    → see `run`
 """
@@ -33,22 +33,22 @@ from tfbench.inside.worker import (
     replace_nonfinite,
 )
 
-if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
+if TYPE_CHECKING:  # (it imports NumPy, which must happen after the affinity is set)
     from tfbench.inside.inputs import Reader
     from tfbench.inside.workload import Workload
 
 Model: TypeAlias = Any
 Batch: TypeAlias = Any
 Step: TypeAlias = Callable[[Batch], Any]
-"""From a batch to a number, or a tensor of one."""
+"""A function of a batch that returns a number or a scalar tensor."""
 
 PHASES = (TRAIN, INFER, PREPROCESS)
 MEMORY, FILES = "memory", "files"
 OK, OUT_OF_MEMORY, NOT_HERE, REFUSED = "ok", "out of memory", "not here", "refused"
 _NO_MEMORY = ("ResourceExhausted", "OOM when", "out of memory", "RESOURCE_EXHAUSTED")
-"""What TensorFlow, JAX and PyTorch say of a device that is full."""
+"""Messages of TensorFlow, JAX and PyTorch when a device runs out of memory."""
 WARM_UP = 2
-"""Steps before anything is timed: the first traces, the second fills caches."""
+"""Untimed steps at the start: the first traces, the second fills caches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,9 +64,8 @@ def run(request: Mapping[str, Any]) -> Answer:
     """Run the steps of a phase on the requested CPUs, within the requested memory.
 
     `steps` are timed, or as many as `seconds` allow, at least `least`. The answer has an
-    `outcome` and its `reason`, and for OK: `step_s`, of which `waited_s` passed until the
-    batch was ready, `read_rss_mb` after each step, `batch`, `parameters`, `losses`, and facts of
-    the environment.
+    `outcome` and its `reason`, and for OK: `step_s`, including `waited_s` for the batch;
+    `rss_mb` after each step; `batch`, `parameters`, `losses`, and facts of the environment.
     """
     if request["vcpus"]:
         os.sched_setaffinity(0, request["vcpus"])
@@ -77,14 +76,14 @@ def run(request: Mapping[str, Any]) -> Answer:
         if isinstance(error, OSError) and error.errno != errno.ENOMEM:
             raise
         return {"outcome": OUT_OF_MEMORY, "reason": f"{type(error).__name__}: {error}"}
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (what says nothing goes on)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (other errors are raised again)
         return convert_error(error)
 
 
 def convert_error(error: BaseException) -> Answer:
     """Convert an error to the answer of a cell that is refused or out of memory.
 
-    Raises the error again if it neither concerns the cell nor comes from a user's own file.
+    Raises the error again if it neither concerns the cell nor comes from a user's file.
     """
     from tfbench.inside.inputs import InputError  # noqa: PLC0415
     from tfbench.inside.programs import format_error  # noqa: PLC0415
@@ -104,8 +103,8 @@ def convert_error(error: BaseException) -> Answer:
 def limit_memory(memory_mb: float | None, cgroup: str | None) -> None:
     """Limit the memory of this process.
 
-    A control group that was created for it limits all of its memory; otherwise RLIMIT_DATA
-    limits what it may write to, which excludes mapped libraries.
+    A control group limits all of its memory. Without one, RLIMIT_DATA limits its writable memory,
+    which excludes mapped libraries.
     """
     if cgroup is not None:
         Path(cgroup, "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
@@ -220,7 +219,7 @@ def describe_bare_environment(backend: Backend) -> Answer:
 
 
 def read_affinity() -> list[int]:
-    """Return the CPUs that this process may use; all where the system does not report them."""
+    """Return the CPUs that this process may use; all if the system does not report them."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
@@ -253,7 +252,7 @@ def create_step(backend: Backend, model: Model, phase: str) -> Step:
 
 
 def create_augmenter(seed: int) -> Step:
-    """Return a step with the augmentation of the article's CIFAR-10 script, in NumPy as there."""
+    """Return a step with the augmentation of the article's CIFAR-10 script, which uses NumPy."""
     import numpy as np  # noqa: PLC0415  (after the affinity)
 
     from tfbench.inside.augmentation import augment  # noqa: PLC0415
@@ -282,7 +281,7 @@ def _create_batches(
     if source["kind"] == FILES:
         return _read_batches(tf, workload, source, request)
     if request["phase"] == PREPROCESS:
-        raise ValueError("preprocessing reads files")
+        raise ValueError("preprocessing needs files as input")
     inputs, targets = draw_synthetic_data(workload, seed)
     if tf is None:
         return itertools.cycle(zip(inputs, targets, strict=True)), None
@@ -324,7 +323,7 @@ def _read_batches(
 def _time_steps(
     step: Step, batches: Iterator[Batch], reader: Reader | None, request: Mapping[str, Any]
 ) -> Answer:
-    """Time every step with its end awaited, as a session of TensorFlow 1 did."""
+    """Time every step including the wait for its end, as in a session of TensorFlow 1."""
     record = _StepRecord()
     for _ in range(WARM_UP + int(request.get("warm_up", 0))):
         float(step(next(batches)))
@@ -366,7 +365,7 @@ class _StepRecord:
 
 
 def read_rss_mb() -> float:
-    """Return this process's resident memory in MB, see proc(5); 0 where there is no such file."""
+    """Return this process's resident memory in MB, see proc(5); 0 if there is no such file."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:

@@ -1,7 +1,9 @@
-"""Synthetic data like the article's: the real shapes, vocabulary and, for text, lengths and a
-Zipf distribution of words. They can be learnt, so that losses fall as they do on real data.
+"""Synthetic data like the article's, with the real shapes and vocabulary.
 
-This file runs inside each arm's own environment: the standard library and NumPy only.
+Texts have the real lengths and a Zipf distribution of words. The data can be learnt, so that losses
+fall as on real data.
+
+This file runs inside each arm's environment: it imports only the standard library and NumPy.
 """
 
 from __future__ import annotations
@@ -17,27 +19,27 @@ Array: TypeAlias = NDArray[Any]
 Examples: TypeAlias = tuple[Array, Array]
 """Inputs and targets, one row per example."""
 Draw: TypeAlias = Callable[[np.random.Generator, int], Examples]
-"""From a generator and a number of examples to these examples."""
+"""A function of a random generator and a number of examples that returns the examples."""
 
 WORDS = 20_000
 BIGRAMS = 1_200_000
-"""Distinct bigrams in the 25 000 training reviews of IMDB: an estimate, not a count. They hold
-5.9 million bigrams. Their number decides how large the embedding is, and so the cost of a step."""
+"""Distinct bigrams among the 5.9 million bigrams of IMDB's 25 000 training reviews: an estimate,
+not a count. It determines the size of the embedding, and so the time of a step."""
 NIETZSCHE_CHARS = 57
-"""Distinct characters of nietzsche.txt in lower case."""
+"""Distinct characters in the lower-case nietzsche.txt."""
 START, FIRST_WORD = 1, 4
 BEGIN, PART, FIRST_PIECE = 101, 102, 1000
-"""BERT's [CLS] and [SEP] in its vocabulary, and a number from which on there are words, about."""
+"""Numbers of BERT's [CLS] and [SEP], and about the first number of a word."""
 _TILE = 16
-"""Pixels of a side over which the pattern of a picture's class is one colour."""
+"""Height and width, in pixels, of a tile of one colour in a class's pattern."""
 
 
 def create_image_sampler(shape: tuple[int, ...], ink: float) -> Draw:
-    """Return a function that draws images of ten classes, 8 bits over 255, `ink` of the pixels
-    set.
+    """Return a function that draws images of ten classes, 8-bit values over 255.
 
-    A quarter of the pixels is the class's pattern, the rest is random: learnt in many steps,
-    so that the first losses stay far from zero, where small differences would look large.
+    `ink` is the share of nonzero pixels. A quarter of the pixels has the class's pattern, the rest
+    is random. Learning it takes many steps, so that the first losses stay far from zero, where
+    small differences would look large.
     """
 
     def draw(generator: np.random.Generator, count: int) -> Examples:
@@ -54,10 +56,9 @@ def create_image_sampler(shape: tuple[int, ...], ink: float) -> Draw:
 
 
 def create_photo_sampler(shape: tuple[int, int, int], classes: int) -> Draw:
-    """Return a function that draws photographs, scaled to -1 … 1, and the numbers of their
-    classes.
+    """Return a function that draws photographs, scaled to -1 … 1, and their class numbers.
 
-    A quarter of each pixel is its class's coarse pattern, the rest is random.
+    A quarter of each pixel's value is its class's coarse pattern, the rest is random.
     """
     side, _, channels = shape
     tiles = -(-side // _TILE)
@@ -66,7 +67,7 @@ def create_photo_sampler(shape: tuple[int, int, int], classes: int) -> Draw:
         patterns = generator.random((classes, tiles, tiles, channels), dtype=np.float32)
         labels = generator.integers(0, classes, count)
         pixels = generator.random((count, *shape), dtype=np.float32)
-        pixels *= np.float32(1.5)  # in place: these are the largest data
+        pixels *= np.float32(1.5)  # (in place: these are the largest data)
         pixels -= np.float32(1)
         for index, label in enumerate(labels):
             fine = patterns[label].repeat(_TILE, axis=0).repeat(_TILE, axis=1)
@@ -97,9 +98,9 @@ def create_sentence_sampler(words: int, steps: int) -> Draw:
 def create_review_sampler(maxlen: int, *, bigrams: bool) -> Draw:
     """Return a function that draws reviews as Keras numbers them.
 
-    0 pads in front, 1 starts, common words have low numbers. Lengths are approximately those
-    of IMDB: median 180 words, mean 230, from 11 to 2494. Bigrams follow the words, and the
-    last `maxlen` of all tokens are kept, as in the article's script.
+    0 is padding in front, 1 is the start, common words have low numbers. Lengths are approximately
+    those of IMDB: median 180 words, mean 230, from 11 to 2494. Bigrams follow the words, and only
+    the last `maxlen` tokens are used, as in the article's script.
     """
 
     def draw(generator: np.random.Generator, count: int) -> Examples:
@@ -117,7 +118,7 @@ def create_review_sampler(maxlen: int, *, bigrams: bool) -> Draw:
 
 
 def _draw_words(generator: np.random.Generator, length: int, label: int) -> Array:
-    """Draw Zipf-distributed words; a fifth of them is even or odd as the label is."""
+    """Draw Zipf-distributed words; a fifth of them has the parity of the label."""
     weights = np.cumsum(1.0 / np.arange(3.7, WORDS - FIRST_WORD + 3.7))
     ranks = np.searchsorted(weights, generator.random(length) * weights[-1])
     words: Array = FIRST_WORD + np.minimum(ranks, WORDS - FIRST_WORD - 1)
@@ -128,9 +129,9 @@ def _draw_words(generator: np.random.Generator, length: int, label: int) -> Arra
 
 
 def _number_bigrams(words: Array) -> Array:
-    """Return a number above those of the words for each pair of neighbours.
+    """Return a number for each pair of neighbours, above the numbers of words.
 
-    The same pair has the same number.
+    Equal pairs have equal numbers.
     """
     first, second = words[:-1].astype(np.int64), words[1:].astype(np.int64)
     numbers: Array = WORDS + 1 + (first * 1_000_003 + second * 7919) % BIGRAMS
@@ -140,9 +141,8 @@ def _number_bigrams(words: Array) -> Array:
 def create_pair_sampler(pieces: int, length: int) -> Draw:
     """Return a function that draws pairs of sentences as BERT takes them.
 
-    Each example has the pieces and, below them, the number of the sentence to which each
-    belongs. All have the full length, so that nothing is masked. A fifth of the pieces is
-    even or odd as the label is.
+    Each example has two rows: the pieces, and the number of each piece's sentence. All have the
+    full length, so that nothing is masked. A fifth of the pieces has the parity of the label.
     """
 
     def draw(generator: np.random.Generator, count: int) -> Examples:
@@ -161,10 +161,9 @@ def create_pair_sampler(pieces: int, length: int) -> Draw:
 
 
 def create_series_sampler(shape: tuple[int, int], classes: int, signal: float) -> Draw:
-    """Return a function that draws standardised series and the numbers of their classes.
+    """Return a function that draws standardized series and their class numbers.
 
-    A smooth curve of the class makes up the share `signal` of their variance, the rest is
-    random.
+    A smooth curve of the class has the share `signal` of the variance, the rest is random.
     """
     steps, channels = shape
 
@@ -184,9 +183,9 @@ def create_series_sampler(shape: tuple[int, int], classes: int, signal: float) -
 def create_rating_sampler(users: int, items: int, negatives: int) -> Draw:
     """Return a function that draws pairs of a user and an item, and whether the user rated it.
 
-    For each rated pair there are `negatives` unrated ones, whose items are drawn from all
-    items. Common items have low numbers; users of even and odd numbers rate items of their
-    own kind.
+    For each rated pair there are `negatives` unrated ones, whose items are drawn from all items.
+    Common items have low numbers. Users with even numbers rate items with even numbers, users with
+    odd numbers items with odd ones.
     """
 
     def draw(generator: np.random.Generator, count: int) -> Examples:

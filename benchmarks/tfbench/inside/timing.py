@@ -1,20 +1,21 @@
-"""A process that executes ops one by one, as a program uses them, and says how long they took.
+"""A process that times single ops at a program's call sites.
 
-Started as `ARM_PYTHON -P -m tfbench.inside.timing`; it talks as `worker` does:
+Started as `ARM_PYTHON -P -m tfbench.inside.timing`; it uses the protocol of `worker`:
 
-    {"do": "load", "vcpus": […]}               → what TensorFlow this is {"do": "prepare", "call
-    site": …, "copies": n} → {"reason": "", "call_s": …}; a reason if it cannot {"do": "time",
-    "calls": n}                 → {"wall_s": …, "cpu_s": …} of n calls {"do": "quit"}
-    → {}
+    {"do": "load", "vcpus": […]}                        → facts of the environment
+    {"do": "prepare", "place": call site, "copies": n}  → {"reason": "", "call_s": …}, or only
+                                                          {"reason": …} if it fails
+    {"do": "time", "calls": n}                          → {"wall_s": …, "cpu_s": …} of n calls
+    {"do": "quit"}                                      → {}
 
 A call executes `copies` copies of the op, one after the other (a chain of control edges), in one
-run of a session: so starting the run, 10 us of CPU here, does not drown an op of five. What is left
-is the executor's own work, 0.3 us per op here, which a program pays as well. All copies read the
-same inputs: what fits into a cache is there, in either arm alike, though not in the program. What
-an op does to a variable may cost those behind it, so an update of rows is timed with a read.
+run of a session. So the start of the run, about 10 us of CPU time, does not dominate an op of 5 us.
+The executor's overhead of about 0.3 us per op remains, as in a program. All copies read the same
+inputs, so inputs that fit into a cache are in the cache, in both arms alike but unlike in the
+program. An op on a variable may slow down later ops, so an update of rows is timed with a read.
 
 Nothing rewrites the graph: Grappler and TensorFlow's older optimizer are off, and the caller sets
-TF_ENABLE_ONEDNN_OPTS=0, so that the kernel is run that the op's name says.
+TF_ENABLE_ONEDNN_OPTS=0, so that the op's own kernel runs.
 """
 
 from __future__ import annotations
@@ -37,28 +38,28 @@ Answer: TypeAlias = dict[str, Any]
 WARM_UP_CALLS = 3
 _DEVICE = "/device:CPU:0"
 _POSITIVE = {"Sqrt", "Rsqrt", "Log", "Log1p", "Pow", "Lgamma", "SqrtGrad", "RsqrtGrad"}
-"""Their inputs are drawn above 0: elsewhere a NaN is not what programs compute."""
+"""Ops whose inputs are drawn above 0, because they would compute NaN elsewhere."""
 UPDATING_ROWS = {
     f"ResourceScatter{how}" for how in ("Add", "Sub", "Update", "Mul", "Div", "Min", "Max")
 }
-"""They update rows of a variable, and what reads it then may have to copy it: each is followed by a
-read, as in an optimizer's step."""
+"""Ops that update rows of a variable. The next read may have to copy the variable, so a read
+follows each of them, as in an optimizer's step."""
 _INDEXING = {"Gather", "GatherV2", "ResourceGather", *UPDATING_ROWS}
-"""Their integers are indices of rows of the first input."""
+"""Ops whose integers are indices of rows of the first input."""
 BY_ROWS = "_by_rows"
-"""An attribute of a call site: the program reads or updates rows of the variable, too. From the
-first time on stock TensorFlow copies it before every update of the whole."""
+"""Attribute of a call site: the program also reads or updates rows of the variable. After that
+stock TensorFlow copies the variable before every update of all of it."""
 _DIVIDING = {"Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod"}
-"""Their integers are drawn above 0."""
+"""Ops whose integers are drawn above 0."""
 _SHAPING = {
     *("shape", "dims", "size", "size_splits", "begin", "end", "strides", "multiples", "paddings"),
     *("input_sizes", "filter_sizes", "axis", "dim", "split_dim", "concat_dim", "dimension", "perm"),
     *("reduction_indices", "num_segments", "start", "limit", "delta", "num", "block_shape"),
     *("crops", "output_shape", "dense_shape", "depth", "k", "num_samples"),
 }
-"""Names (in an OpDef) of inputs whose values say how much is computed, or along which axis."""
+"""Names (in an OpDef) of inputs whose values determine the amount of computation or the axis."""
 _BLOCK = 1 << 20
-"""Elements. An input with more repeats a block of so many."""
+"""Elements of a block; a larger input repeats it."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -116,19 +117,19 @@ def _name_last_node(site: CallSite, copies: int) -> str:
 def create_inputs(tf: TensorFlow, site: CallSite) -> tuple[list[Any], list[Any]]:
     """Create the op's inputs in the current graph, and the ops that initialise the variables.
 
-    Raises ValueError for an input that cannot be created, or that decides what is computed
-    and whose values are not known: the time of another computation would be meaningless.
+    Raises ValueError for an input that cannot be created. Also for one with unknown values that
+    determines the computation: the time of another computation would be meaningless.
     """
     import numpy as np  # noqa: PLC0415  (the arm's own)
 
-    # The same numbers in every arm and launch.
+    # Draw the same numbers in every arm and launch.
     draw = np.random.default_rng(zlib.crc32(f"{site.op} {site.shapes}".encode()))
     tensors, initializers = [], []
     for number, (operand, name) in enumerate(
         zip(site.inputs, list_input_names(site), strict=False)
     ):
         if operand.dtype == OPAQUE:
-            raise ValueError(f"input {number} cannot be made")
+            raise ValueError(f"input {number} cannot be created")
         if _is_needed(tf, site, operand, name):
             raise ValueError(f"the values of input {number} ({name}) are known only at run time")
         block = tf.constant(draw_contents(tf, site, operand, draw), tf.as_dtype(operand.dtype))
@@ -145,7 +146,7 @@ def create_inputs(tf: TensorFlow, site: CallSite) -> tuple[list[Any], list[Any]]
             if BY_ROWS in site.attributes:
                 with tf.control_dependencies(initializers[-1:]):
                     initializers.append(_read_first_row(tf, handle, block.dtype))
-        else:  # read once per call: the same memory again
+        else:  # (read once per call: the same memory each time)
             tensors.append(tf.raw_ops.ReadVariableOp(resource=handle, dtype=block.dtype))
     return tensors, initializers
 
@@ -155,9 +156,9 @@ def _read_first_row(tf: TensorFlow, handle: Any, dtype: Any) -> Any:  # noqa: AN
 
 
 def repeat_block(tf: TensorFlow, block: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
-    """Repeat a block's elements up to a shape.
+    """Repeat a block's elements to fill a shape.
 
-    This is done in the graph: writing a large constant into it takes longer than most ops.
+    The graph repeats them: a large constant in the graph takes longer than most ops.
     """
     size = math.prod(shape)
     flat = tf.reshape(block, [-1])
@@ -165,7 +166,7 @@ def repeat_block(tf: TensorFlow, block: Any, shape: tuple[int, ...]) -> Any:  # 
 
 
 def list_input_names(site: CallSite) -> list[str]:
-    """Return the name of each input in the op's definition; those of a list have the same name."""
+    """Return the name of each input in the op's definition; inputs of a list share a name."""
     names: list[str] = []
     for row in _find_definition(site.op).input_arg:
         count = len(site.types[row.type_list_attr]) if row.type_list_attr else 1
@@ -176,9 +177,9 @@ def list_input_names(site: CallSite) -> list[str]:
 
 
 def _is_needed(tf: TensorFlow, site: CallSite, given: CallSiteInput, name: str) -> bool:
-    """Return whether an input decides how much is computed, and so must have its real values.
+    """Return whether an input determines the amount of computation, so that it needs real values.
 
-    Inputs that are not integers do so for Range only: elsewhere a `delta` is a gradient.
+    Among inputs that are not integers only those of Range do: elsewhere a `delta` is a gradient.
     """
     if given.values is not None or not math.prod(given.shape) or name not in _SHAPING:
         return False
@@ -188,7 +189,7 @@ def _is_needed(tf: TensorFlow, site: CallSite, given: CallSiteInput, name: str) 
 def draw_contents(tf: TensorFlow, site: CallSite, given: CallSiteInput, draw: Any) -> Any:  # noqa: ANN401
     """Return the contents of an input, or the block that it repeats.
 
-    They are its constants if known, else normal numbers, small integers or booleans.
+    They are its constants if known, otherwise normal numbers, small integers or booleans.
 
     Raises ValueError for other types.
     """
@@ -207,11 +208,11 @@ def draw_contents(tf: TensorFlow, site: CallSite, given: CallSiteInput, draw: An
     if dtype.is_floating or dtype.is_complex:
         values = np.asarray(draw.standard_normal(shape)).astype(dtype.as_numpy_dtype)
         return abs(values) + 0.1 if site.op in _POSITIVE else values
-    raise ValueError(f"nothing of type {given.dtype} can be made")
+    raise ValueError(f"inputs of type {given.dtype} cannot be created")
 
 
 def _find_upper_bound(site: CallSite) -> int:
-    """Return the exclusive upper bound of integers, so that indices are in range."""
+    """Return the exclusive upper bound of drawn integers, so that indices are in range."""
     shapes = [operand.shape for operand in site.inputs if operand.shape]
     if site.op in _INDEXING and shapes:
         return max(1, shapes[0][0])
@@ -219,11 +220,11 @@ def _find_upper_bound(site: CallSite) -> int:
 
 
 def _build_copies(tf: TensorFlow, site: CallSite, copies: int) -> Any:  # noqa: ANN401
-    """Build a graph of `copies` copies of the op, each after the one before, with mapped inputs."""
+    """Build a graph of `copies` copies of the op, one after the other, with placeholder inputs."""
     text_format = importlib.import_module("google.protobuf.text_format")
     listed = {row.name for row in _find_definition(site.op).attr if row.type == "list(type)"}
     graph = tf.compat.v1.GraphDef()
-    # The types of the stand-ins are not looked at: each is replaced.
+    # The types of the placeholders do not matter: each one is replaced.
     for number, operand in enumerate(site.inputs):
         dtype = tf.resource if operand.variable else tf.as_dtype(operand.dtype)
         node = graph.node.add(name=f"input_{number}", op="Placeholder")
@@ -291,7 +292,7 @@ def handle_request(now: Chain | None, request: Mapping[str, Any]) -> tuple[Chain
         case "quit":
             return None, {}
         case asked:
-            raise ValueError(f"cannot {asked} now")
+            raise ValueError(f"invalid request {asked!r}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The training run of a profile-guided build: each workload is trained and asked for predictions.
+"""The training program of a profile-guided build: train each workload and run inference.
 
     ARM_PYTHON training.py [STEPS [WORKLOAD…]]
 
-Run by its path in the environment of an instrumented wheel, whose code counts as it runs.
+Run by its path in the environment of an instrumented wheel, which records the profile.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""A process that trains one workload with one TensorFlow, and says how long the steps took.
+"""A process that trains one workload with one TensorFlow, and times its steps.
 
-Started as `ARM_PYTHON -P -m tfbench.inside.worker [PARENT]`, the same file for every arm. One JSON
-request a line comes in on stdin, one JSON answer a line goes out; the end of stdin ends the
-process, that of PARENT, a process id, at once. This file runs inside each arm's own environment:
-the standard library, NumPy and TensorFlow only.
-Variables that begin with TENSORWRIGHT_ change what a step is, or name the user's own workload.
+Started as `ARM_PYTHON -P -m tfbench.inside.worker [PARENT]`, the same file for every arm. It reads
+one JSON request per line from stdin, and writes one JSON answer per line. The process ends with
+stdin, and at once if the process PARENT ends. This file runs inside each arm's environment: it
+imports only the standard library, NumPy and TensorFlow. Variables that begin with TENSORWRIGHT_
+change the steps, or name the user's model file.
 
     {"do": "load", "workload": …, "seed": …, "vcpus": […], "nudged": …}
-                                                              → what TensorFlow this is
+                                                              → facts of the environment
     {"do": "check", "steps": n}                → {"losses": […], "predictions": […], …}, first
     {"do": "settle", "vcpus": […]}             → {"vcpus": […]}: other CPUs, as many
     {"do": "sample", "phase": …, "steps": n}   → times and meters, see `Trainer.sample`
     {"do": "profile", "steps": n}              → op times and executions of tuned kernels
-    {"do": "try", "workload": …, "seed": …, "vcpus": […]}     → the same, tried, see `try_workload`
+    {"do": "try", "workload": …, "seed": …, "vcpus": […]}     → load and check, see `try_workload`
     {"do": "status"}                           → {"peak_mb": …}
     {"do": "quit"}                             → {}
 """
@@ -42,7 +42,7 @@ from tfbench.inside import meters, slices
 from tfbench.inside.epochs import FitTrainer, extract_loss, flatten_batches
 from tfbench.inside.phases import AUGMENT, FIT, INFER, TRAIN, VALIDATE
 
-if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
+if TYPE_CHECKING:  # (it imports NumPy, which must happen after the affinity is set)
     from tfbench.inside.server import Server
     from tfbench.inside.workload import Workload
 
@@ -52,24 +52,25 @@ Examples: TypeAlias = Any
 Answer: TypeAlias = dict[str, Any]
 
 KERNEL_FOLDER = "/core/kernels/tensorwright/"
-"""Where a tuned wheel keeps its kernel libraries, below the tensorflow package."""
+"""Folder of a tuned wheel's kernel libraries, below the tensorflow package."""
 OPENMP = ("/libiomp5", "/libomp", "/libgomp")
 ENVIRONMENT = ("TF_", "OMP_", "KMP_", "ONEDNN_", "DNNL_", "TENSORFLOW_", "LD_PRELOAD", "MALLOC_")
-"""Names with these beginnings change what is measured, so the answer to `load` repeats them."""
+"""Prefixes of variables that affect the measurement; the answer to `load` contains them."""
 SLOWDOWN = "TENSORWRIGHT_SLOWDOWN"
-"""A share of a sample's steps that are taken in addition to them: for proving the harness. It is
-the same work, so that whatever disturbs the steps disturbs these."""
+"""Share of additional steps in each sample, for the self-check of the harness. They are ordinary
+steps, so disturbances affect them in the same way."""
 TOGETHER = "TENSORWRIGHT_STEPS_PER_EXECUTION"
-"""Training batches that one call of a traced function goes through, as compile() has it."""
+"""Training batches per call of a traced function, as in compile()."""
 JIT = "TENSORWRIGHT_JIT_COMPILE"
-"""Set to have XLA compile what a step is, or a request, as compile(jit_compile=True) does."""
+"""If set, XLA compiles the training step or the request, as with compile(jit_compile=True)."""
 MOST_PREDICTIONS = 4096
 PR_SET_PDEATHSIG = 1
 TRIED_STEPS = 5
 
 Step: TypeAlias = Callable[[], Any]
 Respond: TypeAlias = Callable[[Any, Mapping[str, Any]], tuple[Any, Answer]]
-"""From what a worker keeps between requests, None at first, and a request to both anew."""
+"""A function of the worker's state, None at first, and a request; it returns the new state and the
+answer."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -77,23 +78,23 @@ class Trainer:
     """A compiled model and its steps through the batches.
 
     It does not call `fit`, unless `fit` itself is measured (`epochs`): a short `fit` waits
-    for tf.data's autotuner to go to sleep, see `create_dataset`.
+    for tf.data's autotuner, see `create_dataset`.
     """
 
     phases: Mapping[str, Step]
-    """Each does one batch and returns a number or a tensor of one: "train", "validate", …"""
+    """Steps by phase ("train", "validate", …): each runs a batch and returns a scalar."""
     restart: Step
-    """Starts the mean loss that "train" returns anew."""
+    """Resets the mean loss that "train" returns."""
     predict: Callable[[], list[float]]
     cpus: frozenset[int]
     resting: tuple[float, float]
     """Wall and CPU clock at the end of the last sample."""
     together: tuple[int, Step] | None = None
-    """How many training batches a second training step does in one call, and that step."""
+    """A second training step with several batches per call: their number, and the step."""
     server: Server | None = None
-    """Of a model that is not trained but asked."""
+    """The server of a model that is measured in inference."""
     epochs: FitTrainer | None = None
-    """Of a model that is trained by `fit`."""
+    """The trainer of a model that is trained by `fit`."""
 
     @property
     def phase(self) -> str:
@@ -103,8 +104,8 @@ class Trainer:
     def check(self, steps: int) -> Answer:
         """Return the losses of the first steps, and the predictions after them.
 
-        A model that is not trained has no losses; one that is trained by `fit` has the loss
-        of its first epoch, with which TensorFlow traces it.
+        A model in inference has no losses. A model that is trained by `fit` has the loss of its
+        first epoch, in which TensorFlow traces it.
         """
         losses, began = [], time.perf_counter()
         if self.epochs is not None:
@@ -123,7 +124,7 @@ class Trainer:
         }
 
     def sample(self, phase: str, steps: int) -> Answer:
-        """Time `steps` steps, in slices: each has its share of the steps and its seconds."""
+        """Time `steps` steps in slices; each has its number of steps and its seconds."""
         extra = round(float(os.environ.get(SLOWDOWN, "0")) * steps)
         if self.server is not None:
             self.server.reset_counts()
@@ -149,9 +150,9 @@ class Trainer:
         return times | meters.compute_growth(before, after) | {"canary_s": canary} | answered
 
     def _plan_calls(self, phase: str, steps: int) -> Iterator[slices.Call]:
-        """Return the calls that make up so many steps.
+        """Return the calls that make up `steps` steps.
 
-        Clients that send requests at the same time do all of them in one call.
+        With concurrent clients all requests are one call.
         """
         if self.server is not None:
             if self.server.clients == 1:
@@ -179,10 +180,10 @@ def replace_nonfinite(values: Iterable[float]) -> list[float | None]:
 
 
 def load(request: Mapping[str, Any]) -> tuple[Trainer, Answer]:
-    """Import TensorFlow and build the workload; no step is taken yet.
+    """Import TensorFlow and build the workload; no step runs yet.
 
-    The import uses all CPUs, since workers import at the same time, the rest the requested
-    ones.
+    The import uses all CPUs, because workers import at the same time. The rest uses only the
+    requested CPUs.
     """
     nudge = bool(request.get("nudged"))
     with pause_garbage_collection():
@@ -200,8 +201,8 @@ def load(request: Mapping[str, Any]) -> tuple[Trainer, Answer]:
 def pause_garbage_collection() -> Iterator[None]:
     """Disable Python's garbage collector within the context.
 
-    It would go through a quarter of a million objects of TensorFlow again and again while
-    they are created. It does so once afterwards, before any sample.
+    It would scan a quarter of a million objects of TensorFlow repeatedly while they are created.
+    It runs once afterwards, before any sample.
     """
     gc.disable()
     try:
@@ -213,16 +214,16 @@ def pause_garbage_collection() -> Iterator[None]:
 def set_affinity(cpus: Iterable[int]) -> None:
     """Bind every thread of this process to these CPUs.
 
-    TensorFlow and its devices' threads count them later; NumPy's have their number from the
-    environment.
+    TensorFlow sets the sizes of its thread pools later from the number of these CPUs. The number
+    of NumPy's threads comes from the environment.
     """
     for thread in os.listdir("/proc/self/task"):  # noqa: PTH208  (numbers)
-        with contextlib.suppress(ProcessLookupError):  # it has ended
+        with contextlib.suppress(ProcessLookupError):  # (the thread has ended)
             os.sched_setaffinity(int(thread), cpus)
 
 
 def move_trainer(trainer: Trainer, cpus: Iterable[int]) -> tuple[Trainer, Answer]:
-    """Move a trainer to other CPUs, as many as it has, since its pools keep their sizes."""
+    """Move a trainer to other CPUs, as many as before, because its thread pools are fixed."""
     set_affinity(cpus)
     allowed = os.sched_getaffinity(0)
     return replace(trainer, cpus=frozenset(allowed)), {"vcpus": sorted(allowed)}
@@ -231,10 +232,9 @@ def move_trainer(trainer: Trainer, cpus: Iterable[int]) -> tuple[Trainer, Answer
 def build_trainer(
     tf: TensorFlow, name: str, seed: int, *, nudge: bool = False
 ) -> tuple[Trainer, Answer]:
-    """Build the trainer of a workload, before its first step, and the facts that arms must
-    share.
+    """Build the trainer of a workload, without a step, and the facts that must agree between arms.
 
-    With `nudge` its parameters are one rounding away from the shared ones.
+    With `nudge` its parameters differ from the common ones by one rounding.
     """
     from tfbench.inside.workloads import is_own  # noqa: PLC0415
 
@@ -294,8 +294,8 @@ def _build_program_trainer(
 ) -> tuple[Trainer, Answer]:
     """Build the trainer of a user's file.
 
-    Its parameters are drawn by the file, with the arm's own random kernels, so that their
-    last bits may differ: the arms share shapes and data, and the losses show the difference.
+    The file draws its parameters with the arm's random kernels, so their last bits may differ
+    between arms. Shapes and data must agree, and the losses show differences of parameters.
     """
     from tfbench.inside.parameters import hash_arrays  # noqa: PLC0415
     from tfbench.inside.programs import read_program  # noqa: PLC0415
@@ -324,7 +324,7 @@ def _build_program_trainer(
             flattened = tf.nest.map_structure(flatten_batches, program.examples)
             data = flattened if program.given is None else program.given
             trainer.epochs = FitTrainer(tf, program.model, data, program.batch)
-    # A TextVectorization's vocabulary is among the weights and has no shape.
+    # The weights include a TextVectorization's vocabulary, which has no shape.
     shapes = "".join(f"{weight.shape}" for weight in program.trainable)
     return trainer, {
         "parameters": program.parameters,
@@ -334,7 +334,7 @@ def _build_program_trainer(
 
 
 def _split_requests(tf: TensorFlow, examples: Examples, batch: int) -> list[Examples]:
-    """Return the inputs of a user's examples in batches of another size."""
+    """Return the inputs of a user's examples in batches of size `batch`."""
     from tfbench.inside.server import resize_batches  # noqa: PLC0415
     from tfbench.inside.workload import BATCHES  # noqa: PLC0415
 
@@ -381,8 +381,8 @@ def _create_trainer(
 ) -> Trainer:
     """Create the trainer of a model.
 
-    `inputs` are the first batch's inputs, from which it predicts, None for a model that
-    cannot. `others` are the phases beside training.
+    `inputs` are the first batch's inputs, which it predicts from; None for a model that cannot
+    predict. `others` are the phases other than training.
     """
     batches = iter(create_dataset(tf, examples))
     step = model.train_step
@@ -402,9 +402,9 @@ def _create_trainer(
 def create_other_phases(
     tf: TensorFlow, model: Model, examples: Examples, workload: Workload, seed: int
 ) -> Iterator[tuple[str, Step]]:
-    """Yield the phases beside training with their steps, one batch each.
+    """Yield the phases other than training with their steps, one batch each.
 
-    Nothing of a step is created before it is first taken.
+    A step is created only when it first runs.
     """
     import numpy as np  # noqa: PLC0415  (the arm's own)
 
@@ -421,7 +421,7 @@ def create_other_phases(
 
 
 def defer_step(make: Callable[[], Step]) -> Step:
-    """Return a step that calls `make` for the actual step when it is first taken."""
+    """Return a step that calls `make` for the actual step when it first runs."""
     cached_make = functools.cache(make)
 
     def step() -> Any:  # noqa: ANN401
@@ -433,9 +433,8 @@ def defer_step(make: Callable[[], Step]) -> Step:
 def create_dataset(tf: TensorFlow, examples: object) -> Any:  # noqa: ANN401  (TensorFlow has no types)
     """Return an endless dataset of whole batches in order.
 
-    Its autotuner is off: the autotuner's thread sleeps in doubling periods, and the end of an
-    iterator waits for it, which makes short runs take 0.34, 0.66, 1.30 or 2.58 s whatever the
-    model.
+    Its autotuner is off. The autotuner's thread sleeps in doubling periods, and the end of an
+    iterator waits for it, so that short runs would take 0.34, 0.66, 1.30 or 2.58 s with any model.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -448,8 +447,8 @@ def create_dataset(tf: TensorFlow, examples: object) -> Any:  # noqa: ANN401  (T
 def trace_step(tf: TensorFlow, step: Any, batches: Any, several: int = 1) -> Step:  # noqa: ANN401
     """Trace Keras's own train or test step, metrics included, as one function per batch.
 
-    With `several`, the function loops over so many batches, as `Model.make_train_function`
-    does.
+    With `several`, a function loops over that number of batches, as
+    `Model.make_train_function` does.
     """
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
@@ -471,7 +470,7 @@ def trace_step(tf: TensorFlow, step: Any, batches: Any, several: int = 1) -> Ste
 
 def describe_environment(tf: TensorFlow) -> Answer:
     """Return the versions and the settings of this TensorFlow and its process."""
-    from tfbench.inside.workload import is_keras_3  # noqa: PLC0415  (NumPy, after the affinity)
+    from tfbench.inside.workload import is_keras_3  # noqa: PLC0415  (NumPy after the affinity)
 
     maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     return {
@@ -498,7 +497,7 @@ def describe_environment(tf: TensorFlow) -> Answer:
 def count_raised_kernels() -> dict[str, int]:
     """Return the number of CPU kernels registered above priority 0, by op.
 
-    The stock wheel has some of tf.data's.
+    The stock wheel has some for tf.data.
     """
     registry = importlib.import_module("tensorflow.python.framework.kernels")
     kernels = registry.get_all_registered_kernels().kernel
@@ -538,9 +537,9 @@ def profile_trainer(trainer: Trainer, steps: int) -> Answer:
 
 
 def detect_threading(maps: str) -> str:
-    """Return which library's threads run the kernels.
+    """Return the library whose threads run the kernels.
 
-    The stock wheel's are Eigen's; MKL builds bring OpenMP.
+    It is Eigen in the stock wheel, and OpenMP in MKL builds.
     """
     return "OpenMP" if any(name in maps for name in OPENMP) else "Eigen"
 
@@ -574,7 +573,7 @@ def handle_request(
         case "quit", _:
             return None, {}
         case asked, _:
-            raise ValueError(f"cannot {asked} now")
+            raise ValueError(f"invalid request {asked!r}")
 
 
 def create_responder(run: Callable[[Mapping[str, Any]], Answer]) -> Respond:
@@ -587,13 +586,13 @@ def create_responder(run: Callable[[Mapping[str, Any]], Answer]) -> Respond:
             case "quit":
                 return state, {}
             case asked:
-                raise ValueError(f"cannot {asked}")
+                raise ValueError(f"invalid request {asked!r}")
 
     return respond
 
 
 def serve(requests: TextIO, answers: TextIO, respond: Respond = handle_request) -> None:
-    """Answer requests, one line of JSON each, until they end or one is to quit."""
+    """Answer requests, one line of JSON each, until they end or one of them is quit."""
     state: Any = None
     for line in requests:
         request = json.loads(line)
@@ -605,13 +604,13 @@ def serve(requests: TextIO, answers: TextIO, respond: Respond = handle_request) 
 
 
 def exit_with_parent(parent: int) -> None:
-    """Have Linux kill this process once its parent has ended, even in the middle of a step.
+    """Make Linux kill this process when its parent ends, even in the middle of a step.
 
-    A process that trained on would disturb the next run. (tfbuild.probe.parent does the
+    A process that continued to train would disturb the next run. (tfbuild.probe.parent does the
     same.)
     """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it had ended before Linux knew
+    if os.getppid() != parent:  # (the parent ended before the prctl call)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -627,7 +626,7 @@ def main(respond: Respond = handle_request) -> None:
 
 def serve_standard(respond: Respond) -> None:
     """Serve requests from standard input, with answers to standard output."""
-    # TensorFlow and its plugins print to stdout; the answers keep a copy of it to themselves.
+    # TensorFlow and its plugins print to stdout, so the answers use a copy of the original stdout.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     serve(sys.stdin, answers, respond)

@@ -1,7 +1,7 @@
 """A workload: a model, its data and how it is trained.
 
-This file runs inside each arm's own environment: it imports the standard library and NumPy only,
-and Keras comes in as an argument, the arm's `tf.keras` or Keras 3 with any backend.
+This file runs inside each arm's environment: it imports only the standard library and NumPy, and
+takes Keras as an argument, the arm's `tf.keras` or Keras 3 with any backend.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.synthetic import Draw, Examples
 
 Keras: TypeAlias = Any
-"""Keras has no types to import here."""
+"""The Keras module, which has no types to import here."""
 Model: TypeAlias = Any
 Build: TypeAlias = Callable[[Keras, int], Model]
-"""From Keras and a seed for the dropout layers to a compiled model."""
+"""A function of Keras and a seed for the dropout layers that returns a compiled model."""
 
 BATCHES = 32
-"""Distinct batches of synthetic data; training goes round them."""
+"""Distinct batches of synthetic data; training cycles through them."""
 _DATA_BYTES = 256_000_000
-"""Where so many batches would need more memory than this, there are fewer."""
+"""Maximum bytes of synthetic data; larger batches are fewer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,8 +56,8 @@ class TrainingSchedule:
 class Workload:
     """A model and its data.
 
-    Shapes are of one batch. `parameters` counts all weights, None if their number at this
-    size has not been published.
+    Shapes are those of one batch. `parameters` is the number of weights, None if it was not
+    published for this size.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Workload:
 
     @property
     def image(self) -> int | None:
-        """Return the pixels of an image's side, None for other inputs."""
+        """Return the image height and width in pixels, None for other inputs."""
         return self.inputs[1] if len(self.inputs) == 4 else None  # noqa: PLR2004  (NHWC)
 
     @property
@@ -102,6 +102,6 @@ def draw_synthetic_data(workload: Workload, seed: int) -> Examples:
 def is_keras_3(keras: Keras) -> bool:
     """Return whether this is Keras 3.
 
-    `tf.keras` of TensorFlow 2.15 and older has no `ops`, and no version of its own.
+    `tf.keras` of TensorFlow 2.15 and older has no `ops` and no version.
     """
     return hasattr(keras, "ops")

@@ -1,9 +1,8 @@
-"""All workloads by name: the six of 2017, the modern five, the nets of the other articles, and a
-user's own.
+"""All workloads by name: the six of 2017, the modern five, the articles' nets, and users' models.
 
-This file runs inside each arm's own environment: the standard library and NumPy only.
+This file runs inside each arm's environment: it imports only the standard library and NumPy.
 
-A name may be followed by sizes that are not the published ones: `resnet50:image=64:batch=8`.
+Sizes other than the published ones may follow a name: `resnet50:image=64:batch=8`.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ from tfbench.inside.phases import FIT, INFER, TRAIN
 from tfbench.inside.workload import TrainingSchedule, Workload
 
 WORKLOADS: Mapping[str, Workload] = MappingProxyType({each.name: each for each in SIX})
-"""Those of 2017, which `compare` trains unless others are asked for."""
+"""The six workloads of 2017, the default of `compare`."""
 SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "six": tuple(WORKLOADS),
         "modern": (*(each.name for each in MODERN), "resnet18:image=64:batch=8"),
     }
 )
-"""Names that stand for several workloads."""
+"""Sets of workloads by name."""
 IMAGE, BATCH, CLIENTS = "image", "batch", "clients"
 _LARGEST = {IMAGE: 4096, BATCH: 1_000_000, CLIENTS: 1024, FIT: 1}
 SERVED = (1, 32)
-"""Examples of a request: of one who waits for it, and of many that are answered together."""
+"""Examples per request: a single one, and a batch."""
 
 Make = Callable[[str, Mapping[str, int]], Workload]
-"""From what the workload is called and the sizes that were asked for to the workload."""
+"""A function of the workload's name and the requested sizes that returns the workload."""
 
 
 class UnknownWorkloadError(ValueError):
@@ -69,7 +68,7 @@ def _create_net(family: Family, name: str, sizes: Mapping[str, int]) -> Workload
     image = sizes.get(IMAGE, family.image)
     if image < family.smallest:
         raise UnknownWorkloadError(
-            f"{family.name} takes images of {family.smallest} pixels and more, not {image}"
+            f"{family.name} takes images of at least {family.smallest} pixels, got {image}"
         )
     return family.create_workload(name, batch=sizes.get(BATCH, family.batch), image=image)
 
@@ -82,7 +81,7 @@ def _create_iris(name: str, sizes: Mapping[str, int]) -> Workload:
     batch = sizes.get(BATCH, iris.BATCH)
     if batch > iris.TRAINING:
         raise UnknownWorkloadError(
-            f"a batch of {batch} is larger than the data: {iris.TRAINING} irises are trained on"
+            f"a batch of {batch} is larger than the training set of {iris.TRAINING} irises"
         )
     return iris.create_workload(name, batch=batch)
 
@@ -102,7 +101,7 @@ _IMAGES = frozenset(family.name for family in FAMILIES)
 
 @functools.cache
 def find_workload(text: str) -> Workload:
-    """Return the workload of a name, which may end in sizes.
+    """Return the workload with this name, which may have sizes.
 
     Raises UnknownWorkloadError if there is no such name or size.
     """
@@ -114,11 +113,10 @@ def find_workload(text: str) -> Workload:
         key, equals, value = word.partition("=")
         if key not in (*_list_sizes(name), CLIENTS, FIT) or not equals or key in sizes:
             raise UnknownWorkloadError(
-                f"{text}: {word!r} is no size of {name}, which has "
-                f"{' and '.join(_list_sizes(name))}"
+                f"{text}: unknown size {word!r}; {name} takes {' and '.join(_list_sizes(name))}"
             )
         if not value.isdecimal() or not 1 <= int(value) <= _LARGEST[key]:
-            raise UnknownWorkloadError(f"{text}: {key} is a number from 1 to {_LARGEST[key]}")
+            raise UnknownWorkloadError(f"{text}: {key} must be a number from 1 to {_LARGEST[key]}")
         sizes[key] = int(value)
     return _MAKERS[name](text, sizes)
 
@@ -130,9 +128,9 @@ def expand_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def set_sizes(name: str, **sizes: int | None) -> str:
-    """Return the name with these sizes; they replace sizes that it already has.
+    """Return the name with these sizes, which replace sizes that it already has.
 
-    A size of None is left as it is.
+    A size of None is not changed.
     """
     prefix, _, program = name.partition(":") if is_own(name) else ("", "", name)
     bare, *words = program.split(":")
@@ -146,14 +144,14 @@ def _list_sizes(name: str) -> tuple[str, ...]:
     return (IMAGE, BATCH) if name in _IMAGES else (BATCH,)
 
 
-# --- requests to a model that is trained already, and epochs of `fit` -----------------------------
+# --- inference, and epochs of `fit` ---------------------------------------------------------------
 
 
 def list_request_workloads(name: str, vcpus: int) -> tuple[str, ...]:
     """Return the names of the workloads that `--phase infer` measures.
 
-    They are requests of one example, of 32, and of 32 from as many clients at once as there
-    are vCPUs.
+    They are requests of one example, of 32, and of 32 from as many concurrent clients as there are
+    vCPUs.
     """
     latency, throughput = (set_sizes(name, batch=batch, clients=1) for batch in SERVED)
     crowd = set_sizes(name, batch=SERVED[-1], clients=vcpus)
@@ -180,8 +178,8 @@ def count_clients(name: str) -> int:
 def format_label(name: str) -> str:
     """Return the label of a workload in tables and figures.
 
-    It is the name; for requests with their examples and how many are sent at once (mnist_cnn
-    32x2), for epochs with "fit" (mnist_cnn fit).
+    It is the name. For inference the examples per request and the number of clients follow
+    (mnist_cnn 32x2), for epochs the word "fit" (mnist_cnn fit).
     """
     clients = count_clients(name)
     if is_fitted(name):
@@ -194,30 +192,30 @@ def format_label(name: str) -> str:
 
 
 def parse_batch_size(name: str) -> int:
-    """Return the batch size that the name itself has; 0 if it has none."""
+    """Return the batch size in the name; 0 if it has none."""
     return _parse_size(name, BATCH)
 
 
 def find_phase(name: str) -> str:
-    """Return the phase of a workload's steps: training batches, epochs of `fit`, or requests."""
+    """Return the phase of a workload's steps: training, epochs of `fit`, or inference."""
     if is_fitted(name):
         return FIT
     return INFER if count_clients(name) else TRAIN
 
 
 def _parse_size(name: str, what: str) -> int:
-    """Return a size that a name has; 0 if it has none.
+    """Return a size in a name; 0 if it has none.
 
-    It also takes names of user programs, which `find_workload` does not know.
+    Also accepts names of users' files, which `find_workload` does not know.
     """
     match = re.search(rf":{what}=(\d+)(?=:|$)", name)
     return int(match[1]) if match else 0
 
 
-# --- a user's own ---------------------------------------------------------------------------------
+# --- users' models --------------------------------------------------------------------------------
 
 PROGRAM = "TENSORWRIGHT_PROGRAM"
-"""The worker's variable with the path of the user's file."""
+"""The worker's environment variable with the path of the user's file."""
 _OWN = "own:"
 
 
@@ -234,10 +232,10 @@ def is_own(name: str) -> bool:
 
 
 def find_batch_size(name: str) -> int:
-    """Return the examples in a batch, or in a request.
+    """Return the number of examples in a batch or a request.
 
-    Returns 0 for a user's file without a size in its name: only a worker, which has read the
-    file, knows it.
+    Returns 0 for a user's file without a size in its name: only a worker that has read the file
+    knows its batch size.
     """
     return parse_batch_size(name) if is_own(name) else find_workload(name).batch
 
@@ -245,7 +243,7 @@ def find_batch_size(name: str) -> int:
 def find_schedule(name: str) -> TrainingSchedule:
     """Return the schedule of the whole training run.
 
-    For a user's file it is one batch, without other phases.
+    For a user's file it is one training batch, without other phases.
     """
     return (
         TrainingSchedule(epochs=1, steps=1, validation=0)

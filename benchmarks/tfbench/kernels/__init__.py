@@ -1,2 +1,1 @@
-"""Which kernels of a tuned wheel are worth having: profiled, timed at their call sites,
-selected."""
+"""Selection of kernels: profile programs, time kernels at call sites, keep the faster ones."""

@@ -1,4 +1,4 @@
-"""`invoke flags`: a wheel per compiler and per set of its flags, each timed beside stock."""
+"""`invoke flags`: a wheel per compiler and per set of flags, each timed beside stock."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from tfbuild.settings import Paths
 from tfbuild.tools import pgo
 
 NARROW = {"avx512f": "-mno-avx512f"}
-"""Narrower vectors win where memory bounds a kernel: what Mul and AddV2 gain from, measured on a
-Sapphire Rapids class CPU."""
+"""Narrower vectors are faster if memory bounds a kernel, such as Mul and AddV2 on a Sapphire Rapids
+class CPU."""
 
 
-_LEARNED = ("what the training program tells",)
-"""Stands for the set whose profile there is only after the training."""
+_LEARNED = ("the profile of the training program",)
+"""Placeholder for the profile-guided set: its profile exists only after the training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +83,7 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
     """
     config, paths = _read_config(request, wanted), settings.paths()
     out = Path(wanted.out) if wanted.out else paths.choose_report_folder("flags")
-    console.print_note(f"a search that is stopped goes on with --out {out}")
+    console.print_note(f"resume a stopped search with --out {out}")
     tried: list[FlagSet] = []
     timed_units: dict[TypedOp, str] = {}
     began, wheel_kernels = time.monotonic(), None
@@ -91,7 +91,7 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
         spent = time.monotonic() - began
         if tried and config.budget_s and spent * (1 + 1 / len(tried)) > config.budget_s:
             console.print_note(
-                f"the time is up: {format_flag_set(compiler, words)} and what follows is not tried"
+                f"budget spent: {format_flag_set(compiler, words)} and later sets are skipped"
             )
             break
         console.print_message(
@@ -113,7 +113,7 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
     assert wheel_kernels is not None  # noqa: S101  (there is a first set)
     winner = _choose_winner(tried)
     if len(config.compilers) > 1:
-        console.print_note(f"of the compilers {winner.compiler} is taken: build with --compiler")
+        console.print_note(f"fastest compiler: build with --compiler {winner.compiler}")
     chosen = flagsets.choose_fastest([winner, *(each for each in tried if each.flags)], RATE)
     selection = _create_selection(wheel_kernels, chosen, timed_units)
     save(out / KIND.result, selection)
@@ -149,10 +149,8 @@ def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
     invalid.
     """
     if request.flags or request.selection:
-        raise UsageError(
-            "--flags and --selection are what is looked for here", hint="Leave them out"
-        )
-    # Once, or each build would look for the newest release by itself.
+        raise UsageError("invoke flags does not take --flags or --selection", hint="Remove them")
+    # Resolved once, or each build would look for the newest release again.
     request = resolve_release(replace(request, source=wanted.source), settings.paths())
     names = options.parse_words(request.compiler) or ("",)
     plan, *_ = [resolve_plan(replace(request, compiler=name))[0] for name in names]
@@ -163,7 +161,7 @@ def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
     texts = wanted.flag_sets.split(";") if wanted.flag_sets else defaults
     variants = tuple(dict.fromkeys(filter(None, map(flags.parse_extra_flags, texts))))
     if not variants and not wanted.pgo and len(names) == 1:
-        raise UsageError("--flag-sets names none", hint=f"Try --flag-sets '{'; '.join(defaults)}'")
+        raise UsageError("--flag-sets is empty", hint=f"Try --flag-sets '{'; '.join(defaults)}'")
     for name in names if wanted.pgo else ():
         plan, compiler = resolve_plan(replace(request, compiler=name, flags=flags.COUNTING))
         pgo.require_support(compiler, plan.required, read_cpu())
@@ -171,7 +169,7 @@ def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
         profile=wanted.profile, vcpus=wanted.vcpus, launches=wanted.launches, seed=wanted.seed
     )
     check_options(timing)
-    # By their names, so that no recorded selection brings flags of its own.
+    # Explicit names, so that no recorded selection adds its flags.
     units = ",".join(unit.name for unit in plan.kernels)
     return _Config(
         request=replace(request, kernels=units),
@@ -186,7 +184,7 @@ def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
 def _resolve_program(path: str) -> Path | None:
     """Resolve the path of the training program. Raises UsageError if there is no such file."""
     if path and not Path(path).is_file():
-        raise UsageError(f"--pgo {path}: there is no such file", hint="Give a Python program")
+        raise UsageError(f"--pgo {path}: no such file", hint="Give a Python program")
     return Path(path).resolve() if path else None
 
 

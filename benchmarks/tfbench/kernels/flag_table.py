@@ -1,4 +1,4 @@
-"""What a search for flags found, for people. Pure."""
+"""Results of a search for flags as a table. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfbench.measuring.statistics import estimate_mean
 from tfbench.sheet import ResultTable
 from tfbuild.console import format_count
 
-HEADINGS = ("compiler and flags", "#saves of op time", "#95% interval")
+HEADINGS = ("compiler and flags", "#op time saved", "#95% interval")
 
 
 def build_table(
@@ -47,10 +47,14 @@ def _list_lines(chosen: Mapping[str, FlagSet], path: Path, compiler: str) -> Ite
     rest = len(chosen) - len(flagged)
     if not flagged:
         yield (
-            f"The target's flags alone are as fast as any tried, for {format_count(rest, 'unit')}."
+            f"No tried flags are faster than the target's flags alone, for "
+            f"{format_count(rest, 'kernel group')}."
         )
         return
-    yield f"{rest} of {format_count(len(chosen), 'unit')}: the target's flags alone are as fast."
+    yield (
+        f"{rest} of {format_count(len(chosen), 'kernel group')}: no tried flags are faster than "
+        f"the target's flags alone."
+    )
     named = f" --compiler {compiler}" if compiler else ""
     yield f"Build it: invoke build{named} --selection {path}"
-    yield "Then invoke select keeps what wins."
+    yield "Then run invoke select, which keeps the faster kernels."

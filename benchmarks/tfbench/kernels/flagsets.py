@@ -1,8 +1,8 @@
-"""With which flags each kernel unit is fastest, from timings of a wheel per set of flags. Pure.
+"""The fastest flags of each kernel group, from timings of one wheel per set of flags. Pure.
 
-Every wheel was timed beside the stock kernels in launches of its own, so what two of them save is
-compared with both their spreads (Welch, Biometrika 1947), and over all pairs the false discovery
-rate is held.
+Every wheel was timed beside the stock kernels in separate launches. So the savings of two wheels
+are compared by Welch's t (Biometrika 1947), and the false discovery rate is controlled over all
+pairs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tfbuild.measured.kernels import TypedOp
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlagSet:
-    """A set of compiler flags, with what it saves.
+    """A set of compiler flags, with its savings.
 
-    `compute_savings` has by kernel group the share of all op time that its kernels save in each
-    launch, negative if they lose; the mean over the numbers of threads. An empty `compiler` is the
-    best of this machine.
+    `saved` has, by kernel group, the share of all op time that its kernels save in each launch,
+    negative if they are slower; the mean over the numbers of threads. An empty `compiler` is the
+    best one on this machine.
     """
 
     compiler: str = ""

@@ -34,14 +34,14 @@ from tfbuild.tools import pgo
 from tfbuild.upstream.kernels import load_known_sources
 
 PROFILED = Path(__file__).with_name("hot.json")
-"""The profile of the six workloads: what invoke profile wrote on 2 vCPUs of the Sapphire Rapids
+"""The profile of the six workloads, recorded by invoke profile on 2 vCPUs of the Sapphire Rapids
 class."""
 PROFILE = "profile.json"
 _HANDING_ON = {"_Arg", "_Retval", "Identity", "IdentityN"}
-"""They hand on what they get: no code for it is faster."""
+"""Ops that only pass on their inputs: no kernel of them is faster."""
 START_S, CELL_S = 15.0, 0.8
-"""To start three workers, and to time a call site once in them: measured on 2 vCPUs that others
-kept busy, so an upper bound."""
+"""Seconds to start three workers, and to time one call site in them: upper bounds, measured on 2
+busy vCPUs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +122,7 @@ def select_program_kernels(program: str, request: Request) -> Request:
     if not ops:
         raise UsageError(
             f"no kernel that can be compiled serves {program}",
-            hint="Its time goes to oneDNN or to kernels that stay stock: try invoke tune",
+            hint="oneDNN or stock kernels take its time: try invoke tune",
         )
     console.print_note(f"kernels: {', '.join(ops)}")
     return replace(request, kernels=",".join(ops))
@@ -135,8 +135,8 @@ def describe_program_kernels(program: str, request: Request) -> str:
     """
     if request.kernels != HOT or request.selection or request.scope != Scope.KERNELS:
         raise UsageError(
-            "--workload chooses the kernels: --kernels, --selection and --scope full exclude it",
-            hint="Give one of them",
+            "--workload cannot be combined with --kernels, --selection or --scope full",
+            hint="Use one of them",
         )
     options.parse_subject(program)
     return f"profile {program} on the stock wheel, then build the kernels of its ops\n"
@@ -223,13 +223,13 @@ def describe_selecting(wanted: SelectOptions) -> str:
     )
     share = sum(call_site.site.share for call_site in config.served)
     return (
-        f"wheel     {config.wheel_kernels.wheel.name}\n"
-        f"sites     {len(config.served)}, {share:.1%} of the op time\n"
-        f"threads   {', '.join(map(str, config.options.threads))}\n"
-        f"timings   {console.format_count(cells, 'cell')} (call sites times threads) in each of "
+        f"wheel      {config.wheel_kernels.wheel.name}\n"
+        f"call sites {len(config.served)}, {share:.1%} of the op time\n"
+        f"threads    {', '.join(map(str, config.options.threads))}\n"
+        f"timings    {console.format_count(cells, 'cell')} (call sites times threads) in each of "
         f"{config.options.launches} launches, about "
-        f"{console.format_duration(config.estimate_s)} if nothing is known; winners again\n"
-        f"budget    {budget}\n"
+        f"{console.format_duration(config.estimate_s)} without a cache; then the winners again\n"
+        f"budget     {budget}\n"
     )
 
 
@@ -241,7 +241,7 @@ def _needs_profile(wanted: SelectOptions) -> bool:
     first = bool(wanted.workload) or options.parse_phase(wanted.phase) != TRAIN
     if first and wanted.profile:
         other = "--workload" if wanted.workload else "--phase"
-        raise UsageError(f"{other} and --profile exclude each other", hint="Give one of them")
+        raise UsageError(f"{other} cannot be combined with --profile", hint="Use one of them")
     if wanted.workload:
         options.parse_subject(wanted.workload)
     return first
@@ -251,7 +251,7 @@ def _add_profile(wanted: SelectOptions, paths: Paths) -> SelectOptions:
     """Make a profile beside the timings, and return the options that name it."""
     folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("select")
     path = folder / PROFILE
-    if not path.is_file():  # a run that was stopped has it
+    if not path.is_file():  # (a stopped run has it)
         profile_options = ProfileOptions(
             workload=wanted.workload, phase=wanted.phase, out=str(path)
         )
@@ -291,7 +291,7 @@ def _read_config(wanted: SelectOptions, paths: Paths) -> _Config:
     if not served:
         raise UsageError(
             f"no kernel of {candidate.name} serves a call site of the profile",
-            hint="Profile what it is for: invoke profile --workload PATH",
+            hint="Profile your model: invoke profile --workload PATH",
         )
     return _Config(options=config, choices=choices, wheel_kernels=wheel_kernels, served=served)
 
@@ -303,7 +303,7 @@ def _list_subjects(wanted: ProfileOptions) -> tuple[Subject, ...]:
     UsageError if the options exclude each other.
     """
     if wanted.workload and wanted.workloads != ALL:
-        raise UsageError("--workload and --workloads exclude each other", hint="Give one of them")
+        raise UsageError("--workload cannot be combined with --workloads", hint="Use one of them")
     subjects: tuple[Subject, ...] = (
         (options.parse_subject(wanted.workload),)
         if wanted.workload
@@ -325,7 +325,7 @@ def _parse_output(text: str) -> Path | None:
     path = Path(text) if text else None
     if path is not None and path.is_dir():
         raise UsageError(
-            f"--out {text} is a folder", hint=f"Name a file: --out {path / 'profile.json'}"
+            f"--out {text} is a folder", hint=f"Give a file: --out {path / 'profile.json'}"
         )
     return path
 
@@ -339,5 +339,5 @@ def _parse_threads(text: str) -> tuple[int, ...]:
 def _parse_rate(text: str) -> float:
     rate = options.parse_positive(text, "--rate")
     if rate >= 1:
-        raise UsageError(f"--rate {text} is no share between 0 and 1", hint=f"Try --rate {RATE:g}")
+        raise UsageError(f"--rate {text} is not between 0 and 1", hint=f"Try --rate {RATE:g}")
     return rate

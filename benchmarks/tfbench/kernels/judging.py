@@ -1,8 +1,8 @@
-"""Which kernels are kept, from what was timed. Pure: numbers in, rows out.
+"""The choice of kernels from their timings. Pure: numbers in, rows out.
 
-Many call sites are looked at, so some look faster by chance. The false discovery rate is controlled
-over all of them (Benjamini and Hochberg, J. R. Statist. Soc. B 1995), and what seems to win is
-timed again in fresh launches, whose intervals no selection has touched.
+Among many call sites some look faster by chance. The false discovery rate is controlled over all of
+them (Benjamini and Hochberg, J. R. Statist. Soc. B 1995). The winners are timed again in fresh
+launches, whose intervals have no selection bias.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tfbuild.measured.kernels import KernelRow, TypedOp
 
 RATE = 0.05
 LEAST_LOSS = 0.01
-"""A kernel is slower somewhere when that is found at the same rate and the loss is no smaller."""
+"""A kernel is slower at a call site if it is so significantly, and by at least this much."""
 QUIET = 0.05
-"""Times are worth keeping for later selections where stock differs no more from itself."""
+"""Timings are kept for later selections if stock differs from itself by at most this much."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,8 +79,8 @@ class TimedCallSite:
 class Control:
     """The A/A control: stock against stock under the same rules.
 
-    `won` and `lost` of `cells` (a call site with a number of threads) should be about none;
-    `reach` is the share that 19 of 20 intervals stay within.
+    `won` and `lost` count the cells (call sites times numbers of threads) that look faster and
+    slower; both should be near 0. 19 of 20 intervals stay within `reach`, a share.
     """
 
     cells: int

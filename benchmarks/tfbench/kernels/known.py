@@ -1,5 +1,7 @@
-"""What was timed before, kept in the cache: by CPU, by all that the kernel's code follows from, by
-call site and threads. So a second selection times only what is new."""
+"""A cache of timings, by CPU, inputs of the kernel's code, call site and number of threads.
+
+A later selection times only what is not in it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from tfbuild.errors import RecordError
 from tfbuild.records import decode_record, hash_record, load, save
 
 SCHEMA = 4
-"""Of the timings, too: what is timed in another way than before is timed anew."""
+"""Also raised when the method of timing changes, so that nothing old is reused."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a training program's run on an instrumented wheel tells the compiler of the kernels."""
+"""Profiles for the compiler, from a training program's run on an instrumented wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of some programs goes, call site by call site, on the stock wheel."""
+"""Profiles of programs on the stock wheel: the time of each call site."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfbuild.run import run
 
 SCHEMA = 1
 WORTH = 0.0001
-"""A call site with less of its program's op time is not kept."""
+"""Call sites with a smaller share of their program's op time are dropped."""
 _LIMIT_S = 900.0
 _READ = "ReadVariableOp"
 _OF_ROWS = {"ResourceGather", *timing.UPDATING_ROWS}
@@ -72,8 +72,8 @@ class Profile:
 class RankedCallSite:
     """A call site over all programs.
 
-    `share` is its part of their op time, with equal weights, `most` that in the program where
-    it is largest, and `call_s` the seconds of one call where it is called most.
+    `share` is its share of their op time, with equal weights; `most` is its largest share in one
+    program; `call_s` is the seconds of one call in the program that calls it most.
     """
 
     key: str
@@ -90,7 +90,7 @@ def read_profile(path: Path) -> Profile:
         for program in profile.programs:
             _check_program(program)
     except (TypeError, ValueError, KeyError) as error:
-        raise RecordError(f"{path} is no profile ({error})") from error
+        raise RecordError(f"{path} is not a valid profile ({error})") from error
     return profile
 
 
@@ -98,7 +98,7 @@ def _check_program(program: ProfiledProgram) -> None:
     """Raise ValueError if a call site takes no time or is never called."""
     for row in program.places:
         if not (row.calls > 0 and row.seconds > 0):
-            raise ValueError(f"{row.place.op} takes {row.seconds} s in {row.calls} calls")
+            raise ValueError(f"invalid time of {row.place.op}: {row.seconds} s, {row.calls} calls")
 
 
 def rank_call_sites(profile: Profile) -> tuple[RankedCallSite, ...]:

@@ -1,4 +1,4 @@
-"""Candidates timed, judged, timed again: from a profile and a wheel to a selection."""
+"""From a profile and a wheel to a selection: time candidates, choose winners, time them again."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ SCHEMA = 2
 KIND = RunKind(name="selection", prefix="select", result="selection.json")
 TIMINGS_FILE = "evidence.json"
 MATTERS = 0.001
-"""A call site with less of the op time of every program is not looked at: nothing is won there, and
-nothing to speak of lost."""
+"""Call sites with a smaller share of the op time of every program are ignored: they hardly change
+the total."""
 SEARCH, CONFIRM = "search", "confirm"
 SEARCH_SHARE = 0.6
-"""Of the budget; the rest is for the confirmation."""
+"""Share of the budget; the rest is for the confirmation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,7 +147,7 @@ def select(
         untimed=untimed,
     )
     save(bench.out / TIMINGS_FILE, result)
-    save(bench.out / KIND.result, selection)  # (last: with it a run is whole)
+    save(bench.out / KIND.result, selection)  # (last: it completes the run)
     return result
 
 

@@ -1,4 +1,4 @@
-"""Which kernel of a tuned wheel serves a call site. Pure."""
+"""The kernel of a tuned wheel that serves a call site. Pure."""
 
 from __future__ import annotations
 

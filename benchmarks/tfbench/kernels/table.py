@@ -1,4 +1,4 @@
-"""A selection and a profile for people. Pure."""
+"""Selections and profiles as text. Pure."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def list_lines(selected: SelectionResult) -> Iterator[str]:
     )
     yield (
         f"The wheel's kernels serve {selected.served:.1%} of the op time, the kept ones "
-        f"{selected.kept:.1%}; by these timings they save {selected.gain:.2%} of it."
+        f"{selected.kept:.1%}. By these timings, the kept ones save {selected.gain:.2%} of it."
     )
     control = selected.control
     yield (
-        f"Stock against stock, the same rules find {control.won} of "
+        f"Control: by the same rules, stock is faster than stock in {control.won} of "
         f"{format_count(control.cells, 'cell')} "
-        f"faster and {control.lost} slower; 19 of 20 of its intervals stay within "
+        f"and slower in {control.lost}; 19 of 20 of these intervals stay within "
         f"{control.reach:.1%}."
     )
     lacking = {call_site.choice for call_site in selected.untimed}
@@ -111,4 +111,4 @@ def _describe_step(program: ProfiledProgram, parts: StepParts) -> str:
     shares = ", ".join(
         f"{name} {seconds / program.step_s:.0%}" for name, seconds in asdict(parts).items()
     )
-    return f"{program.name}: {1e3 * program.step_s:.2f} ms a step; {shares}"
+    return f"{program.name}: {1e3 * program.step_s:.2f} ms per step; {shares}"

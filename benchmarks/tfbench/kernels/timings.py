@@ -1,8 +1,8 @@
-"""Ops timed at their call sites, stock beside tuned, launch after launch, into a journal.
+"""Timings of ops at their call sites, stock beside tuned, launch by launch, in a journal.
 
-Call sites are independent of each other, so all of them are timed in every launch, in random order;
-a launch counts as one number for a call site, as in a comparison of wheels. The repeat of stock
-stands in every block, so each call site has its own A/A control.
+Call sites are independent of each other, so every launch times all of them, in random order. A
+launch counts as one number for a call site, as in a comparison of wheels. Every block contains the
+repeat of stock, so each call site has its own A/A control.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbuild.errors import WorkerError
 
 SAMPLE_S = 0.0025
-"""Aim for samples so long, of the slowest arm."""
+"""Target length of a sample of the slowest arm."""
 CALL_S = 0.001
-"""Aim for calls so long: the start of one takes 0.01 ms."""
+"""Target length of a call; the start of a call takes 0.01 ms."""
 MOST_COPIES = 64
 BLOCKS = 4
 MOST_FAULTS = 3
-"""Of one launch: a call site whose worker ends is left out, but not each of them."""
+"""Per launch. A call site whose worker ends is excluded; with more of them the launch fails."""
 
 Progress = Callable[[int, int], None]
 
@@ -45,7 +45,7 @@ class TimingLine:
     """The timings of one call site in one launch.
 
     For each arm (stock, its repeat, tuned) the seconds per execution of its samples, two for
-    every block. Without times there is the reason.
+    every block. Without times, `reason` explains why.
     """
 
     stage: str
@@ -121,7 +121,7 @@ class KernelLaunch:
     threads: int
     sites: tuple[RankedCallSite, ...]
     before: int
-    """Lines that the stage had."""
+    """Number of lines of the stage before the launch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a tuned wheel offers this CPU, and what each of its kernels was made from."""
+"""The kernels of a tuned wheel for this CPU, and the inputs of their code."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tfbuild.records import decode_record, hash_record, load
 from tfbuild.upstream.download import hash_file
 
 _RECIPE = ("release", "compiler", "compiler_version", "flags", "sources", "stock", "kernel_recipe")
-"""The fields of a plan that decide what any kernel source becomes, beside what is its own: its
-flags, and the improved implementations that are included before it."""
+"""The fields of a plan that affect the code of every kernel source. In addition, a source has its
+own flags, and the replacement kernels that are included before it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,7 @@ class WheelKernels:
     """The kernels that a tuned wheel has for this CPU.
 
     `units` has the kernel group of each registration, `recipes` a hash per group of all
-    inputs of its code: sources, compiler, flags and our own part.
+    inputs of its code: sources, compiler, flags and Tensorwright's code.
     """
 
     wheel: Path
@@ -57,14 +57,14 @@ def read_wheel_kernels(wheel: Path, cpu: Cpu) -> WheelKernels:
     if tuned is None or not isinstance(library, KernelLibrary):
         raise WheelError(
             f"{wheel.name} has no kernels for this CPU",
-            hint="Build one that has: invoke build --arch native",
+            hint="Build one for it: invoke build --arch native",
         )
     manifest = wheel.with_suffix(".json")
     fields = load(manifest, schema=pool.SCHEMA)
     if fields.get("sha256") != (digest := hash_file(wheel)):
         raise RecordError(
             f"{manifest} is the manifest of another wheel: {wheel.name} has sha256 {digest[:12]}…",
-            hint="Take the wheel and its manifest from one build",
+            hint="Use the wheel and the manifest of the same build",
         )
     try:
         part, plan = _find_plan(fields, library.target)
@@ -73,7 +73,9 @@ def read_wheel_kernels(wheel: Path, cpu: Cpu) -> WheelKernels:
         replacements = recipe["kernel_recipe"]["improved"]
         recipe["kernel_recipe"] = {**recipe["kernel_recipe"], "improved": None}
     except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"{manifest} is no manifest of {wheel.name} ({error})") from error
+        raise RecordError(
+            f"{manifest} is not a valid manifest of {wheel.name} ({error})"
+        ) from error
     flags = library.source_flags
     return WheelKernels(
         wheel=wheel,

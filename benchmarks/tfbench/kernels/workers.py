@@ -1,4 +1,4 @@
-"""The processes that time ops, one for each arm, side by side through one launch."""
+"""The workers that time ops: one process per arm, side by side in one launch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfbuild.records import convert_record
 
 LIMIT_S = 120.0
 _ENV = {"TF_ENABLE_ONEDNN_OPTS": "0", "TENSORWRIGHT_FUSE": "0", "TF_CPP_MIN_LOG_LEVEL": "1"}
-"""Without what oneDNN and we rewrite: other ops would be in the place of those timed."""
+"""No rewriting by oneDNN or the fused ops, which would replace the ops to be timed."""
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ def time_calls(session: Session, calls: int, *, alone: bool) -> float:
     seconds = float(answer["cpu_s" if alone else "wall_s"])
     if not (math.isfinite(seconds) and seconds > 0):
         raise WorkerError(
-            f"arm {session.arm.name} says that a sample took {seconds} s, which is not a time",
+            f"arm {session.arm.name} reports an invalid time of a sample: {seconds} s",
             arm=session.arm.name,
         )
     return seconds

@@ -1,1 +1,1 @@
-"""The workloads in one file, for machines that have nothing of this project; what it brings."""
+"""The kit: the workloads in one file, for machines without Tensorwright, and its results."""

@@ -1,4 +1,4 @@
-"""The one file: what runs inside an arm, as a zip that Python runs (PEP 441)."""
+"""The kit's file: the modules that run inside an arm, as a zip that Python executes (PEP 441)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tfbench import inside
 
 NAME = "tensorwright-kit.pyz"
 _START = "from tfbench.inside.kit import main\n\nmain()\n"
-_FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
+_FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # the earliest date of the zip format
 _SUFFIXES = (".py", ".csv")
 _NOT_NEEDED = ("call_sites", "timing", "profiling", "importing", "training")
-"""What times single ops and imports, and trains for a profile-guided build."""
+"""Modules that time single ops and imports, or train for a profile-guided build."""
 
 
 def build_archive() -> bytes:

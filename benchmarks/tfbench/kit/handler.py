@@ -1,4 +1,4 @@
-"""Handler of `invoke kit`: the kit as a file, and what it brought."""
+"""Handler of `invoke kit`: write the kit's file, and show its results."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _HEADINGS = (
 
 
 def write_kit(out: str) -> str:
-    """Write the kit's file and return how to use it. Raises DiskError."""
+    """Write the kit's file and return a text on its use. Raises DiskError."""
     path = Path(out or archive.NAME)
     content = archive.build_archive()
     write_atomic(path, content)
     return (
         f"{path} ({console.format_size(len(content))})\n"
         "Copy it to a Linux machine with Python 3.10 or newer, NumPy, and TensorFlow or Keras 3:\n"
-        f"  python {path.name} --arm NAME                          # the six models of 2017\n"
+        f"  python {path.name} --arm NAME                          # the six default models\n"
         f"  python {path.name} --workloads resnet50 --phases train\n"
         f"  KERAS_BACKEND=jax python {path.name}                   # or torch\n"
-        "Bring samples.jsonl back, and read it:\n"
+        "Copy samples.jsonl back and show the results:\n"
         "  invoke kit --read samples.jsonl\n"
         "  invoke report --prices BOOK --machines … --kit samples.jsonl=MACHINE "
         "--relative-to NAME\n"
@@ -38,13 +38,11 @@ def write_kit(out: str) -> str:
 
 
 def read_kit(text: str, *, as_json: bool) -> str:
-    """Return what the files hold, whose names are separated by commas. Raises UsageError,
-    RecordError.
-    """
+    """Return the results in the comma-separated files. Raises UsageError, RecordError."""
     paths = options.parse_paths(text)
     for path in paths:
         if not path.is_file():
-            raise UsageError(f"there is no file {path}")
+            raise UsageError(f"file not found: {path}")
     measured = group_launches([launch for path in paths for launch in kit_runs.read_launches(path)])
     return format_result(measured, build_table(measured), as_json=as_json)
 

@@ -1,4 +1,4 @@
-"""What the kit measured of each phase, over launches. Pure."""
+"""The kit's measurements, grouped by phase over all launches. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From a question to a comparison: launches, blocks, samples, intervals, verdicts."""
+"""Comparisons: launches, blocks, samples, intervals and verdicts."""

@@ -1,4 +1,4 @@
-"""Whether the arms compute the same: first losses, and predictions after them. Pure."""
+"""Check that arms compute the same first losses and predictions. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tfbuild.errors import SampleError, WorkerError
 from tfbuild.measured.comparison import SENSITIVITY, Agreement
 
 Numbers: TypeAlias = Sequence[float | None]
-"""None stands for what is no finite number."""
+"""None stands for a value that is not finite."""
 
 Difference: TypeAlias = tuple[float | None, float]
-"""Of a number from the baseline's, and how far one rounding of the parameters moved that."""
+"""A difference from the baseline, and the baseline's shift by one rounding of the parameters."""
 
 
 def compute_agreements(
@@ -162,8 +162,8 @@ def _group_by_launch(starts: Iterable[Start]) -> Iterable[dict[str, Start]]:
 def _require_equal_starts(baseline: Start, start: Start) -> None:
     if start.facts["inputs_sha256"] != baseline.facts["inputs_sha256"]:
         raise WorkerError(
-            f"{baseline.arm} and {start.arm} did not start from equal data and parameters",
-            hint="Give both arms' environments the same version of NumPy",
+            f"{baseline.arm} and {start.arm} started from different data or parameters",
+            hint="Install the same version of NumPy in both arms' environments",
             arm=start.arm,
         )
 
@@ -172,5 +172,5 @@ def _pair_values(
     values: Numbers, others: Numbers, what: str
 ) -> list[tuple[float | None, float | None]]:
     if len(values) != len(others) or not values:
-        raise SampleError(f"{len(values)} {what} cannot be compared with {len(others)}")
+        raise SampleError(f"cannot compare {len(values)} {what} with {len(others)}")
     return list(zip(values, others, strict=True))

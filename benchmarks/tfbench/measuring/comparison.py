@@ -1,4 +1,4 @@
-"""Identical workloads on each arm: the run from a question to `comparison.json`."""
+"""Comparisons of arms on the same workloads, from the setting to `comparison.json`."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from tfbuild.records import format_now
 
 QUICK = Effort(precision=0.015, budget_s=120.0)
 THOROUGH = Effort(looks=(10, 20, 40), phase_blocks=2, precision=0.005, budget_s=300.0)
-"""More launches, not longer ones: they are what narrows an interval."""
+"""More launches rather than longer ones, because more launches narrow the interval."""
 KIND = RunKind(name="comparison", prefix="", result=FILE, journal="samples.jsonl")
 
 Progress = Callable[[int, int, str], None]
-"""Told how many launches are done, of how many, and what is running."""
+"""Receives the number of finished launches, the expected total, and the current launch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,14 +139,14 @@ def check_cells(workloads: Sequence[str], vcpus: Sequence[int], usable: int) -> 
         name for name in workloads if name.partition(":")[0] not in NAMES and not is_own(name)
     ]
     if unknown:
-        raise UsageError(f"unknown workload {unknown[0]}", hint=f"Known: {', '.join(NAMES)}")
+        raise UsageError(f"unknown workload {unknown[0]}", hint=f"Use one of {', '.join(NAMES)}")
     if not workloads or not vcpus:
-        raise UsageError("nothing to compare: no workload or no number of vCPUs was given")
+        raise UsageError("nothing to compare: give a workload and a number of vCPUs")
     out_of_range = [count for count in vcpus if not 1 <= count <= usable]
     if out_of_range:
         raise UsageError(
-            f"{console.format_vcpus(out_of_range[0])} cannot be measured here, {usable} are usable",
-            hint=f"Ask for 1 to {usable}, or run the comparison on a machine that has them",
+            f"cannot measure {console.format_vcpus(out_of_range[0])}: only {usable} usable here",
+            hint=f"Use 1 to {usable}, or a machine with more vCPUs",
         )
 
 
@@ -154,15 +154,15 @@ def check_comparison(comparison: Comparison, *, gate: bool) -> None:
     """Raise an error if the comparison shows a fault.
 
     Raises AgreementError if arms compute something else than the baseline, and WorkerError if
-    cells gave no answer. With `gate`, raises RegressionError if an arm is slower anywhere,
+    cells have no result. With `gate`, raises RegressionError if an arm is slower anywhere,
     and InconclusiveError if it is unknown over all workloads whether an arm is faster, slower
     or as fast.
     """
     disagreements = [line for cell in comparison.cells for line in _describe_disagreements(cell)]
     if disagreements:
         raise AgreementError(
-            "the arms do not compute the same: " + "; ".join(disagreements),
-            hint="A wheel that fails here must not be used; the rest was measured",
+            "the arms compute different results: " + "; ".join(disagreements),
+            hint="Do not use this wheel; the other results are in the report",
         )
     failed = [(cell, failure) for cell in comparison.cells for failure in cell.failures]
     if failed:
@@ -171,7 +171,7 @@ def check_comparison(comparison: Comparison, *, gate: bool) -> None:
         )
         raise WorkerError(
             f"{console.format_count(len(failed), 'arm')} failed: {where}",
-            hint="The rest was measured and is in the report",
+            hint="The other results are in the report",
         )
     if gate:
         _check_speedups(comparison)
@@ -189,7 +189,7 @@ def _check_speedups(comparison: Comparison) -> None:
     unknown = _describe_overall(comparison, Verdict.INCONCLUSIVE)
     if unknown or not comparison.overall:
         raise InconclusiveError(
-            f"no answer for {', '.join(unknown) or 'any arm'}", hint="Measure longer: --budget"
+            f"inconclusive: {', '.join(unknown) or 'all arms'}", hint="Measure longer: --budget"
         )
 
 
@@ -218,19 +218,18 @@ def _describe_disagreements(each: ComparedCell) -> Iterator[str]:
             baseline = each.arms[0].arm if each.arms else "the baseline"
             formatted = [_format_losses(losses.get(name, ())) for name in (baseline, agreement.arm)]
             yield (
-                f"{each.workload}, first losses of {baseline} {formatted[0]}, of {agreement.arm} "
-                f"{formatted[1]}, predictions apart by "
-                f"{_format_difference(agreement.predictions)}, "
-                f"tolerance {agreement.tolerance:g}"
+                f"{each.workload}, first losses {formatted[0]} ({baseline}) and {formatted[1]} "
+                f"({agreement.arm}), predictions differ by "
+                f"{_format_difference(agreement.predictions)}, tolerance {agreement.tolerance:g}"
             )
 
 
 def _format_losses(losses: Sequence[float | None]) -> str:
-    return " ".join("nan" if loss is None else f"{loss:.6g}" for loss in losses) or "not known"
+    return " ".join("nan" if loss is None else f"{loss:.6g}" for loss in losses) or "unknown"
 
 
 def _format_difference(value: float | None) -> str:
-    return "something that is no number" if value is None else f"{value:.2g}"
+    return "a value that is not finite" if value is None else f"{value:.2g}"
 
 
 def _ignore_progress(done: int, total: int, detail: str) -> None:

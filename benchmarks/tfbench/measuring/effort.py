@@ -1,4 +1,4 @@
-"""How much is measured: launches, blocks, steps of a sample, and when it is enough. Pure."""
+"""The amount of measurement: launches, blocks, steps per sample, and when to stop. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tfbuild.errors import SampleError
 from tfbuild.measured.effort import Effort, Stop
 
 TARGET_S = 0.25
-"""Aim for the slower arm's sample; whole steps may make it a third longer or shorter."""
+"""Target length of the slower arm's sample; whole steps make it up to a third longer or shorter."""
 SHORTEST_S = 0.2
-"""Less is too short to calibrate with."""
+"""Shorter samples are too short to calibrate with."""
 FEWEST_LAUNCHES = 3
-"""Measured even past the budget: fewer give an interval that says nothing."""
+"""Measured even beyond the budget: fewer launches give too wide an interval."""
 
 
 def find_stop_reason(launches: int, half_width: float, effort: Effort) -> Stop | None:
@@ -33,9 +33,9 @@ def choose_sample_steps(seconds_per_step: Sequence[float]) -> int:
     or a time is not a positive number.
     """
     if not seconds_per_step:
-        raise SampleError("no step was timed")
+        raise SampleError("no steps were timed")
     if not all(math.isfinite(seconds) and seconds > 0 for seconds in seconds_per_step):
-        raise SampleError(f"a step took {min(seconds_per_step):g} s, which no clock should say")
+        raise SampleError(f"invalid time of a step: {min(seconds_per_step):g} s")
     return max(1, round(TARGET_S / max(seconds_per_step)))
 
 

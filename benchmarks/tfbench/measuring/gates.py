@@ -1,9 +1,9 @@
-"""Which blocks are broken. A gate drops a whole block, never one arm's samples in it. Pure.
+"""Gates that drop broken blocks. A gate drops a whole block, never one arm's samples in it. Pure.
 
-A block is dropped for what is no measurement at all: a quota stopped it, or two clocks disagree.
-That others were busy is no reason: on a virtual machine they are most of the time, and what is left
-of a run is chosen by chance. Levels bear it, see `statistics.compute_level`; reports say how much
-it was.
+A block is dropped if it is not a valid measurement: a quota throttled it, or two clocks disagree.
+Load by other processes is no reason to drop it: on a virtual machine there is load most of the
+time, and the remaining blocks would be a random choice. Levels tolerate load, see
+`statistics.compute_level`, and reports show how large it was.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Protocol
 from tfbench.measuring.samples import Sample
 
 CLOCK_SHARE, CLOCK_S = 0.05, 0.05
-"""How far the worker's clock may be from ours: the request's own way takes a millisecond."""
+"""Largest difference of the worker's clock from ours. A request itself takes a millisecond."""
 MOST_DROPPED = 0.30
-"""Beyond it, what is left is no fair picture of the machine."""
+"""If more blocks are dropped, the rest does not represent the machine."""
 
 
 def list_drop_reasons(block: Sequence[Sample]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What must be equal before two measurements are put together, and what of it is not. Pure."""
+"""Fields that must be equal before two measurements are merged, and those that differ. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfbuild.measured.comparison import ArmFacts
 from tfbuild.measured.host import Host
 
 MAY_DIFFER = frozenset({"vcpus", "affinity", "memory_bytes"})
-"""Of a host: how much there is of it, and how much of that is ours."""
+"""Fields of a host that may differ: its size, and the part of it that a run may use."""
 ARM_FIELDS = ("wheel_sha256", "env", "tensorflow", "git_version", "python", "numpy")
 
 
@@ -24,7 +24,7 @@ class FieldDifference:
     other: str
 
     def __str__(self) -> str:
-        return f"{self.what} is {self.one} and {self.other}"
+        return f"{self.what} ({self.one} vs. {self.other})"
 
 
 def compare_hosts(host: Host, other: Host) -> tuple[FieldDifference, ...]:
@@ -53,7 +53,7 @@ def _compare_cpus(cpu: Cpu, other: Cpu) -> tuple[FieldDifference, ...]:
         return differing
     extra, others = cpu.features - other.features, other.features - cpu.features
     features = FieldDifference(
-        what="CPU features that the other lacks",
+        what="CPU features on one machine only",
         one=_format_value(extra),
         other=_format_value(others),
     )

@@ -1,4 +1,4 @@
-"""One cell measured: all arms' workers side by side, through launches and blocks."""
+"""Measurement of one cell: the workers of all arms side by side, in launches and blocks."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ from tfbuild.measured.effort import Effort
 CHECKED_STEPS = 5
 PROFILED_STEPS = 5
 FEWEST_ROUNDS, TREND_ROUNDS, MOST_ROUNDS = 2, 6, 30
-"""Warm-up looks at the last TREND_ROUNDS for a trend, and ends after MOST_ROUNDS with one. It ends
-after FEWEST_ROUNDS where its share of the budget is spent."""
+"""Warm-up ends when the last TREND_ROUNDS show no trend, and after MOST_ROUNDS in any case. It ends
+after FEWEST_ROUNDS if its share of the budget is spent."""
 WARM_UP_SHARE = 4
 """Warm-up samples have a quarter of the steps."""
 
@@ -63,7 +63,7 @@ class CellSpec:
 
     workload: str
     vcpus: tuple[int, ...]
-    """The CPUs that every worker is held to."""
+    """The CPUs that every worker is pinned to."""
     arms: tuple[Arm, ...]
     seed: int
 
@@ -293,7 +293,7 @@ def _start_workers(
     """
     repeat, available = spec.arms[1].name, os.sched_getaffinity(0)
     groups = group_cpus(spec.vcpus, available, read_numa_nodes(available))
-    # Which of them share CPUs while they load is left to chance, as their order is.
+    # Which workers share CPUs while they load is random, like their order.
     shuffled = draw_launch_order(tuple(opened), chance)
     loading = {name: groups[index % len(groups)] for index, name in enumerate(shuffled)}
     for name, session in opened.items():
@@ -326,8 +326,8 @@ def _select_timed(
     baseline, repeat = (arm.name for arm in spec.arms[:2])
     if repeat in disagreeing:
         raise WorkerError(
-            f"{baseline} does not compute the same twice: two workers of it differ",
-            hint="An unstable machine, or memory that fails: nothing can be compared on it",
+            f"{baseline} is not reproducible: two of its workers compute different results",
+            hint="The machine is unstable or its memory is faulty: use another one",
             arm=repeat,
         )
     return {name: session for name, session in opened.items() if name not in disagreeing}
@@ -388,7 +388,7 @@ def _report_short_budget(spec: CellSpec, effort: Effort, cost: LaunchCost) -> No
             f"{format_label(spec.workload)} on {console.format_vcpus(len(spec.vcpus))} takes about "
             f"{console.format_duration(least_s)}, more than its budget of "
             f"{console.format_duration(effort.budget_s)}: "
-            f"{FEWEST_LAUNCHES} starts are the fewest that give an interval"
+            f"an interval needs at least {FEWEST_LAUNCHES} launches"
         )
 
 

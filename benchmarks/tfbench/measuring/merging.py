@@ -1,4 +1,4 @@
-"""Comparisons of several machines of one kind, put together into one. Pure."""
+"""Merging of comparisons from several machines of one kind. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import Host
 
 Part: TypeAlias = tuple[str, Comparison]
-"""A comparison under the name that `parts` is to show."""
+"""The name of a comparison in `parts`, and the comparison."""
 
 _SETTINGS = ("schema", "seed", "margin", "threshold", "level")
 
@@ -76,11 +76,11 @@ def _compute_effort_size(effort: Effort) -> tuple[object, ...]:
 
 def _check_parts(parts: Sequence[Part]) -> None:
     if len(parts) < 2:  # noqa: PLR2004  (a pair)
-        raise UsageError(f"{len(parts)} comparisons cannot be merged", hint="Name two or more")
+        raise UsageError(f"cannot merge {len(parts)} comparisons", hint="Give at least two")
     names = _list_part_names(parts)
     duplicates = [name for name in names if names.count(name) > 1]
     if duplicates:
-        raise UsageError(f"{duplicates[0]} is to be merged with itself")
+        raise UsageError(f"cannot merge {duplicates[0]} with itself")
     for part in parts[1:]:
         _check_pair(parts[0], part)
     _check_cells(parts)
@@ -89,17 +89,17 @@ def _check_parts(parts: Sequence[Part]) -> None:
 def _check_pair(one: Part, other: Part) -> None:
     """Raise HostError or UsageError if two parts do not fit in one comparison."""
     (name, first), (other_name, second) = one, other
-    between = f"{name} and {other_name} cannot be merged"
+    between = f"cannot merge {name} and {other_name}"
     host_differences = compare_hosts(first.host, second.host)
     if host_differences:
         raise HostError(
-            f"{between}, their machines differ: {'; '.join(map(str, host_differences))}",
-            hint="Merge comparisons of one kind of machine, or report each for itself",
+            f"{between}: their machines differ: {'; '.join(map(str, host_differences))}",
+            hint="Merge comparisons from one kind of machine, or report each separately",
         )
     for setting in _SETTINGS:
         values = getattr(first, setting), getattr(second, setting)
         if values[0] != values[1]:
-            raise UsageError(f"{between}: {setting} is {values[0]} and {values[1]}")
+            raise UsageError(f"{between}: {setting} differs ({values[0]} vs. {values[1]})")
     _check_arms(between, first, second)
 
 
@@ -107,13 +107,13 @@ def _check_arms(between: str, first: Comparison, second: Comparison) -> None:
     ours, theirs = ([arm.name for arm in each.arms] for each in (first, second))
     if sorted(ours) != sorted(theirs) or ours[0] != theirs[0]:
         raise UsageError(
-            f"{between}: the arms are {', '.join(ours)} and {', '.join(theirs)}",
-            hint="The baseline must be the same, and so must the others",
+            f"{between}: their arms differ ({', '.join(ours)} vs. {', '.join(theirs)})",
+            hint="Merge comparisons with the same baseline and the same other arms",
         )
     arms = {arm.name: arm for arm in second.arms}
     mismatches = [each for arm in first.arms for each in compare_arms(arm, arms[arm.name])]
     if mismatches:
-        raise UsageError(f"{between}: {'; '.join(map(str, mismatches))}")
+        raise UsageError(f"{between}: their arms differ: {'; '.join(map(str, mismatches))}")
 
 
 def _check_cells(parts: Sequence[Part]) -> None:
@@ -123,7 +123,7 @@ def _check_cells(parts: Sequence[Part]) -> None:
             other = seen.setdefault((cell.workload, cell.vcpus), name)
             if other != name:
                 raise UsageError(
-                    f"{cell.workload} at {console.format_vcpus(cell.vcpus)} is in {other} and "
-                    f"in {name}",
-                    hint="Leave one of them out",
+                    f"{cell.workload} on {console.format_vcpus(cell.vcpus)} is in both {other} "
+                    f"and {name}",
+                    hint="Exclude one of them",
                 )

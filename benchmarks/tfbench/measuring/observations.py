@@ -1,4 +1,4 @@
-"""What a cell's journal says, put in order: launches, blocks, and the numbers in them. Pure."""
+"""A cell's journal, grouped into launches and blocks, and the numbers computed from them. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
 from tfbuild.measured.interval import Interval
 
 _PER_BLOCK = 2
-"""Samples of each arm."""
+"""Samples of each arm in a block."""
 
 Block = tuple[Sample, ...]
 

@@ -1,4 +1,4 @@
-"""A run that was recorded, computed again with the statistics of today."""
+"""Recomputation of a recorded run with the current statistics."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tfbuild.records import decode_record, load, parse_json
 
 _FOREIGN = (
     *(SampleError, UsageError, KeyError, IndexError, ValueError),
-    *(TypeError, AttributeError, ArithmeticError),  # (facts of workers are of any kind)
+    *(TypeError, AttributeError, ArithmeticError),  # (a worker's facts have any type)
 )
 OLDER = 2
-"""The schema of runs whose samples say what they say today, and that cannot go on."""
+"""Schema of older runs: their samples have the same meaning, but they cannot be resumed."""
 
 
 def recompute_comparison(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
@@ -30,8 +30,8 @@ def recompute_comparison(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
     for each in (folder / KIND.spec, path):
         if not each.is_file():
             raise RecordError(
-                f"{folder} holds no recorded run: {each.name} is not there",
-                hint=f"A comparison leaves {KIND.spec} and {KIND.journal} in its folder",
+                f"{folder} is not a recorded run: {each.name} is missing",
+                hint=f"Give the folder of a comparison, with {KIND.spec} and {KIND.journal}",
             )
     setting = _read_setting(folder / KIND.spec)
     run_entries = read_entries(path, KINDS)
@@ -42,19 +42,19 @@ def recompute_comparison(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
         done = [each for each in cells if each.starts]
         comparison = summarise_run(setting, done, made=_read_date(folder / KIND.result))
     except _FOREIGN as error:
-        raise RecordError(f"{path} holds no comparison ({error})") from error
+        raise RecordError(f"{path} is not a valid comparison ({error})") from error
     return comparison, tuple(each for each in run_entries if isinstance(each, Sample))
 
 
 def _read_setting(path: Path) -> ComparisonSetting:
     try:
         fields = load(path, schema=OLDER)
-    except RecordError:  # (of this version, or no run at all)
+    except RecordError:  # (the current schema, or not a run)
         fields = load(path, schema=SCHEMA)
     try:
         return decode_record(ComparisonSetting, fields)
     except (TypeError, ValueError, KeyError, UsageError) as error:
-        raise RecordError(f"{path} is no question of a comparison ({error})") from error
+        raise RecordError(f"{path} is not the setting of a comparison ({error})") from error
 
 
 def _find_samples(folder: Path) -> Path:

@@ -1,10 +1,10 @@
-"""How long launches are, and how many there are: from what a start costs and what it brings. Pure.
+"""The number and the length of launches, from the cost and the variance of a start. Pure.
 
-A start of all workers takes seconds in which nothing is measured, a block takes seconds in which
-everything is. Blocks of one launch share what its start brought, so more of them help less and
-less. Kalibera and Jones (ISMM 2013) give the best number of blocks per launch: the square root of
-cost ratio times variance ratio. Where time is limited, launches are few, and what matters as much
-is the t quantile: then the number of launches is taken that gives the narrowest interval.
+A start of all workers takes seconds in which nothing is measured. Blocks of one launch share the
+effects of its start, so each further block helps less. Kalibera and Jones (ISMM 2013) give the best
+number of blocks per launch: the square root of the cost ratio times the variance ratio. If time is
+limited, there are few launches, and the t quantile matters as much. Then the number of launches is
+the one with the narrowest interval.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tfbench.measuring.statistics import LEVEL
 from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
 
 MOST_BLOCKS = 40
-"""Of a launch, where no budget ends it."""
+"""Per launch, if no budget ends it."""
 FAVOURED = 4
-"""So many launches may take more than half of the time to start: fewer have too wide intervals."""
+"""This many launches may spend over half of the time on starts: fewer give too wide intervals."""
 OVER = 0.1
-"""The share of its budget that a cell may take beyond it."""
+"""The share of its budget by which a cell may exceed it."""
 WARM_UP = 0.25
-"""The share of its budget that a cell's warm-up may take, where the fewest rounds take less."""
+"""The share of its budget that a cell's warm-up may take; the fewest rounds may take more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,14 +42,14 @@ class LaunchCost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spread:
-    """The variances of an arm's ln ratio: between starts, and within a start, of one block."""
+    """The variances of an arm's ln ratio: between launches, and of one block within a launch."""
 
     between: float
     within: float
 
 
 USUAL = Spread(between=1.0, within=3.0)
-"""Only their ratio counts: (1.0 %)² and (1.75 %)² of mnist_mlp on a Sapphire Rapids class VM."""
+"""Only their ratio matters: (1.0 %)² and (1.75 %)² of mnist_mlp on a Sapphire Rapids class VM."""
 
 
 def estimate_spread(launches: Sequence[Sequence[float]]) -> Spread:
@@ -66,7 +66,7 @@ def estimate_spread(launches: Sequence[Sequence[float]]) -> Spread:
     between = means - within * float(np.mean([1 / size for size in sizes]))
     if not within > 0:
         return USUAL
-    # Few launches tell little of what starts bring: neither nothing nor all is believed.
+    # Few launches estimate `between` poorly, so it is kept within a tenth and all of `within`.
     return Spread(between=min(max(between, within / 10), within), within=within)
 
 
@@ -134,7 +134,7 @@ def _choose_narrowest(
         if each < FEWEST_BLOCKS or idle:
             break
         variance = (known + more * (spread.between + spread.within / each)) / total**2
-        # Two degrees of freedom per launch: those of three arms, see `statistics.compute_contrast`.
+        # Two degrees of freedom per launch, as for three arms: see `statistics.compute_contrast`.
         expected = stats.t.ppf((1 + LEVEL) / 2, 2 * (total - 1)) * math.sqrt(variance)
         if expected < width:
             best, width = each, expected

@@ -1,7 +1,6 @@
 """The entries of a comparison's journal.
 
-They are how each arm of a launch started, each sample, and the end of the launch, or whose worker
-ended it.
+They are the start of each arm, each sample, and the end of the launch or the fault that ended it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from tfbuild.errors import SampleError
 
 _GRAIN_S = 0.02
-"""Two of the ticks that `busy_s` and `steal_s` are counted in."""
+"""Two ticks, the unit of `busy_s` and `steal_s`."""
 
 
 class _HasArm(Protocol):
@@ -28,7 +27,7 @@ def require_times(sample: _HasArm, *names: str) -> None:
     for name in names:
         value = getattr(sample, name)
         if not _is_time(value):
-            raise SampleError(f"{sample.arm}: {name} of a sample is {value}, which is not a time")
+            raise SampleError(f"{sample.arm}: invalid time of a sample: {name} is {value}")
 
 
 def _is_time(value: float) -> bool:
@@ -78,33 +77,33 @@ class Sample:
     arm: str
     steps: int
     at_s: float
-    """Seconds since the cell's launch began, when the sample ended."""
+    """Seconds from the start of the cell's launch to the end of the sample."""
     wall_s: float
     elapsed_s: float
-    """The same by the clock of the process that asked for it, with the question and the answer."""
+    """The time by the clock of the requesting process, including request and answer."""
     cpu_s: float
     idle_s: float
-    """Wall seconds since the worker's sample before, in which it had nothing to do."""
+    """Wall seconds since the worker's previous sample, in which the worker was idle."""
     idle_cpu_s: float
-    """CPU time that its threads took nevertheless."""
+    """CPU time that its threads used while it was idle."""
     run_delay_s: float
-    """Over all threads, the time that they were ready and had no CPU."""
+    """Time that its threads were ready but had no CPU, summed over all threads."""
     busy_s: float
-    """CPU time that all processes together took of the cell's CPUs, in ticks of 10 ms."""
+    """CPU time that all processes together used on the cell's CPUs, in ticks of 10 ms."""
     steal_s: float
-    """What the hypervisor took from the CPUs of the cell."""
+    """Time that the hypervisor took from the cell's CPUs."""
     throttled_s: float
-    """What the cgroup's quota took."""
+    """Time that the cgroup's quota took."""
     switches: int
     """Involuntary context switches."""
     canary_s: float
-    """A fixed piece of Python, right before and after: it does not depend on the arm."""
+    """Time of a fixed piece of Python, right before and after; it does not depend on the arm."""
     answered: Mapping[str, int] = field(default_factory=dict)
-    """Of requests: how many took how long, by the numbers of `bins`."""
+    """Number of requests by duration, under the numbers of `bins`."""
     slices: tuple[tuple[float, float, float], ...] = ()
-    """Of each: its share of the steps, its wall and its CPU seconds; none by older workers."""
+    """Share of the steps, wall and CPU seconds of each slice; empty from older workers."""
     beside_s: float = 0.0
-    """What `fit` took beside its epochs: not in `wall_s`, but in `elapsed_s`."""
+    """Seconds of `fit` outside its epochs: in `elapsed_s`, but not in `wall_s`."""
 
     @property
     def own_s(self) -> float:
@@ -149,9 +148,9 @@ class End:
     launch: int
     seconds: float
     warm_up: int
-    """Rounds of warming up."""
+    """Number of warm-up rounds."""
     steady: bool
-    """Whether the last of them had no trend."""
+    """Whether the last warm-up rounds had no trend."""
     peak_mb: Mapping[str, float]
     """The largest resident memory of each arm's worker so far."""
     profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -174,4 +173,4 @@ Entry: TypeAlias = Start | Sample | End | Fault
 KINDS: Mapping[str, type[Entry]] = MappingProxyType(
     {"start": Start, "sample": Sample, "end": End, "fault": Fault}
 )
-"""What a journal calls them."""
+"""Entry types by their names in the journal."""

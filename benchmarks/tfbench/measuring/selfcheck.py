@@ -1,8 +1,9 @@
-"""The harness proved on itself: what it says when the truth is known.
+"""Check of the method on itself: comparisons whose true result is known.
 
-Trials of stock against stock must find nothing (false positives), trials against an arm that takes
-some steps more in each sample must find it (power) and name it (coverage). Each trial is a cell of
-a comparison by the very code that `compare` runs, of one pair on one vCPU, in a minute.
+Trials of stock against stock must detect no difference (false positives). Trials against an arm
+that takes some additional steps in each sample must detect it (power), and their intervals must
+contain the true speedup (coverage). Each trial is a cell of a comparison, run by the code of
+`compare`: one pair on one vCPU, in one minute.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ from tfbuild.measured.interval import Interval, Verdict
 SCHEMA = 2
 WORKLOAD = "mnist_mlp"
 REPEAT, ARM = NAMES = ("stock again", "arm")
-"""What a trial tells of: stock's second worker, and the arm that may be slower."""
+"""The arms of a trial's findings: stock's second worker, and the arm that may be slower."""
 KIND = RunKind(name="self-check", prefix="selfcheck", result="selfcheck.json")
 TRIAL = Effort(budget_s=60.0)
 LONG = Effort(budget_s=180.0)
 MOST_FALSE = 0.08
-"""The observed share of false positives that is let pass, at a nominal 5 %."""
-# Looks at its input now and then, so that it ends with whoever started it, however that ends.
+"""The largest accepted share of false positives, at a nominal 5 %."""
+# It polls its input, so that it ends with its parent process, however that ends.
 _LOAD = """
 import os, select
 os.sched_setaffinity(0, [{cpu}])
@@ -84,7 +85,7 @@ FULL = (
     TrialPart(name="10 % slower, loaded", trials=40, slowdown=0.10, loaded=True),
     TrialPart(name="5 % slower, long", trials=2, slowdown=0.05, effort=LONG),
 )
-"""Each trial also holds stock against its repeat."""
+"""Each trial also compares stock with its repeat."""
 UNDISTURBED = tuple(part.name for part in FULL if part.effort is TRIAL and not part.loaded)
 QUICK = (
     TrialPart(name="5 % slower", trials=4, slowdown=0.05),
@@ -95,8 +96,8 @@ QUICK = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialFinding:
-    """The result of one trial for one arm. `truth` is its true speedup over the baseline, since
-    only whole steps can be added to a sample. `estimate_median_ratio` is the interval by the second
+    """The result of one trial for one arm. `truth` is its true speedup over the baseline,
+    given that only whole steps are added to a sample. `medians` is the interval by the second
     method.
     """
 
@@ -115,9 +116,9 @@ class TrialFinding:
 class Trial:
     """The result of one trial.
 
-    `findings` are those of the repeat, whose truth is 1, and of the arm. `compute_median_widths`
-    are the half-widths after each launch from the third on, with the seconds spent. `measuring` is
-    the share of these seconds in which samples were taken.
+    `findings` are those of the repeat, whose truth is 1, and of the arm. `widths` are the
+    half-widths after each launch from the third on, with the seconds spent. `measuring` is the
+    share of these seconds in which samples were taken.
     """
 
     part: str
@@ -129,7 +130,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.seconds):
-            raise SampleError(f"a trial took {self.seconds} s, which is not a time")
+            raise SampleError(f"invalid time of a trial: {self.seconds} s")
 
 
 KINDS: Kinds[Trial] = MappingProxyType({"trial": Trial})
@@ -151,8 +152,8 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialRow:
-    """A summary of all trials of one part, for their repeats or their arms. `truth`, `seconds`
-    of one trial, the share of them that was `measuring`, and the half-width are medians.
+    """A summary of all trials of one part, for their repeats or their arms. `truth`, `seconds`,
+    `measuring` and `half_width` are medians over the trials.
     """
 
     part: str
@@ -162,11 +163,11 @@ class TrialRow:
     measuring: float
     half_width: float
     found: Rate
-    """The interval leaves out 1: a false positive where the truth is 1, else the power."""
+    """The interval excludes 1: a false positive if the truth is 1, else the power."""
     said: Rate
-    """The verdict was faster or slower: beyond the noise floor, too."""
+    """The verdict is faster or slower, so the speedup is also beyond the noise floor."""
     covered: Rate
-    """The interval holds the truth."""
+    """The interval contains the truth."""
     covered_by_medians: Rate
 
 
@@ -179,7 +180,7 @@ class SelfCheck:
     arm: str
     rows: tuple[TrialRow, ...]
     widths: tuple[tuple[int, float, float], ...]
-    """Launches, minutes and the median half-width, of the trials of the most launches."""
+    """Launches, minutes and the median half-width of the trials with the most launches."""
 
     @property
     def same(self) -> Rate:
@@ -200,7 +201,7 @@ class SelfCheck:
 
 
 Progress = Callable[[int, int, str, str], None]
-"""Trials made, of how many, the newest one, and how long the others take."""
+"""Receives the number of finished trials, the total, the newest trial, and the time left."""
 
 
 def run_trials(
@@ -220,9 +221,7 @@ def run_trials(
     """
     folder.begin(KIND, TrialSetting(host=host, arm=arm, seed=seed), out)
     planned = [(part, number) for part in parts for number in range(part.trials)]
-    planned.sort(
-        key=lambda each: each[1] / each[0].trials
-    )  # (one that is stopped has some of each)
+    planned.sort(key=lambda each: each[1] / each[0].trials)  # (a stopped check has all parts)
     with open_journal(out / KIND.journal, KINDS) as (known, keep):
         done = [*known]
         finished = {(trial.part, trial.number) for trial in done}
@@ -367,7 +366,7 @@ def _compute_findings(measured: ObservedCell, slowdown: float) -> Iterator[Trial
     truth = steps / (steps + round(slowdown * steps))
     for name, true_ratio in ((measured.repeat, 1.0), (ARM, truth)):
         arm_contrast = compute_arm_contrast(measured, name)
-        # The repeat is the floor itself, so it is judged without one.
+        # The repeat gives the noise floor, so its own verdict has none.
         thresholds = Thresholds(floor=0.0 if name == measured.repeat else least)
         yield TrialFinding(
             truth=true_ratio,

@@ -1,17 +1,17 @@
 """Speedups with intervals. Pure: numbers in, numbers out.
 
-A launch is one start of all arms' processes. It is the unit of replication: two starts of one
-program differ (Mytkowicz et al., ASPLOS 2009; Kalibera and Jones, ISMM 2013), and samples within a
-launch share what its start brought. So a launch counts as one number for each arm, its *level*.
+A launch is one start of all arms' processes. It is the replicate: two starts of one program differ
+(Mytkowicz et al., ASPLOS 2009; Kalibera and Jones, ISMM 2013), and samples within a launch share
+the effects of its start. So a launch counts as one number for each arm, its *level*.
 
-What disturbs a step makes it longer, hardly ever shorter: the level is the mean of the fastest
+Disturbances make a step longer, hardly ever shorter. So the level is the mean of the fastest
 quarter of the slices of an arm's samples. Mean, median and minimum are each better on some
-machine and much worse on another (`python -m tests.estimators`, machines made up).
+machine and much worse on another (`python -m tests.estimators`, on simulated machines).
 
-The arms of a launch are the treatments of a block of a randomised complete block design. A contrast
+The arms of a launch are the treatments of a block in a randomised complete block design. A contrast
 between arms has the larger of two variances: its own over the launches, and the residual variance
-pooled over all arms, both with the pooled degrees of freedom, of at most three arms. So few
-launches give an interval that can be used, and an arm that varies more than the others a wider one.
+pooled over all arms. Both have the pooled degrees of freedom, of at most three arms. So few
+launches give a usable interval, and an arm that varies more than the others gets a wider one.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from tfbuild.measured.interval import Interval, Verdict
 Launches: TypeAlias = Sequence[Sequence[float]]
 Values: TypeAlias = NDArray[np.float64]
 Levels: TypeAlias = Mapping[str, Sequence[float]]
-"""By arm, ln(seconds) of each launch; every arm has all launches."""
+"""ln(seconds) of each launch, by arm; every arm has all launches."""
 
 LEVEL = 0.95
 LIKELY = 0.80
-"""An interval of this level that leaves out 1 is said to make a difference likely."""
+"""A difference is likely if an interval of this level excludes 1."""
 MARGIN = 0.02
-"""What is within 1 ± MARGIN is called no difference."""
+"""A ratio within 1 ± MARGIN counts as no difference."""
 FEWEST_FASTEST = 5
-"""Of fewer the mean is known too badly."""
+"""The mean of fewer slices is too inaccurate."""
 MOST_CONTRASTS = 2
-"""Degrees of freedom per launch, those of three arms. Arms differ in their spread, so that many of
-them do not make it as well known as their number says."""
+"""Degrees of freedom per launch, those of three arms. Arms differ in their variance, so more arms
+add less information than their number suggests."""
 FEWEST_LAUNCHES = 2
-"""There is no spread without a pair."""
+"""One launch alone has no variance."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Thresholds:
-    """Limits that a difference must exceed: `compute_floor` is that of the A/A interval,
+    """Limits that a difference must exceed: `floor` is the noise floor of the A/A interval,
     `threshold` the smallest gain or loss of interest; a ratio within 1 ± `margin` is no difference.
     """
 
@@ -77,7 +77,7 @@ def sum_seconds(seconds: Sequence[float]) -> float:
         raise SampleError("there are no samples")
     invalid = [value for value in seconds if not (math.isfinite(value) and value > 0)]
     if invalid:
-        raise SampleError(f"a sample took {invalid[0]:g} s, which is not a time")
+        raise SampleError(f"invalid time of a sample: {invalid[0]:g} s")
     return math.fsum(seconds)
 
 
@@ -216,7 +216,7 @@ def average_contrasts(contrasts: Sequence[Contrast]) -> Contrast:
     how other models would do.
     """
     if not contrasts:
-        raise SampleError("there are no workloads to take a mean of")
+        raise SampleError("no workloads to average")
     variance = math.fsum(term.variance for term in contrasts)
     parts = math.fsum(term.variance**2 / term.freedom for term in contrasts)
     return Contrast(
@@ -263,15 +263,15 @@ def _build_matrix(levels: Levels) -> Values:
     """Build a matrix with one row per launch and one column per arm."""
     columns = list(levels.values())
     if len(columns) < 2 or len({len(column) for column in columns}) > 1:  # noqa: PLR2004  (a pair)
-        raise SampleError("arms can be compared that were timed in the same launches")
+        raise SampleError("cannot compare arms that were timed in different launches")
     _check_launches([[*row] for row in zip(*columns, strict=True)])
     return np.array(columns, dtype=np.float64).T
 
 
 def _check_launches(launches: Launches) -> None:
     if not launches or not all(launches):
-        raise SampleError("there are no samples of one launch" if launches else "no samples")
+        raise SampleError("a launch has no samples" if launches else "no samples")
     if len(launches) < FEWEST_LAUNCHES:
-        raise SampleError("one launch is not enough for an interval", hint="Allow more time")
+        raise SampleError("an interval needs at least two launches", hint="Measure longer")
     if not all(math.isfinite(value) for blocks in launches for value in blocks):
-        raise SampleError("a block's ratio is not a number")
+        raise SampleError("a block's ratio is not finite")

@@ -1,4 +1,4 @@
-"""From launches to a cell, from cells to the overall figures. Pure."""
+"""Summaries of launches as cells, and of cells as overall figures. Pure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from tfbuild.measured.interval import Interval, Verdict
 from tfbuild.measured.kernels import KernelTable
 
 _FOR_P99 = 200
-"""Requests of a launch: two that are slower than the quantile."""
+"""Fewest requests of a launch for the 99 % quantile: two are slower than it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -291,7 +291,7 @@ def _compute_idle_share(samples: Sequence[Sample]) -> float | None:
     return math.fsum(sample.idle_cpu_s for sample in samples) / idle if idle > 0 else None
 
 
-# --- the article's run, composed ------------------------------------------------------------------
+# --- the article's training run -------------------------------------------------------------------
 
 
 def _compute_run_s(measured: ObservedCell, arm: str) -> Interval | None:
@@ -341,7 +341,7 @@ def compute_coverage(profile: Mapping[str, Any] | None) -> Coverage | None:
     seconds, runs = profile["op_s"], profile["executions"]
     total = sum(seconds.values())
     if not total > 0:
-        raise SampleError("the profiler saw no op run")
+        raise SampleError("the profiler recorded no ops")
     rows = [
         OpShare(op=op, share=seconds.get(op, 0.0) / total, runs_per_step=count / profile["steps"])
         for op, count in runs.items()

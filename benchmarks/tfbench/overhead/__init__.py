@@ -1,1 +1,1 @@
-"""What it costs to start epochs, calls and steps, whatever is computed in them."""
+"""Dispatch overhead: the cost of starting epochs, calls and steps."""

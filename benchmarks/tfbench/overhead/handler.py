@@ -1,4 +1,4 @@
-"""Handler of `invoke overhead`: forms of fit timed, and the terms that they give."""
+"""Handler of `invoke overhead`: time forms of fit, and solve for the terms of the cost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from tfbuild.records import convert_record, format_now
 KIND = "overhead"
 WORKLOAD = "iris_mlp"
 EPOCHS, STEPS = 20, 6
-"""Of the article's script: 105 irises in batches of 20, 20 times. Others have BATCHES."""
+"""Epochs, and steps per epoch, of the article's script: 105 irises in batches of 20. Other
+workloads have BATCHES steps."""
 ROUNDS = 5
 
 
@@ -67,7 +68,7 @@ class OverheadConfig:
 
     def _build_env(self) -> tuple[tuple[str, str], ...]:
         program_env = ((PROGRAM, self.program),) if is_own(self.workload) else ()
-        # An empty list hides every GPU, which other experiments want.
+        # Other experiments set an empty list, which hides every GPU.
         visible = (("CUDA_VISIBLE_DEVICES", "0"),) if "GPU" in self.device.upper() else ()
         return (*program_env, *visible)
 
@@ -80,7 +81,7 @@ def describe_plan(wanted: OverheadOptions) -> str:
         experiment.list_names(experiment.choose_arms(wanted.arms, paths)),
     )
     forms = "".join(
-        f"  {form.epochs} x fit of repeat({form.repeat}), "
+        f"  epochs={form.epochs}, repeat({form.repeat}), "
         f"steps_per_execution={form.steps_per_execution}\n"
         for form in config.forms
     )
@@ -88,7 +89,7 @@ def describe_plan(wanted: OverheadOptions) -> str:
         f"workload   {config.workload}\n"
         f"arms       {', '.join(arms)}\n"
         f"vCPUs      {config.vcpus}\n"
-        f"launches   {config.launches}, {ROUNDS} rounds each of\n{forms}"
+        f"launches   {config.launches}, {ROUNDS} rounds each of these fits:\n{forms}"
         f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
     )
 

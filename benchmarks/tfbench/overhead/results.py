@@ -1,4 +1,4 @@
-"""What the fits of one small model say, over launches. Pure."""
+"""Costs of the fits of a small model, over launches. Pure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ArmTerms:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overhead:
-    """The result of `invoke overhead`. `marks` are the arms without an answer, with the reason."""
+    """The result of `invoke overhead`. `marks` are the arms without a result, with the reason."""
 
     schema: int = SCHEMA
     made: str

@@ -2,10 +2,10 @@
 
     seconds = a * epochs + b * calls + c * steps
 
-`fit` makes a call of a traced function for every `steps_per_execution` steps. `a` is what an epoch
-costs beside them (an iterator, callbacks, logs), `b` what a call costs from Python, `c` what a step
-costs inside TensorFlow, which is the work itself and what starting its ops takes. The article on
-irises and a TPU changed the first two and kept the third.
+`fit` calls a traced function once for every `steps_per_execution` steps. `a` is the cost of an
+epoch in addition to its calls (an iterator, callbacks, logs). `b` is the cost of a call from
+Python. `c` is the cost of a step inside TensorFlow: the computation, and the start of its ops. The
+article on irises and a TPU changed the first two terms, not the third.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfbench.inside.fitting import Form
 from tfbuild.errors import SampleError
 
 CLOSE = 0.05
-"""A number of steps per execution is large enough when this share of the time is left to win."""
+"""A number of steps per execution is large enough if more gains at most this share of the time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,11 +70,11 @@ def solve_terms(measured: Mapping[Form, tuple[Counts, float]]) -> Terms:
     )
     seconds = np.array([value for _, value in measured.values()])
     if not (np.isfinite(seconds).all() and (seconds > 0).all()):
-        raise SampleError("a fit took no time")
+        raise SampleError("the time of a fit is not a positive number")
     weighted = rows / seconds[:, None]
     if np.linalg.matrix_rank(weighted) < rows.shape[1]:
-        raise SampleError("these forms of fit cannot tell epochs, calls and steps apart")
-    scale = weighted.max(axis=0)  # (or the small terms would be lost in rounding)
+        raise SampleError("these forms of fit cannot separate the costs of epochs, calls and steps")
+    scale = weighted.max(axis=0)  # (so that rounding does not hide the small terms)
     solution, _ = optimize.nnls(weighted / scale, np.ones(len(seconds)))
     epoch_s, call_s, step_s = (float(each) for each in solution / scale)
     return Terms(epoch_s=epoch_s, call_s=call_s, step_s=step_s)

@@ -1,4 +1,4 @@
-"""What fits cost beside their steps, for people. Pure."""
+"""Dispatch overhead as text and figures. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tfbuild.measured.interval import Interval
 
 KEY = "overhead"
 HEADINGS = (
-    *("arm", "fit", "#epochs", "#calls", "#steps", "#ms", "#by the sum", "#speedup", "#interval"),
+    *("arm", "fit", "#epochs", "#calls", "#steps", "#ms", "#predicted ms", "#speedup", "#interval"),
 )
 WORTH = 0.02
-"""A gain that is worth a change of the script."""
+"""The smallest gain that is worth a change of the script."""
 METHOD = (
-    "The same small model is trained by fit() in several forms of about as many steps. "
-    "seconds = a · epochs + b · calls + c · steps is solved for a, b and c in each launch; "
-    "a call is what fit() makes once in steps_per_execution steps."
+    "fit() trains the same small model in several forms with about the same number of steps. "
+    "Each launch is solved for a, b and c in seconds = a · epochs + b · calls + c · steps. "
+    "fit() makes one call per steps_per_execution steps."
 )
 
 
@@ -79,14 +79,14 @@ def list_sentences(answer: ArmTerms) -> Iterator[str]:
     """Yield the terms, the share of dispatch, and what to change."""
     yield (
         f"{answer.arm} on {answer.device}: an epoch costs {_format_ms(answer.epoch_s)}, a call "
-        f"{_format_ms(answer.call_s)}, a step {_format_ms(answer.step_s)} (the sum is off by "
-        f"{format_share(answer.error)} at most, "
+        f"{_format_ms(answer.call_s)}, a step {_format_ms(answer.step_s)} (prediction error at "
+        f"most {format_share(answer.error)}, "
         f"{console.format_count(answer.launches, 'launch', 'launches')})."
     )
     script, once = answer.forms[0], answer.forms[1]
     yield (
-        f"Of the script as it is ({format_form(script)}, {1000 * script.seconds.value:.0f} ms) "
-        f"{_format_percent(answer.dispatch)} is dispatch and not steps."
+        f"Dispatch takes {_format_percent(answer.dispatch)} of the unchanged script "
+        f"({format_form(script)}, {1000 * script.seconds.value:.0f} ms)."
     )
     yield from _list_advice(answer, once)
 
@@ -94,22 +94,21 @@ def list_sentences(answer: ArmTerms) -> Iterator[str]:
 def _list_advice(answer: ArmTerms, once: TimedForm) -> Iterator[str]:
     best = max(answer.forms[1:], key=lambda each: each.speedup.value)
     if best.speedup.low <= 1 + WORTH:
-        yield f"No other form was surely faster by {WORTH:.0%}: leave the script as it is."
+        yield f"No other form is certainly faster by {WORTH:.0%}: leave the script unchanged."
         return
     if answer.enough > 1:
         yield (
-            f"compile(…, steps_per_execution={answer.enough}) is enough by the sum: more gains "
-            "less than 5 %. Callbacks and logs then come once in so many steps."
+            f"compile(…, steps_per_execution={answer.enough}) is enough: by prediction, more steps "
+            "gain less than 5 %. Callbacks and logs then run once per execution."
         )
     if once.speedup.low > 1 + WORTH:
         yield (
             f"One epoch of data.repeat({once.form.repeat}) is "
-            f"{format_factor_span(once.speedup)} as fast, "
-            "step for step, but validates and calls back once only."
+            f"{format_factor_span(once.speedup)} as fast per step, "
+            "but runs validation and epoch callbacks only once."
         )
     yield (
-        f"Fastest here: {format_form(best)}, {format_factor_span(best.speedup)} as fast step "
-        f"for step."
+        f"Fastest form: {format_form(best)}, {format_factor_span(best.speedup)} as fast per step."
     )
 
 
@@ -138,7 +137,7 @@ def build_document(overhead: Overhead) -> Document:
 
 def build_section(overhead: Overhead) -> Section:
     blocks = (METHOD, *build_table_blocks(build_table(overhead), "Forms of fit"))
-    return Section(key=KEY, heading="What starting epochs, calls and steps costs", blocks=blocks)
+    return Section(key=KEY, heading="Cost of starting epochs, calls and steps", blocks=blocks)
 
 
 def _build_answer(answer: ArmTerms) -> Answer:
@@ -169,6 +168,6 @@ def draw_figures(overhead: Overhead) -> Iterator[Drawing]:
             functools.partial(plot_forest, groups, "speedup over the script's own form"),
             key=f"{KEY}-{number}",
             title=f"{answer.arm}: forms of fit",
-            caption="Step for step; lines are 95% intervals over launches, open marks reach 1.",
+            caption="Per step. Lines are 95% intervals over launches; open marks: contain 1.",
             description="; ".join(f"{each.label} {each.note}" for each in points),
         )

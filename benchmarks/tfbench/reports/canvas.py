@@ -1,8 +1,9 @@
-"""An empty figure in the report's style, and a figure as SVG: an element that takes its colours
-from its page, or a file that brings them.
+"""Create figures in the report's style and convert them to SVG: inline for a page, or as a
+standalone file with its own style sheet.
 
-Figures of a page are drawn narrow, so that their text stays readable on a phone, in the light
-scheme's colours; in the SVG each of these becomes a CSS variable, so that it serves both schemes.
+Figures of a page are narrow, so that their text stays readable on a phone. They are drawn in the
+colours of the light scheme. In the SVG each colour becomes a CSS variable, so that one figure works
+in both schemes.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from matplotlib.figure import Figure
 
 WIDTH_IN = 4.2
 WIDE_IN = 7.0
-"""Of a file that stands alone, on pages that are as wide as a table."""
+"""The width of a standalone file, for pages as wide as a table."""
 MARGIN_PT = 8
-"""Around the figure of such a file."""
+"""The margin around the figure of a standalone file."""
 TEXT_PT, SMALL_PT = 10, 9
 SERIES = 6
-"""So many arms have a colour of their own; markers and hatches tell apart more."""
+"""The number of arms with distinct colours; further arms differ by marker and hatch."""
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "*")
 HATCHES = ("", "////", "\\\\\\\\", "xxxx", "----", "||||", "++++", "//", "\\\\")
 DASHES = ("-", "--", ":", "-.")
@@ -51,7 +52,7 @@ PALETTE: Mapping[str, tuple[str, str]] = MappingProxyType(
         "series5": ("#93483f", "#e0928a"),
     }
 )
-"""Role → colour in the light and in the dark scheme. No two light ones are equal."""
+"""Colours by role, in the light and the dark scheme. All light colours differ."""
 
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 _SETTINGS: dict[Any, Any] = {
@@ -59,7 +60,7 @@ _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "tensorwright",
     "font.family": "DejaVu Sans",
     "font.size": SMALL_PT,
-    # A name is a name, even with two dollar signs in it.
+    # A name may contain dollar signs.
     "text.parse_math": False,
     "axes.unicode_minus": False,
     "hatch.linewidth": 0.7,
@@ -78,7 +79,7 @@ class Drawing:
     """A figure of a page as SVG: `caption` explains how to read it, `description` what it shows."""
 
     key: str
-    """Unique on its page, a word that may stand in an id."""
+    """Unique on the page, and valid in an id."""
     title: str
     caption: str
     description: str
@@ -111,7 +112,7 @@ def create_drawing(
 ) -> Drawing:
     """Call `paint` in the report's style and convert its figure to SVG."""
     with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
-        # The browser has other fonts than the one that measures here.
+        # The browser uses other fonts than Matplotlib.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         text = _save_svg(paint())
     return Drawing(
@@ -142,7 +143,7 @@ def render_standalone(drawn: Drawing) -> str:
     ground = ET.Element(
         f"{{{_SVG}}}rect", places | {"style": f"fill: {_VARIABLES[get_colour('card')]}"}
     )
-    root[2:2] = [style, ground]  # behind the title and the description
+    root[2:2] = [style, ground]  # after the title and the description
     return ET.tostring(root, encoding="unicode") + "\n"
 
 
@@ -206,7 +207,7 @@ def _adapt_svg(text: str, key: str, title: str, description: str) -> str:
     root = ET.fromstring(text)  # noqa: S314  (our own)
     for name in ("width", "height", "version"):
         del root.attrib[name]
-    root.remove(root[0])  # a rule for all elements: here it would be the whole page's
+    root.remove(root[0])  # a style for all elements, which would apply to the whole page
     _rename_ids(root, key)
     for element in root.iter():
         _style_element(element)

@@ -1,4 +1,4 @@
-"""A comparison as a document, and the sections of its results. Pure."""
+"""Build the report of a comparison, and the sections with its results. Pure."""
 
 from __future__ import annotations
 
@@ -95,15 +95,15 @@ def _build_speedups(comparison: Comparison) -> Section:
         heading=f"Speedup of {step}",
         blocks=(
             (
-                f"Speedup is {base}'s time over the arm's time for {step}: above 1 the arm is "
-                f"faster. “{base} again” is a second worker of the baseline in the same blocks: "
-                "what no difference looks like here."
+                f"Speedup is the time of {base} divided by the time of the arm for {step}: above 1 "
+                f"the arm is faster. A/A is the interval of {base} compared with a second worker "
+                "of itself in the same blocks; it shows the noise of this machine."
             ),
             tabulate(
                 "Every arm in every cell",
                 (
                     *("workload", "#vCPUs", "arm", "!verdict", f"#speedup ({level} interval)"),
-                    *(f"#{base} again", f"#{base} ms per {unit}", f"#arm ms per {unit}"),
+                    *("#A/A", f"#{base} ms per {unit}", f"#arm ms per {unit}"),
                 ),
                 (
                     (
@@ -136,7 +136,7 @@ def _build_scaling(comparison: Comparison) -> Section:
     )
     names = (
         *("arm", "#vCPUs", "!verdict", f"#geometric mean ({comparison.level:.0%} interval)"),
-        *(f"#{comparison.baseline} again", "#workloads"),
+        *("#A/A", "#workloads"),
     )
     return build_table_section(SCALING, "By number of vCPUs", "Geometric means", names, rows)
 
@@ -168,34 +168,34 @@ def _build_ladder(comparison: Comparison, found: Ladder) -> Section:
             for vcpus in dict.fromkeys(cell.vcpus for cell in comparison.cells)
             for rung in found.rungs
         ),
-        "Each rung adds one thing to the one above it, for every wheel. Between rungs stands what "
-        "was added, between wheels on one rung what compiling gives there. All figures are "
-        f"speedups over {comparison.baseline}.",
+        "Each rung adds one setting to the rung above, for every wheel. The difference between two "
+        "rungs is the effect of this setting, the difference between two wheels on one rung the "
+        f"effect of compiling. All values are speedups over {comparison.baseline}.",
     )
 
 
 def _build_coverage(comparison: Comparison) -> Section:
     return build_table_section(
         "coverage",
-        "What tuned kernels cover",
-        "Op time in ops whose tuned kernels ran",
+        "Coverage of tuned kernels",
+        "Share of op time in tuned kernels",
         ("workload", "#vCPUs", "arm", "#share", "ops"),
         findings.list_coverage(comparison),
-        "Op time is what TensorFlow's profiler saw of the arm in a few steps after the timing. An "
-        "op counts as covered when the library's own counters say that its tuned kernels ran; "
-        "those of a thousandth of the time and more are named. MatMul and Conv are oneDNN's, whose "
-        "code is generated for the CPU in any wheel.",
+        "TensorFlow's profiler measures the op time of each arm in a few steps after the timing. "
+        "An op is covered if the library's counters show that its tuned kernels ran; ops with at "
+        "least 0.1% of the time are listed. MatMul and Conv run in oneDNN, which generates code "
+        "for the CPU in any wheel.",
     )
 
 
 def _build_fused_ops(comparison: Comparison) -> Section:
     return build_table_section(
         "fused",
-        "What was fused",
-        "What the kernel library fused and left alone",
-        ("workload", "#vCPUs", "arm", "fused", "left alone", "ran as before"),
+        "Fused ops",
+        "Ops that the kernel library fused and did not fuse",
+        ("workload", "#vCPUs", "arm", "fused", "not fused", "ran as stock ops"),
         findings.list_fused_ops(comparison),
-        "The library's own counts in one launch. Fused updates of variables, the ops that they "
-        "took the place of, and loops are counted for each graph that TensorFlow prepares, so is "
-        "what was left alone, by its reason; executions each time.",
+        "Counts of the kernel library in one launch. Fused updates of variables, the ops that they "
+        "replace, loops, and ops that were not fused (by reason) are counted once for each graph "
+        "that TensorFlow prepares. Executions are counted every time.",
     )

@@ -1,7 +1,7 @@
-"""The kinds of charts in a report: rows around 1, bars, lines over vCPUs, samples over time.
+"""Draw the charts of a report: forest plots, bars, lines over vCPUs, samples over time.
 
-What is measured has its interval, what is known about noise is shaded. Rows carry their names and
-figures, and arms have markers and hatches of their own, so that nothing rests on colour.
+Measured values have intervals, and A/A intervals are shaded. Rows have names and values, and each
+arm has its own marker and hatch, so that charts can be read without colour.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from tfbuild.measured.interval import Interval
 
 ROW_IN = 0.19
 LETTER_IN = 0.08
-"""Of ten points; names are measured by it, and the browser's letters are narrower."""
+"""The width of a letter of ten points, for the space of names; a browser's letters are narrower."""
 LONGEST = 24
 SHORT = 14
-"""Headings of so many letters have room beside the plot; longer ones reach into it."""
+"""The longest heading, in letters, that fits beside the plot; longer ones extend into it."""
 LEGEND_COLUMNS = 3
 FAR = 1.5
-"""An end of an interval this much beyond all estimates is cut off, with an arrow."""
+"""An interval is cut off, with an arrow, at this factor beyond the outermost estimate."""
 NEAR = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 4, 5, 10])
-"""Few round ratios, 1 among them, for an axis that does not reach far from it."""
+"""A few round ratios, including 1, for an axis close to 1."""
 ROUND = (1, 2, 5, 3, 1.5, 8, 1.25, 9, 1.1)
-"""Ratios that are read at a glance, times powers of ten; where room is short the first ones win."""
+"""Round ratios, to be multiplied by powers of ten, in order of preference."""
 WIDE = 2.0
-"""An axis of ratios whose end is so many times its beginning has ticks of these."""
+"""An axis whose end is at least this many times its beginning has ticks of ROUND."""
 APART = 0.12
-"""Of the length of an axis, between two of its ticks."""
+"""The smallest distance between two ticks, as a share of the axis."""
 HIGH = 1.5
-"""A sample this many times the slowest arm's median, or longer, is drawn at the upper edge."""
+"""Samples above this many times the slowest arm's median are drawn at the upper edge."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChartPoint:
-    """A row of a chart. `note` is its figure as text, or the reason why it has no amount.
+    """A row of a chart. `note` is its value as text, or the reason why it has no amount.
     `series` numbers the arm.
     """
 
@@ -83,7 +83,7 @@ class ChartLine:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Track:
     """Values over elapsed time or another quantity, such as minutes. A track without a label is
-    left out of the legend; one that is not solid ends in an open marker.
+    not in the legend; one that is not solid ends in an open marker.
     """
 
     label: str
@@ -116,7 +116,7 @@ def describe_rows(
 def plot_forest(
     groups: Sequence[ChartGroup], axis: str, width_in: float = canvas.WIDTH_IN
 ) -> Figure:
-    """Plot ratios with their intervals around 1, one per row, with the figures on the right. The
+    """Plot ratios with their intervals around 1, one per row, with the values on the right. The
     axis is logarithmic: twice as fast and half as fast are equally far from 1.
     """
     figure, axes = _create_row_plot(groups, axis, width_in)
@@ -170,7 +170,7 @@ def _plot_bar_rows(groups: Sequence[ChartGroup], axis: str, end: float) -> Figur
 def _create_row_plot(
     groups: Sequence[ChartGroup], axis: str, width_in: float
 ) -> tuple[Figure, Axes]:
-    """Create an empty plot with the rows' names on the left and their figures on the right."""
+    """Create an empty plot with the rows' names on the left and their values on the right."""
     rows = [row for group in groups for row in group.points]
     name = min(max(len(row.label) for row in rows), LONGEST)
     heading = min(max(len(group.label) for group in groups), SHORT)
@@ -346,9 +346,7 @@ def plot_samples(
     that gates dropped, drawn as crosses at the lower edge.
     """
     entries = len(tracks) + bool(dropped)
-    figure, axes = _create_line_plot(
-        entries, "minutes; a line where a launch begins", "ms per step"
-    )
+    figure, axes = _create_line_plot(entries, "minutes (lines: start of a launch)", "ms per step")
     all_values = [value for track in tracks for value in track.values]
     ceiling = HIGH * max(statistics.median(track.values) for track in tracks)
     for start in launches:
@@ -363,7 +361,7 @@ def plot_samples(
     if dropped:
         heights = [low - 1.4 * padding] * len(dropped)
         axes.plot(
-            dropped, heights, "x", markersize=4, color=get_colour("bad"), label="no measurement"
+            dropped, heights, "x", markersize=4, color=get_colour("bad"), label="dropped block"
         )
     axes.margins(x=0.02)
     axes.xaxis.grid(visible=False)
@@ -415,8 +413,8 @@ def _draw_line(
     up: Sequence[float],
     **style: Any,  # noqa: ANN401  (Matplotlib's)
 ) -> None:
-    """Draw a line in an arm's colour, marker and dashes. A line without a label is left out of
-    the legend.
+    """Draw a line in an arm's colour, marker and dashes. A line without a label is not in the
+    legend.
     """
     defaults: dict[str, Any] = {
         "marker": canvas.get_marker(series),
@@ -428,7 +426,7 @@ def _draw_line(
     axes.plot(across, up, **defaults | style)
 
 
-# --- in several ---------------------------------------------------------------------------------
+# --- shared -------------------------------------------------------------------------------------
 
 
 def _set_scale(axis: Axis) -> None:
@@ -454,7 +452,7 @@ def compute_ratio_ticks(low: float, high: float) -> list[float]:
     times its beginning, has equal steps.
     """
     if high / low < WIDE:
-        # (of differences from 1: the locator has 0 among its ticks, and other numbers by chance)
+        # (as differences from 1, because the locator always includes 0)
         ticks = (1 + float(tick) for tick in NEAR.tick_values(low - 1, high - 1))
         return [tick for tick in ticks if low <= tick <= high]
     tens = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
@@ -468,7 +466,7 @@ def compute_ratio_ticks(low: float, high: float) -> list[float]:
 
 
 def _shade_band(axes: Axes, corner: tuple[float, float], width: float, height: float) -> None:
-    """Shade the A/A interval, which the baseline shows against itself."""
+    """Shade the A/A interval."""
     box = Rectangle(
         corner,
         width,

@@ -1,4 +1,4 @@
-"""How a comparison came about, and what was compared: sections for whoever doubts it. Pure."""
+"""Build the detail sections of a report: how it was measured, what was compared. Pure."""
 
 from __future__ import annotations
 
@@ -36,26 +36,24 @@ def build_warnings(comparison: Comparison) -> Section:
         for caveat in caveats
         if len(caveats) > 1 and caveat.what != kind
     )
-    names = ("warning", "workload", "#vCPUs", "seen")
-    return build_table_section(
-        "doubts", "The warnings cell by cell", "Warnings by cell", names, rows
-    )
+    names = ("warning", "workload", "#vCPUs", "details")
+    return build_table_section("doubts", "Warnings by cell", "Warnings by cell", names, rows)
 
 
 def build_verdicts(comparison: Comparison) -> Section:
     return Section(
         key="verdicts",
-        heading="How each verdict was reached",
+        heading="Reasons for the verdicts",
         blocks=(
             (
-                "The interval that decides is that of the launches' levels. Beside it: the largest "
-                "level at which it leaves out 1, and the interval of the medians of blocks, each "
-                "arm by its own spread."
+                "The interval over launches decides the verdict. “Confidence” is the largest level "
+                "at which this interval excludes 1. The speedup by medians of blocks, with each "
+                "arm's own variance, is a second estimate."
             ),
             tabulate(
                 "Verdicts and their reasons",
                 (
-                    *("workload", "#vCPUs", "arm", "!verdict", "because", "#leaves out 1 at"),
+                    *("workload", "#vCPUs", "arm", "!verdict", "reason", "#confidence"),
                     "#medians of blocks",
                 ),
                 (
@@ -67,7 +65,7 @@ def build_verdicts(comparison: Comparison) -> Section:
                 ),
             ),
             tabulate(
-                "Half-width of the widest interval, at the looks and at the end",
+                "Half-width of the widest interval, at interim analyses and at the end",
                 ("workload", "#vCPUs", "#launches", "#time", "#half-width"),
                 (
                     (
@@ -94,14 +92,14 @@ def build_samples(comparison: Comparison) -> Section:
         "Samples per cell",
         (
             *("workload", "#vCPUs", "#batch", "#steps per sample", "#launches", "#blocks"),
-            *("#no measurement", "reasons", "#counting", "#others", "#unsteady launches"),
-            *("#time", "ended as"),
+            *("#dropped", "reasons", "#counted", "#other processes", "#unsteady launches"),
+            *("#time", "stop reason"),
         ),
         map(_format_samples, comparison.cells),
-        "The HTML report shows every sample, and a cross for each block that a gate found to be no "
-        "measurement. What took much longer than all the rest stands at the upper edge. “Counting” "
-        "are the blocks that the intervals are of: where gates left too few, all. “Others” is the "
-        "share of the CPU time that other processes and the hypervisor took.",
+        "The HTML report shows every sample, and a cross for each block that a gate dropped. "
+        "Samples that took much longer than the rest are at the upper edge. The intervals use the "
+        "“counted” blocks: all blocks, if gates leave too few. “Other processes” is the share of "
+        "CPU time that other processes and the hypervisor used.",
     )
 
 
@@ -123,7 +121,7 @@ def _format_samples(cell: ComparedCell) -> tuple[str, ...]:
 def build_agreement(comparison: Comparison) -> Section:
     return build_table_section(
         "agreement",
-        "Whether the arms compute the same",
+        "Agreement of the arms",
         "Differences from the baseline",
         (
             *("workload", "#vCPUs", "arm", "#losses", "#predictions", "#tolerance"),
@@ -134,12 +132,12 @@ def build_agreement(comparison: Comparison) -> Section:
             for cell in comparison.cells
             for arm_agreement in cell.agreements
         ),
-        "The largest differences from the baseline over all launches: of the first losses "
-        "relatively, of the predictions after them absolutely. The baseline's second worker starts "
-        "from parameters that are one rounding away. Where a program amplifies that, rounding "
-        f"explains differences beyond the tolerance, up to {SENSITIVITY} times what it does to the "
-        "baseline: they stand apart, and show neither that an arm computes the same nor that it "
-        "does not.",
+        "The largest differences from the baseline over all launches: relative for the first "
+        "losses, absolute for the predictions after them. The baseline's second worker starts from "
+        "parameters that are one rounding away. If a program amplifies rounding, it explains "
+        f"differences beyond the tolerance up to {SENSITIVITY} times those between the baseline's "
+        "two workers. Explained differences show neither that an arm computes the same nor that "
+        "it does not.",
     )
 
 
@@ -168,10 +166,10 @@ def build_latency(comparison: Comparison) -> Section:
         if times.latency
     )
     text = (
-        "Milliseconds from a request to its answer, read as numbers: the quantile of each launch's "
-        f"requests, Student's t at {comparison.level:.0%} over launches. Times are counted in bins "
-        f"that are {bins.WIDTH:.0%} wide. Requests of 32 examples are called 32, and 32x2 "
-        "where two were under way at once: then one waits for the other."
+        "Milliseconds from a request until its result can be read: quantiles of each launch's "
+        f"requests, with Student's t intervals at {comparison.level:.0%} over launches. Times are "
+        f"counted in bins that are {bins.WIDTH:.0%} wide. In the name of a workload, 32 is the "
+        "number of examples per request, and 32x2 means two requests at once, of which one waits."
     )
     names = ("workload", "#vCPUs", "arm", "#median ms", "#99th percentile ms")
     return build_table_section("latency", "Latency", "Latency of requests", names, rows, text)
@@ -182,7 +180,7 @@ def build_phases(comparison: Comparison) -> Section:
     only_requests = all(cell.is_inference for cell in comparison.cells)
     return build_table_section(
         "phases",
-        "Phases and composed training runs",
+        "Phases and training runs",
         "Phases per batch and runs",
         (
             *("workload", "#vCPUs", "arm", "#train ms", "#validate ms", "#augment ms"),
@@ -191,9 +189,9 @@ def build_phases(comparison: Comparison) -> Section:
         ()
         if only_requests
         else (_format_phases(cell, times) for cell in comparison.cells for times in cell.arms),
-        "Milliseconds per batch. A run is composed, not timed whole: the article's epochs of "
-        "training batches, each augmented where the article did so, with a validation pass after "
-        "each epoch. Start-up is no part of it.",
+        "Milliseconds per batch. The time of a run is computed from its phases, not measured as a "
+        "whole: the article's epochs of training batches, augmented if the article did so, and a "
+        "validation pass after each epoch. It does not include start-up.",
     )
 
 
@@ -236,8 +234,8 @@ def build_startup(comparison: Comparison) -> Section:
             for cell in comparison.cells
             for times in cell.arms
         ),
-        "Starting up is no part of a step. CPU time is that of all threads; idle is the CPU time "
-        "that an arm took while the others were timed.",
+        "Steps do not include start-up. CPU time is the sum over all threads. “Idle” is the share "
+        "of the other arms' time in which an arm used the CPU.",
     )
 
 
@@ -263,14 +261,14 @@ def build_arms(comparison: Comparison) -> Section:
             tabulate(
                 "Arms",
                 (
-                    *("arm", "what it is", "TensorFlow", "compiler", "threads", "kernels"),
-                    *("admission", "Python", "NumPy", "own settings", "#tolerance"),
+                    *("arm", "wheel", "TensorFlow", "compiler", "threads", "kernels"),
+                    *("conformance test", "Python", "NumPy", "environment", "#tolerance"),
                     "wheel SHA-256",
                 ),
                 map(_format_arm, comparison.arms),
             ),
             tabulate(
-                "Variables that the workers saw",
+                "Environment variables of the workers",
                 ("arm", "#vCPUs", "variables"),
                 _list_environments(comparison),
             ),
@@ -279,12 +277,12 @@ def build_arms(comparison: Comparison) -> Section:
 
 
 def _format_arm(arm: ArmFacts) -> tuple[str, ...]:
-    admission = arm.admission or ("not recorded" if arm.kernel_library else "nothing to admit")
+    admission = arm.admission or ("not recorded" if arm.kernel_library else "no tuned kernels")
     return (
         *(arm.name, arm.label, f"{arm.tensorflow} ({arm.git_version})", arm.compiler_version),
         *(
             arm.threading,
-            f"{findings.describe_kernels(arm)}, {arm.raised_kernels} raised",
+            f"{findings.describe_kernels(arm)}, {arm.raised_kernels} above priority 0",
             admission,
         ),
         *(arm.python, arm.numpy, wording.format_settings(arm.env) or "none", f"{arm.tolerance:g}"),
@@ -293,12 +291,12 @@ def _format_arm(arm: ArmFacts) -> tuple[str, ...]:
 
 
 def build_kernels(comparison: Comparison) -> Section:
-    """Build the section of the kernel tables of all arms whose kernels were chosen by
+    """Build the section with the kernel tables of all arms whose kernels were selected by
     measurement.
     """
     tables = [(arm.name, arm.kernel_table) for arm in comparison.arms if arm.kernel_table]
     blocks = [block for name, table in tables for block in _build_kernel_table(name, table)]
-    return Section(key="kernels", heading="What the kernels were chosen by", blocks=tuple(blocks))
+    return Section(key="kernels", heading="Kernel selection", blocks=tuple(blocks))
 
 
 def _build_kernel_table(arm: str, found: KernelTable) -> tuple[str, Table]:
@@ -306,15 +304,15 @@ def _build_kernel_table(arm: str, found: KernelTable) -> tuple[str, Table]:
     tested = console.format_count(len({row.choice for row in found.rows}), "kernel")
     return (
         (
-            f"{arm}: {len(kept)} of {tested} took the place of the stock ones. Measured on "
-            f"{found.measured_on}, one op at a time at the inputs that a profile has; share is "
-            "that of the profile's op time."
+            f"{arm}: {len(kept)} of {tested} replace stock kernels. Measured on "
+            f"{found.measured_on}, one op at a time, with the inputs of a profile. “Share” is the "
+            "share of the profile's op time."
         ),
         tabulate(
-            f"Kernels of {arm} against the stock ones",
+            f"Kernels of {arm} against stock kernels",
             (
                 *("op", "inputs", "#threads", "#share", "#stock us", "#tuned us", "#ratio"),
-                *("#95% interval", "#in a fresh run", "kept"),
+                *("#95% interval", "#in a new run", "kept"),
             ),
             ((op, *rest) for op, _, *rest in map(format_row, sort_rows(found.rows))),
         ),
@@ -334,27 +332,27 @@ def _list_environments(comparison: Comparison) -> Iterator[tuple[str, str, str]]
 
 
 def build_machine(comparison: Comparison) -> Section:
-    sources = (("put together from", ", ".join(comparison.parts)),) if comparison.parts else ()
+    sources = (("merged from", ", ".join(comparison.parts)),) if comparison.parts else ()
     rows = (
         *_list_host_facts(comparison.host),
         *sources,
         ("measured", wording.format_time(comparison.made)),
-        ("took", format_duration(comparison.seconds)),
+        ("duration", format_duration(comparison.seconds)),
     )
-    return build_table_section("machine", "The machine", "The machine", ("what", "value"), rows)
+    return build_table_section("machine", "The machine", "The machine", ("property", "value"), rows)
 
 
 def _list_host_facts(host: Host) -> tuple[tuple[str, str], ...]:
-    """List the facts of the host that must be equal, or known, before comparisons are merged."""
-    cpu, vcpus, unknown = host.cpu, host.vcpus, "not known"
+    """List the properties of the host that matter when comparisons are merged."""
+    cpu, vcpus, unknown = host.cpu, host.vcpus, "unknown"
     model = f"{cpu.vendor} family {cpu.family}, model {cpu.model}, stepping {cpu.stepping}"
-    virtual = {True: "a virtual machine", False: "no virtual machine", None: unknown}
+    virtual = {True: "yes", False: "no", None: unknown}
     quota = "none" if vcpus.quota is None else f"{vcpus.quota:g} CPUs"
     return (
         ("CPU", f"{cpu.name} ({cpu.architecture})"),
         ("model", model),
         ("microcode", cpu.microcode or unknown),
-        ("runs in", virtual[cpu.hypervisor]),
+        ("virtual machine", virtual[cpu.hypervisor]),
         ("vCPUs", f"{vcpus.usable} usable of {vcpus.machine}"),
         ("affinity", ", ".join(map(str, host.affinity))),
         ("quota", quota),

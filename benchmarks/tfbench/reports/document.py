@@ -1,4 +1,4 @@
-"""A page as records: what it says, apart from how Markdown or HTML show it."""
+"""The content of a page as records, independent of Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class Table:
     def __post_init__(self) -> None:
         wrong = [row for row in self.rows if len(row) != len(self.columns)]
         if wrong:
-            raise ValueError(f"{self.caption}: a row of {len(wrong[0])} for {len(self.columns)}")
+            raise ValueError(
+                f"{self.caption}: a row has {len(wrong[0])} cells, expected {len(self.columns)}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +86,7 @@ class Document:
     subject: str
     answers: tuple[Answer, ...] = ()
     notes: tuple[str, ...] = ()
-    """What is to be said beside the answers."""
+    """Remarks below the answers."""
     warnings: tuple[str, ...] = ()
     sections: tuple[Section, ...]
 

@@ -1,4 +1,4 @@
-"""What a comparison says, in rows and sentences: the answer, how it came, what to doubt. Pure."""
+"""Describe a comparison in rows and sentences: results, reasons and warnings. Pure."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ DIFFERENT = "computes something else"
 NOT_TIMED = "not timed"
 FEW_LAUNCHES = 4
 LONG = 1.5
-"""So many times its budget is worth a word."""
+"""A cell that takes more than this many times its budget causes a warning."""
 IDLE = 0.01
-"""Share of the others' time in which an arm that has nothing to do may compute."""
+"""The largest share of the other arms' time in which an idle arm may use the CPU."""
 SHOWN = 0.001
-"""The smallest share of op time that an op is named for."""
+"""The smallest share of op time at which an op is listed."""
 LANES = 16
-"""Elements of float32 in the widest vector register (AVX-512). Kernels that are more times as fast
-than this are not credible."""
+"""Elements of float32 in the widest vector register (AVX-512). A larger
+speedup of a kernel is not credible."""
 UNFUSED = ("left: ", "stock: ")
-"""How counts of a library begin that are not of what it fused."""
+"""Prefixes of a library's counts of ops that it did not fuse."""
 STOPS = {
-    Stop.PRECISION: "the intervals were narrow enough",
-    Stop.LAUNCHES: "it was the last look",
-    Stop.BUDGET: "the time was up",
+    Stop.PRECISION: "intervals narrow enough",
+    Stop.LAUNCHES: "last interim analysis",
+    Stop.BUDGET: "budget used up",
 }
 
 
@@ -68,9 +68,9 @@ class FindingRow:
     verdict: str
     why: str
     confidence: str
-    """The largest level at which the interval leaves out 1."""
+    """The largest level at which the interval excludes 1."""
     medians: str
-    """The second opinion."""
+    """The speedup by medians of blocks, a second estimate."""
 
     @property
     def speedup_text(self) -> str:
@@ -89,7 +89,7 @@ def list_candidates(comparison: Comparison) -> tuple[str, ...]:
 def format_title(comparison: Comparison) -> str:
     cpu = comparison.host.cpu.name
     if not comparison.arms:
-        return f"Nothing started on {cpu}"
+        return f"No arm started on {cpu}"
     versions = {arm.name: version for arm in comparison.arms if (version := _parse_version(arm))}
 
     def format_arm(arm: str) -> str:
@@ -120,12 +120,6 @@ def list_rows(comparison: Comparison) -> Iterator[FindingRow]:
 def format_cell(cell: ComparedCell) -> tuple[str, str]:
     """Return the workload and the number of vCPUs as table cells."""
     return format_label(cell.workload), str(cell.vcpus)
-
-
-def describe_verdict(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> str:
-    """Return the verdict, or the likely direction if the verdict is inconclusive."""
-    leaning = find_likely_direction(comparison, speedup, noise)
-    return f"likely {leaning}" if leaning else str(speedup.verdict)
 
 
 def find_likely_direction(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> str:
@@ -167,11 +161,11 @@ def _resolve_verdict(
     if found.failure:
         return FAILED, found.failure.reason.strip(), None
     if found.agreement and not found.agreement.agrees:
-        return DIFFERENT, f"beyond the tolerance of {found.agreement.tolerance:g}", None
+        return DIFFERENT, f"differs beyond the tolerance of {found.agreement.tolerance:g}", None
     if found.speedup is None:
-        return NOT_TIMED, "the cell has no answer without its baseline", None
-    verdict = describe_verdict(comparison, found.speedup, cell.noise)
-    return verdict, explain_verdict(comparison, cell, found.speedup), found.speedup
+        return NOT_TIMED, "the baseline failed", None
+    speedup = found.speedup
+    return str(speedup.verdict), explain_verdict(comparison, cell, speedup), speedup
 
 
 def _format_milliseconds(times: ArmTimes | None) -> str:
@@ -183,41 +177,49 @@ def _format_milliseconds(times: ArmTimes | None) -> str:
 
 
 def explain_verdict(comparison: Comparison, cell: ComparedCell, speedup: Speedup) -> str:
-    """Return the rule of the method that led to the verdict."""
+    """Return the rule of the method that gives the verdict, and the likely direction if the
+    verdict is inconclusive.
+    """
     if is_over_gated(cell):
-        return f"too many blocks are no measurement: {_format_dropped(cell)}"
-    interval, edge = speedup.interval, _describe_limit(comparison, cell)
+        return f"gates dropped too many blocks: {_format_dropped(cell)}"
+    interval, limit = speedup.interval, _describe_limit(comparison, cell.noise)
     outside = interval.excludes_1
     match speedup.verdict:
         case Verdict.FASTER | Verdict.SLOWER:
-            return f"the interval leaves out 1, and the estimate lies beyond {edge}"
+            return f"the interval excludes 1, and the speedup is beyond {limit}"
         case Verdict.WITHIN_NOISE if outside:
-            return f"the interval leaves out 1, but the estimate lies within {edge}"
+            return f"the interval excludes 1, but the speedup is within {limit}"
         case Verdict.WITHIN_NOISE:
             tested, margin = comparison.margin_level, comparison.margin
             return (
                 f"the {wording.format_percent(tested)} interval lies within "
-                f"{wording.format_percent(margin)} of 1"
+                f"{wording.format_percent(margin)} of 1 (TOST)"
             )
         case _ if outside:
             return (
-                f"the interval leaves out 1, but the estimate lies within {edge}, which is too "
-                "high to tell"
+                f"the interval excludes 1, but the speedup is within {limit}, which is too high "
+                "for a verdict"
             )
-        case _ if find_likely_direction(comparison, speedup, cell.noise):
-            return f"an interval of {wording.format_level(speedup.confidence)} would leave out 1"
-    return (
-        f"the interval holds 1 and reaches beyond {wording.format_percent(comparison.margin)} of it"
-    )
+    direction = find_likely_direction(comparison, speedup, cell.noise)
+    if direction:
+        return f"likely {direction}: {_describe_confidence(comparison, speedup)}"
+    margin_text = wording.format_percent(comparison.margin)
+    return f"the interval contains 1 and extends more than {margin_text} from it"
 
 
-def _describe_limit(comparison: Comparison, cell: ComparedCell) -> str:
+def _describe_confidence(comparison: Comparison, speedup: Speedup) -> str:
+    """Compare the largest interval that excludes 1 with the one that a verdict needs."""
+    confidence, level = wording.format_level(speedup.confidence), f"{comparison.level:.0%}"
+    return f"the {confidence} interval excludes 1, the {level} interval does not"
+
+
+def _describe_limit(comparison: Comparison, noise: Interval | None) -> str:
     """Describe the limit that a difference must exceed: the noise floor or the threshold,
     whichever is higher.
     """
-    if cell.noise is None:
-        return "a noise floor that is not known"
-    floor = compute_noise_floor(cell.noise)
+    if noise is None:
+        return "an unknown noise floor"
+    floor = compute_noise_floor(noise)
     if floor >= comparison.threshold:
         return f"the noise floor of {floor:.1%}"
     return f"the threshold of {comparison.threshold:.1%}"
@@ -256,7 +258,7 @@ def list_unanswered(comparison: Comparison) -> Iterator[str]:
     answered = {overall.speedup.arm for overall in comparison.overall}
     for arm in list_candidates(comparison):
         if arm not in answered:
-            yield f"No answer about {arm}: it was not timed."
+            yield f"No result for {arm}: it was not timed."
 
 
 def resolve_outcome(comparison: Comparison, each: Overall) -> str:
@@ -284,36 +286,35 @@ def format_headline(comparison: Comparison, each: Overall) -> str:
         case Verdict.SLOWER:
             return f"{arm} is slower than {base}: {figure} ({span}). Do not use it here."
         case Verdict.WITHIN_NOISE:
-            least = f" of {wording.format_percent(comparison.margin)} or more"
-            gain = "No gain" + ("" if speedup.interval.excludes_1 else least)
-            return f"{gain}: {arm} takes as long as {base}, within the noise: {figure} ({span})."
+            reason = f"the difference is below {wording.format_percent(comparison.margin)}"
+            if speedup.interval.excludes_1:
+                reason = f"the difference is within {_describe_limit(comparison, each.noise)}"
+            return f"{arm} is equivalent to {base}, {reason}: {figure} ({span})."
         case Verdict.INCONCLUSIVE:
             return (
-                f"{_describe_undecided(comparison, each)}: {figure} ({span}). Measure "
-                f"longer: --budget."
+                f"Inconclusive: {_describe_undecided(comparison, each)}: {figure} ({span}). "
+                "Measure longer: --budget."
             )
         case _:
             return (
-                f"{arm} does not compute what {base} computes. Do not use it. Where it agrees its "
-                f"speedup is {figure} ({span})."
+                f"{arm} computes something else than {base}. Do not use it. In the cells where "
+                f"they agree, its speedup is {figure} ({span})."
             )
 
 
 def _describe_undecided(comparison: Comparison, each: Overall) -> str:
     """Describe an inconclusive result: its likely direction, or its interval."""
     speedup, base = each.speedup, comparison.baseline
-    leaning = find_likely_direction(comparison, speedup, each.noise)
-    if leaning:
-        confidence = f"sure to {wording.format_level(speedup.confidence)}, a verdict asks for"
-        return f"{speedup.arm} is likely {leaning} than {base}, {confidence} {comparison.level:.0%}"
+    direction = find_likely_direction(comparison, speedup, each.noise)
+    if direction:
+        confidence = _describe_confidence(comparison, speedup)
+        return f"{speedup.arm} is likely {direction} than {base} ({confidence})"
     interval = speedup.interval
     if interval.excludes_1:
-        return (
-            f"No answer about {speedup.arm}: it differs from {base} by no more than {base} does "
-            "from itself"
-        )
+        limit = _describe_limit(comparison, each.noise)
+        return f"the difference between {speedup.arm} and {base} is within {limit}"
     ends = f"{_format_distance(interval.low)} and {_format_distance(interval.high)}"
-    return f"No answer about {speedup.arm} yet, which is between {ends}"
+    return f"{speedup.arm} is between {ends} than {base}"
 
 
 def _format_distance(ratio: float) -> str:
@@ -321,7 +322,7 @@ def _format_distance(ratio: float) -> str:
 
 
 def list_failures(comparison: Comparison) -> Iterator[str]:
-    """Yield why arms have no figures, once per reason."""
+    """Yield why arms have no results, once per reason."""
     arms: dict[tuple[str, str, str, str], list[str]] = {}
     for row in list_rows(comparison):
         if row.verdict in {FAILED, NOT_TIMED}:
@@ -354,8 +355,8 @@ def list_coverage(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 
 
 def list_fused_ops(comparison: Comparison) -> Iterator[tuple[str, ...]]:
-    """Yield what each arm's kernel library fused, left alone and ran as before: cell, arm and
-    the counts of each.
+    """Yield how many ops each arm's kernel library fused, did not fuse and ran as stock ops:
+    cell, arm and the counts of each.
     """
     for cell in comparison.cells:
         for times in cell.arms:
@@ -386,27 +387,31 @@ def describe_kernels(arm: ArmFacts) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caveat:
-    """An observation in one cell. Caveats of one `kind` form one warning; `then` is what follows
-    from it.
+    """An observation in one cell. Caveats of one `kind` form one warning, whose sentence ends
+    with `meaning`; `then` is what to do about it.
     """
 
     kind: str
     cell: ComparedCell
     what: str
+    meaning: str = ""
     then: str = ""
 
 
 def list_warnings(comparison: Comparison) -> Iterator[str]:
-    """Yield what a reader must know before using the figures, one line per kind of caveat."""
+    """Yield what a reader must know before using the results, one line per kind of caveat."""
     if not comparison.complete:
-        yield "Not complete: the measurement was ended before its last cell."
+        yield "Incomplete: the measurement ended before its last cell."
     yield from _describe_differences(comparison)
     all_cells = [(cell.workload, cell.vcpus) for cell in comparison.cells]
     for kind, caveats in group_caveats(comparison).items():
         cells = [(caveat.cell.workload, caveat.cell.vcpus) for caveat in caveats]
         location = wording.format_cells(cells, of=all_cells)
-        text = f"{location}: {caveats[0].what}." if len(caveats) == 1 else f"{kind} in {location}."
-        yield f"{text} {caveats[0].then}".rstrip()
+        first, single = caveats[0], len(caveats) == 1
+        text = f"{location}: {first.what}" if single else f"{kind} in {location}"
+        if first.meaning:
+            text += f"{', ' if single else ': '}{first.meaning}"
+        yield f"{text}. {first.then}".rstrip()
 
 
 def group_caveats(comparison: Comparison) -> dict[str, list[Caveat]]:
@@ -428,7 +433,7 @@ def _describe_differences(comparison: Comparison) -> Iterator[str]:
             groups.setdefault(differences, []).append(arm)
     for differences, arms in groups.items():
         names = wording.join_words([arm.name for arm in arms])
-        yield f"{names}, other than {comparison.baseline}: {'; '.join(differences)}."
+        yield f"{names} against {comparison.baseline}: {'; '.join(differences)}."
     if comparison.arms and not any(map(_is_modified, comparison.arms)):
         yield "No arm loaded tuned kernels: this compares stock kernels with stock kernels."
 
@@ -439,10 +444,10 @@ def _find_differences(base: ArmFacts, arm: ArmFacts) -> tuple[str, ...]:
     differences = [f"{what} {theirs}, not {ours}" for what, ours, theirs in pairs if ours != theirs]
     if arm.threading != base.threading:
         threads = f"kernels on {arm.threading} threads, not {base.threading} threads"
-        means = "which compares build families, not the gain of a compiler's flag"
+        means = "so this compares build families, not compiler flags"
         differences.insert(0, f"{threads}, {means}")
     if arm.keras != base.keras:
-        means = "of which a step is other ops, and whose results are not held to the same"
+        means = "so their steps run different ops, and their results need not agree"
         differences.append(f"Keras {arm.keras}, not Keras {base.keras}, {means}")
     return tuple(differences)
 
@@ -455,25 +460,25 @@ def _is_modified(arm: ArmFacts) -> bool:
 def _find_caveats(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
     for agreement in cell.agreements:
         if not agreement.agrees:
-            other = f"{agreement.arm} does not compute what {comparison.baseline} computes"
+            other = f"{agreement.arm} computes something else than {comparison.baseline}"
             yield Caveat(kind=other, cell=cell, what=other, then="Do not use it.")
     if any(result.is_excused for result in cell.agreements):
         yield Caveat(
-            kind="Rounding alone explains what differs",
+            kind="Rounding explains differences beyond the tolerance",
             cell=cell,
-            what="first losses or predictions differ beyond the tolerance, as rounding explains",
-            then="Whether arms compute the same is told by fewer of them there.",
+            what="first losses or predictions differ beyond the tolerance, explained by rounding",
+            then="These losses and predictions do not show whether the arms compute the same.",
         )
     if is_over_gated(cell):
         yield Caveat(
-            kind="Too many blocks are no measurement",
+            kind="Gates dropped too many blocks",
             cell=cell,
-            what=f"too many blocks are no measurement, {_format_dropped(cell)}",
-            then="All blocks count there, and there is no verdict.",
+            what=f"gates dropped too many blocks, {_format_dropped(cell)}",
+            then="All blocks count there, and the verdict is inconclusive.",
         )
     if cell.unsteady:
         launches = console.format_count(cell.launches, "launch", "launches")
-        unsteady = "the warm-up had not become steady in its time"
+        unsteady = "the warm-up did not reach a steady state"
         yield Caveat(
             kind=unsteady.capitalize(),
             cell=cell,
@@ -482,29 +487,31 @@ def _find_caveats(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat
     budget_s = comparison.effort.budget_s
     if budget_s is not None and cell.seconds > LONG * budget_s:
         yield Caveat(
-            kind="It took longer than its budget",
+            kind="Budget exceeded",
             cell=cell,
-            what=f"it took {console.format_duration(cell.seconds)}, its budget was "
-            f"{console.format_duration(budget_s)}: "
-            f"{FEWEST_LAUNCHES} starts are the fewest that give an interval",
-            then="A smaller batch or a longer --budget gives more of them.",
+            what=f"took {console.format_duration(cell.seconds)} with a budget of "
+            f"{console.format_duration(budget_s)}",
+            meaning=f"because an interval needs at least {FEWEST_LAUNCHES} launches",
+            then="For more launches, use a smaller batch or a longer --budget.",
         )
     yield from _find_unexplained_gains(cell)
     if cell.stopped_by and cell.launches < FEW_LAUNCHES:
+        few = console.format_count(cell.launches, "launch", "launches")
         yield Caveat(
-            kind=f"A quick look: fewer than {FEW_LAUNCHES} launches",
+            kind=f"Only {few}",
             cell=cell,
-            what=f"a quick look: {console.format_count(cell.launches, 'launch', 'launches')}",
-            then="So few hardly show how two starts of a model differ.",
+            what=f"only {few}",
+            meaning="too few to estimate start-to-start variation",
+            then="Use a longer --budget." if cell.is_inference else "Use --thorough.",
         )
     for times in cell.arms:
         if times.idle_share is not None and times.idle_share > IDLE:
-            restless = f"{times.arm} did not rest while others were timed"
+            restless = f"{times.arm} used the CPU while other arms were timed"
             yield Caveat(
                 kind=restless,
                 cell=cell,
-                what=f"{restless}: its threads took {times.idle_share:.1%} of that time",
-                then="It slows down the others.",
+                what=f"{restless}: {times.idle_share:.1%} of that time",
+                then="This slows down the other arms.",
             )
 
 
@@ -527,10 +534,10 @@ def _find_unexplained_gains(cell: ComparedCell) -> Iterator[Caveat]:
         share = shares.get(speedup.arm)
         if share is not None and speedup.interval.low > 1 + (LANES - 1) * share:
             yield Caveat(
-                kind=f"More gain than {speedup.arm} kernels can give",
+                kind=f"Implausible gain of {speedup.arm}",
                 cell=cell,
                 what=f"{wording.format_factor(speedup.interval.value)} cannot come from "
                 f"{speedup.arm} kernels, which take {share:.1%} of the op time: they would "
                 f"have to be more than {LANES} times as fast",
-                then="Take it for noise of this machine.",
+                then="Treat it as noise of this machine.",
             )

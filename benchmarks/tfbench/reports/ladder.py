@@ -1,8 +1,10 @@
-"""A ladder among the arms: the same wheels on rungs, each of which adds one thing. Pure.
+"""Find a ladder among the arms: the same wheels on several rungs, each of which adds one setting.
+Pure.
 
-Arms named WHEEL-RUNG form one: `stock-gemm`, `tuned-gemm`, `stock-onednn`, `tuned-onednn`, where
-WHEEL is a word of line-ups; other arms may stand beside it. A
-difference between rungs is what the rung adds; one between wheels is what compiling gives there.
+Arms named WHEEL-RUNG form a ladder: `stock-gemm`, `tuned-gemm`, `stock-onednn`, `tuned-onednn`,
+where WHEEL is a wheel of the line-ups; other arms may be measured, too. The difference between two
+rungs is the effect of the added setting, the difference between two wheels on one rung the effect
+of compiling.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from tfbench.arms.lineup import WHEELS
 
 FEWEST = 2
-"""Rungs."""
+"""The fewest rungs of a ladder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +26,7 @@ class Ladder:
     rungs: tuple[str, ...]
     wheels: tuple[str, ...]
     arms: Mapping[tuple[str, str], str]
-    """Names by rung and wheel."""
+    """Names of arms by rung and wheel."""
 
     def find_arm(self, rung: str, wheel: str) -> str:
         """Return the name of the arm; empty if the rung has no such wheel."""

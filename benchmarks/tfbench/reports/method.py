@@ -1,4 +1,4 @@
-"""How a comparison was measured, and what it does not say: prose, from a template."""
+"""Describe how a comparison is measured, and its limits. The text is a template."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ from tfbuild.measured.comparison import Comparison
 TEMPLATE = "method.txt.j2"
 LIMITS = (
     (
-        "It holds for this CPU, these numbers of vCPUs and these models. Another machine, or "
-        "this one with other neighbours, needs a run of its own."
+        "The result is valid for this CPU, these numbers of vCPUs and these models. Measure other "
+        "machines separately. On a shared host, measure again if its load changes."
     ),
     (
         "Equal losses and predictions show that the arms compute the same for these models, not "
         "for every operation."
     ),
     (
-        "The interval of a geometric mean says how well the mean of these models is known, not how "
-        "another model would do."
+        "The interval of a geometric mean is the uncertainty of the mean over these models. It "
+        "does not predict other models."
     ),
 )
 
 
-_TRAINING = "It is about training. Inference, saving and reading data from disk were not timed."
+_TRAINING = "Only training was timed, not inference, saving or reading data from disk."
 _REQUESTS = (
-    "Requests came from the process that answered them. A server's network, queues and batching "
-    "were not timed."
+    "Requests came from the same process. A server's network, queues and batching were not timed."
 )
 
 
@@ -68,6 +67,4 @@ def build_limits(comparison: Comparison) -> Section:
         _REQUESTS if cell.is_inference else _TRAINING for cell in comparison.cells
     )
     items = (LIMITS[0], *kinds, *LIMITS[1:])
-    return Section(
-        key="limits", heading="What this does not say", blocks=(BulletList(items=items),)
-    )
+    return Section(key="limits", heading="Limits", blocks=(BulletList(items=items),))

@@ -1,5 +1,5 @@
-"""A report as files: Markdown, one HTML file, and its main figures as files. No script, no font and
-no picture in them is from elsewhere."""
+"""Write a report as Markdown, as one HTML file, and its main figures as SVG files. The files load
+no scripts, fonts or images from elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARKDOWN, HTML = "report.md", "report.html"
 TEMPLATE = "report.html.j2"
 
 Figures = Mapping[str, Iterable[Drawing]]
-"""By the key of the section that they stand in."""
+"""Figures by the key of their section."""
 
 
 def write_page(folder: Path, page: Document, figures: Figures, templates: Path) -> Path:
@@ -41,8 +41,8 @@ def render_html(page: Document, figures: Figures, templates: Path) -> str:
 def draw_comparison_figures(
     comparison: Comparison, bill: Bill | None = None, samples: Iterable[Sample] = ()
 ) -> Figures:
-    """Draw the figures of a comparison by section. Without samples the figures over time are
-    left out.
+    """Draw the figures of a comparison by section. Without samples there are no
+    figures over time.
     """
     ladder = find_ladder([arm.name for arm in comparison.arms])
     return {

@@ -1,4 +1,4 @@
-"""The report's figures. Pure: records in, SVG out."""
+"""Draw the report's figures as SVG. Pure."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ TONES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad"}
 def draw_speedups(comparison: Comparison, width_in: float = WIDTH_IN) -> Iterator[Drawing]:
     """Draw the speedups of every arm in every cell, a figure per number of vCPUs."""
     caption = (
-        "Filled marks are verdicts, faster or slower; open ones are within noise or inconclusive. "
-        f"Lines are {comparison.level:.0%} intervals."
+        "Filled markers are faster or slower, open markers are equivalent or inconclusive. Lines "
+        f"are {comparison.level:.0%} intervals."
     )
     numbers = _number_arms(findings.list_candidates(comparison), first=1)
 
@@ -50,7 +50,7 @@ def draw_speedups(comparison: Comparison, width_in: float = WIDTH_IN) -> Iterato
                 tone = TONES.get(found[arm].verdict, "muted")
                 yield _build_speedup_point(found[arm], series, tone)
             else:
-                yield ChartPoint(label=arm, series=series, amount=None, note="no answer")
+                yield ChartPoint(label=arm, series=series, amount=None, note="no result")
 
     yield from _draw_forests(comparison, "speedups", "Speedup", caption, build_points, width_in)
 
@@ -58,8 +58,8 @@ def draw_speedups(comparison: Comparison, width_in: float = WIDTH_IN) -> Iterato
 def draw_ladder(comparison: Comparison, found: Ladder) -> Iterator[Drawing]:
     """Draw the rungs of every workload, a figure per number of vCPUs and a marker per wheel."""
     caption = (
-        "From rung to rung one thing is added; each wheel has a marker of its own. Filled marks "
-        "are verdicts, open ones within noise or inconclusive."
+        "Each rung adds one setting; each wheel has its own marker. Filled markers are faster or "
+        "slower, open markers are equivalent or inconclusive."
     )
 
     def build_points(known: Mapping[str, Speedup]) -> Iterator[ChartPoint]:
@@ -104,7 +104,7 @@ def _draw_forests(
                 functools.partial(plot_forest, groups, axis, width_in),
                 key=f"{name}-{vcpus}",
                 title=f"{title} on {console.format_vcpus(vcpus)}",
-                caption=f"{caption} The shaded boxes are {comparison.baseline} against itself.",
+                caption=f"{caption} Shaded boxes are A/A: {comparison.baseline} against itself.",
                 description=describe_rows(groups, wording.format_factor_span),
             )
 
@@ -139,7 +139,7 @@ def _compute_bands(comparison: Comparison) -> dict[int, Interval]:
 
 
 def _number_arms(names: Iterable[str], first: int = 0) -> dict[str, int]:
-    """Number the arms; the number selects an arm's marker."""
+    """Return a number for each arm, which selects its marker."""
     return {name: number for number, name in enumerate(names, start=first)}
 
 
@@ -190,7 +190,7 @@ def _draw_scaling(
         key="scaling",
         title="Geometric mean of all workloads",
         caption=f"{what}."
-        + (" The shaded boxes are the baseline against itself." if bands else ""),
+        + (" Shaded boxes are A/A: the baseline against itself." if bands else ""),
         description=f"{what}: {values}.",
     )
 
@@ -266,7 +266,7 @@ def _draw_timeline(
     key: str, cell: ComparedCell, taken: Sequence[Sample], arms: Sequence[str]
 ) -> Drawing:
     starts = _compute_launch_starts(taken)
-    # The baseline's second worker comes after the arms, which so keep their markers.
+    # The baseline's second worker comes last, so that the arms keep their markers.
     by_arm: dict[str, list[Sample]] = {arm: [] for arm in arms}
     blocks: dict[tuple[int, int], list[Sample]] = defaultdict(list)
     for sample in taken:
@@ -297,7 +297,7 @@ def _draw_timeline(
             f"{len(walls)} samples in "
             f"{console.format_count(len(starts), 'launch', 'launches')}, from "
             f"{min(walls):.2f} to {max(walls):.2f} milliseconds per step. "
-            f"{console.format_count(len(dropped), 'block')} of no measurement."
+            f"{console.format_count(len(dropped), 'block')} dropped."
         ),
     )
 

@@ -1,8 +1,8 @@
-"""Samples as pyperf's JSON, so that its tools read ours.
+"""Export samples as pyperf JSON, for pyperf's tools.
 
-The format is that of pyperf 1.0 and later (pyperf/_bench.py): a suite of benchmarks, each with
-runs, each a process with its values; a value is seconds per loop. Metadata stand at the outermost
-of the three places where they hold.
+The format is that of pyperf 1.0 and later (pyperf/_bench.py): a suite has benchmarks, a benchmark
+has runs, and a run is a process with its values, in seconds per loop. Metadata are stored at the
+outermost of these three levels for which they are valid.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def export_suites(comparison: Comparison, samples: Iterable[Sample]) -> dict[str
     """
     grouped = _group_samples(samples)
     if not grouped:
-        raise SampleError("there are no samples of steps to export")
+        raise SampleError("no samples of steps to export", hint="Measure first: invoke compare")
     facts = {arm.name: arm for arm in comparison.arms}
     return {
         arm: _format_suite(

@@ -1,4 +1,4 @@
-"""A comparison, or a bill, for people: a table and a line for a terminal, a Markdown page. Pure."""
+"""Format a comparison or a bill: a table or a line for the terminal, a Markdown page. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from tfbuild.measured.interval import Verdict
 
 TEMPLATE = "report.md.j2"
 NOTES = 3
-"""Lines of warnings on a terminal."""
-_SHORT = 12  # characters of a name in a heading: a longer one leaves no room for the rows
+"""The most lines of warnings on a terminal."""
+_SHORT = 12
+"""The longest name of an arm, in characters, that fits in a heading."""
 STYLES = {
     Verdict.FASTER: "green",
     Verdict.SLOWER: "red",
@@ -36,14 +37,14 @@ _MARKDOWN = re.compile(r"([\\`*\[\]|<>]|(?<!\w)_|_(?!\w)|^[#+-](?=\s))")
 
 
 def format_table(comparison: Comparison, *, colour: bool) -> str:
-    """Format the figures, the answer and the warnings as a table. Set `colour` only for a
+    """Format the results, the conclusion and the warnings as a table. Set `colour` only for a
     terminal.
     """
     base = comparison.baseline if len(comparison.baseline) <= _SHORT else "baseline"
     slow = "\n(p99)" if any(cell.is_inference for cell in comparison.cells) else ""
     headings = (
         *("workload", "#vCPUs", "arm", f"#{base} ms{slow}", f"#arm ms{slow}", "#speedup"),
-        *(f"#{comparison.level:.0%} interval", f"#{base} again", "verdict"),
+        *(f"#{comparison.level:.0%} interval", "#A/A", "verdict"),
     )
     rows = (
         (
@@ -58,8 +59,8 @@ def format_table(comparison: Comparison, *, colour: bool) -> str:
 
 
 def _list_notes(comparison: Comparison) -> Iterator[str]:
-    """Yield the lines below the table; the answer comes last, where a terminal shows it.
-    Warnings beyond NOTES lines, and how every cell was measured, are only in the report.
+    """Yield the lines below the table; the conclusion comes last, where a terminal shows it.
+    Warnings beyond NOTES lines, and the measurement of each cell, are only in the report.
     """
     doubts = [f"warning: {warning}" for warning in findings.list_warnings(comparison)]
     if len(doubts) > NOTES:
@@ -80,11 +81,11 @@ def _shorten_failure(failure: str) -> str:
 
 
 def format_line(comparison: Comparison) -> str:
-    """Format everything in one line for a log: the geometric means and the counts of verdicts."""
+    """Format the result as one line for a log: the geometric means and the counts of verdicts."""
     counts = Counter(row.verdict for row in findings.list_rows(comparison))
     results = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
-    part = "" if comparison.complete else ", not complete"
-    means = "; ".join(_list_means(comparison)) or "no answer"
+    part = "" if comparison.complete else ", incomplete"
+    means = "; ".join(_list_means(comparison)) or "no result"
     return f"against {comparison.baseline}: {means} ({results}{part})"
 
 
@@ -100,7 +101,7 @@ def _list_means(comparison: Comparison) -> Iterator[str]:
 
 
 def format_bill(bill: Bill, *, colour: bool) -> str:
-    """Format every run with its cost, and which runs are the best."""
+    """Format all runs with their costs, and name the best ones."""
     title = f"training runs, prices of {bill.book} as of {bill.as_of}, relative to {bill.baseline}"
     headings = (
         *("workload", "#vCPUs", "arm", "machine", "#run s", "#USD", "#time", "#cost"),

@@ -1,4 +1,4 @@
-"""Reports to files: of one comparison, of several machines together, of runs that others made."""
+"""Handler of `invoke report`: reports of comparisons, recordings and other people's runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tfbuild.settings import Paths
 
 CSV = "report.csv"
 ARTICLE = "2017"
-"""What --totals calls the totals that are shipped."""
+"""The value of --totals for the shipped totals."""
 _OF_PRICES = (
     *("as_of", "region", "mode", "mix_dates", "machines", "relative_to", "build_usd"),
     *("runs_per_day", "kit"),
@@ -46,7 +46,8 @@ def report_results(wanted: ReportOptions, *, as_json: bool) -> str:
     sources = (wanted.comparison, wanted.samples, wanted.totals, wanted.logs)
     if len(list(filter(None, sources))) > 1:
         raise UsageError(
-            "a report is of one thing", hint="Give --comparison, --samples, --totals or --logs"
+            "--comparison, --samples, --totals and --logs exclude each other",
+            hint="Give only one of them",
         )
     _check_options(wanted)
     if wanted.totals or wanted.logs:
@@ -61,15 +62,15 @@ def report_results(wanted: ReportOptions, *, as_json: bool) -> str:
 def _check_options(wanted: ReportOptions) -> None:
     """Check that every option has an effect. Raises UsageError if one would be ignored."""
     unread: tuple[str, ...] = ()
-    without, hint = "a comparison", "Leave it out"
-    if wanted.totals or wanted.logs:  # (they name their machines, and have prices of their own)
+    without, hint = "a comparison", "Remove it"
+    if wanted.totals or wanted.logs:  # (they name their machines and have default prices)
         unread = ("kit",)
     elif not wanted.prices:
         unread = _OF_PRICES
         without, hint = "prices", f"Add --prices, such as {', '.join(catalog.list_shipped_books())}"
     unused = next((name for name in unread if getattr(wanted, name)), "")
     if unused:
-        raise UsageError(f"--{unused.replace('_', '-')} says nothing without {without}", hint=hint)
+        raise UsageError(f"--{unused.replace('_', '-')} has no effect without {without}", hint=hint)
 
 
 def write_reports(
@@ -81,7 +82,7 @@ def write_reports(
     samples: tuple[Sample, ...] | None = None,
     priced: Bill | None = None,
 ) -> str:
-    """Write every form of the report to `folder`; return the table, or the records as JSON."""
+    """Write all files of the report to `folder`; return the table, or the records as JSON."""
     used_samples = samples if samples is not None else read_samples(folder)
     templates = paths.templates
     document = chapters.build_document(comparison, templates, priced)
@@ -137,7 +138,7 @@ def _load_measurement(
 def _find_newest(paths: Paths) -> Path:
     path = folders.find_newest(KIND, paths)
     if path is None:
-        raise UsageError("no comparison was measured yet", hint="Run: invoke compare")
+        raise UsageError("there is no comparison yet", hint="Run invoke compare")
     return path
 
 
@@ -170,17 +171,20 @@ def _parse_kits(wanted: ReportOptions) -> Iterator[tuple[Path, str]]:
         file, equals, machine = word.rpartition("=")
         if not (file and equals and machine):
             raise UsageError(
-                f"--kit {word} does not say which machine it is of",
+                f"--kit {word} names no machine",
                 hint="Write --kit samples.jsonl=MACHINE",
             )
         path = Path(file).expanduser()
         if not path.is_file():
-            raise UsageError(f"there is no file {path}", hint="invoke kit writes what measures one")
+            raise UsageError(
+                f"file not found: {path}",
+                hint="Write the kit with invoke kit, run it on that machine, copy its results here",
+            )
         yield path, machine
 
 
 def _load_book(wanted: ReportOptions, text: str) -> PriceBook:
-    """Load one price book, or merge several separated by commas, of which later ones win."""
+    """Load one price book, or merge several separated by commas; later books take precedence."""
     names = tuple(parse_machines(wanted.machines).values())
     if names:
         names += tuple(machine for _, machine in _parse_kits(wanted))
@@ -205,12 +209,12 @@ def _parse_build(wanted: ReportOptions) -> Build | None:
     )
 
 
-# --- runs that others made ------------------------------------------------------------------------
+# --- other people's runs --------------------------------------------------------------------------
 
 
 def _report_totals(wanted: ReportOptions, paths: Paths, *, as_json: bool) -> str:
-    """Report whole runs in the form of the 2017 article: each once, of a pip build and a
-    compiled build.
+    """Report whole training runs of a pip build and a compiled build, each run once, like the
+    2017 article.
     """
     book = _load_book(wanted, wanted.prices or article.PRICES)
     if wanted.totals:

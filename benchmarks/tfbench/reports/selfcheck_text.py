@@ -1,28 +1,31 @@
-"""A self-check for people: what was tried, how often the harness was right. Pure."""
+"""Format a self-check: its trials, and how often the harness is right. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfbench.measuring.selfcheck import MOST_FALSE, Rate, SelfCheck, TrialRow
+from tfbench.measuring.selfcheck import MOST_FALSE, REPEAT, Rate, SelfCheck, TrialRow
 from tfbench.sheet import ResultTable
 from tfbuild.console import format_duration
 
 HEADINGS = (
-    *("trials", "of", "#truth", "#seconds", "#samples", "#half-width", "#leaves out 1"),
-    *("#verdict says so", "#holds the truth", "#medians do"),
+    *("trials", "arm", "#true speedup", "#seconds", "#samples", "#half-width", "#excludes 1"),
+    *("#verdict", "#contains truth", "#medians contain"),
 )
 NOTES = (
     (
-        "Where the true speedup is 1, an interval that leaves out 1 is a false positive: 5% are "
-        "nominal. Elsewhere it is the power. In brackets, exact 95% binomial intervals."
+        "“excludes 1” is the share of trials whose interval excludes 1: the false positives if the "
+        "true speedup is 1 (nominally 5%), else the power. Brackets contain exact 95% binomial "
+        "intervals."
     ),
     (
-        "A trial is a cell by the code that `invoke compare` runs: mnist_mlp on one vCPU, stock, "
-        "stock again and the arm, in a minute, of which the share under `samples` is measured. A "
-        "slower arm is stock that takes some steps more in each sample, so its true speedup is "
-        "known. A verdict needs a difference beyond the trial's own noise floor, too. Beside the "
-        "interval that is used stands that of the medians of blocks."
+        "A trial is a cell, measured with the code of `invoke compare`: mnist_mlp on one vCPU for "
+        "one minute, with two workers of stock (A/A) and one of the arm. “samples” is the share of "
+        "time in samples. A slower arm is stock with additional steps in each sample, so the true "
+        "speedup is known. “verdict” is the share of trials with the verdict faster or slower, "
+        "which also needs a difference beyond the noise floor. The last two columns are the shares "
+        "of trials in which the interval, and the interval by medians of blocks, contains the true "
+        "speedup."
     ),
 )
 FEW_TRIALS = 100
@@ -62,7 +65,7 @@ def format_title(check: SelfCheck) -> str:
 def format_row(row: TrialRow) -> tuple[str, ...]:
     return (
         row.part,
-        row.arm,
+        "A/A" if row.arm == REPEAT else row.arm,
         f"{row.truth:.3f}",
         f"{row.seconds:.1f}",
         f"{row.measuring:.0%}",
@@ -76,7 +79,7 @@ def format_row(row: TrialRow) -> tuple[str, ...]:
 
 def list_widths(check: SelfCheck) -> Iterator[str]:
     if check.widths:
-        yield "Half-width against the time spent, in the trials of the most launches:"
+        yield "Half-width by time, in the trials with the most launches:"
     for launches, minutes, half_width in check.widths:
         yield f"  {launches:2d} launches, {minutes:4.1f} min: {half_width:.2%}"
 
@@ -84,12 +87,14 @@ def list_widths(check: SelfCheck) -> Iterator[str]:
 def format_conclusion(check: SelfCheck) -> str:
     rate = check.same
     if not rate.trials:
-        return "No trial of stock against stock was made."
+        return "There is no trial of stock against stock."
     figures = f"{_format_rate(rate)} false positives, {rate.hits} in {rate.trials} trials"
     if rate.trials < FEW_TRIALS:
-        return f"{figures}: too few to tell. Without --quick there are enough."
-    verdict = "The harness may be trusted here" if check.passed else "Do not trust the harness here"
-    return f"{verdict}: {figures} (at most {MOST_FALSE:.0%} are let pass)."
+        return f"{figures}: too few to prove anything. Run it without --quick."
+    verdict = (
+        "The harness passes" if check.passed else "The harness fails, do not trust its verdicts"
+    )
+    return f"{verdict}: {figures} (limit {MOST_FALSE:.0%})."
 
 
 def _format_rate(rate: Rate) -> str:

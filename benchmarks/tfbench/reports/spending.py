@@ -1,4 +1,4 @@
-"""A bill as a section of a report, and as a report of its own. Pure."""
+"""Report a bill, as a section of a comparison's report or on its own. Pure."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from tfbench.reports.document import (
 from tfbuild import console
 
 MARKS = (
-    "“Pays up to” is how many times the baseline's price per hour a machine may cost until a run "
-    "on it costs more. “Front” marks what no other run beats in both time and cost."
+    "“Break-even price” is the price per hour, relative to the baseline's, at which a run on the "
+    "machine costs as much as the baseline's. “Front” marks the Pareto front: no other run is both "
+    "faster and cheaper."
 )
 SPEEDUP = f"Speedup over {article.PIP}"
-ONCE = "Each cell was run once, so nothing is known of its noise: no interval, no verdict."
+ONCE = "Each cell was run once, so its noise is unknown: no interval, no verdict."
 
 
 def build_costs(bill: Bill) -> Section:
@@ -36,11 +37,11 @@ def build_costs(bill: Bill) -> Section:
     """
     return Section(
         key=COST,
-        heading="Training runs and what they cost",
+        heading="Time and cost of training runs",
         blocks=(
             (
-                f"{bill.composed} Prices are those of {bill.book} as of {bill.as_of}. Relative "
-                f"figures are over {bill.baseline}: below 1 is better."
+                f"{bill.composed} Prices are those of {bill.book} as of {bill.as_of}. Times and "
+                f"costs are also given relative to {bill.baseline}: below 1 is better."
             ),
             _build_run_table(bill),
             *build_list((*_list_best(bill), MARKS)),
@@ -57,7 +58,7 @@ def list_lines(bill: Bill) -> Iterator[str]:
     yield from _list_best(bill)
     for row in bill.rows:
         if row.amortisation is not None:
-            yield f"{row.workload}, {_format_run(row)}: its build pays {row.amortisation}."
+            yield f"{row.workload}, {_format_run(row)}: its build pays off {row.amortisation}."
     yield from _list_unpriced(bill)
     for vcpus, arm, amount in bill.speedups:
         speedup = wording.format_factor_span(amount)
@@ -69,14 +70,14 @@ def _list_unpriced(bill: Bill) -> Iterator[str]:
 
 
 def _build_run_table(bill: Bill) -> Table:
-    """Build the table of runs: time, cost, both relative to the baseline, and what each run is
-    best in.
+    """Build the table of runs: time, cost, both relative to the baseline, and whether a run is
+    the best.
     """
     return tabulate(
         "Training runs",
         (
             *("workload", "#vCPUs", "arm", "machine", "#run s", "#USD"),
-            *("#relative time", "#relative cost", "#pays up to", "best in"),
+            *("#relative time", "#relative cost", "#break-even price", "best in"),
         ),
         (
             (
@@ -95,7 +96,7 @@ def format_vcpus(row: BillRow) -> str:
 
 
 def _format_break_even(row: BillRow) -> str:
-    """Format how many times the baseline's price per hour this machine may cost."""
+    """Format the break-even price per hour relative to the baseline's."""
     price_ratio = row.break_even_price_ratio
     return "" if price_ratio is None else wording.format_relative(price_ratio)
 
@@ -127,7 +128,7 @@ def _format_run(row: BillRow) -> str:
 
 
 def _build_amortisation(bill: Bill) -> tuple[Block, ...]:
-    # (a saving per run is a small difference of small amounts)
+    # (a saving per run is tiny)
     rows = [
         (
             *(row.workload, format_vcpus(row), row.arm),
@@ -144,13 +145,12 @@ def _build_amortisation(bill: Bill) -> tuple[Block, ...]:
     builds = {wording.format_usd(r.amortisation.build_usd) for r in bill.rows if r.amortisation}
     return (
         (
-            f"A build costs {wording.join_words(sorted(builds))} USD. It has paid for itself "
-            f"when the "
-            "runs have saved as much:"
+            f"A build costs {wording.join_words(sorted(builds))} USD. It pays off when the runs "
+            "have saved as much:"
         ),
         tabulate(
-            "When a build has paid for itself",
-            ("workload", "#vCPUs", "arm", "#saved per 1000 runs, USD", "paid back"),
+            "When a build pays off",
+            ("workload", "#vCPUs", "arm", "#saved per 1000 runs, USD", "pays off"),
             rows,
         ),
     )
@@ -174,22 +174,22 @@ def _build_machine_table(bill: Bill) -> Table:
 
 ARTICLE = "Benchmarking TensorFlow on Cloud CPUs"
 BUILT = (
-    "Compiled from source with SSE4, AVX, AVX2 and FMA, against the wheel from PyPI, which had "
-    "none of them (TensorFlow 1.2)."
+    "TensorFlow 1.2 compiled from source with SSE4, AVX, AVX2 and FMA, compared with the wheel "
+    "from PyPI, which has none of these."
 )
 SOURCE = Section(
     key="source",
-    heading="Where the figures come from",
+    heading="Source of the data",
     blocks=(
         (
             f"Max Woolf, “{ARTICLE}”, July 2017; its raw logs are in "
             "minimaxir/deep-learning-cpu-gpu-benchmark. An epoch's seconds include its validation "
-            "pass and, for CIFAR-10, the augmentation. Import, data preparation and compiling the "
-            "model are not in it."
+            "pass and, for CIFAR-10, the augmentation, but not import, data preparation and "
+            "compiling the model."
         ),
         (
-            "Costs are seconds times the price per hour, prorated, with the preemptible prices of "
-            "the day; the GPU is one die of a K80."
+            "Costs are prorated: seconds times the price per hour, with the preemptible prices of "
+            "that day. The GPU is one die of a K80."
         ),
     ),
 )
@@ -211,7 +211,7 @@ def build_totals_document(bill: Bill, *, shipped: bool) -> Document:
         build_costs(bill),
     )
     return Document(
-        title=f"{ARTICLE}, computed again" if shipped else f"Training runs of {arms}",
+        title=f"{ARTICLE}, recomputed" if shipped else f"Training runs of {arms}",
         subject=f"{models}{origin}, with the prices of {bill.book} as of {bill.as_of}",
         answers=tuple(_build_answer(item, models) for item in bill.speedups),
         notes=tuple(_list_best(bill))[:1],
@@ -259,14 +259,14 @@ def _build_times(bill: Bill) -> Section:
     return build_table_section(
         "times",
         f"Time and cost relative to {bill.baseline}",
-        "Both builds, model by model",
+        "Both builds by model",
         (
             *("model", "#vCPUs", f"#{article.PIP} s", f"#{article.COMPILED} s", "#speedup"),
             *(f"#time {article.PIP}", f"#time {article.COMPILED}"),
             *(f"#cost {article.PIP}", f"#cost {article.COMPILED}"),
         ),
         rows,
-        f"Time and cost of a training run over those on {bill.baseline}: below 1 is better.",
+        f"Time and cost of a training run relative to {bill.baseline}: below 1 is better.",
     )
 
 

@@ -12,7 +12,7 @@ from tfbuild.measured.comparison import ArmTimes, ComparedCell, Comparison, Spee
 from tfbuild.measured.interval import Interval
 
 Value: TypeAlias = str | int | float | None
-"""None is an empty field: there is no such figure."""
+"""None is written as an empty field."""
 
 _CELL = (
     *("workload", "vcpus", "batch", "steps", "launches", "blocks", "seconds", "stopped_by"),
@@ -44,9 +44,9 @@ HEADER = (
     *(f"{name}{end}" for name in _INTERVALS for end in _ENDS),
 )
 """The same for every comparison. `*_ms` are per step, `median_ms` and `p99_ms` of single requests,
-`run_s` is a composed training run, `env` holds the arm's own settings; `noise` is the cell's A/A
-interval, `dropped` counts blocks that are no measurement, `others` is the share of the CPU time
-that others took."""
+`run_s` is a composed training run, `env` holds the arm's environment variables; `noise` is the
+cell's A/A interval, `dropped` counts the blocks that gates dropped, `others` is the share of CPU
+time that other processes used."""
 
 
 def format_csv(comparison: Comparison) -> str:
@@ -61,8 +61,8 @@ def format_csv(comparison: Comparison) -> str:
 
 
 def list_rows(comparison: Comparison) -> Iterator[dict[str, Value]]:
-    """Yield the rows by cell, then by arm. An arm that failed in a cell has the reason there and
-    no figures.
+    """Yield the rows by cell, then by arm. An arm that failed in a cell has the reason, but
+    no numbers.
     """
     for cell in comparison.cells:
         for arm in comparison.arms:

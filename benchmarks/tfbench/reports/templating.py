@@ -1,4 +1,4 @@
-"""Templates filled in. A name that a template uses and nobody gives is an error."""
+"""Render Jinja templates. An undefined name is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures as text, the same everywhere: how many digits, and which unit."""
+"""Format numbers, intervals and names, the same way in all reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfbuild.measured.interval import Interval
 
 SIGNIFICANT = 3
 _FEW = 4
-"""So many times fewer are the others that they are named in place of the many."""
+"""If the other cells are this many times fewer than all cells, they are named instead."""
 
 
 def format_optional(value: float | None, form: str) -> str:
@@ -59,7 +59,7 @@ def describe_step(comparison: Comparison) -> str:
 
 
 def describe_workload(comparison: Comparison) -> str:
-    """Return `describe_workload` for training, or `workload` if any cell is inference."""
+    """Return `model` for training, or `workload` if any cell is inference."""
     return "workload" if any(cell.is_inference for cell in comparison.cells) else "model"
 
 
@@ -111,25 +111,24 @@ def format_cell(name: str, number: int) -> str:
 
 def format_cells(cells: Sequence[tuple[str, int]], of: Sequence[tuple[str, int]] = ()) -> str:
     """Format workloads with their numbers of vCPUs. `of` lists all cells: then several cells are
-    counted, and if few others remain, those are named instead.
+    counted, and if few others remain, only those are named.
     """
     if 1 < len(cells) == len(of):
         return f"all {len(of)} cells"
     others = [cell for cell in of if cell not in cells]
     if len(others) * _FEW <= len(of) and others:
-        return f"all {len(of)} cells but {format_cells(others)}"
+        return f"{len(cells)} of {len(of)} cells (all but {format_cells(others)})"
     vcpus: dict[str, list[int]] = {}
     for name, number in cells:
         vcpus.setdefault(format_label(name), []).append(number)
     names: dict[tuple[int, ...], list[str]] = {}
     for name, numbers in vcpus.items():
         names.setdefault(tuple(numbers), []).append(name)
-    named = (
+    named = "; ".join(
         f"{join_words(group)} on {join_words([*map(str, head), console.format_vcpus(last)])}"
         for (*head, last), group in names.items()
     )
-    counted = f"{len(cells)} of {len(of)} cells: " if of and len(cells) > 1 else ""
-    return f"{counted}{'; '.join(named)}"
+    return f"{len(cells)} of {len(of)} cells ({named})" if of and len(cells) > 1 else named
 
 
 def format_time(made: str) -> str:
@@ -137,7 +136,7 @@ def format_time(made: str) -> str:
     parsed.
     """
     if not made:
-        return "at a time that was not recorded"
+        return "at an unknown time"
     try:
         when = datetime.fromisoformat(made).astimezone(UTC)
     except ValueError:

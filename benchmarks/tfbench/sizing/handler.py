@@ -1,4 +1,4 @@
-"""Handler of `invoke sizing`: cells of every size, and the smallest that is enough."""
+"""Handler of `invoke sizing`: measure cells of every size, and find the smallest that is enough."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tfbuild.records import format_now
 
 KIND = "sizing"
 EXAMPLES = 512
-"""Generated ones; at least four batches."""
+"""Number of generated examples; at least four batches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +135,7 @@ def describe_plan(wanted: SizingOptions) -> str:
 def parse_options(wanted: SizingOptions) -> SizingConfig:
     """Parse and check the options. Raises UsageError."""
     if len(options.parse_words(wanted.arms)) > 1:
-        raise UsageError(f"--arms {wanted.arms} names several", hint="Sizes are of one wheel")
+        raise UsageError(f"--arms {wanted.arms} has several arms", hint="Give one")
     names, program = _parse_workloads(wanted)
     return SizingConfig(
         workloads=names,
@@ -179,9 +179,9 @@ def _parse_phases(words: str) -> tuple[str, ...]:
     for word in phases:
         if word not in steps.PHASES:
             hint = console.suggest_spelling(word, steps.PHASES) or f"Use {', '.join(steps.PHASES)}"
-            raise UsageError(f"there is no phase {word!r}", hint=hint)
+            raise UsageError(f"unknown phase {word!r}", hint=hint)
     if not phases:
-        raise UsageError("--phases names none", hint=f"Use {', '.join(steps.PHASES)}")
+        raise UsageError("--phases is empty", hint=f"Use {', '.join(steps.PHASES)}")
     return phases
 
 
@@ -190,7 +190,9 @@ def _parse_folder(words: str) -> str:
         return ""
     folder = Path(words).expanduser().resolve()
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {words}", hint="Give one with images, by class")
+        raise UsageError(
+            f"there is no folder {words}", hint="Give a folder with one folder of images per class"
+        )
     return str(folder)
 
 

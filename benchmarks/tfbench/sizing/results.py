@@ -1,4 +1,4 @@
-"""What was measured at each size, what bounded it, and the smallest size that is enough. Pure."""
+"""Speed and bottleneck at each size, and the smallest size that is enough. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tfbuild.measured.host import Host
 
 SCHEMA = 1
 _READING, _MOSTLY_READING = 0.75, 0.5
-"""A reader that is busy for the first share of the time is what the rest waits for; for the second,
-if the CPUs are idle meanwhile."""
+"""Input is the bottleneck if its reader is busy for the first share of the time, or for the second
+while the CPUs are idle."""
 _COMPUTING = 0.8
-"""The share of its CPUs' time that a process takes which more CPUs would help."""
+"""Computing is the bottleneck if the process uses this share of its CPUs' time."""
 _MARGIN = 1.1
-"""A machine needs so many times the memory that the process took: the system wants some, too."""
+"""The memory of a machine, relative to that of the process: the system needs some, too."""
 
 
 class Bound(StrEnum):
@@ -33,13 +33,13 @@ class Bound(StrEnum):
     INPUT = "input"
     MEMORY = "memory"
     SERIAL = "one thread"
-    """CPUs are idle and input is there: parts that one thread does."""
+    """CPUs are idle and input is ready: serial parts limit the speed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SizingRow:
-    """One cell. `speed` is in examples per second; `compute_growth_mb` is by how many MB resident
-    memory rose between the first and the last quarter of the timed steps; `busy` is the share of
+    """One cell. `speed` is in examples per second; `growth_mb` is the growth of resident memory
+    in MB between the first and the last quarter of the timed steps; `busy` is the share of
     its CPUs' time that the process used, `reading` the share of the time that its reader was busy.
     """
 
@@ -65,7 +65,7 @@ class SizingRow:
 class Knee:
     """The fewest vCPUs, and with them the smallest memory limit, at which a phase on an input is
     within `within` of the fastest speed; `peak_mb` is the memory that it used there.
-    `find_cheapest` is the cheapest machine of the price book with that much.
+    `holding` is the cheapest machine of the price book with that much.
     """
 
     workload: str
@@ -82,7 +82,7 @@ class Knee:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizing:
-    """The result of `invoke sizing`. `means` is how memory was limited, empty if it was not."""
+    """The result of `invoke sizing`. `means` is the method of the memory limit, empty if none."""
 
     schema: int = SCHEMA
     made: str

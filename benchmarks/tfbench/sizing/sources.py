@@ -1,4 +1,4 @@
-"""Where examples come from: memory, the page cache, the disk, or a disk of a given speed."""
+"""Sources of examples: memory, the page cache, the disk, or a disk of a given speed."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def parse_source(text: str) -> InputSource:
     match = _SLOW.fullmatch(text)
     if not match:
         suggestion = console.suggest_spelling(text, KINDS)
-        raise UsageError(f"there is no input {text!r}", hint=f"{suggestion} {_HINT}".strip())
+        raise UsageError(f"unknown input {text!r}", hint=f"{suggestion} {_HINT}".strip())
     mb_s, iops = float(match[1]), float(match[2] or 0)
     if mb_s == 0 or (match[2] is not None and iops == 0):
-        raise UsageError(f"a disk of {text} gives nothing", hint=_HINT)
+        raise UsageError(f"the speed of {text} is 0", hint=_HINT)
     return InputSource(name=text, kind=FILES, mb_s=mb_s, iops=iops)

@@ -1,4 +1,4 @@
-"""Sizes for people. Pure."""
+"""Sizes as text and figures. Pure."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ HEADINGS = (
     *("#CPU", "#reading", "#MB/s", "#peak MB", "#growth"),
 )
 METHOD = (
-    "Each cell is a process that is held to so many CPUs and so much memory. train and infer take "
-    "batches from memory or decode them from a TFRecord of JPEGs; preprocess turns raw files into "
-    "normalised TFRecords. cached reads what the kernel has in memory, cold has it forget each "
-    "file first, a speed is a reader that waits as a disk of that speed would. growth is by how "
-    "many MB resident memory rose from the first to the last quarter of the steps. Bound by input: "
-    "the reader is busy for three quarters of the time, or for half of it while CPUs are idle; by "
-    "compute: the process takes four fifths of its CPUs; by one thread: neither."
+    "Each cell is a process with limited CPUs and memory. train and infer read batches from memory "
+    "or decode them from a TFRecord of JPEGs; preprocess converts raw files to normalised "
+    "TFRecords. cached reads files from the page cache; cold removes each file from the page cache "
+    "first; a speed limits the reader to that of such a disk. growth is the growth of resident "
+    "memory in MB from the first to the last quarter of the steps. Bound by input: the reader is "
+    "busy for three quarters of the time, or for half of it while CPUs are idle; by compute: the "
+    "process uses four fifths of its CPUs; by one thread: neither."
 )
 
 
@@ -80,7 +80,7 @@ def list_lines(sizing: Sizing) -> Iterator[str]:
     if sizing.means:
         yield f"Memory was limited by {sizing.means}, CPUs by affinity."
     if any(row.cached for row in sizing.rows if row.input == "cold"):
-        yield "The kernel kept some of what cold wanted forgotten: is it a file system in memory?"
+        yield "cold: the page cache kept some files. Is their folder on a file system in memory?"
 
 
 def _format_sentence(knee: Knee, sizing: Sizing) -> str:
@@ -91,12 +91,12 @@ def _format_sentence(knee: Knee, sizing: Sizing) -> str:
         f"{console.format_vcpus(knee.vcpus)}{limit} {verb} enough, "
         f"{wording.format_rate(get_value(knee.speed))} examples/s, within {knee.within:.0%} of "
         f"the fastest "
-        f"({wording.format_rate(knee.plateau)}); it took {knee.peak_mb:.0f} MB."
+        f"({wording.format_rate(knee.plateau)}); it used {knee.peak_mb:.0f} MB."
     )
     if knee.holding is not None:
         price = knee.holding
-        return f"{text} Cheapest that holds: {price}, {price.usd_hour:.4g} USD per hour."
-    return f"{text} No machine of {sizing.book} is known to hold it." if sizing.book else text
+        return f"{text} Cheapest such machine: {price}, {price.usd_hour:.4g} USD per hour."
+    return f"{text} No machine of {sizing.book} is known to be that large." if sizing.book else text
 
 
 def build_document(sizing: Sizing) -> Document:
@@ -106,7 +106,7 @@ def build_document(sizing: Sizing) -> Document:
 
 def build_section(sizing: Sizing) -> Section:
     blocks = (METHOD, *build_table_blocks(build_table(sizing), "Cells"))
-    return Section(key=KEY, heading="How large a machine", blocks=blocks)
+    return Section(key=KEY, heading="Machine size", blocks=blocks)
 
 
 def draw_figures(sizing: Sizing) -> Iterator[Drawing]:

@@ -1,1 +1,1 @@
-"""What importing a wheel costs."""
+"""The import time of a wheel."""

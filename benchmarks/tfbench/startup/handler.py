@@ -1,4 +1,4 @@
-"""Handler of `invoke startup`: imports of the stock and of the tuned wheel, measured."""
+"""Handler of `invoke startup`: measure the imports of the stock and the tuned wheel."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ KIND = RunKind(name="startup", prefix="startup", result="startup.json")
 
 
 def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, str]:
-    """Measure the imports of the candidate and of the wheel that it was made from.
+    """Measure the imports of the candidate and of the stock wheel that it was built from.
 
-    Return the record, which is saved in --out or in a new report, and the text to print.
+    Returns the record, which is saved in --out or in a new report, and the text to print.
     """
     paths = settings.paths()
     number = options.parse_integer(wanted.rounds, "--rounds", least=FEWEST_LAUNCHES)
@@ -51,7 +51,7 @@ def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, 
 
 
 def measure(spec: ImportSpec, out: Path) -> Startup:
-    """Measure the imports of each arm. The first arm is the baseline, timed with its repeat.
+    """Measure the imports of each arm. The first arm is the baseline; its repeat is timed, too.
 
     Raises WorkerError if an import fails, and SampleError if there are too few rounds.
     """

@@ -1,4 +1,4 @@
-"""The imports of a run in their order, as the engine runs them."""
+"""The imports of a run and their order, as an experiment of the engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS: Kinds[ImportLaunch] = MappingProxyType({"import": ImportLaunch})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportSpec:
-    """The setting of a run. The first arm is the baseline."""
+    """The settings of a run. The first arm is the baseline."""
 
     schema: int = SCHEMA
     host: Host

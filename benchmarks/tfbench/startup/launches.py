@@ -1,4 +1,4 @@
-"""Fresh processes that import TensorFlow, each timed and watched."""
+"""Time imports of TensorFlow in fresh processes, and read their meters."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Turn:
 class ImportLaunch:
     """The measurement of one process.
 
-    `import_s` is the import by its own clock; all else is of the whole process, from its
-    start to its exit, as seen from outside. Units and meanings are those of Sample. Raises
-    SampleError if a time is not a positive number.
+    `import_s` is the time of the import by the process's own clock. All other values are those of
+    the whole process, from its start to its exit, measured from outside. Units and meanings are
+    those of Sample. Raises SampleError if a time is not a positive number.
     """
 
     arm: str
@@ -62,9 +62,7 @@ class ImportLaunch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
-    """A starter of processes on the CPUs that this one may use. `home` is an empty folder for
-    them.
-    """
+    """Starts processes on the CPUs that this process may use; their home is the empty `home`."""
 
     home: Path
 
@@ -84,8 +82,7 @@ class Launcher:
         )
 
     def warm_caches(self, arm: Arm) -> None:
-        """Import once without measuring, to fill the kernel's cache of files and Python's of
-        byte code.
+        """Import once without measuring, to fill the page cache and Python's bytecode cache.
 
         Raises WorkerError if the import fails.
         """
@@ -106,7 +103,7 @@ class Launcher:
             done = run([arm.python, "-P", _PROGRAM], env=env, timeout_s=_LIMIT_S)
         except CommandError as error:
             raise WorkerError(
-                f"arm {arm.name} does not import TensorFlow: {error.message}", arm=arm.name
+                f"arm {arm.name} cannot import TensorFlow: {error.message}", arm=arm.name
             ) from error
         answer = _parse_answer(arm, done.output)
         _check_answer(arm, answer)
@@ -114,25 +111,25 @@ class Launcher:
 
 
 def _parse_answer(arm: Arm, output: str) -> dict[str, Any]:
-    """Parse the line with the answer among TensorFlow's own output."""
+    """Parse the line with the answer, which may be among TensorFlow's output."""
     lines = [line for line in output.splitlines() if line.startswith('{"import_s"')]
     if not lines:
-        raise WorkerError(f"arm {arm.name} did not say how long its import took", arm=arm.name)
+        raise WorkerError(f"arm {arm.name} did not report the time of its import", arm=arm.name)
     answer = json.loads(lines[-1])
     assert isinstance(answer, dict)  # noqa: S101  (importing.py writes an object)
     return answer
 
 
 def _check_answer(arm: Arm, answer: Mapping[str, Any]) -> None:
-    """Check that the process ran the arm's own TensorFlow and kernels.
+    """Check that the process ran the arm's TensorFlow and kernels.
 
-    Raises WorkerError if its TensorFlow is another one, or the arm is tuned and its kernels
-    did not load.
+    Raises WorkerError if it imported another TensorFlow, or the arm is tuned and its kernels did
+    not load.
     """
     require_own_tensorflow(arm, answer["file"])
     if arm.tuned and find_kernel_library(answer["maps"]) is None:
         raise WorkerError(
-            f"arm {arm.name} ran stock kernels: its tuned ones did not load",
+            f"arm {arm.name} ran stock kernels: its tuned kernels did not load",
             hint="Build for this CPU with --arch native",
             arm=arm.name,
         )

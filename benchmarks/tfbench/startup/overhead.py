@@ -1,7 +1,7 @@
-"""How much longer an arm imports than the baseline, and whether that is little enough. Pure.
+"""The import overhead of an arm over the baseline, compared with a limit. Pure.
 
-Every process is fresh, so every block is a replicate of its own: the interval is Student's t over
-the logarithms of blocks' ratios.
+Every process is fresh, so blocks are independent replicates: the interval is Student's t over the
+logarithms of the blocks' ratios.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tfbuild.measured.interval import Interval
 
 SCHEMA = 2
 LIMIT = 0.05
-"""The most that a tuned wheel's import may take longer."""
+"""Largest acceptable import overhead of a tuned wheel."""
 
 Block = tuple[ImportLaunch, ...]
 _IMPORT_S, _PROCESS_S = map(operator.attrgetter, ("import_s", "process_s"))
@@ -38,7 +38,7 @@ class ImportVerdict(StrEnum):
 class ImportOverhead:
     """An arm's times relative to the baseline: 1.02 is 2 % longer.
 
-    `added_s` are the seconds of import that it adds, the median over blocks.
+    `added_s` is the additional import time in seconds, the median over blocks.
     """
 
     arm: str
@@ -63,8 +63,8 @@ class ImportTimes:
 class Startup:
     """The result of `invoke startup`.
 
-    `twin` is the baseline against itself. `dropped` counts the reasons of blocks that gates
-    dropped; if these are too many, the rest is not `fair`, and all blocks count.
+    `twin` is the baseline compared with itself. `dropped` counts the reasons of the blocks that
+    gates dropped. If they dropped too many, `fair` is false and all blocks count.
     """
 
     schema: int = SCHEMA
@@ -83,7 +83,7 @@ class Startup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedBlocks:
-    """The blocks of a run that count, and the reasons of those that gates would drop."""
+    """The blocks of a run that count, and the reasons of those that the gates drop."""
 
     blocks: tuple[Block, ...]
     dropped: tuple[tuple[str, ...], ...]
@@ -91,7 +91,7 @@ class JudgedBlocks:
 
 
 def select_blocks(launches: Iterable[ImportLaunch]) -> JudgedBlocks:
-    """Select the blocks that pass the gates if there are enough, else all of them."""
+    """Select the blocks that pass the gates if there are enough, otherwise all blocks."""
     grouped: dict[int, list[ImportLaunch]] = defaultdict(list)
     for launch in launches:
         grouped[launch.block].append(launch)
@@ -110,8 +110,8 @@ def compute_overhead(
 ) -> ImportOverhead:
     """Compute an arm's overhead over the baseline.
 
-    `floor` is the reach of the repeat's interval. Raises SampleError if there are fewer than
-    two blocks.
+    `floor` is the noise floor: the largest absolute logarithm in the A/A interval. Raises
+    SampleError if there are fewer than two blocks.
     """
     imported = _compute_ratio(measured.blocks, baseline, arm, _IMPORT_S)
     added = [
@@ -133,7 +133,7 @@ def compute_overhead(
 def choose_import_verdict(ratio: Interval, floor: float, limit: float) -> ImportVerdict:
     """Choose the verdict: within or over the limit if the whole interval is.
 
-    It is inconclusive if the baseline differs from itself by more than the limit.
+    Otherwise, or if the noise floor is above the limit, it is inconclusive.
     """
     if floor > math.log1p(limit):
         return ImportVerdict.INCONCLUSIVE

@@ -1,4 +1,4 @@
-"""What was found of imports, for people. Pure."""
+"""The result of `invoke startup` as text. Pure."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def list_rows(startup: Startup) -> Iterator[tuple[str, ...]]:
 def list_lines(startup: Startup) -> Iterator[str]:
     if startup.dropped:
         reasons = ", ".join(f"{name} {times}" for name, times in startup.dropped)
-        outcome = (
-            "do not count" if startup.fair else "are so many that all count, and nothing is said"
-        )
+        outcome = "do not count" if startup.fair else "are too many to drop, so there is no verdict"
         yield f"Disturbed rounds {outcome}: {reasons}."
     yield from (_describe_overhead(overhead, startup) for overhead in startup.overheads)
 
@@ -63,8 +61,8 @@ def _describe_overhead(each: ImportOverhead, startup: Startup) -> str:
             )
         case ImportVerdict.INCONCLUSIVE:
             return (
-                f"Whether {each.arm} imports within {limit} of {startup.arms[0].arm} is not known "
-                f"({span}). Take more rounds, or a quieter machine."
+                f"It is inconclusive whether {each.arm} imports within {limit} of "
+                f"{startup.arms[0].arm} ({span}). Use more rounds, or a quieter machine."
             )
 
 

@@ -1,1 +1,1 @@
-"""Where variables live and how gradients meet, on several devices: the multi-device article."""
+"""Distribution strategies on several devices: variable placement and gradient exchange."""

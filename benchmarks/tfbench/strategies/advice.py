@@ -1,8 +1,8 @@
-"""Which strategy is best for each net, how sure that is, and what the articles' rule says. Pure.
+"""Choose the best strategy for each net, and compare it with the articles' rule. Pure.
 
-The rule, of the article on several devices and of TensorFlow's documentation alike: nets with few
-parameters and much to compute keep them on a parameter server on the CPU, nets with many are
-replicated, with an all-reduce.
+The rule is that of the article on several devices and of TensorFlow's documentation: nets with few
+parameters and much computation keep them on a parameter server on the CPU; nets with many
+parameters are replicated, with an all-reduce.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Advice:
     """The advice for one net on a number of devices. `best` is the synchronous strategy with the
     highest rate, by the ratio `lead` over the next, None if there is no other; `tied` are
     those whose difference from it is not significant. `intensity` is bytes of parameters per
-    second of one device's computing, and `rule` the family that the rule selects for it, None
+    second of one device's computation, and `rule` the family that the rule selects for it, None
     between the two kinds of published nets. `faster` is an asynchronous strategy that is
     significantly faster than the best, if any.
     """
@@ -104,7 +104,7 @@ def _list_advice(result: StrategiesResult, published: PublishedRuns) -> Iterator
 
 
 def _compute_intensity(alone: Sequence[StrategyRow]) -> float | None:
-    """Return bytes of parameters per second of one device's computing; None if it was not
+    """Return bytes of parameters per second of one device's computation; None if it was not
     measured.
     """
     for row in alone:

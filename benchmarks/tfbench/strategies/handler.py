@@ -1,4 +1,4 @@
-"""Handler of `invoke strategies`: strategies on several devices, cell by cell, and a report."""
+"""Handler of `invoke strategies`: measure strategies on several devices and write a report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tfbuild.records import format_now
 
 KIND = "strategies"
 NETS = ("alexnet:image=64:batch=16", "resnet50:image=64:batch=8")
-"""Many parameters and little to compute, and the other way round; sizes that CPUs bear."""
+"""A net with many parameters and little computation, and the opposite, in sizes for CPUs."""
 DEVICES = (1, 2)
 LAUNCHES = 3
 SECONDS = 10.0
@@ -39,8 +39,8 @@ QUICK = StrategiesOptions(
     launches="3",
     seconds="1",
 )
-"""What `invoke articles --quick` asks: 40 processes. Most of their time is TensorFlow's start and
-the nets' tracing."""
+"""The options of `invoke articles --quick`: 40 processes, which spend most of their time starting
+TensorFlow and tracing the nets."""
 
 
 def _list_cells(matrix: Matrix, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
@@ -59,8 +59,8 @@ def describe_plan(wanted: StrategiesOptions) -> str:
         f"arms       {installs.describe(choices).strip()}\n"
         f"workloads  {', '.join(matrix.workloads)}\n"
         f"cells      {setups} ({matrix.kind} devices)\n"
-        f"launches   {matrix.launches} of each, steps for {matrix.seconds:g} s in each\n"
-        f"processes  {len(planned)}, references among them\n"
+        f"launches   {matrix.launches} of each, with {matrix.seconds:g} s of steps\n"
+        f"processes  {len(planned)}, including references\n"
         f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
     )
 
@@ -71,8 +71,8 @@ def parse_options(wanted: StrategiesOptions) -> Matrix:
     workloads = wanted.workloads or ",".join(NETS)
     launches = wanted.launches or str(LAUNCHES)
     if wanted.kind not in KINDS:
-        hint = console.suggest_spelling(wanted.kind, KINDS) or f"There are {', '.join(KINDS)}"
-        raise UsageError(f"no devices are of the kind {wanted.kind!r}", hint=hint)
+        hint = console.suggest_spelling(wanted.kind, KINDS) or f"Available: {', '.join(KINDS)}"
+        raise UsageError(f"unknown kind of devices {wanted.kind!r}", hint=hint)
     return Matrix(
         strategies=tuple(strategy.find_strategy(name).name for name in names),
         workloads=options.parse_workloads(workloads),
@@ -91,8 +91,8 @@ def _parse_devices(words: str) -> tuple[int, ...]:
     for number in counts:
         if not 1 <= number <= MOST_DEVICES:
             raise UsageError(
-                f"--devices {words}: {number} devices cannot be measured",
-                hint=f"Ask for 1 to {MOST_DEVICES}",
+                f"--devices {words}: {number} is not a valid number of devices",
+                hint=f"Give 1 to {MOST_DEVICES}",
             )
     return counts
 

@@ -1,4 +1,4 @@
-"""Which strategies on which nets and how many devices, as cells of one process each. Pure."""
+"""List the cells of `invoke strategies`: strategy, net and devices, one process each. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfbench.strategies.strategy import find_strategy
 MODULE = replicas.__name__
 ALONE = 1
 _GPUS = ",".join(map(str, range(16)))
-"""CUDA takes those in front of the first that is not there."""
+"""CUDA uses the GPUs before the first one that does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class Matrix:
 
 def is_comparable(strategy: str, devices: int) -> bool:
     """Return whether the losses must equal those of one device with the whole batch. One device
-    alone is in step with itself, whatever the strategy.
+    alone is synchronous with any strategy.
     """
     return find_strategy(strategy).synchronous or devices == ALONE
 

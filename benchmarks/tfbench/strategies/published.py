@@ -1,4 +1,4 @@
-"""Published scaling to stand beside what is measured: images per second by number of GPUs."""
+"""Published scaling, for comparison: images per second by number of GPUs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PublishedModel:
 
     @property
     def intensity(self) -> float:
-        """Return bytes of parameters per second of one device's computing."""
+        """Return bytes of parameters per second of one device's computation."""
         parameters = find_workload(self.workload).parameters
         assert parameters is not None  # noqa: S101  (every net has a published size)
         return parameters * FLOAT_BYTES * self.images_s[1] / self.batch
@@ -61,7 +61,7 @@ class PublishedRuns:
 
     @property
     def split(self) -> tuple[float, float]:
-        """Return the highest intensity, in bytes of parameters per second of computing, that its
+        """Return the highest intensity, in bytes of parameters per second of computation, that the
         authors ran with a parameter server, and the lowest that they ran replicated.
         """
         server, replicated = (
@@ -72,7 +72,7 @@ class PublishedRuns:
 
 
 def read_published(path: Path = P100) -> PublishedRuns:
-    """Read the published figures. Raises RecordError if the file is incomplete."""
+    """Read the published results. Raises RecordError if the file is incomplete."""
     try:
         fields = parse_toml(read_text(path))
         devices = tuple(fields["devices"])
@@ -86,7 +86,7 @@ def read_published(path: Path = P100) -> PublishedRuns:
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"{path} is no table of published figures ({error})") from error
+        raise RecordError(f"{path} is not a table of published results ({error})") from error
 
 
 def _build_model(fields: Mapping[str, Any], devices: tuple[int, ...]) -> PublishedModel:

@@ -1,4 +1,4 @@
-"""What was measured of each cell, and what follows from it: rates, shares, efficiency. Pure."""
+"""The results of each cell: rates, shares, efficiency, and agreement of the first steps. Pure."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Parity(StrEnum):
     SAME = "same"
     DIFFERENT = "different"
     ASYNCHRONOUS = "asynchronous"
-    """In no defined order, so there is nothing to hold them to."""
+    """Updates have no defined order, so there is no reference."""
     APART = "no exchange"
     UNKNOWN = "not known"
-    """The one device gave no answer."""
+    """The reference on one device has no result."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

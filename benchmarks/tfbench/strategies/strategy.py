@@ -1,4 +1,4 @@
-"""The strategies by name, and what is known of them before anything is measured."""
+"""The strategies by name, and their properties."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class StrategyFamily(StrEnum):
     """The location of the parameters."""
 
     PARAMETER_SERVER = "parameter server"
-    """In one place, which all devices read from."""
+    """In one place, from which all devices read."""
     ALL_REDUCE = "all-reduce"
-    """On every device, with gradients added up for all."""
+    """On every device, with gradients summed over all."""
     APART = "no exchange"
 
 
@@ -80,6 +80,6 @@ NAMES = tuple(STRATEGIES)
 def find_strategy(name: str) -> Strategy:
     """Return the strategy of that name. Raises UsageError if it is unknown."""
     if name not in STRATEGIES:
-        hint = suggest_spelling(name, NAMES) or f"There are {', '.join(NAMES)}"
+        hint = suggest_spelling(name, NAMES) or f"Available: {', '.join(NAMES)}"
         raise UsageError(f"unknown strategy {name!r}", hint=hint)
     return STRATEGIES[name]

@@ -1,5 +1,5 @@
-"""What was found of strategies, for people: a table for a terminal, a section and its figures for a
-report. Pure."""
+"""Format the results of strategies: a table for the terminal, a section of a report, figures.
+Pure."""
 
 from __future__ import annotations
 
@@ -34,34 +34,39 @@ KEY = "strategies"
 HEADING = "Strategies on several devices"
 HEADINGS = (
     *("workload", "#devices", "strategy", "#examples/s", f"#{LEVEL:.0%} interval"),
-    *("#mean ± SEM (jitter)", "#of independent", "#efficiency", "#moved/step", "first steps"),
+    *("#mean ± SEM (jitter)", "#vs independent", "#efficiency", "#traffic/step", "first steps"),
 )
 LOGICAL = (
-    "TensorFlow saw no GPU, so the devices are logical ones of the same vCPUs: this measures what "
-    "their coordination costs, not how training scales. One device alone has all the vCPUs, and an "
-    "efficiency of 1/n is as many examples as it has."
+    "TensorFlow detects no GPU, so the devices are logical devices on the same vCPUs: this shows "
+    "the cost of coordination, not how training scales. One device alone uses all vCPUs; n devices "
+    "with an efficiency of 1/n process as many examples per second."
 )
 METHOD = """
-Every launch is a process of its own, with synthetic data that lie on the devices before the first
-step, and the same batch on each device whatever their number. The rate is examples per second over
-all timed steps of a launch; its interval is Student's t over launches. Mean ± SEM (jitter) is what
-tf_cnn_benchmarks prints, over all steps. Of independent: the rate over that of as many devices that
-exchange nothing, which is the most that a strategy can reach. Efficiency: the rate per device over
-that of one device, launch by launch. Each interval holds by itself: the best of several was lucky,
-too, so a lead that is just above 1 wants more launches.
+Every launch is a new process. The synthetic data are on the devices before the first step, and the
+batch per device is the same for any number of devices. The rate is examples per second over all
+timed steps of a launch; its interval is Student's t over launches. “Mean ± SEM (jitter)” is what
+tf_cnn_benchmarks prints, over all steps. “vs independent” is the rate divided by that of as many
+devices that exchange nothing, the upper bound of a strategy. “Efficiency” is the rate per device
+divided by that of one device, launch by launch. Intervals are not corrected for selecting the best
+of several strategies: if its lead is barely above 1, measure more launches.
 
-Before anything is timed, each cell shows that gradients arrive: replica i sends i + 1, and every
-variable must get n (n + 1) / 2. A strategy that loses some is refused. The first steps are then
-held to one device that computes the whole batch at once: losses, and how far the updates move the
-parameters. Dropout is off for these steps, and where a net has BatchNorm, whose statistics are each
-replica's own, all replicas get the same examples. What is asynchronous has no such reference.
+Before timing, each cell checks that gradients arrive: replica i sends i + 1, and every variable
+must receive n (n + 1) / 2. A strategy that loses gradients is refused. Then the first steps are
+compared with those of one device that computes the whole batch: losses, and how far the updates
+move the parameters. Dropout is off in these steps. If a net has BatchNorm, whose statistics are
+separate in each replica, all replicas get the same examples. Asynchronous strategies have no such
+reference.
 """
 TRAFFIC = """
-Bytes of variables that cross between devices per step, computed from n devices and B bytes of
-trainable parameters: ring and nccl 2 (n - 1) B, of which each device sends and receives 4 (n - 1) /
-n B; one_device and hierarchical as many in all, but one device sends and receives 2 (n - 1) B or n
-B; central 2 (n - 1) B, or 2 n B where the parameters' CPU is none of the devices; server 2 n B;
-independent nothing.
+Traffic is the bytes of variables that devices exchange per step, computed for n devices and B bytes
+of trainable parameters:
+
+- ring and nccl: 2 (n - 1) B in total; each device sends and receives 4 (n - 1) / n B
+- one_device and hierarchical: 2 (n - 1) B in total; one device sends and receives 2 (n - 1) B
+  (one_device) or n B (hierarchical)
+- central: 2 (n - 1) B, or 2 n B if the parameters' CPU is not one of the devices
+- server: 2 n B
+- independent: nothing
 """
 
 
@@ -125,7 +130,7 @@ def _format_parity(figures: Figures) -> str:
 
 
 def list_lines(result: StrategiesResult) -> Iterator[str]:
-    """Yield the marks and warnings, then the advice."""
+    """Yield the reasons for missing results and the warnings, then the advice."""
     yield from list_marks(result)
     yield from list_warnings(result)
     reference = published.read_published()
@@ -134,7 +139,7 @@ def list_lines(result: StrategiesResult) -> Iterator[str]:
 
 
 def list_marks(result: StrategiesResult) -> Iterator[str]:
-    """Yield why cells have no figures, once per reason."""
+    """Yield why cells have no results, once per reason."""
     cells_by_reason: dict[tuple[str, str, str], list[str]] = {}
     for row in result.rows:
         if row.figures is None:
@@ -152,9 +157,9 @@ def list_warnings(result: StrategiesResult) -> Iterator[str]:
     for row in result.rows:
         if row.figures and row.figures.parity is Parity.DIFFERENT:
             yield (
-                f"{_format_place(row)}: the first steps are not those of one device (apart by "
-                f"{row.figures.apart or float('nan'):.2g}, {result.tolerance:g} are let pass), so "
-                "no advice rests on it."
+                f"{_format_place(row)}: the first steps differ from those of one device by "
+                f"{row.figures.apart or float('nan'):.2g} (tolerance {result.tolerance:g}), so the "
+                "advice does not use this strategy."
             )
 
 
@@ -175,8 +180,8 @@ def list_sentences(
     yield f"{subject}: {_describe_best(advice)}."
     if advice.faster:
         yield (
-            f"{advice.faster} does more examples per second, but is asynchronous: its gradients "
-            "are of older parameters, so that steps are not worth as much."
+            f"{advice.faster} processes more examples per second, but is asynchronous: its "
+            "gradients are stale, so a step contributes less."
         )
     if advice.intensity is not None:
         yield _describe_rule(advice, reference)
@@ -190,15 +195,16 @@ def list_sentences(
 
 def _describe_best(advice: Advice) -> str:
     if advice.lead is None:
-        return f"{advice.best}, the only synchronous strategy that was measured"
+        return f"{advice.best} is the only synchronous strategy that was measured"
     lead = (
-        f"{wording.format_factor(advice.lead.value)} the next ({wording.format_span(advice.lead)})"
+        f"{wording.format_factor(advice.lead.value)} over the next "
+        f"({wording.format_span(advice.lead)})"
     )
     if advice.sure:
         return f"{advice.best} is the fastest, {lead}"
     return (
-        f"{advice.best} had the highest rate, {lead}, but was not told apart from "
-        f"{wording.join_words(advice.tied)}; take more launches"
+        f"inconclusive, {advice.best} has the highest rate, {lead}, but does not differ "
+        f"significantly from {wording.join_words(advice.tied)}; measure more launches"
     )
 
 
@@ -206,26 +212,26 @@ def _describe_rule(advice: Advice, reference: PublishedRuns) -> str:
     """Describe what the articles' rule selects, and whether the measurement agrees."""
     assert advice.intensity is not None  # noqa: S101  (the caller looked)
     low, high = reference.split
-    head = f"It has {_format_megabytes(advice.intensity)} of parameters per second of computing"
+    head = f"It has {_format_megabytes(advice.intensity)} of parameters per second of computation"
     bounds = (
-        f"{_format_megabytes(low)} and less: parameter server, {_format_megabytes(high)} "
-        f"and more: all-reduce"
+        f"up to {_format_megabytes(low)}: parameter server, from {_format_megabytes(high)}: "
+        "all-reduce"
     )
     if advice.rule is None:
-        return f"{head}, between the published nets ({bounds}), so the rule does not say."
+        return f"{head}, between the published nets ({bounds}), so the rule does not apply."
     verdict = {
         True: "the measurement agrees",
         False: "the measurement does not agree",
-        None: "the measurement does not decide it",
+        None: "the measurement is inconclusive",
     }[advice.agrees]
-    return f"{head}, for which the articles' rule is {advice.rule.value} ({bounds}); {verdict}."
+    return f"{head}; the articles' rule selects {advice.rule.value} ({bounds}); {verdict}."
 
 
 # --- report ---------------------------------------------------------------------------------------
 
 
 def build_document(result: StrategiesResult) -> Document:
-    """Build the report of its own, with the answers on top."""
+    """Build the standalone report, with the answers on top."""
     reference = published.read_published()
     advice_list = build_advice(result, reference)
     return Document(
@@ -233,7 +239,7 @@ def build_document(result: StrategiesResult) -> Document:
         subject=f"{format_title(result)}, {wording.format_time(result.made)}",
         answers=tuple(_build_answer(advice, result, reference) for advice in advice_list),
         warnings=tuple(list_warnings(result)),
-        sections=(Section(key=KEY, heading="Measured", blocks=tuple(_build_blocks(result))),),
+        sections=(Section(key=KEY, heading="Results", blocks=tuple(_build_blocks(result))),),
     )
 
 
@@ -241,7 +247,9 @@ def _build_answer(advice: Advice, result: StrategiesResult, reference: Published
     return Answer(
         label=f"{advice.workload}, {advice.devices} devices",
         figure=advice.best,
-        detail="" if advice.lead is None else f"{wording.format_factor_span(advice.lead)} the next",
+        detail=""
+        if advice.lead is None
+        else f"{wording.format_factor_span(advice.lead)} over the next",
         verdict="" if advice.sure else "inconclusive",
         sentence=" ".join(list_sentences(advice, result, reference)),
     )
@@ -271,9 +279,9 @@ def _build_blocks(result: StrategiesResult) -> Iterator[Block]:
 
 def _build_traffic_table(result: StrategiesResult) -> Table:
     return tabulate(
-        "variables' bytes per step",
+        "traffic per step",
         (
-            *("workload", "#devices", "strategy", "variables on", "#trainable", "#moved/step"),
+            *("workload", "#devices", "strategy", "variables on", "#trainable", "#traffic/step"),
             *("#busiest device", "#peak memory"),
         ),
         (
@@ -308,10 +316,9 @@ def _build_published(reference: PublishedRuns) -> Iterator[Block]:
     low, high = reference.split
     yield (
         f"Published: {reference.title}, {reference.as_of}, synthetic data ({reference.source}). "
-        "Its authors ran nets with up to "
-        f"{_format_megabytes(low)} of parameters per second of computing with a parameter "
-        f"server, those "
-        f"with {_format_megabytes(high)} and more replicated."
+        "The authors ran nets with up to "
+        f"{_format_megabytes(low)} of parameters per second of computation with a parameter "
+        f"server, and nets with at least {_format_megabytes(high)} replicated."
     )
     counts = reference.devices
     yield tabulate(
@@ -320,7 +327,7 @@ def _build_published(reference: PublishedRuns) -> Iterator[Block]:
             *("net", "parameters"),
             *(f"#{number} GPU" if number == ALONE else f"#{number} GPUs" for number in counts),
             *(f"#efficiency at {number}" for number in counts if number != ALONE),
-            "#parameters/s of computing",
+            "#parameters/s of computation",
         ),
         (
             (
@@ -342,26 +349,28 @@ def _build_published(reference: PublishedRuns) -> Iterator[Block]:
 
 
 def draw_figures(result: StrategiesResult) -> Iterator[Drawing]:
-    """Draw each net's strategies relative to independent devices, then the published efficiency."""
+    """Draw each net's strategies relative to independent devices, then published efficiencies."""
     nets = dict.fromkeys((row.arm, row.workload) for row in result.rows)
     for position, (arm, workload) in enumerate(nets):
         groups = tuple(_build_share_groups(result, arm, workload))
         if groups:
             yield create_drawing(
-                functools.partial(plot_forest, groups, "examples/s over independent devices'"),
+                functools.partial(
+                    plot_forest, groups, "examples/s relative to independent devices"
+                ),
                 key=f"{KEY}-{position}",
                 title=f"{arm}: {workload}" if len(result.arms) > 1 else workload,
-                caption=f"1 is no exchange at all. Lines are {LEVEL:.0%} intervals.",
+                caption=f"At 1 the exchange costs nothing. Lines are {LEVEL:.0%} intervals.",
                 description=describe_rows(groups),
             )
     groups = tuple(_build_efficiency_groups(published.read_published()))
     yield create_drawing(
-        functools.partial(plot_bars, groups, "published images/s over those of single P100s"),
+        functools.partial(plot_bars, groups, "published images/s relative to single P100s"),
         key=f"{KEY}-published",
         title="Published efficiency on P100s",
         caption=(
-            "Of TensorFlow's documentation, means of 5 runs. Plain bars: parameter server on "
-            "the CPU; hatched ones: replicated, with NCCL."
+            "From TensorFlow's documentation, means of 5 runs. Plain bars: parameter server on the "
+            "CPU. Hatched bars: replicated, with NCCL."
         ),
         description=describe_rows(groups),
     )

@@ -1,8 +1,8 @@
-"""How many bytes of variables cross between devices in one step of all of them. Pure.
+"""Compute how many bytes of variables are exchanged between devices per step. Pure.
 
-Of each strategy's algorithm, for n devices and B bytes of trainable parameters; non-trainable ones
-and losses are left out. Synchronous strategies move 2 (n - 1) B in all, where no device holds what
-another does not need; what differs is how much of it one device has to send and receive.
+The formulas follow from each strategy's algorithm, for n devices and B bytes of trainable
+parameters, without non-trainable parameters and losses. Synchronous strategies move 2 (n - 1) B in
+total if CPU:0 is one of the devices; they differ in how much one device sends and receives.
 
     ring          every device sends and receives 2 (n - 1) / n B: a reduce-scatter, then an
                   all-gather (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
@@ -10,9 +10,9 @@ another does not need; what differs is how much of it one device has to send and
     one_device    n - 1 gradients to the device that adds them up, n - 1 sums back
     hierarchical  two groups of n / 2: in each, n / 2 - 1 gradients to its first device; one sum
                   across, one total back, n / 2 - 1 totals to the others of each group
-    central       n - 1 times the parameters to the devices, n - 1 gradients back; n each where
-                  the parameters' device computes nothing itself
-    server        each of n workers fetches the parameters and sends its gradients, in its own time
+    central       n - 1 times the parameters to the devices, n - 1 gradients back; n of each
+                  if the parameters' device does not compute
+    server        each of n workers fetches the parameters and sends its gradients, asynchronously
     independent   nothing
 """
 
@@ -34,8 +34,8 @@ class Traffic:
 
 
 def compute_traffic(strategy: str, devices: int, parameter_bytes: int, *, apart: bool) -> Traffic:
-    """Compute the bytes of variables that cross between devices per step. `apart` is true if
-    CPU:0, which holds or sums the central variables, is not one of the devices.
+    """Compute the bytes of variables that devices exchange per step. `apart` is true if CPU:0,
+    which holds or sums the central variables, is not one of the devices.
 
     Raises ValueError if the strategy is unknown.
     """
@@ -56,5 +56,5 @@ def compute_traffic(strategy: str, devices: int, parameter_bytes: int, *, apart:
         case groups.ONE_DEVICE | groups.HIERARCHICAL | groups.RING | groups.NCCL:
             total, busiest = 0.0, 0.0
         case other:
-            raise ValueError(f"no strategy is called {other}")
+            raise ValueError(f"unknown strategy {other}")
     return Traffic(total=total * parameter_bytes, busiest=busiest * parameter_bytes)

@@ -1,1 +1,1 @@
-"""Examples per second of a net at each batch size, and what they cost."""
+"""Throughput of a net at each batch size, and its price."""

@@ -25,7 +25,7 @@ from tfbuild.records import format_now
 
 KIND = "throughput"
 WARM_UP = 10
-"""That of tf_cnn_benchmarks."""
+"""Warm-up steps, as in tf_cnn_benchmarks."""
 _AUGMENTATION = {"off": (False,), "on": (True,), "both": (False, True)}
 
 
@@ -114,7 +114,9 @@ def parse_options(wanted: ThroughputOptions) -> ThroughputConfig:
     )
     batches = options.parse_counts(wanted.batches, "--batches")
     if not batches or 0 in batches:
-        raise UsageError(f"--batches {wanted.batches} names no batch", hint="Try --batches 16,32")
+        raise UsageError(
+            f"--batches {wanted.batches} is not a list of batch sizes", hint="Try --batches 16,32"
+        )
     for name in names:
         for batch in batches:
             options.parse_workload(set_sizes(name, batch=batch))
@@ -132,7 +134,7 @@ def _parse_own_options(wanted: ThroughputOptions) -> ThroughputConfig:
     name, path = options.parse_model_file(wanted.workload)
     if wanted.augmentation != "off" or wanted.image:
         raise UsageError(
-            "a workload of one's own is trained as it is", hint="Leave --image, --augmentation out"
+            "--workload cannot be combined with --image or --augmentation", hint="Remove them"
         )
     return _build_config(wanted, (name,), (0,), (False,), str(path))
 
@@ -168,7 +170,7 @@ def _require_images(names: tuple[str, ...], augmentation: tuple[bool, ...]) -> N
     for name in names:
         if any(augmentation) and find_workload(name).image is None:
             nets = ", ".join(net for net in NAMES if find_workload(net).image is not None)
-            raise UsageError(f"{name} takes no images to augment", hint=f"Use one of {nets}")
+            raise UsageError(f"{name} has no images to augment", hint=f"Use one of {nets}")
 
 
 def _list_cells(config: ThroughputConfig, run: ExperimentRun) -> tuple[Cell, ...]:

@@ -16,13 +16,13 @@ from tfbuild.measured.interval import Interval
 
 SCHEMA = 1
 NEAR = 0.05
-"""A batch is large enough when its speed is this close to the fastest one's."""
+"""A batch is large enough if its speed is within this share of the fastest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ThroughputRow:
     """One arm at one batch size. `speed` is in examples per second; `printed` is what
-    tf_cnn_benchmarks would have printed for the first launch. Without an answer both are
+    tf_cnn_benchmarks would have printed for the first launch. Without a result both are
     None, and `outcome` and `reason` explain it.
     """
 

@@ -1,4 +1,4 @@
-"""Throughput for people. Pure."""
+"""Throughput as text and figures. Pure."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tfbuild import console
 
 KEY = "throughput"
 METHOD = (
-    "Training steps on synthetic data of the real shape, each with its end awaited. The interval "
-    "is Student's t over fresh processes. Beside it stands what tf_cnn_benchmarks would have "
-    "printed of the first one: the mean, its standard error over steps, and the jitter, which is "
-    "1.4826 times the median of absolute deviations. A standard error over the steps of one "
-    "process does not know that two processes differ."
+    "Training steps on synthetic data of the real shape, each timed to its end. The interval is "
+    "Student's t over fresh processes. The column tf_cnn_benchmarks shows what that program would "
+    "print for the first process: the mean, its standard error over steps, and the jitter, which "
+    "is 1.4826 times the median absolute deviation. A standard error over the steps of one process "
+    "does not include the differences between processes."
 )
 
 
@@ -103,10 +103,10 @@ def _describe_batch(best: ThroughputRow, found: Sequence[ThroughputRow]) -> str:
     text = (
         f"a batch of {best.batch} is large enough with "
         f"{wording.format_rate(get_value(best.speed))} "
-        "examples/s, none is faster by more than 5 %"
+        "examples/s: no other is faster by more than 5 %"
     )
     distinct = all(is_distinct(best.speed, other) for other in others)
-    return f"{text}." if distinct else f"{text}; but intervals overlap: measure longer to be sure."
+    return f"{text}." if distinct else f"{text}. The intervals overlap: measure longer to be sure."
 
 
 def _describe_augmentation(throughput: Throughput) -> Iterator[str]:
@@ -116,9 +116,9 @@ def _describe_augmentation(throughput: Throughput) -> Iterator[str]:
         plain_row = plain.get((row.arm, row.workload, row.batch))
         if row.augmented and row.speed and plain_row and plain_row.speed:
             share = 1 - get_value(row.speed) / get_value(plain_row.speed)
-            text = f"takes {share:.1%} of the speed"
+            text = f"reduces the speed by {share:.1%}"
             if not is_distinct(row.speed, plain_row.speed):
-                text = "costs less than can be told here"
+                text = "has no measurable cost here"
             yield f"{row.workload}, batch {row.batch}, {row.arm}: augmentation {text}."
 
 

@@ -1,1 +1,1 @@
-"""The best wheel and settings for one workload: tried, halved, combined, confirmed."""
+"""Search for the best wheel and settings of one workload."""

@@ -1,6 +1,6 @@
-"""What may be changed about how a workload runs, and the arm that a set of changes makes.
+"""The settings of a workload that a search may change, and the arm of a set of changes.
 
-Pure but for the search for memory allocators.
+Pure, except for the search for memory allocators.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tfbuild.records import hash_record
 WHEEL, BF16 = "wheel", "bf16"
 STEPS, COMPILED = "steps_per_execution", "jit_compile"
 SCRIPT = (STEPS, COMPILED)
-"""Arguments of Keras's compile(): no environment sets them, so they are advice."""
+"""Arguments of Keras's compile(): no environment variable sets them, so they are advice."""
 BATCHES = 8
-"""Of one execution, where a sample holds FEWEST_CALLS of them."""
+"""Steps per execution to try, if a sample contains at least FEWEST_CALLS executions."""
 FEWEST_CALLS = 2
 KINDS = (WHEEL, "onednn", "intra", "inter", "malloc", BF16, *SCRIPT)
-"""All that is searched. bf16 changes results, so it is tried only when it is allowed."""
+"""All levers of a search. bf16 changes results, so it is tried only if it is allowed."""
 _LONGEST_NAME = 64
 _MARK = 8
 
@@ -47,7 +47,7 @@ class Change:
 
 
 Setup: TypeAlias = tuple[Change, ...]
-"""Changes that are made together, each of another lever. None is the baseline."""
+"""Changes made together, each of another lever. The empty setup is the baseline."""
 
 
 def list_settings(vcpus: int, *, onednn: bool | None) -> Iterator[Change]:

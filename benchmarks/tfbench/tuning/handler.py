@@ -1,4 +1,4 @@
-"""Handler of `invoke tune`: the best settings for one workload, searched and written down."""
+"""Handler of `invoke tune`: search for the best settings of one workload and save them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
         tuning = running.tune(setting, out)
     write_atomic(out / ENV, text.render_env_file(tuning))
     write_atomic(out / PAGE, text.render_markdown(tuning))
-    save(out / running.KIND.result, tuning)  # (last: with it a run is whole)
+    save(out / running.KIND.result, tuning)  # (last: it completes the run)
     console.print_note(f"settings to source: {out / ENV}")
     return tuning, format_result(tuning, text.build_table(tuning), as_json=as_json)
 
@@ -96,12 +96,11 @@ def describe(wanted: TuneOptions) -> str:
     return (
         f"workload   {setting.title}\n"
         f"baseline   {installs.describe(config.choices[:1]).strip()}\n"
-        f"each alone {', '.join(names)}\n"
+        f"first      each alone: {', '.join(names)}\n"
         f"then       the better half again, the best combined, the result confirmed\n"
         f"vCPUs      {setting.vcpus}\n"
-        f"budget     {console.format_duration(setting.budget_s)}, but {FEWEST_LAUNCHES} "
-        f"launches or more "
-        f"in each of {console.format_count(len(groups) + 2, 'comparison')} and up\n"
+        f"budget     {console.format_duration(setting.budget_s)}, but at least {FEWEST_LAUNCHES} "
+        f"launches in each of at least {console.format_count(len(groups) + 2, 'comparison')}\n"
         f"out        {wanted.out or paths.choose_report_folder(running.KIND.prefix)}\n"
     )
 
@@ -146,17 +145,19 @@ def _choose_wheels(wanted: TuneOptions, paths: Paths) -> tuple[ArmChoice, ...]:
     except (WheelError, HostError) as error:
         if wanted.candidate:
             raise
-        console.print_note(f"no tuned wheel is tried: {error.message}")
+        console.print_note(f"no tuned wheel to try: {error.message}")
         return installs.choose(specs[:1], "", paths)
 
 
 def _parse_specs(wheels: Sequence[str]) -> tuple[lineup.ArmSpec, ...]:
     specs = tuple(lineup.parse_arm(words) for words in wheels)
     if any(spec.settings for spec in specs):
-        raise UsageError("--arms takes wheels only", hint="Settings are what tune finds")
+        raise UsageError("--arms takes wheels only", hint="Remove the settings: tune searches them")
     names = [spec.name for spec in specs]
     if len({*names}) < len(names):
-        raise UsageError(f"two wheels have one name ({', '.join(names)})", hint="Write NAME=WHEEL")
+        raise UsageError(
+            f"two wheels have the same name ({', '.join(names)})", hint="Write NAME=WHEEL"
+        )
     return specs
 
 
@@ -172,9 +173,9 @@ def _parse_levers(wanted: TuneOptions) -> tuple[str, ...]:
         return tuple(lever for lever in KINDS if lever != BF16 or wanted.allow_bf16)
     words = {word.strip() for word in wanted.levers.split(",") if word.strip()}
     for word in sorted(words - {*KINDS}):
-        raise UsageError(f"nothing called {word!r} is searched", hint=suggest(word, KINDS))
+        raise UsageError(f"unknown lever {word!r}", hint=suggest(word, KINDS))
     if BF16 in words and not wanted.allow_bf16:
-        raise UsageError(f"{BF16} changes results", hint="Allow it: --allow-bf16")
+        raise UsageError(f"{BF16} changes results", hint="Add --allow-bf16 to allow it")
     return tuple(
         lever for lever in KINDS if lever in words or (lever == BF16 and wanted.allow_bf16)
     )

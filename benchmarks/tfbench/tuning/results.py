@@ -1,4 +1,4 @@
-"""What tuning found, as records."""
+"""Results of a tuning, as records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FirstSteps:
     batch: int
     parameters: int
     step_s: float
-    """Of the fastest of a few steps."""
+    """The time of the fastest of a few steps."""
     onednn: bool
     """Whether oneDNN's operations are on by default here."""
 
@@ -47,12 +47,12 @@ class TriedArm:
     changes: tuple[Change, ...]
     speedup: Interval | None
     noise: Interval | None
-    """The baseline against itself in the same blocks."""
+    """The baseline compared with itself in the same blocks."""
     verdict: Verdict | None
     losses: float | None
     """The largest relative difference of the first losses from the baseline's."""
     predictions: float | None
-    """The largest difference of the predictions after them."""
+    """The largest difference of the predictions after the first losses."""
     tolerance: float
     reason: str = ""
 
@@ -71,13 +71,13 @@ class Tuning:
 
     `workload` is its name, or the path of the user's file with its `program_sha256`. `tried`
     is in the order of the stages. The verdicts of the search choose what is confirmed; only
-    those of the confirmation are answers.
+    those of the confirmation are results.
     """
 
     schema: int
     made: str
     seconds: float
-    """Of measuring, in all runs that it took."""
+    """Seconds of measuring, over all runs of the tuning."""
     workload: str
     program_sha256: str
     vcpus: tuple[int, ...]
@@ -85,11 +85,11 @@ class Tuning:
     seed: int
     host: Host
     baseline: str
-    """The wheel that all is relative to."""
+    """The wheel that speedups are relative to."""
     trial: FirstSteps
     tried: tuple[TriedArm, ...]
     variables: Pairs
-    """The environment variables of the best setup; none where nothing was faster."""
+    """The environment variables of the best setup; empty if nothing was faster."""
     wheel: str
     """The wheel of the best setup."""
 

@@ -1,7 +1,7 @@
-"""The search: every change alone, the better half again, combined, and the best confirmed.
+"""The search: every change alone, the better half again, the best combined, the result confirmed.
 
-Each stage is a comparison as `invoke compare` makes it, in a folder of its own, so a run that was
-stopped goes on in the stage where it was.
+Each stage is a comparison like those of `invoke compare`, in its own folder, so a stopped run
+resumes in its current stage.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SHARES = {
     TuningStage.COMBINE: 0.15,
     TuningStage.CONFIRM: 0.35,
 }
-"""Of the budget. The fewest launches that give an interval are measured in any case."""
+"""Shares of the budget. The fewest launches that give an interval are measured in any case."""
 _SEARCH = Effort(looks=(3, 6, 10), precision=0.015)
 _CONFIRM = Effort(precision=0.007)
 
@@ -77,7 +77,7 @@ class TuningSetting:
     budget_s: float
     seed: int
     levers: tuple[str, ...] = KINDS
-    """Those of KINDS that may be changed."""
+    """The levers of KINDS that may be changed."""
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -123,9 +123,9 @@ def list_candidates(setting: TuningSetting, trial: FirstSteps | None) -> tuple[S
     setups = tuple((change,) for change in changes if change.lever in setting.levers)
     if not setups:
         raise UsageError(
-            f"there is nothing to try with {console.format_vcpus(setting.vcpus)}: "
+            f"no settings to try with {console.format_vcpus(setting.vcpus)}: "
             f"{', '.join(setting.levers)}",
-            hint="Allow more --levers, or give two --arms",
+            hint="Allow more --levers, or give two wheels with --arms",
         )
     return setups
 
@@ -139,13 +139,14 @@ def _load_trial(setting: TuningSetting, out: Path) -> FirstSteps:
             return records.decode_record(FirstSteps, fields["trial"])
         except (TypeError, ValueError, KeyError) as error:
             raise RecordError(
-                f"{path} is no trial ({error})", hint="Delete it: the workload is tried again"
+                f"{path} is not a valid trial ({error})",
+                hint="Delete it and run the same command again",
             ) from error
     with console.report_step(f"try {setting.title}"):
         arm = setting.build_arm(())
         trial = try_out(arm, setting.workload, setting.cpus, setting.seed, out / "logs")
     records.save(path, {"schema": SCHEMA, "trial": trial})
-    console.print_note(f"{1000 * trial.step_s:.2f} ms a step, batches of {trial.batch}")
+    console.print_note(f"{1000 * trial.step_s:.2f} ms per step, batches of {trial.batch}")
     return trial
 
 
@@ -284,4 +285,4 @@ def _require_baseline(cell: ComparedCell, baseline: str) -> None:
         failure for failure in cell.failures if failure.arm.removesuffix(" again") == baseline
     ]
     if failed:
-        raise WorkerError(failed[0].reason, hint="Without the baseline there is no answer")
+        raise WorkerError(failed[0].reason, hint="Nothing can be compared without the baseline")

@@ -1,7 +1,7 @@
-"""Which setups are measured next. Pure: cells in, names and setups out.
+"""The choice of the setups to measure next. Pure: cells in, names and setups out.
 
-What is chosen by its figure was lucky, too. So a stage only says what the next one measures anew,
-and no figure of the search is reported as the gain.
+The best of several measured speedups is biased upwards. So a stage only chooses what the next one
+measures again, and no figure of the search is reported as the gain.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tfbuild.measured.comparison import ComparedCell, Speedup
 from tfbuild.measured.interval import Verdict
 
 MOST_TOGETHER = 6
-"""Candidates side by side: each is a process with a TensorFlow and the model."""
+"""Most candidates side by side: each is a process with TensorFlow and the model."""
 FINALISTS = 3
-"""So few are combined as they are."""
+"""This many are combined without another halving."""
 T = TypeVar("T")
 
 

@@ -1,4 +1,4 @@
-"""What tuning found, for people and for a shell. Pure."""
+"""Results of a tuning as text, and as a file of shell variables. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tfbuild import console
 from tfbuild.measured.interval import Verdict
 
 HEADINGS = (
-    *("stage", "changed", "#speedup", "#95% interval", "#baseline again", "#losses apart"),
-    *("#predictions apart", "#verdict"),
+    *("stage", "changes", "#speedup", "#95% interval", "#baseline again", "#loss difference"),
+    *("#prediction difference", "#verdict"),
 )
 
 NOTE = (
-    "Figures of the stages before `confirm` chose what was measured next: the best of them was "
-    "lucky, too, so only the confirmation, in launches of its own, is an answer."
+    "The stages before `confirm` chose what was measured next, so their best figures are biased "
+    "upwards. Only the stage `confirm`, in separate launches, gives the result."
 )
 
 
@@ -86,7 +86,7 @@ def render_env_file(tuning: Tuning) -> str:
         f"measured {wording.format_time(tuning.made)}",
     ]
     if len(tuning.vcpus) < tuning.host.vcpus.usable:
-        head.append(f"on CPUs {','.join(map(str, tuning.vcpus))} only: taskset -c")
+        head.append(f"on CPUs {','.join(map(str, tuning.vcpus))} only (taskset -c)")
     exports = (f"export {name}={shlex.quote(value)}" for name, value in tuning.variables)
     return "\n".join([*(f"# {' '.join(line.split())}" for line in head), *exports]) + "\n"
 
@@ -106,11 +106,10 @@ def _format_gain(each: TriedArm) -> str:
 
 def _describe_effect(each: TriedArm) -> str:
     if each.losses == 0 and each.predictions == 0:
-        return "first losses and predictions are the same to the last bit"
+        return "first losses and predictions are bit-identical"
     return (
-        f"first losses apart by {_format_difference(each.losses)} (relative), predictions "
-        f"after them by "
-        f"{_format_difference(each.predictions)}, of {each.tolerance:g} that are let pass"
+        f"first losses differ by {_format_difference(each.losses)} (relative), predictions "
+        f"after them by {_format_difference(each.predictions)}; tolerance {each.tolerance:g}"
     )
 
 
@@ -121,19 +120,16 @@ def _describe_no_gain(tuning: Tuning) -> str:
         return "No setting is faster beyond noise. Keep the defaults."
     evidence = f"{_format_changes(chosen)} gives {_format_gain(chosen)}"
     if chosen.verdict is Verdict.INCONCLUSIVE:
-        return (
-            f"No setting is shown to be faster: {evidence}. Measure longer (--budget) for "
-            f"an answer."
-        )
+        return f"Inconclusive: {evidence}. Measure longer (--budget)."
     return f"No setting is faster beyond noise: {evidence}. Keep the defaults."
 
 
 def _describe_advice(each: TriedArm, best: TriedArm | None) -> str:
     arguments = ", ".join(str(change) for change in each.changes if change.is_advice)
     rest = [str(change) for change in each.changes if not change.is_advice]
-    context = f" beside {', '.join(rest)}" if rest else ""
+    context = f" with {', '.join(rest)}" if rest else ""
     if each.reason:
-        return f"compile({arguments}){context}: no answer, {each.reason}."
+        return f"compile({arguments}){context}: no result, {each.reason}."
     alone = (
         f" (without it {wording.format_factor(best.speedup.value)})"
         if best and best.speedup

@@ -1,4 +1,4 @@
-"""The workload before anything is measured: does it train, does it do so twice, and how fast."""
+"""A trial of the workload: whether it trains, whether it is reproducible, and how fast it is."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def try_out(arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Pa
     )
     if first["inputs_sha256"] != second["inputs_sha256"]:
         raise UsageError(
-            f"{workload} gives other data, or another model, each time it is read",
+            f"{workload} creates other data or another model each time it is read",
             hint="Give every random generator in it a fixed seed",
         )
     difference = compare_losses(first["losses"], second["losses"])
     if difference is None:
-        raise UsageError(f"{workload} has a loss that is no number within its first steps")
+        raise UsageError(f"{workload} has a loss that is not finite in its first steps")
     if difference > arm.tolerance:
         raise UsageError(
-            f"{workload} does not compute the same twice: first losses apart by {difference:.2g}",
-            hint="Let its parameters and dropout follow TensorFlow's global seed",
+            f"{workload} is not reproducible: first losses differ by {difference:.2g}",
+            hint="Make its parameters and dropout follow TensorFlow's global seed",
         )
     return FirstSteps(
         batch=first["batch"],

@@ -1,8 +1,8 @@
-"""What a tuned wheel has that its stock wheel has not, and must not have.
+"""Compare the files of a tuned wheel with the stock wheel.
 
-An installed wheel is code from its first file on. So every file is the stock wheel's, or follows
-from it and tuned.json byte for byte, but for those that are looked into elsewhere: the dispatcher
-and the kernel libraries.
+Any file of an installed wheel can run code. So every file must equal the stock wheel's file, or
+follow byte for byte from the stock wheel and tuned.json. Other modules check the dispatcher and the
+kernel libraries.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from tfbuild.packing.wheel import (
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.defaults import BF16
 
-_AS_MADE = "what this version of Tensorwright makes"
+_AS_WRITTEN = "differs from the file that this version of Tensorwright writes"
 _TREES_OWN = frozenset(
     ("AUTHORS", "LICENSE", "METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt")
 )
-"""What TensorFlow's own build puts into dist-info; what is in licenses/ is data."""
+"""Files that TensorFlow's build puts into dist-info; files in licenses/ are data."""
 _SCHEMES = r"\.data/(purelib|platlib)/"
 
 
@@ -51,7 +51,7 @@ def find_name_problems(wheel: Path, facts: Tuned | None) -> Iterator[str]:
     identity, stem = read_identity(wheel), read_stem(wheel)
     info = f"{stem}.dist-info"
     if not wheel.name.startswith(f"{stem}-"):
-        yield f"its file name is another than {stem}, which it is inside"
+        yield f"its file name does not match {stem}.dist-info"
     with open_wheel(wheel) as archive:
         text = {
             name: read_small_member(archive, archive.NameToInfo[f"{info}/{name}"])
@@ -61,14 +61,14 @@ def find_name_problems(wheel: Path, facts: Tuned | None) -> Iterator[str]:
     metadata, _ = parse_email(text.get("METADATA", b""))
     name, version = metadata.get("name", ""), metadata.get("version", "")
     if canonicalize_name(name) != identity.name or _normalize_version(version) != identity.version:
-        yield f"{info}/METADATA is of {name or 'no name'} {version or 'without a version'}"
+        yield f"{info}/METADATA names {name or 'no package'} {version or 'without a version'}"
     tags = re.findall(rb"(?m)^Tag:[ \t]*(\S+)", text.get("WHEEL", b""))
     if sorted(identity.tags) != sorted({tag.decode(errors="replace") for tag in tags}):
-        yield f"{info}/WHEEL has other tags than the file name"
+        yield f"the tags in {info}/WHEEL differ from the file name"
     if facts is None or facts.tree is not None:
         return
     if facts.release != Version(identity.version).public:
-        yield f"tuned.json is of TensorFlow {facts.release}, its file name of {identity.version}"
+        yield f"tuned.json names TensorFlow {facts.release}, the file name {identity.version}"
 
 
 def _normalize_version(version: str) -> str:
@@ -88,14 +88,14 @@ def find_problems(
 ) -> Iterator[str]:
     """Yield a line for each file of a tuned wheel that differs from what it must be.
 
-    `own` and `theirs` are the members of the wheel and of the stock wheel that it was made
-    of, which was published as `stock_file`.
+    `own` and `theirs` are the members of the wheel and of its stock wheel, which was published
+    as `stock_file`.
 
     Raises WheelError for files that cannot be read.
     """
     stem, stock_stem = read_stem(wheel), read_stem(stock)
     if wheel.name.split("-", 2)[2] != stock_file.split("-", 2)[2]:
-        yield f"its file name has other tags than {stock_file}"
+        yield f"the tags in its file name differ from {stock_file}"
     inherited = {rename_member(name, stock_stem, stem): entry for name, entry in theirs.items()}
     yield from _find_bf16_mismatch(stem, facts)
     lacks = not notices.has_licence(theirs)
@@ -108,19 +108,21 @@ def find_problems(
         yield f"its run-time defaults cannot be compared with tuned.json: {error.message}"
         return
     if lacks and own.get(licence) and own[licence].sha256 != notices.LICENCE_SHA256:
-        yield f"{licence} is not TensorFlow's"
+        yield f"{licence} is not TensorFlow's licence"
     exempt = {*_list_library_members(facts), *((licence,) if lacks else ())}
     record = f"{stem}.dist-info/RECORD"
     with open_wheel(wheel) as archive:
         present = {info.filename for info in list_files(archive)} - {record}
-    expected = {name: (entry, "as stock") for name, entry in inherited.items()}
-    expected |= {name: (entry, _AS_MADE) for name, entry in _hash_members(generated).items()}
+    expected = {name: (entry, "differs from stock") for name, entry in inherited.items()}
+    expected |= {name: (entry, _AS_WRITTEN) for name, entry in _hash_members(generated).items()}
     for name in sorted({*expected, *((licence,) if lacks else ())} - present):
         yield f"{name} is missing"
     for name in sorted(present - (exempt - expected.keys())):
-        member, origin = expected.get(name, (None, "in stock, and no part of a tuned wheel"))
+        member, problem = expected.get(
+            name, (None, "is neither in stock nor part of a tuned wheel")
+        )
         if member is None or own.get(name) != member:
-            yield f"{name} is not {origin}"
+            yield f"{name} {problem}"
     forms = {
         rename_member(name, stock_stem, stem): form
         for name, form in packed.read_forms(stock).items()
@@ -132,7 +134,7 @@ def find_problems(
 
 
 def _list_library_members(facts: Tuned) -> frozenset[str]:
-    """List the members of a wheel of kernels that are audited elsewhere."""
+    """List the members of a wheel of kernels that other modules audit."""
     folder = dispatcher.KERNEL_FOLDER
     return frozenset(
         (f"{folder}/{dispatcher.LIBRARY}", *(library.file for library in facts.libraries))
@@ -142,10 +144,10 @@ def _list_library_members(facts: Tuned) -> frozenset[str]:
 def find_full_build_problems(
     wheel: Path, facts: Tuned, tree: TunedTree, own: Mapping[str, Member]
 ) -> Iterator[str]:
-    """Yield a line for each file of ours in a full build that differs from what it must be.
+    """Yield a line for each file of Tensorwright in a full build that is not as expected.
 
-    No other wheel holds the same bytes, so the rest is checked only against RECORD and by its
-    location.
+    All other files are checked only against RECORD and by their location: no other wheel has
+    the same bytes.
 
     Raises WheelError.
     """
@@ -153,7 +155,7 @@ def find_full_build_problems(
     info = f"{stem}.dist-info"
     init = read_member(wheel, guard.INIT)
     if init.count(guard.FIRST) != 1 or guard.guard_init(init.replace(guard.FIRST, b"")) != init:
-        yield f"{guard.INIT} does not ask the CPU before anything else, or sets other defaults"
+        yield f"{guard.INIT} does not check the CPU first, or sets other defaults"
     yield from _find_bf16_mismatch(stem, facts)
     try:
         target = parse_target(tree.target)
@@ -161,9 +163,9 @@ def find_full_build_problems(
             target, tree.required_features
         ) | guard.build_defaults_file(target.family, facts.carriers)
     except TargetError as error:
-        yield f"what it asks the CPU cannot be compared with tuned.json: {error.message}"
+        yield f"its CPU check cannot be compared with tuned.json: {error.message}"
         return
-    # Whether a licence came from the tree or was put there by us, the wheel does not show.
+    # The wheel does not show whether a licence came from the tree or from Tensorwright.
     variants = [
         papers.build_tree_metadata(
             facts,
@@ -182,19 +184,19 @@ def find_full_build_problems(
     ]
     for name, member in _hash_members(generated).items():
         if own.get(name) != member:
-            yield f"{name} is not {_AS_MADE}"
+            yield f"{name} {_AS_WRITTEN}"
     for name in allowed[0]:
         if name not in own:
             yield f"{name} is missing"
         elif own[name] not in [choice[name] for choice in allowed]:
-            yield f"{name} is not {_AS_MADE}"
+            yield f"{name} {_AS_WRITTEN}"
     yield from _find_unexpected_files(wheel, stem)
     yield from packed.find_problems(wheel, None)
 
 
 def _find_unexpected_files(wheel: Path, stem: str) -> Iterator[str]:
-    """Yield a line for each file that an installer would put beside TensorFlow, or Python would
-    run by itself.
+    """Yield a line for each file that an installer would put outside TensorFlow's folders, or
+    that Python would run at its start.
     """
     info = f"{stem}.dist-info/"
     expected = {f"{info}{name}" for name in (*_TREES_OWN, *papers.FILES)}
@@ -202,14 +204,18 @@ def _find_unexpected_files(wheel: Path, stem: str) -> Iterator[str]:
     with open_wheel(wheel) as archive:
         for member in list_files(archive):
             if member.filename not in expected and not places.match(member.filename):
-                yield f"{member.filename} is no part of TensorFlow"
+                yield f"{member.filename} is not part of TensorFlow"
 
 
 def _find_bf16_mismatch(stem: str, facts: Tuned) -> Iterator[str]:
-    """Yield a line if bfloat16 is in the version and not in the defaults, or the reverse."""
+    """Yield a line if only one of the version and the defaults has bfloat16."""
     sets = any(default.lever.name == BF16 for build in facts.builds for default in build.defaults)
     if sets != (BF16 in stem.partition("+")[2].split(".")):
-        yield f"its version says {'nothing of ' if sets else ''}{BF16}, its defaults another thing"
+        yield (
+            f"its defaults set {BF16}, its version does not name it"
+            if sets
+            else f"its version names {BF16}, its defaults do not set it"
+        )
 
 
 def _hash_members(files: Mapping[str, bytes]) -> dict[str, Member]:

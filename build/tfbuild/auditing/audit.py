@@ -1,4 +1,4 @@
-"""What a wheel contains, against what it says of itself: `invoke audit`."""
+"""Compare the contents of a wheel with tuned.json and the stock wheel: `invoke audit`."""
 
 from __future__ import annotations
 
@@ -45,11 +45,13 @@ _DISPATCHER = f"{dispatcher.KERNEL_FOLDER}/{dispatcher.LIBRARY}"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Audit:
-    """The result of an audit. `platform` is the platform of the wheel's tags; `stock` is the
-    wheel that it was compared with. Either is empty if there is none. `defaults` are what it
-    sets at run time, by target; `sources` says how closely the sources of its kernels match
-    the stock wheel's; `remarks` are what the audit cannot judge. `admissions` are, for each
-    kernel library, the targets that its kernels ran as and the record beside the wheel.
+    """The result of an audit.
+
+    `platform` is the platform of the wheel's tags, `stock` the wheel that it was compared with;
+    either is empty if there is none. `defaults` are the run-time defaults by target. `sources`
+    compares the headers of the kernel sources with those of the stock wheel. `remarks` are
+    instructions that the audit cannot check. `admissions` are the conformance status of each
+    kernel library.
     """
 
     schema: int = SCHEMA
@@ -70,11 +72,10 @@ class Audit:
 def audit(wheel: Path, *, paths: Paths, stock: Path | None = None) -> Audit:
     """Audit every library of a wheel.
 
-    `stock` is the stock wheel, unless it is the pinned one that earlier work has left in the
-    cache.
+    `stock` is the stock wheel; without it, the pinned one is used if the cache has it.
 
     Raises WheelError if the file is not a wheel or has an incomplete library, ChecksumError
-    for a stock wheel that this one was not made from, RecordError for a damaged conformance
+    for a stock wheel that this one was not built from, RecordError for a damaged conformance
     record, and AuditError for bytes that differ from RECORD and for an unknown platform.
     Other problems are in the result: see `check_audit`.
     """
@@ -143,8 +144,8 @@ def audit(wheel: Path, *, paths: Paths, stock: Path | None = None) -> Audit:
 def _find_kernel_problems(
     wheel: Path, facts: Tuned, libraries: Collection[WheelLibrary], kept_in: Path
 ) -> Iterator[str]:
-    """Yield a line for each difference between our libraries in a wheel of kernels and
-    tuned.json.
+    """Yield a line for each difference between tuned.json and the libraries of Tensorwright in a
+    wheel of kernels.
     """
     yield from claims.find_problems(facts, libraries)
     control = tuned.is_control(facts)
@@ -174,8 +175,8 @@ def check_audit(found: Audit) -> None:
         first, *others = found.problems
         more = f" (and {len(others)} more)" if others else ""
         raise AuditError(
-            f"{found.wheel} is not what it says: {first}{more}",
-            hint="Do not publish it; build it anew",
+            f"{found.wheel} failed the audit: {first}{more}",
+            hint="Do not publish the wheel. Build it again",
         )
 
 
@@ -208,19 +209,20 @@ def _find_stock_problems(
 ) -> Iterator[str]:
     """Yield why a tuned wheel's other files cannot be compared with the published ones."""
     if pinned is not None and _is_other_stock(pinned, facts):
-        yield f"tuned.json names another stock wheel than {pinned.file}"
+        yield f"tuned.json names a stock wheel other than {pinned.file}"
     elif pinned is None and facts.tree is None:
         yield (
             f"no stock wheel of {identity.name} {Version(identity.version).public} for "
-            f"{identity.tags[0]} is known, so its other files can be anybody's"
+            f"{identity.tags[0]} is known, so its other files cannot be checked"
         )
 
 
 def _locate_stock(
     pinned: StockWheel | None, facts: Tuned | None, paths: Paths, given: Path | None
 ) -> tuple[Path | None, bool]:
-    """Return the stock wheel that a wheel was made from, or is (None if it is not here), and
-    whether its own hash was checked.
+    """Return the stock wheel that a wheel was built from, or is, and whether its hash was checked.
+
+    The wheel is None if it is not available.
     """
     if given is not None:
         if facts is None or _has_no_stock(facts):
@@ -330,7 +332,7 @@ def _find_platform_problems(
     for library in libraries:
         machine = next(iter(library.census), "")
         if machine in ARCHITECTURES and not policy.name.endswith(machine):
-            yield f"{library.file} is for {machine}, the wheel is {policy.name}"
+            yield f"{library.file} is for {machine}, the wheel's platform is {policy.name}"
         for breach in manylinux.find_breaches(policy, library.floors, library.needed, beside):
             yield f"{library.file}: {breach}"
 
@@ -338,8 +340,8 @@ def _find_platform_problems(
 def _describe_foreign(
     wheel: Path, library: WheelLibrary, counted: Mapping[str, int], folder: Path
 ) -> Iterator[str]:
-    """Yield each feature that a library must not use, how often it does, and the first few
-    locations.
+    """Yield each feature that a library must not use, the number of its instructions, and the
+    first few locations.
     """
     if not counted:
         return
@@ -350,11 +352,11 @@ def _describe_foreign(
                 Path(unpacked) / "wheel" / library.file, {name}, _FEW_USES
             )
             shown = "; ".join(map(str, uses_found)) + ("; …" if times > len(uses_found) else "")
-            label = "what is no known instruction" if name == UNDECODED else name
-            yield f"{library.name}: {times} of {label}, which it may not use: {shown}"
+            kind = "unknown" if name == UNDECODED else name
+            yield f"{library.name}: {times} {kind} instructions, which it must not use: {shown}"
 
 
-# ---- for a person ----
+# ---- output ----
 
 
 def describe(found: Audit) -> str:
@@ -362,9 +364,9 @@ def describe(found: Audit) -> str:
     head = [
         ("wheel", f"{found.wheel} ({console.format_size(found.size)})"),
         ("sha256", found.sha256),
-        ("stock", found.stock or "not here: no difference is shown, and no change would be seen"),
-        ("platform", found.platform or "none is promised"),
-        ("targets", ", ".join(found.targets) or "none: it is not a tuned wheel"),
+        ("stock", found.stock or "not available: the wheel was not compared with it"),
+        ("platform", found.platform or "none (linux tag)"),
+        ("targets", ", ".join(found.targets) or "none: this is not a tuned wheel"),
         *((("sources", found.sources),) if found.sources else ()),
         *(
             ("default", f"{target}: {defaults.describe(each)}")
@@ -384,10 +386,10 @@ def describe(found: Audit) -> str:
 
 def _describe_approval(found: Audit) -> str:
     if any(library.role is Role.TREE for library in found.libraries):
-        return "It is what it says; of the files that TensorFlow's own build made, RECORD speaks."
+        return "The audit passed. Files of TensorFlow's own build were checked only against RECORD."
     if found.targets and not found.stock:
-        return "Its libraries are what it says; its other files were not compared (--stock PATH)."
-    return "It is what it says."
+        return "The audit passed; files other than libraries were not compared (--stock PATH)."
+    return "The audit passed."
 
 
 def _group_libraries(libraries: Collection[WheelLibrary]) -> dict[str, list[WheelLibrary]]:
@@ -401,7 +403,7 @@ def _group_libraries(libraries: Collection[WheelLibrary]) -> dict[str, list[Whee
 
 
 def _build_library_rows(groups: Mapping[str, Collection[WheelLibrary]]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("libraries", "number", "size", "asks for", "ISA marker")]
+    rows: list[tuple[str, ...]] = [("libraries", "number", "size", "requires", "ISA marker")]
     for name, libraries in groups.items():
         size = console.format_size(sum(library.size for library in libraries))
         marks = sorted({library.isa_needed for library in libraries if library.isa_needed})
@@ -416,8 +418,8 @@ def _build_instruction_rows(
 ) -> list[tuple[str, ...]]:
     """Return a row for each feature, a column for each group.
 
-    Cells count the instructions that stock lacks, and in stock's own libraries all. 0 is a
-    feature that is required and not used.
+    Cells count the instructions that stock lacks; for stock's own libraries, all instructions.
+    0 is a feature that is required and not used.
     """
     columns = {name: _count_instructions(libraries) for name, libraries in groups.items()}
     order = [name for machine in ARCHITECTURES for name in (machine, *load_features(machine))]
@@ -436,7 +438,7 @@ def _count_instructions(libraries: Collection[WheelLibrary]) -> dict[str, int]:
         total.update(
             library.census if library.role is Role.STOCK else library.difference or library.census
         )
-    # Part of the baseline's row.
+    # These are part of the baseline's row.
     return {name: n for name, n in total.items() if name not in {"mmx", "sse", "sse2"}}
 
 

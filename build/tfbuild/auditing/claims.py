@@ -1,4 +1,4 @@
-"""What a tuned wheel says of itself, held against what its libraries show. Pure."""
+"""Compare tuned.json with the libraries of the wheel."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from tfbuild.planning.defaults import find_default_problems
 from tfbuild.planning.dispatcher import KERNEL_FOLDER, LIBRARY_FOLDER
 
 _FOLDER = PurePosixPath(KERNEL_FOLDER, LIBRARY_FOLDER)
-# The dispatcher reads what state the operating system saves (XGETBV), once CPUID has said it can.
+# The dispatcher reads the state that the operating system saves (XGETBV), if CPUID permits it.
 _DISPATCHER_USES = frozenset({"xsave"})
 
 
 class Role(StrEnum):
-    """The role of a library in its wheel. OTHER is one for which no stock wheel was available,
-    FALSE one in the place of kernels that differs from tuned.json.
+    """The role of a library in its wheel.
+
+    OTHER is a library that was not compared, because no stock wheel was available. FALSE is a
+    kernel library that differs from tuned.json.
     """
 
     STOCK = "as stock"
@@ -42,11 +44,11 @@ class Role(StrEnum):
 class WheelLibrary:
     """A library in a wheel.
 
-    `name` is the dispatcher's for a kernel library, else the file's. `census` is that of
-    census.count_instructions, and `difference` the same minus that of the stock library in
-    its place; None if no stock wheel is available. `required` are the features that a CPU
-    must have before it is loaded, `unregistered` the ops that it does not register although
-    tuned.json lists them.
+    `name` is the name in the dispatcher for a kernel library, else the file's name. `census` is
+    the result of census.count_instructions, and `difference` the same minus the census of the
+    stock library with this path; None if no stock wheel is available. `required` are the
+    features that a CPU must have before the library is loaded, `unregistered` the ops that
+    tuned.json lists and the library does not register.
     """
 
     file: str
@@ -68,25 +70,25 @@ def find_problems(tuned: Tuned, libraries: Collection[WheelLibrary]) -> Iterator
     present = {library.file: library for library in libraries}
     for name, times in Counter(claimed.file for claimed in tuned.libraries).items():
         if times > 1:
-            yield f"tuned.json names {name} {times} times"
+            yield f"tuned.json lists {name} {times} times"
     for claim in tuned.libraries:
         if PurePosixPath(claim.file).parent != _FOLDER:
-            yield f"{claim.name}: {claim.file} does not lie in {_FOLDER}"
+            yield f"{claim.name}: {claim.file} is not in {_FOLDER}"
         if claim.file not in present:
-            yield f"{claim.name}: there is no {claim.file}"
+            yield f"{claim.name}: {claim.file} is missing"
             continue
         actual = present[claim.file]
         yield from (f"{claim.name}: {problem}" for problem in _find_claim_problems(claim, actual))
         if not is_control(tuned) and is_idle(actual):
             yield (
-                f"{claim.name}: its flags did nothing, there is no instruction of "
+                f"{claim.name}: its flags had no effect, it has no instruction of "
                 f"{', '.join(_list_beyond_stock(actual.required))}"
             )
     if not any(library.role is Role.DISPATCHER for library in libraries):
-        yield "there is no dispatcher"
+        yield "the dispatcher is missing"
     for library in libraries:
         if library.role is Role.DISPATCHER and library.isa_needed not in {"", "x86-64"}:
-            yield f"the dispatcher is marked to need {library.isa_needed}"
+            yield f"the dispatcher's ISA marker requires {library.isa_needed}"
 
 
 def find_full_build_problems(
@@ -94,13 +96,13 @@ def find_full_build_problems(
 ) -> Iterator[str]:
     """Yield a line for each difference of a full build from tuned.json.
 
-    `found` attributes the instructions, for the libraries that have any beyond the stock
-    wheel's flags. Code that is dispatched at run time may be for any CPU, all other code for
-    the target only.
+    `found` attributes the instructions of the libraries that have some beyond the stock
+    wheel's flags. Code that is selected at run time may use any feature, all other code only
+    features of the target.
     """
     present = {library.file: library for library in libraries}
-    yield from (f"there is no {file}" for file in sorted(tree.libraries.keys() - present.keys()))
-    yield from (f"tuned.json does not name {f}" for f in sorted(present.keys() - tree.libraries))
+    yield from (f"{file} is missing" for file in sorted(tree.libraries.keys() - present.keys()))
+    yield from (f"tuned.json does not list {f}" for f in sorted(present.keys() - tree.libraries))
     for file in sorted(tree.libraries.keys() & present.keys()):
         yield from (
             f"{file}: {problem}"
@@ -111,9 +113,8 @@ def find_full_build_problems(
         for feature in sorted(attribution.own.keys() - {*tree.required_features, UNDECODED}):
             examples = ", ".join(attribution.first[feature])
             yield (
-                f"{file}: {attribution.own[feature]} of {feature}, which {tree.target} does "
-                f"not require, "
-                f"in code that is not known to ask the CPU: {examples}"
+                f"{file}: {attribution.own[feature]} {feature} instructions, which {tree.target} "
+                f"does not require, in code that is not known to check the CPU: {examples}"
             )
     beyond = _list_beyond_stock(tree.required_features)
     used = {
@@ -121,45 +122,45 @@ def find_full_build_problems(
     }
     if tree.target not in STOCK_SPECS and _is_wider(beyond) and used.isdisjoint(beyond):
         yield (
-            f"its flags did nothing, there is no instruction of {', '.join(beyond)} but in code "
-            "that is chosen at run time"
+            f"its flags had no effect: only code that is selected at run time has instructions of "
+            f"{', '.join(beyond)}"
         )
 
 
 def list_unjudged(
     tree: TunedTree, libraries: Collection[WheelLibrary], found: Mapping[str, Attribution]
 ) -> Iterator[str]:
-    """Yield the instructions of a full build that the audit can neither allow nor refuse."""
+    """Yield the instructions of a full build that the audit cannot check."""
     for library in libraries:
         attribution = found.get(library.file)
         if attribution is None:
             unrequired = (
                 {} if library.census.get("x86_64") else _select_unrequired(tree, library.census)
             )
-            reason = "whose functions are not told apart on this machine"
+            reason = "the audit distinguishes functions only on x86-64"
         else:
             unrequired, reason = (
                 _select_unrequired(tree, attribution.nameless),
-                "in functions without a name",
+                "their functions have no name",
             )
         for feature, times in unrequired.items():
-            yield f"{library.file}: {times} of {feature} {reason}: not judged"
+            yield f"{library.file}: {times} {feature} instructions were not checked: {reason}"
         data = attribution.own.get(UNDECODED, 0) if attribution else 0
         if data:
-            yield f"{library.file}: {data} places are no instructions, as data among assembler is"
+            yield f"{library.file}: {data} unknown instructions, probably data among assembler"
 
 
 def _select_unrequired(tree: TunedTree, counted: Mapping[str, int]) -> dict[str, int]:
-    """Return those of the counted features that the target does not require."""
+    """Return the counted features that the target does not require."""
     known = {*tree.required_features, *ARCHITECTURES}
     return {name: times for name, times in counted.items() if name not in known}
 
 
 def count_foreign(library: WheelLibrary, *, control: bool) -> dict[str, int]:
-    """Count the instructions of one of our libraries by each feature that it must not use.
+    """Count the instructions of a library of Tensorwright by each feature that it must not use.
 
-    Kernels may use the features checked before they are loaded; those of the control wheel,
-    what the stock wheel is compiled for. The dispatcher must run anywhere.
+    Kernels may use the features that the dispatcher checks before it loads them; kernels of the
+    control wheel may use the stock wheel's features. The dispatcher must run on any CPU.
     """
     if library.role is Role.KERNELS:
         allowed = STOCK_BASELINE if control else frozenset(library.required)
@@ -192,24 +193,24 @@ def _find_claim_problems(claim: KernelLibrary, shown: WheelLibrary) -> Iterator[
     yield from _find_byte_problems(claim, shown)
     yield from _find_target_problems(claim)
     if shown.unregistered:
-        yield f"it does not register {', '.join(shown.unregistered)}, as tuned.json says"
+        yield f"it does not register {', '.join(shown.unregistered)}, which tuned.json lists"
     if not claim.registrations:
-        yield "tuned.json does not say what it registers"
+        yield "tuned.json lists no registrations of it"
     if {*claim.admission} != {*claim.kernels}:
-        yield "tuned.json does not say of each of its kernel units how it was admitted"
+        yield "tuned.json does not list a conformance test for each of its kernel groups"
 
 
 def _find_byte_problems(claim: KernelLibrary | TreeLibrary, shown: WheelLibrary) -> Iterator[str]:
     """Yield a line for each difference between a library's bytes and its entry in tuned.json."""
     if (claim.size, claim.sha256) != (shown.size, shown.sha256):
-        yield "its bytes are not those that tuned.json names"
+        yield "its size or hash differs from tuned.json"
     if dict(claim.floors) != dict(shown.floors):
         claimed, actual = _format_floors(claim.floors), _format_floors(shown.floors)
-        yield f"tuned.json says that it asks for {claimed}, it asks for {actual}"
+        yield f"tuned.json states that it requires {claimed}, it requires {actual}"
     if dict(claim.census) != dict(shown.census):
         name = min(claim.census.items() ^ shown.census.items())[0]
         expected, present = claim.census.get(name, 0), shown.census.get(name, 0)
-        yield f"tuned.json counts {expected} instructions of {name}, there are {present}"
+        yield f"tuned.json counts {expected} {name} instructions, it has {present}"
 
 
 def _find_target_problems(claim: KernelLibrary | TunedTree) -> Iterator[str]:
@@ -217,13 +218,13 @@ def _find_target_problems(claim: KernelLibrary | TunedTree) -> Iterator[str]:
     try:
         target = parse_target(claim.target)
     except TargetError as error:
-        yield f"tuned.json has a target that nobody knows ({error.message})"
+        yield f"tuned.json names an unknown target ({error.message})"
         return
     if claim.name != target.local:
-        yield f"tuned.json says that it is for {claim.target}, which is called {target.local}"
+        yield f"tuned.json states the target {claim.target}, whose name is {target.local}"
     unrequired = flags.compute_required_features(target, {}) - {*claim.required_features}
     if unrequired:
-        yield f"tuned.json does not require {', '.join(sorted(unrequired))} of {claim.target}"
+        yield f"tuned.json does not require {', '.join(sorted(unrequired))} for {claim.target}"
     yield from find_default_problems(claim.defaults, target)
 
 

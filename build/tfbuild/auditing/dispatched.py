@@ -1,7 +1,7 @@
-"""Whose instructions they are: code for the target, or code that is chosen at run time.
+"""Attribute instructions to code for the target or to code that is selected at run time.
 
-TensorFlow holds kernels for CPUs far beyond its flags, which ask the CPU before they run. Those are
-told by the names of their functions; dispatched.toml has them with the reasons.
+TensorFlow has kernels for features far beyond its flags. They check the CPU before they run.
+dispatched.toml lists the names of their functions, with reasons.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Attribution:
     """The instructions of an x86-64 library beyond the stock wheel's flags, counted by needed
     feature and attributed to functions.
 
-    `dispatched` counts those in code that is chosen at run time, by its name in the table;
-    `own` those in all other functions, `nameless` those in functions without a name. `first`
-    has the mangled names of a few of the functions in `own`, by feature.
+    `dispatched` counts instructions in code that is selected at run time, by its name in the
+    table; `own` counts those in all other functions with a name, `nameless` those in functions
+    without a name. `first` has the mangled names of a few functions of `own`, by feature.
     """
 
     schema: int = SCHEMA

@@ -1,4 +1,4 @@
-"""The shared libraries of a wheel and what their bytes show. The same bytes are looked at once."""
+"""Read the facts of a wheel's shared libraries. The cache has them by the hash of the library."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read_members(wheel: Path, *, known: bool = False) -> dict[str, Member]:
 
 
 def filter_libraries(every: Mapping[str, Member]) -> dict[str, Member]:
-    """Return those of the members that are shared libraries, by their names."""
+    """Return the members that are shared libraries, recognized by their names."""
     return {name: member for name, member in every.items() if _LIBRARY.fullmatch(name)}
 
 
@@ -116,9 +116,7 @@ def read_attributions(
 def find_unregistered(
     wheel: Path, libraries: Iterable[KernelLibrary], folder: Path
 ) -> dict[str, tuple[str, ...]]:
-    """Return the ops that kernel libraries do not register although tuned.json lists them.
-
-    They are by the library's member.
+    """Return the ops that tuned.json lists and kernel libraries do not register, by member.
 
     Raises WheelError for a library that is incomplete or missing, DiskError.
     """

@@ -1,7 +1,7 @@
-"""What a wheel's platform tag promises, by the policies that auditwheel ships.
+"""Check a wheel against its platform tag, by the policies of auditwheel.
 
-`auditwheel show` itself does not fit a tuned wheel: its kernel library takes TensorFlow's libraries
-from the process that loads it, not by an RPATH, so auditwheel calls it linux_x86_64.
+`auditwheel show` does not suit a tuned wheel. Its kernel library uses TensorFlow's libraries from
+the process that loads it, without an RPATH, so auditwheel reports linux_x86_64.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOADER = re.compile(r"ld-linux.*\.so\.\d")
 
 
 Demands = tuple[Mapping[str, str], Collection[str]]
-"""What a library asks for: elf.floors and elf.list_needed."""
+"""The requirements of a library: elf.read_version_floors and elf.list_needed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +40,7 @@ def find_policy(tags: Collection[str]) -> Policy | None:
     """Return the policy of the oldest platform that the tags name, such as
     manylinux_2_17_x86_64.
 
-    None for linux_x86_64, which promises nothing.
+    None for linux_x86_64, which has no policy.
 
     Raises AuditError for a platform that auditwheel does not know.
     """
@@ -55,8 +55,8 @@ def choose_platform(machine: str, libraries: Mapping[str, Demands]) -> str:
     """Return the platforms of the oldest policy that a wheel's libraries comply with.
 
     They are as in a file name: manylinux_2_17_x86_64.manylinux2014_x86_64. If the libraries
-    comply with none it is linux_x86_64, which promises nothing: PyPI refuses such a wheel,
-    and pip installs it on any Linux of the machine, whatever its C library. `libraries` are
+    comply with none, it is linux_x86_64: PyPI refuses such a wheel, and pip installs it on any
+    Linux of the machine, whatever its C library. `libraries` are
     by their file names.
     """
     beside = frozenset(libraries)
@@ -73,16 +73,16 @@ def choose_platform(machine: str, libraries: Mapping[str, Demands]) -> str:
 def find_breaches(
     policy: Policy, floors: Mapping[str, str], needed: Collection[str], beside: Collection[str]
 ) -> Iterator[str]:
-    """Yield what a library requires that the policy does not promise: versions of runtime
+    """Yield the requirements of a library that the policy does not permit: versions of runtime
     libraries (elf.read_version_floors), and libraries that are neither in it nor `beside` it
     in the wheel.
     """
     for family, version in floors.items():
         if version not in policy.versions.get(family, ()):
-            yield f"it asks for {family} {version}, which {policy.name} does not promise"
+            yield f"it requires {family} {version}, which {policy.name} does not permit"
     for name in needed:
         if not (name in policy.libraries or name in beside or _LOADER.fullmatch(name)):
-            yield f"it needs {name}, which {policy.name} does not promise"
+            yield f"it needs {name}, which {policy.name} does not permit"
 
 
 def _load_policy(platform: str) -> Policy:
@@ -92,7 +92,7 @@ def _load_policy(platform: str) -> Policy:
     try:
         return _convert_policy(_load_policies(machine).get_policy_by_name(platform))
     except (LookupError, ValueError) as error:
-        raise AuditError(f"auditwheel knows no platform {platform}") from error
+        raise AuditError(f"auditwheel does not know the platform {platform}") from error
 
 
 def _load_policies(machine: str) -> Any:  # noqa: ANN401  (auditwheel has no types)

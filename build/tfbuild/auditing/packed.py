@@ -1,8 +1,8 @@
-"""How a tuned wheel is packed: so that no two programs can read two things in it.
+"""Check that all programs read the same members from a tuned wheel.
 
-Installers differ in what they go by: pip by the directory at the end of a zip, others by the
-headers before each member, and some know extra fields with another name. A wheel of ours has its
-members one behind the other, each with one name, and nothing before, between or behind them.
+Installers read a zip file in different ways: pip reads the directory at its end, others read the
+header before each member, and some read another name from extra fields. So the members of a tuned
+wheel follow each other, each has one name, and there are no bytes before, between or after them.
 Format: PKWARE's APPNOTE.TXT, 4.3.
 """
 
@@ -24,11 +24,11 @@ from tfbuild.packing.wheel import RecordLine, open_wheel, read_member, read_stem
 
 _LOCAL = struct.Struct("<4s2xHH4xIIIHH")  # signature, flags, method, CRC, two sizes, two lengths
 _DIRECTORY = 46  # bytes of an entry without its name, extra fields and comment
-_END = struct.Struct("<4s4HIIH")  # signature, disks, members twice, size, place, comment
-_LARGE_END = struct.Struct("<4s12x2I4Q")  # the same of Zip64, which has a locator behind it
+_END = struct.Struct("<4s4HIIH")  # signature, disks, members twice, size, offset, comment
+_LARGE_END = struct.Struct("<4s12x2I4Q")  # the same for Zip64, before its locator
 _LOCATOR = 20
-_ZIP64 = 1  # the one extra field that a large member needs
-_IN_EXTRA = 0xFFFFFFFF  # a size that stands there
+_ZIP64 = 1  # the only extra field that a large member needs
+_IN_EXTRA = 0xFFFFFFFF  # stands for a size in the extra field
 _UTF_8, _SIZES_FOLLOW = 0x800, 0x8  # flags
 _METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _SETTING_IDS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
@@ -69,12 +69,12 @@ def find_problems(wheel: Path, forms: Mapping[str, MemberForm] | None) -> Iterat
             if forms is not None:
                 yield from _compare_form(info, forms.get(info.filename))
             elif (info.external_attr >> 16) & _SETTING_IDS:
-                yield f"{info.filename} would be installed with another's rights"
+                yield f"{info.filename} has a setuid, setgid or sticky bit"
     yield from _find_record_problems(wheel)
 
 
 def _find_gaps(archive: zipfile.ZipFile, file: IO[bytes]) -> Iterator[str]:
-    """Yield bytes of the file that belong to no member, and headers that contradict the
+    """Yield a line for bytes that belong to no member, and for headers that contradict the
     directory.
 
     Raises WheelError.
@@ -82,7 +82,7 @@ def _find_gaps(archive: zipfile.ZipFile, file: IO[bytes]) -> Iterator[str]:
     offset = 0
     for info in archive.infolist():
         if info.header_offset != offset:
-            yield f"there are bytes before {info.filename} that are no member"
+            yield f"there are bytes before {info.filename} that belong to no member"
             return
         file.seek(offset)
         length, problem = _check_header(file, info)
@@ -97,12 +97,12 @@ def _find_gaps(archive: zipfile.ZipFile, file: IO[bytes]) -> Iterator[str]:
     file.seek(offset + directory)
     number = len(archive.infolist())
     if archive.start_dir != offset or not _is_valid_end(file.read(), number, directory, offset):
-        yield "there are bytes before or behind its directory that are no part of it"
+        yield "there are extra bytes before or after the zip directory"
 
 
 def _is_valid_end(tail: bytes, number: int, size: int, at: int) -> bool:
-    """Return whether the end records describe the directory exactly, with Zip64's numbers only
-    if the others are too small.
+    """Return whether the end records describe the directory exactly, with Zip64 records only for
+    large numbers.
     """
     if max(size, at) <= zipfile.ZIP64_LIMIT and number <= zipfile.ZIP_FILECOUNT_LIMIT:
         return tail == _END.pack(b"PK\x05\x06", 0, 0, number, number, size, at, 0)
@@ -119,15 +119,15 @@ def _check_header(file: IO[bytes], info: zipfile.ZipInfo) -> tuple[int, str]:
     name, extra = file.read(name_length), file.read(extra_length)
     length = _LOCAL.size + name_length + extra_length
     if signature != b"PK\x03\x04" or name != _encode_name(info):
-        return length, "has another name in its own header"
+        return length, "has a different name in its local header"
     large = _IN_EXTRA in {packed, size}
     if _has_foreign_fields(extra, large=large):
-        return length, "has extra fields in its own header"
+        return length, "has extra fields in its local header"
     if large:
         size, packed = struct.unpack_from("<QQ", extra.ljust(20, b"\0"), 4)
     actual = (flags, method, crc, packed, size)
     if actual != (info.flag_bits, info.compress_type, info.CRC, info.compress_size, info.file_size):
-        return length, "has other sizes in its own header"
+        return length, "has different sizes, flags or CRC in its local header"
     return length, ""
 
 
@@ -158,14 +158,14 @@ def _find_oddities(info: zipfile.ZipInfo) -> Iterator[str]:
     if info.comment:
         yield "has a comment"
     if info.flag_bits & _SIZES_FOLLOW or info.compress_type not in _METHODS:
-        yield "is packed in another way than Tensorwright packs"
+        yield "has a data descriptor or an unexpected compression method"
 
 
 def _compare_form(info: zipfile.ZipInfo, form: MemberForm | None) -> Iterator[str]:
     if info.is_dir() and not (form and form.folder):
         yield f"{info.filename} is a folder that is not in stock"
     elif info.external_attr != (form.mode if form else FILE_MODE):
-        yield f"{info.filename} has the mode {info.external_attr >> 16:o}"
+        yield f"{info.filename} has the unexpected mode {info.external_attr >> 16:o}"
 
 
 def _find_record_problems(wheel: Path) -> Iterator[str]:
@@ -175,10 +175,10 @@ def _find_record_problems(wheel: Path) -> Iterator[str]:
     try:
         rows = [RecordLine(*row) for row in csv.reader(io.StringIO(text.decode(), newline=""))]
     except (csv.Error, TypeError, UnicodeDecodeError) as error:
-        raise WheelError(f"{wheel.name} has a RECORD that cannot be read ({error})") from error
+        raise WheelError(f"cannot read RECORD of {wheel.name} ({error})") from error
     with open_wheel(wheel) as archive:
         members = [info.filename for info in archive.infolist() if not info.is_dir()]
     if members[-1:] != [name] or [row.name for row in rows] != members:
-        yield f"{name} does not name each member once, in their order, itself at the end"
+        yield f"{name} does not list each member once and in order, with itself last"
     if rows[-1:] != [RecordLine(name, "", "")]:
         yield f"{name} has a hash of itself"

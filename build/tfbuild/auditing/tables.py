@@ -1,7 +1,7 @@
-"""Tables in our own libraries: what the dispatcher asks the CPU for, what kernels are registered.
+"""Read the tables in Tensorwright's libraries: the dispatcher's features, registered kernels.
 
 The dispatcher's table has the layout of `struct tw_target` and `struct tw_feature` in
-native/dispatcher.c, a registration that of `Counter` in native/counter.h.
+native/dispatcher.c. A registration has the layout of `Counter` in native/counter.h.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tfbuild.planning.dispatcher import (
     build_target,
 )
 
-_TARGET = 3 * WORD  # a target's name, its library, its features
+_TARGET = 3 * WORD  # pointers to a target's name, library and features
 _CPUID = struct.Struct("<IIIIQ")  # after the feature's name: leaf, subleaf, register, bit, XCR0
 _HWCAP = struct.Struct("<QIxxxx")  # word of the auxiliary vector, bit
 _MOST_TARGETS, _MOST_FEATURES = 64, 256
@@ -40,7 +40,7 @@ def read_table(path: Path) -> tuple[DispatchTarget, ...]:
         raise WheelError(f"{path.name} has no table {TABLE}")
     begin, size = image.objects[TABLE]
     if size % _TARGET or not 0 < size <= _MOST_TARGETS * _TARGET:
-        raise WheelError(f"{path.name} has a table of {size} bytes, which are no targets")
+        raise WheelError(f"the table {TABLE} of {path.name} has an invalid size ({size} bytes)")
     try:
         return tuple(
             DispatchTarget(
@@ -51,7 +51,7 @@ def read_table(path: Path) -> tuple[DispatchTarget, ...]:
             for at in range(begin, begin + size, _TARGET)
         )
     except TargetError as error:
-        raise WheelError(f"{path.name} has a table that no dispatcher has: {error}") from error
+        raise WheelError(f"the table {TABLE} of {path.name} is invalid: {error}") from error
 
 
 def _read_features(image: Image, address: int) -> Iterator[DispatchFeature | HwcapFeature]:
@@ -75,7 +75,7 @@ def _read_features(image: Image, address: int) -> Iterator[DispatchFeature | Hwc
 def _build_cpuid_feature(name: str, *fields: int) -> DispatchFeature:
     leaf, subleaf, register, bit, xcr0 = fields
     if register >= len(REGISTERS):
-        raise TargetError(f"{name} is asked of register {register}")
+        raise TargetError(f"{name} has the unknown register {register}")
     return DispatchFeature(
         name=name, leaf=leaf, subleaf=subleaf, register=REGISTERS[register], bit=bit, xcr0=xcr0
     )
@@ -84,15 +84,15 @@ def _build_cpuid_feature(name: str, *fields: int) -> DispatchFeature:
 def _build_hwcap_feature(name: str, *fields: int) -> HwcapFeature:
     word, bit = fields
     if word not in WORDS:
-        raise TargetError(f"{name} is asked of word {word} of the auxiliary vector")
+        raise TargetError(f"{name} has the unknown word {word} of the auxiliary vector")
     return HwcapFeature(name=name, word=WORDS[word], bit=bit)
 
 
 def find_problems(facts: Tuned, path: Path) -> Iterator[str]:
     """Yield a line for each difference between a dispatcher's table and tuned.json.
 
-    A dispatcher that checks fewer features than its kernel libraries need ends in SIGILL on a
-    CPU that lacks the rest.
+    A dispatcher that checks fewer features than its kernel libraries need causes SIGILL on a
+    CPU that lacks the others.
     """
     try:
         expected = tuple(
@@ -106,15 +106,15 @@ def find_problems(facts: Tuned, path: Path) -> Iterator[str]:
         )
         actual = read_table(path)
     except WheelError as error:
-        yield f"what the dispatcher asks cannot be read: {error.message}"
+        yield f"the dispatcher's table cannot be read: {error.message}"
         return
     except TargetError as error:
-        yield f"what the dispatcher asks cannot be compared with tuned.json: {error.message}"
+        yield f"the dispatcher's table cannot be compared with tuned.json: {error.message}"
         return
     names, actual_names = ([entry.name for entry in rows] for rows in (expected, actual))
     if names != actual_names:
         listed = ", ".join(names)
-        yield f"the dispatcher chooses among {', '.join(actual_names)}, tuned.json names {listed}"
+        yield f"the dispatcher lists {', '.join(actual_names)}, tuned.json lists {listed}"
         return
     for expected_row, row in zip(expected, actual, strict=True):
         yield from (
@@ -130,14 +130,14 @@ def _compare_rows(must: DispatchTarget, actual: DispatchTarget) -> Iterator[str]
         {feature.name: feature for feature in row.features} for row in (must, actual)
     )
     if missing := [name for name in required if name not in checked]:
-        yield f"does not ask for {', '.join(missing)}, which tuned.json requires,"
+        yield f"does not check {', '.join(missing)}, which tuned.json requires,"
     if extra := [name for name in checked if name not in required]:
-        yield f"asks for {', '.join(extra)}, which tuned.json does not require,"
+        yield f"checks {', '.join(extra)}, which tuned.json does not require,"
     for name, feature in checked.items():
         if name in required and required[name] != feature:
-            yield f"asks for {name} in another place ({feature.place}, not {required[name].place})"
+            yield f"checks {name} at {feature.place}, not at {required[name].place},"
     if required == checked and must.features != actual.features:
-        yield "asks in another order, or for a feature twice,"
+        yield "checks its features in another order, or one of them twice,"
 
 
 def find_unregistered(path: Path, ops: Collection[str]) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""The instructions of a shared library, counted by the CPU feature that each needs.
+"""Count the instructions of a shared library by the CPU feature that they need.
 
-Decoding starts anew at each function, so that a table between two of them, as hand-written
-assembler has, spoils nothing beyond the next one; and a library that is cut at functions has the
-census of its pieces. Data is counted as the instructions that it looks like, or as UNDECODED.
-Compilers put none among their code.
+Decoding restarts at each function. So data between two functions, as in hand-written assembler,
+affects no later function, and the census of a library is the sum of the censuses of its pieces.
+Data among code is counted as the instructions that it resembles, or as UNDECODED. Compilers put no
+data among code.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tfbuild.cpus import features
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import CommandError
 
-_PIECE = 4 << 20  # bytes of code that a process takes at a time
-_ALONE = 4 * _PIECE  # less is counted sooner than processes start
+_PIECE = 4 << 20  # bytes of code per task of a process
+_ALONE = 4 * _PIECE  # below this size, one process is faster
 
 Found = TypeVar("Found")
 
@@ -38,7 +38,7 @@ Found = TypeVar("Found")
 class Piece:
     """A piece of a library's code that can be counted independently: whole functions.
 
-    `offset` is in the file; `cuts`, relative to it, are where decoding starts anew.
+    `offset` is in the file; `cuts`, relative to it, are the offsets at which decoding restarts.
     """
 
     path: Path
@@ -58,8 +58,9 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstructionUse:
-    """An instruction that needs `feature`. `place` is section and offset, as in objdump;
-    `function` is empty in a stripped library.
+    """An instruction that needs `feature`.
+
+    `place` is its section and offset, as in objdump; `function` is empty in a stripped library.
     """
 
     feature: str
@@ -214,8 +215,8 @@ def _map_pieces(
                 yield counts
         except (EOFError, OSError) as error:
             raise CommandError(
-                f"a process that counted the instructions of {name} was ended",
-                hint="Run the same command again, with more memory free",
+                f"a process that counts the instructions of {name} ended early",
+                hint="Free some memory, then run the same command again",
             ) from error
 
 
@@ -240,7 +241,7 @@ def _map_in_processes(
             receivers.append(receiver)
         while receivers:
             for ready in wait(receivers):
-                assert isinstance(ready, Connection)  # noqa: S101  (what was waited for)
+                assert isinstance(ready, Connection)  # noqa: S101  (all are connections)
                 answer = ready.recv()
                 if answer is None:
                     receivers.remove(ready)
@@ -250,8 +251,8 @@ def _map_in_processes(
 
 @contextlib.contextmanager
 def _block_sigint() -> Iterator[None]:
-    """Block SIGINT in processes started within this context: ending them is up to this process."""
-    resource_tracker.ensure_running()  # when it starts, it lets SIGINT through again
+    """Block SIGINT in processes started within this context: this process ends them."""
+    resource_tracker.ensure_running()  # its start would unblock SIGINT
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

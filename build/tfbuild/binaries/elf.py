@@ -1,4 +1,4 @@
-"""What a shared library takes from others and shares with them, and where its code is."""
+"""Read the imports, exports, requirements and code sections of a shared library."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _ALLOCATED, _EXECUTABLE = 0x2, 0x4  # sh_flags
 _UNDEFINED = 0  # st_shndx
 _ALIASES = 8
 _OBJECT, _FUNCTION, _INDIRECT = 1, 2, 10  # the type in st_info
-# What linkers write: version 1, offsets of 4 bytes from here, entries from .eh_frame_hdr's address.
+# Written by linkers: version 1, PC-relative 4-byte pointers, a table relative to .eh_frame_hdr.
 _UNWIND_TABLE = b"\x01\x1b\x03\x3b"
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
-_RELOCATION = struct.Struct("<QIIq")  # Elf64_Rela: where, which type, of which symbol, addend
+_RELOCATION = struct.Struct("<QIIq")  # Elf64_Rela: offset, type, symbol, addend
 _RELATIVE = frozenset({8, 1027})  # R_X86_64_RELATIVE, R_AARCH64_RELATIVE
 _WORD = 8  # bytes of a pointer
-_ROW = struct.Struct("<8xQ")  # of a table of numbers: a pointer that the loader writes, a number
-_ENTRY = struct.Struct("<ii")  # of .eh_frame_hdr's table: where a function and its unwinding are
+_ROW = struct.Struct("<8xQ")  # row of a number table: a relocated pointer, a number
+_ENTRY = struct.Struct("<ii")  # row of .eh_frame_hdr's table: offsets of function, unwind data
 _LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")  # bits of GNU_PROPERTY_X86_ISA_1
 
 
-# What pyelftools raises for bytes that are no ELF file, or not all of one.
+# Exceptions of pyelftools for a file that is not ELF or is truncated.
 _TRUNCATED = (
     *(ELFError, ConstructError, struct.error, OSError, ValueError, AttributeError, KeyError),
     *(ArithmeticError, IndexError, TypeError, AssertionError),
-    MemoryError,  # a size that leads far beyond them
+    MemoryError,  # a size far beyond the end of the file
 )
 
 
@@ -94,7 +94,7 @@ def open_library(path: Path) -> Iterator[ELFFile]:
             yield ELFFile(file)
     except _TRUNCATED as error:
         reason = str(error) or type(error).__name__
-        raise WheelError(f"{path.name} is not a whole ELF library ({reason})") from error
+        raise WheelError(f"{path.name} is not a complete ELF library ({reason})") from error
 
 
 def read_version_floors(path: Path) -> dict[str, str]:
@@ -132,7 +132,7 @@ def find_shared_objects(path: Path, exports: frozenset[str]) -> tuple[str, ...]:
     with open_library(path) as elf:
         table = elf.get_section_by_name(".symtab")
         if table is None:
-            raise WheelError(f"{path.name} has no symbol table to look for shared state in")
+            raise WheelError(f"cannot find shared state in {path.name}: it has no symbol table")
         writable = {
             index
             for index, section in enumerate(elf.iter_sections())
@@ -187,15 +187,15 @@ def read_isa_level(path: Path) -> str:
 def read_code(path: Path) -> Code:
     """Return the executable sections and function starts of a library.
 
-    Functions begin where the unwind table (.eh_frame_hdr) says, which a stripped library has
-    too, and at function symbols.
+    Function starts come from the unwind table (.eh_frame_hdr), which a stripped library has,
+    too, and from function symbols.
 
     Raises WheelError if the library cannot be analysed.
     """
     with open_library(path) as elf:
         machine = read_machine(elf, path)
         if not elf.num_sections():
-            raise WheelError(f"{path.name} has no section headers to find its code by")
+            raise WheelError(f"cannot find the code of {path.name}: it has no section headers")
         sections = tuple(sorted(_find_code_sections(elf), key=lambda section: section.offset))
         addresses = {*_read_unwind_table(elf), *(address for address, _, _ in _read_functions(elf))}
     return Code(machine=machine, sections=sections, starts=_convert_to_offsets(sections, addresses))
@@ -230,7 +230,7 @@ def find_symbols(path: Path, addresses: Iterable[int]) -> dict[int, str]:
     begins = [begin for begin, _, _ in functions]
     names = dict.fromkeys(addresses, "")
     for address in names:
-        # Aliases begin at the same place, one of them perhaps without a size: a few are looked at.
+        # Aliases share an address, and one may have no size: try several.
         last = bisect.bisect_right(begins, address)
         for begin, size, name in reversed(functions[max(0, last - _ALIASES) : last]):
             if address < begin + size or address == begin:
@@ -240,16 +240,16 @@ def find_symbols(path: Path, addresses: Iterable[int]) -> dict[int, str]:
 
 
 def read_texts(path: Path, name: re.Pattern[str], count: int) -> tuple[tuple[str, ...], ...]:
-    """Return the C strings that the objects with such a (mangled) name point to, sorted.
+    """Return the C strings that objects point to, sorted; `name` matches their mangled names.
 
-    The first `count` pointers of each object are read. Nothing of the library is run.
+    The first `count` pointers of each object are read. The library is not run.
 
     Raises WheelError for a library without symbols, or whose pointers point elsewhere.
     """
     with open_library(path) as elf:
         table = elf.get_section_by_name(".symtab")
         if table is None:
-            raise WheelError(f"{path.name} has no symbol table to look for {name.pattern} in")
+            raise WheelError(f"cannot find {name.pattern} in {path.name}: it has no symbol table")
         names = _read_symbol_names(elf)
         objects = [
             address
@@ -268,7 +268,7 @@ def read_texts(path: Path, name: re.Pattern[str], count: int) -> tuple[tuple[str
 def find_text_pairs(path: Path) -> frozenset[tuple[str, str]]:
     """Return the C strings of all pairs of adjacent pointers, as in a table of pairs.
 
-    No symbol is needed, and nothing of the library is run.
+    No symbol is needed, and the library is not run.
     """
     with open_library(path) as elf:
         pointers = dict(_read_pointers(elf))
@@ -302,8 +302,8 @@ def read_constants(path: Path) -> tuple[bytes, tuple[tuple[int, int | str], ...]
 
 
 def read_producers(path: Path) -> tuple[str, ...]:
-    """Return what .comment records about the programs that made a library: the version and
-    package of the compiler of each object, including those of the C library.
+    """Return the compilers that .comment records: version and package of the compiler of each
+    object, including the objects of the C library.
     """
     with open_library(path) as elf:
         texts = _read_section(elf, elf.get_section_by_name(".comment")).split(b"\0")
@@ -323,7 +323,7 @@ def find_section(path: Path, offset: int) -> str:
 def read_number_table(path: Path, name: str) -> dict[str, int]:
     """Return the rows of a table by name, each a pointer to a C string and an 8-byte number.
 
-    Nothing of the library is run.
+    The library is not run.
 
     Raises WheelError if there is no such table.
     """
@@ -343,7 +343,7 @@ def read_number_table(path: Path, name: str) -> dict[str, int]:
 
 
 def _read_pointers(elf: ELFFile) -> Iterator[tuple[int, int]]:
-    """Yield where the loader writes an address of the library itself, and that address."""
+    """Yield each location where the loader writes an address of the library, and that address."""
     data = _read_section(elf, elf.get_section_by_name(".rela.dyn"))
     for place, kind, _, addend in _RELOCATION.iter_unpack(data):
         if kind in _RELATIVE:
@@ -443,7 +443,7 @@ def _read_section(elf: ELFFile, section: Any) -> bytes:  # noqa: ANN401
 
 def _check_complete(elf: ELFFile, section: Any) -> None:  # noqa: ANN401
     if section["sh_offset"] + section["sh_size"] > elf.stream_len:
-        raise ELFError(f"{section.name} goes on behind its end")
+        raise ELFError(f"{section.name} extends beyond the end of the file")
 
 
 def _convert_to_offsets(sections: tuple[CodeSection, ...], addresses: set[int]) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
-"""A shared library as the loader puts it into memory, read from its file. Nothing of it is run.
+"""Read the memory image of a shared library from its file, without running it.
 
-The loader goes by segments and the dynamic table, never by sections: so does this, as sections can
-be made to say another thing. Formats: System V ABI, chapter 5; psABIs for x86-64 and AArch64.
+Like the loader, this module uses segments and the dynamic table. It ignores sections, because they
+can be forged. Formats: System V ABI, chapter 5; psABIs for x86-64 and AArch64.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ WORD = 8
 _PAGE = 4096
 _RELATIVE = frozenset({8, 1027})  # R_X86_64_RELATIVE, R_AARCH64_RELATIVE
 _COPY = frozenset({5, 1024})  # R_X86_64_COPY, R_AARCH64_COPY
-_RELOCATION = struct.Struct("<QIIq")  # Elf64_Rela: where, which type, of which symbol, addend
+_RELOCATION = struct.Struct("<QIIq")  # Elf64_Rela: offset, type, symbol, addend
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
 _OBJECT = 1  # the type in st_info
 _LISTS = (("DT_RELA", "DT_RELASZ"), ("DT_JMPREL", "DT_PLTRELSZ"))
-_UNREAD = frozenset({"DT_REL", "DT_RELR", 36})  # lists of other forms
-_LONGEST = 4096  # bytes of a text
+_UNREAD = frozenset({"DT_REL", "DT_RELR", 36})  # relocation formats that are not supported
+_LONGEST = 4096  # bytes of a string
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +68,7 @@ class Image:
         Raises WheelError if it changes them, or they are not loaded.
         """
         if self._find_written(address, size):
-            raise self._build_error(f"the loader changes what is at {address:#x}")
+            raise self._build_error(f"the loader writes to {address:#x}")
         segment = self._find_segment(address, size)
         start = address - segment.address
         return segment.data[start : start + size]
@@ -80,11 +80,11 @@ class Image:
         """
         if not self._find_written(address, WORD):
             if any(self.read_constant(address, WORD)):
-                raise self._build_error(f"the pointer at {address:#x} leads out of it")
+                raise self._build_error(f"the pointer at {address:#x} points outside the library")
             return 0
         target = self.pointers.get(address)
         if target is None or self._find_written(address, WORD) != (address,):
-            raise self._build_error(f"the pointer at {address:#x} leads out of it")
+            raise self._build_error(f"the pointer at {address:#x} points outside the library")
         return target
 
     def read_string(self, address: int) -> str:
@@ -98,7 +98,7 @@ class Image:
         try:
             return self.read_constant(address, max(0, end - start)).decode()
         except UnicodeDecodeError as error:
-            raise self._build_error(f"what is at {address:#x} is no text") from error
+            raise self._build_error(f"the string at {address:#x} is not UTF-8") from error
 
     def read_prefix(self, address: int, size: int) -> bytes:
         """Return at most `size` bytes of the file at an address; empty if nothing is loaded
@@ -119,7 +119,7 @@ class Image:
         for segment in self.segments:
             if segment.address <= address and address + size <= segment.end:
                 return segment
-        raise self._build_error(f"nothing is loaded at {address:#x}")
+        raise self._build_error(f"no data is loaded at {address:#x}")
 
     def _build_error(self, what: str) -> WheelError:
         return WheelError(f"{self.name} cannot be read: {what}")
@@ -136,7 +136,7 @@ def read_image(path: Path) -> Image:
         (dynamic,) = (each for each in library.iter_segments() if isinstance(each, DynamicSegment))
         known = {tag["d_tag"]: tag["d_val"] for tag in dynamic.iter_tags()}
         if not _UNREAD.isdisjoint(known):
-            raise ELFError("it has relocations of another form")
+            raise ELFError("its relocation format is not supported")
         base = Image(
             name=path.name, machine=machine, segments=segments, pointers={}, places=(), objects={}
         )
@@ -159,10 +159,10 @@ def _read_segments(library: ELFFile) -> Iterator[Segment]:
     end = 0
     for segment in library.iter_segments(type="PT_LOAD"):
         if segment["p_vaddr"] < end:
-            raise ELFError("a segment lies over another")
+            raise ELFError("two segments overlap")
         size = segment["p_filesz"]
         if segment["p_offset"] + size > library.stream_len or size > segment["p_memsz"]:
-            raise ELFError("a segment goes on behind its end")
+            raise ELFError("a segment is larger than the file or its memory")
         library.stream.seek(segment["p_offset"])
         yield Segment(address=segment["p_vaddr"], data=library.stream.read(size))
         end = -(-(segment["p_vaddr"] + segment["p_memsz"]) // _PAGE) * _PAGE
@@ -171,10 +171,10 @@ def _read_segments(library: ELFFile) -> Iterator[Segment]:
 def _read_relocations(
     image: Image, known: Mapping[str, int], at: str, size: str
 ) -> Iterator[tuple[int, int | None]]:
-    """Yield where the loader writes and which address, from one of its lists."""
+    """Yield each location that the loader writes and the address, from one relocation list."""
     for place, kind, _, addend in _RELOCATION.iter_unpack(_read_table(image, known, at, size)):
         if kind in _COPY:
-            raise ELFError("it takes over another library's data")
+            raise ELFError("it has a copy relocation")
         yield place, addend if kind in _RELATIVE else None
 
 
@@ -192,7 +192,7 @@ def _read_objects(
         if section and info & 0xF == _OBJECT:
             name = names[begin : names.index(b"\0", begin)].decode()
             if name in seen:
-                raise ELFError(f"it has {name} twice")
+                raise ELFError(f"it exports {name} twice")
             seen.add(name)
             yield name, (address, size)
 

@@ -1,8 +1,7 @@
-"""Which CPU features an instruction needs, by the names of features.toml.
+"""Find the CPU features that an instruction needs, by the names of features.toml.
 
-On x86-64 iced-x86 names the CPUID bits of every instruction. On aarch64 capstone writes the
-instruction, and the features are told by its text: capstone 5 has no groups for what came after
-Armv8.0.
+On x86-64, iced-x86 reports the CPUID bits of every instruction. On aarch64, capstone disassembles
+the instruction and patterns match its text: capstone 5 has no groups for features after Armv8.0.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from iced_x86 import Code, CpuidFeature, Decoder, DecoderError, Instruction
 from tfbuild.cpus import features
 
 UNDECODED = "undecoded"
-"""Stands for a place where no instruction could be read."""
+"""Counted in place of a feature where the bytes are no instruction."""
 DECODERS = {name: version(name) for name in ("iced-x86", "capstone")}
 
 WORD = 4
 """Bytes of an aarch64 instruction."""
 _BITS = 64
 
-# Every x86-64 CPU has these (psABI, the baseline), or takes them for a NOP: PAUSE and ENDBR64.
+# Every x86-64 CPU has these (psABI baseline) or runs them as a NOP (PAUSE and ENDBR64).
 BASELINE = frozenset(
     (
         *("INTEL8086", "INTEL186", "INTEL286", "INTEL386", "INTEL486", "X64"),
@@ -36,14 +35,14 @@ BASELINE = frozenset(
         *("MMX", "SSE", "SSE2", "MULTIBYTENOP", "PAUSE", "CET_IBT"),
     )
 )
-"""iced's names of what counts as x86_64."""
+"""iced's names of the features that count as x86_64."""
 
-# Where iced's feature says less than the instruction needs, or more.
+# Instructions that need more or fewer features than iced reports.
 _EXCEPTIONS: Mapping[int, tuple[str, ...]] = {
     Code.INVALID: (UNDECODED,),
     Code.LAHF: ("lahf_lm",),
     Code.SAHF: ("lahf_lm",),
-    # Compilers write BSF as REP BSF, which a CPU with BMI1 takes for TZCNT: no proof of BMI1.
+    # Compilers write BSF as REP BSF, which decodes as TZCNT: it does not prove that BMI1 is needed.
     Code.TZCNT_R16_RM16: ("x86_64",),
     Code.TZCNT_R32_RM32: ("x86_64",),
     Code.TZCNT_R64_RM64: ("x86_64",),

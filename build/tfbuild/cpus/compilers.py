@@ -1,4 +1,4 @@
-"""The C++ compilers of this machine: which there are, which version, what they define."""
+"""Finds the C++ compilers of this machine, their versions and their predefined macros."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ class Compiler:
 
     @property
     def driver(self) -> Path:
-        """Return the command that picks the language by a file's suffix, as Bazel needs it: g++
-        takes C for C++.
+        """Return the command that picks the language by a file's suffix, as Bazel needs it.
+
+        g++ compiles C files as C++.
         """
         name = self.path.name.replace("clang++", "clang").replace("g++", "gcc")
         return self.path.with_name(name)
 
     def require_installed(self) -> None:
-        """Raise CompilerError if the compiler is declared and not installed."""
+        """Raise CompilerError if the compiler is only declared, not installed."""
         if not self.path.is_absolute():
             raise CompilerError(
-                f"{self.family}@{self.version} is declared, not installed",
-                hint="Name a compiler that is here, such as --compiler clang-16",
+                f"{self.family}@{self.version} is only declared, not installed",
+                hint="Name an installed compiler, for example --compiler clang-16",
             )
 
 
@@ -54,8 +55,8 @@ def link_driver(compiler: Compiler, folder: Path) -> Path:
     """Return the driver as a command without flags.
 
     For a clang that cross-compiles it is a link in `folder` whose name begins with the
-    machine, from which clang takes its target (clang/docs/CrossCompilation.rst): Bazel asks
-    the bare command for its header folders.
+    machine: clang takes its target from the name (clang/docs/CrossCompilation.rst), and Bazel
+    runs the command without flags to find its header folders.
     """
     if not compiler.flags:
         return compiler.driver
@@ -70,7 +71,7 @@ def link_driver(compiler: Compiler, folder: Path) -> Path:
 def can_link(compiler: Compiler, flags: Sequence[str]) -> bool:
     """Return True if a shared library can be linked with these flags.
 
-    A linker or a runtime library may be in a package of its own.
+    A linker or a runtime library may be in a separate package.
     """
     words = (*compiler.flags, *flags, "-shared", "-x", "c", "/dev/null", "-o", "/dev/null")
     return not run([compiler.path, *words], check=False, timeout_s=_TIMEOUT_S).returncode
@@ -85,8 +86,8 @@ def find_compiler(
     """Return the compiler called `name`, or the best one for an architecture.
 
     The architecture is this machine's by default. The best compiler is the newest clang, else
-    g++; to cross-compile only if Debian's g++ for the other architecture is installed too,
-    which brings its libraries. Raises CompilerError if there is none.
+    g++. For cross-compilation Debian's g++ for the other architecture must be installed too,
+    because it brings the libraries. Raises CompilerError if there is none.
     """
     architecture = architecture or platform.machine()
     if architecture not in _CROSS:
@@ -102,7 +103,7 @@ def find_compiler(
 
 
 def identify_compiler(path: Path, architecture: str) -> Compiler:
-    """Ask a compiler for its family and version.
+    """Read the family and the version of a compiler.
 
     Raises CompilerError if it cannot compile for the architecture.
     """
@@ -156,8 +157,8 @@ def _query_macros(path: Path, flags: Sequence[str]) -> dict[str, str]:
         output = run(argv, timeout_s=_TIMEOUT_S).output
     except CommandError as error:
         raise CompilerError(
-            f"{path.name} refuses {' '.join(flags) or 'to run'}: {_extract_error(error)}",
-            hint="Use a newer compiler, or another target",
+            f"{path.name} failed with {' '.join(flags) or 'no flags'}: {_extract_error(error)}",
+            hint="Use a newer compiler or another target",
         ) from error
     directives = (line.split(maxsplit=2) for line in output.splitlines())
     return {word[1]: (word[2:] or [""])[0] for word in directives if word[:1] == ["#define"]}
@@ -206,7 +207,7 @@ def _get_path(env: Mapping[str, str] | None) -> str:
 
 def _suggest_declaring(architecture: str) -> str:
     is_native = architecture == platform.machine()
-    return "" if is_native else "; or, to plan only, name one with --compiler clang@16.0.6"
+    return "" if is_native else "; to plan only, use --compiler clang@16.0.6"
 
 
 def _suggest_install(name: str | None, architecture: str) -> str:
@@ -223,7 +224,7 @@ def _suggest_install(name: str | None, architecture: str) -> str:
         return packages.suggest_install(f"{stem} {version}", f"{stem}-{version}")
     others = ", ".join(f"{stem}-{number}" for number in offered)
     instead = packages.suggest_install(stem, packages.choose_version(stem, int(version)))
-    return f"apt has no {stem}-{version}, but {others}. {instead}"
+    return f"apt has no {stem}-{version}; it has {others}. {instead}"
 
 
 def name_cross_package(architecture: str) -> str:

@@ -1,4 +1,4 @@
-"""The CPU that we are on: what it is, what it can do, and how much of it is ours."""
+"""Reads this machine's CPU: its model, its features, and how many CPUs this process may use."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tfbuild.cpus.features import list_feature_names, normalize_features
 from tfbuild.errors import CpuError, UsageError
 from tfbuild.records import hash_record
 
-# Present in every block that Linux writes; the last of each comes after the features.
+# Linux writes these keys in every block. The last one comes after the features.
 _X86_64_KEYS = ("vendor_id", "cpu family", "model", "flags", "bogomips")
 _AARCH64_KEYS = ("Features", "CPU implementer", "CPU part", "CPU revision")
-# py-cpuinfo 9.0 takes these from EBX of leaf 0x80000001, where they are in EDX.
+# py-cpuinfo 9.0 reads these from EBX of leaf 0x80000001, but they are in EDX.
 _MISREAD = frozenset({"3dnow", "3dnowext"})
 _HINT = "Name the target instead: --arch NAME"
 MASK = "TENSORWRIGHT_MASK"
-"""Features with commas between that the CPU is taken to lack: the dispatcher's own variable."""
+"""Environment variable: comma-separated features to hide. The dispatcher reads it too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cpu:
     """A CPU as its operating system shows it.
 
-    `features` are archspec's names of those that all processors have. On aarch64 `family` is
+    `features` are archspec's names of the features that all processors have. On aarch64 `family` is
     the architecture, `model` the part number and `stepping` the revision. `hypervisor` is
     None if the CPU does not show it.
     """
@@ -51,7 +51,8 @@ class Cpu:
     def kind(self) -> str:
         """Return a hash of the CPU's kind.
 
-        A CPU with another stepping or with hidden features runs other code.
+        CPUs that differ in stepping or visible features are of different kinds: they run
+        different code.
         """
         return hash_record((self.vendor, self.family, self.model, self.stepping, self.features))
 
@@ -72,8 +73,8 @@ class Vcpus:
 def read_cpu(path: Path = Path("/proc/cpuinfo"), env: Mapping[str, str] = os.environ) -> Cpu:
     """Return the CPU of this machine, without the features that TENSORWRIGHT_MASK hides.
 
-    Raises CpuError if neither the kernel nor CPUID shows enough, UsageError if the mask has a
-    name that is no feature's.
+    Raises CpuError if neither the kernel nor CPUID shows enough, UsageError if the mask has an
+    unknown name.
     """
     try:
         cpu = parse_cpuinfo(path.read_text(encoding="utf-8", errors="replace"))
@@ -83,17 +84,17 @@ def read_cpu(path: Path = Path("/proc/cpuinfo"), env: Mapping[str, str] = os.env
 
 
 def apply_mask(cpu: Cpu, mask: str) -> Cpu:
-    """Return the CPU without the features of a mask, which is parsed as the dispatcher does.
+    """Return the CPU without the features of a mask, which has the dispatcher's syntax.
 
-    Raises UsageError for a name that is no feature's.
+    Raises UsageError for an unknown name.
     """
     hidden, known_names = [name for name in mask.split(",") if name], list_feature_names()
     for name in hidden:
         if name not in known_names:
             raise UsageError(
-                f"{MASK} names {name!r}, which is no CPU feature that is known",
+                f"{MASK} names an unknown CPU feature: {name!r}",
                 hint=suggest_spelling(name.strip(), known_names)
-                or "Features are called as in build/tfbuild/cpus/features.toml",
+                or "build/tfbuild/cpus/features.toml lists the names",
             )
     return dataclasses.replace(cpu, features=cpu.features.difference(hidden))
 
@@ -112,7 +113,7 @@ def parse_cpuinfo(text: str) -> Cpu:
         if "sse2" in cpu.features:
             return cpu
         raise CpuError(
-            "/proc/cpuinfo lists no sse2, which every x86-64 has: its flags are cut short",
+            "/proc/cpuinfo is truncated: its flags lack sse2, which every x86-64 CPU has",
             hint=_HINT,
         )
     if "CPU implementer" in blocks[0] or "Features" in blocks[0]:
@@ -209,7 +210,7 @@ def _read_words(path: Path) -> list[str]:
 def _parse_blocks(text: str) -> Iterator[dict[str, str]]:
     """Yield the fields of each processor.
 
-    A last line without a line end is truncated and is ignored.
+    A last line without a line end is truncated, so it is ignored.
     """
     complete = text[: text.rfind("\n") + 1]
     for block in complete.split("\n\n"):
@@ -222,7 +223,7 @@ def _require_keys(blocks: list[dict[str, str]], keys: tuple[str, ...]) -> None:
         absent = [key for key in keys if not block.get(key)]
         if absent:
             raise CpuError(
-                f"/proc/cpuinfo is cut short: processor {block['processor']} "
+                f"/proc/cpuinfo is truncated: processor {block['processor']} "
                 f"has no {', '.join(absent)}",
                 hint=_HINT,
             )
@@ -283,11 +284,11 @@ def _query_py_cpuinfo(reason: Exception) -> Cpu:
     try:
         info: dict[str, Any] = cpuinfo.get_cpu_info()
     except Exception as error:
-        raise CpuError(f"this CPU could not be read: {reason}; {error}", hint=_HINT) from error
+        raise CpuError(f"cannot read the CPU: {reason}; {error}", hint=_HINT) from error
     architecture = {"X86_64": "x86_64", "ARM_8": "aarch64"}.get(info.get("arch", ""))
     flags = frozenset(info.get("flags", ())) - _MISREAD
     if architecture is None or not flags:
-        raise CpuError(f"this CPU could not be read: {reason}", hint=_HINT)
+        raise CpuError(f"cannot read the CPU: {reason}", hint=_HINT)
     return Cpu(
         architecture=architecture,
         vendor=str(info.get("vendor_id_raw", "unknown")),

@@ -1,4 +1,4 @@
-"""What `invoke detect` answers: this CPU, what fits it, and what the stock wheel leaves unused."""
+"""The result of `invoke detect`: CPU, its targets, and the features that stock does not use."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def examine(cpu: Cpu, vcpus: Vcpus, baseline: frozenset[str] = STOCK_BASELINE) -
 
 
 def describe(detection: Detection, defaults: Mapping[str, str] | None = None) -> str:
-    """Describe the detection for a person, with one line or a few for each answer.
+    """Describe the detection as text, with one or more lines for each item.
 
-    `defaults` maps the name of each run-time default to what holds here.
+    `defaults` maps the name of each run-time default to its description for this CPU.
     """
     cpu, matched = detection.cpu, detection.match
     rows = [
         ("CPU", _format_cpu(cpu)),
         ("level", f"x86-64-v{detection.level}" if detection.level else cpu.architecture),
-        ("best target", f"{matched.best.spec}, all of whose features are there"),
+        ("best target", f"{matched.best.spec} (this CPU has all its features)"),
         ("native", matched.native.spec),
         *(("near miss", f"{miss.name} lacks {', '.join(miss.missing)}") for miss in matched.near),
         ("vCPUs", _format_vcpus(detection.vcpus)),
-        ("unused", " ".join(detection.unused) or "nothing that TensorFlow has a name for"),
+        ("unused", " ".join(detection.unused) or "none that TensorFlow names"),
         *(("default", f"{name}: {text}") for name, text in (defaults or {}).items()),
         *(("note", note) for note in detection.notes),
     ]
@@ -73,7 +73,7 @@ def describe(detection: Detection, defaults: Mapping[str, str] | None = None) ->
 
 
 def _format_row(name: str, text: str) -> str:
-    # A target's extras are joined by +, which is a good place to break a long line too.
+    # Long lines also break before the + that joins a target's extras.
     return textwrap.fill(
         text.replace("+", " +"),
         _WIDTH,
@@ -98,11 +98,11 @@ def _format_vcpus(vcpus: Vcpus) -> str:
 def _describe_tuning(found: Match) -> tuple[str, ...]:
     """Return a note if native is tuned for a near miss.
 
-    That target lacks only features that no compiler uses by itself.
+    The CPU lacks only features of it that no compiler uses by itself.
     """
     return tuple(
-        f"no compiler uses {', '.join(miss.missing)} by itself: native is tuned for {miss.name}, "
-        "and a wheel for that runs here, too"
+        f"compilers never use {', '.join(miss.missing)} by themselves, so native is tuned for "
+        f"{miss.name}, and a wheel for {miss.name} runs here"
         for miss in found.near
         if miss.name == found.native.tune
     )
@@ -111,5 +111,5 @@ def _describe_tuning(found: Match) -> tuple[str, ...]:
 def _describe_quota(vcpus: Vcpus) -> tuple[str, ...]:
     if vcpus.quota is None or vcpus.quota >= vcpus.affinity:
         return ()
-    shared = f"the quota of {vcpus.quota:g} CPUs is shared by threads on {vcpus.affinity}"
-    return (f"{shared}: for measuring, pin to CPUs instead",)
+    shared = f"threads on {vcpus.affinity} CPUs share a quota of {vcpus.quota:g} CPUs"
+    return (f"{shared}: to measure, pin to CPUs instead",)

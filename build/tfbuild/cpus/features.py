@@ -1,4 +1,4 @@
-"""The table of CPU features: what each is called, how it is switched on and how it is seen."""
+"""The table of CPU features: their names, their compiler flags and how to detect them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfbuild.errors import TargetError
 
 ARCHITECTURES = ("x86_64", "aarch64")
 
-# What the published wheels are compiled with on x86-64: -mavx, and what that implies.
+# The published x86-64 wheels are compiled with -mavx, which implies these.
 STOCK_BASELINE = frozenset({"sse", "sse2", "sse3", "ssse3", "sse4_1", "sse4_2", "popcnt", "avx"})
 
 
@@ -30,8 +30,9 @@ class CpuidBit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HwcapBit:
-    """The bit by which Linux shows an aarch64 process a feature: word 1 is AT_HWCAP, 2
-    AT_HWCAP2.
+    """The bit of Linux's auxiliary vector that shows a feature on aarch64.
+
+    Word 1 is AT_HWCAP, word 2 is AT_HWCAP2.
     """
 
     word: Literal[1, 2]
@@ -89,8 +90,8 @@ def load_features(architecture: str) -> Mapping[str, Feature]:
 def list_feature_names() -> frozenset[str]:
     """Return the features of all architectures, under archspec's names.
 
-    A mask may have any of them, as one that is set for this machine reaches an emulated one,
-    too.
+    A mask may contain any of them, because the mask of this machine also reaches emulated
+    machines.
     """
     return frozenset().union(*map(load_features, ARCHITECTURES))
 
@@ -118,7 +119,7 @@ def normalize_features(names: Iterable[str], architecture: str) -> frozenset[str
     """
     aliases = load_aliases(architecture)
     features = {aliases[name] for name in names if name in aliases}
-    # Linux and some hypervisors show only the later of the two.
+    # Linux and some hypervisors show only ssse3.
     return frozenset(features | ({"sse3"} if "ssse3" in features else set()))
 
 
@@ -131,12 +132,11 @@ def filter_codegen(names: Iterable[str], architecture: str) -> frozenset[str]:
 def list_unused(
     features: frozenset[str], baseline: frozenset[str] = STOCK_BASELINE
 ) -> tuple[str, ...]:
-    """Return the features that TensorFlow built for `baseline` reports as unused on an x86-64
-    CPU.
+    """Return the features that a TensorFlow for `baseline` reports as unused on an x86-64 CPU.
 
-    They are in the order of TensorFlow's message. Up to 2.14 TensorFlow asks for __AMXTILE__
-    and the like, which no compiler defines, so its message names AMX even when it was built
-    for it.
+    They are in the order of TensorFlow's message. Up to 2.14 TensorFlow tests __AMXTILE__ and
+    similar macros, which no compiler defines, so its message names AMX even if it was built
+    for AMX.
     """
     return tuple(
         feature.tensorflow

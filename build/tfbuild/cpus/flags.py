@@ -1,9 +1,9 @@
-"""The compiler flags of a target, and the proof that the compiler did what they say.
+"""Computes the compiler flags of a target, and checks that they took effect.
 
-Which -march a target has in which compiler is archspec's data. It is read here rather than through
-archspec's own function, which answers "" for a compiler it does not know, takes the first entry
-that fits where a later one is meant (neoverse_v1 with clang 12 and later), and finds none for
-12.2.0 in a range that ends with 12.2.
+The -march of a target in each compiler comes from archspec's data. archspec's own function is not
+used: it returns "" for an unknown compiler, takes the first matching entry where a later one is
+right (neoverse_v1 with clang 12 and later), and does not find 12.2.0 in a range that ends with
+12.2.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tfbuild.errors import CompilerError
 
 FAMILIES = ("gcc", "clang")
 LEARNED = "-fprofile-use="
-"""Before the hash of a profile: a source is compiled with what a training run told."""
+"""The flag before a profile's hash: compile a source with the profile of a training run."""
 COUNTING = "-fprofile-generate"
-"""A source counts the branches that it takes: code for a training run."""
+"""The flag that makes a source count its branches, for a training run."""
 _EXTRA = re.compile(
     r"-O[1-3]|-f[a-z][a-z0-9-]*(=[a-z0-9-]+)?|-mprefer-vector-width=(128|256|512)"
     r"|-mno-avx512f|-mtune=[a-z0-9_-]+|-DEIGEN_[A-Z0-9_]+=[0-9]+"
@@ -37,8 +37,7 @@ _EXTRA = re.compile(
 def compute_march_flags(target: Target, family: str, version: str) -> tuple[str, ...]:
     """Return -march, -mtune and feature flags, always explicit.
 
-    Raises CompilerError for a compiler that is unknown, or too old for the target or for an
-    extra.
+    Raises CompilerError if the compiler is unknown, or too old for the target or an extra.
     """
     words = _find_archspec_flags(target.name, family, version)
     for correction in _find_corrections(target.name, family, version):
@@ -50,18 +49,19 @@ def compute_march_flags(target: Target, family: str, version: str) -> tuple[str,
 
 
 def parse_extra_flags(text: str) -> tuple[str, ...]:
-    """Parse compiler flags beside the target's, words with spaces between.
+    """Parse extra compiler flags, separated by spaces.
 
-    They may say how to compile, not for which CPU. Those that change results are left to the
-    conformance test; of -D only Eigen's own switches are accepted. Raises CompilerError.
+    They may change how to compile, but not for which CPU. Flags may change results: the
+    conformance test checks that. Of -D, only Eigen's switches are accepted. Raises
+    CompilerError.
     """
     words = tuple(dict.fromkeys(text.split()))
     for word in words:
         if not _EXTRA.fullmatch(word):
             raise CompilerError(
-                f"{word} is no flag that kernels may get beside the target's",
-                hint="Known: -O1 to -O3, -f…, -mno-avx512f, -mprefer-vector-width=256, -mtune=…, "
-                "-DEIGEN_…=…; --arch says for which CPU",
+                f"{word} is not allowed as an extra flag of kernels",
+                hint="Allowed: -O1 to -O3, -f…, -mno-avx512f, -mprefer-vector-width=256, -mtune=…, "
+                "-DEIGEN_…=…; select the CPU with --arch",
             )
     return words
 
@@ -69,13 +69,13 @@ def parse_extra_flags(text: str) -> tuple[str, ...]:
 def compute_link_flags(family: str, words: Collection[str]) -> tuple[str, ...]:
     """Return the linker flags for objects that were compiled with these words among others.
 
-    Bitcode is compiled in the link, clang's by lld only, and counters need their runtime.
-    Raises CompilerError for words that this compiler cannot use.
+    The linker compiles bitcode; for clang's that must be lld. Counters need their runtime
+    library. Raises CompilerError for words that this compiler cannot use.
     """
     pgo_words = [word for word in words if word == COUNTING or word.startswith(LEARNED)]
     if pgo_words and family != "clang":
         raise CompilerError(
-            f"{pgo_words[0]} is for clang: the profiles of {family} are of another kind",
+            f"{pgo_words[0]} needs clang: {family} has another format of profiles",
             hint="Build with --compiler clang-16",
         )
     lto_words = [word for word in words if re.fullmatch(r"-flto(=[a-z]+)?", word)]
@@ -100,7 +100,7 @@ def filter_known_extras(target: Target, family: str, version: str) -> tuple[str,
 
 
 def list_implied_features(macros: Mapping[str, str]) -> frozenset[str]:
-    """Return the features that a compiler has switched on, as its macros show."""
+    """Return the features that a compiler has enabled, from its macros."""
     architecture = "aarch64" if "__aarch64__" in macros else "x86_64"
     rows = load_features(architecture).values()
     return frozenset(row.name for row in rows if row.macro and row.macro in macros)
@@ -109,10 +109,10 @@ def list_implied_features(macros: Mapping[str, str]) -> frozenset[str]:
 def compute_required_features(target: Target, macros: Mapping[str, str]) -> frozenset[str]:
     """Return the features that a CPU must have to run code that was compiled with these macros.
 
-    Those of the target's features that compilers use by themselves, and what the compiler may
-    use beyond them: archspec's skylake does not name PREFETCHW, the compilers' skylake uses
-    it. A feature that no compiler uses by itself is not required: hypervisors hide just
-    these, and the audit counts the instructions to prove that there are none.
+    These are the target's features that compilers use by themselves, and others that this
+    compiler may use: archspec's skylake does not name PREFETCHW, but the compilers' skylake
+    uses it. A feature that no compiler uses by itself is not required: hypervisors often hide
+    these, and the audit counts instructions to prove that the code has none of them.
     """
     return filter_codegen(target.features | list_implied_features(macros), target.family)
 
@@ -128,14 +128,13 @@ def verify_macros(target: Target, family: str, version: str, macros: Mapping[str
     absent = sorted(list_covered_features(target, family, version) - shown)
     if absent:
         raise CompilerError(
-            f"{family} {version} does not switch on {', '.join(absent)} for {target.spec}",
-            hint="Use a newer compiler, or a target without them",
+            f"{family} {version} does not enable {', '.join(absent)} for {target.spec}",
+            hint="Use a newer compiler or a target without them",
         )
     banned = sorted(name for name in shown if rows[name].banned)
     if banned:
         raise CompilerError(
-            f"{family} {version} switches on {banned[0]} for {target.spec}: "
-            f"{rows[banned[0]].banned}",
+            f"{family} {version} enables {banned[0]} for {target.spec}: {rows[banned[0]].banned}",
             hint="Use another target",
         )
 
@@ -163,8 +162,7 @@ def _is_silent(feature: Feature, family: str, version: str) -> bool:
 
 
 def _find_archspec_flags(name: str, family: str, version: str) -> list[str]:
-    """Return archspec's flags for this version: of the matching entries the one that begins
-    last.
+    """Return archspec's flags for this version, from the matching entry with the newest start.
 
     Raises CompilerError if there is none.
     """
@@ -178,8 +176,7 @@ def _find_archspec_flags(name: str, family: str, version: str) -> list[str]:
     ]
     if not fitting:
         needed = (
-            " or ".join(_list_oldest_compilers(name))
-            or "another target: no compiler is known for it"
+            " or ".join(_list_oldest_compilers(name)) or "another target: no compiler supports it"
         )
         raise CompilerError(f"{family} {version} is too old for {name}", hint=f"Use {needed}")
     entry = max(fitting, key=lambda entry: _parse_version(entry["versions"].partition(":")[0]))
@@ -214,13 +211,13 @@ def _list_extra_flags(target: Target, family: str, version: str) -> list[str]:
         first = rows[name].since.get(family, "0")
         if _parse_version(version) < _parse_version(first):
             raise CompilerError(
-                f"{family} {version} does not know {name}", hint=f"Use {family} {first} or later"
+                f"{family} {version} does not support {name}", hint=f"Use {family} {first} or later"
             )
     return [rows[name].flag for name in target.extras]
 
 
 def _replace_tuning(words: list[str], tune: str, family: str, version: str) -> list[str]:
-    """Return the flags with -mtune for another target, if this compiler knows one for it."""
+    """Return the flags with -mtune for another target, if this compiler has one for it."""
     try:
         tune_words = _find_archspec_flags(tune, family, version)
     except CompilerError:
@@ -250,7 +247,7 @@ def _extend_flags(words: list[str], added: Iterable[str]) -> list[str]:
 def _is_within(version: str, versions: str) -> bool:
     """Return True if a version is in first:last.
 
-    Both ends are included, 12.2.0 in :12.2 too; either may be open.
+    Both ends are included (12.2.0 is in :12.2), and either may be open.
     """
     first, _, last = versions.partition(":")
     number = _parse_version(version)
@@ -260,5 +257,7 @@ def _is_within(version: str, versions: str) -> bool:
 
 def _parse_version(version: str) -> tuple[int, ...]:
     if not re.fullmatch(r"(\d+(\.\d+)*)?", version):
-        raise CompilerError(f"{version!r} is not a compiler version", hint="Give one like 16.0.6")
+        raise CompilerError(
+            f"{version!r} is not a compiler version", hint="Give a version such as 16.0.6"
+        )
     return tuple(int(part) for part in version.split(".")) if version else ()

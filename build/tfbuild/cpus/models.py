@@ -1,4 +1,4 @@
-"""What a CPU's model number says it is. Virtual machines lie about it, so it decides nothing."""
+"""Identifies CPUs by model number. Features take precedence: virtual machines fake the number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANY_STEPPING = (0, 0xFF)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CpuModel:
-    """A line of CPUs: its maker's name for it, archspec's nearest target, and its model numbers."""
+    """A line of CPUs: its name, archspec's nearest target and its model numbers."""
 
     name: str
     target: str
@@ -63,10 +63,7 @@ def _parse_model(row: Mapping[str, Any]) -> CpuModel:
 
 
 def _find_part(cpu: Cpu) -> CpuModel | None:
-    """Return the core that has this part number.
-
-    archspec itself knows those of aarch64.
-    """
+    """Return the aarch64 core with this part number, from archspec's data."""
     part = f"0x{cpu.model:03x}"
     for name, target in TARGETS.items():
         if (target.vendor, target.cpu_part) == (cpu.vendor, part):

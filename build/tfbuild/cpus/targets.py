@@ -1,4 +1,4 @@
-"""What a wheel is built for: one of archspec's microarchitectures, perhaps with extra features."""
+"""The targets of wheels: microarchitectures of archspec, optionally with extra features."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tfbuild.errors import TargetError
 STOCK_FLAGS = "+".join(("x86_64", *sorted(STOCK_BASELINE)))
 """The target that the published x86-64 wheels are compiled for."""
 STOCK_SPECS = (STOCK_FLAGS, "aarch64")
-"""Those of both architectures; the aarch64 wheels are compiled for the first version, armv8-a."""
+"""The targets of the published wheels. Those for aarch64 are compiled for armv8-a."""
 _STOCK_FLAGS_LOCAL = "stock.flags"
 
-# A target that lacks more than this is not near.
+# A CPU that lacks more features than this is not a near miss.
 _FEW_FEATURES = 5
 _FEW_MISSES = 5
 _FEW_SHOWN = 6
@@ -30,11 +30,11 @@ _FEW_SHOWN = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """A microarchitecture that a wheel is built for, perhaps with extra features.
+    """A microarchitecture that a wheel is built for, optionally with extra features.
 
     `name` and `tune` are archspec's; `extras` are features added to those of `name`.
-    `features` are all that the wheel may use, the extras included. archspec lists none for
-    the generic aarch64 targets.
+    `features` are all features that the wheel may use, with the extras. archspec lists none
+    for the generic aarch64 targets.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Target:
             return name
         if self.spec == STOCK_FLAGS:
             return _STOCK_FLAGS_LOCAL
-        # A segment of digits only would be compared, and shown, as a number.
+        # Without "plus" a hash of digits only would be compared, and shown, as a number.
         return f"{name}.plus{hashlib.sha256(self.spec.encode()).hexdigest()[:6]}"
 
 
@@ -80,8 +80,8 @@ class NearMiss:
 class Match:
     """The targets that fit a CPU.
 
-    `best` is the newest target all of whose features it has. `native` adds the features that
-    the CPU has beyond it, so that one hidden flag does not cost AVX-512.
+    `best` is the newest target of which the CPU has all features. `native` adds features that
+    the CPU has and `best` lacks, so that one hidden flag does not cost AVX-512.
     """
 
     best: Target
@@ -101,14 +101,16 @@ def parse_target(spec: str) -> Target:
     tuned = _find_uarch(tune.replace("-", "_")) if tune else base
     family = str(base.family)
     if str(tuned.family) != family:
-        raise TargetError(f"{base.name} cannot be tuned for {tuned.name}, which is {tuned.family}")
+        raise TargetError(
+            f"{base.name} ({family}) cannot be tuned for {tuned.name} ({tuned.family})"
+        )
     for extra in extras:
         _check_extra(extra, family)
     return _create_target(base, extras=extras, tune=tuned.name)
 
 
 def list_targets(family: str | None = None) -> tuple[Target, ...]:
-    """Return every target that can be built for, of one family or of all, ancestors first."""
+    """Return the targets of one family or of all, ancestors first."""
     families = ARCHITECTURES if family is None else (family,)
     uarches = [uarch for uarch in TARGETS.values() if str(uarch.family) in families]
     ranked = sorted(uarches, key=lambda u: (families.index(str(u.family)), u.vendor != "generic"))
@@ -116,7 +118,7 @@ def list_targets(family: str | None = None) -> tuple[Target, ...]:
 
 
 def match_cpu(cpu: Cpu) -> Match:
-    """Return the targets that fit a CPU exactly, nearly and best."""
+    """Return the best target of a CPU, its native target and near misses."""
     best = _choose_best(cpu)
     misses = _find_near_misses(best, cpu)
     native = _choose_native(best, misses, cpu)
@@ -139,7 +141,7 @@ def resolve_target(spec: str, cpu: Cpu) -> Target:
 def list_proxy_targets(target: Target) -> Iterator[Target]:
     """Yield older targets of the same line, nearest first, for a compiler older than the target.
 
-    Each has as extras those features that `target` has beyond it and a flag can switch on.
+    Each has as extras the features of `target` that it lacks and that a flag can enable.
     """
     rows = load_features(target.family)
     for uarch in sorted(TARGETS[target.name].ancestors, key=_compute_depth, reverse=True):
@@ -151,7 +153,7 @@ def list_proxy_targets(target: Target) -> Iterator[Target]:
 def find_missing_features(target: Target, cpu: Cpu) -> tuple[str, ...]:
     """Return the features of the target that the CPU lacks and that compilers use by themselves.
 
-    No wheel requires others. For a CPU of another family the result is the target's family.
+    Wheels require no others. For a CPU of another family the result is the target's family.
     """
     if target.family != cpu.architecture:
         return (target.family,)
@@ -167,17 +169,15 @@ def _find_uarch(name: str) -> Microarchitecture:
     if name in _list_names():
         return TARGETS[name]
     raise TargetError(
-        f"there is no target called {name or '(nothing)'}",
+        f"there is no target {name or '(nothing)'}",
         hint=_suggest_targets(name)
         or suggest_spelling(name, _list_names())
-        or "invoke targets lists all",
+        or "invoke targets lists all of them",
     )
 
 
 def _suggest_targets(name: str) -> str:
-    """Return a hint with the targets that a compiler's name, or the beginning of a name, stands
-    for.
-    """
+    """Return a hint with the targets for a compiler's name of a CPU, or for its beginning."""
     aliases = _load_aliases()
     similar = (
         target for alias, target in aliases.items() if alias.startswith(name) and len(name) > 1
@@ -191,8 +191,8 @@ def _load_aliases() -> dict[str, str]:
     """Return the target for each name: its own, and the -march of gcc and clang in archspec's
     data.
 
-    Entries with further flags approximate a target that the compiler does not know, and are
-    excluded.
+    Excludes entries with further flags: they approximate a target that the compiler does not
+    support.
     """
     return {name: name for name in _list_names()} | {
         str(entry["name"]).replace("-", "_"): name
@@ -231,10 +231,10 @@ def _create_target(
 
 
 def _choose_best(cpu: Cpu) -> Microarchitecture:
-    """Return what archspec.cpu.host chooses, for a CPU that need not be this machine's.
+    """Return the target that archspec.cpu.host would choose on a machine with this CPU.
 
-    It is the deepest descendant of the best generic target, so that a server CPU that lacks a
-    niche feature is not taken for a much older one.
+    It is the deepest descendant of the best generic target. So a server CPU that lacks a
+    niche feature does not become a much older one.
     """
     fitting = [
         uarch
@@ -254,7 +254,7 @@ def _choose_best(cpu: Cpu) -> Microarchitecture:
 def _is_arm_version(uarch: Microarchitecture) -> bool:
     """Return True for the versions of the Arm architecture.
 
-    No list of features shows which of them a CPU has.
+    A CPU's features do not show its version.
     """
     family = str(uarch.family)
     return family == "aarch64" and uarch.vendor == "generic" and uarch.name != family
@@ -271,7 +271,7 @@ def _compute_depth(uarch: Microarchitecture) -> tuple[int, int]:
 def _find_near_misses(best: Microarchitecture, cpu: Cpu) -> tuple[NearMiss, ...]:
     """Return the maker's targets beyond `best`.
 
-    Those come first of which a compiler would lose the fewest features.
+    Targets for which a compiler would lose the fewest features come first.
     """
     beyond = [
         uarch
@@ -298,9 +298,9 @@ def _find_near_misses(best: Microarchitecture, cpu: Cpu) -> tuple[NearMiss, ...]
 def _choose_native(best: Microarchitecture, near: tuple[NearMiss, ...], cpu: Cpu) -> Target:
     """Return `best` with the features that the CPU shares with the nearest miss.
 
-    It is tuned for that miss if the CPU lacks only features of it that compilers never use.
+    It is tuned for that miss if the CPU lacks only features that compilers never use.
     """
-    # The part number of an aarch64 CPU tells which core it is, also in a virtual machine.
+    # The part number of an aarch64 CPU identifies the core, also in a virtual machine.
     credible = (m for m in near if cpu.architecture != "aarch64" or _is_part(TARGETS[m.name], cpu))
     miss = next(credible, None)
     if miss is None:
@@ -327,11 +327,11 @@ def _describe_conflicts(native: Target, cpu: Cpu) -> tuple[str, ...]:
         number = f"part 0x{cpu.model:03x} is {claimed.name}"
     if claimed in shown.ancestors:
         more = _format_names(shown.features & cpu.features - claimed.features)
-        return (f"{number}, but the flags are those of {shown.name}: it has {more}",)
+        return (f"{number}, but the flags match {shown.name}: {more}",)
     absent = claimed.features - cpu.features
     if absent:
         layer = "hypervisor" if cpu.hypervisor else "kernel, BIOS or part"
-        return (f"{number}, but it shows no {_format_names(absent)} (hidden by its {layer})",)
+        return (f"{number}, but lacks {_format_names(absent)} (hidden by its {layer})",)
     return ()
 
 

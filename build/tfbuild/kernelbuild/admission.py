@@ -1,7 +1,7 @@
-"""What a kernel unit must show before it goes into the tuned library.
+"""The conformance test that a kernel group must pass to be part of a tuned library.
 
-A unit that fails stays stock, with the reason. The static checks read the library; the dynamic ones
-run in a real TensorFlow (tfbuild.probe).
+A kernel group that fails stays stock, and the reason is recorded. The static checks read the
+library; the dynamic checks run it in a real TensorFlow (tfbuild.probe).
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from tfbuild.run import run
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.kernels import FOLDER
 
-LOST = "the probe ended before it was looked at"
+LOST = "the probe ended before it tested this kernel group"
 _LOG = "probe.log"
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PROBE_S = 3600.0
 _PROBE_UNIT_S = 60.0
 _CHILD_S = 600
 _EMULATED = 12
-"""How many times these limits an emulator has: aarch64's hot kernels took forty minutes under QEMU
-on a busy machine."""
+"""Factor of the time limits under an emulator. The `hot` kernels for aarch64 took forty minutes
+under QEMU on a busy machine."""
 _TAIL_LINES = 8
 _BY_END = {
-    "SIGKILL": "Linux ends a process so when memory runs out. Free some, or let fewer CPUs work, "
-    "each of which takes memory (taskset --cpu-list 0 invoke …)",
-    "SIGILL": "An instruction was run that this CPU lacks: build with --arch native",
+    "SIGKILL": "Linux sends SIGKILL when memory runs out. Free memory, or use fewer CPUs: each one "
+    "needs memory (taskset --cpu-list 0 invoke …)",
+    "SIGILL": "The code uses an instruction that this CPU lacks. Build with --arch native",
 }
-"""What to do, by a word of how the probe ended."""
-JUDGED = "judged: "
-"""The probe's word, before a unit's name, that it is done with one."""
+"""Remedies, by a word in the description of how the probe ended."""
+JUDGED = "tested: "
+"""Prefix of the line that the probe prints when it has tested a kernel group."""
 
-# Objects that both libraries may have their own copy of, and why that is harmless.
+# Objects of which each library may have a copy, and why that is harmless.
 HARMLESS_STATE = {
-    r"Eigen::internal::manage_caching_sizes": "cache sizes: read from the CPU by either copy",
-    r"guard variable for ": "the flag of an object that is listed itself",
+    r"Eigen::internal::manage_caching_sizes": "cache sizes: each copy reads them from the CPU",
+    r"guard variable for ": "the flag of an object that is listed here",
     r"absl::.*::.*[pP]olic(y|ies)": "tables of constants in writable sections",
-    r"::vmodule_activated$": "whether a VLOG is on: read from the environment by either copy",
-    r"functor::Softplus<.*::threshold$": "a constant of the type, computed alike by either copy",
+    r"::vmodule_activated$": "whether a VLOG is on: each copy reads it from the environment",
+    r"functor::Softplus<.*::threshold$": "a constant of the type, equal in both copies",
     r"std::ios_base::Init|std::__ioinit": "reference counted by the C++ runtime",
 }
 
@@ -180,7 +180,7 @@ def find_registration_difference(library: Path, ran: Path) -> str:
         (in_library, in_proxy, "registers"),
     ):
         for op, kernel in sorted(first - second):
-            return f"compiled for its own target it {verb} {op} by {kernel}"
+            return f"the library for its own target {verb} {op} with {kernel}"
     return ""
 
 
@@ -203,7 +203,7 @@ def _find_static_defect(
 ) -> str:
     borrowed_names = find_borrowed_names(taken, own, others)
     if borrowed_names:
-        return f"it takes {borrowed_names[0]} from the stock library"
+        return f"it uses {borrowed_names[0]} of the stock library"
     unknown = [name for name in state if not any(re.search(p, name) for p in HARMLESS_STATE)]
     if unknown:
         return f"it would share the state {unknown[0]} with the stock library"
@@ -228,7 +228,7 @@ def _is_kernel_name(name: str, own: frozenset[str], others: frozenset[str]) -> b
     namespace, *parts = plain.split("::")
     if namespace != "tensorflow":
         return False
-    # The outermost name that a header declares says whose it is: members are called alike.
+    # The outermost name that a header declares decides: members of several classes share names.
     owner = next((part for part in parts if part in own or part in others), None)
     return owner in own and owner not in others
 
@@ -247,7 +247,7 @@ def _strip_arguments(name: str) -> str:
     return next((word for word in reversed(words) if "::" in word), words[-1])
 
 
-# Each registration has one (native/registration.h): it begins with the op and the kernel's class.
+# Each registration has a counter (native/registration.h), which begins with the op and the class.
 _COUNTER = re.compile(r"tensorwright_counter_[0-9]+")
 _ABI_TAG = re.compile(r"\[abi:\w+\]")
 _OPERATOR = re.compile(r"\boperator(\(\)|<=>|->\*?|<<=?|>>=?|[<>]=?)")
@@ -260,7 +260,7 @@ _FUNCTION = re.compile(r"^(?:[\w:<>,&*]+ )+[&*]?(\w+)\(", re.MULTILINE)
 def find_declared_names(staged: Path) -> tuple[frozenset[str], frozenset[str]]:
     """Return the classes and functions that headers in the kernel folder and beside it declare.
 
-    Headers beside it are those of tensorflow/core; code elsewhere has a namespace of its own.
+    Headers beside it are those of tensorflow/core; code elsewhere has another namespace.
     """
     kernel_names: set[str] = set()
     other_names: set[str] = set()
@@ -280,12 +280,12 @@ def run_probe(
 ) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
     """Run the probe; return the stock wheel's facts and a row for each kernel group.
 
-    The row of a group that the probe did not reach says how the probe ended (`lost`).
+    The row of a group that the probe did not reach has `lost`: how the probe ended.
     `claims` are the registrations of each group, if one finished library holds several
     groups.
     """
     request, answer = folder / "probe-request.json", folder / "probe-answer.jsonl"
-    end_reason = "it says nothing of it"
+    end_reason = "it reported no result"
     claimed = {unit: [(c.op, c.types) for c in kernels] for unit, kernels in (claims or {}).items()}
     factor = _EMULATED if environment.launcher else 1
     limit_s = _CHILD_S * factor
@@ -293,7 +293,7 @@ def run_probe(
     answer.unlink(missing_ok=True)
     done = 0
     try:
-        with console.track_progress("kernel units", len(libraries)) as count:
+        with console.track_progress("kernel groups", len(libraries)) as count:
 
             def on_line(line: str) -> None:
                 nonlocal done
@@ -335,9 +335,9 @@ def require_tested(verdicts: Iterable[UnitVerdict], folder: Path) -> None:
     tail = [line for line in lines if not line.startswith(JUDGED)][-_TAIL_LINES:]
     shown = "".join(f"{line}\n" for line in (":", *tail)) if tail else ""
     name, reason = lost[0].unit, lost[0].reason
-    retry = "Then run the same command again, which goes on there; should the probe end so again, "
+    retry = "Run the same command again: it continues there. If the probe ends in the same way, "
     raise KernelError(
-        f"{console.format_count(len(lost), 'kernel unit')} of this wheel could not be judged. "
+        f"{console.format_count(len(lost), 'kernel group')} of this wheel could not be tested. "
         f"{name}: "
         f"{reason} (whole output: {log}){shown}",
         hint=f"{_describe_remedy(reason)}{retry}build without the kernel: invoke build "
@@ -354,9 +354,9 @@ def build_probe_env() -> dict[str, str]:
     """Return the environment of a probe: a quiet TensorFlow on the CPU, this package on the
     path.
 
-    A CPU mask of the caller is passed on: the probe must see the CPU that we see.
-    PYTHONSAFEPATH keeps the working directory off the path. Before 3.11 Python knows neither
-    that nor -P, so a probe is run in a folder of ours.
+    The CPU mask of the caller is passed on, so that both see the same CPU features.
+    PYTHONSAFEPATH keeps the working directory off the path. Python before 3.11 has neither
+    that nor -P, so a probe runs in a folder of Tensorwright.
     """
     mask = os.environ.get(MASK, "")
     return {
@@ -366,7 +366,7 @@ def build_probe_env() -> dict[str, str]:
         "PYTHONSAFEPATH": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        # oneDNN's graph pass would put its own ops in the place of those that are looked at.
+        # oneDNN's graph pass would replace the ops under test by its own.
         "TF_ENABLE_ONEDNN_OPTS": "0",
     }
 
@@ -379,7 +379,7 @@ def _check_abi(facts: Mapping[str, object], copts: tuple[str, ...]) -> None:
     if absent:
         raise KernelError(
             f"the stock wheel was compiled with {' '.join(absent)}, the kernels were not",
-            hint="The release table must name it (build/tfbuild/upstream/releases.toml)",
+            hint="Add the flags to the release in build/tfbuild/upstream/releases.toml",
         )
 
 

@@ -1,4 +1,4 @@
-"""The finished wheel: put together, and tried in a real TensorFlow."""
+"""Assembly of the finished wheel, and its test in a real TensorFlow."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def assemble_wheel(
         local=fleet.local,
         add=add,
         edit={guard.INIT: guard.amend_init},
-        pinned=True,  # (as it was fetched)
+        pinned=True,  # (its hash was checked when it was fetched)
         out_dir=out_dir,
         dist_info_files=render_metadata(facts, fleet, stock, tree),
     )
@@ -177,9 +177,9 @@ def check_wheel(
     report = run_smoke_test(arm, paths.work / fleet.key[:16], promises=True)
     broken = report.pop("broken")
     facts = tuned.read_tuned(wheel)
-    assert facts is not None  # noqa: S101  (we have just made it)
+    assert facts is not None  # noqa: S101  (assemble_wheel wrote it)
     if not report["computes"]:
-        raise AgreementError(f"{wheel.name} does not compute what it should")
+        raise AgreementError(f"{wheel.name} computes wrong values")
     library = tuned.choose_build(facts, cpu)
     if library is None:
         if report["loaded"] is not None:
@@ -190,7 +190,9 @@ def check_wheel(
     for mode in ("eager", "function"):
         idle = [op for op, count in report[mode].items() if not count]
         if idle:
-            raise AgreementError(f"{wheel.name} does not run its own {', '.join(idle)} ({mode})")
+            raise AgreementError(
+                f"{wheel.name} does not run its tuned kernels of {', '.join(idle)} ({mode})"
+            )
     _require_promises(wheel, broken)
     return report
 

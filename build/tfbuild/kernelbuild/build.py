@@ -1,4 +1,4 @@
-"""From a plan to a tuned wheel: the kernels scope, stage after stage."""
+"""Builds a tuned wheel from a plan: the stages of --scope kernels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tfbuild.tools import emulation
 
 DISK_BYTES = 4_500_000_000
 _OLDEST_PROBED = Version("3.10")
-"""The oldest Python that tfbuild.probe runs in."""
+"""The oldest Python version that runs tfbuild.probe."""
 
 
 def build_wheel(
@@ -91,7 +91,7 @@ def build_wheels(
         console.print_note(f"{built.wheel.name} is already built")
     remaining = [fleet for fleet in fleets if fleet.key not in finished]
     if remaining:
-        # One that is finished is built again from the caches, in seconds.
+        # A finished wheel is built again from the caches, in seconds.
         first = min(
             fleets, key=lambda each: (bool(_find_test_obstacle(each)), each.key not in finished)
         )
@@ -112,12 +112,12 @@ def _find_test_obstacle(fleet: Fleet) -> str:
     """Return why the fleet's wheel cannot be tested here; "" if it can."""
     plan = fleet.first
     if Version(plan.python) < _OLDEST_PROBED:
-        return f"Python {plan.python} is older than what tries it"
+        return f"the tests need Python {_OLDEST_PROBED} or later, not {plan.python}"
     if plan.target.family != platform.machine():
         has_python = plan.python == emulation.PYTHON
-        return "" if has_python else f"what is emulated has Python {emulation.PYTHON} only"
+        return "" if has_python else f"the emulated environment has only Python {emulation.PYTHON}"
     available = interpreters.is_here(plan.python)
-    return "" if available else f"no Python {plan.python} that works is here"
+    return "" if available else f"this machine has no working Python {plan.python}"
 
 
 class _FleetBuilder:
@@ -157,7 +157,7 @@ class _FleetBuilder:
     def build_wheel(self, fleet: Fleet) -> BuiltWheel:
         """Assemble the wheel of this fleet's Python, and test it if that Python is here."""
         first, paths = self._first, self._paths
-        assert first is not None  # noqa: S101  (libraries comes first)
+        assert first is not None  # noqa: S101  (build_libraries runs first)
         is_same_stock = fleet.first.stock == first.plan.stock
         stock = self._ground.stock if is_same_stock else self._fetch_stock(fleet.first)
         linked_libraries = [
@@ -205,8 +205,9 @@ class _FleetBuilder:
         for name in recipe.libraries:
             if theirs.get(name) != ours[name]:
                 raise WheelError(
-                    f"{stock.name} has another {Path(name).name} than {self._ground.stock.name}",
-                    hint=f"Build it by itself: --python {plan.python}",
+                    f"{Path(name).name} of {stock.name} differs from that of "
+                    f"{self._ground.stock.name}",
+                    hint=f"Build this wheel separately: --python {plan.python}",
                 )
         return stock
 
@@ -215,12 +216,11 @@ class _FleetBuilder:
         plan, paths = fleet.first, self._paths
         if obstacle := _find_test_obstacle(fleet):
             console.warn(
-                f"{fresh.name} was not tried: {obstacle}. Its libraries are those that ran in "
-                f"Python "
+                f"{fresh.name} was not tested: {obstacle}. Its libraries were tested in Python "
                 f"{self._ground.python}"
             )
             return {}
-        with console.report_step(f"install the wheel and try it in Python {plan.python}"):
+        with console.report_step(f"install the wheel and test it in Python {plan.python}"):
             emulator = self._ground.emulator
             stock_environment = create_environment(plan, stock, emulator, paths)
             arm = create_environment(plan, fresh, emulator, paths, stock_environment)
@@ -260,7 +260,7 @@ class _ConformanceTests:
     def compile_units(self, plan: Plan) -> CompiledUnits:
         if plan.key not in self._compiled:
             with console.report_step(
-                f"compile {console.format_count(len(plan.kernels), 'kernel unit')} for "
+                f"compile {console.format_count(len(plan.kernels), 'kernel group')} for "
                 f"{plan.target.spec}"
             ):
                 self._open.add(plan.key)
@@ -274,7 +274,7 @@ class _ConformanceTests:
         if plan.key not in self._verdicts:
             compiled = self.compile_units(plan)
             with console.report_step(
-                f"admission: each unit for {plan.target.spec} against the stock kernels"
+                f"conformance test: each kernel group for {plan.target.spec} against stock"
             ):
                 workspace = self.rooms[plan.key]
                 verdicts = resolve_verdicts(workspace, compiled.libraries, self.ground)
@@ -293,7 +293,7 @@ class _ConformanceTests:
         verdicts = self.find_verdicts(runner)
         compiled = self.compile_units(plan)
         _require_same_structures(self.rooms[plan.key])
-        with console.report_step(f"what shows of {plan.target.spec} without running it"):
+        with console.report_step(f"static checks of the kernels for {plan.target.spec}"):
             transferred = admission.transfer_verdicts(
                 verdicts,
                 compiled.libraries,
@@ -327,9 +327,8 @@ def _link_library(
     if runner.target != plan.target:
         missing = ", ".join(list_missing_features(plan, tried.ground.cpu))
         console.print_message(
-            f"{plan.target.spec}: {_describe_host(tried.ground)} lacks {missing}; the same "
-            f"sources compiled "
-            f"for {runner.target.spec} are run instead"
+            f"{plan.target.spec}: {_describe_host(tried.ground)} lacks {missing}. The tests run "
+            f"the same sources compiled for the proxy target {runner.target.spec}"
         )
         verdicts = tried.transfer_verdicts(plan, runner)
     else:
@@ -359,13 +358,13 @@ def _require_python(fleet: Fleet) -> None:
     python = fleet.first.python
     if Version(python) < _OLDEST_PROBED:
         raise PythonError(
-            f"kernels are admitted in Python {_OLDEST_PROBED} or later, not in {python}",
-            hint=f"Add one, whose libraries {python} gets, too: --python {python},3.11",
+            f"the conformance test needs Python {_OLDEST_PROBED} or later, not {python}",
+            hint=f"Add such a Python; both wheels get its libraries: --python {python},3.11",
         )
 
 
 def _describe_host(ground: BuildSetup) -> str:
-    return f"a CPU of {ground.emulator.name}" if ground.emulator else "this CPU"
+    return f"the CPU of {ground.emulator.name}" if ground.emulator else "this CPU"
 
 
 def _describe_runner(runner: Plan, ground: BuildSetup) -> str:
@@ -388,7 +387,7 @@ def require_linker(fleet: Fleet, compiler: Compiler) -> None:
             )
             raise ToolError(
                 f"{compiler.path.name} cannot link with {' '.join(link_options)}",
-                hint=clang if compiler.family == "clang" else "Leave out -flto",
+                hint=clang if compiler.family == "clang" else "Remove -flto",
             )
 
 
@@ -396,10 +395,10 @@ def _require_cross_linker(compiler: Compiler) -> None:
     """Raise ToolError if the compiler cannot link libraries for another architecture here."""
     architecture = compiler.architecture
     if compiler.family == "gcc":
-        # Bazel has it look for its linker among this machine's.
+        # Under Bazel g++ finds only the linkers of this machine.
         raise ToolError(
-            f"{compiler.path.name} does not link kernels for {architecture} here",
-            hint=f"Cross-compile with clang: --compiler {packages.choose_clang()}",
+            f"{compiler.path.name} cannot link kernels for {architecture} on this machine",
+            hint=f"Use clang to cross-compile: --compiler {packages.choose_clang()}",
         )
     if not can_link(compiler, ("-lstdc++",)):
         raise ToolError(
@@ -413,11 +412,11 @@ def _require_cross_linker(compiler: Compiler) -> None:
 def _require_registered(plan: Plan, registered: Collection[TypedOp]) -> None:
     """Warn of selected kernels that did not pass. Raises KernelError if none passed."""
     for kernel in sorted({*(plan.selection or ())} - {*registered}):
-        console.warn(
-            f"{kernel.op} {kernel.types} was selected, but is not admitted: it stays stock"
-        )
+        console.warn(f"{kernel.op} {kernel.types} was selected, but did not pass: it stays stock")
     if not registered:
-        raise KernelError("nothing that was selected is admitted", hint="Run invoke select again")
+        raise KernelError(
+            "no selected kernel passed the conformance test", hint="Run invoke select again"
+        )
 
 
 def resolve_verdicts(
@@ -437,7 +436,8 @@ def resolve_verdicts(
     known = {unit: verdict for unit, verdict in recalled.items() if verdict is not None}
     if known:
         console.print_note(
-            f"{len(known)} of {console.format_count(len(libraries), 'unit')} were looked at before"
+            f"{len(known)} of {console.format_count(len(libraries), 'kernel group')} were tested "
+            "by an earlier run"
         )
     fresh = admission.run_conformance_tests(
         {unit: path for unit, path in libraries.items() if unit not in known},
@@ -463,6 +463,10 @@ def _require_passed(verdicts: Sequence[UnitVerdict]) -> None:
     """Warn of the kernel groups that stay stock. Raises KernelError if none passed."""
     for verdict in verdicts:
         if not verdict.admitted:
-            console.warn(f"kernel {verdict.unit} stays stock: {verdict.reason.splitlines()[0]}")
+            reason = verdict.reason.splitlines()[0]
+            console.warn(f"kernel group {verdict.unit} stays stock: {reason}")
     if not any(verdict.admitted for verdict in verdicts):
-        raise KernelError("no kernel was admitted, so there is no wheel to make")
+        raise KernelError(
+            "no kernel group passed the conformance test: there is no wheel to build",
+            hint="Choose other kernels with --kernels",
+        )

@@ -1,9 +1,9 @@
-"""Which kernel sources must be compiled together.
+"""Finds the kernel groups: the kernel sources that must be compiled together.
 
-A unit is whole when no code of kernel sources is taken from the stock library, which was compiled
-for another target, and when every CPU kernel of its ops is in it: TensorFlow would meet tuned and
-stock kernels of one op otherwise. So a unit grows from one source by the sources that define what
-it lacks and by those that register its ops, until nothing is missing.
+A kernel group is closed if it uses no kernel code of the stock library, which was compiled for
+another target, and if it has every CPU kernel of its ops, so that TensorFlow never mixes tuned and
+stock kernels of one op. It starts from one source, and adds the sources that define its undefined
+symbols and those that register its ops, until nothing is missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PARTS = re.compile(r"_\d+$")
 class Symbols:
     """The mangled names that an object takes from others, and those that it defines.
 
-    `weak` are definitions of which the linker keeps any one: templates and inline functions.
+    `weak` are templates and inline functions: the linker keeps any one definition of a name.
     """
 
     taken: frozenset[str]
@@ -112,7 +112,7 @@ def find_owners(symbols: Mapping[str, Symbols], table: Mapping[str, tuple[str, .
     definers: dict[str, list[tuple[bool, int, str]]] = defaultdict(list)
     needed = frozenset().union(*(entry.taken for entry in symbols.values()))
     for source, entry in symbols.items():
-        # A real definition before a template's; of several the source that brings the least.
+        # Prefer a strong definition, then the source with the fewest undefined symbols.
         for name in needed & (entry.strong | entry.weak):
             definers[name].append((name not in entry.strong, len(entry.taken), source))
     ops: dict[str, list[str]] = defaultdict(list)

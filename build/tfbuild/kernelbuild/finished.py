@@ -1,7 +1,7 @@
-"""The real admission of a finished wheel: its kernel libraries, run on a CPU that can run them.
+"""The conformance test of a finished wheel, on a CPU that can run its kernel libraries.
 
-No compiler and no sources are needed: each unit's kernels are held against those of the stock wheel
-that the wheel was made from.
+It needs no compiler and no sources: it compares the kernels of each kernel group with those of the
+stock wheel that the wheel was built from.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tfbuild.upstream.releases import StockWheel
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinishedWheel:
-    """A kernel wheel, the stock wheel it was made from, and the libraries this CPU runs."""
+    """A kernel wheel, the stock wheel it was built from, and the libraries this CPU runs."""
 
     wheel: Path
     sha256: str
@@ -50,15 +50,15 @@ def load_finished_wheel(wheel: Path, cpu: Cpu) -> FinishedWheel:
     if facts is None or facts.tree is not None:
         kind = "a full build" if facts else "not a tuned wheel"
         raise WheelError(
-            f"{wheel.name} is {kind}: it has no kernels to hold against the stock ones",
-            hint="invoke compare says whether it computes the same",
+            f"{wheel.name} is {kind}: it has no kernels to compare with the stock kernels",
+            hint="Run invoke compare to see whether it computes the same",
         )
     libraries = tuned.list_runnable(facts, cpu)
     if not libraries:
         raise HostError(
-            f"{wheel.name} is built for {', '.join(facts.targets)}, and this CPU lacks "
+            f"{wheel.name} is built for {', '.join(facts.targets)}, but this CPU lacks "
             f"{', '.join(tuned.list_nearest_missing(facts, cpu))}",
-            hint="Admit it on a machine that has them",
+            hint="Run invoke admit on a machine that has them",
         )
     return FinishedWheel(
         wheel=wheel,
@@ -75,8 +75,8 @@ def _find_stock_wheel(wheel: Path, facts: Tuned) -> StockWheel:
     stock = releases.find_stock_wheel(identity.name, facts.release, tag, identity.machine)
     if stock is None or stock.sha256 != facts.stock_sha256:
         raise WheelError(
-            f"{wheel.name} was made from a stock wheel that is not known here",
-            hint="Build it anew",
+            f"{wheel.name} was built from a stock wheel that this version does not know",
+            hint="Build it again",
         )
     return stock
 
@@ -86,8 +86,8 @@ def check_kernels(
 ) -> ConformanceRecord:
     """Test the kernels of the wheel's libraries, or of those for `targets`, and save the record.
 
-    The record lies beside the wheel. Raises WheelError for a library that is not what the
-    wheel says, RecordError for a torn record, and what fetching and installing the stock
+    The record is a file beside the wheel. Raises WheelError for a library whose hash differs
+    from tuned.json, RecordError for a torn record, and what fetching and installing the stock
     wheel raises.
     """
     previous = admitted.read_record(found.wheel, found.sha256)
@@ -98,7 +98,7 @@ def check_kernels(
     for library in found.libraries:
         if not targets or library.target in targets:
             with (
-                console.report_step(f"admission: {library.target} of {found.wheel.name}"),
+                console.report_step(f"conformance test: {library.target} of {found.wheel.name}"),
                 _extract_library(found.wheel, library, folder) as path,
             ):
                 trials[library.target] = _test_library(library, path, arm, cpu, folder)
@@ -125,8 +125,8 @@ def _extract_library(wheel: Path, library: KernelLibrary, folder: Path) -> Itera
         path = Path(unpacked) / "wheel" / library.file
         if hash_file(path) != library.sha256:
             raise WheelError(
-                f"{wheel.name} has another {library.file} than its tuned.json says",
-                hint="Do not publish it; build it anew",
+                f"{library.file} in {wheel.name} does not have the SHA-256 in its tuned.json",
+                hint="Do not publish it; build it again",
             )
         yield path
 

@@ -1,4 +1,4 @@
-"""What a build of kernels stands on: the stock wheel and its parts, TensorFlow's sources."""
+"""The inputs of a kernels build: the stock wheel and its parts, and TensorFlow's sources."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def prepare_setup(
 
     Raises ReleaseError before anything is fetched if the dependencies are not locked.
     """
-    read_requirements(plan)  # (or nothing is fetched)
+    read_requirements(plan)  # (fails before anything is fetched)
     emulator = prepare_emulator(plan, paths)
     inputs = prepare_inputs(plan, paths, given_source, given_stock)
     with console.report_step("stock environment"):
@@ -87,7 +87,7 @@ def prepare_inputs(
         stock = fetch_stock_wheel(plan, wheel_pin, paths, given_stock)
         headers = unpack_stock(stock, wheel_pin.sha256, recipe, paths)
         include, is_release_source = headers / recipe.include_roots[0], pin.kind != given.KIND
-        notices.find_missing_licence(stock, staged)  # (hours before they are needed)
+        notices.find_missing_licence(stock, staged)  # (fails now, not after hours)
         notices.list_header_libraries(stock)
         near = nearness.compare(
             staged, include, own=is_release_source, commit="" if is_release_source else pin.origin
@@ -114,9 +114,9 @@ def prepare_emulator(plan: Plan, paths: Paths) -> Emulator | None:
     emulator = find_emulator(plan.target.family, paths)
     if plan.python != PYTHON:
         raise PythonError(
-            f"kernels for {plan.target.family} are admitted under {emulator.name} here, in Python "
-            f"{PYTHON}",
-            hint=f"Add it: --python {PYTHON},{plan.python}",
+            f"the conformance test for {plan.target.family} runs under {emulator.name}, in Python "
+            f"{PYTHON} only",
+            hint=f"Add that Python: --python {PYTHON},{plan.python}",
         )
     return emulator
 
@@ -170,8 +170,8 @@ def read_requirements(plan: Plan) -> str:
 def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, paths: Paths) -> Path:
     """Unpack headers and libraries of the stock wheel into a folder named by its hash.
 
-    Of the headers of other projects only those are unpacked that the compiler looks for: half
-    of the wheel's are LLVM's, gRPC's and others', and Bazel would hash them for each source.
+    Headers of other projects are unpacked only if the compiler needs them: half of the wheel's
+    headers are LLVM's, gRPC's and others', and Bazel would hash them for each source.
     """
     folder = paths.stock / sha256[:16]
     if not folder.is_dir():

@@ -1,8 +1,8 @@
-"""The plans of a wheel of kernels, found again from what it says of itself.
+"""Derives the plans of a kernel wheel from its tuned.json.
 
-Only what somebody has chosen is taken from tuned.json: release, targets, kernels, flags of sources,
-selections, evidence. What follows from that is decided anew, by the code that decides it for a
-build, so that a wheel which says something else does not become its own witness.
+tuned.json supplies only what a user chose: release, targets, kernels, flags of sources, selections,
+evidence. The code of a build decides everything else again, so that a wheel with a false tuned.json
+cannot confirm itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tfbuild.upstream.download import Pin
 from tfbuild.upstream.releases import Release
 from tfbuild.upstream.source import SourcePin
 
-# They become text in a source that is compiled: nothing but a text may come of them.
+# These names become string literals in a compiled source. They must not contain code.
 _OP = re.compile(r"[\w>.-]+", re.ASCII)
 _TYPES = re.compile(r"[\w=|,;>.:+-]*", re.ASCII)
 
@@ -58,13 +58,13 @@ def require_kernels(facts: Tuned | None) -> Tuned:
     """Return the record of a kernel wheel. Raises RebuildError for another wheel."""
     if facts is None:
         raise RebuildError(
-            "it is not a tuned wheel: nothing says how it was made",
-            hint="invoke audit without --rebuild looks at it",
+            "it is not a tuned wheel: no record shows how it was built",
+            hint="Run invoke audit without --rebuild",
         )
     if facts.tree is not None:
         raise RebuildError(
-            "a full build takes tens of core-hours, so it is not made again here",
-            hint="Make it on another machine with the same options: invoke build --scope full "
+            "it is a full build, which takes tens of core-hours: --rebuild does not repeat it",
+            hint="Build it on another machine with the same options: invoke build --scope full "
             f"--release {facts.release} --arch {facts.tree.target}, then compare the SHA-256",
         )
     return facts
@@ -109,11 +109,11 @@ def resolve_origin(facts: Tuned, identity: WheelIdentity, compiler: Compiler) ->
         raise
     except TensorwrightError as error:
         raise RebuildError(
-            f"what tuned.json says cannot be planned: {error.message}", hint=error.hint
+            f"no plan follows from its tuned.json: {error.message}", hint=error.hint
         ) from error
     for plan in fleet.plans:
         if plan.stock is None or plan.stock.sha256 != facts.stock_sha256:
-            raise RebuildError("it was made from a stock wheel that is not known here")
+            raise RebuildError("it was built from a stock wheel that this version does not know")
     unknown = tuple(plan.target.spec for plan, known in planned if not known)
     return Origin(facts=facts, compiler=compiler, fleet=fleet, unknown=unknown)
 
@@ -124,13 +124,13 @@ def _resolve_sources(facts: Tuned, release: Release) -> tuple[SourcePin, ...]:
     if nearness is not None and not nearness.own:
         name = facts.source_file
         if not name or "/" in name or not name.isprintable():
-            raise RebuildError(f"tuned.json calls its sources {name!r}, which names no file")
+            raise RebuildError(f"tuned.json has an invalid name of its sources: {name!r}")
         file = Pin(name=name, sha256=facts.source_sha256)
         return (SourcePin(kind=given.KIND, origin=nearness.commit, file=file),)
     if facts.source_sha256 not in {pin.file.sha256 for pin in release_pins}:
         raise RebuildError(
-            f"its sources, of sha256 {facts.source_sha256[:16]}…, are none that this version knows "
-            f"of TensorFlow {facts.release}"
+            f"this version knows no sources of TensorFlow {facts.release} with the sha256 of this "
+            f"wheel's, {facts.source_sha256[:16]}…"
         )
     return release_pins
 
@@ -167,8 +167,8 @@ def _plan_library(
         measured_on=library.measured_on,
         kernel_recipe=plans.build_kernel_recipe(release, compiler, units, library.source_flags),
     )
-    # As tuned.json has it, whether this version would decide so or not: then only what tuned.json
-    # does not say, Tensorwright's own part, can make another key.
+    # Take these values from tuned.json, even if this version would choose others. A different key
+    # then comes from Tensorwright's own code, which tuned.json does not record.
     recorded_plan = dataclasses.replace(
         plan,
         compiler_version=facts.compiler.partition(" ")[2],
@@ -232,7 +232,9 @@ def _require_plain_names(library: KernelLibrary) -> None:
     """Raise RebuildError for names that could be more than names where they are compiled."""
     for kernel in library.registrations:
         if not (_OP.fullmatch(kernel.op) and _TYPES.fullmatch(kernel.types)):
-            raise RebuildError(f"tuned.json has a registration {kernel.op!r} {kernel.types!r}")
+            raise RebuildError(
+                f"tuned.json has an invalid registration: {kernel.op!r} {kernel.types!r}"
+            )
     for word in (word for words in library.source_flags.values() for word in words):
         if flags.parse_extra_flags(word) != (word,):
-            raise RebuildError(f"tuned.json has a flag {word!r}")
+            raise RebuildError(f"tuned.json has an invalid compiler flag: {word!r}")

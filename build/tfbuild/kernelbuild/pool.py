@@ -70,7 +70,7 @@ def add_wheel(
     final = paths.pool / fresh.name
     if final.is_file() and (old := hash_file(final)) != facts["sha256"]:
         environment.discard(old, paths)
-    part = paths.pool / f".{fresh.name}.{os.getpid()}.part"  # (another cache may build the same)
+    part = paths.pool / f".{fresh.name}.{os.getpid()}.part"  # (another process may build the same)
     try:
         shutil.move(fresh, part)
         part.replace(final)

@@ -1,7 +1,7 @@
-"""A wheel held against the one that was made again of what it says: what that proves.
+"""Compares a wheel with its rebuild from its tuned.json, and reports what that proves.
 
-The same bytes prove that the wheel is what its sources, compiler and flags make. Where another
-compiler made the other one, what is left to say is what does not depend on it.
+The same bytes prove that the wheel comes from its sources, compiler and flags. If another compiler
+made the rebuild, only what does not depend on the compiler is compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tfbuild.upstream.download import hash_file
 SCHEMA = 1
 _OP = re.compile(r"[A-Z]\w*(>\w+)*", re.ASCII)
 _TYPES = re.compile(r"(\w+=[\d|]+(,\w+=[\d|]+)*)?(;.+)?", re.ASCII)
-# The fields of tuned.json in which another compiler or Bazel may show.
+# The fields of tuned.json that depend on the compiler or on Bazel.
 _MADE = frozenset(
     {
         *("compiler", "bazel", "key", "plan_key", "flags", "required_features"),
@@ -35,8 +35,8 @@ _MADE = frozenset(
     }
 )
 _TRUSTED = (
-    "what admission found is as tuned.json says it: invoke admit runs the kernels",
-    "results of earlier builds are this user's: TENSORWRIGHT_CACHE=/an/empty/folder takes none",
+    "not tested again: the conformance test results in tuned.json (invoke admit runs the kernels)",
+    "trusted: this user's cache of earlier builds (TENSORWRIGHT_CACHE=/an/empty/folder avoids it)",
 )
 
 
@@ -64,8 +64,8 @@ class RebuildResult:
     """The result of rebuilding a wheel.
 
     `compiler` and `bazel` are empty if it was not rebuilt. `reasons` are why nothing is
-    proven; `findings` describe the difference in each file that differs, `agreeing` what is
-    the same all the same.
+    proven; `findings` describe the difference in each file that differs, `agreeing` the parts
+    that agree although the compiler differs.
     """
 
     schema: int = SCHEMA
@@ -144,15 +144,15 @@ def compare_wheels(pair: WheelPair, steps: tuple[StepCounts, ...]) -> RebuildRes
 
 def _explain_packing(pair: WheelPair) -> str:
     if pair.wheel.name != pair.fresh.name:
-        return f"its files are the same, but it is called {pair.fresh.name}"
-    return "its files are the same, byte for byte, but packed otherwise, as another zlib does it"
+        return f"its files are the same, but the rebuild is named {pair.fresh.name}"
+    return "its files are the same, byte for byte, but compressed differently, as by another zlib"
 
 
 def _explain_unknown_plans(origin: Origin) -> Iterator[str]:
     if origin.unknown:
         yield (
-            f"the plan of {' and '.join(origin.unknown)} in tuned.json is none of this version of "
-            "Tensorwright: another one made it, or tuned.json was changed"
+            f"this version of Tensorwright makes another plan for {' and '.join(origin.unknown)} "
+            "than tuned.json has: another version built the wheel, or tuned.json was changed"
         )
 
 
@@ -163,9 +163,9 @@ def _find_tool_differences(pair: WheelPair, found: Sequence[FileDifference]) -> 
     """
     recorded, rebuilt = pair.origin.facts, pair.made
     if recorded.compiler != rebuilt.compiler:
-        yield f"made by {recorded.compiler}, here is {rebuilt.compiler}"
+        yield f"built by {recorded.compiler}, rebuilt by {rebuilt.compiler}"
     if recorded.bazel != rebuilt.bazel:
-        yield f"made with Bazel {recorded.bazel}, here is {rebuilt.bazel}"
+        yield f"built with Bazel {recorded.bazel}, rebuilt with Bazel {rebuilt.bazel}"
     for difference in found:
         if difference.file.endswith(".so") and difference.both:
             original, current = (
@@ -177,19 +177,21 @@ def _find_tool_differences(pair: WheelPair, found: Sequence[FileDifference]) -> 
                 )
                 name = Path(difference.file).name
                 yield (
-                    f"{name} names {only_original or 'no other program'}, here "
-                    f"{only_current or 'no other'}"
+                    f"{name} records {only_original or 'no other program'}, in the rebuild "
+                    f"{only_current or 'no other program'}"
                 )
 
 
-# ---- where the compiler is the same ----
+# ---- if the compiler is the same ----
 
 
 def _describe_difference(pair: WheelPair, each: FileDifference) -> str:
     """Describe in one line how a file differs."""
     if not each.both:
-        return f"{each.file} {'is not made here' if each.other is None else 'is missing'}"
-    sizes = f"{each.size:,} bytes" + (f", here {each.other:,}" if each.size != each.other else "")
+        return f"{each.file} {'is not in the rebuild' if each.other is None else 'is missing'}"
+    sizes = f"{each.size:,} bytes" + (
+        f", rebuilt {each.other:,}" if each.size != each.other else ""
+    )
     text = f"{each.file} ({sizes}) differs from byte {each.at:,} on"
     if each.file.endswith(".so"):
         section = elf.find_section(pair.extract_library(each.file)[1], each.at or 0)
@@ -213,7 +215,7 @@ def _list_field_differences(pair: WheelPair) -> Iterator[str]:
             yield f"{other['name']}: {entry}"
 
 
-# ---- where it is another ----
+# ---- if the compiler differs ----
 
 
 def _describe_agreement(pair: WheelPair, each: FileDifference) -> str:
@@ -244,7 +246,7 @@ def _describe_agreement(pair: WheelPair, each: FileDifference) -> str:
 
 def _describe_metadata_agreement(pair: WheelPair, name: str, file: str) -> str:
     if name == "RECORD":
-        return "RECORD is right"
+        return "RECORD is correct"
     if read_member(pair.wheel, file) != pair.papers.get(name):
         return ""
     if name != tuned.FILE:
@@ -252,7 +254,7 @@ def _describe_metadata_agreement(pair: WheelPair, name: str, file: str) -> str:
     unexpected = [
         field for field in _list_field_differences(pair) if _parse_field_name(field) not in _MADE
     ]
-    return "" if unexpected else f"{name} says nothing else that the compiler does not decide"
+    return "" if unexpected else f"{name} differs only in what depends on the compiler"
 
 
 def _parse_field_name(field: str) -> str:
@@ -271,7 +273,7 @@ def _describe_library_agreement(
     if not only_original and not only_rebuilt:
         return f"{kernels} and uses instructions of the same features"
     lists = (", ".join(sorted(names)) or "none" for names in (only_original, only_rebuilt))
-    return "{}; of features it alone uses {}, the one made here {}".format(kernels, *lists)
+    return "{}; features only in the wheel: {}; only in the rebuild: {}".format(kernels, *lists)
 
 
 def _read_registrations(library: Path) -> set[tuple[str, str]]:
@@ -280,7 +282,7 @@ def _read_registrations(library: Path) -> set[tuple[str, str]]:
     return {(op, types) for op, types in pairs if _OP.fullmatch(op) and _TYPES.fullmatch(types)}
 
 
-# ---- for a person ----
+# ---- as text ----
 
 
 def describe(found: RebuildResult) -> str:
@@ -295,10 +297,10 @@ def describe(found: RebuildResult) -> str:
 
 
 def _describe_proof(found: RebuildResult) -> str:
-    made_with = f"made again by {found.compiler} with Bazel {found.bazel}"
+    tools = f"{found.compiler} and Bazel {found.bazel}"
     texts = {
-        Proof.SAME: f"the same bytes, {made_with}",
-        Proof.OTHER: f"other bytes than those {made_with}",
+        Proof.SAME: f"the same bytes with {tools}",
+        Proof.OTHER: f"other bytes with {tools}",
         Proof.NONE: "not proven",
     }
     return f"rebuild: {texts[found.proof]}"
@@ -308,7 +310,7 @@ def _describe_steps(steps: StepCounts) -> str:
     ran = console.format_count(steps.run, "compile or link", "compiles and links")
     cached = console.format_count(steps.cached, "result")
     if not steps.run and not steps.cached:
-        return "nothing was compiled, all was there from an earlier build of this user"
+        return "nothing was compiled: an earlier build of this user left all results"
     return f"{ran} run now, {cached} from the disk cache"
 
 
@@ -316,8 +318,8 @@ def require_proof(found: RebuildResult) -> None:
     """Raise AuditError for other bytes, RebuildError if nothing is proven."""
     if found.proof is Proof.OTHER:
         raise AuditError(
-            f"{found.wheel} is not what its plan makes: {found.findings[0]}",
-            hint="Do not publish it; build it anew",
+            f"{found.wheel} differs from its rebuild: {found.findings[0]}",
+            hint="Do not publish it; build it again",
         )
     if found.proof is Proof.NONE:
-        raise RebuildError(f"nothing is proven of {found.wheel}: {found.reasons[0]}")
+        raise RebuildError(f"the rebuild proves nothing about {found.wheel}: {found.reasons[0]}")

@@ -1,8 +1,8 @@
-"""A wheel of kernels, made again of what it says of itself: `invoke audit --rebuild`.
+"""Rebuilds a kernel wheel from its tuned.json: `invoke audit --rebuild`.
 
-It is compiled, linked and packed by the code of a build, but its kernels are not run, so that it
-works for targets that this CPU lacks: the bytes of a library depend on its units and on what it
-registers, and tuned.json says both. Whether those may be registered, `invoke admit` shows.
+The code of a build compiles, links and packs it, but runs no kernel, so it also works for targets
+that this CPU cannot run. The bytes of a library depend on its kernel groups and registrations, and
+tuned.json has both. `invoke admit` tests whether the kernels may be registered.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def read_origin(wheel: Path, given_source: Path | None) -> Origin:
     if near is not None and not near.own and given_source is None:
         commit = f" ({near.commit})" if near.commit else ""
         raise RebuildError(
-            "its kernels are not of the release's own sources, but of "
+            "its kernels were not built from the release's sources, but from "
             f"{facts.source_file}{commit}, sha256 {facts.source_sha256}",
-            hint="Give them: --source PATH",
+            hint="Pass these sources: --source PATH",
         )
     return resolve_origin(facts, identity, select_compiler(facts, identity.machine))
 
@@ -69,7 +69,7 @@ def rebuild(
     """
     fleet = origin.fleet
     builder.require_linker(fleet, origin.compiler)
-    settings.require_disk(paths.cache, builder.DISK_BYTES, "making a wheel again")
+    settings.require_disk(paths.cache, builder.DISK_BYTES, "rebuilding a wheel")
     _collect_profiles(wheel, origin, paths)
     inputs = prepare_inputs(
         fleet.first, paths, _fetch_source(origin, given_source, paths), given_stock
@@ -82,7 +82,7 @@ def rebuild(
         _link_library(workspace, origin, dispatched=() if index else fleet.plans)
         for index, workspace in enumerate(plan_workspaces)
     ]
-    for leftover in paths.work.glob(f"{_FOLDER}*"):  # by a run that was killed
+    for leftover in paths.work.glob(f"{_FOLDER}*"):  # of a run that was killed
         shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_FOLDER, dir=paths.work) as folder:
         fresh = _assemble_wheel(
@@ -90,7 +90,7 @@ def rebuild(
         )
         with console.report_step("compare"):
             facts = tuned.read_tuned(fresh)
-            assert facts is not None  # noqa: S101  (we have just made it)
+            assert facts is not None  # noqa: S101  (_assemble_wheel wrote it)
             pair = WheelPair(
                 wheel=wheel,
                 fresh=fresh,
@@ -137,7 +137,7 @@ def _collect_profiles(wheel: Path, origin: Origin, paths: Paths) -> None:
     try:
         pgo.collect_profiles(names, [wheel.parent], paths)
     except BuildError as error:
-        hint = "Put it beside the wheel: invoke flags left it beside the selection"
+        hint = "Copy it beside the wheel: invoke flags wrote it beside the selection"
         raise RebuildError(error.message, hint=hint) from error
 
 
@@ -148,7 +148,8 @@ def _link_library(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]
     units = tuple(unit for unit in plan.kernels if unit.name in recorded.kernels)
     no_units = CompiledUnits(libraries={}, failed={}, complete=False)
     with console.report_step(
-        f"compile and link {console.format_count(len(units), 'kernel unit')} for {plan.target.spec}"
+        f"compile and link {console.format_count(len(units), 'kernel group')} for "
+        f"{plan.target.spec}"
     ):
         library = workspaces.link_library(
             room, units, recorded.registrations, dispatched, compiled=no_units

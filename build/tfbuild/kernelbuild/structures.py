@@ -1,8 +1,8 @@
-"""Whether kernels see the structures that they share with TensorFlow as the stock wheel has them.
+"""Checks that kernels and the stock wheel have the same layout of the structures that they share.
 
-native/structures.cc is compiled as kernel sources are, and with the stock wheel's headers alone.
-What both say of sizes and places is read from the library: that shows for every target, whatever
-this CPU can run.
+native/structures.cc is compiled twice: like a kernel source, and with the stock wheel's headers
+alone. The tables of sizes and offsets are read from the library without running it, so this works
+for every target.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tfbuild.errors import KernelError
 from tfbuild.records import save
 
 KERNELS = "tensorwright_structures_of_kernels"
-"""What the library calls the table of what kernels are compiled with."""
+"""Symbol of the table of the layouts that kernels are compiled with."""
 WHEEL = "tensorwright_structures_of_wheel"
 NOTES = "structures.json"
-"""Where a build leaves both tables, beside its workspace."""
+"""File beside the workspace to which a build writes both tables."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +43,7 @@ class LayoutDifference:
 
 
 def _format_number(number: int | None) -> str:
-    return "not told" if number is None else str(number)
+    return "missing" if number is None else str(number)
 
 
 def find_differences(
@@ -65,7 +65,7 @@ def require_same(library: Path, notes: Path) -> None:
     save(notes, {"kernels": kernels, "wheel": wheel})
     for difference in find_differences(kernels, wheel):
         raise KernelError(
-            f"kernels would see another structure than the stock wheel has: {difference.words}",
-            hint="A header of the sources was read in place of the wheel's, or a flag changed it. "
+            f"a structure differs between kernels and stock wheel: {difference.words}",
+            hint="A header of the sources replaced one of the wheel, or a flag changed the layout. "
             f"Both tables are in {notes}",
         )

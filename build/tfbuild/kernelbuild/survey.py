@@ -1,8 +1,9 @@
-"""What became of every CPU kernel source of a release: compiled, whole, admitted, or why not.
+"""Surveys every CPU kernel source of a release: does it compile, and does it pass?
 
-Two passes. Every source is compiled alone; its object says what it needs, and so the units
-(kernelbuild.closure); then every unit is linked and admitted. Both go in batches, and what a batch
-has shown is kept beside its workspace: a run that was stopped, or whose time was up, goes on there.
+The survey has two passes. The first compiles every source alone; the objects show which sources
+form a kernel group (kernelbuild.closure). The second links every group and runs the conformance
+test. Both work in batches, and save the results of each batch beside the workspace, so that a run
+that was stopped, or whose time was up, can be continued.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def survey_sources(
     end = time.monotonic() + budget_s
     settings.require_disk(paths.cache, _DISK_BYTES, "compiling every kernel source")
     ground = prepare_setup(plan, paths, given_source, given_stock)
-    with console.report_step("which sources register what"):
+    with console.report_step("find the registrations of each source"):
         table = registrations.find_registrations(ground.staged, _list_defines(plan))
     single_units = tuple(_build_single_unit(source) for source in table)
 
@@ -96,7 +97,7 @@ def survey_sources(
     broken = _compile_sources(first, single_units, end)
     if broken is None:
         return Survey(plan=plan, table=table, broken={}, units={}, results={}, finished=False)
-    with console.report_step("which sources belong together"):
+    with console.report_step("find the kernel groups"):
         symbols = _read_symbols(first, [source for source in table if source not in broken])
         units = closure.build_units(symbols, table)
     distinct = tuple(sorted(set(units.values()), key=lambda unit: unit.name))
@@ -131,11 +132,11 @@ def _compile_sources(
     for batch in _split_batches(waiting, end, "sources to compile"):
         reasons = workspaces.compile_units(workspace, batch, keep_going=True).failed
         for unit in batch:
-            # What only cannot be linked alone is a helper that needs others.
+            # A source that compiles but does not link alone is a helper: it needs others.
             if not _locate_object(workspace, unit).is_file():
-                reason = reasons.get(unit.name, "Bazel did not say why")
+                reason = reasons.get(unit.name, "Bazel reported no reason")
                 failed[unit.name] = BatchResult(reason=shorten_reason(reason))
-        # What memory was short for may compile the next time.
+        # A compile that ran out of memory may succeed the next time.
         _save_results(
             notes,
             {name: result for name, result in failed.items() if "Killed" not in result.reason},
@@ -164,7 +165,7 @@ def _test_units(
     notes = workspace.folder.parent / f"survey-{admission.hash_test_code()[:8]}.json"
     results = _load_results(notes)
     waiting = [unit for unit in units if unit.name not in results]
-    for batch in _split_batches(waiting, end, "units to admit"):
+    for batch in _split_batches(waiting, end, "kernel groups to test"):
         compiled = workspaces.compile_units(workspace, batch, keep_going=True)
         for verdict in _find_verdicts(workspace, compiled.libraries, ground):
             results[verdict.unit] = BatchResult(
@@ -183,8 +184,8 @@ def _find_verdicts(
 ) -> Iterator[UnitVerdict]:
     """Yield a verdict on each library.
 
-    A group that ends the probe itself takes those behind it along: they are tested again,
-    each alone.
+    A group that ends the probe itself also loses the groups after it: each of them is tested
+    again alone.
     """
     for verdict in builder.resolve_verdicts(workspace, libraries, ground):
         if verdict.lost:
@@ -202,7 +203,7 @@ def _split_batches(
     while done < len(waiting):
         if time.monotonic() >= end:
             console.print_note(
-                f"the time is up: {len(waiting) - done} {what} are left for the next run"
+                f"the time is up: {len(waiting) - done} {what} remain for the next run"
             )
             return
         with console.report_step(f"{len(waiting) - done} {what}"):
@@ -222,7 +223,7 @@ def _load_results(notes: Path) -> dict[str, BatchResult]:
         fields = load(notes, schema=SCHEMA)["seen"]
         return {name: decode_record(BatchResult, row) for name, row in fields.items()}
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise RecordError(f"{notes} holds no survey ({error})", hint="Remove it") from error
+        raise RecordError(f"{notes} is no survey record ({error})", hint="Remove it") from error
 
 
 def shorten_reason(reason: str) -> str:
@@ -266,6 +267,6 @@ def _build_ungrouped_row(found: Survey, bare: SurveyRow) -> SurveyRow:
     if not bare.ops:
         return dataclasses.replace(bare, outcome=SourceOutcome.HELPER)
     broken = [source for source in sorted(found.broken) if set(found.table[source]) & set(bare.ops)]
-    subject = f"{broken[0]}, which registers its ops too, does" if broken else "what it needs does"
-    reason = f"{subject} not compile"
+    subject = f"{broken[0]}, which registers the same op," if broken else "a source that it needs"
+    reason = f"{subject} does not compile"
     return dataclasses.replace(bare, outcome=SourceOutcome.REFUSED, reason=reason)

@@ -1,4 +1,4 @@
-"""A survey as files of the checkout: the table that kernels are selected by, and a page to read."""
+"""The files of a survey in the checkout: the table for the choice of kernels, and a page."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from tfbuild.settings import Paths
 from tfbuild.upstream import kernels
 from tfbuild.upstream.kernels import SourceOutcome, SurveyRow
 
+_PASSED = "passed the conformance test"
 _KINDS = (
     ("is compiled with others that do not compile", r" does not compile$"),
     ("does not link", r"^it does not link"),
-    ("takes kernel code from the stock library", r"^it takes "),
+    ("uses kernel code of the stock library", r"^it (takes|uses) "),
     ("would share state with the stock library", r"^it would share "),
     (
-        "registers something else than the stock sources",
+        "registers other kernels than stock",
         r"^it lacks|^it registers|^no stock kernel|disappeared$",
     ),
-    ("has an op without test inputs", r"no inputs were found"),
-    ("computes something else", r"ULPs"),
-    ("is not run by its op", r"TensorFlow did not run"),
-    ("ends or holds up the process", r"^loading it alone|the probe ended|s did not|SIG[A-Z]+"),
+    ("has an op without test inputs", r"no (test )?inputs were found"),
+    ("computes different results", r"ULPs"),
+    ("has a kernel that TensorFlow did not run", r"TensorFlow did not run"),
+    ("ends or blocks the process", r"^loading it alone|the probe ended|s did not|SIG[A-Z]+"),
 )
 
 
@@ -38,22 +39,24 @@ def render_page(found: Survey) -> str:
     """Render the survey as a Markdown page."""
     surveyed = build_rows(found)
     plan = found.plan
+    compiler = f"{plan.compiler} {plan.compiler_version}"
     lines = [
         f"# CPU kernel sources of TensorFlow {plan.release}",
         "",
-        f"Written by `invoke survey` for {plan.target.spec}, compiled by {plan.compiler}",
-        f"{plan.compiler_version}.",
-        f"The whole table is `build/tfbuild/upstream/survey-{plan.release}.csv`.",
-        *([] if found.finished else ["", "**Not finished**: some were not looked at yet."]),
-        "",
-        *_render_table(("sources", "number"), _count_names(row.outcome for row in surveyed)),
-        "",
-        "## Units",
-        "",
-        "A unit is one source or several that must be compiled together.",
+        f"Written by `invoke survey` for {plan.target.spec}, compiled by {compiler}.",
+        f"The full table is `build/tfbuild/upstream/survey-{plan.release}.csv`.",
+        *([] if found.finished else ["", "**Not finished**: some sources were not tested yet."]),
         "",
         *_render_table(
-            ("units", "number"),
+            ("sources", "number"), _count_names(_describe_outcome(row.outcome) for row in surveyed)
+        ),
+        "",
+        "## Kernel groups",
+        "",
+        "A kernel group is one source, or several that must be compiled together.",
+        "",
+        *_render_table(
+            ("kernel groups", "number"),
             _count_names(_describe_result(result) for result in found.results.values()),
         ),
         "",
@@ -61,19 +64,25 @@ def render_page(found: Survey) -> str:
         "",
         *_render_table(("source", "reason"), sorted(found.broken.items())),
         "",
-        "## Units that stay stock",
+        "## Kernel groups that stay stock",
         "",
-        *_render_table(("unit", "reason"), _list_reasons(found.results)),
+        *_render_table(("kernel group", "reason"), _list_reasons(found.results)),
         "",
-        "## Admitted units",
+        "## Kernel groups that passed",
         "",
-        *_render_table(("unit", "registrations", "cases", "ops"), _list_passed_units(surveyed)),
+        *_render_table(
+            ("kernel group", "registrations", "cases", "ops"), _list_passed_units(surveyed)
+        ),
     ]
     return "\n".join(lines) + "\n"
 
 
+def _describe_outcome(outcome: SourceOutcome) -> str:
+    return _PASSED if outcome is SourceOutcome.ADMITTED else outcome
+
+
 def _describe_result(result: BatchResult) -> str:
-    return classify_reason(result.reason) if result.reason else "admitted"
+    return classify_reason(result.reason) if result.reason else _PASSED
 
 
 def _list_reasons(results: Mapping[str, BatchResult]) -> list[tuple[str, str]]:

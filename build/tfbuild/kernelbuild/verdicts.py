@@ -1,7 +1,7 @@
-"""Verdicts that were found before, so that what was admitted once is not tried again.
+"""The cache of conformance test results, so that no library is tested twice.
 
-A verdict holds for the bytes of a unit's library, as long as the judge, the TensorFlow that it was
-held against, and the CPU stay the same.
+A result is valid for the bytes of a kernel group's library, as long as the test code, the
+TensorFlow that it was compared with, and the CPU stay the same.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def open_verdicts(
 ) -> VerdictCache:
     """Open the cache of verdicts of today's tests against this TensorFlow, on this CPU.
 
-    `staged` lies in a folder that is named by the hash of the sources, whose headers show
-    what belongs to kernels.
+    `staged` is in a folder that is named by the hash of the sources. Their headers show which
+    names belong to kernels.
     """
     key_parts = (
         admission.hash_test_code(),

@@ -1,4 +1,4 @@
-"""The rendered Bazel workspace of a kernels build: compiling the units, linking the library."""
+"""The Bazel workspace of a kernels build: compiles the kernel groups and links the library."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _OUT = "bazel-bin"
 _LINK_LOG = "link.log"
 _HIT = "cache hit"
 _NOT_RUN = (_HIT, "internal")
-"""What Bazel counts beside the programs that it starts; Bazel 4 calls the disk cache remote."""
+"""Endings of Bazel's counts that are not programs it ran. Bazel 4 calls the disk cache remote."""
 _STRUCTURES = "structures.so"
 _PROCESSES = re.compile(r"^INFO: \d+ process(?:es)?: (.+)\.$", re.MULTILINE)
 _MODULES_SINCE = Version("7")
-"""From this Bazel on a workspace is a module of a registry, unless it is told otherwise."""
+"""From this Bazel version on, a workspace uses modules unless an option turns them off."""
 _ACTIONS_PER_SOURCE = 4
-"""Bazel finds actions while it works, so that its own total is never far from what is done: so many
-come in the end with the units' links, 129 for the 30 sources of the hot kernels."""
+"""Expected actions per source. Bazel finds actions while it runs, so its own total is too small at
+first. The links of the kernel groups included, there were 129 for the 30 sources of `hot`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,12 +151,12 @@ def compile_units(
     for unit, reason in failed.items():
         if not keep_going:
             raise KernelError(
-                f"kernel {unit} does not compile (whole output: {log}):\n{reason}\n",
-                hint="Leave it out with --kernels, or build the others with --keep-going",
+                f"kernel group {unit} does not compile (whole output: {log}):\n{reason}\n",
+                hint=f"Exclude it with --without {unit}, or build the others with --keep-going",
             )
-        console.warn(f"kernel {unit} does not compile:\n{reason}")
+        console.warn(f"kernel group {unit} does not compile:\n{reason}")
     if not locate_structures(workspace).is_file():
-        raise CommandError(f"Bazel made no {_STRUCTURES} (whole output: {log})")
+        raise CommandError(f"Bazel did not build {_STRUCTURES} (whole output: {log})")
     libraries = {unit: workspace.out / name for unit, name in targets.items() if unit not in failed}
     return CompiledUnits(libraries=libraries, failed=failed, complete=not done.returncode)
 

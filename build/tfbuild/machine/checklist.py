@@ -1,4 +1,4 @@
-"""What a look at a machine found: one line for each thing, and what all of them together mean."""
+"""The findings of the machine checks: one line each, and the verdict on all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CheckVerdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """The result of one check of the machine. `advice` is empty if all is well."""
+    """The result of one check of the machine. `advice` is empty if the check passed."""
 
     name: str
     seen: str
@@ -31,7 +31,7 @@ class Finding:
 def build_finding(
     name: str, seen: str, wanted: str, bad: CheckVerdict | None, advice: str
 ) -> Finding:
-    """Build a finding; `bad` is None if all is well, and only a bad one needs advice."""
+    """Build a finding; `bad` is None if the check passed; only a failed check needs advice."""
     return Finding(
         name=name,
         seen=seen,
@@ -42,10 +42,7 @@ def build_finding(
 
 
 def build_unknown(name: str, seen: str, wanted: str) -> Finding:
-    """Build a finding of something that could not be checked.
-
-    It is no reason to stop, and none to be sure.
-    """
+    """Build a finding for a check that could not run. It does not stop the build."""
     return Finding(name=name, seen=seen, wanted=wanted, verdict=CheckVerdict.UNKNOWN)
 
 
@@ -54,10 +51,10 @@ def require_no_fatal(findings: Iterable[Finding]) -> None:
     fatal = [entry for entry in findings if entry.verdict is CheckVerdict.FATAL]
     if not fatal:
         return
-    count = console.format_count(len(fatal), "thing")
+    count = console.format_count(len(fatal), "reason")
     raise PreflightError(
-        f"the build would fail here for {count}:{_format_fatal(fatal)}\n",
-        hint="Mend this, or pass --no-preflight to try all the same",
+        f"the build would fail on this machine for {count}:{_format_fatal(fatal)}\n",
+        hint="Correct them, or pass --no-preflight to build anyway",
     )
 
 
@@ -66,11 +63,11 @@ def _format_fatal(fatal: Iterable[Finding]) -> str:
 
 
 def _format_finding(found: Finding) -> str:
-    return f"{found.seen}; wanted: {found.wanted}. {found.advice}"
+    return f"{found.seen}; required: {found.wanted}. {found.advice}"
 
 
 def render_table(findings: Sequence[Finding]) -> str:
-    """Render the findings as an aligned table, with advice below the lines that have some."""
+    """Render the findings as an aligned table, with advice below the lines that need it."""
     rows = [(entry.verdict.value, entry.name, entry.seen, entry.wanted) for entry in findings]
     widths = [max((len(cell) for cell in column), default=0) for column in zip(*rows, strict=True)]
     lines: list[str] = []

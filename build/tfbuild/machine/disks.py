@@ -1,4 +1,4 @@
-"""The file systems that a build writes to: their kind, what is free, and what they forbid."""
+"""Check the file systems that a build writes to: type, free space and mount options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REMOTE = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "smb3"}
 )
 _IN_MEMORY = frozenset({"ramfs", "tmpfs"})
-# TensorFlow 2.14.1's own tree has 30 126 files, counted; what it downloads and builds comes on top.
+# TensorFlow 2.14.1's tree has 30,126 files (counted); downloads and outputs are additional.
 _LEAST_INODES = 30_126
 _SKEW_S = 2.0  # FAT stores times in steps of 2 s.
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -36,10 +36,10 @@ class Mount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiskProbe:
-    """The result of writing a file: the difference of its time from the clock, in seconds.
+    """The result of writing a file: the difference between its time and the clock, in seconds.
 
-    `capitals_differ` is whether a name in capitals is another file, `problem` why nothing
-    could be written.
+    `capitals_differ` is whether the file system distinguishes capitals in names, `problem` the
+    reason if no file could be written.
     """
 
     skew_s: float = 0.0
@@ -49,8 +49,11 @@ class DiskProbe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disk:
-    """A folder and the file system below it. `free_mb` is what this user may write, in megabytes;
-    `inodes` are free ones, None where the file system makes them as needed (btrfs)."""
+    """A folder and its file system.
+
+    `free_mb` is the space that this user can use, in megabytes. `inodes` is the number of free
+    inodes; None if the file system creates them as needed (btrfs).
+    """
 
     folder: Path
     mount: Mount
@@ -61,7 +64,7 @@ class Disk:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiskNeed:
-    """The space that a folder needs, in megabytes. `runs` if programs are started from there."""
+    """The space that a folder needs, in megabytes. `runs` if the build runs programs from it."""
 
     purpose: str
     disk: Disk
@@ -129,8 +132,8 @@ def _probe_folder(folder: Path) -> DiskProbe:
 def check_disks(needs: Sequence[DiskNeed]) -> Iterator[Finding]:
     """Check the folders that a build needs.
 
-    The space is checked for all folders on one file system together, and what each mount must
-    be able to do is reported once.
+    The space is checked for all folders on one file system together. Each mount is reported
+    once.
     """
     for sharing in _group_needs(needs, lambda need: need.disk.mount.device):
         yield _check_space(sharing)
@@ -174,31 +177,33 @@ def _check_files(disk: Disk) -> Iterator[Finding]:
     name = disk.folder
     if disk.inodes is not None:
         few = CheckVerdict.FATAL if disk.inodes < _LEAST_INODES else None
-        required = f"more than {_LEAST_INODES}, which TensorFlow's sources alone take"
-        advice = "Remove files there, or take another disk."
+        required = f"more than {_LEAST_INODES}, the number of files in TensorFlow's sources"
+        advice = "Delete files there, or use another disk."
         yield build_finding(f"free inodes of {name}", str(disk.inodes), required, few, advice)
     yield build_finding(
         f"file times of {name}",
         f"{disk.tried.skew_s:+.1f} s from the clock",
         f"within {_SKEW_S:g} s",
         CheckVerdict.WARNING if abs(disk.tried.skew_s) > _SKEW_S else None,
-        "Set the clocks of this machine and of the file server: Bazel goes by file times.",
+        "Set the clocks of this machine and of the file server: Bazel compares file times.",
     )
 
 
 def _check_folder(need: DiskNeed) -> Iterator[Finding]:
-    """Yield findings of a folder only if something is wrong."""
+    """Yield the problems of a folder."""
     disk, name = need.disk, need.disk.folder
     if disk.tried.problem:
-        seen, advice = disk.tried.problem, "Give this user a folder that it may write."
-        yield build_finding(f"writing in {name}", seen, "a file", CheckVerdict.FATAL, advice)
+        seen, advice = disk.tried.problem, "Use a folder that this user can write to."
+        yield build_finding(f"writing in {name}", seen, "permitted", CheckVerdict.FATAL, advice)
     if need.runs and any(mark.isspace() for mark in str(name)):
-        advice = "Shell commands in TensorFlow's rules do not all quote paths: take another folder."
-        yield build_finding(f"path of {name}", "has spaces", "none", CheckVerdict.WARNING, advice)
-    if need.runs and not disk.tried.capitals_differ:
-        advice = "Sources whose names differ in capitals only overwrite each other there."
+        advice = "Some commands in TensorFlow's rules do not quote paths: use another folder."
         yield build_finding(
-            f"FILE and file in {name}", "are one", "are two", CheckVerdict.FATAL, advice
+            f"path of {name}", "has spaces", "no spaces", CheckVerdict.WARNING, advice
+        )
+    if need.runs and not disk.tried.capitals_differ:
+        advice = "Use another disk: some sources have names that differ only in capitals."
+        yield build_finding(
+            f"FILE and file in {name}", "the same file", "two files", CheckVerdict.FATAL, advice
         )
 
 
@@ -206,7 +211,7 @@ def _check_programs(disk: Disk) -> Iterator[Finding]:
     kind, name = disk.mount.kind, disk.folder
     required = "a local disk"
     if kind == "unknown":
-        yield build_unknown(f"file system of {name}", "/proc/self/mountinfo does not say", required)
+        yield build_unknown(f"file system of {name}", "not in /proc/self/mountinfo", required)
     else:
         yield build_finding(
             f"file system of {name}",
@@ -216,10 +221,10 @@ def _check_programs(disk: Disk) -> Iterator[Finding]:
             _describe_file_system(kind),
         )
     noexec = "noexec" in disk.mount.options
-    advice = "Bazel starts the tools that it builds: mount it without noexec, or go elsewhere."
+    advice = "Bazel runs the tools that it builds: mount it without noexec, or use another folder."
     seen = f"mounted at {disk.mount.point}" + (" with noexec" if noexec else "")
     bad = CheckVerdict.FATAL if noexec else None
-    yield build_finding(f"programs in {name}", seen, "may be started", bad, advice)
+    yield build_finding(f"programs in {name}", seen, "permitted", bad, advice)
 
 
 def _rate_file_system(kind: str) -> CheckVerdict | None:
@@ -230,8 +235,8 @@ def _rate_file_system(kind: str) -> CheckVerdict | None:
 
 def _describe_file_system(kind: str) -> str:
     if kind in _IN_MEMORY:
-        return "What is written there is taken from memory: set TENSORWRIGHT_CACHE to a disk."
+        return "Files there use memory: set TENSORWRIGHT_CACHE to a disk."
     return (
-        "Bazel says of NFS that it may lead to surprising failures and undetermined behavior "
+        "Bazel warns that NFS may lead to surprising failures and undetermined behavior "
         "(bazel#2042): set TENSORWRIGHT_CACHE to a local disk."
     )

@@ -1,9 +1,9 @@
-"""How much memory a full build needs for how many compiles at once.
+"""Choose the number of parallel compiles of a full build by the memory that they need.
 
-A job counts as what it took in a public build that was run up to its limit (memory.toml, `seen`):
-that build used GCC, and clang's share is smaller by a measured factor. The sources that were
-measured here take less, and do not decide: those of MLIR and LLVM could not be compiled alone. The
-largest compile that was measured must fit in any case.
+The memory of a job comes from a public build that reached its limit (memory.toml, `seen`). That
+build used GCC; clang needs less by a measured factor. The sources measured here need less and do
+not decide, because those of MLIR and LLVM could not be compiled alone. The largest measured compile
+must always fit.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ from tfbuild.planning import jobs
 
 SCHEMA = 1
 _TABLE = "memory.toml"
-# EasyBuild's default (jvm_max_memory in easyblocks/t/tensorflow.py); Java's own is a quarter.
+# EasyBuild's default (jvm_max_memory in easyblocks/t/tensorflow.py); Java's is a quarter.
 _HEAP_MB = 4096
 _LEAST_HEAP_MB = 1024
-# "bazel hangs with 176 jobs" (the same file): EasyBuild goes no higher.
+# EasyBuild's limit: "bazel hangs with 176 jobs" (the same file).
 _MOST_JOBS = 128
-# What Bazel itself sets aside for a static link (CppLinkAction.MIN_STATIC_LINK_RESOURCES).
+# Bazel's estimate for a static link (CppLinkAction.MIN_STATIC_LINK_RESOURCES).
 _LINK_MB = 1536
-# --local_resources is unknown to Bazel 4.2.3; 7.7.1 accepts both. What both accept, all between do.
+# Bazel 4.2.3 lacks --local_resources; 7.7.1 accepts both options. So --local_ram_resources is
+# used before 8.
 _FIRST_WITH_LOCAL_RESOURCES = Version("8")
 _BASIS = (
-    "{jobs} jobs of {family} were the most in {memory} MB (EasyBuild, TensorFlow 2.18.1); measured "
+    "EasyBuild ran at most {jobs} jobs of {family} in {memory} MB (TensorFlow 2.18.1); measured "
     "here: {sources} sources of TensorFlow {release} with {compiler}, at most {largest} MB; not "
-    "measured: MLIR and LLVM sources, and the link of libtensorflow_cc"
+    "measured: MLIR and LLVM sources, the link of libtensorflow_cc"
 )
-_LTO = "nor what link-time optimization adds to the link: watch the first one"
+_LTO = "the memory of link-time optimization"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryModel:
-    """Memory in megabytes: of one job among many, and the most of a single compile or link."""
+    """Memory in megabytes: of one job among many, and of the largest compile or link."""
 
     per_job: int
     largest: int
 
     def estimate_peak_mb(self, count: int) -> int:
-        """Estimate the most that `count` jobs at once take, in megabytes."""
+        """Estimate the peak memory of `count` parallel jobs, in megabytes."""
         return max(count * self.per_job, self.largest)
 
 
@@ -55,9 +56,8 @@ class MemoryModel:
 class Budget:
     """The jobs and the memory that a build may use, in megabytes.
 
-    `memory_mb` is for all that Bazel runs here, `heap_mb` for Bazel's own Java heap beside
-    it, `peak_mb` the model's estimate of both together. `limited_by` and `basis` explain the
-    budget in words.
+    `memory_mb` is for the programs that Bazel runs, `heap_mb` for Bazel's Java heap, `peak_mb`
+    the model's estimate of both together. `limited_by` and `basis` explain the budget in words.
     """
 
     jobs: int
@@ -78,7 +78,7 @@ def choose_budget(
     """Choose as many jobs as there are cores, if the estimated peak stays within `memory_mb`.
 
     One job is always allowed: preflight checks whether it fits. `wanted` is --jobs, which is
-    taken as it is. Raises UsageError if it is not a positive number.
+    used unchanged. Raises UsageError if it is not a positive number.
     """
     expected = build_model(family)
     heap = max(_LEAST_HEAP_MB, min(_HEAP_MB, memory_mb // 4))
@@ -89,15 +89,13 @@ def choose_budget(
     max_jobs = min(cores, _MOST_JOBS)
     fitting = [count for count in range(1, max_jobs + 1) if estimate_need(count) <= memory_mb]
     count = max(fitting, default=1)
-    limited_by = (
-        "CPUs" if max_jobs == cores else f"Bazel, which is given no more than {_MOST_JOBS} jobs"
-    )
+    limited_by = "CPUs" if max_jobs == cores else f"the maximum of {_MOST_JOBS} jobs for Bazel"
     if count < max_jobs:
         limited_by = (
-            f"memory ({memory_mb} MB free, {estimate_need(count + 1)} MB wanted for one job more)"
+            f"memory ({memory_mb} MB free, {estimate_need(count + 1)} MB needed for one more job)"
         )
     if not fitting:
-        limited_by = f"memory ({memory_mb} MB free, {estimate_need(1)} MB wanted for a single job)"
+        limited_by = f"memory ({memory_mb} MB free, {estimate_need(1)} MB needed for one job)"
     if wanted:
         requested = jobs.choose_jobs(cores, memory_mb, 0, wanted)
         count, limited_by = requested.count, requested.limited_by
@@ -116,9 +114,9 @@ def build_resource_options(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the startup options and the build options that keep Bazel within the budget.
 
-    --jobs is what limits: Bazel counts 250 MB for any compile, 200 MB in older ones
-    (CppCompileAction, AbstractAction.DEFAULT_RESOURCE_SET), so that its memory option alone
-    lets too many run (tensorflow#42066). That option bounds links and tests.
+    --jobs is the effective limit. Bazel assumes 250 MB for any compile, older ones 200 MB
+    (CppCompileAction, AbstractAction.DEFAULT_RESOURCE_SET), so its memory option alone permits
+    too many compiles (tensorflow#42066). The memory option limits links and tests.
     """
     amount = budget.memory_mb
     if Version(bazel_version) < _FIRST_WITH_LOCAL_RESOURCES:
@@ -133,7 +131,7 @@ def build_model(family: str = "clang") -> MemoryModel:
     """Build the memory model of a family of compilers, "clang" or "gcc"."""
     table = _load_table()
     seen = table["seen"]
-    # Both figures as clang's, then as the family's own.
+    # Convert both values to clang, then to the family.
     per_job = (seen["memory_mb"] - seen["heap_mb"]) / seen["jobs"] / _read_factor(seen["family"])
     return MemoryModel(
         per_job=round(per_job * _read_factor(family)),

@@ -1,4 +1,4 @@
-"""Whether hosts answer, asked as Bazel will ask them: through the proxies of the environment."""
+"""Check whether hosts answer through the proxies of the environment, as for Bazel."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from urllib.parse import SplitResult, urlsplit
 from tfbuild.upstream.download import strip_login
 
 LIMIT_S = 5.0
-"""For all hosts together."""
+"""Time limit for all hosts together, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostAnswer:
-    """The answer of a host. `skew_s` is this machine's clock less the host's, if it sent a time.
+    """The answer of a host. `skew_s` is this machine's clock minus the host's, if it sent a time.
 
     `proxy` is the host and port that the request went through, without a password; empty for
     none.
@@ -44,9 +44,9 @@ def query_hosts(
 ) -> tuple[HostAnswer, ...]:
     """Query all hosts at once, and return the answers that came within `limit_s` seconds.
 
-    A name server that does not answer holds its thread for longer than any time limit of a
-    socket: the threads are left behind, and end with the program. A user name and password in
-    an address are left out: a host that refuses without them was reached.
+    A name server that does not answer blocks its thread for longer than any socket timeout, so
+    the threads continue until the program ends. A user name and password in an address are not
+    sent: a host that refuses the request was reached.
     """
     addresses = tuple(dict.fromkeys(map(strip_login, urls)))
     answers: dict[str, HostAnswer] = {}
@@ -87,7 +87,7 @@ def _query_host(url: str, env: Mapping[str, str], limit_s: float) -> HostAnswer:
 def _build_answer(url: str, env: Mapping[str, str], status: int, headers: Message) -> HostAnswer:
     """Build the answer of an HTTP status.
 
-    A host that finds nothing at an address was reached; a proxy that asks for a login was
+    A host that answers "not found" was reached. A host behind a proxy that requires a login was
     not.
     """
     refused = status == http.HTTPStatus.PROXY_AUTHENTICATION_REQUIRED
@@ -131,7 +131,7 @@ def _format_proxy(url: str, env: Mapping[str, str]) -> str:
 def _split_url(url: str) -> SplitResult:
     """Split an address into its parts.
 
-    One that is no URL gets no host: querying it then reports the error.
+    An invalid URL gets no host: its query then reports the error.
     """
     try:
         return urlsplit(url)

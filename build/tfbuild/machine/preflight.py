@@ -1,4 +1,4 @@
-"""What would make a full build fail hours later, looked at in seconds before the first of them."""
+"""Check in seconds for problems that would make a full build fail after hours."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tfbuild.upstream.releases import Release
 OUTPUT_MB = 16_000
 # EasyBuild's notes on TMPDIR.
 _TEMPORARY_MB = 2_000
-# TensorFlow's own limit for a wheel is 250 MB (ci/official); it is written, then changed.
+# TensorFlow's limit for a wheel is 250 MB (ci/official); the build writes it twice.
 _POOL_MB = 500
-# A clock that is off by more makes TLS and the times of files wrong.
+# A larger error of the clock makes TLS and file times fail.
 _SKEW_S = 60.0
-# The year of this table: a clock before it was never set.
+# A clock before this year was never set.
 _YEAR = 2025
 _PYTHON_S = 30.0
 # Bazel 4.2.3 held 23 open files and 33 threads with 2 jobs (measured on the small workspace of the
@@ -41,7 +41,7 @@ _PYTHON_S = 30.0
 _LEAST_FILES = 1024
 _OWN_THREADS = 33
 _PER_JOB = 4
-# All archives of a tree come from a mirror and from their homes, which are nearly all at GitHub
+# The archives of a tree come from a mirror and from their original addresses, nearly all on GitHub
 # (2.14.1: tf_mirror_urls in third_party/repo.bzl, and the addresses in workspace*.bzl).
 _ARCHIVES = ("https://storage.googleapis.com/mirror.tensorflow.org/", "https://github.com/")
 _BAZEL = "https://releases.bazel.build/"  # bazelisk's default
@@ -61,9 +61,9 @@ def run_checks(
     offline: bool,
     env: Mapping[str, str],
 ) -> tuple[Finding, ...]:
-    """Run all checks, in the order of reading. Takes seconds: the network has its own limit.
+    """Run all checks, in the order of the table. Takes seconds: the network has a time limit.
 
-    `offline` leaves the network out. Raises nothing: what cannot be read is a finding.
+    `offline` skips the network. Raises nothing: an unreadable value is a finding.
     """
     answers = () if offline else network.query_hosts(list_origins(paths, env), env)
     return (
@@ -102,7 +102,7 @@ def list_disk_needs(paths: Paths, env: Mapping[str, str]) -> tuple[DiskNeed, ...
 
 def check_memory(budget: Budget) -> Finding:
     have = budget.memory_mb + budget.heap_mb
-    advice = "Take fewer --jobs, add memory or swap, or have a cluster compile (--remote-executor)."
+    advice = "Use fewer --jobs, add memory or swap, or compile on a cluster (--remote-executor)."
     return build_finding(
         "memory",
         f"{have / 1000:.1f} GB",
@@ -115,8 +115,8 @@ def check_memory(budget: Budget) -> Finding:
 def list_origins(paths: Paths, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the addresses that a build downloads from.
 
-    They are the mirror or the source's home, Bazel, and the archives. pip's index is left
-    out: its address is pip's own setting.
+    They are the mirror, the archives and Bazel. pip's index is not included: its address is a
+    setting of pip.
     """
     mirror = paths.mirror if paths.mirror.startswith(("http://", "https://")) else ""
     bazel = env.get("BAZELISK_BASE_URL") or _BAZEL
@@ -127,11 +127,11 @@ def list_origins(paths: Paths, env: Mapping[str, str]) -> tuple[str, ...]:
 def check_network(answers: Sequence[HostAnswer], *, offline: bool) -> Iterator[Finding]:
     """Check the answers of the hosts.
 
-    Archives come from two places, of which one is enough; nothing stands in for the others,
-    but a build may have them in its caches.
+    Archives come from two hosts, and one of them is enough. The other hosts have no replacement,
+    but a build may have their files in its caches.
     """
     if offline:
-        yield build_finding("network", "not asked: the build is offline", "nothing", None, "")
+        yield build_finding("network", "not checked: the build is offline", "nothing", None, "")
         return
     archives = any(answer.reached for answer in answers if answer.url in _ARCHIVES)
     for answer in answers:
@@ -139,9 +139,9 @@ def check_network(answers: Sequence[HostAnswer], *, offline: bool) -> Iterator[F
         critical = answer.url in _ARCHIVES and not archives
         bad = None if answer.reached else CheckVerdict.FATAL if critical else CheckVerdict.WARNING
         advice = (
-            "Set https_proxy and no_proxy, or run invoke vendor where there is a network."
+            "Set https_proxy and no_proxy, or run invoke vendor on a machine with a network."
             if critical
-            else "What only it has will fail to download, unless a cache or mirror holds it."
+            else "Its files will not download, unless a cache or a mirror has them."
         )
         yield build_finding(
             f"host {answer.host}", f"{answer.said}{through}", "an answer", bad, advice
@@ -151,19 +151,19 @@ def check_network(answers: Sequence[HostAnswer], *, offline: bool) -> Iterator[F
 def check_clock(now: float, skews: Sequence[float]) -> Finding:
     """Check the clock.
 
-    `now` is in seconds since 1970; `skews` are this clock less those of hosts, in seconds.
-    The median counts: one host may be wrong.
+    `now` is in seconds since 1970; `skews` are this clock minus the clocks of hosts, in seconds.
+    The median is compared, because one host may be wrong.
     """
     today = datetime.fromtimestamp(now, UTC)
     required = f"within {_SKEW_S:g} s of other machines"
-    advice = "Set this machine's clock: TLS and the times of files go wrong with it."
+    advice = "Set this machine's clock: TLS and file times depend on it."
     if today.year < _YEAR:
         return build_finding(
             "clock", f"{today:%Y-%m-%d}", f"{_YEAR} or later", CheckVerdict.FATAL, advice
         )
     if not skews:
         return build_unknown(
-            "clock", f"{today:%Y-%m-%d %H:%M} UTC, and no host to compare with", required
+            "clock", f"{today:%Y-%m-%d %H:%M} UTC, not compared with a host", required
         )
     skew = sorted(skews)[len(skews) // 2]
     bad = CheckVerdict.FATAL if abs(skew) > _SKEW_S else None

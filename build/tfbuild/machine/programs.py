@@ -1,4 +1,4 @@
-"""The programs that a full build runs: compiler, C library, Python, and what its scripts call."""
+"""Check the programs of a full build: compiler, C library, Python, and tools of its scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfbuild.upstream.releases import Release
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conflict:
-    """Compilers that fail on some releases."""
+    """Compilers that cannot compile some releases."""
 
     family: str
     compilers: SpecifierSet
@@ -27,7 +27,7 @@ class Conflict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildProgram:
-    """A program that the build of some releases calls, and its source."""
+    """A program that the build of some releases calls, and its package."""
 
     name: str
     purpose: str
@@ -37,7 +37,7 @@ class BuildProgram:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interpreter:
-    """A Python: its path, and whether its headers are there. `problem` is why there is none."""
+    """A Python: its path, and whether it has headers. `problem` is the reason if it is missing."""
 
     path: str = ""
     headers: bool = False
@@ -50,8 +50,8 @@ def _build_conflict(family: str, compilers: str, tensorflow: str) -> Conflict:
     )
 
 
-# spack-packages, py_tensorflow/package.py. There "gcc up to 9.3" is no good for 2.9 and later, but
-# TensorFlow's own table tests 2.9 to 2.12 with GCC 9.3.1.
+# Source: spack-packages, py_tensorflow/package.py. It rejects GCC up to 9.3 for 2.9 and later, but
+# TensorFlow's table of tested builds has GCC 9.3.1 for 2.9 to 2.12.
 CONFLICTS = (
     _build_conflict("gcc", ">=13", "<2.15"),
     _build_conflict("gcc", "<12", ">=2.17"),
@@ -63,13 +63,13 @@ CONFLICTS = (
 PROGRAMS = (
     BuildProgram(
         name="patchelf",
-        purpose="build_pip_package.sh of 2.14.1 changes two libraries with it, at the very end",
+        purpose="the last step of build_pip_package.sh in 2.14.1 changes two libraries",
         releases=SpecifierSet("==2.14.*"),
         package="patchelf",
     ),
     BuildProgram(
         name="realpath",
-        purpose="tensorflow.bzl of 2.14.1 links shared objects with it",
+        purpose="tensorflow.bzl of 2.14.1 links shared objects",
         releases=SpecifierSet("==2.14.*"),
         package="coreutils",
     ),
@@ -96,13 +96,13 @@ def check_compiler(compiler: Compiler, release: Release) -> Iterator[Finding]:
                 f"not {conflict.family} {conflict.compilers} for TensorFlow "
                 f"{conflict.releases} (Spack)",
                 CheckVerdict.WARNING,
-                f"TensorFlow {release.version} is tested with {release.compiler}: --compiler "
-                "takes another.",
+                f"TensorFlow {release.version} is tested with {release.compiler}: choose it with "
+                "--compiler.",
             )
             return
     family, _, version = release.compiler.partition(" ")
     tested = family == compiler.family and Version(compiler.version) >= Version(version)
-    advice = f"TensorFlow {release.version} is not tested with it, though nothing is known against."
+    advice = f"TensorFlow {release.version} is not tested with it; no problem is known."
     bad = None if tested else CheckVerdict.WARNING
     yield build_finding("compiler", name, f"{release.compiler} or newer, as tested", bad, advice)
 
@@ -110,8 +110,8 @@ def check_compiler(compiler: Compiler, release: Release) -> Iterator[Finding]:
 def check_glibc(libc: tuple[str, str], plan: Plan) -> Finding:
     """Check the glibc of this machine against that of the stock wheel's tag.
 
-    The wheel runs where glibc is as new as here; the stock wheel's tag shows which glibc
-    users have.
+    The wheel runs on machines whose glibc is as new as here; the stock wheel's tag shows the
+    glibc of its users.
     """
     name, version = libc
     seen = f"{name} {version}".strip()
@@ -120,20 +120,20 @@ def check_glibc(libc: tuple[str, str], plan: Plan) -> Finding:
         return build_finding("C library", seen or "not glibc", "glibc", CheckVerdict.FATAL, advice)
     required = parse_glibc_floor(plan.stock.name) if plan.stock else ""
     if not required:
-        return build_unknown("C library", seen, "what the stock wheel promises, which is not known")
+        return build_unknown("C library", seen, "glibc of the stock wheel, which is not known")
     newer = Version(version) > Version(required)
     return build_finding(
         "C library",
         seen,
-        f"glibc {required}, as the stock wheel",
+        f"glibc {required} or older, as the stock wheel",
         CheckVerdict.WARNING if newer else None,
-        f"The wheel may need up to glibc {version} where it runs: to serve older machines, build "
-        "in a container of theirs.",
+        f"The wheel may require glibc {version}. For older machines, build in a container with "
+        "their glibc.",
     )
 
 
 def parse_glibc_floor(wheel: str) -> str:
-    """Return the oldest glibc that a wheel's file name promises; "" for none (PEP 600)."""
+    """Return the oldest glibc in the tags of a wheel's file name; "" for none (PEP 600)."""
     versions = [
         _LEGACY_TAGS.get(m["legacy"] or "") or _format_version(m) for m in _TAG.finditer(wheel)
     ]
@@ -145,20 +145,20 @@ def _format_version(match: re.Match[str]) -> str:
 
 
 def has_hermetic_python(release: Release) -> bool:
-    """Return whether Bazel brings the Python that the sources are compiled for (from 2.14 on)."""
+    """Return whether Bazel downloads the Python that the sources are compiled for (from 2.14)."""
     return "TF_PYTHON_VERSION" in dict(release.repo_env)
 
 
 def check_python(python: str, interpreter: Interpreter, release: Release) -> Finding:
     """Check the interpreter and its headers.
 
-    Modules are not checked: the build runs its Python in an environment of its own, which has
-    the dependencies of the release's wheel, including NumPy, setuptools and wheel.
+    Modules are not checked: the build runs its Python in its own environment, which has the
+    dependencies of the release's wheel, including NumPy, setuptools and wheel.
     """
     name, required = f"Python {python}", "an interpreter"
     if interpreter.problem:
         if has_hermetic_python(release):
-            advice = "Install any: Bazel fetches its own, but configure.py runs with this one."
+            advice = "Install any Python for configure.py; Bazel downloads its own."
         else:
             advice = packages.suggest_install(
                 f"Python {python}", f"python{python}-dev", f"python{python}-venv"
@@ -171,14 +171,14 @@ def check_python(python: str, interpreter: Interpreter, release: Release) -> Fin
 
 
 def check_programs(found: Mapping[str, str], release: Release) -> Iterator[Finding]:
-    """Check that the programs that the build calls are there.
+    """Check that the programs that the build calls are installed.
 
     `found` maps a program's name to its path; a missing one is absent or empty.
     """
     called = list_programs(release)
     if not called:
-        required = "what this release's scripts call; only 2.14.1's were read"
-        yield build_unknown("programs", "not looked for", required)
+        required = "programs of this release's scripts; only those of 2.14.1 are known"
+        yield build_unknown("programs", "not checked", required)
     for program in called:
         path = found.get(program.name, "")
         advice = packages.suggest_install(program.name, program.package)

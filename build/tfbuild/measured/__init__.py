@@ -1,1 +1,1 @@
-"""What was measured, as records that builds, wheels and benchmarks read."""
+"""Records of measurements, which builds, wheels and benchmarks read."""

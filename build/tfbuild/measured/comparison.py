@@ -1,4 +1,4 @@
-"""What a comparison found, as records, and the file that holds them."""
+"""The records of a comparison, and their file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfbuild.records import save as save_record
 FILE = "comparison.json"
 SCHEMA = 3
 _CLIENTS = ":clients="
-"""In the names of workloads whose steps are requests."""
+"""Part of the names of workloads whose steps are requests (inference)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,9 +35,9 @@ class ArmFacts:
     label: str
     wheel_sha256: str
     env: tuple[tuple[str, str], ...]
-    """The arm's own settings; what its workers really saw stands with each cell."""
+    """The arm's settings. Each cell records the environment that its workers saw."""
     tolerance: float
-    """Largest difference from the baseline's losses and predictions that is let pass."""
+    """Largest accepted difference from the baseline's losses and predictions."""
     tensorflow: str
     tensorflow_file: str
     git_version: str
@@ -45,19 +45,19 @@ class ArmFacts:
     python: str
     numpy: str
     threading: str
-    """Whose threads run the kernels: "Eigen", or the "OpenMP" of an MKL build."""
+    """The thread pool of the kernels: "Eigen", or "OpenMP" in an MKL build."""
     raised_kernels: int
     kernel_library: str | None
-    """The library of tuned kernels in the worker's memory; None when none was loaded."""
+    """The library of tuned kernels in the worker's memory; None if none was loaded."""
     whole: bool = False
-    """Whether it is a full build, all of which is compiled for a target."""
+    """True for a full build."""
     kernel_table: KernelTable | None = None
-    """What the kernels of `kernel_library` were chosen by."""
+    """The measurements behind the selected kernels of `kernel_library`."""
     admission: str = ""
-    """How the kernels that this CPU takes were admitted; empty for other wheels, and not known of
-    comparisons from before it was recorded."""
+    """The conformance test of the kernels for this CPU; empty for other wheels, and in older
+    comparisons, which did not record it."""
     keras: int = 2
-    """The generation of Keras that comes with the TensorFlow."""
+    """The major version of Keras."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,8 +73,8 @@ class OpShare:
 class Coverage:
     """The share of the arm's op time that is spent in ops whose tuned kernels ran.
 
-    `fused` are the counters of a library that fuses, of one launch: graphs that were fused
-    and that were not, and executions (native/fused/tally.h).
+    `fused` are the counters of fused ops in one launch: graphs that were fused, graphs that
+    were not, and executions (native/fused/tally.h).
     """
 
     share: float
@@ -86,8 +86,7 @@ class Coverage:
 class Latency:
     """Milliseconds of single requests, each with its interval over launches.
 
-    99 of 100 requests are answered within `p99_ms`; it is None if launches have too few
-    requests.
+    `p99_ms` is the 99th percentile, None if launches have too few requests.
     """
 
     median_ms: Interval
@@ -98,8 +97,8 @@ class Latency:
 class PhaseTime:
     """Milliseconds per step of "train", "validate", "augment" or "infer".
 
-    One step is one batch, or one request: the time over all of them, also if several ran at
-    once.
+    A step is one batch or one request. Its time is the total time over the number of steps,
+    also if several requests ran at once.
     """
 
     phase: str
@@ -115,20 +114,21 @@ class ArmTimes:
 
     arm: str
     phases: tuple[PhaseTime, ...]
-    """The judged one first; empty when nothing was timed."""
+    """The phase of the verdict comes first; empty if nothing was timed."""
     run_s: Interval | None
-    """The article's training run, composed from the phases; None where they were not all timed."""
+    """The article's training run, composed from the phases; None if not all were timed."""
     cpu_ms: float | None
     """CPU time per training step, of all threads."""
     idle_share: float | None
-    """CPU time of its threads while another arm ran, over that time: spinning disturbs others."""
+    """CPU time of the arm's threads while another arm ran, as a share of that time: threads that
+    spin disturb other arms."""
     peak_mb: float
     losses: tuple[float | None, ...]
-    """The first ones; None for what is no finite number."""
+    """The first losses; None for one that is not finite."""
     import_s: float
     build_s: float
     first_steps_s: float
-    """The five steps that are checked, with the tracing of the first."""
+    """The five checked steps, with the tracing of the first."""
     environment: tuple[tuple[str, str], ...]
     """Variables of TensorFlow, OpenMP, oneDNN and malloc in the worker."""
     coverage: Coverage | None = None
@@ -147,30 +147,30 @@ class Speedup:
 
     arm: str
     interval: Interval
-    """Of the launches' levels, see `statistics.compute_contrast`."""
+    """Computed from the levels of the launches, see `statistics.compute_contrast`."""
     verdict: Verdict
     confidence: float
-    """The largest level at which the interval leaves out 1: 0.95 and more for a verdict, 0 where
-    gates left no fair picture."""
+    """The largest level at which the interval excludes 1: at least 0.95 for a verdict, 0 if gates
+    left too few blocks."""
     medians: Interval | None = None
-    """A second opinion on a cell: medians of blocks, each arm by its own spread."""
+    """A second estimate for a cell: medians of blocks, with each arm's own variance."""
     run: Interval | None = None
-    """The ratio of the composed training runs, where both were composed."""
+    """The ratio of the composed training runs; None if one was not composed."""
 
 
 SENSITIVITY = 10
-"""Rounding explains a difference of so many times what one rounding of the parameters does to the
-baseline. Programs amplify what is rounded, some to any size within a few steps."""
+"""Rounding explains differences up to this multiple of the effect that rounding the parameters once
+has on the baseline. Programs amplify rounding errors, some without limit within a few steps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
     """An arm's largest differences from the baseline in losses and predictions.
 
-    Those of the first losses are relative, those of the predictions after them absolute; None
-    if one is not a finite number. Differences beyond the tolerance that rounding explains are
-    stored separately: they prove nothing. An arm is not `held` to the tolerance if it has
-    another generation of Keras, whose dropout and updates differ.
+    Differences of the first losses are relative, those of the predictions after them absolute;
+    None if a value is not finite. Differences beyond the tolerance that rounding explains are
+    stored separately: they prove no error. `held` is False if the tolerance does not apply
+    because the arm has another major version of Keras, whose dropout and updates differ.
     """
 
     arm: str
@@ -211,7 +211,7 @@ class Agreement:
 class ArmFailure:
     """An arm that failed in a cell, and the reason.
 
-    A failure of the baseline is one of the cell.
+    If the baseline fails, the cell fails.
     """
 
     arm: str
@@ -220,7 +220,7 @@ class ArmFailure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmResult:
-    """The results of one arm in a cell; None for those that the cell lacks."""
+    """The results of one arm in a cell; None for missing ones."""
 
     times: ArmTimes | None
     speedup: Speedup | None
@@ -237,7 +237,7 @@ def _find_arm(arm: str, said: Iterable[_Said]) -> _Said | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InterimAnalysis:
-    """An interim analysis of a cell: the widest interval after so many launches and seconds."""
+    """An interim analysis of a cell, with half the width of its widest interval."""
 
     launches: int
     seconds: float
@@ -246,20 +246,20 @@ class InterimAnalysis:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gates:
-    """Blocks that were dropped as no measurement, by reason; one block may have several."""
+    """Blocks that gates dropped as invalid, by reason; a block may have several reasons."""
 
     dropped: int
     reasons: tuple[tuple[str, int], ...]
     counting: int | None = None
-    """Blocks that the intervals are of: all of them where too few were left. Not known of
-    comparisons from before it was recorded."""
+    """Blocks in the intervals: all blocks if gates left too few. None in older comparisons, which
+    did not record it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedCell:
     """One workload at one number of vCPUs.
 
-    Without agreement nothing was timed.
+    If the arms do not agree, nothing is timed.
     """
 
     workload: str
@@ -271,18 +271,18 @@ class ComparedCell:
     blocks: int
     seconds: float
     stopped_by: str
-    """One of effort.Stop; empty when nothing was timed."""
+    """One of effort.Stop; empty if nothing was timed."""
     looks: tuple[InterimAnalysis, ...]
     gates: Gates
     others: float
     """The share of the CPU time that other processes and the hypervisor took."""
     unsteady: int
-    """Launches whose warm-up still had a trend when its time was up."""
+    """Launches whose warm-up still had a trend at its time limit."""
     arms: tuple[ArmTimes, ...]
-    """The baseline first. An arm that failed is not here."""
+    """The baseline comes first. Arms that failed are missing."""
     agreements: tuple[Agreement, ...]
     noise: Interval | None
-    """The baseline against a second worker of its own (A/A): what "no difference" looks like."""
+    """The baseline against a second worker of itself (A/A): the noise."""
     speedups: tuple[Speedup, ...]
     failures: tuple[ArmFailure, ...] = ()
 
@@ -318,8 +318,8 @@ class Overall:
 class Comparison:
     """A comparison of arms, of which the first is the baseline.
 
-    `margin` and `level` are those of the verdicts. `parts` of a merged comparison names those
-    that it was merged from; their seconds add up.
+    `margin` and `level` are those of the verdicts. `parts` names the comparisons that a merged
+    one consists of; `seconds` is then their sum.
     """
 
     schema: int
@@ -329,7 +329,7 @@ class Comparison:
     effort: Effort
     margin: float
     threshold: float
-    """The smallest gain that counts as one, 0.01 is 1 %."""
+    """The smallest relevant change; 0.01 is 1 %."""
     level: float
     host: Host
     arms: tuple[ArmFacts, ...]
@@ -342,7 +342,7 @@ class Comparison:
     def baseline(self) -> str:
         """Return the name of the baseline.
 
-        If not even the baseline started, nothing is known of it.
+        If the baseline did not start, its name is not known.
         """
         return self.arms[0].name if self.arms else "the baseline"
 
@@ -350,7 +350,7 @@ class Comparison:
     def margin_level(self) -> float:
         """Return the level of the interval of two one-sided tests, each at 1 - level.
 
-        An interval within the margin shows no difference.
+        An interval within the margin shows equivalence.
         """
         return 2 * self.level - 1
 

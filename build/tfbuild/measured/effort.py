@@ -1,4 +1,4 @@
-"""How much was, or is to be, measured in a cell."""
+"""The amount of measurement in a cell."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from tfbuild.errors import UsageError
 
 FEWEST_BLOCKS = 2
-"""Of a launch that was cut short, to count as one."""
+"""Fewest blocks for an interrupted launch to count."""
 
 
 class Stop(StrEnum):
@@ -21,17 +21,18 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """How much is measured in a cell.
+    """The amount of measurement in a cell.
 
-    Launches of `blocks` each (0: as many as suit the cost of a start, see `repetition`). They
-    end at the first interim analysis at which all intervals are as narrow as `precision`
-    (half a width, 0.015 is 1.5 %), at the last of `looks`, or after `budget_s`. The budget
-    includes the start of the workers. `phase_blocks` are those of each phase but training.
+    A launch has `blocks` blocks (0: chosen from the cost of a start, see `repetition`);
+    `phase_blocks` is the number for each phase except training. Interim analyses take place
+    after the numbers of launches in `looks`. A cell ends at the first one at which all
+    intervals are as narrow as `precision` (half the width, 0.015 is 1.5 %), at the last one,
+    or after `budget_s`, which includes the start of the workers.
 
-    Interim analyses are few and fixed beforehand: analysing after each launch and stopping at
-    a lucky one gives intervals that are too narrow (simulated: 8 % misses with five analyses,
-    6 % with these three). Raises UsageError without an interim analysis, and for launches too
-    short to count, which would go on for ever.
+    Interim analyses are few and planned: stopping at a lucky moment gives intervals that are
+    too narrow (simulated: 8 % misses with five analyses, 6 % with these three). Raises
+    UsageError without an interim analysis, and for launches too short to count, because such a
+    cell would never end.
     """
 
     looks: tuple[int, ...] = (6, 10, 20)
@@ -43,7 +44,7 @@ class Effort:
     def __post_init__(self) -> None:
         if not self.looks or (self.blocks and self.blocks < FEWEST_BLOCKS):
             raise UsageError(
-                f"launches of {self.blocks} blocks, looked at after {list(self.looks)} of them, "
-                "give no answer",
-                hint=f"Ask for {FEWEST_BLOCKS} blocks or more, and for one look at least",
+                f"launches of {self.blocks} blocks with interim analyses after {list(self.looks)} "
+                "launches give no result",
+                hint=f"Use at least {FEWEST_BLOCKS} blocks and one interim analysis",
             )

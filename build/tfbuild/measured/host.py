@@ -1,4 +1,4 @@
-"""The machine of a comparison: what must be equal before two comparisons are put together."""
+"""The machine of a comparison. Comparisons of different machines cannot be merged."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 class Host:
     """The machine of a comparison.
 
-    `affinity` are the numbers of the CPUs that this process may run on. `read_hugepages` is the
-    mode of transparent huge pages. Texts are empty if the kernel does not report them.
+    `affinity` are the numbers of the CPUs that this process may run on. `hugepages` is the mode of
+    transparent huge pages. Texts are empty if the kernel does not report them.
     """
 
     cpu: Cpu

@@ -1,4 +1,4 @@
-"""An estimate with its interval, and what it says."""
+"""Estimates with their intervals, and verdicts."""
 
 from __future__ import annotations
 
@@ -31,10 +31,18 @@ class Interval:
         return max(abs(math.log(self.low)), abs(math.log(self.high)))
 
 
+_EARLIER_EQUIVALENT = "within noise"
+
+
 class Verdict(StrEnum):
     """The verdict of a comparison, from the worst to the best."""
 
     SLOWER = "slower"
     INCONCLUSIVE = "inconclusive"
-    WITHIN_NOISE = "within noise"
+    WITHIN_NOISE = "equivalent"
     FASTER = "faster"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Verdict | None:
+        """Return the verdict that a comparison.json of an earlier version spells differently."""
+        return cls.WITHIN_NOISE if value == _EARLIER_EQUIVALENT else None

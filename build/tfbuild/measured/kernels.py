@@ -1,4 +1,4 @@
-"""What was measured of single kernels."""
+"""Measurements of single kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class TypedOp:
     """A registration: an op and the types that it is limited to.
 
     Types are written as in native/registration.h, such as T=1 or T=1|2,Tidx=3 (numbers of
-    types.proto), empty for none.
+    types.proto); empty for no limit.
     """
 
     op: str
@@ -21,13 +21,13 @@ class TypedOp:
 class KernelRow:
     """One kernel at one call site of a profile.
 
-    Times are seconds per execution of the stock and the tuned kernel. `shapes` are the
-    inputs' as the profiler writes them, float[128,512];float[], `attributes` those of the op
-    that matter; `share` is that of the call site in the profile's time. `ratio` is stock over
-    tuned, above 1 if the tuned kernel is faster, with its interval; `p` is the probability of
-    so much gain if there is none. `confirmed` is the interval (value, low, high) of a fresh
-    run, None without one. `kept` is True if the registration was selected, `reason` why it
-    was not.
+    Times are seconds per execution of the stock and the tuned kernel. `shapes` are those
+    of the inputs as the profiler writes them, float[128,512];float[]. `attributes` are the op's
+    relevant attributes. `share` is the call site's share of the profile's time. `ratio` is
+    stock over tuned, above 1 if the tuned kernel is faster, with its interval; `p` is its
+    p-value under the hypothesis of no gain. `confirmed` is the interval (value, low, high) of
+    a new run, None without one. `kept` is True if the registration was selected; `reason` is
+    why it was not.
     """
 
     op: str
@@ -53,8 +53,9 @@ class KernelRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelTable:
-    """The measurements that the kernels of a library (a file name) were chosen by, and their
-    machine.
+    """The measurements behind the selected kernels of a library, and their machine.
+
+    `library` is a file name.
     """
 
     library: str

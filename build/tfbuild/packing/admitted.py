@@ -1,8 +1,8 @@
-"""What the admission of a finished wheel has found: a record beside it, bound to its bytes.
+"""The conformance record of a finished wheel: a file beside it, bound to its hash.
 
-A wheel whose kernels were admitted as compiled for another target is not to be published before
-`invoke admit` has run them on a CPU that has the features. A wheel for a fleet may take several
-such machines: their records are one file.
+A wheel whose kernels were tested on a proxy target must not be published before `invoke admit` has
+tested them on a CPU that has the target's features. A wheel for a fleet can need several machines:
+one file has the results of all.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ class ConformanceRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConformanceStatus:
-    """The conformance status of a target's kernels: the targets that they ran as at build time,
-    and the recorded `trial` of the finished library. `proven` if they ran on their own target
-    and agreed with the stock ones.
+    """The conformance status of a target's kernels.
+
+    `ran_as` are the targets that they were compiled for in the test of the build, `trial` is the
+    recorded test of the finished library. `proven` if they passed on their own target.
     """
 
     target: str
@@ -89,13 +90,13 @@ def read_record(wheel: Path, sha256: str) -> ConformanceRecord | None:
     path = get_record_path(wheel)
     if not path.is_file():
         return None
-    hint = "Remove it and run invoke admit again"
+    hint = "Delete it, then run invoke admit again"
     try:
         record = decode_record(ConformanceRecord, load(path, schema=SCHEMA))
     except RecordError as error:
         raise RecordError(error.message, hint=hint) from error
     except (TypeError, ValueError, KeyError) as error:
-        raise RecordError(f"{path} is no record of an admission ({error})", hint=hint) from error
+        raise RecordError(f"{path} is not a conformance record ({error})", hint=hint) from error
     return record if record.wheel_sha256 == sha256 else None
 
 
@@ -150,30 +151,34 @@ def read_statuses(wheel: Path, facts: Tuned, sha256: str) -> tuple[ConformanceSt
 def describe(standing: ConformanceStatus) -> str:
     """Describe a status in one line, without the target."""
     if standing.ran_as == (standing.target,):
-        at_build = "admitted on its own target"
+        at_build = "passed the conformance test on its own target"
         return f"{at_build}; {_describe_trial(standing)}" if standing.trial else at_build
-    return f"admitted as {' and '.join(standing.ran_as)}; {_describe_trial(standing)}"
+    targets = " and ".join(standing.ran_as)
+    return f"passed the conformance test as {targets}; {_describe_trial(standing)}"
 
 
 def _describe_trial(standing: ConformanceStatus) -> str:
     trial = standing.trial
     if trial is None:
-        return "recorded admission: none"
+        return "conformance record: none"
     if trial.failed:
-        return f"recorded admission: {', '.join(trial.failed)} failed on {trial.cpu}"
-    return f"recorded admission: on {trial.cpu}"
+        return f"conformance record: {', '.join(trial.failed)} failed on {trial.cpu}"
+    return f"conformance record: passed on {trial.cpu}"
 
 
 def describe_failures(found: Mapping[str, ConformanceTrial]) -> Iterator[str]:
     """Yield a line for each kernel group that failed the conformance test."""
     for target, trial in found.items():
         for unit, reason in trial.failed.items():
-            yield f"kernel {unit} is not admitted on {target} ({trial.cpu}): {reason}"
+            yield (
+                f"kernel group {unit} failed the conformance test on {target} ({trial.cpu}): "
+                f"{reason}"
+            )
 
 
 def describe_remedy(units: Mapping[str, str]) -> str:
     """Return the advice for kernel groups that failed."""
-    return f"Do not publish it; build it again, with --without {','.join(units)}"
+    return f"Do not publish the wheel. Build it again with --without {','.join(units)}"
 
 
 def check_trials(file: str, found: Mapping[str, ConformanceTrial]) -> None:
@@ -181,27 +186,28 @@ def check_trials(file: str, found: Mapping[str, ConformanceTrial]) -> None:
     failed = {unit: reason for trial in found.values() for unit, reason in trial.failed.items()}
     if failed:
         raise KernelError(
-            f"{file}: {', '.join(failed)} failed admission", hint=describe_remedy(failed)
+            f"{file}: {', '.join(failed)} failed the conformance test",
+            hint=describe_remedy(failed),
         )
 
 
 def check_proven(wheel: Path, found: tuple[ConformanceStatus, ...]) -> None:
-    """Raise AdmissionError for a wheel with kernels that failed, or that never ran on their own
-    target.
+    """Raise AdmissionError for a wheel with kernels that failed the conformance test, or that were
+    not tested on their own target.
     """
     for status in found:
         if status.failed:
             unit, reason = next(iter(status.failed.items()))
             raise AdmissionError(
-                f"{wheel.name} is refused: kernel {unit} failed admission on {status.target}: "
-                f"{reason}",
+                f"{wheel.name} is refused: kernel group {unit} failed the conformance test on "
+                f"{status.target}: {reason}",
                 hint=describe_remedy(status.failed),
             )
     unproven = [status for status in found if not status.proven]
     if unproven:
-        descriptions = "; ".join(f"{status.target} is {describe(status)}" for status in unproven)
+        descriptions = "; ".join(f"{status.target} {describe(status)}" for status in unproven)
         targets = " and ".join(status.target for status in unproven)
         raise AdmissionError(
-            f"{wheel.name} has kernels that never ran on their own target: {descriptions}",
-            hint=f"Run: invoke admit {wheel}, on a CPU that runs {targets}",
+            f"{wheel.name} has kernels that were not tested on their own target: {descriptions}",
+            hint=f"Run invoke admit {wheel} on a CPU that runs {targets}",
         )

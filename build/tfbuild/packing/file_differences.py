@@ -1,4 +1,4 @@
-"""The files in which two wheels differ, and where."""
+"""Find the files in which two wheels differ, and the first byte that differs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FileDifference:
 
     @property
     def both(self) -> bool:
-        """Whether both wheels have it."""
+        """Whether both wheels have the file."""
         return self.size is not None and self.other is not None
 
 

@@ -1,8 +1,8 @@
-"""What a modified TensorFlow owes the licences of what is in it. Pure but for reading them.
+"""Write the licence notices of a tuned wheel, and check that it has the licences.
 
-TensorFlow's and Abseil's is the Apache License 2.0, whose section 4 asks for a copy of it, for the
-notices, and that changed files are named. So is archspec's, which has a notice. Eigen's is the
-Mozilla Public License 2.0, whose section 3.2 asks to say where the source code is.
+TensorFlow, Abseil and archspec have the Apache License 2.0. Its section 4 requires a copy of the
+licence, the notices (archspec has one) and a list of the changed files. Eigen has the Mozilla
+Public License 2.0. Its section 3.2 requires a statement where the source code is.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tfbuild.packing.wheel import open_wheel, read_member
 from tfbuild.planning import guard
 
 FILE = "licenses/NOTICE.tensorwright.txt"
-"""In dist-info, where PEP 639 has a folder for it. METADATA of a version before 2.4 does not list
-what is in there, so it stays as it is."""
+"""Path in dist-info; PEP 639 defines the folder. METADATA before version 2.4 does not list the
+files there, so METADATA does not change."""
 
 LICENCE = "licenses/LICENSE"
-"""Where TensorFlow's licence is put, in dist-info, when a wheel comes without it. Those of 2.16 and
-later do."""
+"""Path in dist-info of TensorFlow's licence, if the stock wheel lacks it. Wheels from 2.16 on lack
+it."""
 LICENCE_SHA256 = "71c6915d04265772a0339bed47276942c678b45cc01534210ebe6984fd1aec65"
-"""Of TensorFlow's LICENSE, the same in the wheels of 2.14 and 2.15 and in the trees up to 2.20."""
+"""SHA-256 of TensorFlow's LICENSE, equal in the wheels of 2.14 and 2.15 and the trees to 2.20."""
 THIRD_PARTY = "tensorflow/THIRD_PARTY_NOTICES.txt"
 
 APACHE, MPL = "Apache-2.0", "MPL-2.0"
@@ -41,7 +41,7 @@ _HEADERS = "tensorflow/include/"
 _OPTIONS = "The build had these options:"
 _ALWAYS = {"*.dist-info/METADATA": "the version", "*.dist-info/RECORD": "names and hashes"}
 _TENSORFLOWS = r"[^/]+\.dist-info/(licenses/)?LICENSE"
-# Eigen's version was 3.4.90 by the first three numbers, and is 5.0.1 by the last three.
+# Eigen 3.4.90 has WORLD, MAJOR and MINOR in its version; Eigen 5.0.1 has MAJOR, MINOR and PATCH.
 _EIGEN_3, _UP_TO_3 = "Eigen/src/Core/util/Macros.h", ["WORLD", "MAJOR", "MINOR"]
 _EIGEN_5, _SINCE_5 = "Eigen/Version", ["MAJOR", "MINOR", "PATCH"]
 _OF_TREE = "LICENSE"
@@ -53,8 +53,8 @@ _NEEDED = {
     "Abseil's licence": f"{re.escape(_OWN)}|{re.escape(_GENERAL)}",
 }
 _ABSEILS = "c79a7fea0e3cac04cd43f20e7b648e5a0ff8fa5344e644b0ee09ca1162b62747"
-"""The SHA-256 of Abseil's LICENSE in the wheels of 2.14 and 2.15, where its folder names it; the
-wheels from 2.16 on have the same bytes in the folder of all headers."""
+"""SHA-256 of Abseil's LICENSE. In the wheels of 2.14 and 2.15 it is in Abseil's folder, from 2.16
+on in the folder of all headers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,8 +131,8 @@ def find_missing_licence(stock: Path, tree: Path) -> dict[str, bytes]:
         missing[LICENCE] = (tree / _OF_TREE).read_bytes().replace(b"\r\n", b"\n")
         if hashlib.sha256(missing[LICENCE]).hexdigest() != LICENCE_SHA256:
             raise WheelError(
-                f"{stock.name} has no LICENSE, and the one of the sources is not TensorFlow's",
-                hint="Give the sources as their authors licensed them",
+                f"{stock.name} has no LICENSE, and the LICENSE in the sources is not TensorFlow's",
+                hint="Use unmodified sources of TensorFlow",
             )
     check_licences([*names, *(f"{stock.name}.dist-info/{name}" for name in missing)])
     if _GENERAL in names:
@@ -149,7 +149,7 @@ def check_licences(names: Collection[str]) -> None:
     for item, pattern in _NEEDED.items():
         if not any(re.fullmatch(pattern, name) for name in names):
             raise WheelError(
-                f"the wheel does not hold {item}", hint="Without it, it must not be passed on"
+                f"the wheel lacks {item}", hint="The licences forbid distribution without it"
             )
 
 
@@ -208,7 +208,7 @@ def render_notice(
 def render_full_build_notice(
     tuned: Tuned, tree: TunedTree, *, version: str, added: Iterable[str], own: bool
 ) -> bytes:
-    """Return the text of FILE in a full build; `own` says whether TensorFlow's build made
+    """Return the text of FILE in a full build; `own` is whether TensorFlow's build wrote
     THIRD_PARTY.
     """
     notices = f" and\n{THIRD_PARTY} are" if own else " is"

@@ -1,5 +1,7 @@
-"""What a tuned wheel gets into its dist-info: the record, the bill of materials, and what licences
-ask for. All but a licence follows from the record and the stock wheel, so an audit makes it again.
+"""Create the package metadata of a tuned wheel: tuned.json, the bill of materials, the notices.
+
+These files follow from tuned.json and the stock wheel, so an audit creates them again and compares.
+An added licence is the only exception.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from tfbuild.packing.tuned import Tuned, TunedTree
 from tfbuild.planning import guard
 
 FILES = (tuned.FILE, sbom.FILE, notices.FILE)
-"""In dist-info of any tuned wheel."""
+"""Files in dist-info of every tuned wheel."""
 _CHANGED = {guard.INIT: "run-time defaults first; a check at its end, for TENSORWRIGHT_REQUIRE"}
 
 
@@ -60,8 +62,8 @@ def build_tree_metadata(
     own: bool,
     licences: Iterable[str] = (),
 ) -> dict[str, bytes]:
-    """Return FILES of a full build, like `build_kernels_metadata`; `own` says whether
-    TensorFlow's build made the third-party notices.
+    """Return FILES of a full build, like `build_kernels_metadata`; `own` is whether
+    TensorFlow's build wrote the third-party notices.
     """
     return {
         tuned.FILE: facts.to_bytes(),

@@ -1,9 +1,9 @@
-"""The tuned wheel: the stock wheel with members added, under a local version.
+"""Write a tuned wheel: the stock wheel with added members, under a local version.
 
-TensorFlow's stock wheel holds 600 MB in 12,000 members, of which a tuned one changes three. So the
-others are copied as the compressed bytes that they are: seconds instead of minutes. zipfile adds
-only what it compresses itself, so local header and bytes of a copied member are written here; the
-directory, Zip64 and everything new are zipfile's.
+TensorFlow's stock wheel has 600 MB in 12,000 members, and a tuned wheel changes three. The others
+are copied in compressed form, which takes seconds instead of minutes. zipfile adds only members
+that it compresses itself, so this module writes the local header and the bytes of a copied member.
+zipfile writes the directory, the Zip64 records and all new members.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from tfbuild.packing.wheel import (
     verify_record,
 )
 
-_LOCAL_HEADER = struct.Struct("<26xHH")  # PKWARE's APPNOTE.TXT 4.3.7: the two lengths at its end
-_SIZES_FOLLOW = 0x8  # the local header is silent: CRC and sizes stand behind the bytes
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold: equal input gives equal bytes
+_LOCAL_HEADER = struct.Struct("<26xHH")  # APPNOTE.TXT 4.3.7 (PKWARE): lengths of name, extra fields
+_SIZES_FOLLOW = 0x8  # CRC and sizes follow the bytes, not in the local header
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip: equal input gives equal bytes
 _UNIX = 3
 FILE_MODE = 0o100644 << 16
-"""Of a member that is added, as zip has it: what Unix has, above 16 bits of MS-DOS's."""
+"""Attributes of an added member: the Unix mode above the 16 bits of MS-DOS."""
 
 
 Edit = Callable[[bytes], bytes]
-"""The new bytes of a member, made of its own."""
+"""A function from the bytes of a member to its new bytes."""
 
 
 def repack(
@@ -89,14 +89,14 @@ def repack(
     lines = {line.name: line for line in (read_record if pinned else verify_record)(stock)}
     missing = sorted(edits.keys() - lines.keys())
     if missing:
-        raise WheelError(f"{stock.name} has no {missing[0]} to change")
+        raise WheelError(f"cannot change {missing[0]}: it is not in {stock.name}")
     edits[f"{renaming.stock_info}/METADATA"] = partial(replace_version, version=renaming.version)
     if platform:
         edits[f"{renaming.stock_info}/WHEEL"] = partial(replace_platform, platform=platform)
     taken = {renaming.rename(name) for name in lines} | list_unhashed(renaming.record)
     for name in added:
         if not is_plain(name) or name in taken:
-            raise WheelError(f"{name} cannot be added to {stock.name}")
+            raise WheelError(f"cannot add {name} to {stock.name}: the name is taken or invalid")
     final = out_dir / renaming.file_name
     with (
         open_wheel(stock) as archive,
@@ -116,7 +116,7 @@ def repack(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Renaming:
-    """The stock names and the tuned names: the version is in the file name and in two folders."""
+    """The names of the stock and the tuned wheel: the file and two folders contain the version."""
 
     file_name: str
     stock_stem: str  # tensorflow_cpu-2.14.1
@@ -152,14 +152,14 @@ def _build_renaming(stock: Path, local: str | None, label: str, platform: str) -
     try:
         version = published.public if local is None else str(Version(f"{published.public}+{local}"))
     except ValueError as error:
-        raise WheelError(f"{published} cannot get the local version {local!r}") from error
+        raise WheelError(f"cannot add the local version {local!r} to {published}") from error
     if local is not None and published.local is not None and version != str(published):
-        raise WheelError(f"{published} cannot get the local version {local!r}: it has one")
+        raise WheelError(f"cannot add the local version {local!r} to {published}: it has one")
     dist, stock_version, rest = stock.name.split("-", 2)
     with open_wheel(stock) as archive:
         record = find_record_name(archive)
     if record != f"{dist}-{stock_version}.dist-info/RECORD":
-        raise WheelError(f"{stock.name} was renamed: inside is {record}")
+        raise WheelError(f"{stock.name} was renamed: it contains {record}")
     tags = rest.removesuffix(".whl")
     if platform:
         tags = f"{tags.rpartition('-')[0]}-{platform}"
@@ -182,7 +182,7 @@ def replace_version(metadata: bytes, version: str) -> bytes:
     headers = metadata[: end.start()]
     changed, count = re.subn(rb"(?mi)^(Version:[ \t]*)\S+", rb"\g<1>" + version.encode(), headers)
     if count != 1:
-        raise zipfile.BadZipFile(f"METADATA has {count} versions")
+        raise zipfile.BadZipFile(f"METADATA has {count} Version lines")
     return changed + metadata[end.start() :]
 
 
@@ -194,7 +194,7 @@ def replace_platform(text: bytes, platform: str) -> bytes:
     """
     tags = re.findall(rb"(?m)^Tag:[ \t]*(\S+)-[^-\s]+[ \t]*\r?$", text)
     if not tags:
-        raise zipfile.BadZipFile("WHEEL has no tag")
+        raise zipfile.BadZipFile("WHEEL has no Tag line")
     rest = re.sub(rb"(?m)^Tag:.*\n?", b"", text).rstrip(b"\r\n")
     pairs = itertools.product(dict.fromkeys(tags), platform.split("."))
     lines = (b"Tag: %s-%s\n" % (tag, name.encode()) for tag, name in pairs)
@@ -209,7 +209,7 @@ class _WheelWriter:
 
     def __init__(self, archive: zipfile.ZipFile, sink: IO[bytes]) -> None:
         self._archive = archive
-        self._sink = sink  # what the archive writes to
+        self._sink = sink  # the file that the archive writes
         self._lines: list[RecordLine] = []
 
     def copy_stock(
@@ -260,7 +260,7 @@ class _WheelWriter:
         info.create_system, info.external_attr = _UNIX, FILE_MODE
         digest = hashlib.sha256()
         with _open_content(content) as source:
-            info.file_size = source.seek(0, io.SEEK_END)  # zipfile decides about Zip64 by it
+            info.file_size = source.seek(0, io.SEEK_END)  # zipfile chooses Zip64 by it
             source.seek(0)
             with self._archive.open(info, "w") as sink:
                 while block := source.read(BLOCK):
@@ -283,7 +283,7 @@ def _copy_raw(source: IO[bytes], info: zipfile.ZipInfo, sink: IO[bytes]) -> None
     while remaining:
         block = source.read(min(remaining, BLOCK))
         if not block:
-            raise EOFError(f"{info.filename} ends early")
+            raise EOFError(f"{info.filename} is truncated")
         sink.write(block)
         remaining -= len(block)
 
@@ -303,8 +303,9 @@ def _open_content(content: Path | bytes) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _write_atomically(final: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that is renamed to `final` when it is complete, and overwrite what a
-    killed run left.
+    """Open a temporary file that is renamed to `final` when it is complete.
+
+    A temporary file that a killed run left is overwritten.
     """
     part = final.with_name(f".{final.name}.part")
     with convert_os_errors(final):

@@ -1,7 +1,8 @@
-"""What is in a tuned wheel beside the stock wheel's content, as CycloneDX JSON. Pure.
+"""Write the software bill of materials of a tuned wheel as CycloneDX JSON.
 
-PEP 770 gives it a folder in dist-info, and METADATA says nothing of it. The time of creation that
-it recommends is left out: the same plan must give the same bytes.
+It lists what the wheel contains in addition to the stock wheel. PEP 770 defines its folder in
+dist-info; METADATA does not list it. The recommended creation time is omitted, because the same
+plan must give the same bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tfbuild.planning import guard
 from tfbuild.records import hash_record
 
 FILE = "sboms/tensorwright.cdx.json"
-"""In dist-info. `.cdx.json` is CycloneDX's own suffix."""
+"""Path in dist-info; `.cdx.json` is the suffix of CycloneDX files."""
 
 
 def render_document(
@@ -56,7 +57,7 @@ def render_full_build_document(
     tuned: Tuned, tree: TunedTree, *, package: str, version: str
 ) -> bytes:
     """Return the bytes of FILE for a full build: its libraries, the archive that they are
-    compiled from, and the tools. What TensorFlow's build downloads itself is not listed.
+    compiled from, and the tools. Archives that TensorFlow's build downloads are not listed.
     """
     wheel = _build_wheel(
         package,

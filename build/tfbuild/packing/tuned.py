@@ -1,4 +1,4 @@
-"""What a tuned wheel says of itself: dist-info/tuned.json."""
+"""The record of a tuned wheel: tuned.json in dist-info."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _PLACE = r"[^/]+\.dist-info/" + re.escape(FILE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnitConformance:
-    """The conformance test that a kernel group passed: its kernels of these `ops` ran as
-    compiled for `ran_as`, which is another target than the library's if the building CPU
-    could not run that.
+    """The conformance test that the kernels of a kernel group passed, by their `ops`.
+
+    `ran_as` is the target that they were compiled for in the test: the library's target, or a
+    proxy target if the building CPU could not run that.
     """
 
     ran_as: str
@@ -40,15 +41,15 @@ class KernelLibrary:
     """A kernel library in the wheel, compiled for one target.
 
     `name` is its name in the dispatcher (TENSORWRIGHT_TARGET), `file` its member of the
-    wheel. `flags` are those of all sources, `source_flags` the additional ones of some.
-    `sources` are what was compiled if that was only what had been selected; without them it
-    was all of `kernels`. `registrations` are the kernels that replace the stock ones, and
-    `measured` what a selection knows of each candidate, `measured_on` of which CPU and code;
-    without a selection both are empty, and everything that passed the conformance test is
-    registered. `defaults` are what is set at run time where it runs. `floors` are the newest
-    versions of the runtime libraries that it requires; `stay_stock` gives a reason for each
-    kernel group that failed the conformance test, `admission` says how each of `kernels`
-    passed; `census` counts instructions by CPUID feature.
+    wheel. `flags` apply to all sources, `source_flags` are additional flags of some sources.
+    `sources` are the compiled sources of a selection; without a selection all sources of
+    `kernels` are compiled. `registrations` are the kernels that replace the stock ones.
+    `measured` are a selection's measurements of each candidate, `measured_on` their CPU and
+    code; without a selection both are empty, and every kernel that passed the conformance test
+    is registered. `defaults` are the run-time defaults on CPUs that run the library. `floors`
+    are the newest versions of the runtime libraries that it requires. `stay_stock` has a reason
+    for each kernel group that failed the conformance test, `admission` the test that each of
+    `kernels` passed. `census` counts instructions by CPUID feature.
     """
 
     name: str
@@ -73,9 +74,7 @@ class KernelLibrary:
 
     @property
     def ran_as(self) -> tuple[str, ...]:
-        """The targets that its kernel groups were compiled for when they passed the conformance
-        test.
-        """
+        """The targets that its kernel groups were compiled for in the conformance test."""
         return tuple(sorted({conformance.ran_as for conformance in self.admission.values()}))
 
     def list_registrations(self, unit: str) -> tuple[TypedOp, ...]:
@@ -89,7 +88,7 @@ class KernelLibrary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TreeLibrary:
-    """A library that a full build made: size, hash, floors and census as in KernelLibrary."""
+    """A library of a full build: size, hash, floors and census as in KernelLibrary."""
 
     size: int
     sha256: str
@@ -101,7 +100,7 @@ class TreeLibrary:
 class TunedTree:
     """The result of a full build for one target: the whole wheel.
 
-    A CPU must have `required_features` to import it at all. `options` are the plan's own,
+    A CPU must have `required_features` to import the wheel. `options` are the plan's options,
     such as lto and profile; `libraries` are by their members of the wheel. `name` and
     `defaults` are as in KernelLibrary.
     """
@@ -118,13 +117,13 @@ class TunedTree:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuned:
-    """The record of what the wheel was made from and how, without any time or path of a machine.
+    """The inputs and the contents of a tuned wheel, without times or paths of a machine.
 
     A wheel of kernels has `libraries`, in the order in which the dispatcher tries them; a
-    full build has a `tree` instead. `stock_sha256` is the published wheel that it is made of
-    or, for a full build, that it is compared with; empty if none is known. `source_file` is
-    the name of the archive of the sources, or the label of a tree without a name; `nearness`
-    is how closely the sources of kernels match that wheel's.
+    full build has a `tree` instead. `stock_sha256` is the hash of the published wheel that it
+    is built from or, for a full build, compared with; empty if none is known. `source_file` is
+    the name of the source archive, or the label of a tree without a name; `nearness` compares
+    the headers of the kernel sources with those of the stock wheel.
     """
 
     schema: int = SCHEMA
@@ -173,7 +172,7 @@ def read_tuned(wheel: Path) -> Tuned | None:
     if not names:
         return None
     if len(names) > 1:
-        raise WheelError(f"{wheel.name} has {len(names)} records: {', '.join(sorted(names))}")
+        raise WheelError(f"{wheel.name} has {len(names)} {FILE} files: {', '.join(sorted(names))}")
     return parse(read_member(wheel, names[0]), wheel.name)
 
 
@@ -187,20 +186,20 @@ def parse(text: bytes, wheel: str) -> Tuned:
         schema = fields["schema"]
         if schema != SCHEMA:
             raise WheelError(
-                f"{wheel} has {FILE} of schema {quote_value(schema)}, this version reads {SCHEMA}",
-                hint="Build it anew",
+                f"{wheel}: {FILE} has schema {quote_value(schema)}, this version reads {SCHEMA}",
+                hint="Build the wheel again",
             )
         tuned = decode_record(Tuned, fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise WheelError(f"{wheel} has a {FILE} that cannot be read ({error})") from error
+        raise WheelError(f"{wheel}: {FILE} cannot be read ({error})") from error
     present = (bool(tuned.libraries), tuned.tree is not None and bool(tuned.tree.libraries))
     if present != (tuned.scope is Scope.KERNELS, tuned.scope is Scope.FULL):
-        raise WheelError(f"{wheel} has a {FILE} without the libraries of its scope")
+        raise WheelError(f"{wheel}: the libraries in {FILE} do not match its scope ({tuned.scope})")
     return tuned
 
 
 def choose_build(tuned: Tuned, cpu: Cpu) -> KernelLibrary | TunedTree | None:
-    """Return the library that the dispatcher takes on this CPU, or the whole of a full build.
+    """Return the library that the dispatcher selects on this CPU, or the tree of a full build.
 
     None if the CPU runs the stock kernels, or cannot import a full build.
     """
@@ -209,16 +208,14 @@ def choose_build(tuned: Tuned, cpu: Cpu) -> KernelLibrary | TunedTree | None:
 
 
 def list_nearest_missing(tuned: Tuned, cpu: Cpu) -> tuple[str, ...]:
-    """List the features that this CPU lacks of the target that it comes nearest to; empty if it
-    can run one.
+    """List the features that this CPU lacks for the nearest target of the wheel; empty if it can
+    run one.
     """
     return min((list_missing_features(build, cpu) for build in tuned.builds), key=len)
 
 
 def list_runnable(tuned: Tuned, cpu: Cpu) -> tuple[KernelLibrary, ...]:
-    """List the kernel libraries that this CPU can run, although the dispatcher takes only the
-    first.
-    """
+    """List the kernel libraries that this CPU can run. The dispatcher selects the first."""
     return tuple(library for library in tuned.libraries if not list_missing_features(library, cpu))
 
 
@@ -234,13 +231,13 @@ def check_runnable(wheel: Path, tuned: Tuned, cpu: Cpu) -> None:
         raise HostError(
             f"{wheel.name} is built for {', '.join(tuned.targets)}, and this CPU lacks "
             f"{', '.join(missing)}",
-            hint="Compare it on a machine that has them, or build one for this CPU: --arch native",
+            hint="Compare it on a CPU that has them, or build one for this CPU: --arch native",
         )
 
 
 def is_control(tuned: Tuned) -> bool:
-    """Return whether the kernels have the stock wheel's own flags: such a wheel is for comparing
-    only.
+    """Return whether the kernels have the stock wheel's flags: such a wheel serves only as a
+    control.
     """
     return len(tuned.targets) == 1 and tuned.targets[0] in STOCK_SPECS
 
@@ -251,16 +248,16 @@ def find_control(wheel: Path, pool: Path) -> Path:
     The flags are the stock wheel's; release, package, Python, kernels and compiler are the
     same.
 
-    Raises WheelError with the command that makes it, and TargetError for a machine whose
+    Raises WheelError with the command that builds it, and TargetError for a machine whose
     stock flags are not known.
     """
     tuned = read_tuned(wheel)
     if tuned is None:
-        raise WheelError(f"{wheel.name} is not a tuned wheel, so it has no control")
+        raise WheelError(f"{wheel.name} is not a tuned wheel, so it has no control wheel")
     if tuned.scope is Scope.FULL:
         raise WheelError(
-            f"{wheel.name} is a full build, whose control would be another full build",
-            hint="Compare it with stock, or with a full build of --arch stock given by its path",
+            f"{wheel.name} is a full build: its control must be a full build, too",
+            hint="Compare it with stock, or give the path of a full build for --arch stock",
         )
     identity = read_identity(wheel)
     target = releases.create_stock_target(releases.find_release(tuned.release), identity.machine)
@@ -273,13 +270,13 @@ def find_control(wheel: Path, pool: Path) -> Path:
         if not difference:
             return path
     reason = (
-        f"the control wheel in {pool} does not fit: {difference}"
+        f"the control wheel in {pool} does not match: {difference}"
         if difference
-        else f"{pool} has none"
+        else f"{pool} contains none"
     )
     raise WheelError(
         f"no control wheel for {wheel.name}: {reason}",
-        hint=f"Make it: {_format_control_command(identity, tuned)}",
+        hint=f"Build it: {_format_control_command(identity, tuned)}",
     )
 
 
@@ -312,7 +309,7 @@ def _describe_difference(control: Tuned, tuned: Tuned, target: Target) -> str:
     if control.targets != (target.spec,):
         return f"it is built for {', '.join(control.targets)}"
     if control.scope is not tuned.scope:
-        return f"it is of scope {control.scope}"
+        return f"its scope is {control.scope}"
     if control.compiler != tuned.compiler:
         return f"it is compiled by {control.compiler}, not by {tuned.compiler}"
     if control.kernels != tuned.kernels:

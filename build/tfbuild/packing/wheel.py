@@ -1,6 +1,6 @@
-"""A wheel as a file: what its name says, what RECORD says about its members, and their bytes.
+"""Read a wheel file: its name, the lines of RECORD and the bytes of its members.
 
-Everything that is read here is checked: a wheel that is damaged is an error that names the member.
+Everything is checked on reading. The error for a damaged wheel names the member.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from packaging.utils import parse_wheel_filename
 from tfbuild.errors import DiskError, WheelError
 
 BLOCK = 1 << 20
-"""Bytes that are held in memory of a member that is copied."""
+"""Block size for copying a member, in bytes."""
 _SMALL_BYTES = 64 << 20
-"""Bytes of the largest member that is held in memory whole. TensorFlow's RECORD has 1.2 MB."""
+"""Largest member that is read into memory whole, in bytes. TensorFlow's RECORD has 1.2 MB."""
 
 _LARGEST = 2 << 30
-"""Bytes of the largest member. Code and data of a library reach no further (x86-64 psABI, small
-code model, as wheels' are); the largest of a stock wheel, which is built for GPUs, has 1.1 GB."""
+"""Largest member of a wheel, in bytes. The small code model of wheels' libraries permits no larger
+library (x86-64 psABI). The largest member of a stock wheel, built for GPUs, has 1.1 GB."""
 _MOST = 8 << 30
-"""Bytes of all members together: four times the largest stock wheel's."""
+"""Largest sum of all members, in bytes: four times that of the largest stock wheel."""
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""What PyPI takes. Of others zipfile unpacks a block whole, however much that is."""
+"""Compression methods that PyPI accepts. With others, zipfile unpacks blocks of any size whole."""
 
 _SHORT = 500
-"""Characters of a reason: a member's name and what is wrong with it."""
+"""Longest reason in an error message, in characters."""
 
 _ENCRYPTED = 0x1  # the flag in a member's header
 _HASHES = ("sha256", "sha384", "sha512")
@@ -50,7 +50,7 @@ _BROKEN = (
     zlib.error,
     lzma.LZMAError,
     EOFError,
-    NotImplementedError,  # a version of the format that zipfile does not know
+    NotImplementedError,  # a format version that zipfile does not support
     struct.error,
     csv.Error,
     UnicodeDecodeError,
@@ -67,18 +67,18 @@ class WheelIdentity:
 
     @property
     def python(self) -> str:
-        """The Python version: 3.11 of cp311-cp311-manylinux_2_17_x86_64.
+        """The Python version: 3.11 for cp311-cp311-manylinux_2_17_x86_64.
 
-        Raises WheelError for a wheel that is not for one CPython, as TensorFlow's are.
+        Raises WheelError for a wheel that is not for one CPython version.
         """
         matched = re.match(r"cp([0-9])([0-9]+)-", self.tags[0])
         if not matched:
-            raise WheelError(f"{self.name} {self.version} is for {self.tags[0]}, not one CPython")
+            raise WheelError(f"{self.name} {self.version} is for {self.tags[0]}, not for CPython")
         return f"{matched[1]}.{matched[2]}"
 
     @property
     def machine(self) -> str:
-        """The machine: x86_64 of cp311-cp311-manylinux_2_17_x86_64."""
+        """The machine: x86_64 for cp311-cp311-manylinux_2_17_x86_64."""
         return "aarch64" if self.tags[0].endswith("aarch64") else "x86_64"
 
 
@@ -101,7 +101,7 @@ def read_identity(path: Path) -> WheelIdentity:
     try:
         name, version, _, tags = parse_wheel_filename(path.name)
     except ValueError as error:
-        raise WheelError(f"{path.name} is not the name of a wheel ({error})") from error
+        raise WheelError(f"{path.name} is not the file name of a wheel ({error})") from error
     words = tuple(sorted(str(tag) for tag in tags))
     return WheelIdentity(name=name, version=str(version), tags=words)
 
@@ -179,7 +179,7 @@ def extract(
         ]
         for prefix in prefixes:
             if not any(_is_under(info.filename, (prefix,)) for info in infos):
-                raise WheelError(f"{path.name} has nothing under {prefix}")
+                raise WheelError(f"{path.name} has no members under {prefix}")
         with convert_os_errors(folder):
             _unpack(archive, infos, folder)
 
@@ -233,19 +233,19 @@ def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _build_error(path: Path, why: Exception) -> WheelError:
-    hint = "If it was made or fetched here, delete it, so that it is made or fetched again"
-    message = str(why)  # (zipfile quotes what it finds, up to 64 kB)
+    hint = "Delete it, then build or download it again"
+    message = str(why)  # (zipfile quotes up to 64 kB of the file)
     short = message if len(message) <= _SHORT else f"{message[:_SHORT]}…"
-    return WheelError(f"{path.name} is not a whole wheel: {short}", hint=hint)
+    return WheelError(f"{path.name} is not a valid wheel: {short}", hint=hint)
 
 
 def _check_directory(archive: zipfile.ZipFile) -> None:
     names: set[str] = set()
     for info in archive.infolist():
         if not is_plain(info.filename.removesuffix("/")):
-            raise zipfile.BadZipFile(f"{info.filename!r} is no plain name for a file")
+            raise zipfile.BadZipFile(f"{info.filename!r} is not a valid file name")
         if info.filename in names:
-            raise zipfile.BadZipFile(f"{info.filename} is there twice")
+            raise zipfile.BadZipFile(f"{info.filename} occurs twice")
         if info.flag_bits & _ENCRYPTED:
             raise zipfile.BadZipFile(f"{info.filename} is encrypted")
         kind = stat.S_IFMT(info.external_attr >> 16)
@@ -255,7 +255,7 @@ def _check_directory(archive: zipfile.ZipFile) -> None:
         names.add(info.filename)
     total = sum(info.file_size for info in archive.infolist())
     if total > _MOST:
-        raise _build_size_error("what it holds", total)
+        raise _build_size_error("the content", total)
 
 
 def _check_member(info: zipfile.ZipInfo, end: int) -> None:
@@ -263,23 +263,24 @@ def _check_member(info: zipfile.ZipInfo, end: int) -> None:
     within the limit.
     """
     if info.header_offset < 0:
-        raise zipfile.BadZipFile(f"{info.filename} would start before the file")
+        raise zipfile.BadZipFile(f"{info.filename} starts before the file")
     if info.header_offset + info.compress_size > end:
-        raise zipfile.BadZipFile(f"{info.filename} would end behind the others")
+        raise zipfile.BadZipFile(f"{info.filename} overlaps the directory")
     if info.compress_type not in _METHODS:
-        raise zipfile.BadZipFile(f"{info.filename} is packed by method {info.compress_type}")
+        raise zipfile.BadZipFile(f"{info.filename} has compression method {info.compress_type}")
     if info.file_size > _LARGEST:
         raise _build_size_error(info.filename, info.file_size)
 
 
 def _build_size_error(what: str, size: int) -> zipfile.BadZipFile:
-    return zipfile.BadZipFile(f"{what} has {size} bytes, that is too many")
+    return zipfile.BadZipFile(f"{what} is too large ({size} bytes)")
 
 
 def is_plain(name: str) -> bool:
     """Return whether a member of this name stays inside the folder that it is unpacked in.
 
-    Control characters are refused too: RECORD cannot tell a carriage return from a line end.
+    Control characters are refused, too: RECORD does not distinguish a carriage return from a
+    line end.
     """
     if re.search(r"[\0-\x1f\x7f\\]|^[A-Za-z]:", name):
         return False
@@ -298,14 +299,14 @@ def read_small_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     if info.file_size > _SMALL_BYTES:
         raise _build_size_error(info.filename, info.file_size)
     with archive.open(info) as source:
-        # read() would unpack all that is there, which may be more than the member says.
+        # read() would unpack all bytes, which may be more than the directory states.
         return source.read(info.file_size + 1)
 
 
 def find_record_name(archive: zipfile.ZipFile) -> str:
     names = [name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/RECORD", name)]
     if len(names) != 1:
-        raise zipfile.BadZipFile(f"it has {len(names)} RECORDs")
+        raise zipfile.BadZipFile(f"it has {len(names)} RECORD files")
     return names[0]
 
 
@@ -321,7 +322,7 @@ def encode_digest(algorithm: str, digest: bytes) -> str:
 def _parse_record(text: bytes) -> dict[str, RecordLine]:
     rows = [row for row in csv.reader(io.StringIO(text.decode(), newline=""), strict=True) if row]
     if any(len(row) != len(RecordLine._fields) for row in rows):
-        raise zipfile.BadZipFile("RECORD has a line without three fields")
+        raise zipfile.BadZipFile("a line of RECORD does not have three fields")
     return {row[0]: RecordLine(*row) for row in rows}
 
 
@@ -345,13 +346,13 @@ def _verify_member(
     line = _require_line(archive, info, found)
     algorithm = line.digest.partition("=")[0]
     if algorithm not in _HASHES:
-        raise zipfile.BadZipFile(f"RECORD has no hash of {info.filename} that can be checked")
+        raise zipfile.BadZipFile(f"RECORD has no supported hash of {info.filename}")
     try:
         digest = encode_digest(algorithm, _hash_member(archive, info, algorithm))
     except (*_BROKEN, OSError) as error:
         raise zipfile.BadZipFile(f"{info.filename} is damaged ({error})") from error
     if (digest, str(info.file_size)) != (line.digest, line.size):
-        raise zipfile.BadZipFile(f"{info.filename} is not what RECORD says")
+        raise zipfile.BadZipFile(f"{info.filename} does not match RECORD")
     return line
 
 

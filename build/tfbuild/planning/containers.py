@@ -1,6 +1,7 @@
 """Container files: an image that builds a wheel, and one that compares it with the stock wheel.
 
-Rendering is pure. Both images start from one pinned Debian and run the commands of any machine.
+Rendering is pure. Both images start from the same pinned Debian and run the same commands as any
+machine.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.planning.render import render_template
 
-# Debian 12 of 2026-08-24, without documentation; an index of images for all machines. Public
-# files of many owners name this digest: MathiasPius/kronform#323 with its date.
+# Debian 12 of 2026-08-24, without documentation, for all architectures. Public files of many owners
+# name this digest; MathiasPius/kronform#323 also names the date.
 BASE = (
     "debian:bookworm-20260824-slim"
     "@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171"
 )
 PYTHON = "3.11"
-"""Debian 12 has no other."""
-# Family and version as they answer → the program that Debian 12 calls so, in a package of its name.
+"""The only Python in Debian 12."""
+# Family and version of a compiler → its program in Debian 12, and the package of the same name.
 _COMPILERS = {
     ("clang", "13.0.1"): "clang-13",
     ("clang", "14.0.6"): "clang-14",
@@ -34,9 +35,9 @@ _COMPILERS = {
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 _FOR_INV = ("ca-certificates", "python3", "python3-venv")
-# A linker, C++ headers, and npm for bazelisk: what `doctor` asks for.
+# A linker, C++ headers, and npm for bazelisk: required by `doctor`.
 _FOR_BUILDS = ("binutils", "g++", "npm")
-# Python's headers and patchelf: what the preflight of a full build asks for.
+# Python's headers and patchelf: required by the preflight of a full build.
 _FOR_TREES = ("patchelf", "python3-dev")
 
 
@@ -69,8 +70,8 @@ def build_contexts(
     plan = fleet.first
     if plan.python != PYTHON:
         raise PythonError(
-            f"the containers' Debian has Python {PYTHON}, the plan is for {plan.python}",
-            hint=f"Choose --python {PYTHON}, or build on a machine that has the other",
+            f"the container image has Python {PYTHON}, but the plan is for {plan.python}",
+            hint=f"Use --python {PYTHON}, or build on a machine with Python {plan.python}",
         )
     compiler = _find_program(plan)
     common: dict[str, object] = {
@@ -105,15 +106,15 @@ def _format_cpu_range(vcpus: int) -> str:
 def _find_program(plan: Plan) -> str:
     """Return the program name of the plan's compiler in Debian 12.
 
-    Raises CompilerError if Debian 12 does not have that version: another version would be
-    another plan.
+    Raises CompilerError if Debian 12 does not have that version: another version would change
+    the plan.
     """
     program = _COMPILERS.get((plan.compiler, plan.compiler_version))
     if program is None:
         known = ", ".join(f"{family}@{version}" for family, version in _COMPILERS)
         raise CompilerError(
-            f"the containers' Debian has no {plan.compiler} {plan.compiler_version}",
-            hint=f"Name one of these with --compiler: {known}",
+            f"the container image has no {plan.compiler} {plan.compiler_version}",
+            hint=f"Choose --compiler from {known}",
         )
     return program
 
@@ -122,16 +123,14 @@ def _list_compiler_packages(plan: Plan, compiler: str) -> tuple[str, ...]:
     if plan.scope is Scope.KERNELS:
         return (compiler,)
     family, _, number = compiler.rpartition("-")
-    # lld links what --lto makes; --pgo, which may follow, needs a runtime and llvm-profdata.
+    # --lto links with lld; --pgo needs a profile runtime and llvm-profdata.
     names = (f"lld-{number}", f"llvm-{number}", f"libclang-rt-{number}-dev")
     llvm = names if family == "clang" else ()
     return (compiler, *llvm, *_FOR_TREES)
 
 
 def _build_command(fleet: Fleet, kernels: str, compiler: str) -> tuple[str, ...]:
-    """Return the build command that makes these plans again: `native` resolved, defaults written
-    out.
-    """
+    """Return the build command of these plans, with `native` resolved and defaults written out."""
     plan = fleet.first
     recipe = plan.full_recipe
     return (

@@ -1,7 +1,8 @@
-"""Run-time settings that a tuned wheel makes for its target, each with what it is founded on.
+"""Run-time defaults of a tuned wheel for its target, each with its evidence.
 
-defaults.toml has the levers and what was measured of them; a comparison.json adds to that. Here is
-decided which of them a wheel carries and which are on; shipped/_tensorwright_defaults.py sets them.
+defaults.toml has the levers and their measurements; a comparison.json adds measurements. This
+module decides which levers a wheel contains and which of them are on.
+shipped/_tensorwright_defaults.py sets them at import.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from tfbuild.records import decode_record
 QUOTA = "quota"
 """The value that stands for the CPUs of the process's cgroup quota, rounded up."""
 BF16 = "bf16"
-"""The lever that changes results, and its part of a wheel's local version."""
+"""The lever that changes results; its name is also part of the wheel's local version."""
 _CAPS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
-# oneDNN 3.2's names of what it generates code for, src/cpu/platform.hpp, and the features of each.
+# oneDNN 3.2's names of ISAs (src/cpu/platform.hpp), and the features of each.
 _ISAS: Mapping[str, frozenset[str]] = {
     "AVX512_CORE": frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"}),
     "AVX2": frozenset({"avx2"}),
@@ -48,8 +49,10 @@ class MeasurementSource(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeverRatio:
-    """Stock's time over the setting's time, above 1 where the setting is faster, with its 95 %
-    interval and the verdict of the comparison; None and empty where these were not kept.
+    """Stock's time over the setting's time: above 1 the setting is faster.
+
+    `low` and `high` are the 95 % interval, and `verdict` is that of the comparison; None and
+    empty if not recorded.
     """
 
     value: float
@@ -60,8 +63,10 @@ class LeverRatio:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeverMeasurement:
-    """A comparison of one lever with stock. `isa` is the kind of CPU that it applies to, empty
-    for any; `cpu` the one that it was measured on; `ratios` are by workload.
+    """A comparison of one lever with stock.
+
+    `isa` is the kind of CPU that it applies to, empty for any. `cpu` is the CPU that it was
+    measured on. `ratios` are by workload.
     """
 
     lever: str
@@ -93,7 +98,7 @@ class LeverMeasurement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DefaultLever:
-    """A run-time setting that a wheel may carry; defaults.toml documents each field."""
+    """A run-time setting that a wheel may contain; defaults.toml documents each field."""
 
     name: str
     set: Mapping[str, str]
@@ -105,7 +110,7 @@ class DefaultLever:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Default:
-    """A lever in a wheel, whether it is on there, and the comparisons that apply to its target."""
+    """A lever in a wheel, whether it is on, and the comparisons that apply to the target."""
 
     lever: DefaultLever
     on: bool
@@ -135,9 +140,10 @@ class LowPrecision(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseTraits:
-    """The traits that decide whether evidence of one release applies to another, read from the
-    wheel of that patch release: how port.cc picks oneDNN's default, and the versions of
-    oneDNN and Keras.
+    """The traits that decide whether evidence of one release applies to another.
+
+    They are read from the wheel of that patch release: how port.cc chooses oneDNN's default,
+    and the versions of oneDNN and Keras.
     """
 
     release: str
@@ -182,7 +188,7 @@ def _load_table() -> Mapping[str, list[dict[str, Any]]]:
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
-# ---- what a wheel carries ----
+# ---- the defaults of a wheel ----
 
 
 def choose_defaults(
@@ -205,7 +211,7 @@ def choose_defaults(
         candidate for candidate in load_levers() if known >= {*candidate.needs, *candidate.unless}
     ]
     if wishes.bf16 and not any(candidate.name == BF16 for candidate in fitting):
-        raise UsageError(f"--bf16 is for CPUs with AMX, {target.spec} is for {target.family}")
+        raise UsageError(f"--bf16 needs a CPU with AMX, but {target.spec} is for {target.family}")
     return tuple(
         _choose_default(lever, find_isa(target.features), release, wishes)
         for lever in fitting
@@ -237,37 +243,35 @@ def _choose_default(
 
 
 def needs_low_precision_guard(defaults: Sequence[Default], release: str) -> bool:
-    """Return whether a wheel with these defaults needs native/low_precision.cc: oneDNN is on in it,
-    and this release fuses ops of types that oneDNN does not support."""
+    """Return whether a wheel with these defaults needs native/low_precision.cc.
+
+    It does if oneDNN is on and the release fuses ops of types that oneDNN does not support.
+    """
     traits = _load_traits().get(release)
     fails = traits is not None and traits.low_precision is LowPrecision.FAILS
     return fails and any(default.on and default.lever.name == "onednn" for default in defaults)
 
 
 def find_isa(features: Collection[str]) -> str:
-    """Return oneDNN's name of the ISA that it generates code for on such a CPU, as far as levers
-    differ by it; empty for none.
-    """
+    """Return oneDNN's name of the ISA that it uses on such a CPU; empty for one without levers."""
     return next((name for name, needed in _ISAS.items() if needed <= {*features}), "")
 
 
 def find_default_problems(defaults: Sequence[Default], target: Target) -> Iterator[str]:
-    """Yield a line for each default in tuned.json that this version would not set for this
-    target.
-    """
+    """Yield a line for each default in tuned.json that this version does not set for the target."""
     known = {lever.name: lever for lever in load_levers()}
     names = [default.lever.name for default in defaults]
     if len({*names}) < len(names):
-        yield "tuned.json has a default twice"
+        yield "tuned.json lists a default twice"
     for default in defaults:
         assignments = _format_assignments(default.lever)
         if known.get(default.lever.name) != default.lever:
-            yield f"tuned.json has a default {assignments}, which this version does not know"
+            yield f"tuned.json lists the unknown default {assignments}"
         elif target.features.intersection(default.lever.unless):
-            yield f"tuned.json has a default {assignments}, which TensorFlow takes there by itself"
+            yield f"tuned.json lists the default {assignments}, which stock already has there"
 
 
-# ---- what a comparison says ----
+# ---- measurements from comparisons ----
 
 
 def read_measurements(path: Path) -> tuple[LeverMeasurement, ...]:
@@ -285,8 +289,8 @@ def read_measurements(path: Path) -> tuple[LeverMeasurement, ...]:
     )
     if not measurements:
         raise UsageError(
-            f"{path} has no arm that differs from its baseline in a default only",
-            hint="Compare such: --arms stock,onednn=stock:onednn=on",
+            f"{path} has no arm that differs from its baseline in one default only",
+            hint="Compare such arms, for example --arms stock,onednn=stock:onednn=on",
         )
     return measurements
 
@@ -339,7 +343,7 @@ def _collect_ratios(cells: Sequence[ComparedCell], arm: str) -> dict[int, dict[s
     return ratios
 
 
-# ---- for a person ----
+# ---- descriptions ----
 
 
 def describe(default: Default) -> str:
@@ -353,9 +357,9 @@ def describe(default: Default) -> str:
 def _explain_state(default: Default) -> str:
     evidence = (
         "; ".join(map(_format_measurement, default.evidence))
-        or "nothing was measured of it with this release or one like it"
+        or "not measured with this release or a similar one"
     )
-    return f"and it changes results; {evidence}" if default.lever.opt_in else evidence
+    return f"changes results; {evidence}" if default.lever.opt_in else evidence
 
 
 def _format_measurement(measurement: LeverMeasurement) -> str:
@@ -370,9 +374,7 @@ def _format_assignments(lever: DefaultLever) -> str:
 
 
 def describe_levers(cpu: Cpu, vcpus: Vcpus, release: str) -> dict[str, str]:
-    """Describe, by lever in one line each, what stock TensorFlow does on this CPU and what a
-    tuned wheel can set.
-    """
+    """Describe each lever in one line: stock's setting on this CPU, or what a wheel can set."""
     known = load_features(cpu.architecture).keys()
     fitting = [
         candidate for candidate in load_levers() if known >= {*candidate.needs, *candidate.unless}
@@ -383,11 +385,11 @@ def describe_levers(cpu: Cpu, vcpus: Vcpus, release: str) -> dict[str, str]:
 def _describe_lever(lever: DefaultLever, cpu: Cpu, vcpus: Vcpus, release: str) -> str:
     present = [name for name in lever.unless if name in cpu.features]
     if present:
-        return f"stock does it by itself on a CPU with {present[0]}"
+        return f"stock already does this on a CPU with {present[0]}"
     if not cpu.features.issuperset(lever.needs):
-        return f"nothing to set on a CPU without {lever.needs[0]}"
+        return f"no effect on a CPU without {lever.needs[0]}"
     if QUOTA in lever.set.values() and vcpus.usable >= vcpus.affinity:
-        return f"stock starts {vcpus.affinity}, and no quota is below that"
+        return f"stock starts {vcpus.affinity}, and no CPU quota is lower"
     default = _choose_default(lever, find_isa(cpu.features), release, NO_WISHES)
     prefix = "with --bf16 a tuned wheel sets" if lever.opt_in else "a tuned wheel can set"
     return f"{prefix} {describe(default)}".replace(f"={QUOTA}", f"={vcpus.usable}")

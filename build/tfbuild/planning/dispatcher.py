@@ -1,4 +1,4 @@
-"""The dispatcher's table of targets and its compile flags: what native/dispatcher.c cannot know."""
+"""The dispatcher's table of targets and its compile flags (for native/dispatcher.c)."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ SOURCE = Path(__file__).parents[1] / "native" / "dispatcher.c"
 HEADER = "dispatcher_targets.h"
 
 KERNEL_FOLDER = "tensorflow/core/kernels"
-"""The wheel's folder whose libraries TensorFlow loads by itself at import."""
+"""The wheel's folder whose libraries TensorFlow loads at import."""
 LIBRARY = "libtfkernel_tensorwright.so"
 """The dispatcher's name in KERNEL_FOLDER."""
 LIBRARY_FOLDER = "tensorwright"
-"""Folder beside the dispatcher for the kernel libraries: TensorFlow does not look into it."""
+"""The folder of the kernel libraries, beside the dispatcher: TensorFlow loads nothing from it."""
 
 TABLE = "tensorwright_targets"
-"""The exported name of its table, for who reads the file."""
+"""The symbol of its table, for programs that read the file."""
 
-# It runs before anything is known about the CPU.
+# The dispatcher runs on every CPU of the architecture.
 _BASELINES = {"x86_64": "-march=x86-64", "aarch64": "-march=armv8-a"}
 LINK_FLAGS = (
     "-shared",
     "-s",
     f"-Wl,-soname,{LIBRARY}",
     "-Wl,--no-undefined",
-    # Before glibc 2.34 dlopen lives in libdl. Named by file, since newer ones have no libdl.so.
+    # Before glibc 2.34, dlopen is in libdl. It is named by file: newer glibcs have no libdl.so.
     "-Wl,--no-as-needed",
     "-l:libdl.so.2",
 )
@@ -71,7 +71,7 @@ class DispatchFeature:
     def __post_init__(self) -> None:
         _check_name(self.name)
         if self.register not in REGISTERS or self.bit not in range(32):
-            raise TargetError(f"{self.name} has no CPUID bit {self.register}[{self.bit}]")
+            raise TargetError(f"{self.name}: CPUID has no bit {self.register}[{self.bit}]")
 
     @property
     def place(self) -> str:
@@ -92,7 +92,7 @@ class HwcapFeature:
     def __post_init__(self) -> None:
         _check_name(self.name)
         if self.word not in _WORDS or self.bit not in range(64):
-            raise TargetError(f"{self.name} has no bit {self.bit} of AT_HWCAP word {self.word}")
+            raise TargetError(f"{self.name}: word {self.word} of AT_HWCAP has no bit {self.bit}")
 
     @property
     def place(self) -> str:
@@ -113,7 +113,7 @@ class DispatchTarget:
         _check_name(self.library)
         if self.name == "off":
             raise TargetError(
-                "a target cannot be called off: TENSORWRIGHT_TARGET=off has a meaning"
+                "a target cannot have the name off: TENSORWRIGHT_TARGET=off selects no target"
             )
 
 
@@ -127,13 +127,13 @@ def build_target(name: str, library: str, required: Sequence[str], family: str) 
     rows = features.load_features(family)
     unknown = [feature for feature in required if feature not in rows]
     if unknown:
-        raise TargetError(f"{unknown[0]} is no feature of {family} that is known")
+        raise TargetError(f"unknown {family} feature {unknown[0]}")
     located = (_locate_feature(rows[feature]) for feature in required)
     return DispatchTarget(name=name, library=library, features=tuple(filter(None, located)))
 
 
 def _locate_feature(row: Feature) -> DispatchFeature | HwcapFeature | None:
-    """Return where the dispatcher reads a feature; None for one that nothing reports."""
+    """Return where the dispatcher reads a feature; None if neither CPUID nor Linux reports it."""
     if row.hwcap is not None:
         return HwcapFeature(name=row.name, word=row.hwcap.word, bit=row.hwcap.bit)
     if row.cpuid is None:
@@ -151,13 +151,13 @@ def _locate_feature(row: Feature) -> DispatchFeature | HwcapFeature | None:
 def render_header(targets: Sequence[DispatchTarget], templates_dir: Path) -> str:
     """Render the text of HEADER.
 
-    The dispatcher takes the first target that fits, so the best comes first.
+    The dispatcher selects the first target that fits, so the best comes first.
 
     Raises TargetError if there is no target, or one is listed twice.
     """
     names = [target.name for target in targets]
     if not names:
-        raise TargetError("a dispatcher without a target has nothing to choose")
+        raise TargetError("a dispatcher needs at least one target")
     if len(set(names)) < len(names):
         raise TargetError(f"a target is listed twice: {', '.join(names)}")
     environment = jinja2.Environment(
@@ -177,6 +177,6 @@ def render_header(targets: Sequence[DispatchTarget], templates_dir: Path) -> str
 
 
 def _check_name(name: str) -> None:
-    """Raise TargetError if a name is not plain: names stand in C strings and in paths."""
+    """Raise TargetError for a name that is not safe in C strings and paths."""
     if not _NAME.fullmatch(name):
-        raise TargetError(f"{name!r} cannot stand in a dispatcher")
+        raise TargetError(f"{name!r} is not a valid name in a dispatcher")

@@ -40,13 +40,11 @@ class Fleet:
 
     @property
     def local(self) -> str:
-        """The PEP 440 local version: the target's, or for several targets one that identifies
-        the set.
-        """
+        """The local version (PEP 440): the target's, or for several targets a hash of their set."""
         if len(self.plans) == 1:
             return self.first.local
         specs = ",".join(plan.target.spec for plan in self.plans)
-        # A segment of digits only would be compared, and shown, as a number.
+        # The prefix keeps the segment from being all digits: PEP 440 treats those as a number.
         local = f"fleet.of{hashlib.sha256(specs.encode()).hexdigest()[:6]}"
         return f"{local}.{BF16}" if self.first.bf16 else local
 
@@ -62,8 +60,7 @@ class Fleet:
 def build_fleet(plans: Iterable[Plan]) -> Fleet:
     """Return the fleet of these plans, the most capable target first.
 
-    Raises UsageError for a repeated target, and for targets that no dispatcher can tell
-    apart.
+    Raises UsageError for a repeated target, and for targets that cannot be in one wheel.
     """
     ordered = tuple(sorted(plans, key=lambda plan: rank_target(plan.target), reverse=True))
     if len(ordered) > 1:
@@ -84,16 +81,20 @@ def _check_fleet(plans: tuple[Plan, ...]) -> None:
     specs = [plan.target.spec for plan in plans]
     repeated = next((spec for spec in specs if specs.count(spec) > 1), None)
     if repeated:
-        raise UsageError(f"--arch names {repeated} twice", hint="Give each target once")
+        raise UsageError(f"--arch names {repeated} twice", hint="Name each target once")
     if not {*STOCK_SPECS}.isdisjoint(specs):
         raise UsageError(
-            "stock cannot stand in a fleet: its kernels are what the wheel has anyway",
-            hint="Build the control by itself: --arch stock",
+            "stock cannot be part of a fleet: every wheel contains the stock kernels",
+            hint="Build the control wheel alone: --arch stock",
         )
     if any(plan.scope is Scope.FULL for plan in plans):
         raise UsageError(
-            "--scope full makes a wheel for one target", hint="Give one --arch, or --scope kernels"
+            "--scope full builds for one target only",
+            hint="Name one target with --arch, or use --scope kernels",
         )
     families = sorted({plan.target.family for plan in plans})
     if len(families) > 1:
-        raise UsageError(f"one wheel cannot be for {' and '.join(families)}")
+        raise UsageError(
+            f"one wheel cannot be for {' and '.join(families)}",
+            hint="Build a wheel for each architecture",
+        )

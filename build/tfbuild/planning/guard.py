@@ -1,12 +1,12 @@
-"""What a tuned wheel carries to be safe on any CPU.
+"""The files that make a tuned wheel safe on any CPU.
 
-In a wheel of kernels TENSORWRIGHT_REQUIRE=1 makes a fallback an error (shipped/_tensorwright.py). A
-full build has nothing to fall back to: there the import itself asks the CPU first, before any
-library is loaded (shipped/_tensorwright_cpu.py). Both name the page of an index that is right for
-the CPU, so they get archspec's targets as data: a user's environment need not have archspec.
+In a wheel of kernels, TENSORWRIGHT_REQUIRE=1 turns a fallback to stock into an error
+(shipped/_tensorwright.py). A full build has no stock kernels, so its import checks the CPU before
+it loads a library (shipped/_tensorwright_cpu.py). Both name the page of an index for the CPU. They
+contain archspec's targets as data, because a user's environment may lack archspec.
 
-Both begin with the wheel's run-time defaults (shipped/_tensorwright_defaults.py), which the
-libraries read when they are loaded.
+Both begin with the wheel's run-time defaults (shipped/_tensorwright_defaults.py), because the
+libraries read these when they are loaded.
 """
 
 from __future__ import annotations
@@ -38,41 +38,41 @@ PACKAGE = "tensorflow"
 INIT = f"{PACKAGE}/__init__.py"
 DATA = f"{PACKAGE}/_tensorwright.json"
 NEEDS = f"{PACKAGE}/_tensorwright_cpu.json"
-"""What the CPU must have, in a full build."""
+"""The features that a full build requires."""
 _SHIPPED = Path(__file__).parents[1] / "shipped"
 _CODE, _CPU_CODE, _DEFAULTS_CODE = (
     _SHIPPED / f"_tensorwright{name}.py" for name in ("", "_cpu", "_defaults")
 )
 DEFAULTS_DATA = f"{PACKAGE}/{_DEFAULTS_CODE.stem}.json"
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
-_ZMM = 0xE0  # of XCR0
+_ZMM = 0xE0  # the bits of XCR0 for AVX-512
 
 Carrier: TypeAlias = tuple[str, Iterable[str], Iterable[Default]]
-"""A target's name in the wheel, the features that a CPU must have for it, and its defaults."""
+"""A target's name in the wheel, the CPU features that it requires, and its defaults."""
 
 DEFAULTS = b"""\
-# Added by Tensorwright: settings for this CPU, where the environment has none of its own.
+# Added by Tensorwright: defaults for this CPU, for variables that the environment does not set.
 import os as _os
 if _os.environ.get("TENSORWRIGHT_DEFAULTS") != "0":
   from tensorflow import _tensorwright_defaults
   _tensorwright_defaults.apply()
 """
-"""With what a wheel of kernels begins."""
+"""The first lines of tensorflow/__init__.py in a wheel of kernels."""
 CHECK = b"""
-# Added by Tensorwright: TENSORWRIGHT_REQUIRE=1 makes an import with stock kernels an ImportError.
+# Added by Tensorwright: with TENSORWRIGHT_REQUIRE=1, a fallback to stock kernels is an ImportError.
 if _os.environ.get("TENSORWRIGHT_REQUIRE", "0") not in ("", "0"):
   from tensorflow import _tensorwright
   _tensorwright.require()
 """
 NEED = b"""\
-# Added by Tensorwright: all of this TensorFlow is compiled for CPUs with certain features, and on
-# another it would die of an illegal instruction. So they are asked for before anything is loaded.
+# Added by Tensorwright: this TensorFlow is compiled for CPUs with certain features. On others it
+# would die of an illegal instruction, so the features are checked before any library is loaded.
 from tensorflow import _tensorwright_cpu
 _tensorwright_cpu.need_cpu()
 """
 FIRST = NEED + DEFAULTS
-"""With what a full build begins."""
-# TensorFlow's own __init__.py imports os so, and loads the dispatcher so.
+"""The first lines of tensorflow/__init__.py in a full build."""
+# The lines of TensorFlow's __init__.py that import os and load the dispatcher.
 _MARKS = (rb"^import os as _os$", rb"^ +_ll\.load_library\(_kernel_dir\)$")
 
 
@@ -140,7 +140,7 @@ def _locate_features(required: Iterable[str], family: str) -> dict[str, Any]:
 
 def _find_feature(name: str, family: str) -> Feature:
     if name not in load_features(family):
-        raise TargetError(f"{name} is no feature of {family} that is known")
+        raise TargetError(f"unknown {family} feature {name}")
     return load_features(family)[name]
 
 
@@ -162,8 +162,7 @@ def _locate_bits(feature: Feature) -> dict[str, tuple[int, ...]]:
 def guard_init(init: bytes) -> bytes:
     """Return tensorflow/__init__.py of a full build: the CPU check and the defaults come first.
 
-    Raises WheelError if it is not valid Python, or the statement before which they go does
-    not start a line.
+    Raises WheelError if it is not valid Python, or its first statement does not start a line.
     """
     return _insert_at_start(init, FIRST)
 
@@ -171,7 +170,7 @@ def guard_init(init: bytes) -> bytes:
 def _insert_at_start(init: bytes, first: bytes) -> bytes:
     """Return the module with `first` before its first statement.
 
-    Only a docstring and imports from __future__ stay before it, as Python demands.
+    Only a docstring and imports from __future__ stay before it, as Python requires.
 
     Raises WheelError if it is not valid Python, or that statement does not start a line.
     """
@@ -186,17 +185,17 @@ def _insert_at_start(init: bytes, first: bytes) -> bytes:
         text = before + (b"\n" if index and not before.endswith(b"\n") else b"") + first + after
         combined = ast.parse(text).body
     except (SyntaxError, ValueError) as error:
-        raise WheelError(f"{INIT} is not whole ({error})") from error
+        raise WheelError(f"{INIT} is not valid Python ({error})") from error
     inserted = ast.parse(first).body
     if [*map(ast.dump, combined)] != [
         *map(ast.dump, (*body[:leading], *inserted, *body[leading:]))
     ]:
-        raise WheelError(f"{INIT} has no line before which ours can stand")
+        raise WheelError(f"{INIT} has no line where Tensorwright's lines can be inserted")
     return text
 
 
 def _is_leading(statement: ast.stmt, number: int) -> bool:
-    """Return whether the statement with this number must stay before any other."""
+    """Return whether the statement with this number must precede all others."""
     if isinstance(statement, ast.ImportFrom):
         return statement.module == "__future__"
     docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
@@ -215,9 +214,7 @@ def amend_init(init: bytes) -> bytes:
     """
     for mark in _MARKS:
         if not re.search(mark, init, re.MULTILINE):
-            raise WheelError(
-                f"{INIT} is not one that this version knows: it has no line {mark.decode()}"
-            )
+            raise WheelError(f"{INIT} is not TensorFlow's: no line matches {mark.decode()}")
     return _insert_at_start(init, DEFAULTS).rstrip(b"\n") + b"\n" + CHECK
 
 
@@ -231,9 +228,7 @@ def _is_detectable(uarch: Microarchitecture) -> bool:
 
 
 def _build_target_data(family: str) -> dict[str, Any]:
-    """Return archspec's targets that a CPU can be recognised as, and the meaning of the kernel's
-    names.
-    """
+    """Return archspec's detectable targets, and the features behind the kernel's names."""
     targets = [
         {
             "name": uarch.name,

@@ -1,4 +1,4 @@
-"""How many compiles may run at once."""
+"""The number of parallel compiles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tfbuild.errors import UsageError
 
-_RESERVED_MB = 2500  # Bazel's Java heap and the linker beside the compiles.
+_RESERVED_MB = 2500  # for Bazel's Java heap and the linker
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which release is taken where none is named: the newest whose kernels can be built here."""
+"""The default release: the newest one whose kernels can be built on this machine."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def find_newest_release(paths: Paths, pythons: Sequence[str] = ()) -> tuple[Rele
     Its sources are available, and it has wheels for all of `pythons` (as in --python) or, if
     none are named, for one that is installed. The reason is empty for the newest of all.
 
-    Sources are available if they were downloaded before or are on the mirror; those of all
-    releases if the home of the newest answers; and Debian's, where apt is. If no release
-    fits, the newest of all is returned: the download of its sources then reports the error.
+    Sources are available if they were downloaded before or are on the mirror, if the home of the
+    newest release answers, or if Debian has them and this machine has apt. If no release fits,
+    the newest of all is returned: the download of its sources then reports the error.
     """
     requested = [] if list(pythons) == ["all"] else list(pythons)
-    requirement = f"Python {' and '.join(requested)}" if requested else "a Python that is here"
+    requirement = f"Python {' and '.join(requested)}" if requested else "an installed Python"
     first, *others = reversed(with_kernels())
     home = download.probe_url(first.archive.url)
     missing: list[str] = []
@@ -38,7 +38,7 @@ def find_newest_release(paths: Paths, pythons: Sequence[str] = ()) -> tuple[Rele
         if origin:
             unserved.append(f"{release.version} has no wheel for {requirement}")
         elif release is first:
-            missing.append(f"the sources of {release.version} cannot be had here ({home})")
+            missing.append(f"the sources of {release.version} are not available ({home})")
     return first, "; ".join([*missing, *unserved]) if unserved else ""
 
 
@@ -48,7 +48,7 @@ def _describe_sources(release: Release, paths: Paths, home: str) -> str:
     `home` is the reason why the home does not answer.
     """
     if not home or _has_nearby_sources(release, paths):
-        return f"those of {release.version} can"
+        return f"those of {release.version} are"
     debian = release.debian is not None and packages.has_apt()
     return f"Debian has those of {release.version}" if debian else ""
 

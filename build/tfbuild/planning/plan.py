@@ -1,7 +1,7 @@
-"""Everything that decides a wheel's bytes, resolved into one frozen record before anything is done.
+"""The plan: one frozen record of all decisions about a wheel's bytes, made before the build.
 
-The plan's key is the hash of its canonical JSON: the same key means the same wheel. What differs
-between machines but not between wheels (paths, the number of jobs) is no part of it.
+The plan's key is the hash of its canonical JSON: the same key means the same wheel. Facts that
+differ between machines but not between wheels (paths, the number of jobs) are not part of it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from tfbuild.upstream.source import SourcePin, Staging
 SCHEMA = 1
 NATIVE = Path(__file__).parents[1] / "native"
 KERNEL_LIBRARY = "libtensorwright_kernels.so"
-"""What Bazel calls it; in the wheel each target's has a name of its own."""
-# The first release whose Bazel build can be told a local version.
+"""Bazel's name of a kernel library; the wheel has a different name for each target."""
+# The first release whose Bazel build accepts a local version.
 _FIRST_WITH_SUFFIX = Version("2.20")
 
-# Fused multiply-adds where the source has none would change results against the stock wheel.
+# Contracted multiply-adds would give other results than the stock wheel.
 _PINNED = ("-ffp-contract=off",)
 _QUIET = ("-w", "-g0")
 # Link-time optimisation in parallel; lld reads clang's bitcode without a plugin.
@@ -54,7 +54,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelRecipe:
-    """How a kernel library is compiled and what stands beside it in the wheel.
+    """How a kernel library and the dispatcher are compiled.
 
     `improved` maps a source to the header of its replacement kernels, which is included
     before it.
@@ -75,13 +75,13 @@ class KernelRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FullRecipe:
-    """How the whole tree is built. {python_bin} and {clang} in `configure_env` are filled in on
-    the machine.
+    """How the whole tree is built.
 
-    `wheel_folder` is where Bazel leaves the wheel; empty if the built script takes the folder
-    as an argument. `copts` and `linkopts` apply to code for the target only. `training` is
-    empty, or the SHA-256 of the program that is run to profile the branches (PGO).
-    `guard_sha256` is the hash of what is added to the wheel.
+    {python_bin} and {clang} in `configure_env` are replaced on the build machine.
+    `wheel_folder` is the folder in which Bazel writes the wheel; empty if the built script
+    takes the folder as an argument. `copts` and `linkopts` apply to code for the target only.
+    `training` is empty, or the SHA-256 of the program that is run to profile the branches
+    (PGO). `guard_sha256` is the hash of the files that are added to the wheel.
     """
 
     target: str
@@ -104,12 +104,13 @@ class FullRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """All decisions about one wheel. `required` are the features that a CPU must have to run it.
+    """All decisions about one wheel.
 
-    `source_flags` are appended to `flags` for some kernel sources. With a `selection` only
-    its kernels are registered, and with `only_selected` only they are compiled; `measured`
-    are the measurements that it is based on, and `measured_on` names their CPU and code.
-    `defaults` are what the wheel sets at run time for this target.
+    `required` are the CPU features that its code needs. `source_flags` are appended to `flags`
+    for some kernel sources. With a `selection` only its kernels are registered, and with
+    `only_selected` only they are compiled; `measured` are the measurements that it is based on,
+    and `measured_on` names their CPU and code. `defaults` are the run-time defaults for this
+    target.
     """
 
     schema: int = SCHEMA
@@ -219,10 +220,10 @@ def make_plan(
     kernel, full = None, None
     if requested is Scope.KERNELS:
         if lto or training:
-            raise UsageError(f"--{'lto' if lto else 'pgo'} is for --scope full")
+            raise UsageError(f"--{'lto' if lto else 'pgo'} needs --scope full")
         if selection and not selection.kept:
             raise UsageError(
-                "the selection keeps no kernel: nothing was faster than the stock wheel",
+                "the selection has no kernels: none was faster than the stock kernel",
                 hint="Install the stock wheel, or select among other kernels",
             )
         units = select_units(kernel_choice, selection, release.version)
@@ -230,7 +231,7 @@ def make_plan(
             units = kernels.exclude_units(units, without, release.version)
             selection = selection and reduce_selection(selection, units, release.version)
         if not units:
-            raise UsageError("--without leaves no kernel", hint="Leave out fewer")
+            raise UsageError("--without excludes all kernels", hint="Exclude fewer kernels")
         units = filter_sources(units, selection.sources if selection else ())
         source_flags = _collect_source_flags(units, selection, extra_flags)
         kernel = build_kernel_recipe(release, compiler, units, source_flags)
@@ -238,7 +239,7 @@ def make_plan(
     else:
         if selection or extra_flags or without:
             option = "--selection" if selection else "--flags" if extra_flags else "--without"
-            raise UsageError(f"{option} is for --scope kernels")
+            raise UsageError(f"{option} needs --scope kernels")
         full = build_full_recipe(
             release,
             compiler,
@@ -251,7 +252,7 @@ def make_plan(
             training=training,
             bf16=wishes.bf16,
         )
-    # Of other flags, which are other code, nothing was measured; nor of a search for flags.
+    # Code with other flags was not measured, and a search for flags has no measurements.
     selected = selection if selection and selection.rows and not extra_flags else None
     return Plan(
         scope=requested,
@@ -327,9 +328,7 @@ def filter_sources(
 def _collect_source_flags(
     units: tuple[KernelUnit, ...], selection: Selection | None, extra: tuple[str, ...]
 ) -> Mapping[str, tuple[str, ...]]:
-    """Return flags by source: those given for all sources, else those that a selection found for
-    some.
-    """
+    """Return flags by source: those for all sources if given, else those of the selection."""
     if extra:
         return {source: extra for unit in units for source in unit.sources}
     compiled = {source for unit in units for source in unit.sources}
@@ -348,7 +347,8 @@ def _parse_scope(text: str) -> Scope:
 def _check_python(python: str) -> None:
     if not re.fullmatch(r"[0-9]+\.[0-9]+", python):
         raise UsageError(
-            f"--python {python} is not a Python version", hint="Write it as 3.11, without a patch"
+            f"--python {python} is not a Python version",
+            hint="Use the form 3.11, without a patch number",
         )
 
 
@@ -366,7 +366,7 @@ def build_kernel_recipe(
 ) -> KernelRecipe:
     """Return the recipe of a kernel library.
 
-    Raises ReleaseError for a release whose kernels nobody has compiled yet, CompilerError for
+    Raises ReleaseError for a release that the kernels scope does not support, CompilerError for
     source flags that the compiler does not support.
     """
     facts = releases.find_kernel_facts(release, compiler.architecture)
@@ -377,7 +377,7 @@ def build_kernel_recipe(
         cxx_standard=f"c++{release.cxx_standard}",
         copts=(*facts.flags, *unique, *_QUIET, *_PINNED, *hidden, *defines),
         linkopts=(
-            # The library's own copies of templates are used, not the stock library's.
+            # The library uses its own copies of templates, not those of the stock library.
             "-Wl,-Bsymbolic",
             "-Wl,--no-undefined",
             "-Wl,--gc-sections",
@@ -458,16 +458,15 @@ def build_full_recipe(
     """
     if python not in release.pythons:
         raise PythonError(
-            f"TensorFlow {release.version} is built for Python {', '.join(release.pythons)}, not "
-            f"for {python}",
-            hint="Choose one of those with --python",
+            f"TensorFlow {release.version} cannot be built for Python {python}",
+            hint=f"Choose --python from {', '.join(release.pythons)}",
         )
     if (lto or training) and compiler.family != "clang":
         raise CompilerError(
             f"--{'lto' if lto else 'pgo'} needs clang, not {compiler.family}",
-            hint="Name one with --compiler clang-16",
+            hint="Use clang, for example --compiler clang-16",
         )
-    # XNNPACK sets -mcpu for each of its files; a global one breaks it (google/XNNPACK#5566).
+    # XNNPACK sets -mcpu for each of its files; a global -mcpu breaks it (google/XNNPACK#5566).
     spare_xnnpack = target.family == "aarch64"
     clang = compiler.family == "clang"
     options = [*release.options, "--config=tensorwright"]
@@ -500,7 +499,7 @@ def _build_repo_env(
 ) -> tuple[tuple[str, str], ...]:
     """Return the environment of the tree's Bazel repositories.
 
-    It has the Python and, where Bazel names the wheel, its name and, from 2.20 on, its local
+    It contains the Python; the name of the wheel, if Bazel names it; and from 2.20 on the local
     version.
 
     Source: tensorflow/docs, site/en/install/source.md of March 2025.
@@ -514,7 +513,7 @@ def _build_repo_env(
 
 
 def list_source_pins(release: Release) -> tuple[SourcePin, ...]:
-    """List where the release's sources are available: its home, and Debian if it has them."""
+    """List the forms of the release's sources: its home's, and Debian's if there is one."""
     archive, debian = release.archive, release.debian
     name = f"{archive.folder}.tar.gz"
     home = SourcePin(kind="home", origin=archive.url, file=Pin(name=name, sha256=archive.sha256))
@@ -557,7 +556,7 @@ def parse_compiler(text: str, architecture: str) -> Compiler:
     family, _, version = text.partition("@")
     if family not in flags.FAMILIES or not re.fullmatch(r"[0-9]+(\.[0-9]+)*", version):
         raise CompilerError(
-            f"{text} names no compiler and version", hint="Write it as clang@16.0.6 or gcc@12.2.0"
+            f"{text} is not a compiler and version", hint="Use the form clang@16.0.6 or gcc@12.2.0"
         )
     return Compiler(family=family, version=version, path=Path(family), architecture=architecture)
 
@@ -565,14 +564,13 @@ def parse_compiler(text: str, architecture: str) -> Compiler:
 def estimate(plan: Plan, jobs: int) -> Estimate:
     """Estimate time, memory and disk space of a kernels plan, with the basis of the figures."""
     cost = kernels.estimate_cost(plan.kernels, only_selected=plan.only_selected)
-    fixed_s = 75.0  # unpacking, Bazel's start, links, admission, the wheel: measured with 2 cores
+    fixed_s = 75.0  # unpacking, start of Bazel, linking, conformance test, packing; on 2 cores
     return Estimate(
         seconds=cost.seconds / jobs + fixed_s,
         memory_mb=cost.megabytes * jobs + 2_000,
         disk_mb=4_500,
-        basis=f"what is selected of {cost.sources} sources, as it was measured on one core of a "
-        "cloud VM"
+        basis=f"the selected parts of {cost.sources} sources, measured on one core of a cloud VM"
         if plan.only_selected
         else f"{cost.measured} of {cost.sources} sources were measured on one core of a cloud VM; "
-        "the others count as the median",
+        "the others are estimated by the median",
     )

@@ -1,6 +1,6 @@
 """A plan as files: the Bazel workspace of a kernels build, or the configuration of a full one.
 
-Rendering is pure: the same plan gives the same text, without a date, a path or a host in it.
+Rendering is pure: the same plan gives the same text, without dates, absolute paths or host names.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _SELECTED = "tensorwright/selected.inc"
 _COMPILED = "tensorwright/compiled.inc"
 _DISPATCHED = f"tensorwright/{dispatcher.HEADER}"
 CHOSEN = (_ADMITTED, _SELECTED, _DISPATCHED)
-"""The files of a kernels build that admission, and the other plans of its fleet, decide."""
+"""The files of a kernels build that depend on the conformance test, or on the other plans of its
+fleet."""
 _WORKSPACE = {
     "WORKSPACE": "kernels/WORKSPACE.j2",
     "BUILD.bazel": "kernels/BUILD.bazel.j2",
@@ -118,9 +119,7 @@ def _describe_source(plan: Plan, recipe: KernelRecipe, path: str) -> dict[str, o
 
 
 def _resolve_flag(word: str) -> str:
-    """Return a flag as the compiler gets it: a profile's name in the plan becomes its path in
-    the workspace.
-    """
+    """Return a flag for the compiler, with the path of a profile in place of its name."""
     names = list_profile_hashes((word,))
     return f"{LEARNED}{format_profile_path(names[0])}" if names else word
 
@@ -136,7 +135,7 @@ def format_profile_path(name: str) -> str:
 
 
 def _build_full_contexts(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:
-    # The machine's own paths are the shell's to know.
+    # The shell fills in the paths of the build machine.
     answers = fill_placeholders(recipe.configure_env, python_bin="$PYTHON_BIN", clang="$CLANG")
     return {
         "full/tensorwright.bazelrc.j2": {"plan": plan, "recipe": recipe},
@@ -156,9 +155,7 @@ def render_selected(registrations: Iterable[TypedOp], templates: Path) -> dict[s
 
 
 def _render_compiled(plan: Plan, templates: Path) -> dict[str, str]:
-    """Render the table of the kernels that are compiled, if those are not all in the sources:
-    path → text.
-    """
+    """Render the table of the compiled kernels, if not all are compiled: path → text."""
     if not plan.only_selected:
         return {}
     rows = _build_table_context("kCompiled", sorted(plan.selection or ()))
@@ -184,9 +181,7 @@ def render_repositories(plan: Plan, templates: Path) -> dict[str, dict[str, str]
 
 
 def render_rules_cc(templates: Path) -> dict[str, str]:
-    """Render the repository that replaces rules_cc under Debian's Bazel 4, which has none of its
-    own.
-    """
+    """Render the repository that replaces rules_cc for Debian's Bazel 4, which has none."""
     text = render_template(templates, "kernels/rules_cc.defs.bzl.j2", {})
     return _build_repository("") | {"cc/BUILD.bazel": "", "cc/defs.bzl": text}
 
@@ -246,13 +241,15 @@ def check(files: Mapping[str, str], folder: Path) -> None:
     for name, text in files.items():
         path = folder / name
         if not path.is_file():
-            raise DriftError(f"{path} is missing", hint="Run the same command without --check")
+            raise DriftError(
+                f"{path} is missing", hint="Run the command without --check to write it"
+            )
         actual = path.read_bytes().decode(errors="replace")
         if actual != text:
             lines = difflib.unified_diff(
                 actual.split("\n"), text.split("\n"), str(path), "rendered", lineterm="", n=1
             )
             raise DriftError(
-                f"{path} is not what the plan renders:\n" + "\n".join(lines) + "\n",
-                hint="Run the same command without --check to write it anew",
+                f"{path} differs from the plan:\n" + "\n".join(lines) + "\n",
+                hint="Run the command without --check to write it again",
             )

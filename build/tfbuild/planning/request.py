@@ -1,4 +1,4 @@
-"""From what a person typed to a plan."""
+"""Resolves the options of a command to plans."""
 
 from __future__ import annotations
 
@@ -38,10 +38,9 @@ from tfbuild.upstream.source import SourcePin
 
 
 def resolve_release(request: Request, paths: Paths) -> Request:
-    """Return the request with a version in place of `find_newest_release`.
+    """Return the request with a version in place of `newest`, and print it.
 
-    For kernels it is the newest release whose sources are available. Prints which release was
-    taken.
+    For kernels it is the newest release whose sources are available.
     """
     if request.release != NEWEST:
         return request
@@ -78,11 +77,13 @@ def resolve_fleets(request: Request) -> tuple[tuple[Fleet, ...], Compiler]:
     """
     pythons = _parse_pythons(request)
     if request.python and not pythons:
-        raise UsageError("--python names no version", hint="Write it as 3.11, or 3.11,3.12, or all")
+        raise UsageError(
+            "--python names no version", hint="Use the form 3.11, or 3.11,3.12, or all"
+        )
     if pythons == ["all"]:
         pythons = _list_pythons(request)
     if len(pythons) > 1 and request.scope == Scope.FULL:
-        raise UsageError("--scope full builds for one --python", hint="Give one of them")
+        raise UsageError("--scope full builds for one Python only", hint="Name one with --python")
     planned = [
         resolve_fleet(dataclasses.replace(request, python=python)) for python in pythons or [""]
     ]
@@ -117,7 +118,7 @@ def _list_pythons(request: Request) -> list[str]:
 
 
 def _choose_package(request: Request, release: Release, machine: str) -> str:
-    """Return the stock package; for a full build, which needs none, the plainest one."""
+    """Return the stock package; for a full build, which needs none, the first CPU package."""
     if request.scope == Scope.FULL:
         return request.package or releases.CPU_PACKAGES[0]
     return request.package or releases.choose_cpu_package(release, machine)
@@ -141,11 +142,11 @@ def _check_exclusions(request: Request, fleet: Fleet) -> None:
             matches = kernels.find_units(word, units, release.version)
             matched = matched or bool(matches)
             if matches and selection:
-                console.print_note(f"{word} is left out of the selection for {plan.target.spec}")
+                console.print_note(f"excluding {word} from the selection for {plan.target.spec}")
         if not matched:
             raise UsageError(
-                f"--without {word}: that is none of the chosen kernels",
-                hint=suggest_spelling(word, names) or f"They are {', '.join(sorted(names))}",
+                f"--without {word}: not one of the chosen kernels",
+                hint=suggest_spelling(word, names) or f"Choose from {', '.join(sorted(names))}",
             )
 
 
@@ -186,7 +187,7 @@ def resolve_plan(request: Request) -> tuple[Plan, Compiler]:
 
 
 def _resolve_sources(request: Request, release: Release, target: Target) -> tuple[SourcePin, ...]:
-    """Return the sources given in place of the release's own; empty if none are."""
+    """Return the sources of --source; empty without it."""
     if not request.source or request.scope != Scope.KERNELS:
         return ()
     staging = plans.build_staging(releases.find_kernel_facts(release, target.family))
@@ -209,8 +210,8 @@ def _read_defaults_request(request: Request) -> DefaultsRequest:
 def _load_selection(request: Request, release: Release, target: Target) -> Selection | None:
     """Return the selection measured for this target; None without one.
 
-    It is the user's, or ours for the hot kernels, with the fused ops that it lists or that
-    are named.
+    It is the user's, or the recorded one for the hot kernels, with the fused ops that it lists
+    or that are named.
 
     Raises RecordError, UsageError.
     """
@@ -254,24 +255,24 @@ def _load_user_selection(paths: Iterable[str], release: Release, target: Target)
             f"{selection.release} for {selection.target}" for selection in selections
         )
         raise UsageError(
-            f"--selection has {len(fitting)} selections of {release.version} for {target.spec}: "
-            f"it is of {others}",
-            hint="invoke select makes one",
+            f"--selection needs one selection of {release.version} for {target.spec}, but has "
+            f"{len(fitting)} of them: {others}",
+            hint="Run invoke select to make one",
         )
     return fitting[0]
 
 
 def _hash_training(path: str) -> str:
-    """Return the hash of the training program: another program makes another wheel."""
+    """Return the hash of the training program: the wheel depends on it."""
     if not path:
         return ""
     if not Path(path).is_file():
-        raise UsageError(f"--pgo {path}: there is no such file", hint="Give a Python program")
+        raise UsageError(f"--pgo {path}: no such file", hint="Pass a Python program")
     return hash_file(Path(path))
 
 
 def _resolve_target(request: Request, release: Release) -> tuple[Target, Compiler]:
-    """Resolve `native` and `stock` to a name and explicit features; nothing later does."""
+    """Resolve `native` and `stock` to a name and explicit features."""
     arch = request.arch.strip().lower()
     if arch == "native":
         return _resolve_native(request)
@@ -287,15 +288,15 @@ def _resolve_native(request: Request) -> tuple[Target, Compiler]:
     compiler = _resolve_compiler(request.compiler, target.family)
     fitting = find_buildable_target(target, compiler)
     if fitting != target:
-        reason = f"{compiler.family} {compiler.version} does not know all of {target.spec}"
-        console.print_note(f"{reason}; native is {fitting.spec} with it")
+        reason = f"{compiler.family} {compiler.version} does not support all of {target.spec}"
+        console.print_note(f"{reason}; native is {fitting.spec}")
     return fitting, compiler
 
 
 def find_buildable_target(target: Target, compiler: Compiler) -> Target:
     """Return the target, or the nearest one that an older compiler supports.
 
-    It has those extra features that the compiler supports.
+    The result has the extra features that the compiler supports.
 
     Raises CompilerError if there is none.
     """
@@ -313,7 +314,7 @@ def find_buildable_target(target: Target, compiler: Compiler) -> Target:
 def fill_compiler(request: Request) -> Request:
     """Return the request with the default compiler if none is installed, and print a note.
 
-    It is for plans that compile nothing.
+    This is for plans that are only printed.
     """
     if request.compiler:
         return request

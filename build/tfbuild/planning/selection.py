@@ -1,7 +1,7 @@
-"""Which kernels of a library take the place of the stock ones, and what was measured of each.
+"""Selections: the kernels of a library that replace stock kernels, and their measurements.
 
-The selection is made elsewhere, by timing candidates against the stock kernels, and comes as a
-file; here it decides what is registered.
+`invoke select` times candidates against the stock kernels and writes a selection to a file. A build
+registers the kernels of a selection only.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from tfbuild.upstream.kernels import RELEASE, KernelUnit, find_fused_registratio
 
 SCHEMA = 1
 _VECTORS = frozenset({"avx", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"})
-"""What decides how wide Eigen's packets are, and how they are computed with."""
+"""The features that decide the width of Eigen's packets and the instructions for them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
     """The kernels selected from the measurements of one plan's wheel on one CPU.
 
-    `kernels` are the kernel groups that contain the kept kernels, `flags` the flags that some
-    of their sources (paths in the release's tree) are compiled with beside the target's.
-    `sources` are those that the kept kernels need: nothing else in these sources is compiled.
-    It is empty if that was not examined, and then kernel groups are compiled whole. `rate` is
-    the allowed false discovery rate. `own` are fused ops added whole: with them whole models
-    were faster (docs/verified.md).
+    `kept` are the selected kernels, and `kernels` the kernel groups that contain them. `flags`
+    are additional compile flags of some sources (paths in the release's tree). `sources` are the
+    sources that the selected kernels need: nothing else in them is compiled. If it is empty,
+    kernel groups are compiled whole. `rate` is the allowed false discovery rate. `own` are fused
+    ops, which are added whole because models were faster with them (docs/verified.md).
     """
 
     schema: int = SCHEMA
@@ -55,8 +54,8 @@ class Selection:
 def find_recorded_selection(release: str, target: Target) -> Selection | None:
     """Return the recorded selection for this kind of CPU; None if there is none.
 
-    Of the selections whose target's vector instructions this target has, it is the one with
-    the most.
+    Among the selections whose vector features the target has, it is the one with the most of
+    them.
 
     The code was timed on one newer CPU that runs all of it (`cpu` of the selection), so
     another CPU may rank kernels differently: `invoke select` measures there.
@@ -73,7 +72,7 @@ def find_fused_ops(release: str, target: Target) -> tuple[str, ...]:
     """Return the fused ops that are added to any selection for a target.
 
     For a release without a recorded selection they are those of RELEASE: they replace no
-    kernel of TensorFlow's, and the conformance test checks them there.
+    TensorFlow kernel, and the conformance test checks them there.
     """
     selection = find_recorded_selection(release, target) or find_recorded_selection(RELEASE, target)
     return selection.own if selection else ()
@@ -82,7 +81,7 @@ def find_fused_ops(release: str, target: Target) -> tuple[str, ...]:
 def add_fused_ops(selection: Selection, units: Iterable[KernelUnit]) -> Selection:
     """Return the selection with those of the kernel groups that are fused ops, whole.
 
-    They replace no kernel, so none of theirs could have been measured against one.
+    They replace no kernel, so their kernels cannot be measured against one.
     """
     fused = [unit for unit in units if find_fused_registrations(unit.name)]
     sources = (source for unit in fused for source in unit.sources)
@@ -121,4 +120,4 @@ def read_selection(path: Path) -> Selection:
     try:
         return decode_record(Selection, load(path, schema=SCHEMA))
     except (TypeError, ValueError, KeyError) as error:
-        raise RecordError(f"{path} is no selection ({error})") from error
+        raise RecordError(f"{path} is not a selection ({error})") from error

@@ -1,5 +1,5 @@
-"""What runs in the place of kernels that this CPU cannot run: the same sources, compiled for the
-nearest target that it can."""
+"""Proxy targets: kernels that this CPU cannot run are tested as the same sources, compiled for the
+nearest target that it can run."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def choose_proxy_plan(plan: Plan, beside: Collection[Plan], cpu: Cpu, compiler: 
     best = next(_build_proxy_plans(plan, cpu, compiler), None)
     if best is None:
         raise KernelError(
-            f"no kernel for {plan.target.spec} can be admitted: admission runs kernels, and of "
-            f"its targets this {cpu.architecture} CPU runs none",
-            hint=f"Build it on a CPU of {plan.target.family}",
+            f"this {cpu.architecture} CPU cannot test kernels for {plan.target.spec}: it runs no "
+            "proxy target for it",
+            hint=f"Build on a CPU of {plan.target.family}",
         )
     level = compute_x86_64_level(best.target.features)
     compiled = [
@@ -63,8 +63,8 @@ def choose_proxy_plan(plan: Plan, beside: Collection[Plan], cpu: Cpu, compiler: 
 def list_nearest_targets(target: Target, cpu: Cpu) -> tuple[Target, ...]:
     """List the named targets that are nearest to `target` and that this CPU runs.
 
-    `target` has all features of theirs that a compiler uses by itself. The most capable come
-    first; of equals those that `target` descends from.
+    `target` has all of their features that a compiler uses by itself. The most capable come
+    first; among equals, those that `target` descends from.
     """
     if target.family != cpu.architecture:
         return ()

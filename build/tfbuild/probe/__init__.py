@@ -1,2 +1,2 @@
-"""Runs inside an arm's environment (python -m tfbuild.probe): what a kernel library does in a real
-TensorFlow. Imports only the standard library, NumPy and TensorFlow."""
+"""Tests kernel libraries in a real TensorFlow (python -m tfbuild.probe), in an arm's environment.
+Imports only the standard library, NumPy and TensorFlow."""

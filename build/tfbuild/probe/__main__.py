@@ -1,15 +1,14 @@
 """python -m tfbuild.probe REQUEST ANSWER
 
 REQUEST is a JSON file {"libraries": {unit: path, …}, "claims": {unit: [[op, types], …], …},
-"limit_s": seconds that one child may take}; ANSWER is written as JSON lines, one for the stock
-wheel's facts and one for each unit as soon as it is known; one that was lost with the process that
-was at it says how that ended (`lost`). A unit without a claim has a library to itself, and must
-register every stock kernel of its ops; one with a claim shares a finished library with others, and
-is what it claims of that.
+"limit_s": time limit of one child, in seconds}. A unit is a kernel group. ANSWER is written as
+JSON lines: one for the stock wheel's facts, and one for each group as soon as its result is known.
+If the process that tested a group ended, the line has `lost`: how the process ended. A group
+without a claim has its own library, and must register every stock kernel of its ops. Groups with
+claims share a finished library, and each consists of the registrations that it claims.
 
-TensorFlow is imported once; every library is loaded in a forked child of its own, so that it meets
-a fresh registry, and a crash is that unit's answer alone. A forked worker per CPU takes unit after
-unit.
+TensorFlow is imported once. A forked child loads each library, so that each has a fresh registry
+and a crash affects one group only. A forked worker per CPU tests one group after another.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ from tfbuild.probe import (
 )
 from tfbuild.probe.calls import Caller, Outcome
 
-_DIGITS = 2  # bytes of a unit's number; all numbers fit a pipe's buffer
+_DIGITS = 2  # bytes of a group's number; all numbers fit into a pipe's buffer
 _SHARES = 4
-"""Children that try a fused unit at once, at most: each holds some hundred MB."""
-_JUDGED = "judged: "  # before a unit's name, for whoever waits
-_UNFED = "no inputs were found of which the stock kernel makes something to compare"
+"""Maximum number of children that test a fused op at once: each needs some hundred MB."""
+_JUDGED = "tested: "  # before a group's name, for the progress of the caller
+_UNFED = "no test inputs were found"
 
 _Pair = tuple[registry.Kernel, list[trials.ReferenceCase]]
 """A registration, and the cases found for it."""
@@ -66,7 +65,7 @@ def main(request: Path, answer: Path) -> None:
     claims = {
         unit: {(op, types) for op, types in rows} for unit, rows in request_data["claims"].items()
     }
-    # The largest first: what is left at the end is short.
+    # The largest first, so that only short tests run at the end.
     order = sorted(units, key=lambda unit: -units[unit].stat().st_size)
     with tempfile.TemporaryDirectory() as scratch:
 
@@ -101,7 +100,7 @@ def _distribute(count: int, judge: Callable[[int], None]) -> dict[int, str]:
     os.write(queue_writer, b"".join(number.to_bytes(_DIGITS, "big") for number in range(count)))
     os.close(queue_writer)
     slots = min(count, len(os.sched_getaffinity(0)))
-    # The number that each worker is at and 1 more, or 0: the memory is everybody's.
+    # Shared memory: the number that each worker processes, plus 1; 0 if it is idle.
     current = memoryview(mmap.mmap(-1, mmap.PAGESIZE * (1 + slots // 1024))).cast("i")
     start = functools.partial(_fork_worker, os.getpid(), queue_reader, current, judge)
     running = {start(place): place for place in range(slots)}
@@ -129,7 +128,7 @@ def _fork_worker(
             at[place] = int.from_bytes(number, "big") + 1
             judge(at[place] - 1)
             at[place] = 0
-    except Exception:  # noqa: BLE001  (it must not leave by the parent's way out)
+    except Exception:  # noqa: BLE001  (it must not return into the parent's code)
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
@@ -138,7 +137,7 @@ def _fork_worker(
 def _test_unit(
     path: Path, look: Callable[[], dict[str, Any]], folder: Path, limit_s: int
 ) -> dict[str, Any]:
-    """Run the conformance test of a unit, and return its answer."""
+    """Run the conformance test of a kernel group, and return its answer."""
     loaded = _run_forked(look, limit_s)
     if "reason" in loaded:
         return loaded
@@ -189,7 +188,7 @@ def _create_answer(
 
 
 def _write_row(sink: int, row: dict[str, Any]) -> None:
-    os.write(sink, (json.dumps(row) + "\n").encode())  # one append: rows of workers do not mix
+    os.write(sink, (json.dumps(row) + "\n").encode())  # one append: rows do not mix
 
 
 def _read_stock_facts(tf: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -209,7 +208,7 @@ def _load_and_check(
     beside: set[tuple[str, str]],
 ) -> dict[str, Any]:
     """Load the library in a child, and check the kernels that it registers. `beside` are the
-    claims of all units in the library.
+    claims of all kernel groups in the library.
     """
     registry.Library(path)
     after = registry.list_registrations()
@@ -258,8 +257,8 @@ def _compute_handmade(pairs: list[_Pair]) -> list[list[tuple[str, Outcome]]]:
 
 
 def _test_fused(path: Path, part: ModuleType, limit_s: int) -> dict[str, Any]:
-    """Run the cases of a fused unit in several children at once, as it takes as long as all
-    other units together.
+    """Run the cases of a fused op in several children at once, as it takes as long as all other
+    kernel groups together.
     """
     shares = min(_SHARES, len(os.sched_getaffinity(0)))
     tasks = [functools.partial(_test_share, path, part, share, shares) for share in range(shares)]
@@ -299,7 +298,7 @@ def _test_share(path: Path, part: ModuleType, share: int, shares: int) -> dict[s
         if mismatch := part.difference(*outcomes):
             return {"reason": f"{name}: {mismatch}"}
         if library.count_fused_events()[part.RUNS] == before and name not in unfused:
-            return {"reason": f"{name}: nothing was fused"}
+            return {"reason": f"{name}: no op was fused"}
         worst = max(worst, part.ulps(*outcomes))
     return {"cases": len(cases), "ulps": worst}
 
@@ -329,7 +328,7 @@ def _compare_with_stock(pairs: list[_Pair], state: Path, limit_s: int) -> dict[s
     `refused` are the kernels whose results are too far from the stock kernels'.
     """
     with state.open("rb") as source:
-        all_outcomes, tuned, idle, unlike = pickle.load(source)  # noqa: S301  (our own child wrote it a moment ago)
+        all_outcomes, tuned, idle, unlike = pickle.load(source)  # noqa: S301  (from our child)
     failed = _run_forked(lambda: _dump(_compute_handmade(pairs), state), limit_s)
     if failed:
         return {"reason": f"the stock kernels: {failed['reason']}"}
@@ -397,7 +396,7 @@ def _start_child(work: Callable[[], dict[str, Any]], limit_s: int) -> tuple[int,
         signal.alarm(limit_s)
         try:
             answer = work()
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is this unit's reason)
+        except Exception as error:  # noqa: BLE001  (any error is the reason of this group)
             traceback.print_exc()
             answer = {"reason": f"{type(error).__name__}: {error}".splitlines()[0]}
         with os.fdopen(writer, "w") as sink:

@@ -1,4 +1,4 @@
-"""Do two builds of a kernel compute the same? The outcomes of its cases, and their distance."""
+"""Compares two builds of a kernel: the outcomes of its cases, and their distance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfbuild.probe.calls import Outcome
 from tfbuild.probe.cases import Argument, Array
 
 _FLOAT, _DOUBLE, _COMPLEX128 = 1, 2, 18
-# What a kernel for any type is tried with. Not unsigned: casts of negative numbers are undefined.
+# Types to test a kernel for any type. None is unsigned: casts of negative numbers are undefined.
 _COMMON = (1, 2, 3, 6, 8, 9, 10, 14, 19)
 _INT32 = 3  # DT_INT32 in tensorflow/core/framework/types.proto
 
@@ -69,19 +69,19 @@ def iter_type_assignments(op: Any, fixed: dict[str, tuple[int, ...]]) -> Iterato
     for attr in op.attr:
         if attr.type != "type":
             continue
-        # An unconstrained one is the type of an index or a shape: any lawful value will do.
+        # An unconstrained attribute is the type of an index or a shape: any valid value will do.
         valid = tuple(attr.allowed_values.list.type)
         defaults = (_INT32,) if _INT32 in valid else valid[:1] or (_FLOAT,)
         if _DOUBLE in valid and {(_DOUBLE,), (_COMPLEX128,)} & set(fixed.values()):
-            defaults = (_DOUBLE,)  # (the real type that goes with a complex one)
+            defaults = (_DOUBLE,)  # (the real type for a complex type)
         if not fixed:
             defaults = tuple(t for t in _COMMON if not valid or t in valid) or defaults
         candidates = fixed.get(attr.name) or defaults
-        # Some kernels are registered for types that their op forbids: no program reaches them.
+        # Some kernels are registered for types that their op forbids. No program can run them.
         options[attr.name] = tuple(t for t in candidates if not valid or t in valid)
     if not all(options.values()):
         return
-    if not fixed:  # (one kernel for any types: every pair of them)
+    if not fixed:  # (one kernel for all types: test every pair)
         rows = itertools.product(*options.values())
         yield from (dict(zip(options, row, strict=True)) for row in rows)
         return
@@ -90,7 +90,7 @@ def iter_type_assignments(op: Any, fixed: dict[str, tuple[int, ...]]) -> Iterato
 
 
 class _Graph:
-    """One op in a graph of its own, fed through placeholders so that nothing is constant-folded.
+    """One op in a separate graph, fed through placeholders so that nothing is constant-folded.
 
     With `sliced`, array inputs are slices from an offset on, for buffers of every alignment.
     """
@@ -157,7 +157,7 @@ def _create_op(graph: Any, name: str, types: dict[str, int], tensors: list[Any])
 def measure_distance(
     op: str, stock: Outcome, tuned: Outcome, scale: Outcome | None = None
 ) -> float:
-    """Return the distance of two outcomes in units of the last place, or infinity if they are
+    """Return the distance of two outcomes in units in the last place, or infinity if they are
     not comparable.
 
     A denormal and a zero count as equal: TensorFlow flushes denormals, and a wider vector
@@ -193,7 +193,7 @@ def _measure_ulps(op: str, stock: Array, tuned: Array, terms: Array | None) -> f
     wide = np.complex128 if stock.dtype.kind == "c" else np.float64
     a, b = stock.astype(wide), tuned.astype(wide)
     finite = np.isfinite(a) & np.isfinite(b)
-    # A complex number with one infinite or undefined part counts as not finite, whichever part.
+    # A complex number counts as not finite if either part is infinite or NaN.
     nonfinite_a, nonfinite_b = a[~finite], b[~finite]
     if wide is np.complex128:
         if np.isfinite(nonfinite_a).any() or np.isfinite(nonfinite_b).any():
@@ -203,7 +203,7 @@ def _measure_ulps(op: str, stock: Array, tuned: Array, terms: Array | None) -> f
     a, b = a[finite], b[finite]
     if a.size == 0:
         return 0.0
-    with np.errstate(over="ignore"):  # (opposite huge numbers: infinitely far is the answer)
+    with np.errstate(over="ignore"):  # (huge numbers of opposite sign: the distance is infinite)
         error = np.abs(a - b)
     error[error <= tiny] = 0.0
     scale = np.maximum(np.abs(a), tiny)

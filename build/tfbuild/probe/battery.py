@@ -1,9 +1,9 @@
-"""python -m tfbuild.probe.battery ANSWER: what TensorFlow's documentation promises of its ops.
+"""python -m tfbuild.probe.battery ANSWER: check TensorFlow's documented behaviour of its ops.
 
-Writes one JSON object {"passed": [name, …], "failed": {name: what was seen}}. It runs in any
-TensorFlow 2 environment, a tuned wheel's among them: values are compared with NumPy's, gradients
-with differences, and ops of one variable, list, table or stack are mixed, so that tuned and stock
-kernels share their state. TensorFlow's own op tests are not part of its wheels.
+Writes one JSON object {"passed": [name, …], "failed": {name: error}}. It runs in any TensorFlow 2
+environment, also in that of a tuned wheel. It compares values with NumPy's and gradients with
+difference quotients, and mixes ops on one variable, list, table or stack, so that tuned and stock
+kernels share state. TensorFlow's wheels do not contain TensorFlow's op tests.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run_checks(tf: Any) -> tuple[list[str], dict[str, str]]:  # noqa: ANN401
         name = check.__name__
         try:
             check(tf)
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is this check's answer)
+        except Exception as error:  # noqa: BLE001  (any error is the result of this check)
             failed[name] = f"{type(error).__name__}: {error}".strip().splitlines()[0]
         else:
             passed.append(name)
@@ -106,7 +106,7 @@ def odd_values(tf: Any) -> None:  # noqa: ANN401
     _check_equal(tf.tanh(x), [np.nan, 1, -1, 0, 0], "tanh", _NEAR)
     _check_equal(tf.sigmoid(x), [np.nan, 1, 0, 0.5, 0.5], "sigmoid", _NEAR)
     _check_equal(tf.exp(x), [np.nan, np.inf, 0, 1, 1], "exp", _NEAR)
-    _check_equal(np.signbit(tf.tanh(x)[3:]), [False, True], "tanh's zeros")
+    _check_equal(np.signbit(tf.tanh(x)[3:]), [False, True], "signs of tanh's zeros")
     _check_equal(tf.abs(x)[1:], [np.inf, np.inf, 0, 0], "abs")
 
 
@@ -157,7 +157,7 @@ def contractions(tf: Any) -> None:  # noqa: ANN401
     _check_equal(tf.reduce_mean(operands[0]), a.mean(), "reduce_mean", _NEAR)
     _check_equal(tf.reduce_max(operands[0], 1), a.astype(np.float32).max(1), "reduce_max")
     total = tf.reduce_sum(tf.nn.softmax(operands[0]), -1)
-    _check_equal(total, np.ones(len(a)), "softmax's rows", _NEAR)
+    _check_equal(total, np.ones(len(a)), "sums of softmax's rows", _NEAR)
 
 
 def gradients(tf: Any) -> None:  # noqa: ANN401
@@ -199,7 +199,7 @@ def saved_model(tf: Any) -> None:  # noqa: ANN401
     x = tf.constant(np.linspace(-3, 3, 15, dtype=np.float32).reshape(5, 3))
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, folder)
-        loaded = tf.saved_model.load(folder)  # (its function does not keep it alive)
+        loaded = tf.saved_model.load(folder)  # (a function does not keep its module alive)
         _check_equal(loaded.call(x), module.call(x), "loaded")
 
 
@@ -211,11 +211,11 @@ def seeds(tf: Any) -> None:  # noqa: ANN401
     for _ in range(2):
         tf.random.set_seed(3)
         streams.append([tf.random.uniform((99,)).numpy(), tf.random.normal((99,)).numpy()])
-    _check_equal(streams[0], streams[1], "streams of one seed")
+    _check_equal(streams[0], streams[1], "two streams of one seed")
     first, second = (tf.random.stateless_normal((99,), seed=(1, last)) for last in (2, 3))
     _check_equal(first, tf.random.stateless_normal((99,), seed=(1, 2)), "a stateless stream")
     if np.array_equal(first, second):
-        raise ValueError("two seeds give one stream")
+        raise ValueError("two seeds give the same stream")
     uniform = tf.random.uniform((4096,), 2.0, 3.0).numpy()
     _check_equal([uniform.min() >= 2, uniform.max() < 3], [True, True], "bounds")  # noqa: PLR2004
 
@@ -232,7 +232,7 @@ def one_variable(tf: Any) -> None:  # noqa: ANN401
     variable[4, 1].assign(7.0)
     expected = np.repeat([[8.0], [2], [0], [2], [0]], 3, axis=1)
     expected[4, 1] = 7
-    _check_equal(variable, expected, "the variable")
+    _check_equal(variable, expected, "values of the variable")
 
 
 def one_array(tf: Any) -> None:  # noqa: ANN401
@@ -256,8 +256,8 @@ def one_list(tf: Any) -> None:  # noqa: ANN401
         input_handle=handle, element_shape=shape, element_dtype=tf.float32
     )
     stacked = raw.TensorListStack(input_handle=rest, element_shape=shape, element_dtype=tf.float32)
-    _check_equal(last, [5, 6], "the last")
-    _check_equal(stacked, [[9, 9], [3, 4]], "the rest")
+    _check_equal(last, [5, 6], "the popped element")
+    _check_equal(stacked, [[9, 9], [3, 4]], "the remaining elements")
 
 
 def one_table(tf: Any) -> None:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""One call of an op by the kernel that TensorFlow picks, and what comes out of it."""
+"""Runs one op with the kernel that TensorFlow selects, and records the outcome."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Caller:
             return type(error).__name__
 
     def _run_eagerly(self, op: Any, case: Case) -> Outcome:  # noqa: ANN401
-        # A kernel that the context keeps would go on with its random stream.
+        # Clear cached kernels: a cached kernel would continue its random stream.
         self._context.clear_kernel_cache()
         attributes = dict(case.attributes)
         if "shared_name" in attributes:
@@ -105,7 +105,7 @@ class Caller:
             "optional": lambda: raw.OptionalFromValue(components=[content]),
         }
         if given.role not in makers:
-            raise ValueError(f"no {given.role} for {case.op}")
+            raise ValueError(f"cannot create a {given.role} for {case.op}")
         return makers[given.role]()
 
     def _create_dense(self, given: Input, case: Case) -> Any:  # noqa: ANN401
@@ -218,7 +218,7 @@ class Caller:
             stacked = raw.TensorListStack(
                 input_handle=tensor, element_shape=-1, element_dtype=element, num_elements=-1
             )
-        except self._tf.errors.OpError:  # (elements of unlike shapes, or none yet)
+        except self._tf.errors.OpError:  # (elements of different shapes, or an empty list)
             stacked = raw.TensorListLength(input_handle=tensor)
         return np.array(stacked.numpy())
 
@@ -264,7 +264,7 @@ def _get_content_type(case: Case) -> int:
     """Return the type of the values that a handle among the inputs holds."""
     attributes = dict(case.attributes)
     for name in ("dtype", "T", "element_dtype", "elem_type", "type"):
-        # (an op that moves handles holds float variables)
+        # (an op that moves handles gets handles of float variables)
         if isinstance(attributes.get(name), int) and attributes[name] not in {RESOURCE, VARIANT}:
             return int(attributes[name])
     components = attributes.get("component_types") or attributes.get("Tcomponents") or [1]

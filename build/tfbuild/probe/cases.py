@@ -1,7 +1,7 @@
-"""What an op is tried with: shapes and values that have broken vectorised kernels before.
+"""Handwritten test inputs of ops: shapes and values that have broken vectorised kernels before.
 
-Inputs are made from the op's own definition: the role of an argument follows from its type and
-its name, as TensorFlow's training and random ops name theirs.
+Inputs follow from the op's definition: the role of an argument follows from its type and its name,
+by the naming of TensorFlow's training and random ops.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 _NO_NUMBERS = {7, 11, 12, 13, 15, 16, 20, 21}  # text, quantised, resources, variants (types.proto)
 _RESOURCE = 20  # DT_RESOURCE in tensorflow/core/framework/types.proto
-_ROWS, _COLUMNS = 37, 29  # primes: no vector width divides them
+_ROWS, _COLUMNS = 37, 29  # primes, so that no vector width divides them
 
 KINDS = ("random", "tiny", "empty", "special")
 _MATRIX_OPS = {"Softmax", "LogSoftmax", "SoftmaxCrossEntropyWithLogits"}
@@ -33,7 +33,7 @@ SEEDED = {
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One input of an op: `role` names what it is made from, `type` is a number of types.proto."""
+    """One input of an op: `role` names how it is created, `type` is a number of types.proto."""
 
     name: str
     role: str
@@ -50,7 +50,7 @@ def list_arguments(op: Any, types: Mapping[str, int]) -> tuple[Argument, ...]:  
     listed = []
     for arg in op.input_arg:
         if arg.number_attr or arg.type_list_attr:
-            raise NotImplementedError(f"no agreement inputs for {op.name}: {arg.name} is a list")
+            raise NotImplementedError(f"no test inputs for {op.name}: {arg.name} is a list")
         number = arg.type or types[arg.type_attr]
         role = _choose_role(op.name, arg.name, stateful)
         if arg.type == _RESOURCE:
@@ -58,10 +58,10 @@ def list_arguments(op: Any, types: Mapping[str, int]) -> tuple[Argument, ...]:  
         elif arg.is_ref:
             role = "reference"
         if number in _NO_NUMBERS:
-            raise NotImplementedError(f"no agreement inputs for {op.name}: {arg.name} of {number}")
+            raise NotImplementedError(f"no test inputs for {op.name}: {arg.name} has type {number}")
         listed.append(Argument(arg.name, role, number))
     if op.name not in SEEDED and not stateful and not _is_supported(op):
-        raise NotImplementedError(f"no agreement inputs for {op.name}")
+        raise NotImplementedError(f"no test inputs for {op.name}")
     return tuple(listed)
 
 
@@ -73,7 +73,7 @@ def _is_supported(op: Any) -> bool:  # noqa: ANN401
     return len(inputs) == 1 and 0 < len(op.input_arg) <= 3 and op.name in _KNOWN  # noqa: PLR2004
 
 
-# Ops for which arrays of one shape are lawful inputs, by family in tensorflow/core/ops.
+# Ops for which arrays of one shape are valid inputs, by family in tensorflow/core/ops.
 _KNOWN = {
     *("Tanh", "TanhGrad", "Sigmoid", "SigmoidGrad", "Exp", "Expm1", "Log", "Log1p", "Erf", "Erfc"),
     *("Softplus", "SoftplusGrad", "Softsign", "SoftsignGrad", "Sqrt", "SqrtGrad", "Rsqrt"),

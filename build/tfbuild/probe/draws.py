@@ -1,4 +1,4 @@
-"""Draws of shapes and of whole numbers for a proposal, steered by what an argument is called."""
+"""Random shapes and integers for a proposal, chosen by the name of an argument."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tfbuild.probe.cases import Array
 
-_LARGEST = 40  # no size or count that is drawn reaches this
+_LARGEST = 40  # exclusive limit of sizes and counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Draw:
 
     rng: np.random.Generator
     base: tuple[int, ...]
-    plan: str  # how the shapes of the arrays go together
+    plan: str  # the relation between the shapes of the arrays
     values: str
 
     def flip_coin(self, share: float) -> bool:

@@ -1,9 +1,8 @@
-"""Programs that are computed in float32, fused and as TensorFlow has them, held against float64.
+"""Compares programs in float32, with fused ops and with stock kernels, with float64.
 
-Products and sums are added up in another order, so that results differ in their last bits. Each
-case computes in float32 and, with the same numbers, in float64, which is never fused: what is fused
-may lie no farther from that than four times what stock kernels do, or than _FLOOR where those are
-exact.
+Fused ops sum in another order, so results differ in their last bits. Each case computes in float32
+and, with the same numbers, in float64, which is never fused. The error of fused ops may be at most
+four times the error of stock kernels, or _FLOOR where stock kernels are exact.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ import numpy as np
 from tfbuild.probe.fusing import Case, State, Tensor, convert_to_arrays, draw_values
 
 _FARTHER = 4.0
-_FLOOR = 2.0**-21  # of the largest value of a tensor: what two orders of summing differ by
+_FLOOR = 2.0**-21  # relative to a tensor's largest value: the difference of two summation orders
 _ULP = 2.0**-23
 
 Program = Callable[[ModuleType, str], list[Tensor]]
-"""What a program of this module and type of float computes."""
+"""A function of the tensorflow module and a float type that returns the results of a program."""
 
 
 def draw_as(tf: ModuleType, dtype: str, shape: Sequence[int], seed: int) -> Tensor:
@@ -66,17 +65,17 @@ def difference(stock: State | str, fused: State | str) -> str:
         )
     for number, (exact, expected, actual) in enumerate(_align_values(stock, fused)):
         if expected.shape != actual.shape:
-            return f"value {number}: {expected.shape} or {actual.shape}"
+            return f"value {number}: shape {actual.shape} instead of {expected.shape}"
         if np.isnan(expected).any() or np.isnan(actual).any():
-            return f"value {number} is no number"
+            return f"value {number} is NaN"
         largest = float(np.max(np.abs(exact), initial=1e-30))
         fused_error, stock_error = (
             float(np.max(np.abs(item - exact), initial=0)) for item in (actual, expected)
         )
         if fused_error > max(_FARTHER * stock_error, _FLOOR * largest):
             return (
-                f"value {number} of {expected.shape}: {fused_error:.3g} from float64, stock "
-                f"kernels {stock_error:.3g}"
+                f"value {number} of shape {expected.shape}: {fused_error:.3g} from float64, "
+                f"stock kernels {stock_error:.3g}"
             )
     return ""
 

@@ -1,7 +1,7 @@
-"""python -m tfbuild.probe.full_build ANSWER: a full build as its user meets it.
+"""python -m tfbuild.probe.full_build ANSWER: test a full build like a user.
 
-Writes one JSON object: the version, where it was imported from, the sum of 512 x 512 ones, and the
-losses of two steps of a small Keras model, where the package has Keras.
+Writes one JSON object: the version, the path of the imported package, the sum of 512 x 512 ones,
+and the losses of two steps of a small Keras model, if the package has Keras.
 """
 
 from __future__ import annotations

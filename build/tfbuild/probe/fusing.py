@@ -1,6 +1,6 @@
-"""Programs that run with a part of the library fusing, and without it.
+"""Runs programs with one kind of fused ops, and without any.
 
-TENSORWRIGHT_FUSE is read when TensorFlow prepares a function, so that one process does both.
+TensorFlow reads TENSORWRIGHT_FUSE when it prepares a function, so one process can do both.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tfbuild.probe.cases import Array
 
 SWITCH = "TENSORWRIGHT_FUSE"
 
-Tensor = Any  # or a variable, of whichever release
+Tensor = Any  # a tensor or a variable of any release
 State = list[Array]
-"""All that can be seen of what a program did."""
+"""All visible results of a program."""
 Case = Callable[[ModuleType], State]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -49,7 +49,7 @@ def run_with_switch(case: Callable[[], State], switch: str) -> State | str:
     os.environ[SWITCH] = switch
     try:
         return case()
-    except Exception as error:  # noqa: BLE001  (whatever it is, it is the other's, too)
+    except Exception as error:  # noqa: BLE001  (both runs must raise the same error)
         return f"{type(error).__name__}: {error}"
     finally:
         del os.environ[SWITCH]

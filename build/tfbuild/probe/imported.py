@@ -1,6 +1,6 @@
-"""Which kernels an `import tensorflow` runs, asked in the interpreter that has it: this text is run
-by `python -c`, so that nothing of ours is on the path. Writes one JSON object into the file of its
-argument.
+"""Reports which kernels `import tensorflow` runs, in the interpreter that has it: `python -c` runs
+this text, so that Tensorwright is not on the path. Writes one JSON object to the file that its
+argument names.
 """
 
 from __future__ import annotations

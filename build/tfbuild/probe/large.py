@@ -1,7 +1,8 @@
-"""Large arrays, which tuned kernels share among threads and store past the caches.
+"""Tests large arrays, which tuned kernels divide among threads and store past the caches.
 
-Of a small array's copies an elementwise kernel must make copies of what it makes of the small one,
-bit for bit: whole packets, no rest, so that nothing else is lawful. The stock kernel is not needed.
+A large array repeats a small one. An elementwise kernel must give the repeated results of the small
+array, bit for bit: the size is a whole number of vectors, so no other result is valid. The test
+does not need the stock kernel.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from tfbuild.probe.calls import Caller, Outcome
 from tfbuild.probe.cases import Array
 from tfbuild.probe.proposals import STRING, Case, Input
 
-_BYTES = 20 << 20  # more than native/improved/elementwise.h takes for large
-_SMALL = 1024  # elements: whole packets of every type
+_BYTES = 20 << 20  # above the limit for large arrays in native/improved/elementwise.h
+_SMALL = 1024  # elements: whole vectors of every type
 _THREADS = 2
 
 
@@ -45,7 +46,7 @@ def find_difference(op: str, known: Iterable[Case], call: Caller) -> str:
     for memory in ("fresh", "used"):
         large_outcome = call(_replace_inputs(case, [np.tile(array, copies) for array in small]))
         if not _is_repeated(small_outcome, large_outcome, copies):
-            return f"{case.op} of {copies} copies in {memory} memory makes something else"
+            return f"{case.op} of {copies} copies in {memory} memory gives other results"
     return ""
 
 

@@ -1,5 +1,5 @@
-"""While loops, fused and as TensorFlow has them: Keras's recurrent layers with their gradients, and
-loops by hand."""
+"""Test programs of fused while loops: Keras's recurrent layers with their gradients, and
+handwritten loops."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MULTIPLIED: tuple[str, ...] = ()
 difference, ulps = float64.difference, float64.ulps
 _FEATURES = 5
 _SHAPES = ((3, 7, _FEATURES), (133, 4, _FEATURES), (1, 1, _FEATURES))
-"""Batch, steps and features. Of the second one threads share the examples. Units are no round
-numbers, so that vectors end early."""
+"""Batch, steps and features. The second shape is large enough for several threads. The sizes are
+not multiples of vector widths."""
 _GRAPHS, _TIMES = 8, 3
 _KEPT = 0.7
-"""Of the steps of a mask."""
+"""Share of the steps that a mask keeps."""
 
 
 def _create_layer_program(make: Callable[[Any], Tensor], *, masked: bool = False) -> Program:
@@ -133,7 +133,7 @@ def _run_countdown(tf: ModuleType, dtype: str) -> list[Tensor]:
 
 def _run_successive_graphs(tf: ModuleType, dtype: str) -> list[Tensor]:
     """Run graphs that are deleted before the next one is created, which may reuse their
-    addresses: each falls back to its own original loop if the shapes require it.
+    addresses: each falls back to its original loop if the shapes require it.
     """
     value = draw_as(tf, dtype, (2, 4, 3), 4)
     others = [draw_as(tf, dtype, shape, 2) for shape in ((2, 4, 3), (2, 1, 3))]

@@ -1,5 +1,4 @@
-"""Products of matrices, convolutions and their gradients, by the library and by TensorFlow's own
-kernels."""
+"""Test programs of fused products: matrix products, convolutions and their gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ MULTIPLIED = (
     *("product", "product of blocks", "transposed", "transposed, deep"),
     *("valid", "same", "strided", "one tap", "one row", "many images"),
 )
-"""What a library that does not multiply (registry.Library.multiplies) leaves to stock kernels."""
+"""Cases that a library without products (registry.Library.can_multiply) leaves to stock kernels."""
 difference, ulps = float64.difference, float64.ulps
 
 
@@ -126,7 +125,7 @@ def create_normalised_convolution(inputs: Sequence[int], filters: int) -> Progra
         variance = 0.1 + draw((filters,), 6) ** 2
 
         def normalise(made: Tensor, scale: Tensor, offset: Tensor, mean: Tensor) -> Tensor:
-            if dtype == "float64":  # which TensorFlow's one operation does not know
+            if dtype == "float64":  # TensorFlow's fused op has no float64
                 return tf.nn.batch_normalization(made, mean, variance, offset, scale, 1e-3)
             fused = tf.compat.v1.nn.fused_batch_norm
             return fused(made, scale, offset, mean, variance, 1e-3, is_training=False)[0]

@@ -1,9 +1,9 @@
 """Inputs and attributes for any op, guessed from its definition (OpDef).
 
 A guess is a seeded draw: the same op, types and index give the same case in every process, and
-other types the same shapes. Whether it is lawful the stock kernel says (tfbuild.probe.trials). The
-names of arguments steer the draw, as TensorFlow's op definitions use them: axis, perm, paddings,
-segment_ids and the like.
+other types give the same shapes. The stock kernel shows whether it is valid (tfbuild.probe.trials).
+The draw depends on the names of arguments in TensorFlow's op definitions: axis, perm, paddings,
+segment_ids and similar names.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _draw_attribute(attr: Any, draw: Draw) -> Any:  # noqa: ANN401
     if attr.type == "string":
         allowed_words = [
             word for word in valid.s if word != b"EXPLICIT"
-        ]  # (that needs its own list)
+        ]  # (EXPLICIT padding needs a list of paddings)
         return draw.choose_one(
             allowed_words or [s.encode() for s in _STRINGS.get(attr.name, ("",))]
         )
@@ -177,7 +177,7 @@ def _draw_attribute(attr: Any, draw: Draw) -> Any:  # noqa: ANN401
         "type": next(iter(valid.type), FLOAT),
     }
     if attr.type not in simple:
-        raise NotImplementedError(f"an attribute is a {attr.type}")
+        raise NotImplementedError(f"cannot draw an attribute of type {attr.type}")
     return simple[attr.type]
 
 
@@ -202,7 +202,7 @@ def _create_input(
             _draw_array(arg.name, number, position, draw),
         )
     if number in {RESOURCE, VARIANT}:
-        # (where the type is the op's choice, handles are what it moves: an array of them)
+        # (an op with a free type only moves handles: pass an array of them)
         role = _choose_role(op.name, number) if arg.type else "handles"
         return Input(role, number, _draw_numbers(FLOAT, draw.base, draw))
     if arg.name in sparse:
@@ -225,7 +225,7 @@ def get_dtype(number: int) -> Any:  # noqa: ANN401
         return np.dtype(ml_dtypes.bfloat16)
     plain = _PLAIN.get(number) or QUANTIZED.get(number)
     if plain is None:
-        raise NotImplementedError(f"no values of data type {number}")
+        raise NotImplementedError(f"NumPy has no values of data type {number}")
     return np.dtype(plain)
 
 

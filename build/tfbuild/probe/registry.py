@@ -1,4 +1,4 @@
-"""TensorFlow's kernel registry, and a kernel library's own counters."""
+"""TensorFlow's kernel registry, and the counters of a kernel library."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def get_name(kernel: Kernel) -> tuple[str, str]:
 
 
 OWN = "_Tensorwright"
-"""How the ops begin that are ours: they have no stock kernel."""
+"""Prefix of Tensorwright's ops, which have no stock kernel."""
 
 
 def check_registrations(before: Counter[Kernel], after: Counter[Kernel]) -> str:
@@ -106,7 +106,7 @@ def check_claims(
     """Return why the new registrations are not valid, or an empty string if they are.
 
     Each must be a stock one with the priority raised by one, all in `claimed` must be
-    registered, and none outside the claims of all units in the library (`beside`).
+    registered, and none outside the claims of all groups in the library (`beside`).
     """
     reason = _check_added(before, after)
     if reason:
@@ -115,7 +115,7 @@ def check_claims(
     for op, limits in sorted(claimed - added):
         return f"it does not register {op} {limits}".strip()
     for op, limits in sorted(added - beside):
-        return f"its library registers {op} {limits}, which tuned.json does not name"
+        return f"its library registers {op} {limits}, which is not in tuned.json"
     return ""
 
 
@@ -142,7 +142,7 @@ def find_mapped_library(folder: str) -> Path | None:
     """Return the kernel library below `folder` that is mapped into this process (proc(5), maps),
     or None.
     """
-    root = Path(folder).resolve()  # (what the kernel shows has no links in it)
+    root = Path(folder).resolve()  # (paths in proc have no symbolic links)
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         path = line.partition("/")[1] + line.partition("/")[2]
         if path.startswith(f"{root}/"):

@@ -1,8 +1,8 @@
 """python -m tfbuild.probe.smoke ANSWER [promises]
 
-A wheel as its user meets it, with nothing loaded by hand. Writes one JSON object: which target the
-dispatcher chose, why not another, and how often tuned kernels ran in eager mode and in a
-tf.function; and, if asked for `promises`, what of TensorFlow's documentation is not so.
+Tests a wheel like a user, without loading a library explicitly. Writes one JSON object: the target
+that the dispatcher chose, why it chose no other, and how often tuned kernels ran in eager mode and
+in a tf.function. With `promises` it adds the failed checks of tfbuild.probe.battery.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""How far two builds of an op's kernel may lie apart, by what the op does."""
+"""Tolerances: how far the results of two builds of an op's kernel may differ."""
 
 from __future__ import annotations
 
-# In units of the last place; 0 where IEEE 754 demands one result.
+# In units in the last place; 0 where IEEE 754 requires one result.
 ULPS = 32.0
-# CenteredRMSProp takes the root of a mean square less a squared mean: what cancels is amplified.
+# CenteredRMSProp takes the root of a mean square minus a squared mean, which amplifies errors.
 CANCELLING_ULPS = 1024.0
 
-# IEEE 754 demands one result of these operations.
+# IEEE 754 requires one result of these operations.
 ARITHMETIC = {
     *("Add", "AddV2", "Sub", "Mul", "MulNoNan", "Neg", "Maximum", "Minimum", "Square", "Sqrt"),
     *("Abs", "Sign", "Floor", "Ceil", "Rint", "Round", "Div", "RealDiv", "DivNoNan", "TruncateDiv"),
@@ -17,7 +17,7 @@ ARITHMETIC = {
     *("IsNan", "IsInf", "IsFinite", "ApproximateEqual", "ArgMax", "ArgMin", "Cast", "BiasAdd"),
     *("StatelessRandomUniform", "StatelessRandomUniformV2", "StatefulUniform", "RandomShuffle"),
 }
-# They only move bits, or choose among them.
+# These ops only move or select elements.
 MOVES = {
     *("BatchToSpace", "BatchToSpaceND", "Bitcast", "BroadcastTo", "Concat", "ConcatV2"),
     *("DepthToSpace", "Diag", "DiagPart", "DynamicPartition", "DynamicStitch", "Empty"),
@@ -56,7 +56,7 @@ TERMS = {
     *("TridiagonalMatMul", "UnsortedSegmentSum", "_FusedConv2D", "_FusedMatMul"),
 }
 
-# Each result comes of one element of each input, by a transcendental function or the like.
+# Each result depends on one element of each input, by a transcendental or similar function.
 ELEMENTWISE = {
     *("Tanh", "TanhGrad", "Sigmoid", "SigmoidGrad", "Exp", "Expm1", "Log", "Log1p", "Erf", "Erfc"),
     *("Softplus", "SoftplusGrad", "Softsign", "SoftsignGrad", "SqrtGrad", "Rsqrt", "RsqrtGrad"),
@@ -68,8 +68,8 @@ ELEMENTWISE = {
     *("StatelessRandomNormalV2", "StatelessTruncatedNormal", "StatelessTruncatedNormalV2"),
     *("StatefulStandardNormal", "StatefulStandardNormalV2", "StatefulTruncatedNormal"),
 }
-# All others are measured at the size of the whole result: they add up terms of unlike magnitude (a
-# row's exponentials, a step onto a parameter), or hand on what such a sum did.
+# Errors of all others are relative to the size of the whole result: these ops add up terms of
+# different magnitude (a row's exponentials, a step and a parameter), or pass such sums on.
 
 
 def is_scaled_by_result(op: str) -> bool:
@@ -80,7 +80,7 @@ def is_scaled_by_result(op: str) -> bool:
 
 
 def get_allowed_distance(op: str, *, real: bool) -> float:
-    """Return the largest allowed distance in units of the last place. IEEE 754 demands one
+    """Return the largest allowed distance in units in the last place. IEEE 754 demands one
     result of a real product, not of a complex one, which is a sum of products.
     """
     if op in MOVES or (op in EXACT and real):

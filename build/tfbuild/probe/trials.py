@@ -1,8 +1,7 @@
-"""Inputs found by trial: what the stock kernels accept of what is proposed.
+"""Finds test inputs by trial: runs proposals with the stock kernels, and keeps the accepted ones.
 
-Proposals are run by the stock kernels in a forked child, since unlawful inputs may abort the
-process or block it. Such a proposal is not counted: another child goes on after it, from a journal
-of every outcome so far.
+The stock kernels run in a forked child, since invalid inputs may abort or block the process. Such a
+proposal is skipped: another child continues after it, from a journal of all outcomes so far.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from tfbuild.probe.proposals import Case, Input, propose
 from tfbuild.probe.tolerances import TERMS
 
 PROPOSALS = 320  # per registration and choice of types
-_FEW = 24  # where the cases made by hand are enough
+_FEW = 24  # if the handwritten cases are enough
 KEPT, EMPTY, REFUSED = 5, 1, 2
-_KEPT_LATER = 2  # of an op's second registration on, whose first one says what is accepted
+_KEPT_LATER = 2  # for later registrations of an op: the first one shows what is accepted
 _LATER = 96
 _EMPTY_BY = 32  # two proposals with empty arrays are among the first 32
 _CALL_S = 5.0
-_BLOCKED, _LOSSES = 4, 8  # a registration may cost eight children; one that blocks counts for four
+_BLOCKED, _LOSSES = 4, 8  # lost children per registration; a blocked one counts as four
 _MEMORY = 8 << 30
-_UNDEFINED = {"Cast", "_HostCast"}  # of what an integer cannot hold: C++ leaves the result open
-# What TensorFlow's Python side raises for attributes, inputs and gradients that cannot be.
+_UNDEFINED = {"Cast", "_HostCast"}  # casts to an integer that overflow are undefined
+# Errors that TensorFlow's Python code raises for invalid attributes, inputs and gradients.
 _REFUSALS = (TypeError, ValueError, LookupError, RuntimeError, OverflowError, AssertionError)
 
 
@@ -155,7 +154,7 @@ def _replace_arrays(case: Case, change: Any) -> Case:  # noqa: ANN401
 
 
 def _is_floating(given: Input) -> bool:
-    # (TensorFlow's own types are of NumPy's kind V)
+    # (TensorFlow's own types have NumPy's kind V)
     return given.array.dtype.kind in "fcV" and given.role in {"array", "variable", "reference"}
 
 
@@ -172,7 +171,7 @@ def find_cases(kernels: list[registry.Kernel], folder: Path) -> list[list[Refere
         started = [journal for journal in journals if journal.path.exists()]
         if status > 0 or not started:
             raise RuntimeError("the search for inputs failed")
-        if not started[-1].is_done():  # (a kernel may also end the process in peace)
+        if not started[-1].is_done():  # (a kernel may also end the process with code 0)
             started[-1].add("lost", _BLOCKED if status == -signal.SIGALRM else 1)
     return [journal.read_rows()[-1][1] for journal in journals]
 
@@ -194,7 +193,7 @@ class _Journal:
         rows = []
         with self.path.open("rb") as source:
             while source.peek(1):
-                rows.append(pickle.load(source))  # noqa: S301  (our own child wrote it)
+                rows.append(pickle.load(source))  # noqa: S301  (written by our child)
         return rows
 
 
@@ -252,7 +251,7 @@ def _find_accepted(
                 case = trial.send(replay(case))
         except StopIteration as end:
             accepted += end.value
-        except NotImplementedError:  # (a function, or values of a type that NumPy lacks)
+        except NotImplementedError:  # (takes a function, or a type that NumPy lacks)
             continue
     return accepted
 

@@ -1,6 +1,6 @@
-"""TensorFlow as probes import it: Python's garbage collector leaves alone what it is made of. It
-would go through a quarter of a million objects again and again while they are made and, in the
-children of a fork, have their pages copied (gc.freeze in Python's documentation)."""
+"""Imports TensorFlow for probes without garbage collection. The collector would scan a quarter of a
+million objects again and again during the import. In forked children it would also cause copies of
+their memory pages (see gc.freeze in Python's documentation)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Updates of variables, fused and as TensorFlow has them: the same bits, whatever the graph.
+"""Test programs of fused updates, which must give the same bits as stock kernels in every graph.
 
-Each case builds its variables and functions, runs them, and returns all that can be seen. It is run
+Each case builds its variables and functions, runs them, and returns all visible results. It runs
 with fused updates and without.
 """
 
@@ -279,10 +279,12 @@ def difference(one: State | str, other: State | str) -> str:
     """Describe the first difference; empty if all bits are equal except those of NaN."""
     if isinstance(one, str) or isinstance(other, str):
         both_failed = isinstance(one, str) and isinstance(other, str)
-        return "" if both_failed else f"{str(one)[:200]} or {str(other)[:200]}"
+        return "" if both_failed else f"stock {str(one)[:200]}, fused {str(other)[:200]}"
     for number, (left, right) in enumerate(zip(one, other, strict=True)):
         if (left.dtype, left.shape) != (right.dtype, right.shape):
-            return f"value {number}: {left.dtype}{left.shape} or {right.dtype}{right.shape}"
+            return (
+                f"value {number}: stock {left.dtype}{left.shape}, fused {right.dtype}{right.shape}"
+            )
         left_values, right_values = (item.astype(np.float64) for item in (left, right))
         differs = (left_values != right_values) | (
             np.signbit(left_values) != np.signbit(right_values)
@@ -290,8 +292,11 @@ def difference(one: State | str, other: State | str) -> str:
         differs &= ~(np.isnan(left_values) & np.isnan(right_values))
         if differs.any():
             place = tuple(int(item) for item in np.argwhere(differs)[0])
-            detail = f"{left_values[place]!r} or {right_values[place]!r}"
-            return f"value {number} of {left.shape}: {int(differs.sum())}, at {place} {detail}"
+            detail = f"stock {left_values[place]!r}, fused {right_values[place]!r}"
+            return (
+                f"value {number} of shape {left.shape}: {int(differs.sum())} elements differ, "
+                f"first at {place}: {detail}"
+            )
     return ""
 
 

@@ -1,7 +1,7 @@
-"""The user's bazelrc, which Bazel gets as it is: what a build has to know of it before it starts.
+"""Parses the user's bazelrc, which Bazel gets unchanged, before a build starts.
 
-Lines are split as Bazel's rc_file.cc does it. One behind a config (`build:NAME`) counts as any
-other: Bazel passes it on, chosen or not.
+Lines are split as in Bazel's rc_file.cc. A line of a config (`build:NAME`) counts like any other:
+Bazel passes it on whether the config is chosen or not.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tfbuild.errors import UsageError
 
 _LARGEST_B = 1 << 20
 _SPACE = " \t\n\r\f\v"
-# A value has nothing that an event file would write in several ways.
+# A value has no character that an event file can write in several ways.
 _HEADER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*=[!#-&(-\[\]-~][ !#-&(-\[\]-~]*", re.ASCII)
-_QUOTED = 'Put the whole option into quotes: build "--remote_header=NAME=VALUE"'
-# Options about a service: what is built does not depend on them.
+_QUOTED = 'Quote the whole option: build "--remote_header=NAME=VALUE"'
+# Options about a service, which do not change build results.
 _SERVICE = ("remote_", "tls_", "bes_")
 
 
@@ -73,8 +73,8 @@ def read_user_file(option: str, path: Path) -> bytes:
         if path.is_file() and path.stat().st_size <= _LARGEST_B:
             return path.read_bytes()
     except OSError:
-        pass  # (said below)
-    raise UsageError(f"{option} {path} is no file that can be read, or has more than 1 MiB")
+        pass  # (reported below)
+    raise UsageError(f"{option} {path} is not a readable file of at most 1 MiB")
 
 
 def _join_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -122,8 +122,8 @@ def _parse_options(words: list[str], where: str) -> Iterator[tuple[str, str, str
     command = words[0] if words else ""
     if command.startswith(("startup", "import", "try-import")):
         raise UsageError(
-            f"{where} has a startup option or an import, which a build cannot take",
-            hint="Startup options are the build's own; copy what is imported into the file",
+            f"{where} has a startup option or an import, which a build does not accept",
+            hint="Remove startup options, and copy imported lines into the file",
         )
     joined: list[str] = []
     for word in words[1:]:
@@ -136,7 +136,7 @@ def _parse_options(words: list[str], where: str) -> Iterator[tuple[str, str, str
     for option in joined:
         name, _, value = option.partition("=")
         if _is_header(name) and not _HEADER.fullmatch(value):
-            wrong = "a header is NAME=VALUE, in ASCII without quotes and backslashes"
+            wrong = "a header must be NAME=VALUE, in ASCII, without quotes or backslashes"
             raise UsageError(f"{where}: {wrong}", hint=_QUOTED)
         yield command, name, value
 

@@ -1,4 +1,4 @@
-"""Shared caches and clusters: what the user said of one, and what Bazel is told of it."""
+"""Shared caches and clusters: the user's settings, and Bazel's options for them."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _COMPLAINT = re.compile(
 )
 _SHOWN = 200
 
-# For a second attempt after an entry that is well-formed and wrong: Bazel 4 fails on an action
-# result that lists no outputs. What the attempt makes overwrites the shared cache. The cache on
-# disk has to be removed before it: Bazel copies bad entries there and overwrites none.
+# For a second attempt after a well-formed but wrong entry: Bazel 4 fails on an action result that
+# lists no outputs. The results of the attempt overwrite the shared cache. The disk cache must be
+# removed before: Bazel copies bad entries to it, and overwrites none.
 DISTRUSTING = ("--noremote_accept_cached",)
 
-# Before it, files for TLS serve gRPC only (bazelbuild/bazel#14397); 4.2.3 was seen to crash.
+# Older versions use TLS files for gRPC only (bazelbuild/bazel#14397); 4.2.3 crashes.
 _TLS_FOR_HTTP = Version("5.0")
-# Before it Bazel refuses the pair (bazelbuild/bazel#13852).
+# Older versions refuse the two options together (bazelbuild/bazel#13852).
 _DISK_WITH_EXECUTOR = Version("5.0")
-# From it on, what --remote_… says of results is never about the disk cache.
+# From this version on, the --remote_… options for results do not apply to the disk cache.
 _REMOTE_IS_NOT_DISK = Version("7.0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remote:
     """A shared cache or a cluster, named by an option or in the user's bazelrc, and that file.
-    Without both addresses there is none."""
+    Both addresses are empty if there is none."""
 
     cache: str = ""
     executor: str = ""
@@ -74,7 +74,9 @@ def _select_address(option: str, *found: str) -> str:
     """Return the address that an option or the bazelrc names. Raises UsageError for several."""
     addresses = set(found) - {""}
     if len(addresses) > 1:
-        raise UsageError(f"{option} and the bazelrc name several addresses", hint="Leave one")
+        raise UsageError(
+            f"{option} and the bazelrc name several addresses", hint="Keep one of them"
+        )
     return "".join(addresses)
 
 
@@ -85,16 +87,16 @@ def check_remote(remote: Remote, bazel: Bazel) -> None:
     """
     check_settings(remote)
     if bazel.debian and any(address.startswith("grpcs:") for address in remote.addresses):
-        # It ends in "JDK provider does not support ALPN protocol" (seen with 4.2.3).
+        # It fails with "JDK provider does not support ALPN protocol" (seen with 4.2.3).
         raise UsageError(
             f"Debian's Bazel {bazel.version} cannot speak gRPC over TLS",
-            hint="Set BAZELISK_BASE_URL to a mirror of Bazel's own, or use an http:// cache",
+            hint="Set BAZELISK_BASE_URL to a mirror of Bazel's releases, or use an http:// cache",
         )
     old, secured = Version(bazel.version) < _TLS_FOR_HTTP, remote.rc.get_values(*_PEM)
     if old and secured and remote.cache.startswith("https:"):
         raise UsageError(
-            f"Bazel {bazel.version} reads no certificate files for an https cache",
-            hint="Use a grpcs:// cache, or a server whose certificate Bazel's own Java trusts",
+            f"Bazel {bazel.version} does not read certificate files for an https cache",
+            hint="Use a grpcs:// cache, or a server with a certificate that Bazel's Java trusts",
         )
 
 
@@ -106,7 +108,7 @@ def check_settings(remote: Remote) -> None:
     if remote.executor and over_http:
         raise UsageError(
             f"--remote-executor cannot be combined with the HTTP cache {remote.cache}",
-            hint="Name the cluster's own cache (grpcs://), or no cache",
+            hint="Name the cluster's cache (grpcs://), or no cache",
         )
     if remote.rc.path and remote.rc.secrets:
         headers.require_private("--bazelrc", remote.rc.path)
@@ -120,21 +122,21 @@ def _check_address(option: str, address: str, schemes: tuple[str, ...]) -> None:
         parts = urlsplit(address)
         _ = parts.port
     except ValueError as error:
-        raise UsageError(f"{option} is no URL: {error}") from error
+        raise UsageError(f"{option} is not a URL: {error}") from error
     if "@" in parts.netloc or parts.query or parts.fragment:
-        # Not shown: what stands there is likely a password.
+        # Do not show the address: it probably contains a password.
         raise UsageError(
-            f"{option} holds a user, a password or a query, which every process list would show",
-            hint='Put a header into a file for --bazelrc: build "--remote_header=NAME=VALUE"',
+            f"{option} contains a user, a password or a query, which process lists would show",
+            hint='Write a header into a file for --bazelrc: build "--remote_header=NAME=VALUE"',
         )
     if parts.scheme not in schemes:
         raise UsageError(
-            f"{option} {address!r} begins with none of {', '.join(schemes)}",
+            f"{option} {address!r} does not begin with one of {', '.join(schemes)}",
             hint=f"Write it as {schemes[-1] if len(schemes) == 2 else 'grpcs'}://HOST:PORT",  # noqa: PLR2004
         )
     host = parts.path if parts.scheme == "unix" else parts.hostname
     if not host or not address.isprintable() or " " in address:
-        raise UsageError(f"{option} {address!r} names no place, or has a space in it")
+        raise UsageError(f"{option} {address!r} has no host, or contains a space")
 
 
 def _check_files(remote: Remote) -> None:
@@ -145,12 +147,12 @@ def _check_files(remote: Remote) -> None:
     certificate, key = map(files.get, ("tls_client_certificate", "tls_client_key"))
     if (certificate is None) != (key is None):
         lacks = "key" if key is None else "certificate"
-        raise UsageError(f"a client certificate has two files, --tls_client_{lacks} is missing")
+        raise UsageError(f"a client certificate needs two files: --tls_client_{lacks} is missing")
     if key is not None:
         headers.require_private("--tls_client_key", key)
     plain = [address for address in remote.addresses if urlsplit(address).scheme not in _ENCRYPTED]
     if files and plain:
-        raise UsageError(f"--{next(iter(files))} was given, but {plain[0]} is not encrypted")
+        raise UsageError(f"--{next(iter(files))} is set, but {plain[0]} is not encrypted")
 
 
 def _check_pem(option: str, path: Path, kind: str) -> None:
@@ -159,13 +161,13 @@ def _check_pem(option: str, path: Path, kind: str) -> None:
     Bazel 7.7.1 ends with code 37 and no message if the file is empty or something else.
     """
     if not path.is_absolute():
-        raise UsageError(f"{option} {path} is no whole path, which a bazelrc needs")
+        raise UsageError(f"{option} {path} is not an absolute path, which a bazelrc needs")
     text = bazelrc.read_user_file(option, path).decode("ascii", errors="replace")
     block = rf"^-----BEGIN ([A-Z0-9 ]*{kind})-----\s.+?^-----END \1-----"
     if not re.search(block, text, re.MULTILINE | re.DOTALL):
         raise UsageError(
-            f"{option} {path} holds no whole {kind.lower()} in PEM",
-            hint=f"It begins with -----BEGIN {kind}-----, and ends in the same way",
+            f"{option} {path} contains no complete {kind.lower()} in PEM",
+            hint=f"The file must have -----BEGIN {kind}----- and -----END {kind}-----",
         )
 
 
@@ -177,8 +179,8 @@ def require_explicit_target(arch: str, remote: Remote) -> None:
     if remote.addresses and arch.strip().lower() == "native":
         spec = resolve_target("native", read_cpu()).spec
         raise UsageError(
-            "--arch native means another target on each machine that shares a cache",
-            hint=f"Here it is {spec}: give --arch {spec}",
+            "--arch native is another target on each machine that shares a cache",
+            hint=f"On this machine it is {spec}. Use --arch {spec}",
         )
 
 
@@ -196,7 +198,7 @@ def build_options(remote: Remote, bazel: str, disk: Path) -> tuple[str, ...]:
         return (*local, *silent)
     executor_only = remote.executor and version < _DISK_WITH_EXECUTOR
     services = {"remote_cache": remote.cache, "remote_executor": remote.executor}
-    # Without it a cache that is only read would stop the disk cache from being written.
+    # Without this option, a read-only shared cache also makes the disk cache read-only.
     apart = ("--incompatible_remote_results_ignore_disk",) if version < _REMOTE_IS_NOT_DISK else ()
     return (
         *(() if executor_only else local),
@@ -211,7 +213,7 @@ def build_options(remote: Remote, bazel: str, disk: Path) -> tuple[str, ...]:
 def find_cache_warning(output: str) -> str:
     """Return Bazel's first warning of a shared cache that did not serve; "" if there is none.
 
-    Up to Bazel 4 it stands on a line of its own, after a Java class.
+    Up to Bazel 4 it is on a separate line, after a Java class.
     """
     match = _COMPLAINT.search(output)
     return match["what"].strip()[:_SHOWN] if match else ""

@@ -1,8 +1,8 @@
-"""Headers of a service, in the user's bazelrc: secrets that no argument, log or file may show.
+"""Protects the headers in the user's bazelrc: secrets that no argument, log or file may show.
 
-A Bazel in batch mode repeats each line of its bazelrcs in the arguments of its JVM, so a build with
-headers runs with a server, which takes them over a socket (seen with 4.2.3). The build event file
-repeats every option: it is made for its owner only, and redacted afterwards.
+In batch mode Bazel repeats each line of its bazelrcs in the arguments of its JVM. So a build with
+headers runs with a server, which gets them over a socket (seen with 4.2.3). The build event file
+repeats every option: only its owner can read it, and it is redacted afterwards.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tfbuild.remote.bazelrc import Bazelrc
 _OTHERS = 0o077
 _IDLE_S = 1
 SILENT = ("--noannounce_rc", "--build_event_text_file=", "--build_event_binary_file=")
-"""Whatever a bazelrc says, as TensorFlow's does: no option is shown, and no events are written but
-the ones that are redacted."""
+"""Options that override any bazelrc, such as TensorFlow's: Bazel prints no option, and writes no
+events except those that are redacted."""
 
 
 def require_private(option: str, path: Path) -> None:
@@ -26,7 +26,7 @@ def require_private(option: str, path: Path) -> None:
     mode = path.stat().st_mode
     if mode & _OTHERS:
         raise UsageError(
-            f"{option} {path} can be read by others (mode {mode & 0o777:o})",
+            f"other users can read {option} {path} (mode {mode & 0o777:o})",
             hint=f"Run: chmod 600 {path}",
         )
 
@@ -64,7 +64,7 @@ def redact(secrets: Sequence[tuple[str, str]], events: Path) -> None:
     if not secrets or not events.is_file():
         return
     text = events.read_text(encoding="utf-8", errors="surrogateescape")
-    for name, value in sorted(secrets, reverse=True):  # (the longer of two that begin alike first)
+    for name, value in sorted(secrets, reverse=True):  # (long before short)
         for equals, seen in (("=", value), ("\\u003d", _escape_json(value))):
             text = text.replace(f"{name}{equals}{seen}", f"{name}{equals}***")
     write_atomic(events, text.encode("utf-8", errors="surrogateescape"))

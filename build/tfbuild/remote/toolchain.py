@@ -1,7 +1,7 @@
-"""Which compiler made a cached result: its identity, as a part of every cache key.
+"""The identity of the compiler, as a part of every cache key.
 
-Bazel takes neither the compiler's bytes nor the system's headers and libraries into its keys, so an
-upgraded compiler of the same name would be served what the old one made (bazelbuild/bazel#4558).
+Bazel's keys include neither the compiler's bytes nor the system's headers and libraries. An
+upgraded compiler of the same name would get the results of the old one (bazelbuild/bazel#4558).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tfbuild.run import run
 from tfbuild.upstream.download import hash_file
 
 _TIMEOUT_S = 30.0
-# Bazel links with gold where it finds it, --lto with lld.
+# Bazel links with gold if it finds it; --lto links with lld.
 _PROGRAMS = ("cc1", "cc1plus", "as", "ld", "ld.gold", "ld.lld")
 _FILES = ("libstdc++.so.6", "libc.so.6", "libgcc.a", "crtbeginS.o")
 _PROPERTIES = ("remote_default_exec_properties", "remote_default_platform_properties")
@@ -57,7 +57,7 @@ def toolchain_of(compiler: Compiler) -> Toolchain:
     files = tuple(sorted(_find_files(compiler)))
     libc, version = platform.libc_ver()
     if libc != "glibc":
-        raise CompilerError(f"the C library is {libc or 'unknown'}, TensorFlow is built with glibc")
+        raise CompilerError(f"the C library is {libc or 'unknown'}, but TensorFlow needs glibc")
     text = "".join(f"{hash_file(path)}  {path.name}\n" for path in files)
     return Toolchain(
         compiler=f"{compiler.family}-{compiler.version}",
@@ -70,7 +70,7 @@ def toolchain_of(compiler: Compiler) -> Toolchain:
 def build_key_options(toolchain: Toolchain, remote: Remote) -> tuple[str, ...]:
     """Return the options that put the toolchain into the key of every action, target and tools.
 
-    The properties record in the cache entry what made it. They are the same with a shared
+    The properties record the toolchain in the cache entry. They are the same with a shared
     cache and without, so that the one on disk serves both. A cluster gets none of them, since
     it chooses a worker by the requested properties. None are added to the user's own, either:
     Bazel fails on a property that is there twice.
@@ -94,7 +94,7 @@ def _find_files(compiler: Compiler) -> Iterator[Path]:
     for option, names in (("-print-prog-name", _PROGRAMS), ("-print-file-name", _FILES)):
         for name in names:
             answer = _query_compiler(compiler, f"{option}={name}")
-            # What it has no place for comes back as it was asked: a program is then PATH's.
+            # The compiler prints an unknown name unchanged: look for the program on PATH.
             path = Path(shutil.which(answer) or answer)
             if path.is_absolute() and path.is_file():
                 files.add(path.resolve())

@@ -1,7 +1,7 @@
-"""TENSORWRIGHT_REQUIRE=1 makes an `import tensorflow` that would run with stock kernels fail.
+"""Makes `import tensorflow` fail if it would run stock kernels and TENSORWRIGHT_REQUIRE=1 is set.
 
-Without that variable nothing of this is ever imported. TENSORWRIGHT_INDEX, the index's base URL,
-goes into the message.
+This module is imported only if that variable is set. The message contains TENSORWRIGHT_INDEX, the
+base URL of the index.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def require() -> None:
     fault = why_stock(DISPATCHER)
     if fault:
         raise ImportError(
-            f"TENSORWRIGHT_REQUIRE is set, and TensorFlow runs with its stock kernels: {fault}. "
+            f"TENSORWRIGHT_REQUIRE is set, but TensorFlow runs with its stock kernels: {fault}. "
             f"{describe_wheel_page(os.environ.get('TENSORWRIGHT_INDEX', ''))}",
             name="tensorflow",
         )
@@ -38,7 +38,7 @@ def why_stock(path: Path) -> str:
     try:
         dispatcher = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)
     except OSError:
-        return f"it did not load {path}, as it only does in a site-packages folder"
+        return f"TensorFlow did not load {path}: it does so only in a site-packages folder"
     dispatcher.tensorwright_loaded.restype = ctypes.c_char_p
     dispatcher.tensorwright_reason.restype = ctypes.c_char_p
     if dispatcher.tensorwright_loaded():
@@ -53,8 +53,8 @@ def describe_wheel_page(index: str) -> str:
         data = json.loads((FOLDER / "_tensorwright.json").read_text(encoding="utf-8"))
         target = find_target(cpuinfo, data)
     except (OSError, ValueError, LookupError, TypeError):
-        return "What this CPU is could not be read; `archspec cpu` names its page of your index"
-    # A login in the address is nobody else's business.
+        return "This CPU is unknown. `archspec cpu` prints the name of its page in your index"
+    # Do not show a login in the address.
     base = re.sub(r"//[^/]*@", "//", index).rstrip("/")
     page = f"{base}/simple/{target}/" if base else f"the page simple/{target}/ of your index"
     return f"Wheels for this CPU, {target}: {page}"
@@ -94,7 +94,7 @@ def read_cpuinfo(text: str, known: Mapping[str, Any]) -> tuple[str, str, set[str
     vendor = first_values.get("vendor_id") or first_values["CPU implementer"]
     flags = [set(value.split()) for key, value in rows if key in {"flags", "Features"}]
     if not flags:
-        raise ValueError("no processor shows its features")
+        raise ValueError("no processor lists its features")
     names = known["features"]
     features = {name for flag in set.intersection(*flags) for name in names.get(flag, ())}
     return known["vendors"].get(vendor, vendor), first_values.get("CPU part", ""), features

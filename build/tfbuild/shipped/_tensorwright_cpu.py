@@ -1,10 +1,10 @@
-"""What the CPU has. In a full build tensorflow/__init__.py begins with that question (need_cpu);
-in every tuned wheel the run-time defaults depend on it (missing).
+"""Detects the features of the CPU. In a full build tensorflow/__init__.py calls need_cpu first; in
+every tuned wheel the run-time defaults depend on list_missing.
 
-On x86-64 it is CPUID, as glibc has read it (<sys/platform/x86.h>, from glibc 2.33 on), for an
-emulator such as qemu-x86_64 shows its host's /proc/cpuinfo. Elsewhere it is /proc/cpuinfo.
-TENSORWRIGHT_MASK=avx2,fma acts as if the CPU lacked these, to try the refusal; a name in it that is
-no feature's is refused, too (unknown).
+On x86-64 the source is CPUID as glibc reports it (<sys/platform/x86.h>, from glibc 2.33 on), since
+an emulator such as qemu-x86_64 shows the /proc/cpuinfo of its host. Elsewhere it is /proc/cpuinfo.
+TENSORWRIGHT_MASK=avx2,fma hides these features, to test the refusal. A name in it that is no
+feature is an error (list_unknown).
 """
 
 from __future__ import annotations
@@ -47,19 +47,17 @@ def need_cpu() -> None:
         unknown_names = list_unknown(mask, _read_data()["mask"])
         lacks = list_missing(needs, cpuinfo, mask)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise _create_error(f"what this CPU or {DATA} says cannot be read ({error})") from error
+        raise _create_error(f"the CPU features or {DATA} cannot be read ({error})") from error
     if unknown_names:
         raise _create_error(
-            f"TENSORWRIGHT_MASK names {unknown_names[0]!r}, which is no CPU feature that is known"
+            f"TENSORWRIGHT_MASK names {unknown_names[0]!r}, which is not a known CPU feature"
         )
     if lacks:
         page = describe_wheel_page(os.environ.get("TENSORWRIGHT_INDEX", ""))
         if cpuinfo.intersection(lacks).difference(mask.split(",")):
-            page = (
-                "Which page of your index has others is not known: /proc/cpuinfo shows another CPU"
-            )
+            page = "The index page for this CPU is unknown: /proc/cpuinfo shows another CPU"
         raise _create_error(
-            f"it is built for {target}, and this CPU lacks {', '.join(lacks)}. {page}"
+            f"it is built for {target}, but this CPU lacks {', '.join(lacks)}. {page}"
         )
 
 
@@ -133,7 +131,7 @@ def _query_leaf(number: int) -> _Leaf | None:
 
 def _create_error(why: str) -> ImportError:
     return ImportError(
-        f"this TensorFlow cannot run here: {why}. {RISK}=1 imports it all the same, and the "
-        "process may then die of an illegal instruction at any time",
+        f"this TensorFlow cannot run here: {why}. {RISK}=1 imports it anyway; the process may "
+        "then end with an illegal instruction at any time",
         name="tensorflow",
     )

@@ -1,8 +1,8 @@
 """Sets this wheel's run-time defaults, before TensorFlow's libraries read their environment.
 
 tensorflow/__init__.py calls `apply` before anything else, unless TENSORWRIGHT_DEFAULTS is 0. The
-target is the one whose kernels the dispatcher will take. A variable of the user's own always
-stays. What is set lies in os.environ, so processes that this one starts have it too.
+target is the one whose kernels the dispatcher will load. A variable that the user has set never
+changes. The variables are set in os.environ, so child processes inherit them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def apply() -> None:
         data = json.loads((FOLDER / DATA).read_text(encoding="utf-8"))
         target, settings = choose_settings(data, os.environ)
         os.environ.update(settings)
-    except Exception as error:  # noqa: BLE001  (whatever it is, the import must go on)
-        _print_line(1, f"run-time defaults are left out ({error!r})")
+    except Exception as error:  # noqa: BLE001  (the import must continue after any error)
+        _print_line(1, f"run-time defaults are not set ({error!r})")
         return
     if settings:
         assignments = " ".join(f"{name}={value}" for name, value in settings.items())
-        _print_line(0, f"{assignments} for {target}; TENSORWRIGHT_DEFAULTS=0 leaves that out")
+        _print_line(0, f"{assignments} for {target}; TENSORWRIGHT_DEFAULTS=0 turns this off")
 
 
 def choose_settings(
@@ -101,7 +101,7 @@ def _read_features(root: Path, data: Mapping[str, Any]) -> set[str]:
         return read_cpuinfo("".join(itertools.takewhile(str.strip, lines)), data)[2]
 
 
-# ---- the cgroup's quota, as tfbuild.cpus.cpu.cgroup_quota reads it ----
+# ---- the CPU quota of the cgroup, read like tfbuild.cpus.cpu.read_cgroup_quota ----
 
 
 def read_quota(root: Path = Path("/")) -> int | None:

@@ -1,4 +1,4 @@
-"""Debian's packages, installed with apt-get."""
+"""Install Debian packages with apt-get."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tfbuild.errors import CommandError, ToolError
 from tfbuild.run import run
 
 WAIT_S = 300.0
-"""How long another process may hold apt's lock. A cloud machine updates itself when it starts."""
+"""Time limit for apt's lock, in seconds. A cloud machine updates its packages at its start."""
 _PAUSE_S = 3.0
 _LIMIT_S = 1800.0
-# apt's own words, untranslated. Its option DPkg::Lock::Timeout is for dpkg's lock alone: `update`
-# gives up at once (pkgAcquire::Setup in apt 2.6).
+# apt's untranslated message. Its option DPkg::Lock::Timeout applies only to dpkg's lock: `update`
+# fails at once (pkgAcquire::Setup in apt 2.6).
 _HELD = "Could not get lock"
 
 

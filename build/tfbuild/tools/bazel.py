@@ -1,4 +1,4 @@
-"""bazelisk and Bazel: found or installed, and run."""
+"""Find, install and run bazelisk and Bazel."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tfbuild.upstream import releases
 _PROBE_S = 300.0
 _NPM = "@bazel/bazelisk"
 ANSWER_S = 20.0
-"""How long each of two requests to npm's registry may take."""
+"""Time limit of each of two requests to npm's registry, in seconds."""
 _START_S = 5.0
 _IDLE_S = 120
-"""Of a server whose build was killed, so that nothing shuts it down."""
+"""Idle time after which a server ends if its build was killed, in seconds."""
 _END_S = 60.0
 _NPM_REASON = re.compile(r"reason: (.+)")
 _HELD = "Another command"  # (… holds the client lock / is running)
-# What compiles, what Python imports, and which of its libraries TensorFlow leaves out, decide here.
+# These select the compiler, the modules of Python and the system libraries of TensorFlow.
 _STEERING = frozenset({"CC", "CXX", "PYTHONPATH", "TF_SYSTEM_LIBS"})
 _VERSION = re.compile(r"^bazel (\d[\d.]*)", re.MULTILINE)
 _PROGRESS = re.compile(r"^\[([\d,]+) / ([\d,]+)\] (.*)$")
 
-# Debian's Bazel 4 has an unpacked install base, and takes Bazel's own repositories from packages.
+# Debian's Bazel 4 has an unpacked install base and gets Bazel's repositories from packages.
 DEBIAN_BAZEL = Path("/usr/bin/bazel-4")
 _DEBIAN_SHARE = Path("/usr/share/bazel")
 _DEBIAN_REPOSITORIES = {
@@ -49,7 +49,7 @@ DEBIAN_PACKAGES = {
         for name, folder in _DEBIAN_REPOSITORIES.items()
     },
 }
-"""Debian's packages of Bazel, and what each brings that a build needs."""
+"""Debian's packages of Bazel, each with a path that it installs and a build needs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +74,7 @@ def find_bazelisk(paths: Paths) -> Path | None:
 def install_bazelisk(paths: Paths) -> Path:
     """Install bazelisk from npm; the lock file pins its bytes by SHA-512, and no script is run.
 
-    If the registry does not answer, npm's own cache may have it. Raises DownloadError.
+    If the registry does not answer, npm's cache is used. Raises DownloadError.
     """
     folder = paths.tools / "bazelisk"
     for name in ("package.json", "package-lock.json"):
@@ -90,21 +90,21 @@ def install_bazelisk(paths: Paths) -> Path:
         )
     except CommandError as error:
         raise DownloadError(
-            f"bazelisk could not be fetched from npm: {fault or error.message}",
-            hint="Set npm's proxy or a mirror (npm config set registry URL), or put bazelisk on "
-            "PATH: it is one file, of github.com/bazelbuild/bazelisk/releases",
+            f"could not download bazelisk from npm: {fault or error.message}",
+            hint="Set npm's proxy or a mirror (npm config set registry URL), or download "
+            "bazelisk from github.com/bazelbuild/bazelisk/releases and put it on PATH",
         ) from error
     binary = _locate_npm_binary(paths)
     if not binary.is_file():
-        raise ToolError(f"npm installed no {binary.name}", hint="Install bazelisk by hand on PATH")
+        raise ToolError(f"npm installed no {binary.name}", hint="Put bazelisk on PATH")
     return binary
 
 
 def _find_registry_fault(folder: Path) -> str:
     """Return why npm's registry does not serve bazelisk; "" if it does.
 
-    npm itself would try for minutes, and waits for a host that drops every packet as long as
-    Linux does.
+    npm itself retries for minutes. If a host drops every packet, npm waits for the timeout of
+    Linux.
     """
     limit = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=1000")
     try:
@@ -115,10 +115,10 @@ def _find_registry_fault(folder: Path) -> str:
             timeout_s=2 * ANSWER_S + _START_S,
         )
     except TimeLimitError:
-        return f"its registry has not answered for {2 * ANSWER_S:g} s"
+        return f"the registry did not answer within {2 * ANSWER_S:g} s"
     except CommandError as error:
         reason = _NPM_REASON.search(error.message)
-        return f"its registry does not answer ({reason[1] if reason else error.last_line})"
+        return f"the registry does not answer ({reason[1] if reason else error.last_line})"
     return ""
 
 
@@ -131,8 +131,8 @@ def _locate_npm_binary(paths: Paths) -> Path:
 def find_bazel(paths: Paths, version: str) -> Bazel:
     """Find the Bazel to use. Raises ToolError if none runs.
 
-    It is the one that USE_BAZEL_VERSION names, else the release's own by bazelisk's download,
-    else Debian's package.
+    USE_BAZEL_VERSION has priority, then the release's Bazel if bazelisk can download it, then
+    Debian's package.
     """
     bazelisk = find_bazelisk(paths) or install_bazelisk(paths)
     requested = os.environ.get("USE_BAZEL_VERSION")
@@ -145,17 +145,15 @@ def find_bazel(paths: Paths, version: str) -> Bazel:
         return _probe(bazelisk, version, paths, find_pinned_sha256(version))
     except CommandError as error:
         reason = _extract_reason(error)
-    # A download that cannot succeed takes 15 s to fail: remembered until the file is removed.
+    # A failing download takes 15 s: this file records it, until it is deleted.
     write_atomic(fallback, f"{reason}\n")
     if lacking := list_missing_packages():
         raise ToolError(
-            f"Bazel {version} could not be downloaded ({reason}), and Debian's Bazel, which would "
-            f"serve, lacks {', '.join(lacking)}",
+            f"could not download Bazel {version} ({reason}), and Debian's Bazel, the alternative, "
+            f"lacks {', '.join(lacking)}",
             hint=f"Set BAZELISK_BASE_URL to a mirror. {_advise_install(lacking)}",
         )
-    console.print_note(
-        f"Bazel {version} could not be downloaded; Debian's {DEBIAN_BAZEL.name} serves"
-    )
+    console.print_note(f"could not download Bazel {version}; using Debian's {DEBIAN_BAZEL.name}")
     return _probe(bazelisk, str(DEBIAN_BAZEL), paths, "")
 
 
@@ -182,7 +180,7 @@ def _probe_requested(bazelisk: Path, version: str, paths: Paths) -> Bazel:
 
 
 def _extract_reason(error: CommandError) -> str:
-    """Return the last clause of bazelisk's error, which names its address four times."""
+    """Return the last clause of bazelisk's error, which contains its address four times."""
     lines = [line for line in error.message.splitlines() if "download" in line.lower()]
     return (lines or error.message.splitlines())[-1].rpartition(": ")[2].strip()
 
@@ -201,18 +199,18 @@ def _probe(bazelisk: Path, use: str, paths: Paths, sha256: str) -> Bazel:
     )
     match = _VERSION.search(done.output)
     if match is None:
-        raise ToolError(f"{use} is no Bazel: it answers {done.output.strip()[:60]!r} to --version")
+        raise ToolError(f"{use} is not Bazel: --version prints {done.output.strip()[:60]!r}")
     return Bazel(bazelisk=bazelisk, use=use, version=match[1], debian=False)
 
 
 def _prepare_neutral_folder(paths: Paths) -> Path:
-    """Return a folder without a .bazelversion, which bazelisk would obey."""
+    """Return a folder without a .bazelversion, which bazelisk would read."""
     paths.tools.mkdir(parents=True, exist_ok=True)
     return paths.tools
 
 
 def build_environment(use: str, sha256: str = "") -> dict[str, str]:
-    """Return the user's environment for bazelisk, without the variables that would steer Bazel."""
+    """Return the user's environment for bazelisk, without the variables that influence Bazel."""
     env = {name: value for name, value in os.environ.items() if name not in _STEERING}
     env["USE_BAZEL_VERSION"] = use
     if sha256:
@@ -223,8 +221,8 @@ def build_environment(use: str, sha256: str = "") -> dict[str, str]:
 def build_startup_options(bazel: Bazel, paths: Paths, *, stays: bool = False) -> tuple[str, ...]:
     """Return the startup options of every call.
 
-    Bazel reads no settings of the machine, and no server outlives the call. A server that
-    `stays` waits for the next call in the workspace, until `stop_server`.
+    Bazel reads no settings of the machine, and no server outlives the call. With `stays`, the
+    server waits for the next call in the workspace, until `stop_server`.
     """
     life = f"--max_idle_secs={_IDLE_S}" if stays else "--batch"
     own = ("--nohome_rc", "--nosystem_rc", life, "--host_jvm_args=-Xmx2g")
@@ -248,8 +246,7 @@ def build_repository_options(bazel: Bazel, repositories: Mapping[str, Path]) -> 
 def prepare_patched_tools(paths: Paths) -> Path:
     """Copy Debian's @bazel_tools, add a target that it lacks, and return the folder.
 
-    Debian's Bazel 4 leaves it out. Every C++ toolchain asks for that target if a profile is
-    used. It unpacks profiles that are zipped.
+    The target unpacks zipped profiles. Every C++ toolchain requires it if a profile is used.
     """
     folder = paths.tools / "bazel_tools"
     build = folder / "tools/zip/BUILD"
@@ -276,15 +273,13 @@ def build(
 ) -> Completed:
     """Run `bazel build`. The caller checks the return code: a failed build raises nothing.
 
-    `startup` are further startup options, such as a --bazelrc file. A server that `stays` has
-    already read the workspace when it is called again: that saves seconds.
+    `startup` are further startup options, such as a --bazelrc file. With `stays`, the server
+    remains in the workspace, which saves seconds in the next call.
     """
 
     def on_line(line: str) -> None:
         if line.startswith(_HELD):
-            console.print_note(
-                "another Bazel, perhaps of a run that was killed, works here: waiting for it"
-            )
+            console.print_note("waiting for another Bazel here, perhaps of a killed run")
         match = _PROGRESS.match(line)
         if match:
             done, total, detail = match.groups()
@@ -304,7 +299,7 @@ def build(
 
 
 def stop_server(bazel: Bazel, *, workspace: Path, paths: Paths) -> None:
-    """Stop the server that stayed in a workspace; one that does not answer ends by itself."""
+    """Stop the server of a workspace; a server that does not answer ends by itself."""
     with contextlib.suppress(TimeLimitError):
         run(
             [bazel.bazelisk, *build_startup_options(bazel, paths, stays=True), "shutdown"],

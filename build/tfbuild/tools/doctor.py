@@ -1,4 +1,4 @@
-"""What this machine lacks for which work, and the commands that mend it."""
+"""Find the programs that this machine lacks, and the commands that install them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfbuild.tools import apt, bazel
 class Dependency:
     """A dependency of a build: its name, its purpose, and the packages that provide it.
 
-    `present` is what was found; empty if nothing was.
+    `present` are the paths of its programs; empty if one is missing.
     """
 
     name: str
@@ -37,7 +37,7 @@ def list_dependencies(
     """
     compiler = Dependency(
         name="clang",
-        purpose="compiles the kernels; TensorFlow's own wheel is built with clang 16",
+        purpose="compiles the kernels; the stock wheel is built with clang 16",
         packages=(packages.choose_clang(),),
         present=_find_clang(),
     )
@@ -45,13 +45,13 @@ def list_dependencies(
         *([compiler] if clang else []),
         Dependency(
             name="C++ standard library and linker",
-            purpose="what every C++ program is built with",
+            purpose="compiles and links C++ programs",
             packages=("g++", "binutils"),
             present=_find_programs("g++", "ld", "nm", "c++filt"),
         ),
         Dependency(
             name="bazelisk",
-            purpose="fetches Bazel; installed from npm",
+            purpose="downloads Bazel; installed from npm",
             packages=("npm",),
             present=str(bazel.find_bazelisk(paths) or shutil.which("npm") or ""),
         ),
@@ -60,31 +60,31 @@ def list_dependencies(
         dependencies += [
             Dependency(
                 name="QEMU user mode",
-                purpose="runs wheels on CPUs that this machine is not",
+                purpose="runs wheels on emulated CPUs",
                 packages=("qemu-user",),
                 present=_find_programs("qemu-x86_64"),
             ),
             Dependency(
                 name="mmdebstrap",
-                purpose="unpacks the Debian, and the QEMU, that aarch64 wheels are tried in",
+                purpose="unpacks the Debian and the QEMU of the aarch64 tests",
                 packages=("mmdebstrap",),
                 present=_find_programs("mmdebstrap"),
             ),
             Dependency(
                 name="aarch64 cross compiler",
-                purpose="the libraries that aarch64 kernels are linked with; proves their flags",
+                purpose="provides libraries that aarch64 kernels link with; checks their flags",
                 packages=("g++-aarch64-linux-gnu",),
                 present=_find_programs("aarch64-linux-gnu-g++"),
             ),
             Dependency(
                 name="nginx",
-                purpose="a shared cache for builds",
+                purpose="serves a shared build cache",
                 packages=("nginx-light",),
                 present=_find_programs("nginx"),
             ),
             Dependency(
                 name="bubblewrap",
-                purpose="runs what a build cluster is sent",
+                purpose="runs the actions of a build cluster",
                 packages=("bubblewrap",),
                 present=_find_programs("bwrap"),
             ),
@@ -96,7 +96,7 @@ def list_dependencies(
             ),
             Dependency(
                 name="debootstrap",
-                purpose="makes an older Debian to load wheels in, and a newer one for its Bazel",
+                purpose="creates an older Debian to load wheels in, and a newer one for its Bazel",
                 packages=("debootstrap",),
                 present=_find_programs("debootstrap"),
             ),
@@ -117,7 +117,7 @@ def _find_clang() -> str:
 
 
 def _find_llvm() -> str:
-    """Find LLVM's programs, if clang's profile runtime, which is no program, is there too."""
+    """Find LLVM's programs; empty if clang's profile runtime is missing."""
     try:
         has_runtime = compilers.can_link(
             compilers.find_compiler("clang-16"), ("-fprofile-generate",)
@@ -149,10 +149,10 @@ def prepare(
     clang: bool = True,
     install: bool = False,
 ) -> None:
-    """Check that all dependencies of `list_dependencies` are there, and that a Bazel runs.
+    """Check that all dependencies of `list_dependencies` are present, and that a Bazel runs.
 
     With `install`, missing Debian packages are installed; bazelisk is put into the cache.
-    Reports each step. Raises ToolError with the commands for what it may not do
+    Reports each step. Raises ToolError with the install commands if it must not install
     (--no-install).
     """
     install = install and settings.can_install()
@@ -177,9 +177,7 @@ def _prepare_bazel(paths: Paths, version: str, *, install: bool) -> None:
             raise _build_manual_error(
                 "bazelisk is missing", ("npm install --global @bazel/bazelisk",)
             )
-        with console.report_step(
-            "ask npm's registry for bazelisk, its bytes pinned by package-lock.json"
-        ):
+        with console.report_step("install bazelisk from npm, pinned by package-lock.json"):
             bazel.install_bazelisk(paths)
     try:
         installed = bazel.find_bazel(paths, version)

@@ -1,4 +1,4 @@
-"""Environments of another architecture: pip unpacks its wheels, QEMU runs its Python."""
+"""Create environments of another architecture: pip unpacks wheels, QEMU runs Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfbuild.upstream.download import hash_file
 _BYTES = 1_500_000_000
 _FIRST_GLIBC = 17
 _LAST_GLIBC = 36
-"""The 2.x of the oldest manylinux tag, and of the C library in the emulator's Debian."""
+"""Minor versions of glibc 2: of the oldest manylinux tag, and of the emulator's Debian."""
 _INSTALL_S = 1800.0
 
 

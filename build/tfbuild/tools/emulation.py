@@ -1,7 +1,7 @@
-"""QEMU's user mode, and the small Debian of another architecture whose Python it runs.
+"""Run the Python of another architecture: QEMU's user mode and a small Debian.
 
-TensorFlow's own wheel of that architecture runs in it, much slower: that shows what kernels
-compute, and that nothing dies of SIGILL, and nothing of their speed.
+TensorFlow's wheel of that architecture runs in it, much slower. This tests the results of kernels
+and detects SIGILL. It does not measure speed.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tfbuild.run import run
 from tfbuild.settings import Paths, lock_folder, require_disk
 
 SYSROOT = "TENSORWRIGHT_SYSROOT"
-"""A folder with a system of the other architecture, in place of the one that is made."""
+"""Variable with the folder of a system of the other architecture, instead of the created one."""
 PYTHON = "3.11"
 _SUITE, _PACKAGES = "bookworm", "python3,libstdc++6"
-"""The Debian that has this Python; every release from 2.12 on has a wheel for it."""
+"""The Debian with this Python; every release from 2.12 on has a wheel for this Python."""
 _QEMU_SUITE = "trixie"
 """A Debian whose QEMU is linked statically."""
 _OLDEST = Version("8.1")
-"""Knows FEAT_LSE2, which the later cores of Arm's servers have."""
+"""The oldest QEMU with FEAT_LSE2, a feature of newer Arm server cores."""
 _EMULATED = ("aarch64",)
-"""Of x86-64 QEMU has no AVX-512."""
+"""QEMU does not emulate AVX-512."""
 _DEBIAN_NAMES = {"aarch64": "arm64", "x86_64": "amd64"}
 _MODEL = "max,pauth-impdef=on"
-"""All features that QEMU knows; pointer authentication, which is slow to emulate, a cheap one."""
+"""All features of QEMU, with a pointer authentication that is fast to emulate."""
 _SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources")
 _BYTES = 400_000_000
 _MAKE_S = 1800.0
@@ -45,7 +45,7 @@ _ASK = (
     "import ctypes; ask = ctypes.CDLL(None).getauxval; ask.restype = ctypes.c_ulong; "
     "ask.argtypes = [ctypes.c_ulong]; print(ask(16), ask(26))"
 )
-"""AT_HWCAP and AT_HWCAP2."""
+"""Prints AT_HWCAP and AT_HWCAP2."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,14 +100,14 @@ def find_emulator(architecture: str, paths: Paths) -> Emulator:
     """
     if architecture not in _EMULATED:
         raise ToolError(
-            f"kernels for {architecture} cannot be admitted on {platform.machine()}",
-            hint="Build them on a machine of its kind",
+            f"cannot test kernels for {architecture} on {platform.machine()}",
+            hint=f"Build them on a machine with {architecture}",
         )
     if not can_emulate(architecture):
         raise ToolError(
-            f"kernels for {architecture} are admitted under QEMU here, which mmdebstrap brings",
+            f"cannot test kernels for {architecture}: mmdebstrap, which fetches QEMU, is missing",
             hint=packages.suggest_install("mmdebstrap", "mmdebstrap")
-            + "; or build on a machine of its kind",
+            + f"; or build on a machine with {architecture}",
         )
     program = _find_program(architecture) or _fetch_program(architecture, paths)
     named_sysroot = os.environ.get(SYSROOT, "")
@@ -119,7 +119,7 @@ def find_emulator(architecture: str, paths: Paths) -> Emulator:
     if not _locate_interpreter(sysroot).exists():
         raise ToolError(
             f"{sysroot} has no {_locate_interpreter(sysroot).name}",
-            hint=f"{SYSROOT} names such a system",
+            hint=f"Set {SYSROOT} to a system that has it",
         )
     return Emulator(
         architecture=architecture,
@@ -133,7 +133,7 @@ def find_emulator(architecture: str, paths: Paths) -> Emulator:
 def can_emulate(architecture: str) -> bool:
     """Return whether an architecture can be emulated here.
 
-    It must not be this machine's, and `find_emulator` must have what it needs.
+    It must differ from this machine's, and `find_emulator` must find its programs.
     """
     if architecture not in _EMULATED or architecture == platform.machine():
         return False
@@ -157,14 +157,14 @@ def _fetch_sysroot(architecture: str, paths: Paths) -> Path:
 
 
 def _fetch_packages(suite: str, architecture: str, packages: str, paths: Paths) -> Path:
-    """Fetch packages of a Debian into the cache, as apt has checked them; return the folder.
+    """Fetch packages of a Debian into the cache, verified by apt; return the folder.
 
-    They are unpacked and not set up, which takes no root and no emulation.
+    They are unpacked but not configured, which needs no root and no emulation.
     """
     folder = paths.tools / f"{suite}-{architecture}-{packages.partition(',')[0]}"
-    with lock_folder(paths.tools, f"making {folder.name}", wait=True):
+    with lock_folder(paths.tools, f"creating {folder.name}", wait=True):
         if not folder.is_dir():
-            require_disk(paths.tools, _BYTES, f"making {folder.name}")
+            require_disk(paths.tools, _BYTES, f"creating {folder.name}")
             with console.report_step(
                 f"mmdebstrap: {packages} of Debian {suite} for {architecture}"
             ):
@@ -181,15 +181,15 @@ def _unpack_packages(suite: str, architecture: str, packages: str, folder: Path)
             run([*words, suite, root, *_list_sources(suite)], timeout_s=_MAKE_S)
         except CommandError as error:
             raise ToolError(
-                f"mmdebstrap could not fetch {packages} for {architecture}: {error.last_line}",
-                hint=f"Check apt's sources; or have QEMU {_OLDEST} on PATH, and name a system of "
-                f"that architecture with {SYSROOT}",
+                f"mmdebstrap could not download {packages} for {architecture}: {error.last_line}",
+                hint=f"Check apt's sources; or put QEMU {_OLDEST} on PATH and set {SYSROOT} to a "
+                "system of that architecture",
             ) from error
         root.rename(folder)
 
 
 def _list_sources(suite: str) -> list[str]:
-    """Return the machine's own lists of sources if it is this Debian: they may name a mirror."""
+    """Return the machine's lists of sources if it has this Debian: they may name a mirror."""
     release = Path("/etc/os-release")
     os_release = release.read_text(encoding="utf-8") if release.is_file() else ""
     is_same = re.search(rf"(?m)^VERSION_CODENAME={suite}$", os_release)
@@ -215,7 +215,7 @@ def _read_features(program: Path, sysroot: Path, architecture: str) -> frozenset
     except CommandError as error:
         raise ToolError(
             f"{program.name} does not run the Python of {sysroot}: {error.last_line}",
-            hint="Remove the folder, and it is made anew",
+            hint="Delete the folder; the next run creates it again",
         ) from error
     values = dict(enumerate(map(int, output), start=1))
     return frozenset(

@@ -1,4 +1,4 @@
-"""Arms' virtual environments: one TensorFlow wheel each, with the same locked dependencies."""
+"""Create the virtual environments of arms: one TensorFlow wheel each, the same dependencies."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from tfbuild.upstream.releases import StockWheel
 
 _BYTES = 1_500_000_000
 MARK = "tensorwright.complete"
-"""The file of a complete environment, with the SHA-256 of its wheel."""
+"""File in a complete environment that contains the SHA-256 of its wheel."""
 _LOG = "install.log"
 OTHER_BYTES = "DO NOT MATCH THE HASHES"
-"""pip's own words for a file that is not the locked one."""
+"""Part of pip's message for a file that does not match its lock."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
     """A complete virtual environment and the wheel that was installed into it.
 
-    `launcher` goes before its Python if that is another architecture's.
+    `launcher` is the emulator's command, for a Python of another architecture.
     """
 
     folder: Path
@@ -71,7 +71,7 @@ def fetch_wheel(requirement: str, pin: Pin, paths: Paths, given: Path | None = N
     if given is not None:
         return verify_file(given, pin)
     target = paths.downloads / pin.name
-    # Looked at under the lock: what another run is writing is not a file that went bad.
+    # Checked under the lock: a file that another run is writing is not damaged.
     with lock_folder(paths.downloads, f"downloading {pin.name}", wait=True):
         if not find_cached(target, pin):
             _fetch_pinned(requirement, pin, paths)
@@ -102,7 +102,7 @@ def _fetch_pinned(requirement: str, pin: Pin, paths: Paths) -> None:
         _download_wheel(locked, paths.downloads, *words)
     except CommandError as error:
         raise DownloadError(
-            f"pip could not fetch {requirement} ({error.last_line})",
+            f"pip could not download {requirement} ({error.last_line})",
             hint="Check the network and pip's index settings, or pass --stock-wheel PATH",
         ) from error
 
@@ -135,11 +135,10 @@ def create(
 ) -> Environment:
     """Create an environment with `wheel` and its locked `requirements`, as text.
 
-    It is keyed by its contents, so it is created once. A half-finished one is created anew. A
-    `like` environment, of the wheel that this one was made from and with the same
-    dependencies, shares its files, so that only what differs is unpacked; then it has no
-    scripts. The wheels of the requirements come from the folder `links`, if there is one, and
-    from nowhere else.
+    It is keyed by its contents, so it is created once. An incomplete one is created again. A
+    `like` environment, with the wheel that this one was built from and the same dependencies,
+    shares its files: only files that differ are unpacked, and the environment has no scripts.
+    With a folder `links`, the wheels of the requirements come only from that folder.
 
     Raises PythonError, CommandError, WheelError.
     """
@@ -160,7 +159,7 @@ def create(
     try:
         uv.check(environment.python, log=folder / _LOG)
     except CommandError as error:
-        raise WheelError(f"{wheel.name} lacks what it needs: {uv.extract_reason(error)}") from error
+        raise WheelError(f"{wheel.name} lacks dependencies: {uv.extract_reason(error)}") from error
     write_atomic(folder / MARK, f"{sha256}\n")
     return environment
 
@@ -200,7 +199,7 @@ def _install(environment: Environment, *options: str) -> None:
 def create_bare(*, python: str, requirements: str, paths: Paths, links: Path | None = None) -> Path:
     """Create an environment with the locked `requirements` alone; return its interpreter.
 
-    A build of the whole tree runs its Python with it. `links` as in create. Raises
+    A full build runs its Python in it. `links` as in create. Raises
     PythonError, CommandError.
     """
     key = hashlib.sha256(f"{python}\n{requirements}".encode()).hexdigest()[:16]
@@ -323,16 +322,16 @@ def _download_locked(
     except CommandError as error:
         if OTHER_BYTES in error.message:
             raise ChecksumError(
-                f"the index has another file of {locked.exact} than its lock ({error.last_line})",
-                hint=f"Find out why before you delete its lock in {paths.cache / FOLDER}",
+                f"the index's file of {locked.exact} does not match its lock ({error.last_line})",
+                hint=f"Find the cause before you delete the lock in {paths.cache / FOLDER}",
             ) from error
         raise DownloadError(
-            f"pip could not fetch {locked.exact} ({error.last_line})",
+            f"pip could not download {locked.exact} ({error.last_line})",
             hint="Check the network and pip's index settings",
         ) from error
     wheel = _find_wheel(folder, locked)
     if wheel is None:
-        raise DownloadError(f"pip left no wheel of {locked.exact} in {folder}")
+        raise DownloadError(f"pip downloaded no wheel of {locked.exact} to {folder}")
     return wheel
 
 

@@ -1,4 +1,4 @@
-"""A tuned wheel where it is installed: which kernels an import runs, and why not its own."""
+"""Inspect an installed wheel: which kernels an import runs, and the reason."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _PROBE = Path(__file__).parents[1] / "probe" / "imported.py"
 _IMPORT_S = 300.0
 _TAG = re.compile(r"^Tag: cp3(\d+)-", re.MULTILINE)
 _AGAIN = "Install the wheel again: pip install --force-reinstall --no-deps WHEEL"
-_ELSEWHERE = "TensorFlow loads kernels from a folder called site-packages only: install the wheel "
-_ELSEWHERE += "into a virtual environment, not by pip install --target"
+_ELSEWHERE = "TensorFlow loads kernels only from a folder named site-packages: install the wheel "
+_ELSEWHERE += "into a virtual environment, not with pip install --target"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledWheel:
-    """The TensorFlow that an import found.
+    """The TensorFlow that an import loads.
 
-    `facts` are the wheel's own, None if it is not tuned; `loaded` is the target whose kernels
-    run, `reason` why the stock ones do.
+    `facts` are the wheel's record, None if it is not tuned. `loaded` is the target whose kernels
+    run; `reason` is the reason if the stock kernels run.
     """
 
     file: str
@@ -40,7 +40,7 @@ class InstalledWheel:
 
 
 def inspect_install(place: Path) -> InstalledWheel:
-    """Import TensorFlow as a user would, and return what was found.
+    """Import TensorFlow as a user would, and return the result.
 
     `place` is an interpreter, an environment, or a folder with packages. Raises UsageError,
     PythonError, and HostError for an import that fails.
@@ -54,7 +54,7 @@ def inspect_install(place: Path) -> InstalledWheel:
                 run(words, cwd=Path(folder), env=os.environ | env, timeout_s=_IMPORT_S)
         except CommandError as error:
             raise HostError(
-                f"TensorFlow does not import in {place}: {error.last_line}",
+                f"cannot import TensorFlow in {place}: {error.last_line}",
                 hint=f"Run: {python} -c 'import tensorflow'",
             ) from error
         report = json.loads(answer.read_text(encoding="utf-8"))
@@ -81,8 +81,8 @@ def _find_interpreter(place: Path) -> tuple[Path, dict[str, str]]:
             return interpreters.find_python(f"3.{match[1]}"), {"PYTHONPATH": path}
     raise UsageError(
         f"no TensorFlow is installed in {place}",
-        hint="Give a Python, its environment, or the folder that pip install --target wrote to; "
-        "into the file of a wheel looks invoke audit",
+        hint="Give a Python, its environment, or the folder of pip install --target; for a wheel "
+        "file, use invoke audit",
     )
 
 
@@ -90,7 +90,7 @@ def describe(found: InstalledWheel) -> str:
     """Describe in one line which kernels run."""
     subject = f"TensorFlow {found.version}, {Path(found.file).parent},"
     if found.facts is None:
-        return f"{subject} is no tuned wheel\n"
+        return f"{subject} is not a tuned wheel\n"
     targets = ", ".join(found.facts.targets)
     if found.facts.tree is not None:
         return f"{subject} is a full build for {targets}\n"
@@ -102,7 +102,7 @@ def describe(found: InstalledWheel) -> str:
 def require_own_kernels(found: InstalledWheel, cpu: Cpu) -> None:
     """Raise WheelError if the stock kernels run although this CPU can run others."""
     if found.facts is None:
-        raise WheelError(f"{found.file} is no tuned wheel's", hint=_AGAIN)
+        raise WheelError(f"{found.file} is not from a tuned wheel", hint=_AGAIN)
     library = tuned.choose_build(found.facts, cpu)
     if found.facts.tree is not None or found.loaded or library is None:
         return
@@ -111,5 +111,7 @@ def require_own_kernels(found: InstalledWheel, cpu: Cpu) -> None:
     elif "site-packages" in found.reason:
         remedy = _ELSEWHERE
     else:
-        remedy = "The variables TENSORWRIGHT_TARGET and TENSORWRIGHT_MASK decide, too"
-    raise WheelError(f"this CPU can run the kernels for {library.target}", hint=remedy)
+        remedy = "Check the variables TENSORWRIGHT_TARGET and TENSORWRIGHT_MASK"
+    raise WheelError(
+        f"the stock kernels run, but this CPU can run those for {library.target}", hint=remedy
+    )

@@ -1,8 +1,8 @@
-"""Profile-guided optimisation: the run of an instrumented wheel, and what clang learns of it.
+"""Profile-guided optimization: train an instrumented wheel, and store the profiles for clang.
 
 https://clang.llvm.org/docs/UsersManual.html#profiling-with-instrumentation; the Bazel options are
---fdo_instrument and --fdo_optimize. Kernels get clang's own flags: each source may have a profile,
-which is kept by its hash.
+--fdo_instrument and --fdo_optimize. Kernels use clang's own flags: each source may have a profile,
+which is stored by its hash.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tfbuild.settings import Paths
 from tfbuild.upstream.download import hash_file
 
 INSTRUMENT = "--fdo_instrument=/nonexistent"
-"""The folder is written into the code; LLVM_PROFILE_FILE says at run time where profiles go."""
+"""The code contains this folder; LLVM_PROFILE_FILE replaces it at run time."""
 _TRAINING_S = 6 * 3600.0
 _HASH = 16
-# Where Python would find another TensorFlow than the instrumented one.
+# With these variables Python could import another TensorFlow.
 _ELSEWHERE = frozenset({"PYTHONPATH", "PYTHONHOME"})
 
 
@@ -54,7 +54,7 @@ def locate_profile(name: str, paths: Paths) -> Path:
 
 
 def copy_profiles(names: Iterable[str], folder: Path, paths: Paths) -> None:
-    """Copy the cached profiles of these hashes beside a selection whose flags name them."""
+    """Copy the cached profiles of these hashes to the folder of the selection with their flags."""
     for name in names:
         write_atomic(folder / f"{name}{SUFFIX}", locate_profile(name, paths).read_bytes())
 
@@ -62,8 +62,8 @@ def copy_profiles(names: Iterable[str], folder: Path, paths: Paths) -> None:
 def collect_profiles(names: Iterable[str], folders: Iterable[Path], paths: Paths) -> None:
     """Copy the profiles of these hashes that the cache lacks into it from the folders.
 
-    They lie beside the selection whose flags name them. Raises BuildError for one that is
-    nowhere, ChecksumError for one of another hash.
+    They are in the folder of the selection with their flags. Raises BuildError for a missing
+    profile, ChecksumError for one with another hash.
     """
     parents = tuple(folders)
     for name in names:
@@ -73,30 +73,30 @@ def collect_profiles(names: Iterable[str], folders: Iterable[Path], paths: Paths
         profile = next((path for parent in parents if (path := parent / file).is_file()), None)
         if profile is None:
             raise BuildError(
-                f"a source is to be compiled with the profile {file}, which is not here",
-                hint="Put it beside the selection: invoke flags left it there",
+                f"a source needs the profile {file}, which is missing",
+                hint="Copy it to the folder of the selection; invoke flags wrote both",
             )
         if not hash_file(profile).startswith(name):
-            raise ChecksumError(f"{profile} is not the profile that it is named after")
+            raise ChecksumError(f"the hash of {profile} does not match its name")
         store_profile(profile, paths)
 
 
 def require_support(compiler: Compiler, required: Collection[str], cpu: Cpu) -> None:
-    """Raise ToolError if an instrumented build would lack a tool in the end.
+    """Raise ToolError if an instrumented build would lack a tool at its end.
 
     Raises HostError if this CPU lacks `required` features, and so could not run the wheel.
     """
     absent = sorted(set(required) - cpu.features)
     if absent:
         raise HostError(
-            f"--pgo runs the wheel that it builds first, and this CPU lacks {', '.join(absent)}",
+            f"--pgo runs the instrumented wheel, and this CPU lacks {', '.join(absent)}",
             hint="Build with --pgo on a CPU that has them",
         )
     find_llvm_profdata(compiler)
     if not can_link(compiler, ("-fprofile-generate",)):
         major = compiler.version.partition(".")[0]
         raise ToolError(
-            f"{compiler.path.name} has no profile runtime, and --pgo needs it",
+            f"--pgo needs the profile runtime of {compiler.path.name}, which is missing",
             hint=packages.suggest_install(
                 f"the runtime of LLVM {major}", f"libclang-rt-{major}-dev"
             ),
@@ -113,7 +113,7 @@ def find_llvm_profdata(compiler: Compiler) -> Path:
     found = shutil.which(f"llvm-profdata-{major}") or (str(beside) if beside.is_file() else None)
     if found is None:
         raise ToolError(
-            f"llvm-profdata of LLVM {major} is missing, and --pgo needs it",
+            f"--pgo needs llvm-profdata of LLVM {major}, which is missing",
             hint=packages.suggest_install(f"LLVM {major}", f"llvm-{major}"),
         )
     return Path(found)
@@ -123,7 +123,7 @@ def run_training(python: Path, program: Path, folder: Path) -> None:
     """Run the training program with the interpreter of an environment with the instrumented
     wheel.
 
-    Its profiles land in `folder`. Raises BuildError if it fails or leaves no profile.
+    It writes its profiles to `folder`. Raises BuildError if it fails or leaves no profile.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -134,18 +134,18 @@ def run_training(python: Path, program: Path, folder: Path) -> None:
         run([python, program], env=env, log=log, timeout_s=_TRAINING_S)
     except CommandError as error:
         raise BuildError(
-            f"{program.name} failed: {error.last_line} (whole output: {log})",
-            hint="It runs where only the instrumented wheel and what that needs are installed",
+            f"{program.name} failed: {error.last_line} (full output: {log})",
+            hint="Its environment has only the instrumented wheel and its dependencies",
         ) from error
     if not any(folder.glob("*.profraw")):
         raise BuildError(
-            f"{program.name} ran and left no profile",
-            hint="Let it import the TensorFlow of its interpreter, and end by itself",
+            f"{program.name} wrote no profile",
+            hint="The program must import its interpreter's TensorFlow and exit normally",
         )
 
 
 def merge_profiles(folder: Path, compiler: Compiler, profile: Path) -> Path:
-    """Merge all profiles of a training run into the one file that clang reads."""
+    """Merge all profiles of a training run into one file for clang."""
     raw = sorted(folder.glob("*.profraw"))
     part = profile.with_suffix(".part")
     try:
@@ -153,6 +153,6 @@ def merge_profiles(folder: Path, compiler: Compiler, profile: Path) -> Path:
     except CommandError as error:
         match = re.search(r"(?m)^.*(?:error|warning): (.+)$", error.message)
         reason = match[1] if match else error.last_line
-        raise BuildError(f"the profiles could not be merged: {reason}") from error
+        raise BuildError(f"could not merge the profiles: {reason}") from error
     part.replace(profile)
     return profile

@@ -1,4 +1,4 @@
-"""A pip requirement that no lock is shipped for: resolved once, then kept to the byte."""
+"""Resolve a pip requirement without a shipped lock once, and lock its wheels by hash."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tfbuild.settings import Paths
 from tfbuild.upstream.releases import format_python_tag
 
 FOLDER = "locks"
-"""Folder of the cache for the locks that were made there."""
+"""Folder in the cache for the locks of resolved requirements."""
 _RESOLVE_S = 1800.0
-_REPORT = "1"  # pip's version of its format
-# Older TensorFlow needs NumPy 1 but does not say so (tensorflow#62132).
+_REPORT = "1"  # format version of pip's report
+# Older TensorFlow needs NumPy 1 but does not declare it (tensorflow#62132).
 _FIRST_TO_LIMIT_NUMPY = Version("2.14.1")
 _LINE = re.compile(r"(?P<name>\S+)==(?P<version>\S+) --hash=sha256:(?P<sha256>[0-9a-f]{64})")
 
@@ -44,7 +44,7 @@ class ExactRequirement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedRequirement:
-    """An exact requirement and the SHA-256 (hex) of the only wheel that may serve it."""
+    """An exact requirement and the SHA-256 (hex) of its only permitted wheel."""
 
     exact: ExactRequirement
     sha256: str
@@ -89,7 +89,7 @@ def parse_exact(text: str) -> ExactRequirement:
         return ExactRequirement(
             name=canonicalize_name(requirement.name), version=str(Version(pins[0]))
         )
-    except ValueError:  # (more digits than Python reads)
+    except ValueError:  # (more digits than Python accepts)
         raise _build_inexact_error(text) from None
 
 
@@ -103,22 +103,22 @@ def _build_inexact_error(text: str) -> UsageError:
 def resolve_lock(
     exact: ExactRequirement, *, python: str, interpreter: Path, pinned: str | None, paths: Paths
 ) -> PackageLock:
-    """Return the lock of an earlier run, or lock what pip finds now (trust on first use).
+    """Return the lock of an earlier run, or lock pip's current result (trust on first use).
 
-    `interpreter` is the one of that Python, `pinned` the SHA-256 that the package's own wheel
-    must have, if that is known. Raises DownloadError, ChecksumError, RecordError.
+    `interpreter` is the one of that Python, `pinned` the SHA-256 that the package's wheel must
+    have, if it is known. Raises DownloadError, ChecksumError, RecordError.
     """
     path = _locate_lock(exact, python, paths)
     first = not path.is_file()
     lock = _resolve(exact, interpreter) if first else _read_lock(path, exact)
     if pinned is not None and lock.own.sha256 != pinned:
         raise ChecksumError(
-            f"{exact} comes with sha256 {lock.own.sha256}, it is pinned to {pinned}",
-            hint="Look at pip's index settings: they serve another file than the one published",
+            f"{exact} has SHA-256 {lock.own.sha256}, but {pinned} is pinned",
+            hint="Check pip's index settings: the index does not serve the published file",
         )
     if first:
         console.print_message(
-            f"no lock is shipped for {exact}: what pip finds now is trusted, kept in {path}"
+            f"no lock is shipped for {exact}: trusting pip's current result, locked in {path}"
         )
         write_atomic(path, _render_lock(exact, python, lock))
     return lock
@@ -131,8 +131,8 @@ def _locate_lock(exact: ExactRequirement, python: str, paths: Paths) -> Path:
 
 def _render_lock(exact: ExactRequirement, python: str, lock: PackageLock) -> str:
     head = (
-        f"# {exact} and all that it needs on CPython {python}, {platform.machine()}, as pip\n"
-        "# resolved it when it was first asked for. Delete this file to have that done again.\n"
+        f"# {exact} and its dependencies on CPython {python}, {platform.machine()}, as pip\n"
+        "# resolved them on first use. Delete this file to resolve them again.\n"
     )
     return head + lock.own.line + lock.requirements
 
@@ -148,7 +148,9 @@ def _read_lock(path: Path, exact: ExactRequirement) -> PackageLock:
         if row is not None
     ]
     if len(rows) < len(matches) or not rows or rows[0].exact.name != exact.name:
-        raise RecordError(f"{path} is not a lock of {exact}", hint="Delete it: it is made again")
+        raise RecordError(
+            f"{path} is not a lock of {exact}", hint="Delete it; the next run creates it again"
+        )
     return PackageLock(own=rows[0], needs=tuple(rows[1:]))
 
 
@@ -166,7 +168,7 @@ def _resolve(exact: ExactRequirement, interpreter: Path) -> PackageLock:
             run(words, timeout_s=_RESOLVE_S)
         except CommandError as error:
             raise DownloadError(
-                f"pip finds no wheels for {exact} and what it needs ({error.last_line})",
+                f"pip finds no wheels for {exact} and its dependencies ({error.last_line})",
                 hint="Check the name, the version, the network and pip's index settings",
             ) from error
         return parse_report(report.read_text(encoding="utf-8"), exact)
@@ -188,8 +190,8 @@ def parse_report(text: str, exact: ExactRequirement) -> PackageLock:
     """
     report = json.loads(text)
     if report["version"] != _REPORT:
-        message = f"pip's report has version {report['version']}, this program reads {_REPORT}"
-        raise RecordError(message, hint="Use another pip")
+        message = f"pip's report has version {report['version']}, Tensorwright reads {_REPORT}"
+        raise RecordError(message, hint=f"Use a pip that writes version {_REPORT}")
     rows = sorted(map(_parse_row, report["install"]), key=lambda row: row.exact.name)
     own = [row for row in rows if row.exact.name == exact.name]
     needs = tuple(row for row in rows if row.exact.name != exact.name)
@@ -201,7 +203,7 @@ def _parse_row(item: dict[str, Any]) -> LockedRequirement:
     sha256 = item["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
     if sha256 is None:
         raise DownloadError(
-            f"the index gives no sha256 for {name} {version}",
-            hint="Take it from an index that does",
+            f"the index has no SHA-256 of {name} {version}",
+            hint="Use an index that has it",
         )
     return LockedRequirement(exact=ExactRequirement(name=name, version=version), sha256=sha256)

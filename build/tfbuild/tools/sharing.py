@@ -1,5 +1,8 @@
-"""Files that environments share: one on the disk, under a name in each. Tools replace files in an
-environment but never write into them, so none of them meets what another did."""
+"""Share the files of environments as hard links.
+
+Tools replace the files of an environment and never write into them, so no environment changes
+another.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def locate_packages(folder: Path, python: str) -> Path:
 
 
 def link_packages(source: Path, target: Path, *, compiled: bool) -> None:
-    """Link all files of `source` into `target`; with `compiled` also Python's compiled files."""
+    """Link all files of `source` into `target`; with `compiled`, also Python's compiled files."""
     ignore = None if compiled else shutil.ignore_patterns("__pycache__")
     shutil.copytree(source, target, copy_function=_link_file, ignore=ignore, dirs_exist_ok=True)
 
@@ -34,11 +37,11 @@ def _link_file(name: str, target: str) -> None:
 def replace_wheel(old: Path, new: Path, folder: Path) -> bool:
     """Replace the installed wheel `old` in a folder of packages with the wheel `new`.
 
-    Files that both have stay; what differs is unpacked. Scripts are not created. Returns
-    False, with nothing done, for a wheel of which some files go elsewhere, as only an
-    installer knows.
+    Files that both have stay; files that differ are unpacked. Scripts are not created. Returns
+    False and changes nothing if some files of a wheel belong elsewhere: only an installer can
+    place them.
 
-    Both wheels' own hashes are known to be right. Raises WheelError, DiskError.
+    The hashes of both wheels must have been verified. Raises WheelError, DiskError.
     """
     before, after = _read_record(old), _read_record(new)
     if any(_is_outside(name) for name in (*before, *after)):

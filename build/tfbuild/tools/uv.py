@@ -1,5 +1,7 @@
-"""uv, which puts wheel files that are here into environments, faster than pip does. It asks no
-index, and reads no settings of the user's: those are pip's here."""
+"""Install local wheel files with uv, which is faster than pip.
+
+uv uses no index and reads no settings: the user's index settings are those of pip.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def install(interpreter: Path, *wanted: str | Path, log: Path) -> None:
     They go into the environment of `interpreter`. Raises CommandError.
     """
     words = ("install", "--no-deps", "--no-build", "--no-index")
-    # Unpacked beside the environment, so that files are linked to where they stay, not copied.
+    # Unpacked beside the environment, so that files are linked and not copied.
     with tempfile.TemporaryDirectory(dir=interpreter.parents[1], prefix=".uv-") as folder:
         _run_pip(interpreter, *words, "--cache-dir", folder, *wanted, log=log)
 
@@ -35,7 +37,7 @@ def check(interpreter: Path, *, log: Path) -> None:
 
 
 def extract_reason(error: CommandError) -> str:
-    """Return uv's reason for a failure, without the sentences that follow from it."""
+    """Return uv's reason for a failure, without the consequences that uv prints."""
     causes = _CAUSE.findall(error.message)
     return causes[-1] if causes else error.last_line
 

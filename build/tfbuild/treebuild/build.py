@@ -1,4 +1,4 @@
-"""From a plan to a wheel that was built from nothing: the full scope, stage after stage."""
+"""Builds a wheel from all of TensorFlow's sources: the stages of --scope full."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tfbuild.vendoring.vendored import VendorLock
 from tfbuild.watching.attempt import Attempt
 
 HISTORY = "course.json"
-"""How the build of the wheel went: its attempts, and what each met."""
+"""File of the build's attempts and their outcomes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +105,7 @@ def _require_tools(plan: Plan, compiler: Compiler) -> None:
     if recipe is not None and recipe.lto and not can_link(compiler, recipe.linkopts):
         major = compiler.version.partition(".")[0]
         raise ToolError(
-            f"{compiler.path.name} does not find lld, and --lto needs it",
+            f"{compiler.path.name} does not find lld, which --lto needs",
             hint=packages.suggest_install(f"lld of LLVM {major}", f"lld-{major}"),
         )
     if recipe is not None and recipe.training:
@@ -169,8 +169,8 @@ def _check_vendor_folder(plan: Plan, folder: Path | None) -> VendorLock | None:
         lock = vendored.check_folder(folder)
     if lock.release != plan.release:
         raise VendorError(
-            f"{folder} was made for TensorFlow {lock.release}, the plan is for {plan.release}",
-            hint=f"Make another with: invoke vendor --release {plan.release}",
+            f"{folder} is for TensorFlow {lock.release}, but the plan is for {plan.release}",
+            hint=f"Fill another folder: invoke vendor --release {plan.release}",
         )
     return lock
 
@@ -182,8 +182,8 @@ def _pin_hashes(site: Site, order: Order, lock: VendorLock) -> None:
     if order.tree:
         name, sha256 = min(lock.first_use.items())
         raise VendorError(
-            f"no rule of {order.tree} pins {name}, and Bazel takes nothing else without a network",
-            hint=f'Write sha256 = "{sha256}" into its rule',
+            f"no rule in {order.tree} pins {name}, and without a network Bazel needs its hash",
+            hint=f'Add sha256 = "{sha256}" to its rule',
         )
     declarations.pin_hashes(site.tree.folder, lock.first_use)
 
@@ -296,7 +296,7 @@ def _finish_wheel(
     with console.report_step("audit"):
         audited = audit.audit(wheel, paths=paths)
         audit.check_audit(audited)
-    with console.report_step("install the wheel and try it"):
+    with console.report_step("install the wheel and test it"):
         answers = finish.try_wheel(
             wheel,
             plan,

@@ -1,4 +1,4 @@
-"""One wheel out of Bazel: progress while it builds, and what is done about a failure."""
+"""Builds one wheel with Bazel, reports progress, and repairs failures."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tfbuild.watching.pace import Progress
 
 SCHEMA = 1
 _PACK_S = 3600.0
-# Bazel 7 crashes over one flipped bit in an action's result, and gives up over a missing file (seen
-# with 7.7.1; com.google.devtools.build.lib.util.ExitCode).
+# Bazel 7 crashes on a flipped bit in an action's result, and fails on a missing file (seen with
+# 7.7.1; com.google.devtools.build.lib.util.ExitCode).
 _BAD_ENTRY = frozenset({37, 39})
 
 
@@ -75,7 +75,7 @@ def compile_wheel(site: Site, call: BazelCall, first: Attempt) -> CompiledWheel:
         if completed.returncode == 0:
             break
         found = diagnosis.diagnose(outcome, completed.output)
-        # Without the caches it is something else.
+        # With the caches off, the failure has another cause.
         used_caches = not attempts[-1].distrusting
         if call.shared and used_caches and completed.returncode in _BAD_ENTRY:
             found = replace(found, cause=Cause.CACHE)
@@ -121,7 +121,7 @@ def _run_attempt(
     headers.redact(call.secrets, events_file)
     complaint = caches.find_cache_warning(completed.output) if call.shared else ""
     if complaint:
-        console.warn(f"the shared cache did not serve everything: {complaint}")
+        console.warn(f"the shared cache failed for some actions: {complaint}")
     return completed, outcome
 
 
@@ -148,11 +148,11 @@ def _choose_next_attempt(
     """
     message, hint = diagnosis.explain(found)
     following = diagnosis.plan_next_attempt(attempt, found)
-    # What a cache holds is nothing that a person chose: it is passed over without being asked.
+    # The user did not choose the contents of a cache: ignoring them needs no consent.
     allowed = call.auto_fix or found.cause is Cause.CACHE
     if following is None or not allowed:
         log = site.folder / f"{call.name}.log"
-        offer = ", or let it be done with --auto-fix" if following else ""
+        offer = ", or use --auto-fix to do this" if following else ""
         raise BuildError(f"{message} (whole output: {log})", hint=f"{hint}{offer}")
     console.warn(f"{message}. Trying again with {_describe_change(attempt, following)}")
     return following
@@ -163,7 +163,7 @@ def _describe_change(before: Attempt, after: Attempt) -> str:
     added = [define for define in after.defines if define not in before.defines]
     new = [f"--define {','.join(added)}"] if added else []
     if after.distrusting:
-        new.append("nothing from the caches")
+        new.append("the caches ignored")
     if after.jobs != before.jobs:
         new.append(f"--jobs {after.jobs}")
     return " ".join(new) or "the same options"
@@ -195,7 +195,7 @@ def _copy_wheel(site: Site, call: BazelCall) -> Path:
     wheels = sorted(folder.glob("*.whl"))
     if len(wheels) != 1:
         names = ", ".join(wheel.name for wheel in wheels) or "none"
-        raise BuildError(f"Bazel has finished, and one wheel was expected: there is {names}")
+        raise BuildError(f"Bazel finished, but did not build exactly one wheel: found {names}")
     return wheels[0]
 
 

@@ -1,4 +1,4 @@
-"""How a tree differs from the release table, and the plan's recipe as the tree wants it."""
+"""Compares a tree with the release table, and adapts the plan's recipe to the tree."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tfbuild.planning.plan import FullRecipe
 from tfbuild.treebuild.tree import HOST_FLAG, PIP_PACKAGE, SourceTree
 from tfbuild.upstream.releases import Release
 
-# In the bazelrc that is rendered, and in what configure.py writes.
+# Configs of the rendered bazelrc and of the file that configure.py writes.
 _OWN_CONFIGS = frozenset({"opt", "tensorwright"})
 _FIRST_WITHOUT_HOST_FLAG = Version("6")  # (easybuild-easyblocks, tensorflow.py)
-# Since 2.21 a tree compiles with a Clang that it downloads; with this config, with the machine's.
+# Since 2.21 a tree downloads its own Clang. With this config it uses the machine's compiler.
 _LOCAL_TOOLCHAIN = "clang_local"
 
 
@@ -62,7 +62,7 @@ def _compare_release(tree: SourceTree, release: Release) -> Iterator[TreeDiffere
             table=release.version,
             tree=tree.release,
             weight=Weight.FATAL,
-            advice=f"Plan with --release {tree.release} if the table has it, or pass another tree",
+            advice=f"Use --release {tree.release} if the table has it, or pass another tree",
         )
 
 
@@ -73,21 +73,21 @@ def _compare_bazel(tree: SourceTree, release: Release, bazel: str) -> Iterator[T
             table=release.bazel,
             tree=tree.bazel or "none",
             weight=Weight.ADAPTED if tree.bazel else Weight.INFORMATION,
-            advice=f"Bazel {bazel} will be used",
+            advice=f"The build uses Bazel {bazel}",
         )
     if not release.can_use_bazel(bazel):
         oldest, newest = release.bazel_range
         yield TreeDifference(
-            what="Bazel that is here",
+            what="installed Bazel",
             table=f"{oldest} to {newest}",
             tree=f"to be built with {bazel}",
             weight=Weight.INFORMATION,
-            advice="Nobody is known to have built this release with it",
+            advice="No build of this release with this Bazel is known",
         )
     if tree.bazel_limits and not _is_within(tree.bazel_limits, bazel):
         oldest, newest = tree.bazel_limits
         yield TreeDifference(
-            what="Bazel that configure.py accepts",
+            what="Bazel range of configure.py",
             table=bazel,
             tree=f"{oldest} to {newest}",
             weight=Weight.FATAL,
@@ -107,9 +107,9 @@ def _compare_target(tree: SourceTree, recipe: FullRecipe) -> Iterator[TreeDiffer
             table=recipe.target,
             tree=tree.wheel_target or "none",
             weight=Weight.ADAPTED if tree.wheel_target else Weight.FATAL,
-            advice="The tree's is built"
+            advice="The build uses the tree's target"
             if tree.wheel_target
-            else f"{PIP_PACKAGE}/BUILD makes no wheel: pass another tree",
+            else f"{PIP_PACKAGE}/BUILD has no wheel target: pass another tree",
         )
 
 
@@ -121,7 +121,7 @@ def _compare_host_flags(tree: SourceTree, release: Release) -> Iterator[TreeDiff
             table=words[release.distinct_host],
             tree=words[tree.shares_host_flags],
             weight=Weight.ADAPTED,
-            advice="They are compiled for this machine",
+            advice="The build compiles them for this machine",
         )
 
 
@@ -136,7 +136,7 @@ def _compare_configs(
             table="named by the plan",
             tree="not defined",
             weight=Weight.FATAL,
-            advice="Bazel refuses a config that no .bazelrc defines: plan without it",
+            advice="Bazel refuses a config that no .bazelrc defines: remove it from the plan",
         )
     for name in sorted(set(release.configs) - tree.configs - needed):
         yield TreeDifference(
@@ -144,7 +144,7 @@ def _compare_configs(
             table="defined",
             tree="not defined",
             weight=Weight.INFORMATION,
-            advice="The plan does not name it",
+            advice="The plan does not use it",
         )
     if _LOCAL_TOOLCHAIN in tree.configs - needed:
         yield TreeDifference(
@@ -152,7 +152,7 @@ def _compare_configs(
             table="the machine's",
             tree="downloaded",
             weight=Weight.ADAPTED,
-            advice=f"The machine's is used: --config={_LOCAL_TOOLCHAIN}",
+            advice=f"The build uses the machine's: --config={_LOCAL_TOOLCHAIN}",
         )
 
 
@@ -170,7 +170,7 @@ def _compare_variables(
             table=answers[name],
             tree="unknown to configure.py",
             weight=Weight.ADAPTED,
-            advice="It has no effect in this tree, and is left out",
+            advice="It has no effect in this tree: the build omits it",
         )
     for name in sorted(tree.questions - answers.keys() - set(release.unasked)):
         yield TreeDifference(
@@ -178,7 +178,7 @@ def _compare_variables(
             table="no answer",
             tree="configure.py asks for it",
             weight=Weight.INFORMATION,
-            advice="configure.py reads an empty answer, and takes its default",
+            advice="configure.py gets an empty answer, and uses its default",
         )
     for name, value in recipe.repo_env:
         if name not in tree.repo_env:

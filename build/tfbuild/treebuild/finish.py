@@ -1,4 +1,4 @@
-"""From the wheel that TensorFlow's own build leaves to one that says what it is, and is tried."""
+"""Adds version, platform, guard and metadata to the wheel of TensorFlow's build, and tests it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 
 _TRY_S = 600.0
-_ONES = 512.0 * 512.0  # what tfbuild.probe.full_build adds up
+_ONES = 512.0 * 512.0  # the sum that tfbuild.probe.full_build computes
 _REFUSAL = "ImportError: this TensorFlow cannot run here"
 
 
@@ -48,7 +48,7 @@ def finish_wheel(
     members = libraries.read_members(raw)
     tree_libraries = libraries.filter_libraries(members)
     if not tree_libraries:
-        raise WheelError(f"{raw.name} has no library", hint="Bazel built another target")
+        raise WheelError(f"{raw.name} contains no library", hint="Bazel built another target")
     library_facts = libraries.read_facts(raw, tree_libraries, paths.cache / "census")
     tree = _create_tuned_tree(plan, tree_libraries, library_facts, profile_sha256)
     facts = Tuned(
@@ -120,7 +120,7 @@ def _create_tuned_tree(
 def _find_source_name(plan: Plan, sha256: str) -> str:
     """Return the plan's name for the sources with this hash."""
     names = (pin.file.name for pin in plan.sources if pin.file.sha256 == sha256)
-    return next(names, "a source tree of the user's own")
+    return next(names, "the user's source tree")
 
 
 def _choose_platform(plan: Plan, shown: Mapping[str, LibraryFacts]) -> str:
@@ -136,8 +136,8 @@ def _add_licence(raw: Path, names: Collection[str], licence: bytes) -> dict[str,
         return {}
     if not licence:
         raise WheelError(
-            f"{raw.name} does not hold TensorFlow's LICENSE, and the tree has none",
-            hint="Without it, it must not be passed on",
+            f"neither {raw.name} nor the tree contains TensorFlow's LICENSE",
+            hint="Restore LICENSE in the tree: a wheel without it must not be distributed",
         )
     return {notices.LICENCE: licence}
 
@@ -162,7 +162,7 @@ def try_wheel(
         wheel, python=plan.python, requirements=requirements, paths=paths, links=links
     )
     facts = tuned.read_tuned(wheel)
-    assert facts is not None  # noqa: S101  (finish has just made it)
+    assert facts is not None  # noqa: S101  (finish_wheel wrote it)
     return run_probe(arm, tuned.list_nearest_missing(facts, cpu), paths.work / plan.key[:16])
 
 
@@ -187,10 +187,12 @@ def run_probe(
     if absent:
         raise HostError(f"{arm.wheel.name} was imported on a CPU without {', '.join(absent)}")
     if not answer.is_file():
-        raise HostError(f"{arm.wheel.name} ended its process before it was tried to the end")
+        raise HostError(f"{arm.wheel.name} ended its process before the end of the test")
     results: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
     if results["sum"] != _ONES:
-        raise AgreementError(f"{arm.wheel.name} adds up {_ONES:.0f} ones to {results['sum']}")
+        raise AgreementError(f"{arm.wheel.name} sums {_ONES:.0f} ones to {results['sum']}")
     if not all(math.isfinite(loss) for loss in results["losses"]):
-        raise AgreementError(f"{arm.wheel.name} trains to losses of {results['losses']}")
+        raise AgreementError(
+            f"{arm.wheel.name} trains a small model to the losses {results['losses']}"
+        )
     return results

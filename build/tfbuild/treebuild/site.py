@@ -1,4 +1,4 @@
-"""A source tree made ready for Bazel: fetched, read, held against the release table, configured."""
+"""Prepares a source tree for Bazel: fetch, read, compare with the release table, configure."""
 
 from __future__ import annotations
 
@@ -132,13 +132,13 @@ def _report_differences(found: tuple[TreeDifference, ...]) -> None:
     """Print the differences. Raises TreeError if one is fatal."""
     for difference in found:
         console.print_note(
-            f"{difference.what}: the table says {difference.table}, the tree "
-            f"{difference.tree}. {difference.advice}"
+            f"{difference.what}: {difference.table} in the release table, {difference.tree} in "
+            f"the tree. {difference.advice}"
         )
     fatal = [difference for difference in found if difference.weight is Weight.FATAL]
     if fatal:
         raise TreeError(
-            f"this tree cannot be built: {fatal[0].what} is {fatal[0].tree}",
+            f"this plan cannot build the tree: {fatal[0].what} is {fatal[0].tree}",
             hint=fatal[0].advice,
         )
 
@@ -162,7 +162,7 @@ def _run_configure(site: Site) -> None:
     except CommandError as error:
         raise TreeError(
             f"configure.py of this tree failed: {error.last_line} (whole output: {log})",
-            hint="If it asks for something new, set that variable and run this again",
+            hint="If it asks a new question, set that variable and run the command again",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Stages of long work: each is done once for its inputs, and found again after a kill."""
+"""Stages of a long run: each runs once per inputs, and its result survives a killed run."""
 
 from __future__ import annotations
 

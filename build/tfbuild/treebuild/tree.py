@@ -1,6 +1,6 @@
-"""The tree in hand: what its own files say about building it.
+"""Reads the build settings of a source tree from its files.
 
-Nothing in the tree is run. What decides is read from .bazelversion, .bazelrc and what it imports,
+Nothing in the tree is run. The settings come from .bazelversion, .bazelrc and its imports,
 configure.py, tensorflow/tools/pip_package and the .bzl files of the tree's repositories.
 """
 
@@ -22,14 +22,14 @@ from tfbuild.errors import TreeError
 PIP_PACKAGE = "tensorflow/tools/pip_package"
 _RULE = f"//{PIP_PACKAGE}:wheel"
 _PROGRAM = f"//{PIP_PACKAGE}:build_pip_package"
-# Where the rule leaves the wheel: tensorflow/tools/pip_package/utils/tf_wheel.bzl.
+# The folder to which the rule writes the wheel: tensorflow/tools/pip_package/utils/tf_wheel.bzl.
 _RULES_FOLDER = f"bazel-bin/{PIP_PACKAGE}/wheel_house"
 
 # Commands of an rc file whose lines `bazel build` reads (Bazel's documentation, "bazelrc").
 _FOR_BUILD = frozenset({"always", "build", "common"})
 _OFF = frozenset({"0", "false", "no"})
 HOST_FLAG = "--distinct_host_configuration"
-# The functions of configure.py that ask a person when the environment does not answer.
+# The functions of configure.py that ask the user if the environment has no answer.
 _ASKING = frozenset(
     {
         "get_from_env_or_user_or_default",
@@ -42,18 +42,18 @@ _ASKING = frozenset(
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|CC|CXX")
 _QUOTED = re.compile(r"""["']([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)["']""")
 _LARGEST = 4_000_000
-"""Bytes; the largest of these files in any release has less than a tenth of it."""
+"""Size limit in bytes. The largest of these files in any release has less than a tenth of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceTree:
     """The build settings that a source tree's own files state.
 
-    `bazel` and `find_wheel_target` are empty if the tree does not state them; `bazel_limits` are
-    those that configure.py enforces, if any. `list_configs` are the names that `bazel build
-    --config` knows, `list_wheel_options` those that build_pip_package accepts. `variables` are
-    named in configure.py, which asks for `questions` if the environment does not set them;
-    `repo_env` are the names that the tree's repository rules can read.
+    `bazel` and `wheel_target` are empty if the tree does not state them; `bazel_limits` are those
+    that configure.py enforces, if any. `configs` are the names that `bazel build --config`
+    knows, `wheel_options` those that build_pip_package accepts. `variables` are named in
+    configure.py, which asks for `questions` if the environment does not set them; `repo_env` are
+    the names that the tree's repository rules can read.
     """
 
     folder: Path
@@ -104,11 +104,11 @@ def _read_required(folder: Path, name: str) -> str:
     text = _read_text(folder, name)
     if text is None:
         raise TreeError(
-            f"{folder} is no TensorFlow source tree: it has no {name}",
-            hint="Pass the folder that holds configure.py and .bazelrc with --tree",
+            f"{folder} is not a TensorFlow source tree: it has no {name}",
+            hint="Pass the folder that contains configure.py and .bazelrc with --tree",
         )
     if not text.strip():
-        raise TreeError(f"{folder / name} is empty", hint="Unpack the sources anew")
+        raise TreeError(f"{folder / name} is empty", hint="Unpack the sources again")
     return text
 
 
@@ -121,19 +121,19 @@ def _read_text(folder: Path, name: str) -> str | None:
     path = folder / name
     try:
         if not path.resolve(strict=True).is_relative_to(folder.resolve()):
-            raise TreeError(f"{path} is a link out of the tree")
+            raise TreeError(f"{path} is a link to a file outside the tree")
         if not path.is_file():
             return None
         if path.stat().st_size > _LARGEST:
             raise TreeError(
-                f"{path} has {console.format_size(path.stat().st_size)}: it is not TensorFlow's"
+                f"{path} has {console.format_size(path.stat().st_size)}, too much for TensorFlow's"
             )
         text = path.read_bytes().decode()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
         raise TreeError(f"{path} is not UTF-8 from byte {error.start} on") from error
-    except (OSError, RuntimeError) as error:  # (RuntimeError: a link that leads to itself)
+    except (OSError, RuntimeError) as error:  # (RuntimeError: a link to itself)
         raise TreeError(f"{path} cannot be read: {error}") from error
     if "\0" in text:
         raise TreeError(f"{path} is binary: it has a NUL at character {text.index(chr(0))}")
@@ -151,8 +151,7 @@ def _find_release(read: Callable[[str], str | None]) -> str:
         if match := re.search(pattern, read(name) or "", re.MULTILINE):
             return match[1]
     raise TreeError(
-        f"the tree names no release: neither tensorflow/tf_version.bzl nor {PIP_PACKAGE}/setup.py"
-        " has one"
+        f"the tree has no release number in tensorflow/tf_version.bzl or {PIP_PACKAGE}/setup.py"
     )
 
 
@@ -167,7 +166,7 @@ def _check_version(text: str, name: str) -> str:
     try:
         Version(text)
     except ValueError:
-        raise TreeError(f"{name} names no version of Bazel: {text[:40]}") from None
+        raise TreeError(f"{name} has no valid Bazel version: {text[:40]}") from None
     return text
 
 
@@ -206,10 +205,10 @@ def _split_words(line: str) -> Iterator[str]:
 def _read_imported(folder: Path, name: str, needed: bool) -> str | None:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
-        return None  # (of the machine, not of the tree)
+        return None  # (a file of the machine, not of the tree)
     text = _read_text(folder, name)
     if text is None and needed:
-        raise TreeError(f".bazelrc imports {name}, which the tree does not have")
+        raise TreeError(f".bazelrc imports {name}, which is not in the tree")
     return text
 
 

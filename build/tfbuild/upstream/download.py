@@ -1,4 +1,4 @@
-"""Files from elsewhere: resumed where they broke off, and accepted only with the pinned hash."""
+"""Downloads: they resume after an interruption, and only the pinned hash is accepted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNREACHED = (
     TimeoutError,
     ConnectionError,
     ssl.SSLError,
-    ValueError,  # (what urllib says of an address that is none)
+    ValueError,  # (urllib's error for an invalid address)
 )
 
 
@@ -52,12 +52,12 @@ def verify_file(path: Path, pin: Pin) -> Path:
     Raises ChecksumError, DownloadError.
     """
     if not path.is_file():
-        raise DownloadError(f"there is no file {path}")
+        raise DownloadError(f"{path}: no such file")
     sha256 = hash_file(path)
     if sha256 != pin.sha256:
         raise ChecksumError(
-            f"{path} has sha256 {sha256}, {pin.name} is pinned to {pin.sha256}",
-            hint="It was cut short or changed: fetch it again",
+            f"{path} has SHA-256 {sha256}; {pin.name} is pinned to {pin.sha256}",
+            hint="The file is truncated or changed: download it again",
         )
     return path
 
@@ -65,14 +65,14 @@ def verify_file(path: Path, pin: Pin) -> Path:
 def find_cached(path: Path, pin: Pin) -> Path | None:
     """Return the file of an earlier run if its bytes are still the pinned ones, else None.
 
-    A file with other bytes is removed, so that it is fetched again.
+    A file with other bytes is removed and downloaded again.
     """
     if not path.is_file():
         return None
     try:
         return verify_file(path, pin)
     except ChecksumError as error:
-        console.warn(f"{error.message}; it is removed and fetched again")
+        console.warn(f"{error.message}; removing it and downloading it again")
         path.unlink()
         return None
 
@@ -92,7 +92,7 @@ def fetch(url: str, pin: Pin, folder: Path) -> Path:
         _transfer(url, part, pin)
     except _UNREACHED as error:
         reason = getattr(error, "reason", error)
-        raise DownloadError(f"{_redact_url(url)}: {reason}") from error
+        raise DownloadError(f"cannot download {_redact_url(url)}: {reason}") from error
     except OSError as error:
         raise DiskError(f"cannot write {part}: {error.strerror}") from error
     try:
@@ -105,7 +105,7 @@ def fetch(url: str, pin: Pin, folder: Path) -> Path:
 
 
 def probe_url(url: str) -> str:
-    """Return why a file cannot be had at an address; empty if its server offers it."""
+    """Return why an address does not offer a file; empty if it does."""
     request = _create_request(url)
     request.method = "HEAD"
     try:
@@ -142,10 +142,10 @@ def _transfer(url: str, part: Path, pin: Pin) -> None:
                 done += len(block)
                 count.advance(done >> 20, detail=pin.name)
         if total and done < total:
-            raise ConnectionError(f"broke off after {done} of {total} bytes")
+            raise ConnectionError(f"the connection ended after {done} of {total} bytes")
 
 
-def _open_url(url: str, start: int) -> Any:  # noqa: ANN401  (http, https and file answer alike)
+def _open_url(url: str, start: int) -> Any:  # noqa: ANN401  (its type depends on the scheme)
     """Return the response to a request for a file from its byte `start` on."""
     request = _create_request(url)
     if start:
@@ -165,7 +165,7 @@ def _create_request(url: str) -> urllib.request.Request:
     parts = urlsplit(url)
     user, has_login, host = parts.netloc.rpartition("@")
     address = parts._replace(netloc=host).geturl()
-    request = urllib.request.Request(address)  # noqa: S310  (https, http and file are all wanted)
+    request = urllib.request.Request(address)  # noqa: S310  (https, http and file are allowed)
     if has_login:
         token = base64.b64encode(unquote(user).encode()).decode()
         request.add_unredirected_header("Authorization", f"Basic {token}")
@@ -173,7 +173,7 @@ def _create_request(url: str) -> urllib.request.Request:
 
 
 def adopt(path: Path, pin: Pin, folder: Path) -> Path:
-    """Move a file that was fetched elsewhere into `folder`, after checking its bytes.
+    """Move a file that was downloaded elsewhere into `folder`, after checking its bytes.
 
     Raises ChecksumError, DownloadError.
     """

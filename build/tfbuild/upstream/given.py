@@ -1,6 +1,6 @@
-"""Sources that a user gives: the release's own archive, another one, or the folder of a checkout.
+"""Sources of --source: the release's archive, another archive, or the folder of a checkout.
 
-What is not the release's own, by its hash, is another pin in the plan, and so another wheel.
+Sources with another hash than the release's get a new pin in the plan, so they make another wheel.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ _VERSIONS = {
     "tensorflow/core/public/version.h": r"TF_MAJOR_VERSION (\d+)\s*#define TF_MINOR_VERSION (\d+)",
     "tensorflow/tf_version.bzl": r"\bTF_VERSION *= *\"(\d+)\.(\d+)\.",
 }
-"""Where a tree says of which release it is: in the first up to 2.19, in the second from 2.20 on."""
+"""The files with the release of a tree: the first up to 2.19, the second from 2.20 on."""
 
 
 def create_pins(given: Path, own: tuple[SourcePin, ...], staging: Staging) -> tuple[SourcePin, ...]:
-    """Return the release's `own` pins if these bytes are one of them, else a pin of what was
-    given.
+    """Return the release's `own` pins if the file has one of their hashes, else a new pin.
 
-    Raises DownloadError if nothing is there, KernelError for a folder without kernels.
+    Raises DownloadError if `given` does not exist, KernelError for a folder without kernels.
     """
     if given.is_file():
         sha256 = hash_file(given)
@@ -38,22 +37,22 @@ def create_pins(given: Path, own: tuple[SourcePin, ...], staging: Staging) -> tu
             return own
         return (SourcePin(kind=KIND, origin="", file=Pin(name=given.name, sha256=sha256)),)
     if not given.is_dir():
-        raise DownloadError(f"--source {given}: there is no such file or folder")
+        raise DownloadError(f"--source {given}: no such file or folder")
     digest = hashlib.sha256()
     files = list(_list_files(given, staging))
     for name, path in files:
         digest.update(f"{name}\0{hash_file(path)}\n".encode())
     if not files:
         raise KernelError(
-            f"--source {given} holds none of {', '.join(staging.prefixes)}",
-            hint="Give the folder that has tensorflow/ in it",
+            f"--source {given} contains none of {', '.join(staging.prefixes)}",
+            hint="Pass the folder that contains tensorflow/",
         )
     file = Pin(name=given.resolve().name, sha256=digest.hexdigest())
     return (SourcePin(kind=KIND, origin=_read_commit(given), file=file),)
 
 
 def stage(given: Path, pin: SourcePin, staging: Staging, paths: Paths) -> Path:
-    """Copy what a kernels build reads from a folder, as `source.stage` does from an archive.
+    """Copy the files of a kernels build from a folder, as `source.stage` does from an archive.
 
     Raises ChecksumError if it no longer matches the pin; DiskError.
     """
@@ -71,7 +70,7 @@ def stage(given: Path, pin: SourcePin, staging: Staging, paths: Paths) -> Path:
             shutil.copyfile(path, target)
         if create_pins(scratch_folder / TREE, (), staging)[0].file.sha256 != pin.file.sha256:
             raise ChecksumError(
-                f"--source {given} has changed since it was looked at", hint="Run it again"
+                f"--source {given} changed after it was hashed", hint="Run the command again"
             )
     return folder / TREE
 
@@ -120,6 +119,6 @@ def require_release(tree: Path, release: str) -> None:
         series = ".".join(match.groups()) if match else ""
         if series and series != ".".join(release.split(".")[:2]):
             raise KernelError(
-                f"the sources are of TensorFlow {series}, and the wheel is of {release}",
-                hint=f"Give sources of {release}, or build --release {series}",
+                f"the sources are of TensorFlow {series}, but the wheel is of {release}",
+                hint=f"Pass sources of {release}, or build with --release {series}",
             )

@@ -1,7 +1,7 @@
-"""Which of TensorFlow's kernel sources go into a tuned library, and what compiling them costs.
+"""The kernel groups of a tuned library: how --kernels selects them, and their compile cost.
 
-What a release's sources register and which of them belong together is in survey-RELEASE.csv, which
-`invoke survey` writes (tfbuild.kernelbuild.survey).
+survey-RELEASE.csv lists the ops that each source of a release registers, and its kernel group.
+`invoke survey` writes it (tfbuild.kernelbuild.survey).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from tfbuild.errors import UsageError
 
 FOLDER = "tensorflow/core/kernels"
 OWN = "tensorwright"
-"""Where the sources that are ours lie in a workspace."""
+"""The folder of Tensorwright's own sources in a workspace."""
 RELEASE = "2.14.1"
-"""The release that kernels are selected for where none is named, and that was surveyed."""
+"""The default release of a selection of kernels. It has a survey."""
 MINI = "mini"
-"""What is written for two kernels that compile quickly."""
+"""The name of a set of two kernels that compile quickly."""
 _NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
-_OP = re.compile(r"_*[A-Z]\w*", re.ASCII)  # (no source's name has a capital)
+_OP = re.compile(r"_*[A-Z]\w*", re.ASCII)  # (names of sources have no capitals)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelUnit:
     """A kernel group: sources that are compiled and tested together.
 
-    `sources` are paths in the release's tree (tensorflow/core/kernels/…), or, of a fused op,
-    below native (tensorwright/fused/…).
+    `sources` are paths in the release's tree (tensorflow/core/kernels/…), or, for a fused op,
+    in the workspace (tensorwright/fused/…).
     """
 
     name: str
@@ -60,7 +60,10 @@ def format_label(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompileCost:
-    """The cost of compiling: core-seconds in all, and the largest single compile in megabytes."""
+    """The cost of compiling `sources` files, of which `measured` were measured.
+
+    `seconds` is the total in core-seconds; `megabytes` is the memory of the largest compile.
+    """
 
     seconds: float
     megabytes: int
@@ -69,24 +72,25 @@ class CompileCost:
 
 
 class SourceOutcome(StrEnum):
-    """The result of the survey of a source: a `HELPER` registers nothing and is compiled for
-    others.
+    """The survey's result for a source.
+
+    A `HELPER` registers nothing and is compiled with others.
     """
 
     ADMITTED = "admitted"
     REFUSED = "stays stock"
     BROKEN = "does not compile"
     HELPER = "helper"
-    UNKNOWN = "not looked at"
+    UNKNOWN = "not tested"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SurveyRow:
-    """A kernel source of a release: what it registers for the CPU, and the result of its survey.
+    """A kernel source of a release: the ops that it registers for the CPU, and its survey result.
 
-    `source` and `sources`, those of its group, are paths below the kernel folder; `unit` and
-    `sources` are empty if no group was found. `registrations` and `cases` are those of the
-    whole group. `reason` is why it did not pass the conformance test.
+    `source` and `sources` (those of its group) are paths below the kernel folder. `unit` and
+    `sources` are empty if the survey found no group. `registrations` and `cases` are those of
+    the whole group. `reason` explains why the source stays stock.
     """
 
     source: str
@@ -100,7 +104,7 @@ class SurveyRow:
 
     @property
     def is_candidate(self) -> bool:
-        """Return True if it registers something, and no survey has shown that it stays stock."""
+        """Return True if it registers an op, unless a survey shows that it stays stock."""
         return bool(self.ops) and self.outcome not in (SourceOutcome.BROKEN, SourceOutcome.REFUSED)
 
 
@@ -117,10 +121,10 @@ def _load_survey(release: str) -> Mapping[str, SurveyRow]:
 
 
 def load_known_sources(release: str = RELEASE) -> Mapping[str, SurveyRow]:
-    """Return what is known of a release's sources, by source.
+    """Return the survey by source; that of RELEASE for a release without a survey.
 
-    Of a release that was not surveyed it is the survey of RELEASE: sources keep their names,
-    and the conformance test shows which of them work.
+    Sources keep their names across releases, and the conformance test shows which of them
+    work.
     """
     return _load_survey(release) or _load_survey(RELEASE)
 
@@ -172,8 +176,8 @@ def select(choice: str, release: str = RELEASE) -> tuple[KernelUnit, ...]:
 
     A choice is `hot`, `mini`, `all`, or names of groups, sources and ops with commas between:
     Tanh is an op, cwise_op_tanh a source. A source that belongs to a group selects the whole
-    group: alone it would not be closed. `all` are the groups of all sources that register
-    something for the CPU, except those that a survey has shown to stay stock. Raises
+    group: alone it would use code of the stock library. `all` are the groups of all sources
+    that register an op for the CPU, except those that stay stock in the survey. Raises
     UsageError.
     """
     rows = load_known_sources(release)
@@ -192,14 +196,14 @@ def _require_known(
 ) -> None:
     """Raise UsageError for an unknown source, if all sources are known.
 
-    They are known of a release that was surveyed, and of the fused ops.
+    They are known for a release with a survey, and for the fused ops.
     """
     folders = {fused.partition("/")[0] for fused in list_fused_ops()}
     every_known = bool(rows) or name.partition("/")[0] in folders
     if name in units or f"{name}.cc" in rows or not every_known or not _NAME.fullmatch(name):
         return
     choices = {*_load_table()["set"], *units, *(file.removesuffix(".cc") for file in rows)}
-    raise UsageError(f"there is no kernel source {name}.cc", hint=suggest_spelling(name, choices))
+    raise UsageError(f"unknown kernel source {name}.cc", hint=suggest_spelling(name, choices))
 
 
 def _resolve_word(
@@ -219,8 +223,8 @@ def _find_all_units(units: Mapping[str, list[str]], rows: Mapping[str, SurveyRow
     candidates = [row for row in rows.values() if row.is_candidate]
     if not candidates:
         raise UsageError(
-            "--kernels all: it is not known which sources this release has",
-            hint="invoke survey looks at them; or name sources",
+            "--kernels all needs a survey of this release, and there is none",
+            hint="Run invoke survey, or name kernel sources",
         )
     return [_find_owner(row.source, units, rows) for row in candidates]
 
@@ -232,7 +236,7 @@ def _find_op_units(
     if not sources:
         known_ops = {name for row in rows.values() for name in row.ops}
         raise UsageError(
-            f"no kernel source is known that registers {op}", hint=suggest_spelling(op, known_ops)
+            f"no known kernel source registers {op}", hint=suggest_spelling(op, known_ops)
         )
     return [_find_owner(source, units, rows) for source in sources]
 
@@ -252,7 +256,8 @@ def _find_owner(file: str, units: Mapping[str, list[str]], rows: Mapping[str, Su
 def _list_units(rows: Mapping[str, SurveyRow]) -> Mapping[str, list[str]]:
     """Return the sources of each group.
 
-    They are those of the survey, by hand those that it did not find, and the fused ops.
+    They come from the survey, from a list by hand of groups that it does not have, and from
+    the fused ops.
     """
     surveyed_units = {row.unit: list(row.sources) for row in rows.values() if row.unit}
     fused = {name: unit["sources"] for name, unit in _load_table()["own"].items()}
@@ -284,8 +289,8 @@ def find_units(
 ) -> tuple[KernelUnit, ...]:
     """Return the kernel groups of a release that a word names.
 
-    A word is a group's own name, else a source or an op. Groups may share a source, so a name
-    comes first.
+    A word is the name of a group, else a source or an op. Groups may share a source, so the
+    name of a group takes precedence.
     """
     all_units = tuple(units)
     named = tuple(unit for unit in all_units if unit.name == word)
@@ -296,9 +301,9 @@ def find_units(
 
 
 def format_choice(names: Collection[str]) -> str:
-    """Return the choice from which `select` makes these groups.
+    """Return the choice from which `select` returns these groups.
 
-    It is a set's name if they are one, else their own names.
+    It is the name of a set if they are one, else their names.
     """
     for name, members in _load_table()["set"].items():
         if set(members) == set(names):
@@ -328,8 +333,8 @@ def estimate_cost(units: tuple[KernelUnit, ...], *, only_selected: bool = False)
     """Return the measured cost of the sources.
 
     An unmeasured source counts as the median of the others. If only the selected parts of
-    TensorFlow's sources are compiled, most of it is reading headers, and all of those cost
-    about the same.
+    TensorFlow's sources are compiled, all sources cost about the same, because reading
+    headers takes most of the time.
     """
     table: dict[str, dict[str, float]] = _load_table()["cost"]
     default = {

@@ -1,6 +1,6 @@
-"""What a release's stock wheels depend on, pinned: a file in `locks` for each release.
+"""The pinned dependencies of a release's stock wheels: one file in `locks` per release.
 
-A line says by a marker (PEP 508) for which Python it is, where not for all.
+A line that is not for all Pythons has a marker (PEP 508).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfbuild.upstream.releases import StockWheel, parse_python_tag
 
 LOCKS = Path(__file__).with_name("locks")
 _LATE_PATCH = ".99"
-"""Of a bare 3.9 the oldest patch would be taken, and some packages exclude just that."""
+"""Markers would read a bare 3.9 as 3.9.0, which some packages exclude."""
 
 
 def load_requirements(wheel: StockWheel) -> str:
@@ -28,8 +28,9 @@ def load_requirements(wheel: StockWheel) -> str:
     path = LOCKS / f"{wheel.version}.txt"
     if not path.is_file():
         raise WheelError(
-            f"no locked dependencies for {wheel.package} {wheel.version}",
-            hint=f"There are: {', '.join(sorted(lock.stem for lock in LOCKS.glob('*.txt')))}",
+            f"there is no lock file for {wheel.package} {wheel.version}",
+            hint="There are lock files for "
+            f"{', '.join(sorted(lock.stem for lock in LOCKS.glob('*.txt')))}",
         )
     python = parse_python_tag(wheel.python_tag)
     return filter_requirements(path.read_text(encoding="utf-8"), python, wheel.platform)

@@ -1,7 +1,7 @@
-"""How near sources are to those that a stock wheel was compiled from, as far as its headers tell.
+"""Compares the headers of sources with those of the stock wheel.
 
-The wheel's own headers are what kernels are compiled with: what was compiled into its libraries is
-laid out as they say. A source that was written for other ones may not fit to them.
+Kernels are compiled with the wheel's headers, because these describe the layout of the code in its
+libraries. A source that was written for other headers may not match them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class SourceMatch:
     def summary(self) -> str:
         """Return one line: whether the sources match, or how many headers differ."""
         if not self.differing:
-            return f"exact sources: all {self.compared} headers that the wheel has, too, are its"
+            return f"matching sources: all {self.compared} headers equal the wheel's"
         of_kernels = sum(name.startswith(f"{FOLDER}/") for name in self.differing)
         differ = (
-            f"{len(self.differing)} of {self.compared} headers differ from the wheel's, which are "
-            f"used; {of_kernels} of core/kernels"
+            f"{len(self.differing)} of {self.compared} headers differ from the wheel's, "
+            f"{of_kernels} of them in core/kernels; the wheel's headers are used"
         )
-        return f"the release's own sources: {differ}" if self.own else f"near sources: {differ}"
+        return f"the release's own sources: {differ}" if self.own else f"other sources: {differ}"
 
 
 def compare(tree: Path, include: Path, *, own: bool, commit: str = "") -> SourceMatch:
@@ -61,7 +61,10 @@ def compare(tree: Path, include: Path, *, own: bool, commit: str = "") -> Source
             if _read_bytes(path) != _read_bytes(include / name):
                 differing.append(name)
     if not compared:
-        raise KernelError("the sources and the stock wheel have no header in common")
+        raise KernelError(
+            "the sources and the stock wheel have no header in common",
+            hint="Pass TensorFlow's sources with --source",
+        )
     return SourceMatch(own=own, commit=commit, compared=compared, differing=tuple(differing))
 
 

@@ -1,9 +1,9 @@
-"""Which kernel sources register which ops for the CPU, read from the sources themselves.
+"""The ops that kernel sources register for the CPU, read from the sources.
 
-A registration is REGISTER_KERNEL_BUILDER(Name("X").Device(DEVICE_CPU)…, Class), mostly written by
-macros of the source or of the headers beside it. So those macros are expanded as the preprocessor
-would (C++17, [cpp.replace]), as far as registrations need it: names of ops and devices. Types that
-a registration is limited to are not looked at; compiled libraries say those.
+A registration is REGISTER_KERNEL_BUILDER(Name("X").Device(DEVICE_CPU)…, Class). Most of them are
+written with macros of the source or of the headers beside it. This module expands the macros as the
+preprocessor does (C++17, [cpp.replace]), as far as the names of ops and devices need it. It ignores
+the types that a registration is limited to: compiled libraries report them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 
 from tfbuild.upstream.kernels import FOLDER
 
-# Headers of the framework whose macros and constants registrations are written with.
+# Headers of the framework with macros and constants that registrations use.
 _FRAMEWORK = tuple(
     f"tensorflow/core/framework/{name}.h" for name in ("register_types", "dataset", "function")
 )
 _SKIPPED = ("_test.cc", "_gpu.cc", ".cu.cc", "_testlib.cc", "_test_util.cc", "_benchmark.cc")
 _SKIPPED_FOLDERS = ("mkl", "fuzzing", "mlir_generated")
-_DEEPEST = 40  # macros in macros, and calls in calls
+_DEEPEST = 40  # levels of macros in macros, and of calls in calls
 
 _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.DOTALL)
 _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(\w+)[ \t]*(.*)")
@@ -38,7 +38,7 @@ _WORD = re.compile(r'"(?:\\.|[^"\\])*"|\b[A-Za-z_]\w*')
 
 @dataclass(frozen=True, slots=True)
 class _Macro:
-    """A macro; `parameters` is None for one that is written without brackets."""
+    """A macro; `parameters` is None for an object-like one."""
 
     parameters: tuple[str, ...] | None
     body: str
@@ -46,7 +46,7 @@ class _Macro:
 
 @dataclass(slots=True)
 class _Preprocessor:
-    """The state of the preprocessor in one source: what is defined, was read and was found."""
+    """The state of the preprocessor in one source: definitions, files read, ops found."""
 
     texts: Mapping[str, str]
     macros: dict[str, _Macro]
@@ -72,8 +72,8 @@ def find_registrations(tree: Path, defines: tuple[str, ...] = ()) -> Mapping[str
     """Return, by source, the ops that it registers for the CPU.
 
     Sources are paths below tensorflow/core/kernels/. `tree` holds TensorFlow's sources,
-    `defines` are NAME or NAME=VALUE as after -D. Sources that register none have a row, too:
-    others may need what they define.
+    `defines` are NAME or NAME=VALUE as after -D. Sources without registrations have a row,
+    too: others may need their definitions.
     """
     folder = tree / FOLDER
     files = [path for kind in ("*.cc", "*.h", "*.inc") for path in folder.rglob(kind)]
@@ -110,7 +110,7 @@ def _process_file(path: str, state: _Preprocessor) -> None:
     """Process a file line by line, with the files that it includes."""
     state.read.add(path)
     pending: list[str] = []
-    active: list[bool | None] = []  # of each open #if: taken now; None once a branch was taken
+    active: list[bool | None] = []  # per open #if: taken now; None after a taken branch
     for line in state.texts[path].splitlines():
         directive = _DIRECTIVE.match(line)
         if directive is None:
@@ -136,7 +136,7 @@ def _handle_conditional(
         if lively:
             lively.pop()
     elif word in {"else", "elif"}:
-        # A branch that was taken ends; otherwise the next one may be.
+        # After a taken branch, no other branch of this #if is taken.
         before = lively.pop() if lively else None
         after = word == "else" or _evaluate_condition(rest, macros)
         lively.append(None if before or before is None else after)
@@ -197,7 +197,7 @@ def _evaluate_node(node: ast.expr) -> int:
 def _handle_directive(word: str, rest: str, state: _Preprocessor) -> None:
     if word == "include":
         path = rest.strip('"')
-        # A header is read once (its guard says so), a list of cases as often as it is included.
+        # A header has a guard, so it is read once; an .inc file is read at each include.
         if path in state.texts and (path.endswith(".inc") or path not in state.read):
             _process_file(path, state)
     elif word == "undef":
@@ -317,7 +317,7 @@ def _split_arguments(arguments: str) -> Iterator[str]:
 
 
 def _find_closing(text: str, opening: int) -> int:
-    """Return where the bracket that opens at `opening` is closed; the text's end if it is not."""
+    """Return the position of the closing bracket; the end of the text if there is none."""
     depth = 0
     for match in re.compile(r'"(?:\\.|[^"\\])*"|[()]').finditer(text, opening):
         depth += {"(": 1, ")": -1}.get(match[0], 0)

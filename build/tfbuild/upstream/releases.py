@@ -1,4 +1,4 @@
-"""TensorFlow's releases as frozen records. The facts and their sources are in releases.toml."""
+"""TensorFlow's releases as frozen records; releases.toml has the facts and their sources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceArchive:
-    """The tag's source archive at its home. `folder` is the one that it unpacks to."""
+    """The source archive of the tag on GitHub; `folder` is its top folder."""
 
     url: str
     folder: str
@@ -56,7 +56,7 @@ class StockWheel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Define:
-    """A preprocessor name and the place in TensorFlow's tree that sets it."""
+    """A preprocessor macro; `origin` is where TensorFlow's tree defines it."""
 
     name: str
     value: str | None
@@ -73,7 +73,7 @@ class KernelFacts:
 
     Staged prefixes are paths in the source tree; include roots, libraries and the load folder
     are paths under site-packages. `flags` are the published wheel's, without defines and -m
-    flags. `machine` is the one that the wheels are for.
+    flags. `machine` is the wheels' machine.
     """
 
     machine: str
@@ -99,13 +99,13 @@ class Release:
     """One TensorFlow release.
 
     `repo_env` and `configure_env` hold names in braces ({python}, {python_bin}, {clang}) that
-    `fill_placeholders` replaces. `unasked` are the questions of configure.py that these
-    answers keep from being asked. `configs` are those of .bazelrc that concern a CPU build.
+    `fill_placeholders` replaces. `unasked` are questions that configure.py does not ask
+    with these answers. `configs` are those of .bazelrc that concern a CPU build.
     `guarded` pairs a CPU feature with the name that TensorFlow prints for it, in the order of
     printing. `wheel_folder` is empty if the wheel's build script takes a folder.
-    `distinct_host`: without --distinct_host_configuration=true the tools that run during the
-    build are compiled for the target too. `options` are what else Bazel needs to compile with
-    this machine's compiler.
+    `distinct_host` is True if the tools that run during the build are compiled for the target
+    unless --distinct_host_configuration=true is set. `options` are further options of Bazel
+    for this machine's compiler.
     """
 
     version: str
@@ -164,7 +164,7 @@ def with_kernels() -> tuple[Release, ...]:
 def find_release(version: str) -> Release:
     """Return the release with this version.
 
-    "2.14" is its patch release in the table; NEWEST is the newest release with kernels.
+    "2.14" stands for its patch release in the table; NEWEST is the newest release with kernels.
     Raises ReleaseError.
     """
     if version == NEWEST:
@@ -178,10 +178,10 @@ def find_release(version: str) -> Release:
         return by_series[requested]
     same_series = by_series.get(_parse_series(requested))
     close = [same_series.version] if same_series else console.find_similar(requested, releases)
-    nearest = f"the closest is {close[0]}, " if close else ""
+    nearest = f"; the closest is {close[0]}" if close else ""
     raise ReleaseError(
         f"TensorFlow {version} is not in the release table",
-        hint=f"Take --release from this list ({nearest}all: {', '.join(releases)})",
+        hint=f"Choose --release from {', '.join(releases)}{nearest}",
     )
 
 
@@ -196,8 +196,7 @@ def require_python(release: Release, python_tag: str) -> None:
     if python_tag not in tags:
         raise PythonError(
             f"TensorFlow {release.version} has no wheel for Python {parse_python_tag(python_tag)}",
-            hint=f"It has wheels for {', '.join(map(parse_python_tag, tags))}: choose one of "
-            "those with --python",
+            hint=f"Choose --python from {', '.join(map(parse_python_tag, tags))}",
         )
 
 
@@ -222,18 +221,18 @@ def require_stock_wheel(
     pairs = dict.fromkeys(f"{wheel.package} on {wheel.platform}" for wheel in matching)
     raise WheelError(
         f"{package} {release.version} has no published {python_tag} wheel for {platform}",
-        hint=f"There are: {', '.join(pairs)}",
+        hint=f"Published for this Python: {', '.join(pairs)}",
     )
 
 
 CPU_PACKAGES = ("tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow")
-"""The packages with TensorFlow for CPUs, the plainest first."""
+"""The packages with TensorFlow for CPUs, in order of preference."""
 
 
 def choose_cpu_package(release: Release, machine: str) -> str:
     """Return the package that has the release's wheels for CPUs of a machine.
 
-    It is the plainest one if no package has them.
+    It is the first of CPU_PACKAGES if no package has them.
     """
     packages = {wheel.package for wheel in release.wheels if wheel.platform == machine}
     return next((name for name in CPU_PACKAGES if name in packages), CPU_PACKAGES[0])
@@ -264,20 +263,20 @@ def create_stock_target(release: Release, machine: str) -> Target:
         return parse_target(machine)
     raise TargetError(
         f"the flags of TensorFlow {release.version}'s {machine} wheels are not known",
-        hint="--arch stock is for x86_64 and aarch64; invoke targets lists all others",
+        hint="--arch stock supports x86_64 and aarch64; invoke targets lists other targets",
     )
 
 
 def find_kernel_facts(release: Release, machine: str) -> KernelFacts:
     """Return the kernel facts of the wheels for a machine (x86_64, aarch64).
 
-    Raises ReleaseError for a release that the table has none for.
+    Raises ReleaseError if the table has none for the release.
     """
     match = next((each for each in release.kernels if each.machine == machine), None)
     if match is None:
         versions = ", ".join(each.version for each in with_kernels())
         raise ReleaseError(
-            f"the kernels scope is not known for TensorFlow {release.version} on {machine}",
+            f"--scope kernels does not support TensorFlow {release.version} on {machine}",
             hint=f"Use --scope full, or one of these releases: {versions}",
         )
     return match
@@ -305,7 +304,7 @@ def choose_bazel(release: Release) -> str:
 
 
 def read_kernels_bazel() -> str:
-    """Return the Bazel version for kernels, of any release: their workspace is ours."""
+    """Return the Bazel version for kernels; it is the same for all releases."""
     return str(_load_table()["kernels"]["bazel"])
 
 
@@ -326,7 +325,7 @@ def _load_table() -> dict[str, Any]:
     with TABLE.open("rb") as source:
         table = tomllib.load(source)
     if table["schema"] != SCHEMA:
-        raise ReleaseError(f"releases.toml has schema {table['schema']}, this code reads {SCHEMA}")
+        raise ReleaseError(f"releases.toml has schema {table['schema']}, expected {SCHEMA}")
     return table
 
 

@@ -1,7 +1,7 @@
-"""TensorFlow's own sources: fetched from where they can be had, checked, and staged.
+"""TensorFlow's sources: downloaded, checked and staged.
 
-Tried in this order: a path that the user gives, what an earlier run fetched, the mirror, the
-release's home, and Debian's source package through apt, whose signature chain apt checks itself.
+The order is: the user's path, the cache, the mirror, the release's home, and Debian's source
+package through apt, which checks the signatures itself.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
 
 TREE = "tree"
-"""The folder in a repository of staged sources that they lie in, by their paths in the release's
-tree. In the repository itself quoted headers would be looked for before anywhere else."""
+"""The folder of staged sources in a Bazel repository; paths in it are those in the release's tree.
+Files in the repository's root would precede all other quoted headers."""
 _MB = 1_000_000
 _STAGED_BYTES = 400 * _MB
 _TREE_BYTES = 700 * _MB  # (2.14.1's tree takes 354 MB)
 _MOST = 4000 * _MB
-"""Bytes that an archive may unpack to: ten times 2.14.1's tree."""
+"""Largest unpacked size of an archive in bytes: ten times 2.14.1's tree."""
 _AT_ONCE = 1 << 20
-"""Bytes that tarfile reads at once: of files it takes less, and so have all headers."""
+"""Largest read in bytes: tarfile reads files in smaller parts, and valid headers are smaller."""
 _TORN = (
     *(tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError),
-    KeyError,  # (tarfile's of a link to a member that the archive lacks)
+    KeyError,  # (tarfile's error for a link to a missing member)
     *(gzip.BadGzipFile, lzma.LZMAError, zlib.error),
 )
 
@@ -66,7 +66,7 @@ class SourcePin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Staging:
-    """The files of a tree that are staged: those whose paths have such a prefix and suffix."""
+    """The prefixes and suffixes of the paths of a tree that are staged."""
 
     prefixes: tuple[str, ...]
     suffixes: tuple[str, ...]
@@ -75,18 +75,18 @@ class Staging:
 def fetch_source(pins: tuple[SourcePin, ...], paths: Paths, given: Path | None) -> Path:
     """Return the source archive, with the pinned bytes.
 
-    Raises DownloadError that lists everything tried; ChecksumError for a given file with
-    other bytes.
+    Raises DownloadError that lists all attempts; ChecksumError for a `given` file with other
+    bytes.
     """
     if given is not None:
         return _check_given(pins, given)
-    # Looked at under the lock: what another run is writing is not a file that went bad.
+    # Checked under the lock: a file that another run still writes is not a damaged one.
     with lock_folder(paths.downloads, "downloading TensorFlow's sources", wait=True):
         return _find_cached(pins, paths) or _fetch_any(pins, paths)
 
 
 def _find_cached(pins: tuple[SourcePin, ...], paths: Paths) -> Path | None:
-    """Return the archive that an earlier run has fetched, if any."""
+    """Return the archive that an earlier run downloaded, if any."""
     cached = (download.find_cached(paths.downloads / pin.file.name, pin.file) for pin in pins)
     return next(filter(None, cached), None)
 
@@ -98,28 +98,28 @@ def _fetch_any(pins: tuple[SourcePin, ...], paths: Paths) -> Path:
             return attempt()
         except (DownloadError, ChecksumError, ToolError, CommandError) as error:
             tried.append(f"{origin}: {error.message.splitlines()[0]}")
-            console.print_note(f"{tried[-1]}; trying the next place")
+            console.print_note(f"{tried[-1]}; trying the next source")
     lines = "".join(f"\n  - {line}" for line in tried)
     raise DownloadError(
-        f"the sources could not be had. Tried:{lines}\n",
-        hint="Fetch one of them elsewhere and pass it with --source PATH",
+        f"cannot download the sources. Tried:{lines}\n",
+        hint="Download them elsewhere and pass the file with --source PATH",
     )
 
 
 def _check_given(pins: tuple[SourcePin, ...], given: Path) -> Path:
     if not given.is_file():
-        raise DownloadError(f"--source {given}: there is no such file")
+        raise DownloadError(f"--source {given}: no such file")
     sha256 = download.hash_file(given)
     if sha256 not in {pin.file.sha256 for pin in pins}:
         expected = " or ".join(f"{pin.file.name} ({pin.file.sha256})" for pin in pins)
-        raise ChecksumError(f"--source {given} has sha256 {sha256}; wanted is {expected}")
+        raise ChecksumError(f"--source {given} has SHA-256 {sha256}, expected {expected}")
     return given
 
 
 def _list_attempts(
     pins: tuple[SourcePin, ...], paths: Paths
 ) -> Iterator[tuple[str, Callable[[], Path]]]:
-    """Yield the attempts that can be made, cheapest first."""
+    """Yield the possible attempts, cheapest first."""
     folder = paths.downloads
 
     def create_download(url: str, pin: SourcePin) -> Callable[[], Path]:
@@ -143,14 +143,14 @@ def _list_attempts(
 
 
 def _fetch_debian(pin: SourcePin, paths: Paths) -> Path:
-    """Fetch Debian's source package, through apt in a private state folder.
+    """Download Debian's source package, through apt in a private state folder.
 
-    The mirror is the machine's own; the machine's package lists are left alone.
+    It uses the machine's mirror, and does not change the machine's package lists.
     """
     suite, _, package = pin.origin.partition("/")
     with tempfile.TemporaryDirectory(prefix="tensorwright-apt-") as name:
         state = Path(name)
-        state.chmod(0o755)  # (apt's unprivileged fetcher must be able to look in)
+        state.chmod(0o755)  # (apt's unprivileged downloader must be able to read it)
         for folder in ("lists/partial", "cache/archives/partial", "out"):
             (state / folder).mkdir(parents=True)
         uri = _find_debian_mirror()
@@ -183,15 +183,15 @@ def _find_debian_mirror() -> str:
         if "/" in uri and "security" not in f"{uri} {suite}":
             return uri
     raise DownloadError(
-        "apt has no package lists to take a mirror from", hint="Run: sudo apt-get update"
+        "cannot find a Debian mirror: apt has no package lists", hint="Run: sudo apt-get update"
     )
 
 
 def stage(archive: Path, sha256: str, staging: Staging, paths: Paths) -> Path:
-    """Unpack what a kernels build reads: the tree, in a folder named by the archive's hash.
+    """Unpack the files of a kernels build into a folder named by the archive's hash.
 
-    The folder is a repository of Bazel's. The BUILD files are excluded, or Bazel would see
-    packages of TensorFlow's own there. Raises ChecksumError for a broken archive; DiskError.
+    The folder is a Bazel repository. TensorFlow's BUILD files are excluded, because Bazel would
+    treat their folders as packages. Raises ChecksumError for a broken archive; DiskError.
     """
     folder = paths.sources / f"{sha256[:16]}-staged"
     if folder.is_dir():
@@ -203,7 +203,7 @@ def stage(archive: Path, sha256: str, staging: Staging, paths: Paths) -> Path:
                 scratch_folder / TREE, members=_select_members(tar, staging), filter="data"
             )
         if not (scratch_folder / TREE).is_dir():
-            raise ChecksumError(f"{archive} holds none of {', '.join(staging.prefixes)}")
+            raise ChecksumError(f"{archive} contains none of {', '.join(staging.prefixes)}")
     return folder / TREE
 
 
@@ -222,7 +222,7 @@ def unpack(archive: Path, sha256: str, paths: Paths) -> Path:
         with archive.open("rb") as packed, _open_archive(packed) as tar:
             tar.extractall(scratch_folder, members=_track_members(tar, packed), filter="data")
         if not any(scratch_folder.iterdir()):
-            raise ChecksumError(f"{archive} holds no folder with a source tree")
+            raise ChecksumError(f"{archive} contains no folder with a source tree")
     return folder
 
 
@@ -253,7 +253,7 @@ def _open_stream(packed: io.BufferedReader) -> io.BufferedIOBase:
 def _convert_errors() -> Iterator[None]:
     """Raise a read error of the archive as ReadError.
 
-    An archive that cannot be read is no fault of the disk that is written to.
+    Without this, an unreadable archive would be reported as an error of the output disk.
     """
     try:
         yield
@@ -262,7 +262,7 @@ def _convert_errors() -> Iterator[None]:
 
 
 class _LimitedStream:
-    """An unpacked archive that refuses headers which would fill the memory."""
+    """An unpacked archive that rejects headers that would fill the memory."""
 
     def __init__(self, stream: io.BufferedIOBase) -> None:
         self._stream = stream
@@ -299,7 +299,7 @@ def create_folder(folder: Path) -> Iterator[Path]:
     Raises DiskError.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.parent.glob(f".{folder.name}.*"):  # by a run that was killed
+    for leftover in folder.parent.glob(f".{folder.name}.*"):  # (of a killed run)
         shutil.rmtree(leftover, ignore_errors=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -339,7 +339,7 @@ def _select_members(tar: tarfile.TarFile, staging: Staging) -> Iterator[tarfile.
 def is_staged(name: str, staging: Staging) -> bool:
     """Return True if a file of the tree is staged.
 
-    A prefix that is a file itself is; Eigen's headers have no suffix at all, and are.
+    It is if it is a prefix itself. Eigen's headers have no suffix and are staged, too.
     """
     if name in staging.prefixes:
         return True

@@ -1,8 +1,8 @@
-"""The archives that a source tree declares, read from its files without Bazel or a network.
+"""Reads the archives that a source tree declares, without Bazel or a network.
 
-WORKSPACE and the .bzl files that it loads are Starlark, which Python's parser reads. Nothing is
-run: constants, string formatting and tf_mirror_urls are worked out, as TensorFlow's declarations
-use nothing else.
+WORKSPACE and the .bzl files that it loads are Starlark, which Python's parser can read. Nothing is
+run: only constants, string formatting and tf_mirror_urls are evaluated, since TensorFlow's
+declarations use nothing else.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def pin_hashes(tree: Path, pins: Mapping[str, str]) -> tuple[str, ...]:
             changed.append(origin)
     if unpinned:
         raise VendorError(
-            f"no rule of the tree can be given a hash under the name {', '.join(sorted(unpinned))}",
-            hint="Another repository declares it: give Bazel a copy with --override_repository",
+            f"no rule of the tree declares {', '.join(sorted(unpinned))}: its hash cannot be added",
+            hint="Another repository declares it. Pass a copy with Bazel's --override_repository",
         )
     return tuple(changed)
 
@@ -151,16 +151,16 @@ def _iter_modules(tree: Path) -> Iterator[tuple[str, ast.Module]]:
     """
     queue = deque(name for name in _ROOTS if (tree / name).is_file())
     if not queue:
-        raise TreeError(f"{tree} has no WORKSPACE", hint="Give the folder of a TensorFlow tree")
+        raise TreeError(f"{tree} has no WORKSPACE", hint="Pass a TensorFlow source tree")
     seen = set(queue)
     while queue:
         origin = queue.popleft()
         try:
-            with warnings.catch_warnings(action="ignore"):  # (what Python says of escapes)
+            with warnings.catch_warnings(action="ignore"):  # (Python warns of invalid escapes)
                 module = ast.parse((tree / origin).read_bytes())
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
             reason = str(error) or type(error).__name__
-            raise TreeError(f"{origin} cannot be read as Starlark: {reason}") from error
+            raise TreeError(f"{origin} cannot be parsed as Starlark: {reason}") from error
         yield origin, module
         loaded = {_resolve_label(label, origin) for label in _list_loads(module)} - seen
         new_paths = sorted(path for path in loaded if path and _is_file(tree / path))
@@ -171,7 +171,7 @@ def _iter_modules(tree: Path) -> Iterator[tuple[str, ast.Module]]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # (a label that is too long for a name)
+    except OSError:  # (a label that is too long for a file name)
         return False
 
 
@@ -275,7 +275,7 @@ def _iter_archives(rule: _Rule) -> Iterator[DeclaredArchive]:
         addresses = (urls,) if isinstance(urls, str) else tuple(urls)
         if not addresses or not all(isinstance(value, str) for value in (*addresses, sha256)):
             raise _UnknownError
-        pinned = sha256.lower()  # (as Bazel reads it)
+        pinned = sha256.lower()  # (Bazel ignores case)
         if not _SHA256.fullmatch(pinned):
             raise _UnknownError
         yield DeclaredArchive(
@@ -307,7 +307,7 @@ def _get_repository_name(rule: _Rule) -> str:
 _FAILURES: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
-def _evaluate(node: ast.expr, names: Names) -> Any:  # noqa: ANN401  (what Starlark can hold)
+def _evaluate(node: ast.expr, names: Names) -> Any:  # noqa: ANN401  (any Starlark value)
     """Evaluate an expression. Raises _UnknownError for anything that the declarations do not
     use.
     """
@@ -317,7 +317,7 @@ def _evaluate(node: ast.expr, names: Names) -> Any:  # noqa: ANN401  (what Starl
         raise _UnknownError from error
 
 
-def _evaluate_node(node: ast.expr, names: Names) -> Any:  # noqa: ANN401  (what Starlark can hold)
+def _evaluate_node(node: ast.expr, names: Names) -> Any:  # noqa: ANN401  (any Starlark value)
     match node:
         case ast.Constant(value=value):
             return value

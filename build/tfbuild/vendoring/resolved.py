@@ -1,4 +1,4 @@
-"""What Bazel says of the repositories that it fetched: --experimental_repository_resolved_file."""
+"""Parses Bazel's list of fetched repositories (--experimental_repository_resolved_file)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Filling a vendor folder (vendored.py) on a machine that has a network.
+"""Fills a vendor folder (vendored.py) on a machine with a network.
 
-Bazel itself says what a build needs: a build that stops before its actions fetches exactly that,
-through the folder's repository cache. Archives are hashed and stored, never unpacked here.
+A build that stops before its actions fetches exactly what a build needs, through the folder's
+repository cache. Archives are hashed and stored, and never unpacked here.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def vendor_targets(
             download_wheels(tree, python, folder / "wheels")
             download_dependencies(requirements, python, folder / DEPENDENCIES)
         prefetch(archives, folder, mirror=paths.mirror)
-        with console.report_step("Bazel fetches what the build needs"):
+        with console.report_step("fetch the archives of the build with Bazel"):
             fetched = _fetch_repositories(
                 folder, tree, targets, found, (*options, "--nobuild"), startup, paths
             )
@@ -102,7 +102,7 @@ def vendor_targets(
         records.save(folder / LOCK, lock)
         (folder / BEFORE).unlink(missing_ok=True)
     for name in sorted(lock.first_use):
-        console.print_note(f"{name} is not pinned by TensorFlow: pinned here on first use")
+        console.print_note(f"TensorFlow does not pin {name}: the lock pins this first download")
     console.print_note(
         f"{console.format_count(len(lock.files), 'file')}, {console.format_size(lock.size)}"
     )
@@ -122,7 +122,7 @@ def _set_lock_aside(folder: Path) -> Mapping[str, str]:
     except VendorError as error:
         raise VendorError(
             error.message,
-            hint="Remove it if what no rule pins may be pinned anew, on first use",
+            hint="Remove it to pin the hashes of unpinned repositories again, on first use",
         ) from error
 
 
@@ -147,9 +147,9 @@ def _check_first_use(fetched: Sequence[FetchedRepository], known: Mapping[str, s
             and known.get(repository.name, repository.sha256) != repository.sha256
         ):
             raise VendorError(
-                f"{repository.name} has sha256 {repository.sha256}, an earlier run got "
+                f"{repository.name} has sha256 {repository.sha256}, but an earlier run got "
                 f"{known[repository.name]}",
-                hint=f"No rule pins it and it was changed; to accept it remove {BEFORE}",
+                hint=f"No rule pins it, and it has changed. To accept it, remove {BEFORE}",
             )
 
 
@@ -172,7 +172,7 @@ def prefetch(
                 or _download_archive(archive, folder, mirror)
             ):
                 absent.append(archive.name)
-                console.warn(f"{archive.name} could not be downloaded from any of its addresses")
+                console.warn(f"{archive.name} cannot be downloaded from any of its addresses")
     return tuple(absent)
 
 
@@ -184,7 +184,7 @@ def download_wheels(tree: Path, python: Path, folder: Path) -> None:
     version = run([python, "-I", "-c", script]).output.strip()
     locked = tree / f"requirements_lock_{version}.txt"
     if not locked.is_file():
-        console.print_note(f"the tree has no {locked.name}: pip downloads nothing for it")
+        console.print_note(f"the tree has no {locked.name}: pip downloads no packages for it")
         return
     _download_locked(locked, python, folder)
 
@@ -220,7 +220,7 @@ def _fetch_repositories(
     """
     work = paths.cache / "vendor" / records.hash_record(str(folder))[:16]
     work.mkdir(parents=True, exist_ok=True)
-    for stale in work.glob("base.*"):  # by a run that was killed
+    for stale in work.glob("base.*"):  # of a run that was killed
         shutil.rmtree(stale, ignore_errors=True)
     base = Path(tempfile.mkdtemp(prefix="base.", dir=work))
     log = work / "bazel.log"
@@ -241,7 +241,7 @@ def _fetch_repositories(
         )
         if completed.returncode:
             errors = [line for line in completed.output.splitlines() if line.startswith("ERROR: ")]
-            reason = (errors or completed.output.splitlines() or ["no reason given"])[-1]
+            reason = (errors or completed.output.splitlines() or ["it reported no reason"])[-1]
             raise VendorError(f"Bazel could not fetch everything: {reason} (see {log})", hint=AGAIN)
         return parse_resolved(report.read_text(encoding="utf-8"))
     finally:
@@ -252,7 +252,7 @@ def _store_bazel(found: Bazel, folder: Path) -> None:
     """Store bazelisk, and the Bazel that it downloads or is set to run, in the folder."""
     program = found.bazelisk.resolve()
     with program.open("rb") as file:
-        if file.read(len(_ELF)) == _ELF:  # (on PATH it may be a script that needs node)
+        if file.read(len(_ELF)) == _ELF:  # (on PATH it may be a script that needs Node.js)
             _copy_file(program, folder / "bazelisk")
     if Path(found.use).is_absolute():
         _copy_file(Path(found.use), folder / f"bazel-{found.version}")
@@ -269,7 +269,7 @@ def _store_bazel(found: Bazel, folder: Path) -> None:
 def _download_archive(archive: DeclaredArchive, folder: Path, mirror: str) -> bool:
     """Return whether an address, the mirror first, served the pinned bytes."""
     pin = Pin(name=archive.file or archive.name, sha256=archive.sha256)
-    # Another archive may have the name already: then each waits in a folder of its own.
+    # Archives may share a name: each is downloaded into its own folder.
     waiting = folder / _WAITING / archive.sha256
     mirrors = (download.build_mirror_url(mirror, pin.name),) if mirror else ()
     for url in (*mirrors, *archive.urls):

@@ -1,13 +1,13 @@
-"""A vendor folder as a build finds it: checked against its lock, and what Bazel is told of it.
+"""Checks a vendor folder against its lock, and builds Bazel's options for it.
 
     sources/           the release's archive
     bazel/             bazelisk, and the Bazel that it fetched
-    repository_cache/  the archives, in Bazel's own cache, by hash
-    wheels/            what rules_python's pip_parse would download
-    dependencies/      what the finished wheel depends on, and requirements.txt with its hashes
+    repository_cache/  the archives, in Bazel's repository cache, by hash
+    wheels/            the downloads of rules_python's pip_parse
+    dependencies/      the dependencies of the finished wheel, and requirements.txt with hashes
     vendor.lock.json   path, addresses, SHA-256 and size of every file
 
-A distdir would not do: Bazel finds archives there by name, and 2.14.1 declares two different
+A distdir does not work: Bazel finds archives there by name, and 2.14.1 declares two different
 v1.0.tar.gz.
 """
 
@@ -29,7 +29,7 @@ LOCK = "vendor.lock.json"
 BEFORE = "vendor.lock.before"
 """The lock of an earlier run, while the folder is being filled again."""
 SCHEMA = 1
-AGAIN = "Run invoke vendor again: what was fetched is kept"
+AGAIN = "Run invoke vendor again: it keeps the files it has"
 _REMOVE = f"Remove that file. {AGAIN}"
 DEPENDENCIES = "dependencies"
 REQUIREMENTS = "requirements.txt"
@@ -83,7 +83,7 @@ def check_folder(folder: Path) -> VendorLock:
             raise VendorError(f"{path} is missing in {folder}", hint=AGAIN)
         if path not in locked:
             raise VendorError(
-                f"{folder} has {path}, of which {LOCK} knows nothing", hint="Remove that file"
+                f"{folder} has {path}, which is not in {LOCK}", hint="Remove that file"
             )
         _check_file(folder / path, locked[path])
     return lock
@@ -94,9 +94,9 @@ def read_lock(path: Path) -> VendorLock:
     try:
         lock = records.decode_record(VendorLock, records.load(path, schema=SCHEMA))
     except (RecordError, TypeError, ValueError, KeyError, AttributeError) as error:
-        raise VendorError(f"there is no usable {path} ({error})", hint=AGAIN) from error
+        raise VendorError(f"{path} is missing or damaged ({error})", hint=AGAIN) from error
     if lock.key != compute_lock_key(lock):
-        raise VendorError(f"{path} was changed by hand", hint="Make the folder again")
+        raise VendorError(f"{path} was edited", hint="Fill the folder again")
     return lock
 
 
@@ -153,7 +153,7 @@ def resolve_bazel(folder: Path, lock: VendorLock, paths: Paths) -> Bazel:
         installed = bazel.find_bazel(paths, lock.bazel)
         if installed.version != lock.bazel:
             raise VendorError(
-                f"{folder} was made with the system's Bazel {lock.bazel}, here is "
+                f"{folder} needs the system's Bazel {lock.bazel}, but this machine has "
                 f"{installed.version}",
                 hint=f"Install Bazel {lock.bazel}, or set USE_BAZEL_VERSION to it",
             )
@@ -161,7 +161,7 @@ def resolve_bazel(folder: Path, lock: VendorLock, paths: Paths) -> Bazel:
     bazelisk = folder.resolve() / "bazel/bazelisk"
     launcher = bazelisk if bazelisk.is_file() else bazel.find_bazelisk(paths)
     if launcher is None:
-        raise ToolError("there is no bazelisk on this machine", hint="Install bazelisk on PATH")
+        raise ToolError("this machine has no bazelisk", hint="Install bazelisk on PATH")
     return Bazel(bazelisk=launcher, use=str(_find_binary(folder)), version=lock.bazel, debian=False)
 
 
@@ -182,7 +182,7 @@ def list_files(folder: Path) -> Iterator[str]:
             path = Path(root) / name
             relative = path.relative_to(folder).as_posix()
             if path.is_symlink() or not path.is_file():
-                raise VendorError(f"{relative} in {folder} is no plain file", hint="Remove it")
+                raise VendorError(f"{relative} in {folder} is not a regular file", hint="Remove it")
             if relative not in {LOCK, BEFORE, _BUSY}:
                 yield relative
 
@@ -191,11 +191,11 @@ def _check_file(path: Path, item: VendoredFile) -> None:
     """Raise VendorError if the size or the hash of a file is not the locked one."""
     size = path.stat().st_size
     if size != item.size:
-        raise VendorError(f"{item.path} has {size} bytes, {LOCK} says {item.size}", hint=_REMOVE)
+        raise VendorError(f"{item.path} has {size} bytes, but {LOCK} has {item.size}", hint=_REMOVE)
     sha256 = hash_file(path)
     if sha256 != item.sha256:
         raise VendorError(
-            f"{item.path} has sha256 {sha256}, {LOCK} says {item.sha256}", hint=_REMOVE
+            f"{item.path} has sha256 {sha256}, but {LOCK} has {item.sha256}", hint=_REMOVE
         )
 
 
@@ -207,7 +207,7 @@ def _find_binary(folder: Path) -> Path:
     candidates = [*home.glob("bazel-[0-9]*"), *home.glob("downloads/**/bin/bazel")]
     if len(candidates) != 1:
         raise VendorError(
-            f"{home} holds {len(candidates)} Bazels instead of one",
-            hint="A vendor folder serves one release: begin a new one",
+            f"{home} contains {len(candidates)} Bazel programs instead of one",
+            hint="A vendor folder is for one release: fill a new folder",
         )
     return candidates[0]

@@ -1,4 +1,4 @@
-"""What may change between two attempts at the same build without changing the wheel's plan."""
+"""Settings that may change between two attempts at a build without changing the plan."""
 
 from __future__ import annotations
 

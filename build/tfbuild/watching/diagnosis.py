@@ -1,8 +1,8 @@
-"""Why a build failed, from its events and its log, and what to do about it: pure.
+"""Finds the cause of a failed build from its events and its log, and the remedy. Pure functions.
 
-The wording is what Bazel 4.2.3 and 7.7.1, clang 16, g++ 12 and gold print in builds that were made
-to fail. That of the rest (other linkers and compilers, a test, a time limit, a certificate, a wrong
-Bazel) was not seen here.
+The patterns are messages of Bazel 4.2.3 and 7.7.1, clang 16, g++ 12 and gold in builds that were
+made to fail. Messages of other linkers and compilers, and those about tests, time limits,
+certificates and a wrong Bazel, were not seen here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Diagnosis:
     remedy: str
 
 
-# The first that some line matches is the cause: what is special stands before what is general. A
+# The cause is the first entry that matches a line. Special entries precede general ones. A
 # group is the `what` of the diagnosis.
 _WORDS: tuple[tuple[Cause, tuple[str, ...]], ...] = (
     (Cause.DISK, ("No space left on device", "Disk quota exceeded", "File too large")),
@@ -137,7 +137,7 @@ _WORDS: tuple[tuple[Cause, tuple[str, ...]], ...] = (
 )
 _RULES = {cause: re.compile("|".join(words)) for cause, words in _WORDS}
 
-# Bazel's own exit codes, for builds of which nothing else tells (Bazel's ExitCode.java).
+# Bazel's exit codes, for builds without other evidence (Bazel's ExitCode.java).
 _EXITS = {
     "COMMAND_LINE_ERROR": Cause.OPTION,
     "INTERRUPTED": Cause.INTERRUPTED,
@@ -148,62 +148,62 @@ _EXITS = {
 }
 
 _TEXTS = {
-    Cause.DISK: ("the disk ran full", "Free disk in the cache folder, or set TENSORWRIGHT_CACHE"),
-    Cause.MEMORY: ("out of memory", "Give fewer jobs: --jobs N"),
+    Cause.DISK: ("the disk is full", "Free space in the cache folder, or set TENSORWRIGHT_CACHE"),
+    Cause.MEMORY: ("out of memory", "Use fewer jobs: --jobs N"),
     Cause.HOST_TOOL: (
         "a tool of the build does not run on this machine",
-        "It was compiled for another CPU: no flag may reach host tools (--host_copt, CC_OPT_FLAGS)",
+        "It was compiled for another CPU. Pass no flag to host tools (--host_copt, CC_OPT_FLAGS)",
     ),
     Cause.BAZEL_VERSION: (
-        "the wrong Bazel",
+        "the Bazel version is wrong",
         "Set USE_BAZEL_VERSION to the version in the tree's .bazelversion",
     ),
     Cause.CONFIG: (
         "this tree has no such config",
-        "Leave out --config={what}: its .bazelrc does not define it",
+        "Remove --config={what}: its .bazelrc does not define it",
     ),
     Cause.OPTION: (
         "this Bazel has no such option",
         "Set USE_BAZEL_VERSION to the version in the tree's .bazelversion",
     ),
     Cause.CHECKSUM: (
-        "a download is not the pinned file",
-        "A mirror or proxy changed it: give the right archive with invoke vendor",
+        "a download does not have the pinned hash",
+        "A mirror or proxy changed it. Fetch the right archive with invoke vendor",
     ),
     Cause.DOWNLOAD: (
         "a download failed",
-        "Try again, check HTTPS_PROXY and certificates, or build from a folder of invoke vendor",
+        "Try again, check HTTPS_PROXY and certificates, or build from a vendor folder",
     ),
     Cause.CACHE: (
-        "a cache gave a result without its files",
-        "Remove that entry from the shared cache, and the disk cache",
+        "a cache returned a result without its files",
+        "Remove that entry from the shared cache, and remove the disk cache",
     ),
     Cause.REMOTE: (
         "the remote cache or executor failed",
-        "Check --remote-cache, --remote-executor and --bazelrc, or leave them out",
+        "Check --remote-cache, --remote-executor and --bazelrc, or remove them",
     ),
     Cause.TARGET: (
         "this tree has no such target",
-        "Name the tree's release with --release: the target differs between releases",
+        "Set --release to the tree's release: the target differs between releases",
     ),
     Cause.FLAG: (
         "the compiler does not know a flag",
-        "Take a newer compiler with --compiler, or an older target with --arch",
+        "Choose a newer compiler with --compiler, or an older target with --arch",
     ),
-    Cause.TIMEOUT: ("a time limit was passed", "Give fewer jobs: --jobs N"),
-    Cause.TEST: ("a test failed", "Read its log; a wheel needs no tests of the tree"),
+    Cause.TIMEOUT: ("a time limit was exceeded", "Use fewer jobs: --jobs N"),
+    Cause.TEST: ("a test failed", "Read its log. A wheel needs no tests of the tree"),
     Cause.LINK: ("the linker failed", "Read the log from this label on"),
     Cause.COMPILE: ("a source does not compile", "Read the log from this label on"),
     Cause.INTERRUPTED: (
-        "the build was stopped from outside",
-        "Run it again: it goes on where it was. If the kernel killed it, give --jobs N",
+        "the build was interrupted",
+        "Run it again: it continues. If the kernel killed it, use fewer jobs: --jobs N",
     ),
     Cause.UNKNOWN: ("the build failed", "Read the log from its first ERROR on"),
 }
 
 # The XNNPACK kernels that are compiled with a flag (gcc_x86_copts and copts in XNNPACK's
-# build_params.bzl), as its --define names them. Only flags that a compiler in use may lack; a
-# define is as old as its kernels, and one that XNNPACK does not know changes nothing.
+# build_params.bzl), by the names of its --define options. Only flags that a compiler in use may
+# lack. A define that this XNNPACK does not know changes nothing.
 _AVX512_LATE = ("avx512amx", "avx512fp16", "avx512bf16")
 _XNNPACK = {
     "-mavxvnni": ("avxvnni",),
@@ -228,9 +228,9 @@ _ADDRESS = re.compile(r"\w+://\S+")
 _BEGINS = re.compile(r"^(?:\([\d:]+\) )?(?:ERROR|FATAL|java\.lang\.|Server terminated|FAIL: )")
 _NOISE = re.compile(r"^(?:\([\d:]+\) )?(?:WARNING:|INFO:|DEBUG:|Loading:|Analyzing:|\[[\d,]+ / )")
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
-# Around what a person reads: Bazel's prefix, and a command of hundreds of words cut in half.
+# Text to remove from a message: Bazel's prefix, and a truncated command of hundreds of words.
 _AROUND = re.compile(r"^(?:ERROR|FATAL): |: error executing [\w ]*command.*")
-_FINAL = re.compile(r"GET returned 4\d\d|PKIX path")  # asked again, it answers the same
+_FINAL = re.compile(r"GET returned 4\d\d|PKIX path")  # another attempt gets the same answer
 _QUOTES = str.maketrans("\u2018\u2019", "''")  # gcc in a UTF-8 locale
 
 
@@ -304,7 +304,7 @@ def _find_label(line: str) -> str:
 def _build_diagnosis(cause: Cause, *, label: str, line: str, what: str = "") -> Diagnosis:
     remedy = _TEXTS[cause][1].format(what=what)
     if cause is Cause.FLAG and _list_defines(what):
-        remedy = f"Give --define {','.join(_list_defines(what))}"
+        remedy = f"Use --define {','.join(_list_defines(what))}"
     return Diagnosis(
         cause=cause,
         label=label,

@@ -1,10 +1,10 @@
-"""What Bazel says about a build in its event file, while it runs and after.
+"""Reads Bazel's event file, during a build and after it.
 
 The file is the build event protocol as JSON lines (`--build_event_json_file`), after Bazel's
-build_event_stream.proto and failure_details.proto. JSON leaves out what is zero, and writes 64-bit
-numbers as strings. Read here are fields that 4.2.3 and 7.7.1 share, with one difference: which
-runner took how many actions stands in buildMetrics in newer ones (runnerCount), and in both in the
-log "process stats".
+build_event_stream.proto and failure_details.proto. JSON omits zero values, and writes 64-bit
+numbers as strings. All fields read here exist in 4.2.3 and 7.7.1, except one: the number of actions
+per runner is in buildMetrics (runnerCount) only in newer versions. Both have it in the log
+"process stats".
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Event = Mapping[str, Any]
 
 _POLL_S = 0.2
 _JOIN_S = 5.0
-_STDERR_B = 1 << 16  # compilers give their reason first
-_SIGNALS = range(129, 193)  # a shell's 128 + signal, which Bazel's runners report too
-# Abort reasons that only say that something else failed, or that nothing was asked for.
+_STDERR_B = 1 << 16  # compilers print the reason first
+_SIGNALS = range(129, 193)  # 128 + signal, as shells and Bazel's runners report it
+# Abort reasons that follow from another failure, or from an empty request.
 _CONSEQUENCES = frozenset({"INCOMPLETE", "SKIPPED", "NO_ANALYZE", "NO_BUILD"})
 _TESTS_THAT_FAILED = frozenset({"FAILED", "TIMEOUT", "REMOTE_FAILURE"})
 _PROGRESS = re.compile(r"^(?:\([\d:]+\) )?\[(\d[\d,]*) / (\d[\d,]*)\] (.*)$")
@@ -124,9 +124,7 @@ def read_outcome(path: Path) -> BuildOutcome | None:
 def build_outcome(events: Iterable[Event]) -> BuildOutcome:
     """Build the outcome of the events. A value of another type counts as missing."""
     failures: list[BuildFailure] = []
-    causes: list[
-        BuildFailure
-    ] = []  # of targets and of the build: said again where an action failed
+    causes: list[BuildFailure] = []  # of targets and of the build: repeated for a failed action
     finished: Event | None = None
     metrics: Event = {}
     runners: dict[str, int] = {}
@@ -167,7 +165,7 @@ def _parse_failure(event: Event) -> BuildFailure | None:
     reason = _get_text(aborted, "reason")
     if "aborted" in event and reason not in _CONSEQUENCES:
         message = _get_text(aborted, "description")
-        # An analysis that failed says why at what it failed for, and nothing here.
+        # A failed analysis reports its reason in the event of the target, not here.
         if message or reason != "ANALYSIS_FAILURE":
             return BuildFailure(label=label, kind=reason or "UNKNOWN", message=message)
     status = _get_text(_get_object(event, "testSummary"), "overallStatus")
@@ -180,7 +178,7 @@ def _parse_failure(event: Event) -> BuildFailure | None:
 
 
 def _parse_failed_action(label: str, action: Event) -> BuildFailure:
-    # In 4.2.3 `exitCode` is 1 for a program that a signal ended; the spawn's is the program's own.
+    # In 4.2.3 `exitCode` is 1 for a program that a signal ended; the spawn has the real code.
     detail = _get_object(action, "failureDetail")
     spawned = _get_number(_get_object(detail, "spawn"), "spawnExitCode")
     return BuildFailure(

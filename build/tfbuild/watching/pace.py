@@ -1,4 +1,4 @@
-"""How fast a build goes, and how long it may still take: pure, fed with what was seen when."""
+"""Computes the rate of a build and its remaining time from samples of its progress."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from tfbuild.console import format_duration
 
-_WINDOW_S = 600.0  # what counts as lately
-_LATEST = 0.25  # of the window: a second look at how fast it is, for a range
+_WINDOW_S = 600.0  # window of the recent rate
+_LATEST = 0.25  # share of the window for a second rate, which gives the range
 _SAMPLE_S = 1.0
 _LEAST_S = 60.0
 _LEAST_DONE = 50
-_GROWTH = 0.02  # Bazel finds actions while it builds: more than this in a window is no total yet
+_GROWTH = 0.02  # growth of the total in a window above which it counts as incomplete
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +80,6 @@ class Pace:
         rates = [self._compute_rate(at, done, share) for share in (1.0, _LATEST)]
         known = [rate for rate in rates if rate]
         if len(known) < len(rates):
-            return None  # (nothing ended lately: one long action, which no rate tells)
+            return None  # (no action ended recently: one long action gives no rate)
         left = max(0, total - done)
         return left / max(known), left / min(known)

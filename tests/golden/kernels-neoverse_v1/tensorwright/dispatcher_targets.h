@@ -1,7 +1,7 @@
-/* Rendered from dispatcher_targets.h.j2: the kernel libraries of this wheel, the preferred first. */
+/* Rendered from dispatcher_targets.h.j2: the kernel libraries of this wheel, in order of preference. */
 #define TW_FOLDER "tensorwright"
 
-/* What TENSORWRIGHT_MASK may name. */
+/* The features that TENSORWRIGHT_MASK accepts. */
 static const char *const tw_feature_names[] = {
     "3dnow",
     "3dnowext",
