@@ -180,7 +180,7 @@ def test_examples_that_changed_are_refused(tmp_path: Path) -> None:
     assert testing[1].shape == (450, 10)
     assert training[0].max() == 1.0
     assert (testing[1].argmax(axis=1) == examples.arrays[3]).all()
-    with pytest.raises(InputError, match="other examples"):
+    with pytest.raises(InputError, match="has changed since the run began"):
         convergence.load_examples(path, "0" * 64, workload, request)
 
 
@@ -363,7 +363,7 @@ def test_a_target_is_a_share_or_in_per_cent(typed: str, target: float) -> None:
         ({"vcpus": "1,2"}, "--vcpus 1,2|2 vCPUs"),
         ({"data_file": "x.npz"}, "--data-file.* --data digits"),
         ({"data": "mnist", "data_file": "none.npz"}, "none.npz"),
-        ({"machine": "cpu8"}, "price book"),
+        ({"machine": "cpu8"}, "need --prices"),
         ({"prices": "2017-07-gce"}, "--prices .*cpu8"),
         ({"prices": "2017-07-gce", "machine": "cpu9"}, "'cpu9'"),
         ({"prices": "2016", "machine": "cpu8"}, "no price book 2016"),

@@ -259,7 +259,7 @@ def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
     [
         ({"costPerHour": "6", "timestamp": "2018-03-25"}, "costPerHour is '6'"),
         ({"costPerHour": True, "timestamp": "2018-03-25"}, "costPerHour is True"),
-        ({"costPerHour": -1, "timestamp": "2018-03-25"}, "is not a price"),
+        ({"costPerHour": -1, "timestamp": "2018-03-25"}, "invalid price"),
         ({"costPerHour": 6.5}, "the day"),
         ({"costPerHour": 6.5, "timestamp": "in spring"}, "date"),
     ],

@@ -97,15 +97,19 @@ def test_of_one_target_the_newer_trial_counts_and_of_other_bytes_nothing() -> No
             built("zen4", ran_as="zen3"),
             record(zen4=trial(BAD)),
             False,
-            "passed the conformance test as zen3; conformance record: "
-            "cwise_op_tanh failed on A CPU",
+            (
+                "passed the conformance test as zen3; conformance record: "
+                "cwise_op_tanh failed on A CPU"
+            ),
         ),
         (
             built("zen4"),
             record(zen4=trial(BAD)),
             False,
-            "passed the conformance test on its own target; conformance record: "
-            "cwise_op_tanh failed on A CPU",
+            (
+                "passed the conformance test on its own target; conformance record: "
+                "cwise_op_tanh failed on A CPU"
+            ),
         ),
         (
             built("zen4", ran_as="zen3"),

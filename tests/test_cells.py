@@ -142,7 +142,7 @@ def test_the_end_of_a_process_is_a_mark(
 
 @pytest.mark.parametrize(
     ("file", "tuned", "said"),
-    [("/elsewhere/tensorflow.py", False, "not from its own"), ("", True, "ran stock kernels")],
+    [("/elsewhere/tensorflow.py", False, "not from its"), ("", True, "ran stock kernels")],
 )
 def test_an_answer_of_something_else_than_the_arm_is_a_mark(
     tmp_path: Path, worker: Make, file: str, tuned: bool, said: str

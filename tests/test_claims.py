@@ -69,8 +69,8 @@ def test_a_wheel_that_is_what_it_says_has_no_problem() -> None:
         ({"sha256": "5" * 64}, "its size or hash"),
         ({"floors": {"GLIBC": "2.34"}}, "it requires GLIBC 2.14, it requires GLIBC 2.34"),
         ({"floors": {}}, "it requires nothing"),
-        ({"census": HASWELL | {"avx2": 4}}, "counts 3 avx2 instructions, it has 4"),
-        ({"census": HASWELL | {"bmi1": 1}}, "counts 0 bmi1 instructions, it has 1"),
+        ({"census": HASWELL | {"avx2": 4}}, "counts 3 instructions of avx2, it has 4"),
+        ({"census": HASWELL | {"bmi1": 1}}, "counts 0 instructions of bmi1, it has 1"),
         ({"unregistered": ("Tanh",)}, "does not register Tanh"),
     ],
 )

@@ -401,7 +401,9 @@ def test_a_gate_without_a_figure_is_not_passed() -> None:
 def test_a_wheel_that_computes_something_else_fails_with_both_losses() -> None:
     result = journalled(WRONG, renamed(FASTER, "lstm_text"))
     assert len(result.overall) == 1, "the other cell still counts"
-    with pytest.raises(AgreementError, match=r"mnist_mlp, .* 2\.3 2\.25 .*\(stock\) .* 4\.6 4\.5 .*\(tuned\)"):
+    with pytest.raises(
+        AgreementError, match=r"mnist_mlp, .* 2\.3 2\.25 .*\(stock\) .* 4\.6 4\.5 .*\(tuned\)"
+    ):
         check_comparison(result, gate=False)
 
 

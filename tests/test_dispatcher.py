@@ -209,11 +209,11 @@ def test_the_header_holds_the_targets_in_their_order() -> None:
     names = sorted({*list_feature_names(), PRESENT[0].name})
     listed = "".join(f'    "{name}",\n' for name in names)
     assert render_header(rows, TEMPLATES) == (
-        "/* Rendered from dispatcher_targets.h.j2: the kernel libraries of this wheel, the"
-        " preferred first. */\n"
+        "/* Rendered from dispatcher_targets.h.j2: the kernel libraries of this wheel, in"
+        " order of preference. */\n"
         '#define TW_FOLDER "tensorwright"\n'
         "\n"
-        "/* What TENSORWRIGHT_MASK may name. */\n"
+        "/* The features that TENSORWRIGHT_MASK accepts. */\n"
         f"static const char *const tw_feature_names[] = {{\n{listed}}};\n"
         "\n"
         "static const struct tw_feature tw_features_0[] = {\n"
@@ -254,7 +254,7 @@ def test_a_bit_outside_the_register_is_refused(bit: int) -> None:
 
 
 def test_no_target_and_the_same_target_twice_are_refused() -> None:
-    with pytest.raises(TargetError, match="nothing"):
+    with pytest.raises(TargetError, match="at least one target"):
         render_header((), TEMPLATES)
     with pytest.raises(TargetError, match="zen4, zen4"):
         render_header((target("zen4"), target("zen4")), TEMPLATES)

@@ -54,16 +54,16 @@ def test_what_is_missing_is_named_with_the_command_that_brings_it(
     monkeypatch.setattr(packages, "LISTS", tmp_path)
     monkeypatch.setenv(emulation.SYSROOT, str(tmp_path))
     assert not emulation.can_emulate("aarch64")
-    with pytest.raises(ToolError, match="mmdebstrap brings") as caught:
+    with pytest.raises(ToolError, match="mmdebstrap, which fetches QEMU, is missing") as caught:
         find_emulator("aarch64", paths)
     assert "apt-get install mmdebstrap" in caught.value.hint
 
 
 def test_x86_64_is_not_emulated(paths: Paths) -> None:
     assert not emulation.can_emulate("x86_64")
-    with pytest.raises(ToolError, match="x86_64 cannot be admitted") as caught:
+    with pytest.raises(ToolError, match="cannot test kernels for x86_64") as caught:
         find_emulator("x86_64", paths)
-    assert "machine of its kind" in caught.value.hint
+    assert "a machine with x86_64" in caught.value.hint
 
 
 @pytest.mark.toolchain

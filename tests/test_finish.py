@@ -149,7 +149,7 @@ def test_other_code_beyond_the_target_is_named(tmp_path: Path, paths: Paths) -> 
     extra = DISPATCHED.format(name="smuggled")
     found = audit(finished(raw_wheel(tmp_path / "raw", *HASWELL, extra=extra), paths), paths=paths)
     (problem,) = found.problems
-    assert problem.startswith("tensorflow/libtensorflow_cc.so.2: 1 of avx512_vnni, ")
+    assert problem.startswith("tensorflow/libtensorflow_cc.so.2: 1 avx512_vnni instruction, ")
     assert problem.endswith(" smuggled")
 
 
@@ -160,7 +160,7 @@ def test_without_names_nothing_is_judged_and_that_is_said(tmp_path: Path, paths:
     found = audit(finished(raw, paths), paths=paths)
     assert found.problems == ()
     said = (
-        "tensorflow/libtensorflow_cc.so.2: 1 of avx512_vnni in functions without a name: not judged"
+        "tensorflow/libtensorflow_cc.so.2: 1 avx512_vnni instruction not checked: no function name"
     )
     assert said in found.remarks
     assert f"remark: {said}" in describe(found).splitlines()
@@ -177,8 +177,8 @@ def altering(wheel: Path, name: str, old: bytes, new: bytes) -> Path:
 @pytest.mark.parametrize(
     ("member", "old", "new", "said"),
     [
-        (guard.INIT, guard.FIRST, b"", "does not ask the CPU"),
-        (guard.INIT, guard.FIRST, b"import os\n" + guard.FIRST, "does not ask the CPU"),
+        (guard.INIT, guard.FIRST, b"", "does not check the CPU"),
+        (guard.INIT, guard.FIRST, b"import os\n" + guard.FIRST, "does not check the CPU"),
         (guard.NEEDS, b'"avx2"', b'"sse2x"', "_tensorwright_cpu.json"),
         ("INFO/METADATA", b"+haswell.full", b"+zen4.full", "METADATA"),
         ("INFO/WHEEL", b"manylinux_2_", b"manylinux_3_", "WHEEL"),

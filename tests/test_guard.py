@@ -133,9 +133,9 @@ def test_the_defaults_come_first_the_check_last_and_nothing_else_changes() -> No
         (b"", "import os as _os"),
         (STAND_IN.replace(b"import os as _os", b"import os"), "import os as _os"),
         (STAND_IN.replace(b"_kernel_dir)", b"_dir)"), "load_library"),
-        (STAND_IN + b"__all__.extend([", "not whole"),
-        (STAND_IN + b"\0", "not whole"),
-        (STAND_IN + b"'\xff'", "not whole"),
+        (STAND_IN + b"__all__.extend([", "not valid Python"),
+        (STAND_IN + b"\0", "not valid Python"),
+        (STAND_IN + b"'\xff'", "not valid Python"),
     ],
 )
 def test_an_init_that_is_not_tensorflows_is_refused(init: bytes, seen: str) -> None:
@@ -192,10 +192,10 @@ def test_wherever_the_first_statement_is_it_comes_after(init: bytes) -> None:
 @pytest.mark.parametrize(
     ("init", "seen"),
     [
-        (b"import (", "not whole"),
-        (b"\0", "not whole"),
+        (b"import (", "not valid Python"),
+        (b"\0", "not valid Python"),
         (b'"""Doc."""; import os\n', "no line"),
-        (b"\xef\xbb\xbfimport os\n", "not whole"),
+        (b"\xef\xbb\xbfimport os\n", "not valid Python"),
     ],
 )
 def test_an_init_without_a_place_for_it_is_refused(init: bytes, seen: str) -> None:

@@ -214,7 +214,9 @@ def test_what_is_served_can_be_installed_until_ctrl_c(
 ) -> None:
     with started(invoke, "serve", "--at", str(tree)) as process:
         assert process.stderr is not None
-        found = re.search(r"is at (http://(127\.0\.0\.1:\d+))/simple/", process.stderr.readline())
+        found = re.search(
+            r"serving .* at (http://(127\.0\.0\.1:\d+))/simple/", process.stderr.readline()
+        )
         assert found is not None
         with contextlib.closing(http.client.HTTPConnection(found[2])) as server:
             server.request("GET", "/simple/haswell/tensorflow-cpu/")

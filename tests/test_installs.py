@@ -89,7 +89,7 @@ def test_a_quick_tries_wheel_is_the_candidate_only_where_no_other_fits(here: Pat
     whole = pooled(here.pool, "whole", RUNS, age_s=60)
     assert find_newest_runnable(here) == whole
     assert describe(chosen("", here)).splitlines()[1].split() == [
-        *("tuned", str(whole), "(kernels:", "1", "unit)")
+        *("tuned", str(whole), "(kernels:", "1", "kernel", "group)")
     ]
     assert "(kernels: hot)" in describe(chosen("", here, str(pooled(here.pool, "hot", HOT))))
 
@@ -198,7 +198,8 @@ def test_a_dry_run_names_wheels_and_environment(here: Paths) -> None:
     assert stock.split() == ["stock", "tensorflow-cpu==2.14.1"]
     assert (
         off
-        == f"off    {tuned} (kernels: 1 unit)  TF_ENABLE_ONEDNN_OPTS=0 TF_DISABLE_MKL=1 'TF_X=a b'"
+        == f"off    {tuned} (kernels: 1 kernel group)  TF_ENABLE_ONEDNN_OPTS=0 TF_DISABLE_MKL=1 "
+        "'TF_X=a b'"
     )
     assert not here.cache.exists()
 

@@ -39,7 +39,9 @@ def selected() -> SelectionResult:
         gain=0.0544,
         recalled=0,
         untimed=(
-            Untimed(choice=WHERE, shapes="bool[3]", attributes="", reason="input 0 cannot be created"),
+            Untimed(
+                choice=WHERE, shapes="bool[3]", attributes="", reason="input 0 cannot be created"
+            ),
         ),
     )
 

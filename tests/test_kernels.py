@@ -220,7 +220,7 @@ def test_a_name_of_no_source_is_refused_with_what_is_meant(
 ) -> None:
     with pytest.raises(UsageError) as caught:
         select(words, release)
-    assert f"there is no kernel source {words.rpartition(',')[2]}.cc" in str(caught.value)
+    assert f"unknown kernel source {words.rpartition(',')[2]}.cc" in str(caught.value)
     assert meant in str(caught.value.hint)
 
 

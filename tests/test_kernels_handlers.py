@@ -38,7 +38,7 @@ def test_a_workload_is_profiled_once_however_often_it_is_named() -> None:
 
 
 def test_a_file_and_workloads_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="--workload .* --workloads"):
+    with pytest.raises(UsageError, match=r"--workload .* --workloads"):
         handlers.describe_profiling(ProfileOptions(workload="model.py", workloads="lstm_text"))
 
 
@@ -152,7 +152,7 @@ def test_a_dry_run_says_what_would_be_profiled() -> None:
         ("rate", "nan", "--rate nan"),
         ("budget", "-1", "--budget -1"),
         ("budget", "nan", "--budget nan"),
-        ("budget", "20", "--budget 20 has no unit. Say 20s or 20m"),
+        ("budget", "20", "--budget 20 has no unit. Write 20s or 20m"),
         ("seed", "x", "--seed x"),
         ("vcpus", "0", "0 vCPUs"),
         ("vcpus", "\u00b2", "--vcpus \u00b2"),

@@ -128,9 +128,7 @@ def test_machines_of_two_kinds_are_refused_and_every_difference_is_named() -> No
     with pytest.raises(HostError) as caught:
         merge_comparisons([("a", machine(2)), ("b", machine(4)), ("c", machine(8, host=other))])
     assert caught.value.message.startswith("cannot merge a and c: ")
-    assert caught.value.message.endswith(
-        ": kernel (6.1.0 vs. 6.2.0); clocksource (tsc vs. hpet)"
-    )
+    assert caught.value.message.endswith(": kernel (6.1.0 vs. 6.2.0); clocksource (tsc vs. hpet)")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +139,10 @@ def test_machines_of_two_kinds_are_refused_and_every_difference_is_named() -> No
         ({"threshold": 0.0}, "threshold differs (0.01 vs. 0.0)"),
         ({"level": 0.99}, "level differs (0.95 vs. 0.99)"),
         ({"arms": (arm("stock"),)}, "their arms differ (stock, tuned vs. stock)"),
-        ({"arms": (arm("tuned"), arm("stock"))}, "their arms differ (stock, tuned vs. tuned, stock)"),
+        (
+            {"arms": (arm("tuned"), arm("stock"))},
+            "their arms differ (stock, tuned vs. tuned, stock)",
+        ),
         (
             {"arms": (arm("stock", numpy="2.0"), arm("tuned", wheel_sha256="abc"))},
             "stock: numpy (1.26.4 vs. 2.0); tuned: wheel_sha256 (tuned-sha256 vs. abc)",

@@ -33,7 +33,7 @@ def test_equal_headers_are_exact_whatever_else_there_is(tmp_path: Path) -> None:
     found = compared(tmp_path, other)
     assert found == SourceMatch(own=False, compared=2)
     assert found.exact
-    assert found.summary == "exact sources: all 2 headers that the wheel has, too, are its"
+    assert found.summary == "matching sources: all 2 headers equal the wheel's"
 
 
 def test_ends_of_lines_make_no_difference(tmp_path: Path) -> None:
@@ -46,7 +46,8 @@ def test_what_differs_is_named_and_counted(tmp_path: Path) -> None:
     assert found.differing == (name,)
     assert not found.exact
     assert found.summary == (
-        "near sources: 1 of 2 headers differ from the wheel's, which are used; 1 of core/kernels"
+        "other sources: 1 of 2 headers differ from the wheel's, 1 of them in core/kernels; "
+        "the wheel's headers are used"
     )
 
 

@@ -68,10 +68,7 @@ def test_advice_names_what_apt_has_and_else_the_need() -> None:
     assert (
         packages.suggest_install("a linker", "g++", "nothing") == f"Run: {SUDO}apt-get install g++"
     )
-    assert (
-        packages.suggest_install("lld", "lld-22")
-        == "Install lld; apt has no package lld-22"
-    )
+    assert packages.suggest_install("lld", "lld-22") == "Install lld; apt has no package lld-22"
     assert packages.choose_clang() == "clang-17"
 
 

@@ -166,7 +166,8 @@ def test_a_wheel_that_passed_has_nothing_for_people_but_programs_see_it() -> Non
 
 def test_near_sources_are_told_of() -> None:
     near = (
-        "near sources: 3 of 400 headers differ from the wheel's, which are used; 1 of core/kernels"
+        "other sources: 3 of 400 headers differ from the wheel's, 1 of them in core/kernels; "
+        "the wheel's headers are used"
     )
     notes, text, files = noted(dataclasses.replace(POOL[1], near=near))
     assert notes == [f"{POOL[1].file}: compiled from {near}"]

@@ -61,7 +61,7 @@ def test_a_profile_travels_beside_its_selection(tmp_path: Path, paths: Paths) ->
     there = Paths(root=tmp_path, cache=tmp_path / "other", pool=tmp_path / "wheels")
     with pytest.raises(BuildError, match=f"{name}.profdata") as caught:
         pgo.collect_profiles([name], [tmp_path], there)
-    assert "beside the selection" in caught.value.hint
+    assert "folder of the selection" in caught.value.hint
     pgo.collect_profiles([name], [tmp_path, beside], there)
     assert pgo.locate_profile(name, there).read_text() == "counts"
     (beside / f"{name}.profdata").unlink()

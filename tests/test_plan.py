@@ -382,6 +382,6 @@ def test_options_of_the_tree_are_for_clang_and_the_full_scope() -> None:
 
 @pytest.mark.parametrize(("release", "python"), [("2.8.4", "3.11"), ("2.21.0", "3.9")])
 def test_a_python_that_the_tree_cannot_be_built_for_is_refused(release: str, python: str) -> None:
-    with pytest.raises(PythonError, match=f"not for {python}") as caught:
+    with pytest.raises(PythonError, match=f"for Python {python}") as caught:
         planned(scope="full", release=release, python=python)
     assert "--python" in caught.value.hint

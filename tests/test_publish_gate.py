@@ -73,9 +73,7 @@ def test_an_arms_own_tolerance_is_what_the_gate_lets_pass() -> None:
     assert gate.PARITY == TOLERANCE
 
 
-@pytest.mark.parametrize(
-    ("interval", "word"), [(FASTER, "faster"), (NO_DIFFERENCE, "equivalent")]
-)
+@pytest.mark.parametrize(("interval", "word"), [(FASTER, "faster"), (NO_DIFFERENCE, "equivalent")])
 def test_a_wheel_that_is_as_fast_passes(tmp_path: Path, interval: Interval, word: str) -> None:
     seen = require_passed(FILE, SHA256, TUNED, [single(tmp_path, interval)])
     (verdict,) = seen.verdicts

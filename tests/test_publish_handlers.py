@@ -178,7 +178,7 @@ def test_of_the_pool_comes_what_may_and_of_the_rest_the_reason(
     warned = [line for line in said.err.splitlines() if line.startswith("warning: excluded: ")]
     assert len(warned) == 3
     assert said.out == ""
-    assert f"{older.name} has tuned.json of schema 1" in said.err
+    assert f"{older.name}: tuned.json has schema 1" in said.err
     assert f"{false.name} failed the audit: " in said.err
 
 
@@ -285,7 +285,7 @@ def test_the_stock_wheel_is_fetched_with_the_users_own_settings_of_pip(
     assert hash_file(paths.downloads / stock.name) == hash_file(stock)
     (paths.downloads / stock.name).unlink()
     altered(sound, {"evil.pth": b"import evil\n"})
-    with pytest.raises(AuditError, match=r"evil\.pth is not in stock"):
+    with pytest.raises(AuditError, match=r"evil\.pth is neither in stock"):
         publish(gate=False, to=str(index.with_name("second")))
     assert not index.with_name("second").exists()
 
@@ -386,12 +386,12 @@ def test_a_wheel_of_near_sources_says_so_where_it_is_published(
     wheel = saying(sound, stock, nearness=nearness)
     with pytest.raises(PublishError, match="--near-sources"):
         publish(wheels=str(wheel), gate=False)
-    assert "compiled from near sources: 1 of 4 headers" in publish(
+    assert "compiled from other sources: 1 of 4 headers" in publish(
         wheels=str(wheel), gate=False, near_sources=True
     )
     page = json.loads((index / "simple/haswell/tensorflow-cpu/index.json").read_text())
-    assert page["files"][0]["_near_sources"].startswith("near sources: 1 of 4")
-    assert any("near sources" in note for note in page["_notes"])
+    assert page["files"][0]["_near_sources"].startswith("other sources: 1 of 4")
+    assert any("other sources" in note for note in page["_notes"])
 
 
 # ---- options ----
@@ -524,15 +524,15 @@ def test_a_wheel_that_did_not_pass_says_so_in_the_summary() -> None:
     assert f"\n{words}\n" in describe(PUBLISHED, candidates, "here", dry_run=False)
     assert f"\n{words}\n" in describe_uploads((), candidates, "https://i", dry_run=False)
     near = dataclasses.replace(
-        made.entry, gating=GateResult(passed=True), near="near sources: 1 of 2"
+        made.entry, gating=GateResult(passed=True), near="other sources: 1 of 2"
     )
     choices = {"zen4": choose((near,), parse_target("zen4"))}
     published = dataclasses.replace(PUBLISHED, choices=choices)
     text = describe(published, candidates, "here", dry_run=False)
     assert "without passing" not in text
-    assert "cp311: compiled from near sources: 1 of 2\n" in text
+    assert "cp311: compiled from other sources: 1 of 2\n" in text
     found = build_fields(published, candidates, "here", dry_run=False)["caveats"]
-    assert found == {near.file: ("compiled from near sources: 1 of 2",)}
+    assert found == {near.file: ("compiled from other sources: 1 of 2",)}
 
 
 def test_a_wheel_that_no_page_lists_says_why() -> None:
@@ -590,8 +590,7 @@ def test_a_wheel_that_only_this_cpu_of_its_target_runs_is_pointed_out() -> None:
     published = PublishResult(added=(), present=(), pages=(), choices=choices)
     (line,) = find_unserved(published, [native], cpu_of("icelake", "avx512_bf16"))
     assert line.startswith(
-        "this CPU runs 2.14.1+native, but simple/icelake/ lists 2.14.1: icelake lacks "
-        "avx512_bf16; "
+        "this CPU runs 2.14.1+native, but simple/icelake/ lists 2.14.1: icelake lacks avx512_bf16; "
     )
     assert list(find_unserved(published, [native], cpu_of("icelake"))) == []
     assert list(find_unserved(published, [native], cpu_of("sapphirerapids"))) == []
@@ -639,7 +638,7 @@ def test_kernels_that_never_ran_on_their_target_are_refused_whatever_the_options
     options: dict[str, Any], sound: Path, stock: Path, publish: Publish, index: Path
 ) -> None:
     wheel = as_stand_in(sound, stock)
-    with pytest.raises(AdmissionError, match="haswell passed the conformance test as x86_64_v2") as caught:
+    with pytest.raises(AdmissionError, match="passed the conformance test as x86_64_v2") as caught:
         publish(**options)
     assert caught.value.hint == f"Run invoke admit {wheel} on a CPU that runs haswell"
     assert not index.exists()
@@ -662,7 +661,7 @@ def test_with_a_record_of_its_bytes_it_goes_on_to_the_gate(
 @pytest.mark.toolchain
 def test_a_kernel_that_failed_is_named_and_the_remedy_said(sound: Path, publish: Publish) -> None:
     recorded(sound, "Tanh T=1: 9e+05 ULPs from the stock kernel")
-    with pytest.raises(AdmissionError, match="kernel cwise_op_tanh failed") as caught:
+    with pytest.raises(AdmissionError, match="kernel group cwise_op_tanh failed") as caught:
         publish(gate=False)
     assert "--without cwise_op_tanh" in caught.value.hint
 

@@ -53,7 +53,7 @@ def test_no_version_at_all_is_refused() -> None:
 
 
 def test_a_full_build_is_for_one_python() -> None:
-    with pytest.raises(UsageError, match="one --python"):
+    with pytest.raises(UsageError, match="one Python only"):
         resolve_fleets(dataclasses.replace(REQUEST, scope="full"))
 
 

@@ -65,7 +65,7 @@ def test_a_time_that_is_none_is_the_workers_fault(
     answer = {"wall_s": 0.25, "canary_s": 0.001, name: seconds}
     with (
         answering(tmp_path, answer) as opened,
-        pytest.raises(WorkerError, match=f"tuned .*{expected} ") as caught,
+        pytest.raises(WorkerError, match=f"tuned .*{expected}, ") as caught,
     ):
         opened.sample("train", 1)
     assert caught.value.arm == "tuned"

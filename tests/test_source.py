@@ -154,7 +154,7 @@ def test_the_error_lists_everything_that_was_tried(
         "  - home",
         "  - Debian source package sid/tensorflow",
     ]
-    assert lines[3].startswith(f"  - home: {DEAD}/v2.tar.gz: ")
+    assert lines[3].startswith(f"  - home: cannot download {DEAD}/v2.tar.gz: ")
     assert "Connection refused" in lines[3]
     assert lines[4].endswith("apt-get is not installed")
     assert "--source PATH" in caught.value.hint

@@ -158,7 +158,7 @@ def test_where_most_rounds_are_disturbed_nothing_is_said() -> None:
 
 
 def test_one_round_gives_no_interval() -> None:
-    with pytest.raises(SampleError, match="one launch"):
+    with pytest.raises(SampleError, match="two launches"):
         compute_overhead(select_blocks(launches(1.0, rounds=1)), STOCK, TUNED, floor=0.0)
 
 
@@ -218,7 +218,7 @@ def test_the_record_is_read_back_whole(tmp_path: Path) -> None:
 def test_a_record_of_an_older_schema_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "startup.json"
     records.save(path, records.convert_record(startup(1.02)) | {"schema": 1, "loadings": []})
-    with pytest.raises(RecordError, match=r"startup\.json has schema 1, this version reads 2"):
+    with pytest.raises(RecordError, match=r"startup\.json has schema 1, but this version reads 2"):
         records.load(path, schema=SCHEMA)
 
 

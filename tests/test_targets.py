@@ -273,4 +273,4 @@ def test_the_stock_flags_of_aarch64_are_the_first_version_of_it() -> None:
 def test_stock_flags_that_are_not_known_are_an_error(machine: str) -> None:
     with pytest.raises(TargetError, match=f"{machine} wheels") as caught:
         create_stock_target(load_releases()[0], machine)
-    assert "--arch stock is for x86_64 and aarch64" in caught.value.hint
+    assert "--arch stock supports x86_64 and aarch64" in caught.value.hint

@@ -166,7 +166,10 @@ UNREADABLE = [
     ("detect --jsn --arch", "detect has no option --jsn. Did you mean --json"),
     ("--dry detect", "--dry before a command is not supported. Use --dry-run after the command"),
     ("detect --arch zen4", "detect has no option --arch. invoke --help detect lists the options"),
-    ("publish --to", "publish --to needs a value (index to publish to: a folder or s3://bucket/prefix)"),
+    (
+        "publish --to",
+        "publish --to needs a value (index to publish to: a folder or s3://bucket/prefix)",
+    ),
     ("publish --to --dry-run", "publish --to needs a value"),
     ("--config", "invoke --config needs a value"),
     ("audit", "audit needs WHEEL: path of a wheel. Run: invoke audit WHEEL"),
@@ -538,7 +541,7 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(tooled: Ta
     assert done.returncode == 18
     assert "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
-    assert re.match(r"error: .* 4\.5 GB in .*, 2\d\d\.\d kB", last)
+    assert re.match(r"error: .* 4\.5 GB in .*, but only 2\d\d\.\d kB", last)
     assert "TENSORWRIGHT_CACHE" in last
 
 

@@ -115,7 +115,7 @@ def test_augmentation_is_compared_with_the_same_batch_without() -> None:
     found = throughput(result_of(8, 0.5, 0.5001), result_of(8, 1.0, 1.0001, augmented=True))
     assert "reduces the speed by 50.0%" in " ".join(text.list_lines(found))
     vague = throughput(result_of(8, 0.5, 1.0), result_of(8, 0.7, 1.1, augmented=True))
-    assert "less than" in " ".join(text.list_lines(vague))
+    assert "no measurable cost" in " ".join(text.list_lines(vague))
 
 
 def test_speed_per_dollar_is_over_the_books_price() -> None:

@@ -153,7 +153,7 @@ def test_a_run_goes_on_only_in_an_equal_one_that_is_not_finished(tmp_path: Path)
         ("nothing-like-it", "mnist_mlp, "),
         ("missing.py", "missing.py"),
         ("folder/model", "folder/model"),
-        (".", "no model"),
+        (".", "is not a model"),
         ("", "--workload .*mnist_mlp"),
     ],
 )

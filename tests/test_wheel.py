@@ -188,7 +188,7 @@ def test_a_wheel_has_one_record(tmp_path: Path, count: int) -> None:
         wheel.writestr(INIT, b"")
         for i in range(count):
             wheel.writestr(f"demo{i}.dist-info/RECORD", b"")
-    with pytest.raises(WheelError, match=f"{count} RECORDs"):
+    with pytest.raises(WheelError, match=f"{count} RECORD files"):
         verify_record(path)
 
 
@@ -262,7 +262,7 @@ def test_a_member_that_would_fill_the_memory_is_not_read(tmp_path: Path, name: s
             wheel.writestr(f"{INFO}/RECORD", b"")
         wheel.writestr(name, bytes((64 << 20) + 1))
     assert path.stat().st_size < 1 << 20
-    with pytest.raises(WheelError, match=f"{name} has 67108865 bytes"):
+    with pytest.raises(WheelError, match=f"{name} is too large"):
         read_member(path, name)
 
 
@@ -299,7 +299,7 @@ ESCAPES = (
 def test_a_member_that_would_leave_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     path = make_wheel(tmp_path, {**MEMBERS, name: b"evil"})
     for act in (verify_record, lambda p: extract(p, (name,), tmp_path / "x" / "y")):
-        with pytest.raises(WheelError, match="plain name"):
+        with pytest.raises(WheelError, match="valid file name"):
             act(path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [STOCK_NAME]
 
@@ -568,7 +568,7 @@ def test_crlf_metadata_keeps_its_line_ends(tmp_path: Path) -> None:
 )
 def test_metadata_without_one_version_is_refused(tmp_path: Path, metadata: bytes) -> None:
     stock = make_wheel(tmp_path / "stock", {**MEMBERS, f"{INFO}/METADATA": metadata})
-    with pytest.raises(WheelError, match="0 versions"):
+    with pytest.raises(WheelError, match="0 Version lines"):
         tuned(stock, tmp_path / "pool")
     assert not list((tmp_path / "pool").iterdir())
 
@@ -599,9 +599,9 @@ def test_a_wheel_under_a_wrong_name_is_refused(stock: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", [INIT, f"{INFO.replace('1.0', '1.0+a')}/RECORD", *ESCAPES])
 def test_a_member_that_cannot_be_added_is_refused(stock: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(WheelError, match="be added"):
+    with pytest.raises(WheelError, match="cannot add"):
         repack(stock, local="a", add={name: b""}, out_dir=tmp_path / "pool", dist_info_files={})
-    with pytest.raises(WheelError, match="be added"):
+    with pytest.raises(WheelError, match="cannot add"):
         repack(stock, local="a", add={}, out_dir=tmp_path / "pool", dist_info_files={"WHEEL": b""})
     assert not (tmp_path / "pool").exists()
 
@@ -805,7 +805,7 @@ def test_other_lines_of_wheel_stay(text: bytes, changed: bytes) -> None:
 
 
 def test_a_wheel_without_a_tag_gets_none() -> None:
-    with pytest.raises(zipfile.BadZipFile, match="no tag"):
+    with pytest.raises(zipfile.BadZipFile, match="no Tag line"):
         replace_platform(b"Wheel-Version: 1.0\n", "a")
 
 
@@ -818,5 +818,5 @@ def test_a_local_version_that_is_there_stays_and_another_is_refused(
     )
     assert (again.name, len(contents(again))) == (once.name, len(contents(once)) + 1)
     verify_record(again)
-    with pytest.raises(WheelError, match=r"\+a\.full .*'b'"):
+    with pytest.raises(WheelError, match=r"'b' to .*\+a\.full"):
         repack(once, local="b", add={}, out_dir=tmp_path, dist_info_files={})

@@ -131,7 +131,7 @@ def parse_vcpus(text: str, usable: int) -> tuple[int, ...]:
     for number in found:
         if not 1 <= number <= usable:
             raise UsageError(
-                f"{console.format_vcpus(number)} requested, but {usable} usable",
+                f"{console.format_vcpus(number)} requested, but only {usable} are usable",
                 hint=f"Use 1 to {usable}",
             )
     return found
@@ -141,7 +141,7 @@ def parse_vcpu_count(text: str, usable: int) -> int:
     """Parse a number of CPUs that are usable here; all of them for an empty text."""
     found = parse_vcpus(text, usable) or (usable,)
     if len(found) > 1:
-        raise UsageError(f"--vcpus takes one number, got {text}", hint="Give one of them")
+        raise UsageError(f"--vcpus {text} is not one number", hint="Give one of them")
     return found[0]
 
 

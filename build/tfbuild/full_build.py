@@ -77,7 +77,7 @@ def vendor(request: Request, options: BuildOptions, out: str, *, as_json: bool) 
     if as_json:
         return format_json({"folder": folder, "lock": lock})
     chosen = f"--release {plan.release}" + (f" --tree {order.tree}" if order.tree else "")
-    bazel_origin = "of this machine" if lock.from_system else "in the folder"
+    bazel_origin = "installed on this machine" if lock.from_system else "in the folder"
     return (
         f"{folder}: {console.format_count(len(lock.files), 'file')}, "
         f"{console.format_size(lock.size)}, for Bazel "

@@ -169,7 +169,9 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     made = library("doctored", text, tmp_path, native, staged, paths)
     every = ("Floor T=1", "Floor T=2", "Rint T=1", "Rint T=2")
     wheel = wheel_of(made, native, tmp_path / "wheel", stock_arm.wheel, *every)
-    with pytest.raises(KernelError, match=r"doctored.*: rint failed the conformance test") as caught:
+    with pytest.raises(
+        KernelError, match=r"doctored.*: rint failed the conformance test"
+    ) as caught:
         admitting.require_conformance(wheel, own_cpu().cpu, paths)
     assert "--without rint" in caught.value.hint
     record = admitted.read_record(wheel, hash_file(wheel))

@@ -63,7 +63,8 @@ def test_the_wheel_runs_every_layer_that_stock_runs(
 def compare(tuned: Environment, stock: Environment, policy: str, names: list[str]) -> None:
     before, after = (results(arm, policy, names) for arm in (stock, tuned))
     runs = [name for name in names if "error" not in before[name]]
-    assert len(runs) >= len(names) - 2  # Stock has no kernel of float16 for pooling in 3-D.
+    # Stock has no kernel of float16 for pooling in 3-D, and with oneDNN on fails with 3 more.
+    assert len(runs) >= len(names) - 5
     failed = {name: after[name]["error"] for name in runs if "error" in after[name]}
     assert not failed
     for name in runs:

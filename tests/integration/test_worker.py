@@ -386,7 +386,7 @@ def loaded_and_timed(one: Session) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("elsewhere", r"arm elsewhere imported TensorFlow from .*, not from its own environment"),
+        ("elsewhere", r"arm elsewhere imported TensorFlow from .*, not from its environment"),
         ("untuned", r"arm untuned ran stock kernels.*(\n.*)*--arch native"),
         ("starved", r"arm starved (exited with 1|was ended by SIGABRT) during load"),
         ("backwards", r"arm backwards reports -\S+ s for a sample, which is not a positive time"),

@@ -174,7 +174,7 @@ def find_newest_runnable(paths: Paths) -> Path:
 
 
 def build_arm_environment(spec: ArmSpec) -> Pairs:
-    """Return the environment variables of the arm's levers and its own.
+    """Return the environment variables of the arm: those of its levers, and those of `env`.
 
     Raises UsageError if a library to preload is not installed.
     """
@@ -216,7 +216,7 @@ class _SourceFinder:
 
     @functools.cached_property
     def _stock(self) -> WheelSource:
-        """Return the published wheel that the candidate was made from.
+        """Return the published wheel that the candidate was built from.
 
         Without a candidate in the line-up it is that of the first wheel given by a path, or else
         of the default release.

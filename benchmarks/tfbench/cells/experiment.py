@@ -92,8 +92,9 @@ class Summary(Protocol[_R_contra]):
 
 
 class Text(Summary[_R_contra], Protocol[_R_contra]):
-    """A module of functions that show a result on its own. `KEY` is the document's section with
-    the figures.
+    """A module of functions that show a result on a separate page.
+
+    `KEY` is the document's section with the figures.
     """
 
     KEY: str
@@ -129,8 +130,9 @@ class CellExperiment(Generic[_W, _Q, _R]):
     def measure(
         self, config: _Q, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
     ) -> _R:
-        """Measure and return the result, and write it with its report. The caller holds the lock
-        on the cache.
+        """Measure, write the result and its report, and return the result.
+
+        The caller holds the lock on the cache.
         """
         arms = install_arms(choices, paths)
         run = start_run(self.kind, config, arms, wanted_out, paths)

@@ -119,7 +119,7 @@ class Session:
         return self.receive(do, limit_s)
 
     def send(self, do: str, **fields: object) -> None:
-        assert self._process.stdin is not None  # noqa: S101  (PIPE was asked for)
+        assert self._process.stdin is not None  # noqa: S101  (it is a pipe)
         try:
             self._process.stdin.write(json.dumps({"do": do, **fields}) + "\n")
             self._process.stdin.flush()
@@ -136,7 +136,7 @@ class Session:
         return answer
 
     def _read_line(self, do: str, deadline: float, limit_s: float) -> bytes:
-        assert self._process.stdout is not None  # noqa: S101  (PIPE was asked for)
+        assert self._process.stdout is not None  # noqa: S101  (it is a pipe)
         source = self._process.stdout.fileno()
         with selectors.DefaultSelector() as selector:
             selector.register(source, selectors.EVENT_READ)
@@ -178,7 +178,7 @@ def require_own_tensorflow(arm: Arm, file: str) -> None:
     if not Path(file).is_relative_to(arm.prefix.resolve()):
         raise WorkerError(
             f"arm {arm.name} imported TensorFlow from {file}, "
-            f"not from its own environment {arm.prefix}",
+            f"not from its environment {arm.prefix}",
             hint="Delete the arm's virtual environment and run the command again",
             arm=arm.name,
         )

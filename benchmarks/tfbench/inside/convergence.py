@@ -116,7 +116,7 @@ def load_examples(
 
     Raises InputError if the file contains other examples than the requested ones.
     """
-    import numpy as np  # noqa: PLC0415  (the arm's own, after the affinity)
+    import numpy as np  # noqa: PLC0415  (the arm's NumPy, after the affinity)
 
     from tfbench.inside.inputs import InputError  # noqa: PLC0415
     from tfbench.inside.parameters import hash_arrays  # noqa: PLC0415

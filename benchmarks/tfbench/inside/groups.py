@@ -272,7 +272,7 @@ class IndependentGroup(Group):
         return list_received_gradients(counters)
 
     def compute_expected_sums(self) -> list[float]:
-        """Return each replica's own gradient: the check is that replicas exchange nothing."""
+        """Return the gradient of each replica: replicas must not exchange gradients."""
         return [float(number) for number in range(1, self.replicas + 1)]
 
     def list_variable_devices(self) -> list[str]:
@@ -379,7 +379,7 @@ def _create_variable_creator(tf: TensorFlow, strategy: Strategy) -> Callable[...
 
     CentralStorageStrategy has one copy of each variable. It refuses updates by replicas if the
     variable has no aggregation, such as the state of Keras 3's SeedGenerator, from which every
-    replica's Dropout draws. The creator makes the first replica's update count there.
+    replica's Dropout draws. With the creator, only the first replica's update counts for these.
     """
     central = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
 

@@ -183,9 +183,7 @@ def find_source(folder: Path, workload: Workload) -> Source:
         count = len(paths)
         classes = tuple(sorted({_get_class(folder, path) for path in paths}))
     if count < workload.batch:
-        raise InputError(
-            f"{folder} contains {count} examples, less than a batch of {workload.batch}"
-        )
+        raise InputError(f"{folder} has fewer examples ({count}) than a batch ({workload.batch})")
     return Source(folder=folder, count=count, own=is_own, classes=classes)
 
 

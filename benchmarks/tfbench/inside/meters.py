@@ -42,7 +42,7 @@ def read_run_delay_s() -> float:
         try:
             with open(f"/proc/self/task/{thread}/schedstat", encoding="ascii") as stat:  # noqa: PTH123
                 total += int(stat.read().split()[1])
-        except OSError:  # the thread has ended, or there is no such file
+        except OSError:  # (the thread has ended, or the file does not exist)
             continue
     return total / 1e9
 

@@ -64,7 +64,7 @@ _BLOCK = 1 << 20
 
 @dataclass(kw_only=True, slots=True)
 class Chain:
-    """A chain of copies of one op in a session of its own."""
+    """A chain of copies of one op, with its session."""
 
     session: Any
     call: Callable[[], Any]
@@ -120,7 +120,7 @@ def create_inputs(tf: TensorFlow, site: CallSite) -> tuple[list[Any], list[Any]]
     Raises ValueError for an input that cannot be created. Also for one with unknown values that
     determines the computation: the time of another computation would be meaningless.
     """
-    import numpy as np  # noqa: PLC0415  (the arm's own)
+    import numpy as np  # noqa: PLC0415  (the arm's NumPy)
 
     # Draw the same numbers in every arm and launch.
     draw = np.random.default_rng(zlib.crc32(f"{site.op} {site.shapes}".encode()))
@@ -193,7 +193,7 @@ def draw_contents(tf: TensorFlow, site: CallSite, given: CallSiteInput, draw: An
 
     Raises ValueError for other types.
     """
-    import numpy as np  # noqa: PLC0415  (the arm's own)
+    import numpy as np  # noqa: PLC0415  (the arm's NumPy)
 
     dtype = tf.as_dtype(given.dtype)
     if given.values is not None:

@@ -406,7 +406,7 @@ def create_other_phases(
 
     A step is created only when it first runs.
     """
-    import numpy as np  # noqa: PLC0415  (the arm's own)
+    import numpy as np  # noqa: PLC0415  (the arm's NumPy)
 
     from tfbench.inside.augmentation import augment  # noqa: PLC0415
 

@@ -74,10 +74,9 @@ def list_lines(selected: SelectionResult) -> Iterator[str]:
     )
     control = selected.control
     yield (
-        f"Control: by the same rules, stock is faster than stock in {control.won} of "
-        f"{format_count(control.cells, 'cell')} "
-        f"and slower in {control.lost}; 19 of 20 of these intervals stay within "
-        f"{control.reach:.1%}."
+        f"Control (stock against stock, same rules): {control.won} of "
+        f"{format_count(control.cells, 'cell')} faster and {control.lost} slower; 19 of 20 "
+        f"intervals stay within {control.reach:.1%}."
     )
     lacking = {call_site.choice for call_site in selected.untimed}
     stay = {row.choice: row.reason for row in rows if not row.kept and row.choice not in lacking}

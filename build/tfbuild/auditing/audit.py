@@ -353,7 +353,8 @@ def _describe_foreign(
             )
             shown = "; ".join(map(str, uses_found)) + ("; …" if times > len(uses_found) else "")
             kind = "unknown" if name == UNDECODED else name
-            yield f"{library.name}: {times} {kind} instructions, which it must not use: {shown}"
+            counted_uses = console.format_count(times, f"{kind} instruction")
+            yield f"{library.name}: {counted_uses}, which it must not use: {shown}"
 
 
 # ---- output ----

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 
 from tfbuild.auditing.dispatched import Attribution
 from tfbuild.binaries.instructions import UNDECODED
+from tfbuild.console import format_count
 from tfbuild.cpus import flags
 from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE
 from tfbuild.cpus.targets import STOCK_SPECS, parse_target
@@ -112,9 +113,10 @@ def find_full_build_problems(
     for file, attribution in found.items():
         for feature in sorted(attribution.own.keys() - {*tree.required_features, UNDECODED}):
             examples = ", ".join(attribution.first[feature])
+            uses = format_count(attribution.own[feature], f"{feature} instruction")
             yield (
-                f"{file}: {attribution.own[feature]} {feature} instructions, which {tree.target} "
-                f"does not require, in code that is not known to check the CPU: {examples}"
+                f"{file}: {uses}, which {tree.target} does not require, in code that is not known "
+                f"to check the CPU: {examples}"
             )
     beyond = _list_beyond_stock(tree.required_features)
     used = {
@@ -141,13 +143,15 @@ def list_unjudged(
         else:
             unrequired, reason = (
                 _select_unrequired(tree, attribution.nameless),
-                "their functions have no name",
+                "no function name",
             )
         for feature, times in unrequired.items():
-            yield f"{library.file}: {times} {feature} instructions were not checked: {reason}"
+            uses = format_count(times, f"{feature} instruction")
+            yield f"{library.file}: {uses} not checked: {reason}"
         data = attribution.own.get(UNDECODED, 0) if attribution else 0
         if data:
-            yield f"{library.file}: {data} unknown instructions, probably data among assembler"
+            uses = format_count(data, "unknown instruction")
+            yield f"{library.file}: {uses}, probably data among assembler"
 
 
 def _select_unrequired(tree: TunedTree, counted: Mapping[str, int]) -> dict[str, int]:
@@ -210,7 +214,7 @@ def _find_byte_problems(claim: KernelLibrary | TreeLibrary, shown: WheelLibrary)
     if dict(claim.census) != dict(shown.census):
         name = min(claim.census.items() ^ shown.census.items())[0]
         expected, present = claim.census.get(name, 0), shown.census.get(name, 0)
-        yield f"tuned.json counts {expected} {name} instructions, it has {present}"
+        yield f"tuned.json counts {expected} instructions of {name}, it has {present}"
 
 
 def _find_target_problems(claim: KernelLibrary | TunedTree) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The result of `invoke detect`: CPU, its targets, and the features that stock does not use."""
+"""The result of `invoke detect`: the CPU, its targets, and features that stock does not use."""
 
 from __future__ import annotations
 

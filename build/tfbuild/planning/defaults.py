@@ -389,7 +389,7 @@ def _describe_lever(lever: DefaultLever, cpu: Cpu, vcpus: Vcpus, release: str) -
     if not cpu.features.issuperset(lever.needs):
         return f"no effect on a CPU without {lever.needs[0]}"
     if QUOTA in lever.set.values() and vcpus.usable >= vcpus.affinity:
-        return f"stock starts {vcpus.affinity}, and no CPU quota is lower"
+        return f"stock starts {vcpus.affinity} threads, and no quota is lower"
     default = _choose_default(lever, find_isa(cpu.features), release, NO_WISHES)
     prefix = "with --bf16 a tuned wheel sets" if lever.opt_in else "a tuned wheel can set"
     return f"{prefix} {describe(default)}".replace(f"={QUOTA}", f"={vcpus.usable}")

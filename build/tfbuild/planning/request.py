@@ -255,8 +255,8 @@ def _load_user_selection(paths: Iterable[str], release: Release, target: Target)
             f"{selection.release} for {selection.target}" for selection in selections
         )
         raise UsageError(
-            f"--selection needs one selection of {release.version} for {target.spec}, but has "
-            f"{len(fitting)} of them: {others}",
+            f"--selection has {len(fitting)} selections of {release.version} for {target.spec} "
+            f"instead of one; the files contain {others}",
             hint="Run invoke select to make one",
         )
     return fitting[0]

@@ -45,7 +45,7 @@ def choose_proxy_plan(plan: Plan, beside: Collection[Plan], cpu: Cpu, compiler: 
         raise KernelError(
             f"this {cpu.architecture} CPU cannot test kernels for {plan.target.spec}: it runs no "
             "proxy target for it",
-            hint=f"Build on a CPU of {plan.target.family}",
+            hint=f"Build on a CPU of the {plan.target.family} family",
         )
     level = compute_x86_64_level(best.target.features)
     compiled = [

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+BARRIER = "_TensorwrightBarrier"
+"""The op of native/low_precision.cc, which belongs to no kernel group: tuned.json does not list it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
@@ -115,7 +118,8 @@ def check_claims(
     for op, limits in sorted(claimed - added):
         return f"it does not register {op} {limits}".strip()
     for op, limits in sorted(added - beside):
-        return f"its library registers {op} {limits}, which is not in tuned.json"
+        if op != BARRIER:
+            return f"its library registers {op} {limits}, which is not in tuned.json"
     return ""
 
 

@@ -141,7 +141,7 @@ class Release:
 
     @property
     def verified(self) -> str:
-        """Return what was verified for each scope that the release has."""
+        """Return what was verified in each scope of the release."""
         full = f"full scope: {self.verified_full}"
         return f"kernels scope: {self.verified_kernels}; {full}" if self.verified_kernels else full
 
@@ -364,9 +364,7 @@ def _parse_release(fields: Mapping[str, Any], table: Mapping[str, Any]) -> Relea
 def _select_answers(
     fields: Mapping[str, Any], table: Mapping[str, Any]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the answers for all releases and its own, without those that it has no question
-    for.
-    """
+    """Return the common answers and the release's, without those that it does not ask for."""
     answers = table["configure_env"] | fields["configure_env"]
     unknown = fields.get("configure_env_unknown", ())
     return tuple((name, value) for name, value in answers.items() if name not in unknown)
@@ -384,10 +382,7 @@ def _is_in(version: str, span: Sequence[str]) -> bool:
 
 
 def _parse_wheel(fields: Mapping[str, Any]) -> StockWheel:
-    """Return a wheel with the facts that its file name gives.
-
-    The table does not repeat them.
-    """
+    """Return a wheel with the facts from its file name, which the table does not repeat."""
     package, version, _, tags = parse_wheel_filename(fields["file"])
     interpreters = {tag.interpreter for tag in tags}
     machines = {tag.platform.partition("_x86_64")[1] or "_aarch64" for tag in tags}
@@ -405,8 +400,8 @@ def _parse_wheel(fields: Mapping[str, Any]) -> StockWheel:
 def _parse_kernels(version: str, fields: Mapping[str, Any]) -> tuple[KernelFacts, ...]:
     """Return the kernel facts of a release for each machine that has wheels.
 
-    They are what the table has for all kernels, with the defines of the release's series;
-    empty for a release that it does not cover.
+    They combine the table's facts for all kernels with the defines of the release's series.
+    Empty for a release that the table does not cover.
     """
     if not _is_in(version, fields["series"]):
         return ()
