@@ -1,7 +1,6 @@
 """Render docs/verified.md from the records in benchmarks/records.
 
-Run `python -m tests.verified` after a change of the records, or `python -m tests.verified --check`
-to compare the page with what they give.
+Write the page with `PYTHONPATH=build:benchmarks python -m tests.verified`; `--check` compares it.
 """
 
 from __future__ import annotations
@@ -10,12 +9,13 @@ import csv
 import math
 import sys
 import tomllib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from tfbench.measuring.recorded import recompute_comparison
 from tfbuild.settings import ROOT
 
 RECORDS = ROOT / "benchmarks" / "records"
@@ -57,16 +57,18 @@ class Run:
     summary: str = ""
     note: str = ""
     phase: str = "train"
-    vcpus: tuple[int, ...] = field(init=False)
-    baseline: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Find the numbers of vCPUs and the baseline: the arm without speedups."""
-        vcpus = tuple(sorted({int(row["vcpus"]) for row in self.rows}))
-        object.__setattr__(self, "vcpus", vcpus)
-        faster = {row["arm"] for row in self.rows if row["speedup"]}
-        (baseline,) = {row["arm"] for row in self.rows} - faster
-        object.__setattr__(self, "baseline", baseline)
+    @property
+    def vcpus(self) -> list[int]:
+        """Return the numbers of vCPUs of the run."""
+        return sorted({int(row["vcpus"]) for row in self.rows})
+
+    @property
+    def baseline(self) -> str:
+        """Return the name of the arm without speedups."""
+        arms = {row["arm"] for row in self.rows}
+        (baseline,) = arms - {row["arm"] for row in self.rows if row["speedup"]}
+        return baseline
 
     @property
     def release(self) -> str:
@@ -85,44 +87,30 @@ class Run:
 
     def find(self, model: str, vcpus: int, arm: str) -> Row | None:
         """Return the row of one cell and arm, or None if the run has none."""
-        return next(
-            (
-                row
-                for row in self.rows
-                if (row["workload"], int(row["vcpus"]), row["arm"]) == (model, vcpus, arm)
-            ),
-            None,
-        )
+        wanted = (model, str(vcpus), arm)
+        rows = (row for row in self.rows if (row["workload"], row["vcpus"], row["arm"]) == wanted)
+        return next(rows, None)
 
     def list_facts(self) -> list[str]:
         """Return what the CSV file holds beside times: loss differences and peak memory."""
-        facts = []
-        for arm in self.arms:
-            rows = [row for row in self.rows if row["arm"] == arm]
-            losses = [float(row["loss_difference"]) for row in rows if row.get("loss_difference")]
-            stock = {
-                (row["workload"], row["vcpus"]): row for row in self.rows if self.is_stock(row)
-            }
-            peaks = sorted(
-                float(row["peak_mb"]) / float(stock[row["workload"], row["vcpus"]]["peak_mb"])
-                for row in rows
-                if row["peak_mb"]
-            )
-            parts = [f"first losses differ by at most {max(losses):.1e}"] if losses else []
-            parts += [f"peak memory {format_range(peaks, '.2f')} of {self.baseline}'s"] * bool(
-                peaks
-            )
-            facts.append(f"`{arm}`: {'; '.join(parts)}")
-        return facts
+        return [f"`{arm}`: {'; '.join(self._list_facts(arm))}" for arm in self.arms]
 
-    def is_stock(self, row: Row) -> bool:
-        """Return whether a row is the baseline's."""
-        return row["arm"] == self.baseline
+    def _list_facts(self, arm: str) -> Iterator[str]:
+        rows = [row for row in self.rows if row["arm"] == arm]
+        losses = [float(row["loss_difference"]) for row in rows if row.get("loss_difference")]
+        if losses:
+            yield f"first losses differ by at most {max(losses):.1e}"
+        peaks = []
+        for row in rows:
+            stock = self.find(row["workload"], int(row["vcpus"]), self.baseline)
+            if stock and row["peak_mb"]:
+                peaks.append(float(row["peak_mb"]) / float(stock["peak_mb"]))
+        yield f"peak memory {format_range(sorted(peaks), '.2f')} of {self.baseline}'s"
 
     def compute_mean(self, vcpus: int, arm: str) -> float:
         """Return the geometric mean of an arm's speedups in the CSV file."""
-        found = [self.find(model, vcpus, arm) for model in self.models]
-        logs = [math.log(float(row["speedup"])) for row in found if row and row["speedup"]]
+        rows = [self.find(model, vcpus, arm) for model in self.models]
+        logs = [math.log(float(row["speedup"])) for row in rows if row and row["speedup"]]
         return math.exp(math.fsum(logs) / len(logs))
 
 
@@ -149,8 +137,11 @@ def render_page(runs: Sequence[Run]) -> str:
         autoescape=False,  # noqa: S701, this is Markdown
     )
     summary = format_table(SUMMARY, [row for run in runs for row in list_summary(run)])
+    recordings = format_table(RECORDED, list_recorded())
     sections = [(run, format_table(*list_cells(run))) for run in runs]
-    return environment.get_template(TEMPLATE).render(summary=summary, sections=sections)
+    return environment.get_template(TEMPLATE).render(
+        summary=summary, recordings=recordings, sections=sections
+    )
 
 
 SUMMARY = ("CPU", "TensorFlow", "oneDNN in stock", "vCPUs", "models", "arm", "speedup", "A/A")
@@ -170,6 +161,22 @@ def list_summary(run: Run) -> list[list[str]]:
             [run.cpu, run.release, run.onednn, str(mean.vcpus), models, arm, speedup, noise]
         )
     return rows
+
+
+RECORDINGS = ROOT / "tests" / "data" / "recordings"
+RECORDED = ("recording", "vCPUs", "models", "arm", "speedup", "A/A")
+"""The columns of the table of recorded runs."""
+
+
+def list_recorded() -> Iterator[list[str]]:
+    """Yield the geometric means of the recordings in tests/data, by today's statistics."""
+    for folder in sorted(path for path in RECORDINGS.iterdir() if path.is_dir()):
+        comparison, _ = recompute_comparison(folder)
+        for overall in comparison.overall:
+            interval, noise = overall.speedup.interval, overall.noise
+            speedup = format_speedup(interval.value, interval.low, interval.high)
+            cells = [str(overall.vcpus), str(overall.workloads), f"`{overall.speedup.arm}`"]
+            yield [folder.name, *cells, speedup, format_interval(noise.low, noise.high)]
 
 
 def list_cells(run: Run) -> tuple[list[str], list[list[str]]]:
