@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.own_cpu import own_cpu
 from tests.tried import Tried
 
 from tfbuild.kernelbuild import admission
@@ -63,8 +64,9 @@ def test_the_wheel_runs_every_layer_that_stock_runs(
 def compare(tuned: Environment, stock: Environment, policy: str, names: list[str]) -> None:
     before, after = (results(arm, policy, names) for arm in (stock, tuned))
     runs = [name for name in names if "error" not in before[name]]
-    # Stock has no kernel of float16 for pooling in 3-D, and with oneDNN on fails with 3 more.
-    assert len(runs) >= len(names) - 5
+    # Stock has no kernel of float16 for pooling in 3-D; with oneDNN on it fails with 3 more.
+    with_onednn = policy == "mixed_float16" and own_cpu().onednn_by_default
+    assert len(runs) >= len(names) - (5 if with_onednn else 2)
     failed = {name: after[name]["error"] for name in runs if "error" in after[name]}
     assert not failed
     for name in runs:
