@@ -202,7 +202,7 @@ def _split_batches(tf: TensorFlow, given: Structure) -> Structure:
     Raises ProgramError if that is not possible.
     """
     if isinstance(given, tf.data.Dataset):
-        return _stack_batches(tf, list(given.copy_stock(BATCHES).as_numpy_iterator()))
+        return _stack_batches(tf, list(given.take(BATCHES).as_numpy_iterator()))
     arrays = tf.nest.map_structure(_convert_array, _convert_lists(given))
     lengths = {len(each) if each.ndim else 0 for each in tf.nest.flatten(arrays)}
     if len(lengths) != 1 or 0 in lengths:
@@ -297,7 +297,8 @@ def _require_shape(tensor: Any, what: str) -> tuple[int, ...]:  # noqa: ANN401  
     shape = tuple(tensor.shape)[1:]
     if None in shape:
         raise ProgramError(
-            f"the {what} {tensor.name} has no fixed shape ({shape}): define data() in a Python file"
+            f"the {what} {tensor.name} has no fixed shape, but {shape}: "
+            "define data() in a Python file"
         )
     return shape
 
