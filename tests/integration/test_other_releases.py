@@ -189,7 +189,7 @@ def test_sources_of_another_release_are_refused_before_anything_is_fetched(
     build: Build, tmp_path: Path
 ) -> None:
     source = tree_of("tensorflow-2.17-near", tmp_path)
-    with pytest.raises(KernelError, match=r"of TensorFlow 2\.17, and the wheel is of 2\.16\.2"):
+    with pytest.raises(KernelError, match=r"of TensorFlow 2\.17, but the wheel is of 2\.16\.2"):
         build(Request(release="2.16.2", kernels="mini", source=str(source)))
 
 
