@@ -359,7 +359,7 @@ def renamed(found: Sequence[Entry], workload: str) -> list[Entry]:
     ("found", "verdict", "error"),
     [
         (FASTER, Verdict.FASTER, None),
-        (NOTHING, Verdict.WITHIN_NOISE, None),
+        (NOTHING, Verdict.EQUIVALENT, None),
         (SLOWER, Verdict.SLOWER, RegressionError),
         (UNCLEAR, Verdict.INCONCLUSIVE, InconclusiveError),
     ],

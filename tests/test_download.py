@@ -16,8 +16,8 @@ from tfbuild.upstream.download import (
     _redact_url,
     adopt,
     fetch,
-    find_cached,
     hash_file,
+    keep_verified,
     verify_file,
 )
 
@@ -226,11 +226,11 @@ def test_verified_takes_only_the_pinned_bytes(tmp_path: Path) -> None:
 
 def test_what_was_kept_is_used_only_if_whole(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    assert find_cached(path, pin()) is None
+    assert keep_verified(path, pin()) is None
     path.write_bytes(DATA)
-    assert find_cached(path, pin()) == path
+    assert keep_verified(path, pin()) == path
     path.write_bytes(DATA[:HALF])
-    assert find_cached(path, pin()) is None
+    assert keep_verified(path, pin()) is None
     assert not path.exists()
 
 

@@ -19,7 +19,7 @@ from tfbuild.cpus.flags import parse_extra_flags
 from tfbuild.errors import KernelError, TensorwrightError
 from tfbuild.settings import Paths
 from tfbuild.upstream.kernels import FOLDER
-from tfbuild.upstream.releases import with_kernels
+from tfbuild.upstream.releases import list_kernel_releases
 
 PLAIN = FlagSet(flags=(), saved={"tanh": (0.010, 0.011, 0.010, 0.011)})
 FASTER = FlagSet(flags=("-O3",), saved={"tanh": (0.020, 0.021, 0.020, 0.021)})
@@ -142,7 +142,7 @@ def test_each_wheel_is_built_from_the_sources_that_were_given(tmp_path: Path, pa
     compiler = "clang@16.0.6"
     request = Request(arch="haswell", release=NEWEST, kernels="mini", compiler=compiler)
     config = _read_config(request, FlagsOptions(flag_sets="-O3", source=str(tmp_path)))
-    assert config.request.release == with_kernels()[-1].version
+    assert config.request.release == list_kernel_releases()[-1].version
     source.unlink()
     with pytest.raises(KernelError, match=f"--source {tmp_path} contains none"):
         _build_candidate(config, compiler, (), paths)

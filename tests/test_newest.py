@@ -11,7 +11,7 @@ from tfbuild.planning.newest import find_newest_release
 from tfbuild.planning.plan import list_source_pins
 from tfbuild.planning.request import resolve_release
 from tfbuild.settings import Paths
-from tfbuild.upstream.releases import Release, find_release, load_releases, with_kernels
+from tfbuild.upstream.releases import Release, find_release, list_kernel_releases, load_releases
 
 NOWHERE = "https://nowhere.invalid/"
 """RFC 2606: a name that no server has."""
@@ -32,14 +32,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             release, archive=dataclasses.replace(release.archive, url=url), debian=release.debian
         )
 
-    monkeypatch.setattr(newests, "with_kernels", lambda: tuple(map(moved, with_kernels())))
+    monkeypatch.setattr(
+        newests, "list_kernel_releases", lambda: tuple(map(moved, list_kernel_releases()))
+    )
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path / "home"
 
 
 def test_the_newest_of_all_is_taken_where_its_home_answers(paths: Paths, home: Path) -> None:
     home.mkdir()
-    (home / f"{with_kernels()[-1].version}.tar.gz").touch()
+    (home / f"{list_kernel_releases()[-1].version}.tar.gz").touch()
     assert find_newest_release(paths)[0].version == load_releases()[-1].version
     assert find_newest_release(paths)[1] == ""
 
@@ -49,7 +51,9 @@ def test_what_was_fetched_before_is_taken_and_the_reason_said(paths: Paths, home
     (paths.downloads / list_source_pins(find_release("2.17"))[0].file.name).touch()
     release, why = find_newest_release(paths)
     assert release.version == "2.17.1"
-    assert why.startswith(f"the sources of {with_kernels()[-1].version} are not available (")
+    assert why.startswith(
+        f"the sources of {list_kernel_releases()[-1].version} are not available ("
+    )
     assert why.endswith("); those of 2.17.1 are")
 
 
@@ -72,7 +76,7 @@ def test_without_any_sources_the_newest_is_tried_and_says_what_is_wrong(
     paths: Paths, home: Path
 ) -> None:
     release, why = find_newest_release(paths)
-    assert (release.version, why) == (with_kernels()[-1].version, "")
+    assert (release.version, why) == (list_kernel_releases()[-1].version, "")
 
 
 def test_a_release_without_a_wheel_for_a_python_that_is_here_is_passed_over(
@@ -87,7 +91,7 @@ def test_a_release_without_a_wheel_for_a_python_that_is_here_is_passed_over(
     assert find_newest_release(paths, ["3.10"])[0].version == "2.20.0"
     (paths.downloads / list_source_pins(find_release("2.20"))[0].file.name).unlink()
     release, why = find_newest_release(paths)
-    assert release.version == with_kernels()[-1].version
+    assert release.version == list_kernel_releases()[-1].version
     assert why.endswith("); 2.14.1 has no wheel for an installed Python")
     assert find_newest_release(paths, ["3.11"])[0].version == "2.14.1"
     assert find_newest_release(paths, ["3.9", "3.13"])[1].endswith(
@@ -101,7 +105,9 @@ def test_a_host_that_nobody_knows_is_named(paths: Paths, monkeypatch: pytest.Mon
             release, archive=dataclasses.replace(release.archive, url=f"{NOWHERE}x.tar.gz")
         )
 
-    monkeypatch.setattr(newests, "with_kernels", lambda: tuple(map(moved, with_kernels())))
+    monkeypatch.setattr(
+        newests, "list_kernel_releases", lambda: tuple(map(moved, list_kernel_releases()))
+    )
     paths.downloads.mkdir(parents=True)
     (paths.downloads / list_source_pins(find_release("2.14"))[0].file.name).touch()
     assert "(nowhere.invalid: " in find_newest_release(paths)[1]

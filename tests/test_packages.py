@@ -60,7 +60,7 @@ def test_what_apt_only_knows_by_name_is_not_offered() -> None:
     ("wanted", "package"), [(16, "clang-17"), (18, "clang-18"), (21, "clang-19")]
 )
 def test_the_nearest_newer_version_is_named_else_the_newest(wanted: int, package: str) -> None:
-    assert packages.choose_version("clang", wanted) == package
+    assert packages.choose_package("clang", wanted) == package
 
 
 @pytest.mark.usefixtures("system")

@@ -26,7 +26,7 @@ from tfbuild.planning.selection import (
     read_selection,
 )
 from tfbuild.records import save
-from tfbuild.upstream.kernels import RELEASE, find_fused_registrations, list_fused_ops, select
+from tfbuild.upstream.kernels import RELEASE, find_fused_registrations, list_fused_groups, select
 
 TEMPLATES = settings.ROOT / "templates"
 TANH = TypedOp(op="Tanh", types="T=1")
@@ -174,7 +174,7 @@ def test_a_recorded_selection_can_be_built(own: Selection) -> None:
     assert set(own.flags) <= sources
     assert set(own.sources) <= sources
     assert all(set(unit.sources) & set(own.sources) for unit in units)
-    assert set(own.own) <= set(list_fused_ops())
+    assert set(own.own) <= set(list_fused_groups())
 
 
 @pytest.mark.parametrize(

@@ -237,7 +237,7 @@ def test_only_trials_that_were_asked_for_are_counted(
     def made(tasks: Sequence[Task], cpus: Sequence[int]) -> Iterator[Trial]:
         yield from (trial(task.number, finding(0.9, 1.1)) for task in tasks)
 
-    monkeypatch.setattr(selfcheck, "_all", made)
+    monkeypatch.setattr(selfcheck, "_run_tasks", made)
     assert ran(tmp_path) == ()
     write(tmp_path / KIND.journal, *(trial(number, finding(0.9, 1.1)) for number in (0, 5, 6)))
     said: list[tuple[int, int, str]] = []

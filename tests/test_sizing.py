@@ -24,7 +24,7 @@ from tfbench.sizing.results import (
     SizingRow,
     compute_growth_mb,
     find_bottleneck,
-    find_cheapest,
+    find_cheapest_machine,
     find_knees,
 )
 from tfbuild.errors import UsageError
@@ -210,18 +210,18 @@ BOOK: PriceBook = create_book(
 
 
 def test_the_cheapest_machine_that_holds() -> None:
-    found = find_cheapest(BOOK, 2, 1000.0)
+    found = find_cheapest_machine(BOOK, 2, 1000.0)
     assert found is not None
     assert found.name == "fits", "small lacks memory, of unknown it is not known, gpu has a GPU"
-    more = find_cheapest(BOOK, 4, 1000.0)
+    more = find_cheapest_machine(BOOK, 4, 1000.0)
     assert more is not None
     assert more.name == "larger"
-    assert find_cheapest(BOOK, 16, 1000.0) is None
+    assert find_cheapest_machine(BOOK, 16, 1000.0) is None
 
 
 def test_memory_has_a_margin_for_the_system() -> None:
     exact = 4 * 2**30 / 1e6
-    found = find_cheapest(BOOK, 2, exact)
+    found = find_cheapest_machine(BOOK, 2, exact)
     assert found is not None
     assert found.name == "larger"
 

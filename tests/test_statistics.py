@@ -598,10 +598,10 @@ def said(found: Interval, thresholds: Thresholds) -> Verdict:
     [
         (1.001, 1.05, 1.1, Verdict.FASTER),
         (0.81, 0.9, 0.999, Verdict.SLOWER),
-        (0.985, 1.0, 1.015, Verdict.WITHIN_NOISE),
-        (0.977, 1.0, 1.0235, Verdict.WITHIN_NOISE),  # that of 90 % lies within 0.98 and 1.02
+        (0.985, 1.0, 1.015, Verdict.EQUIVALENT),
+        (0.977, 1.0, 1.0235, Verdict.EQUIVALENT),  # that of 90 % lies within 0.98 and 1.02
         (0.975, 1.0, 1.026, Verdict.INCONCLUSIVE),
-        (0.979, 0.996, 1.0133, Verdict.WITHIN_NOISE),
+        (0.979, 0.996, 1.0133, Verdict.EQUIVALENT),
         (0.971, 0.991, 1.0113, Verdict.INCONCLUSIVE),
         (0.99, 1.1, 1.3, Verdict.INCONCLUSIVE),
         (1.0, 1.1, 1.3, Verdict.INCONCLUSIVE),
@@ -620,11 +620,11 @@ def test_without_a_bar_only_the_interval_decides(
         (Thresholds(floor=math.log(1.04)), Verdict.FASTER, Verdict.SLOWER),
         (Thresholds(floor=0.0, threshold=0.04), Verdict.FASTER, Verdict.SLOWER),
         # Less than anyone cares for, and known to be.
-        (Thresholds(floor=0.0, threshold=0.06), Verdict.WITHIN_NOISE, Verdict.WITHIN_NOISE),
+        (Thresholds(floor=0.0, threshold=0.06), Verdict.EQUIVALENT, Verdict.EQUIVALENT),
         (
             Thresholds(floor=math.log(1.04), threshold=0.06),
-            Verdict.WITHIN_NOISE,
-            Verdict.WITHIN_NOISE,
+            Verdict.EQUIVALENT,
+            Verdict.EQUIVALENT,
         ),
         # The machine differs from itself as much.
         (Thresholds(floor=math.log(1.06)), Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE),
@@ -646,7 +646,7 @@ def test_a_difference_must_pass_the_floor_and_the_threshold(
 
 @pytest.mark.parametrize(
     ("floor", "expected"),
-    [(0.018, Verdict.FASTER), (0.0195, Verdict.WITHIN_NOISE), (0.021, Verdict.INCONCLUSIVE)],
+    [(0.018, Verdict.FASTER), (0.0195, Verdict.EQUIVALENT), (0.021, Verdict.INCONCLUSIVE)],
 )
 def test_a_small_difference_below_the_floor_is_noise_where_the_floor_is_small_too(
     floor: float, expected: Verdict
@@ -675,7 +675,7 @@ def test_within_is_what_two_one_sided_tests_say(
 
 def test_no_difference_is_one_whatever_the_floor() -> None:
     none = Interval(value=1.0, low=0.99, high=1.01)
-    assert said(none, Thresholds(floor=0.3)) is Verdict.WITHIN_NOISE
+    assert said(none, Thresholds(floor=0.3)) is Verdict.EQUIVALENT
     assert said(none, Thresholds(floor=0.3, margin=0.005)) is Verdict.INCONCLUSIVE
 
 

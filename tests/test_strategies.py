@@ -35,10 +35,10 @@ from tfbench.inside.groups import (
 from tfbench.inside.replicas import (
     assign_copies,
     assign_shards,
-    check_device_count,
-    check_gradient_sums,
-    check_hardware,
     choose_step_count,
+    find_device_count_problem,
+    find_gradient_problem,
+    find_hardware_problem,
 )
 from tfbench.reports import page, report
 from tfbench.reports.document import BulletList
@@ -188,7 +188,7 @@ def test_only_cells_on_cpus_hide_the_gpus() -> None:
 @given(st.sampled_from(STRATEGIES), st.integers(1, 64))
 def test_only_hierarchical_on_an_odd_number_is_refused(strategy: str, devices: int) -> None:
     odd = strategy == HIERARCHICAL and devices % 2 == 1 and devices > 1
-    assert bool(check_device_count(strategy, devices)) == odd
+    assert bool(find_device_count_problem(strategy, devices)) == odd
 
 
 @pytest.mark.parametrize(
@@ -205,15 +205,15 @@ def test_only_hierarchical_on_an_odd_number_is_refused(strategy: str, devices: i
 def test_what_a_machine_lacks(
     strategy: str, kind: str, devices: int, gpus: int, message: str
 ) -> None:
-    found = check_hardware(strategy, kind, devices, gpus)
+    found = find_hardware_problem(strategy, kind, devices, gpus)
     assert message in found if message else found == ""
 
 
 def test_a_lost_gradient_is_noticed() -> None:
-    assert check_gradient_sums([6.0], [6.0]) == ""
-    assert "is 3, not 6" in check_gradient_sums([3.0], [6.0])
-    assert check_gradient_sums([5.0, 6.0], [6.0])  # only one replica has it all
-    assert check_gradient_sums([6.0], [1.0, 2.0, 3.0])  # independent ones that are not
+    assert find_gradient_problem([6.0], [6.0]) == ""
+    assert "is 3, not 6" in find_gradient_problem([3.0], [6.0])
+    assert find_gradient_problem([5.0, 6.0], [6.0])  # only one replica has it all
+    assert find_gradient_problem([6.0], [1.0, 2.0, 3.0])  # independent ones that are not
 
 
 def test_replicas_get_different_batches_as_long_as_there_are_some() -> None:

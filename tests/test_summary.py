@@ -123,7 +123,7 @@ def test_a_gain_must_pass_the_noise_of_the_baseline_and_the_threshold() -> None:
     journal = entries(paces(1.05), launches=6)
     assert summed(journal).speedups[0].verdict is Verdict.FASTER
     assert summed(journal, criteria(0.04)).speedups[0].verdict is Verdict.FASTER
-    assert summed(journal, criteria(0.06)).speedups[0].verdict is Verdict.WITHIN_NOISE
+    assert summed(journal, criteria(0.06)).speedups[0].verdict is Verdict.EQUIVALENT
     for factor in (1.12, 1 / 1.04):
         unlike = paces(1.05) | {REPEAT: paces()[STOCK.name] * factor}
         assert summed(entries(unlike, launches=6)).speedups[0].verdict is Verdict.INCONCLUSIVE

@@ -67,7 +67,7 @@ def test_the_files_that_compile_are_found(name: str, takes_part: set[str]) -> No
 @pytest.mark.toolchain
 def test_another_compiler_is_another_toolchain() -> None:
     clang, gcc = (
-        toolchain.toolchain_of(compilers.find_compiler(name)) for name in ("clang-16", "g++")
+        toolchain.identify_toolchain(compilers.find_compiler(name)) for name in ("clang-16", "g++")
     )
     assert clang.compiler.startswith("clang-16.")
     assert clang.glibc == platform.libc_ver()[1]
@@ -83,6 +83,6 @@ def test_a_compiler_of_the_same_name_and_version_with_other_bytes_is_another(
     patched.write_bytes(real.path.resolve().read_bytes() + b"\0")
     patched.chmod(0o755)
     other = dataclasses.replace(real, path=patched)
-    before, after = toolchain.toolchain_of(real), toolchain.toolchain_of(other)
+    before, after = toolchain.identify_toolchain(real), toolchain.identify_toolchain(other)
     assert (before.compiler, before.glibc) == (after.compiler, after.glibc)
     assert before.identity != after.identity

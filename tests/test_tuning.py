@@ -291,7 +291,7 @@ def test_the_gain_is_that_of_the_confirmation() -> None:
     ("found", "words"),
     [
         ((WON[0],), "No setting is faster"),
-        ((tried(TuningStage.CONFIRM, BEST, 1.001, Verdict.WITHIN_NOISE),), "beyond noise: intra=1"),
+        ((tried(TuningStage.CONFIRM, BEST, 1.001, Verdict.EQUIVALENT),), "beyond noise: intra=1"),
         ((tried(TuningStage.CONFIRM, BEST, 1.2, Verdict.INCONCLUSIVE),), "Measure longer"),
         ((tried(TuningStage.CONFIRM, setup(HINT), 1.2, Verdict.FASTER),), "No setting is faster"),
     ],

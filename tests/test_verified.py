@@ -11,7 +11,9 @@ RUNS = verified.load_runs()
 
 
 def test_the_page_is_rendered_from_the_records() -> None:
-    assert verified.main(["--check"]) == 0, "run: PYTHONPATH=build:benchmarks python -m tests.verified"
+    assert verified.main(["--check"]) == 0, (
+        "run: PYTHONPATH=build:benchmarks python -m tests.verified"
+    )
 
 
 def test_every_record_is_on_the_page() -> None:

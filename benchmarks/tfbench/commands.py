@@ -148,7 +148,9 @@ class CompareOptions:
         "", "time limit per cell, for example 90s or 20m; default: 2m, or 5m with --thorough"
     )
     precision: str = option(
-        "", "half-width, in percent, at which a cell stops; default: 1.5, or 0.5 with --thorough"
+        "",
+        "half-width of all intervals, in percent, at which a cell stops; default: 1.5, or 0.5 with "
+        "--thorough",
     )
     threshold: str = option("0", "smallest relevant change, in percent")
     margin: str = option("2", "equivalence margin, in percent")

@@ -58,7 +58,7 @@ QUICK_MARGIN = "5"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompareConfig:
-    """The checked options of `invoke compare`; what it installs is not checked yet."""
+    """The checked options of `invoke compare`. Nothing is installed yet."""
 
     choices: tuple[ArmChoice, ...]
     workloads: tuple[str, ...]

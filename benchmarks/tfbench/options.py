@@ -131,7 +131,7 @@ def parse_vcpus(text: str, usable: int) -> tuple[int, ...]:
     for number in found:
         if not 1 <= number <= usable:
             raise UsageError(
-                f"{console.format_vcpus(number)} requested, but only {usable} are usable",
+                f"{console.format_vcpus(number)} cannot be measured here: {usable} are usable",
                 hint=f"Use 1 to {usable}",
             )
     return found

@@ -26,7 +26,7 @@ class ResultTable:
     rows: tuple[tuple[str, ...], ...]
     lines: tuple[str, ...]
     width: int = WIDTH
-    """Title above the table on a terminal."""
+    """Columns of the terminal."""
 
     def format_text(self, *, colour: bool) -> str:
         text = (self.title, self.headings, self.rows, self.lines)
@@ -58,8 +58,8 @@ def format_table(
 ) -> str:
     """Format a table and the lines below it for a terminal of `width` columns.
 
-    Names are left-aligned and wrapped, except those in `unbroken`. Numbers are right-aligned and
-    not wrapped.
+    Names are left-aligned and wrapped, except in the columns whose heading is in `unbroken`.
+    Numbers are right-aligned and not wrapped.
     """
     sink = io.StringIO()
     console = Console(

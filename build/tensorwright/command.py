@@ -35,8 +35,8 @@ SHORT = {
 class Command(Task[Callable[..., None]]):
     """A task whose options are declared by records.
 
-    `sources` are the records that the command takes, or subsets of their options. `--list
-    all` shows the command in its `group`; `--list` alone shows only `common` commands.
+    `sources` are the records that the command takes, or subsets of their options.
+    `--list all` shows the command in its `group`; `--list` alone shows only `common` commands.
     """
 
     def __init__(

@@ -46,9 +46,7 @@ class CommandLine(Program):
     """Invoke's program, which parses a command line and runs its tasks."""
 
     def __init__(self, namespace: Collection | None = None, called: str = "inv[oke]") -> None:
-        """Create the program for a tasks.py that Invoke finds, or for the commands of
-        `namespace`.
-        """
+        """Create the program for the commands of `namespace`, or of a tasks.py that it finds."""
         names = ["invoke", "inv"] if namespace is None else [called]
         super().__init__(
             namespace=namespace, name="Tensorwright", binary=called, binary_names=names
@@ -236,9 +234,10 @@ def create_usage_error(
         )
     if context.missing_positional_args:
         missing = context.missing_positional_args[0]
-        detail = str(missing.name).upper()
+        placeholder = str(missing.name).upper()
         return UsageError(
-            f"{owner} needs {detail}: {missing.help}", hint=f"Run: invoke {owner} {detail}"
+            f"{owner} needs {placeholder}: {missing.help}",
+            hint=f"Run: invoke {owner} {placeholder}",
         )
     return UsageError(said, hint=f"{help_of} lists the options")
 
@@ -255,8 +254,8 @@ def _create_unknown_error(
     if word.startswith("-"):
         flags = [*filter(_is_long, context.flags), *context.inverse_flags]
         if context.name is None and any(word in task.flags for task in tasks.values()):
-            behind = f"Put it after the command: invoke COMMAND {word}"
-            return UsageError(f"{owner} has no option {word}", hint=behind)
+            hint = f"Put it after the command: invoke COMMAND {word}"
+            return UsageError(f"{owner} has no option {word}", hint=hint)
         otherwise = f"{help_of} lists the options"
         if "--bazelrc" in flags and word.startswith("--remote"):
             otherwise = "Put other options of Bazel in a file: --bazelrc FILE"

@@ -19,7 +19,7 @@ from tfbuild.commands import JSON, ONE_WHEEL, WHEEL, Output, Request
 from tfbuild.option import select_options
 
 GROUP = "measure"
-COMPILERS = "compilers, comma-separated, for example clang-16,g++; flag sets use the fastest one"
+COMPILERS = "compilers to compare, for example clang-16,g++; flag sets are tried with the fastest"
 
 
 @command(GROUP, CompareOptions, Output, common=True)

@@ -27,7 +27,7 @@ def serve(options: ServeOptions) -> None:
 
 @command(GROUP, SnippetOptions, JSON, common=True)
 def install_snippet(options: SnippetOptions, output: Output) -> str:
-    """Print the pip, uv and requirements lines that install from an index, pinned by hash."""
+    """Print the pip, uv and requirements lines that install from an index."""
     from tfwheels import handlers
 
     return handlers.describe_install(options, as_json=output.json)

@@ -23,7 +23,7 @@ SLOW = "slow"
 """The pytest marker of second-tier tests."""
 _CODE = ("tasks.py", "build", "wheels", "benchmarks", "tests")
 _MOST_WORKERS = 8
-"""More workers save no time, because a few modules take longest, and each one needs memory."""
+"""More workers save no time, because a few long modules decide it, and each takes memory."""
 
 Ended: TypeAlias = subprocess.CompletedProcess[str]
 
@@ -83,9 +83,7 @@ def test(*, every: bool) -> None:
 
 
 def _require_dev_tools(task: str) -> None:
-    """Raise UsageError outside a checkout, ToolError if the development requirements are
-    missing.
-    """
+    """Raise UsageError outside a checkout, ToolError without the development requirements."""
     settings.require_checkout(task)
     if not all(map(importlib.util.find_spec, ("mypy", "pytest", "ruff"))):
         raise ToolError(

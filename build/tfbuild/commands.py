@@ -52,8 +52,8 @@ class Request:
     (the path of a program whose run gives a profile) apply to the full scope. `selection` is a
     list of paths of measured selections, at most one for each target. `flags` are compiler
     flags of kernels in addition to the target's; they replace those of a selection. `without`
-    is a list of kernels to exclude. `source` is not an option of every command: it is the path
-    of sources to compile kernels from, instead of the release's own.
+    is a list of kernels to exclude. `source`, which is not an option here, is the path of
+    sources to compile kernels from, instead of the release's own.
 
     Three options concern run-time defaults: `bf16` lets oneDNN round to bfloat16,
     `trust_emulated` accepts comparisons under emulation as measured ones, and `evidence` is a
@@ -170,7 +170,9 @@ class BuildOptions:
     install: bool = option(
         False, "install the compiler and Bazel from Debian's packages if they are missing"
     )
-    keep_going: bool = option(False, "leave kernels that do not compile stock and build the others")
+    keep_going: bool = option(
+        False, "kernels that do not compile stay stock, and the others are built"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,7 +193,7 @@ class AuditOptions:
     stock: str = option("", "stock wheel to compare with; default: the pinned one")
     fetch: bool = option(
         True,
-        "download the stock wheel if it is not in the cache (--no-fetch: do not download)",
+        "download the stock wheel if it is not in the cache (--no-fetch: audit without it)",
     )
     rebuild: bool = option(
         False,

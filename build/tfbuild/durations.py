@@ -29,6 +29,6 @@ def parse_duration(text: str, option: str) -> float:
     total = 3600 * hours + 60 * minutes + remainder
     if not 0 < total <= _LONGEST_S:
         raise UsageError(
-            f"{option} {text} is out of range", hint="Write up to 30 days, for example 20m"
+            f"{option} {text} is not above 0 and at most 30 days", hint="Write for example 20m"
         )
     return total

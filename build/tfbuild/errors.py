@@ -10,7 +10,7 @@ import re
 from typing import ClassVar
 
 _WORD = re.compile(r"\S{401,}")
-"""A word longer than any path. Only a foreign file can put it into a message."""
+"""A word longer than a path in a message may be. It comes from a foreign file."""
 
 
 class TensorwrightError(Exception):
@@ -224,7 +224,7 @@ class PublishError(TensorwrightError):
 
 
 class PreflightError(TensorwrightError):
-    """A full build would fail on this machine (`build --scope full`)."""
+    """A full build on this machine would fail hours later (`build --scope full`)."""
 
     exit_code = 37
 
@@ -248,14 +248,12 @@ class VendorError(TensorwrightError):
 
 
 class AdmissionError(TensorwrightError):
-    """A wheel's kernels never ran on their target, or failed the conformance test there
-    (`publish`).
-    """
+    """Kernels never ran on their own target, or failed the conformance test there (`publish`)."""
 
     exit_code = 41
 
 
 class RebuildError(TensorwrightError):
-    """A rebuild cannot prove or disprove the wheel's bytes (`audit --rebuild`)."""
+    """A wheel cannot be rebuilt here, so nothing is proven (`audit --rebuild`)."""
 
     exit_code = 42

@@ -80,8 +80,7 @@ def vendor(request: Request, options: BuildOptions, out: str, *, as_json: bool) 
     bazel_origin = "installed on this machine" if lock.from_system else "in the folder"
     return (
         f"{folder}: {console.format_count(len(lock.files), 'file')}, "
-        f"{console.format_size(lock.size)}, for Bazel "
-        f"{lock.bazel} ({bazel_origin})\n"
+        f"{console.format_size(lock.size)}, for Bazel {lock.bazel} ({bazel_origin})\n"
         f"To build from it, run: invoke build --scope full {chosen} --vendor {folder}\n"
     )
 
@@ -168,7 +167,7 @@ def _run_preflight(plan: Plan, compiler: Compiler, order: Order, paths: Paths) -
 
 
 def parse_remote(options: BuildOptions) -> Remote:
-    """Return the shared cache that the options name.
+    """Return the shared cache and the cluster that the options name.
 
     Raises UsageError.
     """

@@ -253,7 +253,7 @@ def _refuse_full_options(options: BuildOptions) -> None:
 
 
 def audit_wheel(options: AuditOptions, *, as_json: bool) -> tuple[Audit, str]:
-    """Return the contents of a wheel, as a record and as text.
+    """Audit a wheel and return the findings, as a record and as text.
 
     Raises WheelError, DownloadError.
     """

@@ -56,13 +56,13 @@ def filter_installable(packages: Iterable[str]) -> tuple[str, ...]:
 
 def choose_clang() -> str:
     """Return the name of the clang package whose version is nearest to CLANG."""
-    if package := choose_version("clang", CLANG):
+    if package := choose_package("clang", CLANG):
         return package
     version = _CLANGS.get(_read_codename())
     return f"clang-{version}" if version else "clang"
 
 
-def choose_version(stem: str, wanted: int) -> str:
+def choose_package(stem: str, wanted: int) -> str:
     """Return the package `stem-N` whose version fits `wanted` best.
 
     That is the same version, else the next newer one that apt has, else the newest. Empty if

@@ -108,7 +108,7 @@ def _list_stages(plan: Plan, recipe: FullRecipe) -> Iterator[str]:
     yield "configure: python configure.py with the answers above"
     if recipe.training:
         yield f"instrument: {build} {INSTRUMENT}"
-        yield f"train: run the program with sha256 {recipe.training[:16]} with that wheel"
+        yield f"train: run the program of SHA-256 {recipe.training[:16]} with that wheel"
     profile = " --fdo_optimize=PROFILE" if recipe.training else ""
     yield f"build: {build}{profile}"
     if recipe.wheel_folder:

@@ -311,4 +311,4 @@ def _decode_members(origin: type, members: tuple[Any, ...], value: Any) -> objec
         raise TypeError(f"{quote_value(value)} is not a list")
     is_uniform = origin is frozenset or members[-1] is Ellipsis
     kinds = members[:1] * len(value) if is_uniform else members
-    return origin(_decode_value(item, member) for item, member in zip(kinds, value, strict=True))
+    return origin(_decode_value(kind, member) for kind, member in zip(kinds, value, strict=True))

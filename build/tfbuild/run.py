@@ -58,9 +58,10 @@ def run(
 ) -> Completed:
     """Run a program to its end and return its merged stdout and stderr.
 
-    `env` replaces the whole environment. With `log`, the output is also written there,
-    and a failure leaves `<log>.sh`, which runs the same command again. A timeout and Ctrl-C
-    end the whole process group. Raises ToolError, TimeLimitError, or, with `check`, CommandError.
+    `env` replaces the whole environment. With `log`, the output is also written there as it
+    comes, and a failure leaves `<log>.sh`, which runs the same command again. A timeout and
+    Ctrl-C end the whole process group. Raises ToolError, TimeLimitError, or, with `check`,
+    CommandError.
     """
     words = tuple(str(word) for word in argv)
     program = resolve_program(words[0], env)

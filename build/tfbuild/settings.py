@@ -94,8 +94,9 @@ class Paths:
         return self.cache / "tools"
 
     def choose_report_folder(self, kind: str = "") -> Path:
-        """Return a folder for a report, named by its kind and the time (UTC). It is not created
-        here.
+        """Return the path of a new report's folder, named by its kind and the time (UTC).
+
+        Does not create it.
         """
         words = (kind, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
         return self.reports / "-".join(filter(None, words))

@@ -65,7 +65,7 @@ def format_releases(*, as_json: bool) -> str:
 def format_grid(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Format rows as columns that are as wide as they need to be.
 
-    Lines are not wrapped: a narrow terminal wraps them itself.
+    Lines are not wrapped: a narrow terminal wraps them itself, and a pipe gets whole lines.
     """
     table_view = Table(box=None, pad_edge=False)
     for name in head:

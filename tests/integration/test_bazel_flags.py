@@ -264,13 +264,13 @@ def variants(release: Release, program: Path) -> Iterator[tuple[str, Plan]]:
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    identified = functools.cache(toolchain.toolchain_of)
+    identified = functools.cache(toolchain.identify_toolchain)
     with (
         tempfile.TemporaryDirectory(prefix="tensorwright-") as name,
         pytest.MonkeyPatch.context() as patch,
     ):
         # The same compiler's files need not be hashed for each call.
-        patch.setattr(toolchain, "toolchain_of", identified)
+        patch.setattr(toolchain, "identify_toolchain", identified)
         folder = Path(name)
         recorder = folder / "recorder"
         recorder.write_text(RECORDER)

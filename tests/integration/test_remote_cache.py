@@ -22,7 +22,7 @@ from tests.trees import PIP_PACKAGE, make_tree, repository_options
 from tfbuild.cpus import compilers
 from tfbuild.remote import caches, headers
 from tfbuild.remote.caches import Remote
-from tfbuild.remote.toolchain import Toolchain, build_key_options, toolchain_of
+from tfbuild.remote.toolchain import Toolchain, build_key_options, identify_toolchain
 from tfbuild.run import Completed
 from tfbuild.settings import Paths
 from tfbuild.tools import bazel
@@ -136,7 +136,7 @@ def bench(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Be
         found=found,
         tree=make_tree(tmp_path_factory.mktemp("tree")),
         paths=dataclasses.replace(paths, cache=cache),
-        toolchain=toolchain_of(compilers.find_compiler("clang-16")),
+        toolchain=identify_toolchain(compilers.find_compiler("clang-16")),
     )
     yield made
     made.expunge()

@@ -32,9 +32,9 @@ class PublishRule:
     """The requirements for publishing a tuned wheel.
 
     The gate reads `comparisons`, or those in the reports if none are given. Without `gated`, the
-    gate refuses no wheel. With `near`, wheels are also published if headers of their sources differ
-    from the release's. `stock` is the stock wheel to compare with, or a folder that contains it; by
-    default, pip downloads it.
+    gate refuses no wheel. With `near`, wheels are also published if they were compiled from other
+    sources than the release's own, and headers of these differ from the stock wheel's. `stock` is
+    the stock wheel to compare with, or a folder that contains it; by default, pip downloads it.
     """
 
     comparisons: tuple[Path, ...]
@@ -113,7 +113,7 @@ def _fetch_stock(path: Path, facts: Tuned, rule: PublishRule, paths: Paths) -> P
 
 
 def _require_exact(path: Path, facts: Tuned, rule: PublishRule) -> None:
-    """Raise PublishError if headers of the wheel's sources differ, unless the rule allows it."""
+    """Raise PublishError for a wheel that needs `near`, unless the rule has it."""
     nearness = facts.nearness
     if nearness is not None and not nearness.exact and not rule.near:
         raise PublishError(

@@ -2,8 +2,8 @@
 
 An installer takes the highest version on a page, and a local version does not show which CPUs run
 the wheel. So a page never lists two local versions of a version. A CPU without the features of the
-stock code gets a full build or nothing: the stock code in other wheels would end with an illegal
-instruction.
+stock code gets a full build or nothing: the stock code in other wheels would end the process with
+an illegal instruction.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class PublishOptions:
         "require a verdict (--no-gate: publish without one or against it; the page shows this)",
     )
     near_sources: bool = option(
-        False, "also publish wheels built from sources with headers other than the release's"
+        False, "also publish wheels built from sources whose headers differ from the stock wheel's"
     )
     only_tuned: bool = option(False, "exclude the stock wheel and the dependencies of TensorFlow")
     dependencies: str = option(
@@ -50,7 +50,7 @@ class PublishOptions:
         "sign wheels with this ed25519 private key (PEM), or with sigstore (untested, see "
         "docs/signing.md)",
     )
-    trust: str = option("", f"signers that the index accepts: {_TRUST}")
+    trust: str = option("", f"accept only wheels of these signers from now on: {_TRUST}")
     dry_run: bool = option(False, DRY)
 
 

@@ -92,9 +92,10 @@ class Entry:
     them, or the one of a full build. `whole` marks a full build: its import fails on a CPU without
     the features `required`, whereas a wheel of kernels falls back to stock.
 
-    `near` describes how the headers of the wheel's sources differ (--near-sources); empty if they
-    do not. `gating` is None for a wheel that is not tuned, and in entries of older versions. A
-    wheel without `provenance` is unsigned.
+    `near` describes how headers of the wheel's sources differ from the stock wheel's
+    (--near-sources); empty if they do not, or if the sources are the release's own. `gating` is
+    None for a wheel that is not tuned, and in entries of older versions. A wheel without
+    `provenance` is unsigned.
     """
 
     file: str

@@ -308,7 +308,7 @@ def _explain_no_verdict(comparison: Comparison, worst: Overall | None) -> str:
             f"its --threshold of {comparison.threshold:.1%} can hide losses of more than "
             f"{MOST_HIDDEN:.0%}"
         )
-    if worst.speedup.verdict is Verdict.WITHIN_NOISE and comparison.margin > MOST_HIDDEN:
+    if worst.speedup.verdict is Verdict.EQUIVALENT and comparison.margin > MOST_HIDDEN:
         return (
             f"its --margin of {comparison.margin:.1%} can hide losses of more than "
             f"{MOST_HIDDEN:.0%}"

@@ -251,5 +251,5 @@ def describe_install(wanted: SnippetOptions, *, as_json: bool) -> str:
     """Return the commands for pip and uv that install from an index, or JSON."""
     if not wanted.at:
         raise UsageError("--at is missing", hint="Pass the folder or the address of the index")
-    lines = snippet.resolve_snippet(wanted)
-    return format_json(lines) if as_json else snippet.describe(lines)
+    resolved = snippet.resolve_snippet(wanted)
+    return format_json(resolved) if as_json else snippet.describe(resolved)

@@ -60,8 +60,8 @@ class SigningKey:
 def read_signing_key(path: Path) -> SigningKey:
     """Read a private key from a file.
 
-    The passphrase, if any, comes from the variable PASSWORD or from a prompt in a terminal. Raises
-    UsageError.
+    The passphrase, if any, comes from the environment variable that PASSWORD names, or from a
+    prompt in a terminal. Raises UsageError.
     """
     # Programs that start later must not inherit it.
     password = os.environ.pop(PASSWORD, "")

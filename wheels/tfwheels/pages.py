@@ -98,7 +98,7 @@ class _Project:
         return tuple(sorted((*plain, *chosen), key=lambda entry: entry.file))
 
     def list_notes(self, target: Target) -> tuple[str, ...]:
-        """Return the reason why the target's page lists no stock wheel, if it lists none."""
+        """Return the reason why the target's page lists only full builds, if it does."""
         rivals = (entry for contest in self.contests for entry in contest)
         reason = (
             explain_absence(target)
@@ -233,7 +233,7 @@ def list_caveats(entry: Entry) -> tuple[str, ...]:
 
 
 def create_file(entry: Entry, key: str, folder: str) -> File:
-    """Create the entry of a wheel stored at `key`, for a page in `folder`."""
+    """Create the File of a wheel stored at `key`, for a page in `folder`."""
     return File(
         filename=entry.file,
         url=build_link(key, folder=folder),

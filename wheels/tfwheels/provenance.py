@@ -208,8 +208,7 @@ def verify_provenance(data: bytes, file: str, sha256: str, signers: Sequence[Sig
 
 
 def read_claimed_signer(data: bytes, file: str) -> str:
-    """Return the id of the key or identity that a provenance object claims as signer,
-    unverified.
+    """Return the unverified id of the key or identity that a provenance object names as signer.
 
     Raises PublishError for an invalid provenance object.
     """

@@ -128,7 +128,7 @@ class SigningIdentity:
 
 
 def find_identity() -> SigningIdentity:
-    """Find an identity to sign with, by a token from TOKEN, from CI or from a browser.
+    """Find an identity to sign with, by a token from the variable TOKEN, CI or a browser.
 
     Raises ToolError, and UsageError if there is no token.
     """

@@ -114,7 +114,7 @@ def resolve_snippet(options: SnippetOptions) -> Snippet:
     trusted = read_trusted(options.trust)
     target = parse_target(options.arch) if options.arch else match_cpu(read_cpu()).best
     folder = Path(options.at) if "://" not in options.at else None
-    newest = releases.with_kernels()[-1]
+    newest = releases.list_kernel_releases()[-1]
     query = Query(
         base=_resolve_base(options.at, folder),
         target=target.name,

@@ -199,7 +199,7 @@ def _group_targets(choices: Mapping[str, Sequence[PageChoice]]) -> dict[Entry, l
 
 def _explain_unlisted(entry: Entry) -> str:
     fits = any(choose_best((entry,), target) for target in targets_for((entry,)))
-    return "no page: others are nearer" if fits else "no page: no target has all features"
+    return "no page: others are nearer" if fits else "no page: no target has all its features"
 
 
 def _list_candidates(candidates: Candidates) -> tuple[Entry, ...]:

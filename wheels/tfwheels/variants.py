@@ -82,7 +82,7 @@ def choose_label(tuned: Tuned, file: str) -> str:
     if level is None:
         beyond = ", ".join(sorted(used - LEVELS["v4"]))
         raise PublishError(
-            f"{file} cannot be a variant: no x86-64 level has {beyond}",
+            f"{file} cannot be a variant: no x86-64 level is known to have {beyond}",
             hint="Build a wheel for a level: --arch x86_64_v3 or x86_64_v4",
         )
     return f"x86_64_{level}"

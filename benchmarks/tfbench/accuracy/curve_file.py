@@ -77,8 +77,7 @@ def read_curve(path: Path, column: str = "") -> Curve:
 def parse_curve(text: str, name: str, column: str = "") -> tuple[str, tuple[CurvePoint, ...]]:
     """Return the column of the accuracy and a point per line, with rising epochs and times.
 
-    Raises UsageError and SampleError, see `read_curve`; `name` is the file's name in
-    messages.
+    `name` is the file's name in messages. Raises UsageError and SampleError, see `read_curve`.
     """
     rows = list(_split_rows(text, name))
     header, body = (rows[0][1], rows[1:]) if rows else ((), [])

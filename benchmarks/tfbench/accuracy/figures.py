@@ -16,9 +16,7 @@ _HOUR_S = 3600
 
 
 def draw_curves(result: Accuracy) -> Iterator[Drawing]:
-    """Draw accuracy over training seconds, a line per seed; yield nothing if nothing was
-    trained.
-    """
+    """Draw accuracy over training seconds, a line per seed; nothing if nothing was trained."""
     arms = [arm.arm for arm in result.arms]
     labelled: set[str] = set()
     lines, ends = [], []

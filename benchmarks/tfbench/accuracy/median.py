@@ -15,9 +15,10 @@ FEWEST = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Median:
-    """A median of `count` values. None means larger than all observed values. The interval holds
-    the true median with a probability of `level`, which is below 95 % if there are few
-    values.
+    """A median of `count` values. None means larger than all observed values.
+
+    The interval holds the true median with a probability of `level`, which is below 95 % if there
+    are few values.
     """
 
     value: float | None

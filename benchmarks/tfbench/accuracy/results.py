@@ -197,9 +197,7 @@ def _compute_median(values: Sequence[float | None]) -> Median | None:
 
 
 def compute_usd(price: Price, seconds: float) -> float:
-    """Return the cost of a machine for `seconds`. Raises SampleError if the time is not
-    positive.
-    """
+    """Return the cost of `seconds` of a machine. Raises SampleError if they are not positive."""
     return get_value(compute_run_cost(seconds, price))
 
 

@@ -132,7 +132,7 @@ def load_examples(data: DataSet, file: Path | None, paths: Paths, home: Path) ->
     if data.pin is None:
         return load_digits_set()
     path = file or _find_cached(data, home) or _fetch_set(data, data.pin, paths)
-    return check_examples(_read_examples(path, data.pin), data, str(path))
+    return build_examples(_read_examples(path, data.pin), data, str(path))
 
 
 def describe_source(data: DataSet, file: Path | None, paths: Paths, home: Path) -> str:
@@ -154,11 +154,14 @@ def load_digits_set() -> Examples:
     order = np.random.default_rng(0).permutation(IMAGES)
     images, classes = bunch.images[order].astype(np.uint8), bunch.target[order]
     halves = (images[TESTING:], classes[TESTING:], images[:TESTING], classes[:TESTING])
-    return check_examples(dict(zip(ARRAYS, halves, strict=True)), SETS[DIGITS], SETS[DIGITS].source)
+    return build_examples(dict(zip(ARRAYS, halves, strict=True)), SETS[DIGITS], SETS[DIGITS].source)
 
 
-def check_examples(arrays: Mapping[str, Array], data: DataSet, where: str) -> Examples:
-    """Return the arrays in the shapes that the set's model takes. Raises UsageError."""
+def build_examples(arrays: Mapping[str, Array], data: DataSet, where: str) -> Examples:
+    """Build the examples in the shapes that the set's model takes.
+
+    Raises UsageError if the arrays do not fit.
+    """
     shape = find_workload(data.workload).inputs[1:]
     checked_arrays: list[Array] = []
     for images_name, classes_name in (ARRAYS[:2], ARRAYS[2:]):

@@ -94,9 +94,7 @@ def _describe_setting(result: Accuracy) -> str:
 
 
 def _format_level(result: Accuracy) -> str:
-    """Format the level of the intervals. Arms with failed seeds have fewer seeds and so another
-    level.
-    """
+    """Format the level of the intervals; arms with failed seeds have another one."""
     levels = {summary.seconds.level for summary in result.summaries if summary.seconds}
     return " or ".join(f"{level:.2%}" for level in sorted(levels)) or f"{LEVEL:.0%}"
 

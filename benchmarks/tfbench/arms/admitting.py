@@ -30,7 +30,7 @@ def require_conformance(wheel: Path, cpu: Cpu, paths: Paths) -> None:
             hint=admitted.describe_remedy(status.failed),
         )
     console.print_message(
-        f"{wheel.name}, {status.target}: {admitted.describe(status)}; test its kernels first"
+        f"{wheel.name}, {status.target}: {admitted.describe(status)}; its kernels are tested first"
     )
     record = finished.check_kernels(
         finished.load_finished_wheel(wheel, cpu), cpu, paths, {status.target}
@@ -41,7 +41,7 @@ def require_conformance(wheel: Path, cpu: Cpu, paths: Paths) -> None:
 def find_status(wheel: Path, cpu: Cpu) -> ConformanceStatus | None:
     """Return the conformance status of the kernels in the wheel that this CPU runs.
 
-    None if it runs none of them.
+    Returns None if it runs none of them.
     """
     facts = tuned.read_tuned(wheel)
     library = tuned.choose_build(facts, cpu) if facts else None

@@ -43,8 +43,9 @@ class Arm:
 
     @property
     def prefix(self) -> Path:
-        """Return the virtual environment's folder; `python` is not resolved, as it may link out
-        of it.
+        """Return the virtual environment's folder.
+
+        `python` is not resolved, because it may be a link out of that folder.
         """
         return self.python.absolute().parent.parent
 

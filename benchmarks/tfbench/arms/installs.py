@@ -186,8 +186,9 @@ def build_arm_environment(spec: ArmSpec) -> Pairs:
 
 
 class _SourceFinder:
-    """A resolver of the wheels that a line-up names; `stock` and `control` follow from the
-    candidate.
+    """A resolver of the wheels that a line-up names.
+
+    `stock` and `control` depend on the candidate.
     """
 
     def __init__(self, specs: Sequence[ArmSpec], candidate: str, paths: Paths) -> None:

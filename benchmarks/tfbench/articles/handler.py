@@ -30,9 +30,8 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArticlesResult:
-    """The findings in sentences, by article; `failures` are the reasons of the articles that
-    were not measured completely. Every experiment's own record is in its folder beside this
-    one.
+    """The findings in sentences, by article; `failures` has the reason for each article that was
+    not measured completely. Every experiment's own record is in its folder beside this one.
     """
 
     schema: int = SCHEMA
@@ -54,9 +53,8 @@ def measure_articles(wanted: ArticlesOptions) -> str:
     experiment.choose_arms(wanted.arms, paths)
     articles = read_articles()
     with settings.lock_folder(paths.cache, "the articles' experiments"):
-        run = experiment.start_run(
-            KIND, sizes, {}, wanted.out, paths
-        )  # (each part has its own arms)
+        # Without arms: each part has its own.
+        run = experiment.start_run(KIND, sizes, {}, wanted.out, paths)
         bench = Scale(sizes=sizes.set_folder(run.out), paths=paths)
         parts = {article.key: _measure_part(article, bench) for article in articles}
     host, finished = run.host, format_now()

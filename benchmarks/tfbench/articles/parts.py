@@ -49,9 +49,7 @@ _R = TypeVar("_R")
 
 
 def measure_cloud_cpus(bench: Scale) -> SectionPart:
-    """Recompute the article's own logs, and report the newest comparison of wheels on this
-    machine.
-    """
+    """Recompute the article's own logs, and report the newest comparison of wheels made here."""
     book = catalog.find_book(cloud.PRICES)
     totals_bill = bill.compute_bill_from_totals(cloud.read_totals(book), book)
     rows = tuple(
@@ -75,9 +73,7 @@ def _describe_newest_comparison(paths: Paths) -> Iterator[str]:
 
 
 def measure_tpu_gpu(bench: Scale) -> SectionPart:
-    """Measure throughput by batch size and time to an accuracy, and recompute the article's
-    dollars.
-    """
+    """Measure throughput by batch and time to an accuracy, and recompute the article's dollars."""
     sizes, paths = bench.sizes, bench.paths
     throughput_part = _measure_part(throughputs.THROUGHPUT, sizes.throughput, paths)
     choices = choose_arms(sizes.accuracy.arms, paths)

@@ -12,9 +12,7 @@ from tfbench.reports.document import Block, BulletList, Document, Section
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SectionPart:
-    """The content of an article's section beside its claims. `failure` is the reason if there is
-    none.
-    """
+    """The content of an article's section beside its claims, or the `failure` that prevented it."""
 
     blocks: tuple[Block, ...] = ()
     figures: tuple[Drawing, ...] = ()

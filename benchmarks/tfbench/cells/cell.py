@@ -25,10 +25,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One process of an experiment. `place` is its position in the experiment: names and values,
-    such as ("batch", 8). A cell that is measured several times has several launches. `module`
-    runs inside the arm and answers `request`; the process is limited to the CPUs `vcpus` and
-    to `memory_mb` MB.
+    """One process of an experiment.
+
+    `place` is its position in the experiment: names and values, such as ("batch", 8). A cell that
+    is measured several times has several launches. `module` runs inside the arm and answers
+    `request`; the process is limited to the CPUs `vcpus` and to `memory_mb` MB.
     """
 
     arm: str
@@ -71,8 +72,9 @@ class LaunchResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellResult:
-    """The results of all launches of the cells at one place. `outcome` is OK if all launches
-    were OK, otherwise that of the first other one, with its reason.
+    """The results of all launches of the cells at one place.
+
+    `outcome` is OK if all launches were OK, otherwise that of the first other one, with its reason.
     """
 
     place: Mapping[str, Any]
@@ -84,8 +86,9 @@ class CellResult:
 def group_results(
     cells: Iterable[Cell], results: Mapping[str, LaunchResult]
 ) -> tuple[CellResult, ...]:
-    """Group the results by place, in the order of the cells. Cells that were not measured are
-    excluded.
+    """Group the results by place, in the order of the cells.
+
+    Cells that were not measured are excluded.
     """
     launches_by_place: dict[tuple[tuple[str, Any], ...], list[LaunchResult]] = {}
     for cell in cells:

@@ -142,8 +142,9 @@ class CellExperiment(Generic[_W, _Q, _R]):
         return result
 
     def run_cells(self, config: _Q, run: ExperimentRun) -> _R:
-        """Run the cells that the run's folder does not have yet and return the result. Raises
-        DiskError, RecordError.
+        """Run the cells that the run's folder does not have yet, and return the result.
+
+        Raises DiskError, RecordError.
         """
         cells = self.cells(config, run)
         with console.report_step(
@@ -161,8 +162,7 @@ def list_wheels(arms: Mapping[str, Arm]) -> tuple[Wheel, ...]:
 
 
 def choose_arms(text: str, paths: Paths) -> tuple[ArmChoice, ...]:
-    """Choose the wheels that --arms names, with the syntax of `compare`; stock if the text is
-    empty.
+    """Choose the wheels that --arms names, as in `compare`; stock if the text is empty.
 
     Raises UsageError, WheelError, HostError.
     """

@@ -21,8 +21,9 @@ _SWAP = {"memory.max": "memory.swap.max", "memory.limit_in_bytes": "memory.memsw
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """A memory limit. `folder` is the control group's, None if the process sets a resource limit
-    for itself.
+    """A memory limit.
+
+    `folder` is the control group's, None if the process sets a resource limit for itself.
     """
 
     memory_mb: float
@@ -41,8 +42,9 @@ class Limit:
 
 
 def detect_method() -> str:
-    """Detect how memory can be limited on this machine, by creating a control group without a
-    process.
+    """Detect how memory can be limited on this machine.
+
+    It tries to create a control group, without a process in it.
     """
     with limit_memory(LEAST_MB) as limit:
         return limit.means

@@ -141,8 +141,10 @@ def run_cell(cell: Cell, arm: Arm, out: Path, *, limit_s: float) -> LaunchResult
 def _request_answer(
     opened: Session, cell: Cell, limits: Mapping[str, object], limit_s: float
 ) -> dict[str, Any]:
-    """Return the answer of the process. Raises WorkerError if the answer is from another
-    TensorFlow than the arm's, or if a tuned arm ran stock kernels.
+    """Return the answer of the process.
+
+    Raises WorkerError if the answer is from another TensorFlow than the arm's, or if a tuned arm
+    ran stock kernels.
     """
     fields = {**cell.request, **limits, "vcpus": cell.vcpus}
     answer = opened.request("run", limit_s, **fields)

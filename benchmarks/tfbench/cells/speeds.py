@@ -30,8 +30,9 @@ class PrintedSpeed:
 
 
 def compute_printed_speed(step_s: Sequence[float], batch: int) -> PrintedSpeed:
-    """Compute the speed that tf_cnn_benchmarks would print. Raises SampleError if there are no
-    steps or a time is not a positive number.
+    """Compute the speed that tf_cnn_benchmarks would print.
+
+    Raises SampleError if there are no steps or a time is not a positive number.
     """
     _check_times(step_s)
     speeds = [batch / value for value in step_s]
@@ -44,8 +45,10 @@ def compute_printed_speed(step_s: Sequence[float], batch: int) -> PrintedSpeed:
 
 
 def compute_speed(answers: Sequence[Mapping[str, Any]]) -> Amount:
-    """Return examples per second over launches, the geometric mean with Student's t interval; a
-    plain number for a single launch. Answers have `step_s` and `batch`. Raises SampleError.
+    """Return examples per second over launches.
+
+    It is the geometric mean with Student's t interval, or a plain number for a single launch.
+    Answers have `step_s` and `batch`. Raises SampleError.
     """
     return average_launches(
         [_compute_launch_speed(answer["step_s"], answer["batch"]) for answer in answers]

@@ -108,9 +108,7 @@ def _require_whole_vcpus(price: Price, book: PriceBook) -> int:
 
 
 def _read_rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
-    """Read the line number and the named cells of each row of a CSV file; other columns are
-    ignored.
-    """
+    """Read the line number and the named cells of each row of a CSV file, whatever else it has."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)

@@ -32,7 +32,7 @@ TIMED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BillRow:
-    """One training run. Figures relative to the bill's baseline are better below 1.
+    """One training run. Relative figures are over the bill's baseline: below 1 is better.
 
     `cheapest`, `fastest` and `on_front` compare all rows of the workload. The baseline's arm has
     no `break_even_price_ratio`. `amortisation` is that of the arm's build, from the saving per run
@@ -79,7 +79,7 @@ class Bill:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Build:
-    """The cost of a build, and the number of runs per day, if known, that pay it back."""
+    """The cost of a build, and the runs per day that are to pay it back; None if unknown."""
 
     usd: float
     runs_per_day: float | None = None
@@ -94,8 +94,7 @@ def compute_bill(
     build: Build | None = None,
     others: Sequence[TrainingRun] = (),
 ) -> Bill:
-    """Compute the bill of a comparison's composed runs, each on the machine of its number of
-    vCPUs.
+    """Compute the bill of a comparison's composed runs, each on the machine for its vCPUs.
 
     `machines` come from `find_machines`. `others` are runs of the same workloads that were
     measured elsewhere, as on a GPU. `baseline` is ARM@VCPUS, or ARM at the largest number
@@ -167,9 +166,7 @@ def _describe_missing_runs(cell: ComparedCell) -> Iterator[str]:
 
 
 def _list_built_arms(comparison: Comparison) -> frozenset[str]:
-    """List the arms that need the build: all but those that are the baseline's wheel with other
-    settings.
-    """
+    """List the arms that need the build: all but the baseline's wheel with other settings."""
     base, others = comparison.arms[:1], comparison.arms[1:]
     wheels = {arm.wheel_sha256 for arm in base if arm.wheel_sha256}
     return frozenset(arm.name for arm in others if arm.wheel_sha256 not in wheels)
@@ -234,9 +231,7 @@ def _compute_amortisation(runs: Runs, run: TrainingRun, build: Build | None) -> 
 
 
 def _compute_speedups(runs: Runs) -> Iterator[tuple[int, str, Amount]]:
-    """Compute the mean speedups over the workloads that have a run of both the arm and the
-    reference.
-    """
+    """Compute the mean speedups over the workloads with a run of both the arm and the reference."""
     speedups: dict[tuple[int, str], list[Amount]] = {}
     for run in runs.all:
         reference_run = runs.find_reference_run(run)

@@ -47,9 +47,7 @@ class Amortisation:
 
     @property
     def days(self) -> float | None:
-        """Return the days until the build is paid back; None without a rate, or if it never
-        pays.
-        """
+        """Return the days until the build is paid back; None without a rate, or if it never is."""
         if self.runs is None or self.runs_per_day is None:
             return None
         return self.runs / self.runs_per_day
@@ -130,8 +128,9 @@ def compute_billed_s(seconds: float, price: Price) -> float:
 
 
 def compute_run_cost(seconds: Amount, price: Price) -> Amount:
-    """Compute the cost in USD of a run of that many seconds. Raises SampleError if the time is
-    not positive.
+    """Compute the cost in USD of a run of that many seconds.
+
+    Raises SampleError if the time is not positive.
     """
     _check_positive(seconds, "s", "time")
     return apply_monotone(

@@ -12,10 +12,9 @@ _HINT = "Write machines as 2=n1-highcpu-2,8=n1-highcpu-8"
 
 
 def parse_machines(text: str) -> dict[int, str]:
-    """Parse machine names by vCPU count from `1=n1-highcpu-2,2=n1-highcpu-2`; empty for an empty
-    text.
+    """Parse machine names by vCPU count from `1=n1-highcpu-2,2=n1-highcpu-2`.
 
-    Raises UsageError if the text is invalid.
+    An empty text gives none. Raises UsageError if the text is invalid.
     """
     names: dict[int, str] = {}
     for part in text.split(",") if text.strip() else ():
@@ -53,7 +52,7 @@ def find_machines(
             measured = ", ".join(map(str, requested))
             raise UsageError(
                 f"{names[count]} is given for {format_vcpus(count)}, but only {measured} were "
-                f"measured"
+                "measured"
             )
     return {
         count: find_machine(book, count, names[count])
@@ -64,8 +63,9 @@ def find_machines(
 
 
 def find_machine(book: PriceBook, count: int, name: str) -> Price:
-    """Find the price of a machine for this many vCPUs. Raises UsageError if it is unknown or has
-    fewer.
+    """Find the price of a machine for this many vCPUs.
+
+    Raises UsageError if the machine is unknown or has fewer.
     """
     price = book.find_price(name)
     if price.vcpus is not None and price.vcpus < count:

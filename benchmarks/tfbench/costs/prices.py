@@ -40,8 +40,7 @@ class LineItem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
-    """A machine's price on the day `as_of`. `multiplier` applies to all items, as a premium
-    does.
+    """A machine's price on the day `as_of`. `multiplier` applies to all items, like a premium.
 
     A flat monthly rental has `usd_month` and no items: an hour costs its share of the month,
     which is right for a machine that is kept busy. Seconds are billed in whole increments,

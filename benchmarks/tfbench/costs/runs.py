@@ -15,7 +15,7 @@ from tfbuild.measured.interval import Interval
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRun:
     """One training run on a machine. `speedup` is over the reference arm's run in the same
-    comparison, if the two were measured in pairs. `vcpus` is None for a GPU.
+    cell, if the two were measured in pairs. `vcpus` is None for a GPU.
     """
 
     workload: str
@@ -122,9 +122,7 @@ def format_run_name(arm: str, vcpus: int | None) -> str:
 
 
 def collect_runs(runs: Iterable[TrainingRun], reference: str) -> Runs:
-    """Collect runs by workload and name. Raises SampleError if two of one workload have the same
-    name.
-    """
+    """Collect runs by workload and name. Raises SampleError if two have both in common."""
     runs_by_key: dict[tuple[str, str], TrainingRun] = {}
     for run in runs:
         key = (run.workload, run.name)

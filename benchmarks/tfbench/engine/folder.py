@@ -51,7 +51,7 @@ def choose_folder(kind: RunKind, spec: Spec, wanted: str, paths: Paths) -> Path:
     stopped = find_unfinished(kind, spec, paths.reports.glob("*"))
     if stopped is None:
         return paths.choose_report_folder(kind.prefix)
-    console.print_message(f"continue the stopped run in {stopped}")
+    console.print_message(f"continuing the stopped run in {stopped}")
     return stopped
 
 

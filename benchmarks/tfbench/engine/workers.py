@@ -25,7 +25,7 @@ from tfbuild.run import stop_group
 
 WORKER = "tfbench.inside.worker"
 PACKAGE = Path(__file__).resolve().parents[1]
-"""The folder on the worker's import path that contains `tfbench`; -P excludes other folders."""
+"""The folder of the package `tfbench`, which the worker imports; -P excludes other folders."""
 LOAD_LIMIT_S = 300.0
 STEPS_LIMIT_S = 120.0
 

@@ -173,8 +173,7 @@ def collect_nodes(step: worker.Step) -> dict[str, Node]:
 def merge_nodes(nodes: Iterable[Node]) -> dict[str, Node]:
     """Return the nodes of several graphs by name.
 
-    Excludes names of different nodes in several graphs: the profiler does not report which of them
-    ran.
+    Excludes names that different nodes share: the profiler does not report which of them ran.
     """
     merged: dict[str, Node] = {}
     ambiguous = set()
@@ -258,8 +257,8 @@ def build_input(text: str, source: str, graph: Mapping[str, Node]) -> CallSiteIn
 def find_origin(source: str, graph: Mapping[str, Node]) -> Node | None:
     """Return the node whose first output is this tensor, directly or through ops that pass it on.
 
-    Returns None if the tensor may come from several nodes, as a loop counter does, or if it is
-    another output.
+    Returns None if the tensor may come from several nodes, as a loop counter does, if it is another
+    output of its node, or if its node is not in the graph.
     """
     origins: dict[str, Node] = {}
     seen, pending = set(), [source]

@@ -102,7 +102,7 @@ def _time_rounds(
 
 
 class _TrainedModels:
-    """Models for each number of steps per execution, all trained on the same rows."""
+    """A model for each number of steps per execution, all trained on the same rows."""
 
     def __init__(self, tf: TensorFlow, request: Mapping[str, Any]) -> None:
         self.tf = tf
@@ -176,10 +176,10 @@ def _load_model(tf: TensorFlow, name: str, seed: int) -> tuple[Model, Examples, 
     return model, (flatten_batches(inputs), flatten_batches(targets)), workload.batch
 
 
-def _recompile_model(model: Model, together: int) -> Model:
+def _recompile_model(model: Model, steps_per_execution: int) -> Model:
     config = model.get_compile_config() if hasattr(model, "get_compile_config") else None
     if config is not None:
-        model.compile_from_config({**config, "steps_per_execution": together})
+        model.compile_from_config({**config, "steps_per_execution": steps_per_execution})
     return model
 
 

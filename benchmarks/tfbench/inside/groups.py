@@ -341,9 +341,9 @@ class ParameterServerGroup(Group):
         return [tuple(map(float, result.fetch())) for result in results]  # type: ignore[misc]
 
     def time_steps(self, steps: int) -> list[float]:
-        """Return the seconds of each round. A round is as many batches as there are workers.
+        """Return the seconds of each round.
 
-        Any worker may compute them.
+        A round is as many batches as there are workers, whichever workers compute them.
         """
         began = time.time()
         finished = sorted(finish for _, finish in self._run_steps(steps))
@@ -479,7 +479,7 @@ def _average_losses(losses: Iterable[Any]) -> float:
 
 
 def _list_devices(tf: TensorFlow, variables: Iterable[Variable]) -> list[str]:
-    """Return short names of the variables' devices, prefixed with the job of another task."""
+    """Return short names of the variables' devices; those of another task begin with its job."""
     return sorted(
         {_format_device(tf.DeviceSpec.from_string(variable.device)) for variable in variables}
     )

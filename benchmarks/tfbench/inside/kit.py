@@ -74,9 +74,9 @@ def _measure(options: argparse.Namespace) -> None:
     _require_result({_build_key(request) for request in requests}, options.out)
 
 
-def _require_result(places: Container[tuple[object, ...]], out: Path) -> None:
+def _require_result(keys: Container[tuple[object, ...]], out: Path) -> None:
     """Exit with an error message if all of the requested launches failed."""
-    lines = [line for line in read_launches(out) if _build_key(line) in places]
+    lines = [line for line in read_launches(out) if _build_key(line) in keys]
     failures = [line for line in lines if line["outcome"] != steps.OK]
     if failures and len(failures) == len(lines):
         raise SystemExit(

@@ -3,9 +3,9 @@
 This file runs inside each arm's environment: it imports only the standard library and NumPy, and
 takes Keras as an argument.
 
-They have random weights and are trained like in tf_cnn_benchmarks: 1000 classes, SGD, its default
-batch sizes. All of them train stably from random weights with the learning rate; the momentum is
-the papers'.
+They have random weights and are trained as in tf_cnn_benchmarks: 1000 classes, SGD, its default
+batch sizes. The learning rate is one with which all of them train from random weights. The momentum
+is the papers'.
 
     AlexNet    Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional
                Neural Networks", NIPS 2012; its two groups of channels are two convolutions here

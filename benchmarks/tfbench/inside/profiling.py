@@ -37,7 +37,8 @@ class Execution:
     """One execution of an op on the host, `began` seconds after the origin of the trace.
 
     `shapes` is the dtype and shape of each input in the format of op_kernel.cc,
-    (float[32,512];float[512]), with an empty entry for a resource; empty without shapes.
+    (float[32,512];float[512]), with an empty entry for a resource. It is empty if the trace has no
+    shapes.
     """
 
     node: str

@@ -47,11 +47,11 @@ LEAST_STEPS, MOST_STEPS = 5, 100
 """Limits of the number of timed steps; tf_cnn_benchmarks times 100."""
 
 
-def check_device_count(strategy: str, devices: int) -> str:
+def find_device_count_problem(strategy: str, devices: int) -> str:
     """Return why a strategy does not support that many devices, or an empty string.
 
-    `cross_device_utils.aggregate_gradients_using_hierarchical_copy` adds up two groups of n
-    // 2 devices, as in a DGX-1. With an odd number of devices the last one is in neither.
+    `cross_device_utils.aggregate_gradients_using_hierarchical_copy` adds up two groups of `n // 2`
+    devices, as in a DGX-1. With an odd number of devices the last one is in neither.
     """
     if strategy == HIERARCHICAL and devices > 1 and devices % 2:
         return (
@@ -61,7 +61,7 @@ def check_device_count(strategy: str, devices: int) -> str:
     return ""
 
 
-def check_hardware(strategy: str, kind: str, devices: int, gpus: int) -> str:
+def find_hardware_problem(strategy: str, kind: str, devices: int, gpus: int) -> str:
     """Return what this machine lacks for a strategy and what to do, or an empty string."""
     if strategy == NCCL and kind == CPU:
         return "NCCL's all-reduce needs GPUs; on CPUs use ring"
@@ -84,12 +84,12 @@ def run(request: Mapping[str, Any]) -> Answer:
     """
     os.sched_setaffinity(0, request["vcpus"])
     strategy, devices = request["strategy"], int(request["devices"])
-    if reason := check_device_count(strategy, devices):
+    if reason := find_device_count_problem(strategy, devices):
         return {"outcome": REFUSED, "reason": reason}
     tf = importlib.import_module("tensorflow")
     gpus = len(tf.config.list_physical_devices(GPU))
     kind = _choose_kind(request["kind"], gpus)
-    if reason := check_hardware(strategy, kind, devices, gpus):
+    if reason := find_hardware_problem(strategy, kind, devices, gpus):
         return {"outcome": NOT_HERE, "reason": reason}
     try:
         return _run(tf, strategy, _create_devices(tf, kind, strategy, devices), request)
@@ -132,7 +132,7 @@ def _run(
     examples = draw_synthetic_data(workload, seed)
     group = groups.create_group(tf, strategy, devices, workload, seed)
     sums = group.measure_sums()
-    if problem := check_gradient_sums(sums, group.compute_expected_sums()):
+    if problem := find_gradient_problem(sums, group.compute_expected_sums()):
         return {"outcome": REFUSED, "reason": problem}
     facts: Answer = {
         "batch": workload.batch,
@@ -159,7 +159,7 @@ def _run(
     }
 
 
-def check_gradient_sums(sums: Sequence[float], expected: Sequence[float]) -> str:
+def find_gradient_problem(sums: Sequence[float], expected: Sequence[float]) -> str:
     """Return how a strategy's gradient sums differ from the expected ones, or an empty string."""
     if list(sums) == list(expected):
         return ""

@@ -29,7 +29,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 class Server:
-    """A server with `clients` threads; each sends a request after the answer to its last one."""
+    """A model and `clients` threads; each sends its next request when its last one is answered."""
 
     def __init__(
         self, ask: Callable[[Batch], object], batches: Sequence[Batch], clients: int

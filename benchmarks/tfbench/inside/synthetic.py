@@ -78,10 +78,10 @@ def create_photo_sampler(shape: tuple[int, int, int], classes: int) -> Draw:
 
 
 def create_sentence_sampler(words: int, steps: int) -> Draw:
-    """Return a function that draws windows of `steps` words and the word that follows each.
+    """Return a function that draws windows of `steps` words, and each word's successor.
 
-    Words of the running text are numbered by frequency; they have a Zipf distribution in
-    which a word often determines its successor.
+    Words of the running text are numbered by frequency; they have a Zipf distribution in which a
+    word often determines its successor.
     """
 
     def draw(generator: np.random.Generator, count: int) -> Examples:

@@ -117,8 +117,8 @@ def _name_last_node(site: CallSite, copies: int) -> str:
 def create_inputs(tf: TensorFlow, site: CallSite) -> tuple[list[Any], list[Any]]:
     """Create the op's inputs in the current graph, and the ops that initialise the variables.
 
-    Raises ValueError for an input that cannot be created. Also for one with unknown values that
-    determines the computation: the time of another computation would be meaningless.
+    Raises ValueError for an input that cannot be created, and for one that determines what is
+    computed but has unknown values: the time of another computation would be meaningless.
     """
     import numpy as np  # noqa: PLC0415  (the arm's NumPy)
 
@@ -158,7 +158,7 @@ def _read_first_row(tf: TensorFlow, handle: Any, dtype: Any) -> Any:  # noqa: AN
 def repeat_block(tf: TensorFlow, block: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
     """Repeat a block's elements to fill a shape.
 
-    The graph repeats them: a large constant in the graph takes longer than most ops.
+    The graph repeats them, because writing a large constant into it takes longer than most ops.
     """
     size = math.prod(shape)
     flat = tf.reshape(block, [-1])
@@ -292,7 +292,7 @@ def handle_request(now: Chain | None, request: Mapping[str, Any]) -> tuple[Chain
         case "quit":
             return None, {}
         case asked:
-            raise ValueError(f"invalid request {asked!r}")
+            raise ValueError(f"cannot handle request {asked!r} now")
 
 
 if __name__ == "__main__":

@@ -232,9 +232,9 @@ def move_trainer(trainer: Trainer, cpus: Iterable[int]) -> tuple[Trainer, Answer
 def build_trainer(
     tf: TensorFlow, name: str, seed: int, *, nudge: bool = False
 ) -> tuple[Trainer, Answer]:
-    """Build the trainer of a workload, without a step, and the facts that must agree between arms.
+    """Build the trainer of a workload; return it and the facts that must agree between arms.
 
-    With `nudge` its parameters differ from the common ones by one rounding.
+    No step runs yet. With `nudge` its parameters differ from the common ones by one rounding.
     """
     from tfbench.inside.workloads import is_own  # noqa: PLC0415
 
@@ -573,7 +573,7 @@ def handle_request(
         case "quit", _:
             return None, {}
         case asked, _:
-            raise ValueError(f"invalid request {asked!r}")
+            raise ValueError(f"cannot handle request {asked!r} now")
 
 
 def create_responder(run: Callable[[Mapping[str, Any]], Answer]) -> Respond:

@@ -25,7 +25,7 @@ Build: TypeAlias = Callable[[Keras, int], Model]
 BATCHES = 32
 """Distinct batches of synthetic data; training cycles through them."""
 _DATA_BYTES = 256_000_000
-"""Maximum bytes of synthetic data; larger batches are fewer."""
+"""Maximum bytes of the synthetic inputs; if BATCHES batches are larger, there are fewer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

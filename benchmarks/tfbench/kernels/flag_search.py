@@ -78,8 +78,7 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
 
     The selection has all kernels that were timed, with the flags of each source, for `invoke
     build --selection`. The wheels are candidates in the cache; the user's own wheels are
-    unchanged. Timings are kept there too, and a stopped search resumes if its `out` is given
-    again.
+    unchanged. Timings are cached too, and a stopped search resumes if its `out` is given again.
     """
     config, paths = _read_config(request, wanted), settings.paths()
     out = Path(wanted.out) if wanted.out else paths.choose_report_folder("flags")
@@ -145,8 +144,7 @@ def describe(request: Request, wanted: FlagsOptions) -> str:
 def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
     """Read and check the options.
 
-    Raises UsageError if they do not fit, CompilerError, and RecordError if the profile is
-    invalid.
+    Raises UsageError if they do not fit, RecordError if the profile is invalid, CompilerError.
     """
     if request.flags or request.selection:
         raise UsageError("invoke flags does not take --flags or --selection", hint="Remove them")

@@ -71,9 +71,7 @@ def choose_best(tried: Sequence[FlagSet], rate: float) -> FlagSet:
 
 
 def _sum_common_groups(one: FlagSet, other: FlagSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Sum what both sets save with the kernel groups they have in common, a share for each
-    launch.
-    """
+    """Sum what both sets save with the kernel groups that both have, a share for each launch."""
     units = sorted(one.saved.keys() & other.saved.keys())
     first, second = (
         tuple(map(math.fsum, zip(*(flag_set.saved[unit] for unit in units), strict=False)))

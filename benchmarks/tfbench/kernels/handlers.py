@@ -67,9 +67,7 @@ class _Config:
 
     @property
     def estimate_s(self) -> float:
-        """Return the estimated seconds of the search without a cache; the confirmation takes
-        less.
-        """
+        """Return the estimated seconds of an uncached search; the confirmation takes less."""
         cells = self.options.launches * len(self.options.threads)
         return cells * (START_S + len(self.served) * CELL_S)
 
@@ -111,8 +109,7 @@ def describe_profiling(wanted: ProfileOptions) -> str:
 
 
 def select_program_kernels(program: str, request: Request) -> Request:
-    """Profile a workload or a user's model, and return the request with the kernels of its main
-    ops.
+    """Profile a workload or a user's model; return the request with the kernels of its main ops.
 
     Raises UsageError if no kernel serves it, or the request already names kernels.
     """
@@ -156,9 +153,7 @@ def list_compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
 
 
 def select(wanted: SelectOptions, *, as_json: bool) -> tuple[SelectionResult, str]:
-    """Time the wheel's kernels at the profile's call sites; return the selection and the text to
-    print.
-    """
+    """Time the wheel's kernels at the profile's call sites; return the selection and its text."""
     paths = settings.paths()
     if _needs_profile(wanted):
         wanted = _add_profile(wanted, paths)
@@ -319,9 +314,7 @@ def _list_subjects(wanted: ProfileOptions) -> tuple[Subject, ...]:
 
 
 def _parse_output(text: str) -> Path | None:
-    """Return the path of the profile, or None for the default. Raises UsageError if it is a
-    folder.
-    """
+    """Return the path of the profile; None for the default. Raises UsageError if it is a folder."""
     path = Path(text) if text else None
     if path is not None and path.is_dir():
         raise UsageError(

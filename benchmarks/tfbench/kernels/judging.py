@@ -24,7 +24,7 @@ from tfbuild.measured.kernels import KernelRow, TypedOp
 
 RATE = 0.05
 LEAST_LOSS = 0.01
-"""A kernel is slower at a call site if it is so significantly, and by at least this much."""
+"""A kernel is slower at a call site if that is significant, and the loss is at least this."""
 QUIET = 0.05
 """Timings are kept for later selections if stock differs from itself by at most this much."""
 
@@ -95,8 +95,9 @@ def is_quiet(series: Series) -> bool:
 
 
 def create_rows(timed: Sequence[TimedCallSite]) -> tuple[KernelRow, ...]:
-    """Create a row for each call site, with its own p. Raises SampleError if there are fewer
-    than two launches.
+    """Create a row for each call site, with its own p.
+
+    Raises SampleError if there are fewer than two launches.
     """
     return tuple(_create_row(call_site) for call_site in timed)
 
@@ -137,9 +138,7 @@ def find_losers(
 
 
 def find_discoveries(probabilities: Sequence[float], rate: float) -> frozenset[int]:
-    """Return the numbers of the hypotheses that the Benjamini-Hochberg procedure rejects at this
-    rate.
-    """
+    """Return the numbers of the hypotheses that Benjamini and Hochberg reject at this rate."""
     if not probabilities:
         return frozenset()
     adjusted = stats.false_discovery_control(probabilities, method="bh")
@@ -249,9 +248,7 @@ def _list_reasons(
     losers: frozenset[int],
     ratios: Mapping[int, float],
 ) -> dict[TypedOp, str]:
-    """Return why each registration is not kept, empty if it is. All arguments go by the rows'
-    numbers.
-    """
+    """Return why each registration is not kept, empty if it is. All go by the rows' numbers."""
     numbers: dict[TypedOp, list[int]] = defaultdict(list)
     for number, row in found.items():
         numbers[row.choice].append(number)

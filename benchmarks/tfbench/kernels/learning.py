@@ -22,8 +22,7 @@ def find_earlier_profile(out: Path) -> Path | None:
 def record_profile(
     wheel: Path, program: Path, compiler: Compiler, *, out: Path, paths: Paths
 ) -> Path:
-    """Run the program on the instrumented wheel, merge what its kernels counted, and return the
-    profile.
+    """Run the program on the instrumented wheel; return the profile that its kernels recorded.
 
     Raises WheelError, ToolError, and BuildError if the program fails.
     """

@@ -37,7 +37,7 @@ MATTERS = 0.001
 the total."""
 SEARCH, CONFIRM = "search", "confirm"
 SEARCH_SHARE = 0.6
-"""Share of the budget; the rest is for the confirmation."""
+"""The search's share of the budget; the rest is for the confirmation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,8 +65,9 @@ class ServedCallSite:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Untimed:
-    """A call site that a kernel of the wheel serves, and why it was not timed with every number of
-    threads."""
+    """A call site that a kernel of the wheel serves, and why it was not timed with every number
+    of threads.
+    """
 
     choice: TypedOp
     shapes: str
@@ -121,9 +122,8 @@ def select(
 ) -> SelectionResult:
     """Time the call sites, find candidates, confirm them, and return the result.
 
-    `bench.out` gets the journal as times come, and the selection. Raises UsageError if the
-    folder holds another run, WorkerError, DiskError, and SampleError if nothing could be
-    timed.
+    `bench.out` gets the journal as times come, and the selection. Raises UsageError if the folder
+    holds another run, SampleError if nothing could be timed, WorkerError and DiskError.
     """
     folder.begin(KIND, setting, bench.out)
     recalled, series, reasons = time_served(setting, served, wheel_kernels, memory, bench)
@@ -160,8 +160,8 @@ def time_served(
 ) -> tuple[int, dict[tuple[str, int], Series], dict[str, str]]:
     """Time every call site, or take its times from the cache if these have enough launches.
 
-    Return the number of cached cells, the times, and by call site why there are none. A cell
-    that a stopped run began to time is not taken from the cache.
+    Return the number of cached cells, the times, and the reason for each call site without any.
+    A cell that a stopped run began to time is not taken from the cache.
     """
     begun = {(each.key, each.threads) for each in read_known_lines(bench) if each.stage == SEARCH}
     recipes = {
@@ -301,8 +301,6 @@ def _filter_first_threads(rows: Sequence[KernelRow], setting: SelectionSetting) 
 
 
 def _compute_saving(row: KernelRow) -> float:
-    """Compute the share of all op time that a kept row saves, by its fresh ratio if there is
-    one.
-    """
+    """Compute the share of all op time that a kept row saves, by its fresh ratio if it has one."""
     ratio = row.ratio if row.confirmed is None else row.confirmed[0]
     return row.share * (1 - 1 / ratio)

@@ -11,9 +11,8 @@ from tfbuild.measured.kernels import TypedOp
 def find_registration(site: CallSite, registrations: Iterable[TypedOp]) -> TypedOp | None:
     """Find the registration that TensorFlow takes for the call site; None if stock's stays.
 
-    As KernelAttrsMatch of tensorflow/core/framework/kernel_def_util.cc: every attribute that
-    the registration limits has only types that it allows. Kernels with a label serve no plain
-    op.
+    As KernelAttrsMatch of tensorflow/core/framework/kernel_def_util.cc: every attribute that the
+    registration limits has only types that it allows. Kernels with a label serve no plain op.
     """
     matches = (
         registration

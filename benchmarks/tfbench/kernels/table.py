@@ -85,8 +85,7 @@ def list_lines(selected: SelectionResult) -> Iterator[str]:
     for call_site in selected.untimed:
         yield (
             f"{call_site.choice.op} {call_site.choice.types} stays stock: not timed at "
-            f"{call_site.place} "
-            f"({call_site.reason})."
+            f"{call_site.place} ({call_site.reason})."
         )
 
 

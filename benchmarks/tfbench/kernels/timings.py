@@ -152,9 +152,7 @@ class Timings:
         return None
 
     def _is_over_budget(self, spent: RunProgress) -> bool:
-        """Return whether one more launch with every number of threads would end after the
-        budget.
-        """
+        """Return whether one more launch with every number of threads would exceed the budget."""
         rounds = spent.launches / len(self.wanted)
         round_s = spent.seconds / rounds if rounds else 0.0
         return self.stage.budget_s is not None and spent.seconds + round_s > self.stage.budget_s
@@ -163,7 +161,7 @@ class Timings:
         """Time every call site once. One that ends its worker is excluded, with new workers for
         the others.
 
-        Raises WorkerError if this happens more than MOST_FAULTS times, and DiskError.
+        Raises WorkerError if workers do not start or more than MOST_FAULTS end, and DiskError.
         """
         threads, cpus = launch.threads, self.bench.cpus[: launch.threads]
         chance = create_random(self.stage.seed, self.stage.name, threads, launch.number)

@@ -25,11 +25,9 @@ _ENV = {"TF_ENABLE_ONEDNN_OPTS": "0", "TENSORWRIGHT_FUSE": "0", "TF_CPP_MIN_LOG_
 def open_workers(
     arms: Sequence[Arm], vcpus: tuple[int, ...], chance: Random, logs: Path
 ) -> Iterator[dict[str, Session]]:
-    """Start every arm's worker on the same CPUs, with as many threads, and yield the loaded
-    sessions.
+    """Start every arm's worker on the same CPUs, a thread for each, and yield the loaded sessions.
 
-    Raises WorkerError if one does not start or is not the arm's own TensorFlow, and
-    DiskError.
+    Raises WorkerError if one does not start or is not the arm's own TensorFlow, and DiskError.
     """
     opening = workers.start_sessions(
         arms, vcpus, chance, logs / str(len(vcpus)), module=timing.__name__, env=_ENV, mode="a"
@@ -43,9 +41,7 @@ def open_workers(
 
 
 def prepare(session: Session, site: CallSite, copies: int) -> tuple[str, float]:
-    """Prepare a call site; return why it cannot be executed, empty if it can, and the seconds of
-    a call.
-    """
+    """Prepare a call site; return why it cannot be executed, if so, and the seconds of a call."""
     answer = session.request("prepare", LIMIT_S, place=convert_record(site), copies=copies)
     return str(answer["reason"]), float(answer.get("call_s", 0.0))
 

@@ -45,9 +45,10 @@ def compute_agreements(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundingShift:
-    """The largest shift of the baseline's numbers under one rounding of the parameters: of each
-    loss (relative) and of the predictions (absolute). The shift of losses beyond these is
-    unknown.
+    """The largest shift of the baseline's numbers under one rounding of the parameters.
+
+    `losses` has that of each loss (relative), `predictions` that of the predictions (absolute).
+    For losses beyond these it is unknown.
     """
 
     losses: tuple[float, ...] = ()
@@ -75,7 +76,7 @@ def _measure_rounding(launches: Iterable[Mapping[str, Start]], baseline: str) ->
 
 
 def _compute_agreement(
-    arm: str, tolerance: float, pairs: Sequence[tuple[Start, Start]], moved: RoundingShift
+    arm: str, tolerance: float, pairs: Sequence[tuple[Start, Start]], rounding: RoundingShift
 ) -> Agreement:
     losses: list[Difference] = []
     predictions: list[Difference] = []
@@ -83,10 +84,10 @@ def _compute_agreement(
         _require_equal_starts(base, start)
         loss_differences = _compute_differences(base.losses, start.losses)
         losses += itertools.zip_longest(
-            loss_differences, moved.losses[: len(loss_differences)], fillvalue=0.0
+            loss_differences, rounding.losses[: len(loss_differences)], fillvalue=0.0
         )
         predictions.append(
-            (compare_predictions(base.predictions, start.predictions), moved.predictions)
+            (compare_predictions(base.predictions, start.predictions), rounding.predictions)
         )
     loss, loss_by_rounding = _find_largest(losses, tolerance)
     prediction, prediction_by_rounding = _find_largest(predictions, tolerance)
@@ -101,14 +102,16 @@ def _compute_agreement(
     )
 
 
-def _find_largest(found: Sequence[Difference], tolerance: float) -> tuple[float | None, float]:
-    """Return the largest difference, and the largest of those beyond the tolerance that rounding
-    explains.
+def _find_largest(
+    differences: Sequence[Difference], tolerance: float
+) -> tuple[float | None, float]:
+    """Return the largest difference except those that rounding explains, and the largest of these.
 
-    The first is None if a difference is not a finite number.
+    Rounding explains a difference beyond the tolerance that is at most SENSITIVITY times its own
+    shift. The first result is None if a difference is not a finite number.
     """
     largest, explained = 0.0, 0.0
-    for difference, rounding in found:
+    for difference, rounding in differences:
         if difference is None:
             return None, 0.0
         if tolerance < difference <= SENSITIVITY * rounding:
@@ -119,11 +122,10 @@ def _find_largest(found: Sequence[Difference], tolerance: float) -> tuple[float 
 
 
 def compare_losses(losses: Numbers, others: Numbers) -> float | None:
-    """Return the largest relative difference of the losses, or None if a loss is not a finite
-    number.
+    """Return the largest relative difference of the losses; None if a loss is not finite.
 
-    Models that were not trained have no losses: the difference is 0. Raises SampleError if
-    the numbers of losses differ.
+    Models that were not trained have no losses: the difference is 0. Raises SampleError if one
+    side has more losses than the other.
     """
     differences = [
         difference for difference in _compute_differences(losses, others) if difference is not None
@@ -142,10 +144,9 @@ def _compute_differences(losses: Numbers, others: Numbers) -> list[float | None]
 
 
 def compare_predictions(predictions: Numbers, others: Numbers) -> float | None:
-    """Return the largest absolute difference of the predictions, or None if one is not a finite
-    number.
+    """Return the largest absolute difference of the predictions; None if one is not finite.
 
-    Raises SampleError if the numbers of predictions differ or there are none.
+    Raises SampleError if one side has more predictions than the other, or there are none.
     """
     pairs = _pair_values(predictions, others, "predictions")
     differences = [abs(a - b) for a, b in pairs if a is not None and b is not None]

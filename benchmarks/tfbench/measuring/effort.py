@@ -17,8 +17,8 @@ FEWEST_LAUNCHES = 3
 
 
 def find_stop_reason(launches: int, half_width: float, effort: Effort) -> Stop | None:
-    """Return why a cell with this number of launches stops, whatever time is left, or None to
-    continue.
+    """Return why a cell with this number of launches stops, whatever time is left; None if it
+    continues.
     """
     if launches in effort.looks and half_width <= effort.precision:
         return Stop.PRECISION

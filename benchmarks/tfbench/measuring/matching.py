@@ -44,9 +44,7 @@ def compare_arms(arm: ArmFacts, other: ArmFacts) -> tuple[FieldDifference, ...]:
 
 
 def _compare_cpus(cpu: Cpu, other: Cpu) -> tuple[FieldDifference, ...]:
-    """List the fields in which two CPUs differ; of their features, only those that one CPU
-    lacks.
-    """
+    """List the fields in which two CPUs differ; of their features, those that only one has."""
     names = [field.name for field in dataclasses.fields(Cpu) if field.name != "features"]
     differing = _compare_fields(cpu, other, names, prefix="CPU ")
     if cpu.features == other.features:

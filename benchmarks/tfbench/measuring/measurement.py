@@ -114,11 +114,10 @@ class PlannedLaunch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredCell:
-    """A cell as an experiment of the engine. `listen` receives the observed cell before each
-    launch.
+    """A cell as an experiment of the engine. `listen` gets the observed cell before each launch.
 
     An arm whose worker fails, or that computes something else, is excluded from further
-    launches. The cell ends if the baseline or its repeat does.
+    launches. If this is the baseline or its repeat, the cell ends.
     """
 
     spec: CellSpec
@@ -168,8 +167,9 @@ class MeasuredCell:
 
 
 def create_observed_cell(spec: CellSpec, entries: Sequence[Entry]) -> ObservedCell:
-    """Create the observed cell from its own entries. Raises SampleError if a launch is
-    inconsistent.
+    """Create the observed cell from its own entries.
+
+    Raises SampleError if the samples of a launch have different numbers of steps.
     """
     baseline, repeat, *others = (arm.name for arm in spec.arms)
     failures = list_failures(entries)
@@ -212,7 +212,7 @@ def measure_launch(launch: PlannedLaunch, effort: Effort, *, logs: Path, keep: K
     chance = create_random(spec.seed, spec.workload, len(spec.vcpus), number)
     log = logs / f"{spec.workload}-{len(spec.vcpus)}-{number}"
     with workers.start_sessions(spec.arms, spec.vcpus, chance, log) as opened:
-        starts = _start_workers(spec, number, opened, chance)
+        starts = _load_workers(spec, number, opened, chance)
         timed = _select_timed(spec, opened, starts)
         for start in starts:
             keep(start)
@@ -252,8 +252,6 @@ def measure_launch(launch: PlannedLaunch, effort: Effort, *, logs: Path, keep: K
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _BlockRunner:
-    """The runner of one launch's blocks."""
-
     spec: CellSpec
     number: int
     began: float
@@ -283,13 +281,13 @@ class _BlockRunner:
         )
 
 
-def _start_workers(
+def _load_workers(
     spec: CellSpec, number: int, opened: Mapping[str, Session], chance: Random
 ) -> tuple[Start, ...]:
-    """Start all workers: they load and take their first steps at the same time.
+    """Let all workers load and take their first steps at the same time.
 
-    Each has CPUs of its own as far as there are enough. The repeat starts from parameters
-    that are one rounding away, so that it shows how far rounding moves the results.
+    Each has CPUs of its own as far as there are enough. The repeat starts from parameters that
+    are one rounding away, so that it shows how far rounding moves the results.
     """
     repeat, available = spec.arms[1].name, os.sched_getaffinity(0)
     groups = group_cpus(spec.vcpus, available, read_numa_nodes(available))
@@ -360,7 +358,7 @@ class _WarmUp:
 
 
 def _warm_up(timed: Mapping[str, Session], phase: str, steps: int, limit_s: float) -> _WarmUp:
-    """Take short samples until the last ones of no arm have a trend, or the time is up."""
+    """Take short samples until no arm's last ones have a trend, or the time is up."""
     few, end = max(1, steps // WARM_UP_SHARE), time.monotonic() + limit_s
     walls: dict[str, deque[float]] = {name: deque(maxlen=TREND_ROUNDS) for name in timed}
     rounds, steady = 0, False

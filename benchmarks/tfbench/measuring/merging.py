@@ -23,10 +23,10 @@ _SETTINGS = ("schema", "seed", "margin", "threshold", "level")
 def merge_comparisons(parts: Sequence[Part]) -> Comparison:
     """Merge comparisons: all cells, ordered by vCPUs, and the overall figures of the parts.
 
-    The host, and what may differ of the arms, is that of the largest machine; the effort is
-    the smallest, the date the latest. Raises UsageError if there are fewer than two parts,
-    equal names, other arms or settings, or a cell twice, and HostError if the hosts are not
-    of one kind.
+    The host, and what may differ of the arms, is that of the largest machine; the effort is the
+    smallest, the date the latest. Raises UsageError if there are fewer than two parts, if two
+    have the same name, different arms or settings, or a cell in common, and HostError if the
+    hosts are not of one kind.
     """
     _check_parts(parts)
     comparisons = [comparison for _, comparison in parts]

@@ -81,9 +81,8 @@ class Launch:
 class ObservedCell:
     """The launches of a cell.
 
-    `repeat` is the baseline's second worker; `arms` are the baseline and the candidates,
-    without those that failed. `starts` are all starts, also those of launches too short to
-    count.
+    `repeat` is the baseline's second worker; `arms` are the baseline and the candidates, without
+    those that failed. `starts` has every start, also of launches that are too short to count.
     """
 
     workload: str
@@ -168,8 +167,7 @@ def list_failures(entries: Iterable[Entry]) -> tuple[ArmFailure, ...]:
 
 
 def compute_arm_contrast(measured: ObservedCell, arm: str) -> Contrast:
-    """Compute ln(baseline time / arm's time) of a step, over the launches in which the arm was
-    timed.
+    """Compute ln(baseline time / arm's time) of a step, over the launches that timed the arm.
 
     The baseline is the mean of it and its repeat; for the repeat itself it is the baseline
     alone. Raises SampleError if there are too few launches.
@@ -209,9 +207,7 @@ def estimate_median_ratio(measured: ObservedCell, arm: str) -> Interval:
 def compute_log_ms(
     measured: ObservedCell, arm: str, phase: str, launches: Sequence[Launch] | None = None
 ) -> list[float]:
-    """Compute ln(milliseconds per step) as the level of each launch; empty if the phase was not
-    timed.
-    """
+    """Compute each launch's level, ln(milliseconds per step); none if the phase was not timed."""
     return [
         math.log(1000) + compute_level(_list_step_seconds(blocks, arm))
         for launch in (measured.list_timed_launches(arm) if launches is None else launches)
@@ -232,8 +228,7 @@ def compute_half_width(measured: ObservedCell, launches: int) -> float:
 
 
 def choose_next_block_count(measured: ObservedCell, effort: Effort) -> int:
-    """Choose the number of blocks of the next launch from the cost and the variance of earlier
-    ones.
+    """Choose the number of blocks of the next launch from the cost and variance of earlier ones.
 
     Return 0 if the budget is spent. There must be an earlier launch.
     """

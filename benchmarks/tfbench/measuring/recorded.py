@@ -63,9 +63,7 @@ def _find_samples(folder: Path) -> Path:
 
 
 def _read_date(path: Path) -> str:
-    """Read when the run was measured from its own result; the date of a file changes when it is
-    copied.
-    """
+    """Read when the run was measured from its own result: copying changes the date of a file."""
     try:
         return str(parse_json(path.read_bytes())["made"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -53,8 +53,7 @@ USUAL = Spread(between=1.0, within=3.0)
 
 
 def estimate_spread(launches: Sequence[Sequence[float]]) -> Spread:
-    """Estimate the spread from ln ratios of blocks, by the moments of a one-way random effects
-    model.
+    """Estimate the spread from ln ratios of blocks, by moments of a one-way random effects model.
 
     Return USUAL if there are too few launches or blocks.
     """
@@ -66,7 +65,7 @@ def estimate_spread(launches: Sequence[Sequence[float]]) -> Spread:
     between = means - within * float(np.mean([1 / size for size in sizes]))
     if not within > 0:
         return USUAL
-    # Few launches estimate `between` poorly, so it is kept within a tenth and all of `within`.
+    # Few launches estimate `between` poorly: it is at least a tenth of `within`, at most all of it.
     return Spread(between=min(max(between, within / 10), within), within=within)
 
 

@@ -97,9 +97,9 @@ class Sample:
     switches: int
     """Involuntary context switches."""
     canary_s: float
-    """Time of a fixed piece of Python, right before and after; it does not depend on the arm."""
+    """Time of a fixed piece of Python, right before and after the sample, whatever the arm."""
     answered: Mapping[str, int] = field(default_factory=dict)
-    """Number of requests by duration, under the numbers of `bins`."""
+    """Number of requests in each bin of duration, by the bin's number in `bins`."""
     slices: tuple[tuple[float, float, float], ...] = ()
     """Share of the steps, wall and CPU seconds of each slice; empty from older workers."""
     beside_s: float = 0.0
@@ -121,8 +121,8 @@ class Sample:
     def _compute_own_s(self, wall_s: float, cpu_s: float) -> float:
         """Compute the seconds that a part of the sample would have taken with its CPU to itself.
 
-        On one CPU this is the CPU time and its part of the time that CPU was idle (beyond the
-        resolution of ticks). On several CPUs it is the wall time, because nothing shows
+        On one CPU this is the CPU time plus the part's share of the CPU's idle time (if it exceeds
+        the resolution of ticks). On several CPUs it is the wall time, because nothing shows
         whether the sample waited for CPU time that others took.
         """
         if self.vcpus > 1:
@@ -139,9 +139,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class End:
-    """The end of a launch that was measured completely. `profiles` are of arms with tuned
-    kernels.
-    """
+    """The end of a complete launch. `profiles` are of arms with tuned kernels."""
 
     workload: str
     vcpus: int
@@ -158,9 +156,7 @@ class End:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """A failure of an arm's worker that ended the launch. The arm is excluded from all later
-    launches.
-    """
+    """A failure of an arm's worker that ended the launch. Later launches exclude the arm."""
 
     workload: str
     vcpus: int

@@ -96,9 +96,10 @@ QUICK = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialFinding:
-    """The result of one trial for one arm. `truth` is its true speedup over the baseline,
-    given that only whole steps are added to a sample. `medians` is the interval by the second
-    method.
+    """The result of one trial for one arm.
+
+    `truth` is its true speedup over the baseline, given that only whole steps are added to a
+    sample. `medians` is the interval by the second method.
     """
 
     truth: float
@@ -213,15 +214,13 @@ def run_trials(
     out: Path,
     on_progress: Progress,
 ) -> tuple[Trial, ...]:
-    """Run every trial that `out` does not have yet, as many at once as there are vCPUs; return
-    all.
+    """Run the trials that `out` does not have yet, as many at once as vCPUs; return all trials.
 
-    Raises UsageError if `out` holds another check, and WorkerError, DiskError and
-    RecordError.
+    Raises UsageError if `out` holds another check, WorkerError, DiskError and RecordError.
     """
     folder.begin(KIND, TrialSetting(host=host, arm=arm, seed=seed), out)
     planned = [(part, number) for part in parts for number in range(part.trials)]
-    planned.sort(key=lambda each: each[1] / each[0].trials)  # (a stopped check has all parts)
+    planned.sort(key=lambda each: each[1] / each[0].trials)  # (a stopped one has some of each)
     with open_journal(out / KIND.journal, KINDS) as (known, keep):
         done = [*known]
         finished = {(trial.part, trial.number) for trial in done}
@@ -231,7 +230,7 @@ def run_trials(
             if (part.name, number) not in finished
         ]
         cpus = host.affinity[: host.vcpus.usable]
-        new_trials = _all(tasks, cpus)
+        new_trials = _run_tasks(tasks, cpus)
         with contextlib.closing(new_trials):
             for count, trial in enumerate(new_trials, start=1):
                 keep(trial)
@@ -273,7 +272,7 @@ def estimate_seconds_left(tasks: Iterable[Task], at_once: int) -> float:
     return math.fsum(task.part.effort.budget_s or 0.0 for task in tasks) / at_once
 
 
-def _all(tasks: Sequence[Task], cpus: Sequence[int]) -> Generator[Trial]:
+def _run_tasks(tasks: Sequence[Task], cpus: Sequence[int]) -> Generator[Trial]:
     """Run the trials, one at a time on each CPU, and yield them as they finish. Each is the
     others' noisy neighbour.
 
@@ -449,9 +448,7 @@ def create_rate(hits: int, trials: int) -> Rate:
 
 
 def compute_median_widths(trials: Sequence[Trial]) -> tuple[tuple[int, float, float], ...]:
-    """Compute launches, minutes and half-width of the longest trials, each the median over the
-    trials.
-    """
+    """Compute launches, and the median minutes and half-width, of the longest trials."""
     most = max((len(trial.widths) for trial in trials), default=0)
     longest = [trial.widths for trial in trials if len(trial.widths) == most > 1]
     return tuple(

@@ -82,9 +82,7 @@ def sum_seconds(seconds: Sequence[float]) -> float:
 
 
 def compute_medians(launches: Launches) -> Values:
-    """Compute the median of each launch's blocks. Raises SampleError if there are too few
-    launches.
-    """
+    """Compute the median of each launch's blocks. Raises what `estimate_geometric_mean` does."""
     _check_launches(launches)
     return np.array([np.median(blocks) for blocks in launches])
 
@@ -99,8 +97,7 @@ def estimate_geometric_mean(launches: Launches) -> Interval:
 
 
 def estimate_mean(values: Sequence[float]) -> Interval:
-    """Estimate the arithmetic mean of launches' values and its t interval, in the unit of the
-    values.
+    """Estimate the arithmetic mean of launches' values and its t interval, in their own unit.
 
     Raises SampleError if there are fewer than two values, or values that are not finite.
     """
@@ -111,10 +108,10 @@ def estimate_mean(values: Sequence[float]) -> Interval:
 
 
 def combine_cells(cells: Sequence[Values]) -> Interval:
-    """Combine cells into the geometric mean of their means; each cell has one logarithm per
-    launch.
+    """Combine cells, each of one logarithm per launch, into the geometric mean of their means.
 
-    Raises SampleError if a cell has too few launches.
+    Raises SampleError if there are no cells, or if a cell has too few launches or values that
+    are not finite.
     """
     contrasts = []
     for cell in cells:
@@ -233,8 +230,7 @@ def has_trend(values: Sequence[float]) -> bool:
 
 
 def compute_floor(noise: Interval) -> float:
-    """Compute from an A/A interval the noise floor: the absolute ln ratio that a difference must
-    exceed.
+    """Compute the noise floor from an A/A interval: the |ln ratio| that a difference must exceed.
 
     It is the reach of the interval, counted from the faster of the baseline's two workers,
     because the baseline is their mean.
@@ -256,7 +252,7 @@ def choose_verdict(speedup: Contrast, thresholds: Thresholds) -> Verdict:
     bar_is_small = least <= math.log1p(max(thresholds.margin, thresholds.threshold))
     small = interval.excludes_1 and bar_is_small
     equivalent = speedup.is_within(thresholds.margin)
-    return Verdict.WITHIN_NOISE if equivalent or small else Verdict.INCONCLUSIVE
+    return Verdict.EQUIVALENT if equivalent or small else Verdict.INCONCLUSIVE
 
 
 def _build_matrix(levels: Levels) -> Values:

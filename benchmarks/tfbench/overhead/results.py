@@ -71,7 +71,7 @@ class Overhead:
 
 def build_answer(found: CellResult, forms: Sequence[Form]) -> ArmTerms:
     """Build one arm's answer from its launches. Raises SampleError for fewer than two launches."""
-    launches = [_compute_medians(launch_terms, forms) for launch_terms in found.answers]
+    launches = [_compute_medians(answer, forms) for answer in found.answers]
     solved = [terms.solve_terms(launch) for launch in launches]
     first_answer = found.answers[0]
     epoch_s = estimate_mean([launch_terms.epoch_s for launch_terms in solved])

@@ -61,9 +61,10 @@ def count_parts(form: Form, steps: int) -> Counts:
 
 
 def solve_terms(measured: Mapping[Form, tuple[Counts, float]]) -> Terms:
-    """Return the terms, none below 0, with the least relative errors (non-negative least
-    squares: Lawson and Hanson, 1974). Raises SampleError if the forms cannot separate the
-    terms.
+    """Return the terms, none below 0, with the least relative errors.
+
+    By non-negative least squares (Lawson and Hanson, 1974). Raises SampleError if a time is not a
+    positive number, or if the forms cannot separate the terms.
     """
     rows = np.array(
         [(each.epochs, each.calls, each.steps) for each, _ in measured.values()], dtype=np.float64

@@ -62,8 +62,8 @@ def _format_subject(comparison: Comparison) -> str:
     models = console.format_count(len(workloads), wording.describe_workload(comparison))
     return (
         f"{models} on {wording.join_words(list(vcpus))} vCPUs of {comparison.host.cpu.name}, "
-        f"measured "
-        f"{wording.format_time(comparison.made)} in {console.format_duration(comparison.seconds)}"
+        f"measured {wording.format_time(comparison.made)} "
+        f"in {console.format_duration(comparison.seconds)}"
     )
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from tfbench.inside.workloads import format_label
+from tfbench.inside.phases import TRAIN
+from tfbench.inside.workloads import find_phase, format_label
 from tfbench.measuring import gates
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.statistics import LIKELY, compute_floor
@@ -39,8 +40,8 @@ IDLE = 0.01
 SHOWN = 0.001
 """The smallest share of op time at which an op is listed."""
 LANES = 16
-"""Elements of float32 in the widest vector register (AVX-512). A larger
-speedup of a kernel is not credible."""
+"""Elements of float32 in the widest vector register (AVX-512). A larger speedup of a kernel is not
+credible."""
 UNFUSED = ("left: ", "stock: ")
 """Prefixes of a library's counts of ops that it did not fuse."""
 STOPS = {
@@ -163,7 +164,7 @@ def _resolve_verdict(
     if found.agreement and not found.agreement.agrees:
         return DIFFERENT, f"differs beyond the tolerance of {found.agreement.tolerance:g}", None
     if found.speedup is None:
-        return NOT_TIMED, "the baseline failed", None
+        return NOT_TIMED, "the baseline failed, or there are too few launches", None
     speedup = found.speedup
     return str(speedup.verdict), explain_verdict(comparison, cell, speedup), speedup
 
@@ -187,9 +188,9 @@ def explain_verdict(comparison: Comparison, cell: ComparedCell, speedup: Speedup
     match speedup.verdict:
         case Verdict.FASTER | Verdict.SLOWER:
             return f"the interval excludes 1, and the speedup is beyond {limit}"
-        case Verdict.WITHIN_NOISE if outside:
+        case Verdict.EQUIVALENT if outside:
             return f"the interval excludes 1, but the speedup is within {limit}"
-        case Verdict.WITHIN_NOISE:
+        case Verdict.EQUIVALENT:
             tested, margin = comparison.margin_level, comparison.margin
             return (
                 f"the {wording.format_percent(tested)} interval lies within "
@@ -285,7 +286,7 @@ def format_headline(comparison: Comparison, each: Overall) -> str:
             return f"{arm} is faster than {base}: {figure} ({span})."
         case Verdict.SLOWER:
             return f"{arm} is slower than {base}: {figure} ({span}). Do not use it here."
-        case Verdict.WITHIN_NOISE:
+        case Verdict.EQUIVALENT:
             reason = f"the difference is below {wording.format_percent(comparison.margin)}"
             if speedup.interval.excludes_1:
                 reason = f"the difference is within {_describe_limit(comparison, each.noise)}"
@@ -497,12 +498,13 @@ def _find_caveats(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat
     yield from _find_unexplained_gains(cell)
     if cell.stopped_by and cell.launches < FEW_LAUNCHES:
         few = console.format_count(cell.launches, "launch", "launches")
+        only_training = all(find_phase(other.workload) == TRAIN for other in comparison.cells)
         yield Caveat(
             kind=f"Only {few}",
             cell=cell,
             what=f"only {few}",
             meaning="too few to estimate start-to-start variation",
-            then="Use a longer --budget." if cell.is_inference else "Use --thorough.",
+            then="Use --thorough." if only_training else "Use a longer --budget.",
         )
     for times in cell.arms:
         if times.idle_share is not None and times.idle_share > IDLE:

@@ -39,8 +39,7 @@ def report_results(wanted: ReportOptions, *, as_json: bool) -> str:
     """Write the report of recorded results beside the comparison or to --out, and return what to
     print.
 
-    Raises UsageError for options that do not go together, RecordError, SampleError,
-    HostError.
+    Raises UsageError for options that do not go together, RecordError, SampleError, HostError.
     """
     paths = settings.paths()
     sources = (wanted.comparison, wanted.samples, wanted.totals, wanted.logs)

@@ -199,8 +199,7 @@ def build_totals_document(bill: Bill, *, shipped: bool) -> Document:
     """Build the report of whole runs of a `pip` and a `compiled` build, each run once: no
     intervals.
 
-    `shipped` is true for the totals of the 2017 article, whose origin the report then
-    describes.
+    `shipped` is true for the totals of the 2017 article, whose origin the report then describes.
     """
     models = console.format_count(len({row.workload for row in bill.rows}), "model")
     arms = wording.join_words(list(dict.fromkeys(row.arm for row in bill.rows)))
@@ -213,10 +212,13 @@ def build_totals_document(bill: Bill, *, shipped: bool) -> Document:
     return Document(
         title=f"{ARTICLE}, recomputed" if shipped else f"Training runs of {arms}",
         subject=f"{models}{origin}, with the prices of {bill.book} as of {bill.as_of}",
-        answers=tuple(_build_answer(item, models) for item in bill.speedups),
+        answers=tuple(_build_answer(speedup, models) for speedup in bill.speedups),
         notes=tuple(_list_best(bill))[:1],
         warnings=(ONCE,),
-        sections=(*(item for item in sections if item.blocks), *((SOURCE,) if shipped else ())),
+        sections=(
+            *(section for section in sections if section.blocks),
+            *((SOURCE,) if shipped else ()),
+        ),
     )
 
 

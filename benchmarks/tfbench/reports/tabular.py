@@ -46,7 +46,7 @@ HEADER = (
 """The same for every comparison. `*_ms` are per step, `median_ms` and `p99_ms` of single requests,
 `run_s` is a composed training run, `env` holds the arm's environment variables; `noise` is the
 cell's A/A interval, `dropped` counts the blocks that gates dropped, `others` is the share of CPU
-time that other processes used."""
+time that other processes and the hypervisor used."""
 
 
 def format_csv(comparison: Comparison) -> str:
@@ -81,8 +81,8 @@ def list_rows(comparison: Comparison) -> Iterator[dict[str, Value]]:
 
 
 def _collect_figures(cell: ComparedCell, arm: str) -> dict[str, Value]:
-    answer = cell.get_result(arm)
-    times, speedup, agreement = answer.times, answer.speedup, answer.agreement
+    result = cell.get_result(arm)
+    times, speedup, agreement = result.times, result.speedup, result.agreement
     return {
         **_read_fields(_TIMES, times),
         "losses": " ".join(map(repr, times.losses)) if times else None,
@@ -92,7 +92,7 @@ def _collect_figures(cell: ComparedCell, arm: str) -> dict[str, Value]:
         "tolerance": agreement.tolerance if agreement else None,
         "agrees": str(agreement.agrees).lower() if agreement else None,
         **_read_fields(("verdict", "confidence"), speedup),
-        "failure": answer.failure.reason if answer.failure else None,
+        "failure": result.failure.reason if result.failure else None,
         **{
             f"{name}{end}": value
             for name, interval in _collect_intervals(cell, times, speedup).items()

@@ -239,9 +239,7 @@ def _build_result(
 def create_experiment(
     book: PriceBook | None = None,
 ) -> CellExperiment[SizingOptions, SizingConfig, Sizing]:
-    """Create the experiment. With a price book the result names the cheapest machines that
-    suffice.
-    """
+    """Create the experiment. With a price book its result names the cheapest machines."""
     result = functools.partial(_build_result, book)
     return CellExperiment(
         kind=KIND, read=parse_options, cells=_list_cells, result=result, text=text

@@ -204,7 +204,7 @@ def _find_knee(found: Sequence[SizingRow], within: float, book: PriceBook | None
         speed=speed,
         plateau=plateau,
         peak_mb=row.peak_mb,
-        holding=None if book is None else find_cheapest(book, row.vcpus, row.peak_mb),
+        holding=None if book is None else find_cheapest_machine(book, row.vcpus, row.peak_mb),
     )
 
 
@@ -212,7 +212,7 @@ def _compute_size(row: SizingRow) -> tuple[int, float]:
     return row.vcpus, math.inf if row.memory_mb is None else row.memory_mb
 
 
-def find_cheapest(book: PriceBook, vcpus: int, peak_mb: float) -> Price | None:
+def find_cheapest_machine(book: PriceBook, vcpus: int, peak_mb: float) -> Price | None:
     """Return the cheapest machine with enough vCPUs and memory. Machines whose vCPUs or memory
     the book does not state are skipped.
     """

@@ -90,8 +90,7 @@ def _format_sentence(knee: Knee, sizing: Sizing) -> str:
         f"{knee.workload}, {knee.phase}, {knee.input}: "
         f"{console.format_vcpus(knee.vcpus)}{limit} {verb} enough, "
         f"{wording.format_rate(get_value(knee.speed))} examples/s, within {knee.within:.0%} of "
-        f"the fastest "
-        f"({wording.format_rate(knee.plateau)}); it used {knee.peak_mb:.0f} MB."
+        f"the fastest ({wording.format_rate(knee.plateau)}); it used {knee.peak_mb:.0f} MB."
     )
     if knee.holding is not None:
         price = knee.holding

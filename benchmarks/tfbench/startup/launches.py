@@ -25,9 +25,7 @@ _PROGRAM = Path(importing.__file__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """One process to start: its arm, its position in a round, and the bytes of padding in its
-    environment.
-    """
+    """One process to start: its arm, its position in a round, and its environment's padding."""
 
     arm: Arm
     block: int
@@ -89,9 +87,7 @@ class Launcher:
         self._run_import(arm, padding=0)
 
     def _run_import(self, arm: Arm, *, padding: int) -> tuple[float, float]:
-        """Return the seconds of the import by the process's own clock, and from its start to its
-        exit.
-        """
+        """Return the seconds of the import by the process's own clock, and from start to exit."""
         env = build_environment(
             arm,
             vcpus=len(os.sched_getaffinity(0)),

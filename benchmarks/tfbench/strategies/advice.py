@@ -104,9 +104,7 @@ def _list_advice(result: StrategiesResult, published: PublishedRuns) -> Iterator
 
 
 def _compute_intensity(alone: Sequence[StrategyRow]) -> float | None:
-    """Return bytes of parameters per second of one device's computation; None if it was not
-    measured.
-    """
+    """Return bytes of parameters per second of one device's computation; None if not measured."""
     for row in alone:
         if row.strategy == INDEPENDENT and row.figures:
             return row.figures.trainable_bytes * row.figures.rate.value / row.figures.batch

@@ -143,7 +143,7 @@ def _compute_figures(key: _Key, found: CellResult, every: Mapping[_Key, CellResu
     bound = _compute_rates(every, (arm, workload, INDEPENDENT, devices))
     same_strategy = _compute_rates(every, (arm, workload, strategy, ALONE))
     alone = same_strategy or _compute_rates(every, (arm, workload, INDEPENDENT, ALONE))
-    parity, apart = _check_parity(key, found, every)
+    parity, apart = _compute_parity(key, found, every)
     steps = [value for answer in found.answers for value in answer["step_s"]]
     return Figures(
         device=first_answer["device"],
@@ -190,7 +190,7 @@ def estimate_ratio(rates: Sequence[float], base: Sequence[float]) -> Interval:
     return estimate_geometric_mean([[math.log(rate / base_rate)] for rate, base_rate in pairs])
 
 
-def _check_parity(
+def _compute_parity(
     key: _Key, found: CellResult, every: Mapping[_Key, CellResult]
 ) -> tuple[Parity, float | None]:
     arm, workload, strategy, devices = key

@@ -62,9 +62,9 @@ Traffic is the bytes of variables that devices exchange per step, computed for n
 of trainable parameters:
 
 - ring and nccl: 2 (n - 1) B in total; each device sends and receives 4 (n - 1) / n B
-- one_device and hierarchical: 2 (n - 1) B in total; one device sends and receives 2 (n - 1) B
-  (one_device) or n B (hierarchical)
-- central: 2 (n - 1) B, or 2 n B if the parameters' CPU is not one of the devices
+- hierarchical: 2 (n - 1) B in total; one device sends and receives n B
+- one_device and central: 2 (n - 1) B, or 2 n B if their CPU is not one of the devices; one device
+  sends and receives all of it
 - server: 2 n B
 - independent: nothing
 """
@@ -74,9 +74,7 @@ of trainable parameters:
 
 
 def build_table(result: StrategiesResult) -> ResultTable:
-    """Build the table with lines for a terminal; the section has the same content in more
-    detail.
-    """
+    """Build the table with lines for a terminal; the section has the same in more detail."""
     with_arm = len(result.arms) > 1
     return ResultTable(
         title=format_title(result),

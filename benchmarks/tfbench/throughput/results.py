@@ -40,9 +40,7 @@ class ThroughputRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Throughput:
-    """The result of `invoke throughput`. `price` is the machine's price, None without a price
-    book.
-    """
+    """The result of `invoke throughput`. `price` is the machine's; None without a price book."""
 
     schema: int = SCHEMA
     made: str

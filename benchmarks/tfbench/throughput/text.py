@@ -102,8 +102,8 @@ def _describe_batch(best: ThroughputRow, found: Sequence[ThroughputRow]) -> str:
     assert best.speed is not None  # noqa: S101  (only what was timed is large enough)
     text = (
         f"a batch of {best.batch} is large enough with "
-        f"{wording.format_rate(get_value(best.speed))} "
-        "examples/s: no other is faster by more than 5 %"
+        f"{wording.format_rate(get_value(best.speed))} examples/s: no other is faster by more "
+        "than 5 %"
     )
     distinct = all(is_distinct(best.speed, other) for other in others)
     return f"{text}." if distinct else f"{text}. The intervals overlap: measure longer to be sure."

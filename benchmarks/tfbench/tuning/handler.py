@@ -59,16 +59,16 @@ class TuningConfig:
         )
 
     def plan_setups(self) -> tuple[TuningSetting, tuple[Setup, ...]]:
-        """Return what may be tried, before anything is installed. Raises UsageError if there is
-        nothing.
+        """Return what may be tried, before anything is installed.
+
+        Raises UsageError if there is nothing.
         """
         setting = self.create_setting([_create_placeholder(choice) for choice in self.choices])
         return setting, running.list_candidates(setting, None)
 
 
 def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
-    """Search, and write tune.json, tune.env and tune.md; return the result and the text to
-    print.
+    """Search, and write tune.json, tune.env and tune.md; return the result and its text.
 
     Raises UsageError, WheelError, HostError, WorkerError, DiskError.
     """
@@ -134,9 +134,7 @@ def hash_path(path: Path) -> str:
 
 
 def _choose_wheels(wanted: TuneOptions, paths: Paths) -> tuple[ArmChoice, ...]:
-    """Choose the wheels, the baseline first: by default stock, and the tuned one if there is
-    one.
-    """
+    """Choose the wheels, the baseline first: by default stock, and the tuned one if any."""
     if wanted.arms:
         return installs.choose(_parse_specs(wanted.arms.split(",")), wanted.candidate, paths)
     specs = _parse_specs((lineup.STOCK, lineup.TUNED))
@@ -166,8 +164,9 @@ def _create_placeholder(choice: ArmChoice) -> Arm:
 
 
 def _parse_levers(wanted: TuneOptions) -> tuple[str, ...]:
-    """Parse the levers, in the order of KINDS. Raises UsageError if one is unknown or not
-    allowed.
+    """Parse the levers, in the order of KINDS.
+
+    Raises UsageError if one is unknown or not allowed.
     """
     if not wanted.levers:
         return tuple(lever for lever in KINDS if lever != BF16 or wanted.allow_bf16)

@@ -99,10 +99,9 @@ class TuningSetting:
 def tune(setting: TuningSetting, out: Path) -> Tuning:
     """Measure until the budget is spent, in `out`.
 
-    The caller writes the result there, last of all: with it a run is finished. Raises
-    UsageError if a file cannot be trained, if there is nothing to try, or if `out` holds
-    another run, RecordError if a file in it is damaged, and WorkerError if the baseline
-    fails.
+    The caller writes the result there, last of all: with it a run is finished. Raises UsageError
+    if a file cannot be trained, if there is nothing to try, or if `out` holds another run,
+    RecordError if a file in it is damaged, and WorkerError if the baseline fails.
     """
     folder.begin(KIND, setting, out)
     folder.require_unfinished(KIND, out)
@@ -196,9 +195,7 @@ class TuningRun:
         )
 
     def _halve_settings(self, left: Sequence[Setup]) -> tuple[Setup, ...]:
-        """Halve the settings until few are left. Advice is not halved: it does not compete with
-        them.
-        """
+        """Halve the settings until few are left. Advice does not compete with them, so it stays."""
         hints = tuple(setup for setup in left if setup[0].is_advice)
         rest = tuple(setup for setup in left if not setup[0].is_advice)
         rounds = search.count_halvings(len(rest))
@@ -218,9 +215,7 @@ class TuningRun:
         )
 
     def _confirm(self, best: Setup, hints: Sequence[Setup]) -> None:
-        """Confirm the best setup, and the advice in addition to it, in launches that chose
-        nothing.
-        """
+        """Measure the best setup, and the advice on top of it, in launches that chose nothing."""
         setups = ([best] if best else []) + [(*best, *hint) for hint in hints]
         if setups:
             self._measure(TuningStage.CONFIRM, [setups])

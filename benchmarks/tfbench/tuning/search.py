@@ -54,8 +54,7 @@ def build_ladder(ranked: Sequence[Setup]) -> tuple[Setup, ...]:
 
 
 def choose_setup(cell: ComparedCell, rungs: Mapping[str, Setup]) -> Setup:
-    """Choose the setup with the fewest changes among those that the best does not beat beyond
-    noise.
+    """Choose the setup of the fewest changes among those that the best does not beat beyond noise.
 
     Return no change if none was faster. `rungs` are by arm, the fewest changes first.
     """

@@ -35,7 +35,7 @@ from tfbuild.planning import defaults, dispatcher
 from tfbuild.planning.defaults import Default
 from tfbuild.settings import Paths
 from tfbuild.upstream import releases
-from tfbuild.upstream.download import Pin, find_cached, hash_file, verify_file
+from tfbuild.upstream.download import Pin, hash_file, keep_verified, verify_file
 from tfbuild.upstream.releases import StockWheel
 
 SCHEMA = 2
@@ -85,10 +85,8 @@ def audit(wheel: Path, *, paths: Paths, stock: Path | None = None) -> Audit:
     pinned = _find_published(identity)
     base, known = _locate_stock(pinned, facts, paths, stock)
     stock_members = read_members(base, known=known) if base else {}
-    own_libraries, stock_libraries = (
-        filter_libraries(own_members),
-        filter_libraries(stock_members) if base else None,
-    )
+    own_libraries = filter_libraries(own_members)
+    stock_libraries = filter_libraries(stock_members) if base else None
     folder = paths.cache / "census"
     changed = {
         file: each
@@ -230,7 +228,7 @@ def _locate_stock(
         return verify_file(given, Pin(name=given.name, sha256=facts.stock_sha256)), True
     if pinned is None or _is_other_stock(pinned, facts):
         return None, False
-    return find_cached(
+    return keep_verified(
         paths.downloads / pinned.file, Pin(name=pinned.file, sha256=pinned.sha256)
     ), True
 
@@ -348,13 +346,11 @@ def _describe_foreign(
     with tempfile.TemporaryDirectory(prefix=".unpacked.", dir=folder) as unpacked:
         extract(wheel, (library.file,), Path(unpacked) / "wheel")
         for name, times in counted.items():
-            uses_found = census.find_uses(
-                Path(unpacked) / "wheel" / library.file, {name}, _FEW_USES
-            )
-            shown = "; ".join(map(str, uses_found)) + ("; …" if times > len(uses_found) else "")
+            uses = census.find_uses(Path(unpacked) / "wheel" / library.file, {name}, _FEW_USES)
+            shown = "; ".join(map(str, uses)) + ("; …" if times > len(uses) else "")
             kind = "unknown" if name == UNDECODED else name
-            counted_uses = console.format_count(times, f"{kind} instruction")
-            yield f"{library.name}: {counted_uses}, which it must not use: {shown}"
+            number = console.format_count(times, f"{kind} instruction")
+            yield f"{library.name}: {number}, which it must not use: {shown}"
 
 
 # ---- output ----

@@ -69,9 +69,7 @@ def attribute_instructions(path: Path) -> Attribution:
 
 
 def get_record_path(sha256: str, folder: Path) -> Path:
-    """Return the path in `folder` of a library's attribution: by its hash, the table and the
-    decoders.
-    """
+    """Return the path of a library's attribution, named by its hash, the table and the decoders."""
     key = hash_record([sha256, _TABLE.read_text(encoding="utf-8"), instructions.DECODERS])
     return folder / f"{key}.json"
 

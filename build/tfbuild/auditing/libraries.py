@@ -1,4 +1,4 @@
-"""Read the facts of a wheel's shared libraries. The cache has them by the hash of the library."""
+"""Read the facts of a wheel's shared libraries, and cache them by the hash of the library."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read_members(wheel: Path, *, known: bool = False) -> dict[str, Member]:
 
 
 def filter_libraries(every: Mapping[str, Member]) -> dict[str, Member]:
-    """Return the members that are shared libraries, recognized by their names."""
+    """Return the members that are shared libraries, recognised by their names."""
     return {name: member for name, member in every.items() if _LIBRARY.fullmatch(name)}
 
 

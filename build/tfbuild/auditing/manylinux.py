@@ -55,9 +55,9 @@ def choose_platform(machine: str, libraries: Mapping[str, Demands]) -> str:
     """Return the platforms of the oldest policy that a wheel's libraries comply with.
 
     They are as in a file name: manylinux_2_17_x86_64.manylinux2014_x86_64. If the libraries
-    comply with none, it is linux_x86_64: PyPI refuses such a wheel, and pip installs it on any
-    Linux of the machine, whatever its C library. `libraries` are
-    by their file names.
+    comply with none, it is linux_x86_64, which promises nothing: PyPI refuses such a wheel, and
+    pip installs it on any Linux of the machine, whatever its C library. `libraries` are by
+    their file names.
     """
     beside = frozenset(libraries)
     for known in sorted(_load_policies(machine), key=lambda each: each.priority, reverse=True):

@@ -85,7 +85,7 @@ def _find_gaps(archive: zipfile.ZipFile, file: IO[bytes]) -> Iterator[str]:
             yield f"there are bytes before {info.filename} that belong to no member"
             return
         file.seek(offset)
-        length, problem = _check_header(file, info)
+        length, problem = _inspect_header(file, info)
         if problem:
             yield f"{info.filename} {problem}"
             return
@@ -112,8 +112,8 @@ def _is_valid_end(tail: bytes, number: int, size: int, at: int) -> bool:
     return fields == (b"PK\x06\x06", 0, 0, number, number, size, at) and tail.endswith(b"\0\0")
 
 
-def _check_header(file: IO[bytes], info: zipfile.ZipInfo) -> tuple[int, str]:
-    """Return the size in bytes of a member's local header, and what is wrong with it."""
+def _inspect_header(file: IO[bytes], info: zipfile.ZipInfo) -> tuple[int, str]:
+    """Return the size in bytes of a member's local header, and its problem; empty without one."""
     fields = _LOCAL.unpack(file.read(_LOCAL.size))
     signature, flags, method, crc, packed, size, name_length, extra_length = fields
     name, extra = file.read(name_length), file.read(extra_length)
@@ -136,9 +136,7 @@ def _encode_name(info: zipfile.ZipInfo) -> bytes:
 
 
 def _has_foreign_fields(extra: bytes, *, large: bool) -> bool:
-    """Return whether there is a field other than Zip64's, or Zip64's although no number is
-    `large`.
-    """
+    """Return whether there is a field other than Zip64's, or Zip64's without a `large` number."""
     if extra and not large:
         return True
     while extra:

@@ -93,9 +93,7 @@ def count_instructions(path: Path) -> Mapping[str, int]:
 
 
 def find_uses(path: Path, wanted: Collection[str], limit: int) -> tuple[InstructionUse, ...]:
-    """Find the first instructions of a library that need a feature of `wanted`, at most one per
-    function.
-    """
+    """Find a library's first instructions that need a feature of `wanted`, one per function."""
     matches: list[InstructionUse] = []
     code = elf.read_code(path)
     functions = (each for piece in split_code(path, code) for each in piece.read_functions())

@@ -356,9 +356,7 @@ def _read_text(elf: ELFFile, address: int) -> str:
 
 
 def _is_text_address(elf: ELFFile, address: int) -> bool:
-    """Return whether an address is among constants without pointers (.rodata), where C strings
-    are.
-    """
+    """Return whether an address is in .rodata: constants without pointers, such as C strings."""
     section = elf.get_section_by_name(".rodata")
     return section is not None and 0 <= address - section["sh_addr"] < section["sh_size"]
 

@@ -50,9 +50,9 @@ class Image:
     """The memory of a library for `machine`, loaded at address 0.
 
     `pointers` maps each location that the loader writes to the address within the library
-    that it writes there, or to None for an address outside it; `places` are those locations
-    in order, repeated if written repeatedly. `objects` maps the name of exported data to
-    address and size.
+    that it writes there, or to None for an address that it looks up by symbol; `places` are
+    those locations in order, repeated if written repeatedly. `objects` maps the name of
+    exported data to address and size.
     """
 
     name: str
@@ -101,9 +101,7 @@ class Image:
             raise self._build_error(f"the string at {address:#x} is not UTF-8") from error
 
     def read_prefix(self, address: int, size: int) -> bytes:
-        """Return at most `size` bytes of the file at an address; empty if nothing is loaded
-        there.
-        """
+        """Return at most `size` bytes of the file at an address; empty if none are loaded."""
         for segment in self.segments:
             if segment.address <= address < segment.end:
                 start = address - segment.address

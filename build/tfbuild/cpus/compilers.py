@@ -129,8 +129,7 @@ def identify_compiler(path: Path, architecture: str) -> Compiler:
 def _parse_family(path: Path, own: Mapping[str, str]) -> tuple[str, str]:
     """Return the family and the version from the predefined macros.
 
-    A name like c++ shows neither. Raises CompilerError for a compiler other than clang and
-    gcc.
+    A name like c++ shows neither. Raises CompilerError unless it is clang or gcc.
     """
     if "__INTEL_LLVM_COMPILER" in own:
         raise CompilerError(f"{path} is Intel's compiler", hint="Use clang or g++")
@@ -223,7 +222,7 @@ def _suggest_install(name: str | None, architecture: str) -> str:
     if not offered or int(version) in offered:
         return packages.suggest_install(f"{stem} {version}", f"{stem}-{version}")
     others = ", ".join(f"{stem}-{number}" for number in offered)
-    instead = packages.suggest_install(stem, packages.choose_version(stem, int(version)))
+    instead = packages.suggest_install(stem, packages.choose_package(stem, int(version)))
     return f"apt has no {stem}-{version}; it has {others}. {instead}"
 
 

@@ -32,9 +32,9 @@ MASK = "TENSORWRIGHT_MASK"
 class Cpu:
     """A CPU as its operating system shows it.
 
-    `features` are archspec's names of the features that all processors have. On aarch64 `family` is
-    the architecture, `model` the part number and `stepping` the revision. `hypervisor` is
-    None if the CPU does not show it.
+    `features` are archspec's names of the features that all processors have. On aarch64
+    `family` is the architecture, `model` the part number and `stepping` the revision.
+    `hypervisor` is None if the CPU does not show it.
     """
 
     architecture: str

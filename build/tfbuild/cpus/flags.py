@@ -51,9 +51,8 @@ def compute_march_flags(target: Target, family: str, version: str) -> tuple[str,
 def parse_extra_flags(text: str) -> tuple[str, ...]:
     """Parse extra compiler flags, separated by spaces.
 
-    They may change how to compile, but not for which CPU. Flags may change results: the
-    conformance test checks that. Of -D, only Eigen's switches are accepted. Raises
-    CompilerError.
+    They say how to compile, not for which CPU. Flags that change results are accepted: the
+    conformance test checks them. Of -D, only Eigen's switches are accepted. Raises CompilerError.
     """
     words = tuple(dict.fromkeys(text.split()))
     for word in words:
@@ -176,7 +175,8 @@ def _find_archspec_flags(name: str, family: str, version: str) -> list[str]:
     ]
     if not fitting:
         needed = (
-            " or ".join(_list_oldest_compilers(name)) or "another target: no compiler supports it"
+            " or ".join(_list_oldest_compilers(name))
+            or "another target: no known compiler supports it"
         )
         raise CompilerError(f"{family} {version} is too old for {name}", hint=f"Use {needed}")
     entry = max(fitting, key=lambda entry: _parse_version(entry["versions"].partition(":")[0]))

@@ -28,6 +28,7 @@ class CpuModel:
     steppings: tuple[int, int] = _ANY_STEPPING
 
     def has_cpu(self, cpu: Cpu) -> bool:
+        """Return True if the numbers of the CPU belong to this line."""
         low, high = self.steppings
         return (
             (self.vendor, self.family) == (cpu.vendor, cpu.family)

@@ -177,7 +177,7 @@ def _find_uarch(name: str) -> Microarchitecture:
 
 
 def _suggest_targets(name: str) -> str:
-    """Return a hint with the targets for a compiler's name of a CPU, or for its beginning."""
+    """Return a hint with the targets for a compiler's name of a CPU, or that begin with `name`."""
     aliases = _load_aliases()
     similar = (
         target for alias, target in aliases.items() if alias.startswith(name) and len(name) > 1
@@ -188,11 +188,10 @@ def _suggest_targets(name: str) -> str:
 
 @functools.cache
 def _load_aliases() -> dict[str, str]:
-    """Return the target for each name: its own, and the -march of gcc and clang in archspec's
-    data.
+    """Return the target for each name.
 
-    Excludes entries with further flags: they approximate a target that the compiler does not
-    support.
+    Names are the target's own and the -march of gcc and clang in archspec's data. Excludes
+    entries with further flags: they approximate a target that the compiler does not support.
     """
     return {name: name for name in _list_names()} | {
         str(entry["name"]).replace("-", "_"): name

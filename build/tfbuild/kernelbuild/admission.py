@@ -48,7 +48,7 @@ JUDGED = "tested: "
 # Objects of which each library may have a copy, and why that is harmless.
 HARMLESS_STATE = {
     r"Eigen::internal::manage_caching_sizes": "cache sizes: each copy reads them from the CPU",
-    r"guard variable for ": "the flag of an object that is listed here",
+    r"guard variable for ": "the flag of an object that is checked itself",
     r"absl::.*::.*[pP]olic(y|ies)": "tables of constants in writable sections",
     r"::vmodule_activated$": "whether a VLOG is on: each copy reads it from the environment",
     r"functor::Softplus<.*::threshold$": "a constant of the type, equal in both copies",
@@ -338,9 +338,8 @@ def require_tested(verdicts: Iterable[UnitVerdict], folder: Path) -> None:
     retry = "Run the same command again: it continues there. If the probe ends in the same way, "
     raise KernelError(
         f"{console.format_count(len(lost), 'kernel group')} of this wheel could not be tested. "
-        f"{name}: "
-        f"{reason} (whole output: {log}){shown}",
-        hint=f"{_describe_remedy(reason)}{retry}build without the kernel: invoke build "
+        f"{name}: {reason} (whole output: {log}){shown}",
+        hint=f"{_describe_remedy(reason)}{retry}build without the group: invoke build "
         f"--without {name}",
     )
 
@@ -351,8 +350,7 @@ def _describe_remedy(ended: str) -> str:
 
 
 def build_probe_env() -> dict[str, str]:
-    """Return the environment of a probe: a quiet TensorFlow on the CPU, this package on the
-    path.
+    """Return a probe's environment: a quiet TensorFlow on the CPU, and this package on the path.
 
     The CPU mask of the caller is passed on, so that both see the same CPU features.
     PYTHONSAFEPATH keeps the working directory off the path. Python before 3.11 has neither

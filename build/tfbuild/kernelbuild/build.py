@@ -52,10 +52,10 @@ def build_wheel(
     given_stock: Path | None = None,
     keep_going: bool = False,
 ) -> BuiltWheel:
-    """Build the fleet's wheel, or return it from the pool. Finished work of earlier runs is
-    reused.
+    """Build the fleet's wheel, or return it from the pool.
 
-    Raises whatever a stage raises; the pool gets a whole wheel or nothing.
+    Finished work of earlier runs is reused. Raises whatever a stage raises; the pool gets a whole
+    wheel or nothing.
     """
     (built,) = build_wheels(
         (fleet,),
@@ -147,7 +147,7 @@ class _FleetBuilder:
         }
         self._first = plan_workspaces[fleet.first.key]
         with _ConformanceTests(
-            ground=ground, rooms=plan_workspaces, keep_going=keep_going
+            ground=ground, plan_workspaces=plan_workspaces, keep_going=keep_going
         ) as tests:
             self._made = tuple(
                 _link_library(plan, proxy, tests, dispatched=() if index else fleet.plans)
@@ -231,15 +231,15 @@ class _FleetBuilder:
 class _ConformanceTests:
     """The compiled kernel groups of a build's workspaces, and their conformance test results.
 
-    `rooms` maps the plans' keys to their workspaces. Each plan is compiled and tested once,
-    even if its target is the proxy of several. Bazel stays in the workspaces for their links.
+    `plan_workspaces` maps the plans' keys to their workspaces. Each plan is compiled and tested
+    once, even if its target is the proxy of several. Bazel stays in the workspaces for their links.
     """
 
     def __init__(
-        self, *, ground: BuildSetup, rooms: Mapping[str, Workspace], keep_going: bool
+        self, *, ground: BuildSetup, plan_workspaces: Mapping[str, Workspace], keep_going: bool
     ) -> None:
         self.ground = ground
-        self.rooms = rooms
+        self.plan_workspaces = plan_workspaces
         self._keep_going = keep_going
         self._compiled: dict[str, CompiledUnits] = {}
         self._verdicts: dict[str, tuple[UnitVerdict, ...]] = {}
@@ -250,12 +250,12 @@ class _ConformanceTests:
 
     def __exit__(self, *_: object) -> None:
         while self._open:
-            workspaces.stop_bazel(self.rooms[self._open.pop()])
+            workspaces.stop_bazel(self.plan_workspaces[self._open.pop()])
 
     def close_workspace(self, plan: Plan) -> None:
         """Stop Bazel in the workspace of a linked plan: a server that stays takes memory."""
         self._open.remove(plan.key)
-        workspaces.stop_bazel(self.rooms[plan.key])
+        workspaces.stop_bazel(self.plan_workspaces[plan.key])
 
     def compile_units(self, plan: Plan) -> CompiledUnits:
         if plan.key not in self._compiled:
@@ -265,18 +265,18 @@ class _ConformanceTests:
             ):
                 self._open.add(plan.key)
                 self._compiled[plan.key] = workspaces.compile_units(
-                    self.rooms[plan.key], plan.kernels, keep_going=self._keep_going
+                    self.plan_workspaces[plan.key], plan.kernels, keep_going=self._keep_going
                 )
         return self._compiled[plan.key]
 
-    def find_verdicts(self, plan: Plan) -> tuple[UnitVerdict, ...]:
-        """Return the verdicts on the kernel groups of a plan whose kernels this CPU runs."""
+    def test_units(self, plan: Plan) -> tuple[UnitVerdict, ...]:
+        """Test the kernel groups of a plan whose kernels this CPU runs; return the verdicts."""
         if plan.key not in self._verdicts:
             compiled = self.compile_units(plan)
             with console.report_step(
                 f"conformance test: each kernel group for {plan.target.spec} against stock"
             ):
-                workspace = self.rooms[plan.key]
+                workspace = self.plan_workspaces[plan.key]
                 verdicts = resolve_verdicts(workspace, compiled.libraries, self.ground)
                 admission.require_tested(verdicts, workspace.folder.parent)
                 self._verdicts[plan.key] = _add_compile_failures(verdicts, compiled)
@@ -290,9 +290,9 @@ class _ConformanceTests:
         """
         recipe = plan.kernel_recipe
         assert recipe is not None  # noqa: S101  (a kernels plan has one)
-        verdicts = self.find_verdicts(runner)
+        verdicts = self.test_units(runner)
         compiled = self.compile_units(plan)
-        _require_same_structures(self.rooms[plan.key])
+        _require_same_structures(self.plan_workspaces[plan.key])
         with console.report_step(f"static checks of the kernels for {plan.target.spec}"):
             transferred = admission.transfer_verdicts(
                 verdicts,
@@ -332,9 +332,9 @@ def _link_library(
         )
         verdicts = tried.transfer_verdicts(plan, runner)
     else:
-        verdicts = tried.find_verdicts(plan)
+        verdicts = tried.test_units(plan)
     _require_passed(verdicts)
-    workspace, compiled = tried.rooms[plan.key], tried.compile_units(plan)
+    workspace, compiled = tried.plan_workspaces[plan.key], tried.compile_units(plan)
     with console.report_step("link"):
         passed = {verdict.unit for verdict in verdicts if verdict.admitted}
         units = tuple(unit for unit in plan.kernels if unit.name in passed)
@@ -424,8 +424,7 @@ def resolve_verdicts(
 ) -> tuple[UnitVerdict, ...]:
     """Return the verdict on each kernel group's library, cached or from a new conformance test.
 
-    Raises KernelError, before any test, if kernels would see other structures than the stock
-    wheel.
+    Raises KernelError, before any test, if kernels would see other structures than stock.
     """
     recipe = workspace.plan.kernel_recipe
     assert recipe is not None  # noqa: S101

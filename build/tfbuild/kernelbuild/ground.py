@@ -104,10 +104,10 @@ def prepare_inputs(
 
 
 def prepare_emulator(plan: Plan, paths: Paths) -> Emulator | None:
-    """Return the emulator of the plan's kernels; None if they are of this machine's
-    architecture.
+    """Return the emulator of the plan's kernels.
 
-    Raises ToolError, and PythonError for a Python that is not the emulator's.
+    It is None if they are of this machine's architecture. Raises ToolError, and PythonError for a
+    Python that is not the emulator's.
     """
     if plan.target.family == platform.machine():
         return None
@@ -186,7 +186,7 @@ def _require_sources(plan: Plan, staged: Path) -> None:
         for name in unit.sources:
             if not name.startswith(f"{OWN}/") and not (staged / name).is_file():
                 present = [path.stem for path in (staged / FOLDER).rglob("*.cc")]
-                known = (*present, *kernels.list_fused_ops())
+                known = (*present, *kernels.list_fused_groups())
                 file = name.removeprefix(f"{FOLDER}/")
                 raise KernelError(
                     f"TensorFlow {plan.release} has no kernel source {file}",

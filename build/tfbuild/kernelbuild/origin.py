@@ -71,8 +71,7 @@ def require_kernels(facts: Tuned | None) -> Tuned:
 
 
 def select_compiler(facts: Tuned, architecture: str) -> Compiler:
-    """Return this machine's compiler that is nearest to the wheel's: its version, else its
-    family.
+    """Return this machine's compiler nearest to the wheel's: of its version, else of its family.
 
     Raises RebuildError if there is none.
     """
@@ -129,8 +128,8 @@ def _resolve_sources(facts: Tuned, release: Release) -> tuple[SourcePin, ...]:
         return (SourcePin(kind=given.KIND, origin=nearness.commit, file=file),)
     if facts.source_sha256 not in {pin.file.sha256 for pin in release_pins}:
         raise RebuildError(
-            f"this version knows no sources of TensorFlow {facts.release} with the sha256 of this "
-            f"wheel's, {facts.source_sha256[:16]}…"
+            f"its sources, with sha256 {facts.source_sha256[:16]}…, are none of those that this "
+            f"version knows of TensorFlow {facts.release}"
         )
     return release_pins
 
@@ -154,7 +153,7 @@ def _plan_library(
         compiler=compiler,
         macros=read_macros(target, compiler),
         kernel_choice=",".join(sorted({*library.kernels, *library.stay_stock})),
-        wishes=_derive_defaults_request(library, target, facts.release),
+        defaults_request=_derive_defaults_request(library, target, facts.release),
         sources=sources,
     )
     units = plans.filter_sources(plan.kernels, library.sources)

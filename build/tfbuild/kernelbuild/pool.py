@@ -70,7 +70,8 @@ def add_wheel(
     final = paths.pool / fresh.name
     if final.is_file() and (old := hash_file(final)) != facts["sha256"]:
         environment.discard(old, paths)
-    part = paths.pool / f".{fresh.name}.{os.getpid()}.part"  # (another process may build the same)
+    # A process with another cache may build the same wheel.
+    part = paths.pool / f".{fresh.name}.{os.getpid()}.part"
     try:
         shutil.move(fresh, part)
         part.replace(final)

@@ -48,10 +48,9 @@ class Proof(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepCounts:
-    """The compiles and links that were run for a target, and the results taken from the disk
-    cache.
+    """The number of compiles and links run for a target, and of results from the disk cache.
 
-    Steps that neither counts were already there.
+    Results that neither counts were there already.
     """
 
     target: str
@@ -104,10 +103,10 @@ class WheelPair:
 
 
 def compare_wheels(pair: WheelPair, steps: tuple[StepCounts, ...]) -> RebuildResult:
-    """Compare a wheel with its rebuild: equal bytes, differences, or reasons why nothing is
-    proven.
+    """Compare a wheel with its rebuild.
 
-    Raises WheelError for what cannot be read.
+    The result is equal bytes, differences, or the reasons why nothing is proven. Raises WheelError
+    for what cannot be read.
     """
     proof, reasons, findings, agreeing = Proof.SAME, list[str](), list[str](), list[str]()
     if (pair.wheel.name, hash_file(pair.wheel)) != (pair.fresh.name, hash_file(pair.fresh)):

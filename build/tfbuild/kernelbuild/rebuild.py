@@ -62,10 +62,9 @@ def rebuild(
     given_source: Path | None = None,
     given_stock: Path | None = None,
 ) -> RebuildResult:
-    """Rebuild the wheel in a folder of its own, and compare. The pool is neither read nor
-    written.
+    """Rebuild the wheel in a folder of its own, and compare.
 
-    Raises whatever a stage of a build raises.
+    The pool is neither read nor written. Raises whatever a stage of a build raises.
     """
     fleet = origin.fleet
     builder.require_linker(fleet, origin.compiler)
@@ -141,9 +140,11 @@ def _collect_profiles(wheel: Path, origin: Origin, paths: Paths) -> None:
         raise RebuildError(error.message, hint=hint) from error
 
 
-def _link_library(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]) -> LinkedLibrary:
+def _link_library(
+    workspace: Workspace, origin: Origin, *, dispatched: Sequence[Plan]
+) -> LinkedLibrary:
     """Link the library of one target from the kernel groups and registrations in tuned.json."""
-    plan = room.plan
+    plan = workspace.plan
     recorded = next(entry for entry in origin.facts.libraries if entry.target == plan.target.spec)
     units = tuple(unit for unit in plan.kernels if unit.name in recorded.kernels)
     no_units = CompiledUnits(libraries={}, failed={}, complete=False)
@@ -152,7 +153,7 @@ def _link_library(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]
         f"{plan.target.spec}"
     ):
         library = workspaces.link_library(
-            room, units, recorded.registrations, dispatched, compiled=no_units
+            workspace, units, recorded.registrations, dispatched, compiled=no_units
         )
     return LinkedLibrary(
         plan=plan,
@@ -174,6 +175,6 @@ def _restore_verdicts(said: KernelLibrary) -> tuple[UnitVerdict, ...]:
     return tuple(by_unit[unit] for unit in sorted(by_unit))
 
 
-def _count_steps(room: Workspace) -> StepCounts:
-    run, cached = workspaces.read_link_steps(room)
-    return StepCounts(target=room.plan.target.spec, run=run, cached=cached)
+def _count_steps(workspace: Workspace) -> StepCounts:
+    run, cached = workspaces.read_link_steps(workspace)
+    return StepCounts(target=workspace.plan.target.spec, run=run, cached=cached)

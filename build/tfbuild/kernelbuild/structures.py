@@ -24,10 +24,9 @@ NOTES = "structures.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayoutDifference:
-    """A size or offset, as native/structures.cc names it, that differs for kernels and stock
-    wheel.
+    """A size or offset that differs between the tables of kernels and wheel.
 
-    None where a table does not have it.
+    `what` is its name in native/structures.cc. None is a table's value without this entry.
     """
 
     what: str

@@ -167,7 +167,7 @@ def _test_units(
     waiting = [unit for unit in units if unit.name not in results]
     for batch in _split_batches(waiting, end, "kernel groups to test"):
         compiled = workspaces.compile_units(workspace, batch, keep_going=True)
-        for verdict in _find_verdicts(workspace, compiled.libraries, ground):
+        for verdict in _test_libraries(workspace, compiled.libraries, ground):
             results[verdict.unit] = BatchResult(
                 reason=shorten_reason(verdict.reason),
                 registrations=len(verdict.registrations),
@@ -179,10 +179,10 @@ def _test_units(
     return results
 
 
-def _find_verdicts(
+def _test_libraries(
     workspace: Workspace, libraries: Mapping[str, Path], ground: BuildSetup
 ) -> Iterator[UnitVerdict]:
-    """Yield a verdict on each library.
+    """Test the libraries, and yield a verdict on each.
 
     A group that ends the probe itself also loses the groups after it: each of them is tested
     again alone.

@@ -123,8 +123,8 @@ def compile_units(
 ) -> CompiledUnits:
     """Compile the libraries of these kernel groups and of the structures, for the tests.
 
-    Returns the reason of each group that did not compile. Raises KernelError for the first of
-    them, unless `keep_going`, and CommandError for the structures.
+    Returns the libraries, and the reason for each group that did not compile. Raises KernelError
+    for the first such group, unless `keep_going`, and CommandError for the structures.
     """
     targets = {unit.name: _name_library(unit) for unit in units}
     log = workspace.folder.parent / "compile.log"
@@ -182,7 +182,7 @@ def link_library(
 
     Link the dispatcher too if there are `dispatched` plans. Raises CommandError.
 
-    If they were `compiled` beside the groups and did not change, nothing is left to do.
+    If both were `compiled` beside the groups and did not change, nothing is left to do.
 
     A fleet's dispatcher is built in one of its workspaces: none of its options depends on a
     target. It comes with a library because a call of Bazel takes seconds before it does
@@ -220,7 +220,7 @@ def stop_bazel(workspace: Workspace) -> None:
 
 
 def read_link_steps(workspace: Workspace) -> tuple[int, int]:
-    """Return the `parse_steps` of the last link."""
+    """Return the counts of `parse_steps` for the last link."""
     log = workspace.folder.parent / _LINK_LOG
     return parse_steps(log.read_text(encoding="utf-8", errors="replace"))
 
@@ -247,8 +247,7 @@ def locate_dispatcher(workspace: Workspace) -> Path:
 
 
 def parse_failures(units: Sequence[KernelUnit], output: str) -> dict[str, str]:
-    """Return the kernel groups that failed, each with the first complaints of compiler or
-    linker.
+    """Return the kernel groups that failed, each with the first errors of compiler or linker.
 
     Bazel names a failed group by a source or by its library.
     """

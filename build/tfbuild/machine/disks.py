@@ -36,10 +36,10 @@ class Mount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiskProbe:
-    """The result of writing a file: the difference between its time and the clock, in seconds.
+    """The result of writing a file.
 
-    `capitals_differ` is whether the file system distinguishes capitals in names, `problem` the
-    reason if no file could be written.
+    `skew_s` is the clock minus the file's time, in seconds, `capitals_differ` whether the file
+    system distinguishes capitals in names, `problem` the reason if no file could be written.
     """
 
     skew_s: float = 0.0
@@ -64,7 +64,7 @@ class Disk:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiskNeed:
-    """The space that a folder needs, in megabytes. `runs` if the build runs programs from it."""
+    """The space that a folder needs, in megabytes. `runs` is whether programs run from it."""
 
     purpose: str
     disk: Disk

@@ -24,8 +24,8 @@ LIMIT_S = 5.0
 class HostAnswer:
     """The answer of a host. `skew_s` is this machine's clock minus the host's, if it sent a time.
 
-    `proxy` is the host and port that the request went through, without a password; empty for
-    none.
+    `proxy` is the host and port that the request went through, without a password; "" if there
+    was none.
     """
 
     url: str
@@ -87,8 +87,8 @@ def _query_host(url: str, env: Mapping[str, str], limit_s: float) -> HostAnswer:
 def _build_answer(url: str, env: Mapping[str, str], status: int, headers: Message) -> HostAnswer:
     """Build the answer of an HTTP status.
 
-    A host that answers "not found" was reached. A host behind a proxy that requires a login was
-    not.
+    A host that answers "not found" was reached. One behind a proxy that requires a login was not,
+    nor one with a server error.
     """
     refused = status == http.HTTPStatus.PROXY_AUTHENTICATION_REQUIRED
     down = status >= http.HTTPStatus.INTERNAL_SERVER_ERROR

@@ -63,13 +63,13 @@ CONFLICTS = (
 PROGRAMS = (
     BuildProgram(
         name="patchelf",
-        purpose="the last step of build_pip_package.sh in 2.14.1 changes two libraries",
+        purpose="build_pip_package.sh of 2.14.1 changes two libraries with it in its last step",
         releases=SpecifierSet("==2.14.*"),
         package="patchelf",
     ),
     BuildProgram(
         name="realpath",
-        purpose="tensorflow.bzl of 2.14.1 links shared objects",
+        purpose="tensorflow.bzl of 2.14.1 links shared objects with it",
         releases=SpecifierSet("==2.14.*"),
         package="coreutils",
     ),

@@ -33,8 +33,9 @@ class Host:
 
     @property
     def usable(self) -> tuple[int, ...]:
-        """Return the numbers of the CPUs that a process can keep busy: the quota caps the
-        affinity.
+        """Return the numbers of the CPUs that a process can keep busy.
+
+        The quota caps the affinity.
         """
         return self.affinity[: self.vcpus.usable]
 

@@ -39,10 +39,10 @@ class Verdict(StrEnum):
 
     SLOWER = "slower"
     INCONCLUSIVE = "inconclusive"
-    WITHIN_NOISE = "equivalent"
+    EQUIVALENT = "equivalent"
     FASTER = "faster"
 
     @classmethod
     def _missing_(cls, value: object) -> Verdict | None:
         """Return the verdict that a comparison.json of an earlier version spells differently."""
-        return cls.WITHIN_NOISE if value == _EARLIER_EQUIVALENT else None
+        return cls.EQUIVALENT if value == _EARLIER_EQUIVALENT else None

@@ -35,7 +35,7 @@ class UnitOutcome:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConformanceTrial:
     """A conformance test of a library's kernels on a CPU, whose `kind` distinguishes it from
-    others. `check_trials` is the hash of the code that compared them.
+    others. `judge` is the hash of the code that compared its results.
     """
 
     cpu: str

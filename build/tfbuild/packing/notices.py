@@ -24,8 +24,7 @@ FILE = "licenses/NOTICE.tensorwright.txt"
 files there, so METADATA does not change."""
 
 LICENCE = "licenses/LICENSE"
-"""Path in dist-info of TensorFlow's licence, if the stock wheel lacks it. Wheels from 2.16 on lack
-it."""
+"""Path in dist-info of TensorFlow's licence, if the stock wheel lacks it, as from 2.16 on."""
 LICENCE_SHA256 = "71c6915d04265772a0339bed47276942c678b45cc01534210ebe6984fd1aec65"
 """SHA-256 of TensorFlow's LICENSE, equal in the wheels of 2.14 and 2.15 and the trees to 2.20."""
 THIRD_PARTY = "tensorflow/THIRD_PARTY_NOTICES.txt"
@@ -208,8 +207,9 @@ def render_notice(
 def render_full_build_notice(
     tuned: Tuned, tree: TunedTree, *, version: str, added: Iterable[str], own: bool
 ) -> bytes:
-    """Return the text of FILE in a full build; `own` is whether TensorFlow's build wrote
-    THIRD_PARTY.
+    """Return the text of FILE in a full build.
+
+    `own` is whether TensorFlow's build wrote THIRD_PARTY.
     """
     notices = f" and\n{THIRD_PARTY} are" if own else " is"
     changed = {

@@ -66,9 +66,9 @@ def repack(
     edit: Mapping[str, Edit] | None = None,
     pinned: bool = False,
 ) -> Path:
-    """Write the stock wheel with `add` (member names) and `dist_info_files` (names in
-    dist-info).
+    """Write the stock wheel with added members, and return the path of the new wheel.
 
+    `add` has the members by name, `dist_info_files` those in dist-info by their names there.
     The version gets the local part `local`, normalized as PEP 440 specifies, in the file
     name, METADATA, RECORD and dist-info alike; the members in `edit` are changed. The stock
     wheel is verified first, unless its own hash was (`pinned`). The same input gives the same

@@ -176,7 +176,7 @@ def _build_library(library: KernelLibrary, version: str, inside: Iterable[Compon
 
 
 def _build_file(
-    name: str, version: str, sha256: str, inside: Iterable[Component], said: Mapping[str, str]
+    name: str, version: str, sha256: str, inside: Iterable[Component], values: Mapping[str, str]
 ) -> Component:
     licences = {str(licence.value) for part in inside for licence in part.licenses}
     return Component(
@@ -186,7 +186,7 @@ def _build_file(
         version=version,
         hashes=_build_hashes(sha256),
         licenses=[LicenseExpression(" AND ".join(sorted(licences)))],
-        properties=_build_properties(said),
+        properties=_build_properties(values),
     )
 
 

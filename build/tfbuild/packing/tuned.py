@@ -26,10 +26,10 @@ _PLACE = r"[^/]+\.dist-info/" + re.escape(FILE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnitConformance:
-    """The conformance test that the kernels of a kernel group passed, by their `ops`.
+    """The conformance test that a kernel group passed.
 
-    `ran_as` is the target that they were compiled for in the test: the library's target, or a
-    proxy target if the building CPU could not run that.
+    `ops` are the ops of its kernels. `ran_as` is the target that they were compiled for in the
+    test: the library's target, or a proxy target if the building CPU could not run that.
     """
 
     ran_as: str
@@ -42,14 +42,15 @@ class KernelLibrary:
 
     `name` is its name in the dispatcher (TENSORWRIGHT_TARGET), `file` its member of the
     wheel. `flags` apply to all sources, `source_flags` are additional flags of some sources.
-    `sources` are the compiled sources of a selection; without a selection all sources of
-    `kernels` are compiled. `registrations` are the kernels that replace the stock ones.
-    `measured` are a selection's measurements of each candidate, `measured_on` their CPU and
-    code; without a selection both are empty, and every kernel that passed the conformance test
-    is registered. `defaults` are the run-time defaults on CPUs that run the library. `floors`
-    are the newest versions of the runtime libraries that it requires. `stay_stock` has a reason
-    for each kernel group that failed the conformance test, `admission` the test that each of
-    `kernels` passed. `census` counts instructions by CPUID feature.
+    `sources` are the sources of which only the selected kernels are compiled; if there are
+    none, all sources of `kernels` are compiled whole. `registrations` are the kernels that
+    replace the stock ones. `measured` are a selection's measurements of each candidate,
+    `measured_on` their CPU and code; without a selection both are empty, and every kernel that
+    passed the conformance test is registered. `defaults` are the run-time defaults on CPUs that
+    run the library. `floors` are the newest versions of the runtime libraries that it requires.
+    `stay_stock` has a reason for each kernel group that failed the conformance test,
+    `admission` the test that each of `kernels` passed. `census` counts instructions by CPUID
+    feature.
     """
 
     name: str
@@ -236,9 +237,7 @@ def check_runnable(wheel: Path, tuned: Tuned, cpu: Cpu) -> None:
 
 
 def is_control(tuned: Tuned) -> bool:
-    """Return whether the kernels have the stock wheel's flags: such a wheel serves only as a
-    control.
-    """
+    """Return whether the wheel is only a control: its kernels have the stock wheel's flags."""
     return len(tuned.targets) == 1 and tuned.targets[0] in STOCK_SPECS
 
 

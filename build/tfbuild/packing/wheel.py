@@ -73,7 +73,7 @@ class WheelIdentity:
         """
         matched = re.match(r"cp([0-9])([0-9]+)-", self.tags[0])
         if not matched:
-            raise WheelError(f"{self.name} {self.version} is for {self.tags[0]}, not for CPython")
+            raise WheelError(f"{self.name} {self.version} is for {self.tags[0]}, not one CPython")
         return f"{matched[1]}.{matched[2]}"
 
     @property

@@ -1,7 +1,7 @@
 """Container files: an image that builds a wheel, and one that compares it with the stock wheel.
 
-Rendering is pure. Both images start from the same pinned Debian and run the same commands as any
-machine.
+Rendering is pure. Both images start from the same pinned Debian, and run the same commands that run
+on any machine.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.planning.render import render_template
 
-# Debian 12 of 2026-08-24, without documentation, for all architectures. Public files of many owners
-# name this digest; MathiasPius/kronform#323 also names the date.
+# Debian 12 of 2026-08-24, without documentation. The digest is that of an index of images for all
+# architectures. Public files of many owners name it; MathiasPius/kronform#323 also names the date.
 BASE = (
     "debian:bookworm-20260824-slim"
     "@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171"

@@ -18,7 +18,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from tfbuild.console import format_vcpus as vcpus_text
+from tfbuild.console import format_vcpus
 from tfbuild.cpus.cpu import Cpu, Vcpus
 from tfbuild.cpus.features import load_features
 from tfbuild.cpus.targets import STOCK_SPECS, Target
@@ -126,7 +126,7 @@ class DefaultsRequest:
     evidence: tuple[LeverMeasurement, ...] = ()
 
 
-NO_WISHES = DefaultsRequest()
+NOTHING_REQUESTED = DefaultsRequest()
 
 
 class LowPrecision(StrEnum):
@@ -142,8 +142,8 @@ class LowPrecision(StrEnum):
 class ReleaseTraits:
     """The traits that decide whether evidence of one release applies to another.
 
-    They are read from the wheel of that patch release: how port.cc chooses oneDNN's default,
-    and the versions of oneDNN and Keras.
+    `policy` is how port.cc chooses oneDNN's default; `onednn` and `keras` are the versions in
+    the wheel of the patch release `release`; `low_precision` was observed with that wheel.
     """
 
     release: str
@@ -192,7 +192,7 @@ def _load_table() -> Mapping[str, list[dict[str, Any]]]:
 
 
 def choose_defaults(
-    target: Target, release: str, wishes: DefaultsRequest = NO_WISHES
+    target: Target, release: str, defaults_request: DefaultsRequest = NOTHING_REQUESTED
 ) -> tuple[Default, ...]:
     """Return the defaults of a wheel for a target: those with an effect on such a CPU.
 
@@ -210,21 +210,21 @@ def choose_defaults(
     fitting = [
         candidate for candidate in load_levers() if known >= {*candidate.needs, *candidate.unless}
     ]
-    if wishes.bf16 and not any(candidate.name == BF16 for candidate in fitting):
+    if defaults_request.bf16 and not any(candidate.name == BF16 for candidate in fitting):
         raise UsageError(f"--bf16 needs a CPU with AMX, but {target.spec} is for {target.family}")
     return tuple(
-        _choose_default(lever, find_isa(target.features), release, wishes)
+        _choose_default(lever, find_isa(target.features), release, defaults_request)
         for lever in fitting
-        if target.features.isdisjoint(lever.unless) and (wishes.bf16 or not lever.opt_in)
+        if target.features.isdisjoint(lever.unless) and (defaults_request.bf16 or not lever.opt_in)
     )
 
 
 def _choose_default(
-    lever: DefaultLever, isa: str, release: str, wishes: DefaultsRequest
+    lever: DefaultLever, isa: str, release: str, defaults_request: DefaultsRequest
 ) -> Default:
     applicable = tuple(
         measurement
-        for measurement in (*load_known_measurements(), *wishes.evidence)
+        for measurement in (*load_known_measurements(), *defaults_request.evidence)
         if measurement.lever == lever.name
         and is_evidence_for(measurement.release, release)
         and measurement.isa in {"", isa}
@@ -237,7 +237,7 @@ def _choose_default(
         for measurement in applicable
         if measurement.source is MeasurementSource.MEASURED
     ]
-    counted = measured or (applicable if wishes.trust_emulated else ())
+    counted = measured or (applicable if defaults_request.trust_emulated else ())
     won = bool(counted) and all(measurement.wins for measurement in counted)
     return Default(lever=lever, on=lever.opt_in or won, evidence=applicable)
 
@@ -253,7 +253,7 @@ def needs_low_precision_guard(defaults: Sequence[Default], release: str) -> bool
 
 
 def find_isa(features: Collection[str]) -> str:
-    """Return oneDNN's name of the ISA that it uses on such a CPU; empty for one without levers."""
+    """Return oneDNN's name of the ISA that it uses on such a CPU; empty below SSE 4.1."""
     return next((name for name, needed in _ISAS.items() if needed <= {*features}), "")
 
 
@@ -363,7 +363,7 @@ def _explain_state(default: Default) -> str:
 
 
 def _format_measurement(measurement: LeverMeasurement) -> str:
-    where = f"{vcpus_text(measurement.vcpus)} of {measurement.cpu}"
+    where = f"{format_vcpus(measurement.vcpus)} of {measurement.cpu}"
     count = f"{len(measurement.ratios)} workloads"
     scope = f"{count}, {where}, TensorFlow {measurement.release}"
     return f"{measurement.source} {measurement.mean:.2f}x ({scope})"
@@ -390,6 +390,6 @@ def _describe_lever(lever: DefaultLever, cpu: Cpu, vcpus: Vcpus, release: str) -
         return f"no effect on a CPU without {lever.needs[0]}"
     if QUOTA in lever.set.values() and vcpus.usable >= vcpus.affinity:
         return f"stock starts {vcpus.affinity} threads, and no quota is lower"
-    default = _choose_default(lever, find_isa(cpu.features), release, NO_WISHES)
+    default = _choose_default(lever, find_isa(cpu.features), release, NOTHING_REQUESTED)
     prefix = "with --bf16 a tuned wheel sets" if lever.opt_in else "a tuned wheel can set"
     return f"{prefix} {describe(default)}".replace(f"={QUOTA}", f"={vcpus.usable}")

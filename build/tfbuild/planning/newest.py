@@ -9,7 +9,7 @@ from tfbuild.interpreters import is_here
 from tfbuild.planning.plan import list_source_pins
 from tfbuild.settings import Paths
 from tfbuild.upstream import download
-from tfbuild.upstream.releases import Release, with_kernels
+from tfbuild.upstream.releases import Release, list_kernel_releases
 
 
 def find_newest_release(paths: Paths, pythons: Sequence[str] = ()) -> tuple[Release, str]:
@@ -24,7 +24,7 @@ def find_newest_release(paths: Paths, pythons: Sequence[str] = ()) -> tuple[Rele
     """
     requested = [] if list(pythons) == ["all"] else list(pythons)
     requirement = f"Python {' and '.join(requested)}" if requested else "an installed Python"
-    first, *others = reversed(with_kernels())
+    first, *others = reversed(list_kernel_releases())
     home = download.probe_url(first.archive.url)
     missing: list[str] = []
     unserved: list[str] = []

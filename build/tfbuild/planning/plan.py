@@ -24,7 +24,13 @@ from tfbuild.cpus.targets import Target
 from tfbuild.errors import CompilerError, PythonError, UsageError, WheelError
 from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning import dispatcher, guard
-from tfbuild.planning.defaults import BF16, NO_WISHES, Default, DefaultsRequest, choose_defaults
+from tfbuild.planning.defaults import (
+    BF16,
+    NOTHING_REQUESTED,
+    Default,
+    DefaultsRequest,
+    choose_defaults,
+)
 from tfbuild.planning.selection import Selection
 from tfbuild.records import hash_record
 from tfbuild.upstream import kernels, releases
@@ -202,7 +208,7 @@ def make_plan(
     extra_flags: tuple[str, ...] = (),
     lto: bool = False,
     training: str = "",
-    wishes: DefaultsRequest = NO_WISHES,
+    defaults_request: DefaultsRequest = NOTHING_REQUESTED,
     sources: tuple[SourcePin, ...] = (),
 ) -> Plan:
     """Make the plan of a wheel; `sources` are those given in place of the release's.
@@ -250,7 +256,7 @@ def make_plan(
             required=tuple(sorted(required)),
             lto=lto,
             training=training,
-            bf16=wishes.bf16,
+            bf16=defaults_request.bf16,
         )
     # Code with other flags was not measured, and a search for flags has no measurements.
     selected = selection if selection and selection.rows and not extra_flags else None
@@ -273,7 +279,7 @@ def make_plan(
         only_selected=bool(selection and selection.sources),
         measured=selected.rows if selected else (),
         measured_on=f"{selected.cpu}, code for {selected.target}" if selected else "",
-        defaults=choose_defaults(target, release.version, wishes),
+        defaults=choose_defaults(target, release.version, defaults_request),
         kernel_recipe=kernel,
         full_recipe=full,
     )
@@ -303,7 +309,7 @@ def reduce_selection(
     return dataclasses.replace(
         selection,
         kernels=tuple(unit.name for unit in units),
-        flags={source: each for source, each in selection.flags.items() if source in remaining},
+        flags={source: words for source, words in selection.flags.items() if source in remaining},
         kept=tuple(each for each in selection.kept if each.op not in ops),
         rows=tuple(each for each in selection.rows if each.op not in ops),
     )
@@ -312,9 +318,7 @@ def reduce_selection(
 def filter_sources(
     units: tuple[KernelUnit, ...], sources: Collection[str]
 ) -> tuple[KernelUnit, ...]:
-    """Return the kernel groups with only these of their sources; all of them if `sources` is
-    empty.
-    """
+    """Return the kernel groups with only these of their sources; unchanged if there are none."""
     return tuple(
         dataclasses.replace(
             unit, sources=tuple(source for source in unit.sources if source in sources)
@@ -416,9 +420,7 @@ def read_native_files() -> dict[str, bytes]:
 
 @functools.cache
 def _hash_recipe(family: str) -> str:
-    """Return the hash of our own part of a wheel: another registration header makes another
-    wheel.
-    """
+    """Return the hash of our own part of a wheel, such as the registration header."""
     templates = settings.TEMPLATES
     header = templates / f"{dispatcher.HEADER}.j2"
     paths = (*sorted((templates / "kernels").iterdir()), header)
@@ -513,7 +515,7 @@ def _build_repo_env(
 
 
 def list_source_pins(release: Release) -> tuple[SourcePin, ...]:
-    """List the forms of the release's sources: its home's, and Debian's if there is one."""
+    """List the pins of the release's sources: at its home, and at Debian if that has them."""
     archive, debian = release.archive, release.debian
     name = f"{archive.folder}.tar.gz"
     home = SourcePin(kind="home", origin=archive.url, file=Pin(name=name, sha256=archive.sha256))
@@ -564,7 +566,7 @@ def parse_compiler(text: str, architecture: str) -> Compiler:
 def estimate(plan: Plan, jobs: int) -> Estimate:
     """Estimate time, memory and disk space of a kernels plan, with the basis of the figures."""
     cost = kernels.estimate_cost(plan.kernels, only_selected=plan.only_selected)
-    fixed_s = 75.0  # unpacking, start of Bazel, linking, conformance test, packing; on 2 cores
+    fixed_s = 75.0  # unpacking, Bazel, linking, conformance test, packing: measured on 2 cores
     return Estimate(
         seconds=cost.seconds / jobs + fixed_s,
         memory_mb=cost.megabytes * jobs + 2_000,

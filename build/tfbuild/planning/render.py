@@ -36,8 +36,7 @@ _SELECTED = "tensorwright/selected.inc"
 _COMPILED = "tensorwright/compiled.inc"
 _DISPATCHED = f"tensorwright/{dispatcher.HEADER}"
 CHOSEN = (_ADMITTED, _SELECTED, _DISPATCHED)
-"""The files of a kernels build that depend on the conformance test, or on the other plans of its
-fleet."""
+"""The files of a kernels build that depend on the conformance test or the fleet's other plans."""
 _WORKSPACE = {
     "WORKSPACE": "kernels/WORKSPACE.j2",
     "BUILD.bazel": "kernels/BUILD.bazel.j2",

@@ -70,8 +70,8 @@ def resolve_fleet(request: Request) -> tuple[Fleet, Compiler]:
 def resolve_fleets(request: Request) -> tuple[tuple[Fleet, ...], Compiler]:
     """Return the fleets of all Pythons of --python, and their compiler.
 
-    The fleets differ in nothing else. --python is a comma-separated list, or `all` that the
-    release has a wheel for.
+    The fleets differ in nothing else. --python is a comma-separated list, or `all` for those
+    that the release has a wheel for.
 
     Raises the errors of `resolve_plan`.
     """
@@ -103,9 +103,7 @@ def _resolve_architecture(request: Request) -> str:
 
 
 def _list_pythons(request: Request) -> list[str]:
-    """List the Pythons that the release has a wheel for, of the package and the first target's
-    machine.
-    """
+    """List the Pythons for which the release has a wheel of the package and the first target."""
     release = releases.find_release(request.release)
     machine = _resolve_architecture(request)
     package = _choose_package(request, release, machine)
@@ -127,8 +125,7 @@ def _choose_package(request: Request, release: Release, machine: str) -> str:
 def _check_exclusions(request: Request, fleet: Fleet) -> None:
     """Print the exclusions from a selection.
 
-    Raises UsageError for a word of --without that matches no kernel group chosen for any
-    target.
+    Raises UsageError for a word of --without that matches no chosen kernel group of any target.
     """
     release = releases.find_release(request.release)
     for word in _parse_exclusions(request):
@@ -180,7 +177,7 @@ def resolve_plan(request: Request) -> tuple[Plan, Compiler]:
         extra_flags=flags.parse_extra_flags(request.flags),
         lto=request.lto,
         training=_hash_training(request.pgo),
-        wishes=_read_defaults_request(request),
+        defaults_request=_read_defaults_request(request),
         sources=_resolve_sources(request, release, target),
     )
     return plan, compiler

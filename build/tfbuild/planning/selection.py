@@ -1,7 +1,7 @@
 """Selections: the kernels of a library that replace stock kernels, and their measurements.
 
 `invoke select` times candidates against the stock kernels and writes a selection to a file. A build
-registers the kernels of a selection only.
+with a selection registers only its kernels.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Selection:
 
     `kept` are the selected kernels, and `kernels` the kernel groups that contain them. `flags`
     are additional compile flags of some sources (paths in the release's tree). `sources` are the
-    sources that the selected kernels need: nothing else in them is compiled. If it is empty,
+    sources that the selected kernels need: nothing else in them is compiled. If there are none,
     kernel groups are compiled whole. `rate` is the allowed false discovery rate. `own` are fused
     ops, which are added whole because models were faster with them (docs/verified.md).
     """

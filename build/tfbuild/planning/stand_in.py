@@ -21,9 +21,7 @@ from tfbuild.planning.request import read_macros
 
 
 def list_missing_features(plan: Plan, cpu: Cpu) -> tuple[str, ...]:
-    """List the features that this CPU lacks to run the plan's code; the architecture if that
-    differs.
-    """
+    """List what this CPU lacks to run the plan's code: features, or the architecture."""
     if plan.target.family != cpu.architecture:
         return (plan.target.family,)
     return tuple(sorted({*plan.required} - cpu.features))
@@ -85,17 +83,13 @@ def list_nearest_targets(target: Target, cpu: Cpu) -> tuple[Target, ...]:
 
 
 def _is_unlisted(target: Target) -> bool:
-    """Return whether archspec has no list of features for the target: a version of the Arm
-    architecture.
-    """
+    """Return whether archspec lists no features of the target, as of Arm architecture versions."""
     generic = target.family == "aarch64" and target.vendor == "generic"
     return generic and target.name != target.family
 
 
 def _build_proxy_plans(plan: Plan, cpu: Cpu, compiler: Compiler) -> Iterator[Plan]:
-    """Yield plans for the nearest targets that the compiler supports, if the CPU has their
-    features.
-    """
+    """Yield plans for the nearest targets that the compiler supports and this CPU runs."""
     for target in list_nearest_targets(plan.target, cpu):
         with contextlib.suppress(CompilerError):
             march = flags.compute_march_flags(target, compiler.family, compiler.version)

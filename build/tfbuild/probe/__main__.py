@@ -44,9 +44,9 @@ from tfbuild.probe.calls import Caller, Outcome
 
 _DIGITS = 2  # bytes of a group's number; all numbers fit into a pipe's buffer
 _SHARES = 4
-"""Maximum number of children that test a fused op at once: each needs some hundred MB."""
+"""Maximum number of children that test a group of fused ops at once: each needs some hundred MB."""
 _JUDGED = "tested: "  # before a group's name, for the progress of the caller
-_UNFED = "no test inputs were found"
+_UNFED = "no test inputs were found for which the stock kernel gives values to compare"
 
 _Pair = tuple[registry.Kernel, list[trials.ReferenceCase]]
 """A registration, and the cases found for it."""
@@ -257,12 +257,12 @@ def _compute_handmade(pairs: list[_Pair]) -> list[list[tuple[str, Outcome]]]:
 
 
 def _test_fused(path: Path, part: ModuleType, limit_s: int) -> dict[str, Any]:
-    """Run the cases of a fused op in several children at once, as it takes as long as all other
-    kernel groups together.
+    """Run the cases of a group of fused ops in several children at once, as it takes as long as
+    all other kernel groups together.
     """
     shares = min(_SHARES, len(os.sched_getaffinity(0)))
     tasks = [functools.partial(_test_share, path, part, share, shares) for share in range(shares)]
-    children = [_start_child(answer, limit_s) for answer in tasks]
+    children = [_start_child(task, limit_s) for task in tasks]
     answers: list[dict[str, Any]] = []
     lost: ChildProcessError | None = None
     for reader, child in children:
@@ -282,8 +282,8 @@ def _test_fused(path: Path, part: ModuleType, limit_s: int) -> dict[str, Any]:
 
 
 def _test_share(path: Path, part: ModuleType, share: int, shares: int) -> dict[str, Any]:
-    """Check in a child, for its share of the cases, that the fused op gives the results of the
-    stock kernels.
+    """Check in a child, for its share of the cases, that fused ops give the results of the stock
+    kernels.
     """
     import tensorflow as tf  # noqa: PLC0415
 
@@ -322,8 +322,8 @@ def _find_idle_ops(library: registry.Library, kernels: list[registry.Kernel]) ->
 
 
 def _compare_with_stock(pairs: list[_Pair], state: Path, limit_s: int) -> dict[str, Any]:
-    """Compare the library's results with those of the stock kernels in the parent, while another
-    child computes the handwritten cases with the stock kernels.
+    """Compare the library's results with those of the stock kernels in the parent, after another
+    child has computed the handwritten cases with the stock kernels.
 
     `refused` are the kernels whose results are too far from the stock kernels'.
     """

@@ -13,7 +13,8 @@ from tfbuild.probe.calls import Outcome
 from tfbuild.probe.cases import Argument, Array
 
 _FLOAT, _DOUBLE, _COMPLEX128 = 1, 2, 18
-# Types to test a kernel for any type. None is unsigned: casts of negative numbers are undefined.
+# The types in which a kernel for any type is tested. None is unsigned, as casts of negative numbers
+# are undefined.
 _COMMON = (1, 2, 3, 6, 8, 9, 10, 14, 19)
 _INT32 = 3  # DT_INT32 in tensorflow/core/framework/types.proto
 

@@ -90,7 +90,7 @@ _KNOWN = {
 
 def has_sufficient_cases(op: str) -> bool:
     """Return whether the handwritten cases give values to compare. For other ops that could be
-    fed the stock kernel may refuse all cases.
+    fed, the stock kernel may refuse all cases.
     """
     return op in _KNOWN or op in SEEDED or "Apply" in op
 
@@ -150,8 +150,8 @@ def create_broadcasts(
 def create_offset_arrays(
     op: str, inputs: tuple[Argument, ...], dtypes: Mapping[int, Any]
 ) -> Iterator[tuple[int, tuple[Array, ...]]]:
-    """Yield offsets from 4 to 64 bytes, each a whole number of elements, and arrays that the
-    graph slices from that offset on.
+    """Yield offsets in elements, from 4 to 64 bytes, and arrays that the graph slices from that
+    offset on.
     """
     if op in _MATRIX_OPS or any(argument.role != "array" for argument in inputs):
         return

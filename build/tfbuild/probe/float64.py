@@ -22,7 +22,7 @@ _FLOOR = 2.0**-21  # relative to a tensor's largest value: the difference of two
 _ULP = 2.0**-23
 
 Program = Callable[[ModuleType, str], list[Tensor]]
-"""A function of the tensorflow module and a float type that returns the results of a program."""
+"""A program: takes the tensorflow module and the name of a float type, and returns its results."""
 
 
 def draw_as(tf: ModuleType, dtype: str, shape: Sequence[int], seed: int) -> Tensor:

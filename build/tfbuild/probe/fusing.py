@@ -1,4 +1,4 @@
-"""Runs programs with one kind of fused ops, and without any.
+"""Runs programs with a part of the fused ops, and without it.
 
 TensorFlow reads TENSORWRIGHT_FUSE when it prepares a function, so one process can do both.
 """
@@ -49,7 +49,7 @@ def run_with_switch(case: Callable[[], State], switch: str) -> State | str:
     os.environ[SWITCH] = switch
     try:
         return case()
-    except Exception as error:  # noqa: BLE001  (both runs must raise the same error)
+    except Exception as error:  # noqa: BLE001  (an error is an outcome to compare, too)
         return f"{type(error).__name__}: {error}"
     finally:
         del os.environ[SWITCH]

@@ -22,8 +22,8 @@ MULTIPLIED: tuple[str, ...] = ()
 difference, ulps = float64.difference, float64.ulps
 _FEATURES = 5
 _SHAPES = ((3, 7, _FEATURES), (133, 4, _FEATURES), (1, 1, _FEATURES))
-"""Batch, steps and features. The second shape is large enough for several threads. The sizes are
-not multiples of vector widths."""
+"""Batch, steps and features. Threads share the examples of the second shape. Most layers have a
+number of units that is no multiple of a vector's width, so that vectors end early."""
 _GRAPHS, _TIMES = 8, 3
 _KEPT = 0.7
 """Share of the steps that a mask keeps."""
@@ -61,7 +61,7 @@ def _build_layer(tf: ModuleType, make: Callable[[Any], Tensor], dtype: str) -> T
     with use_float_type(tf, dtype):
         layer = make(tf.keras.layers)
         layer.build((None, None, _FEATURES))
-    shapes = [tuple(shape.shape) for shape in layer.weights]
+    shapes = [tuple(weight.shape) for weight in layer.weights]
     layer.set_weights(
         [
             np.asarray(draw_as(tf, dtype, shape, 3 + place)) * 0.3
@@ -177,8 +177,8 @@ def _run_indexed_layer(tf: ModuleType, dtype: str) -> list[Tensor]:
 
 
 def _run_added_gradients(tf: ModuleType, dtype: str) -> list[Tensor]:
-    """Run a list whose gradient is not only that of the loop: an iteration's addition to it
-    shares memory with the gradient of the state.
+    """Run a loop over a list whose gradient is not only that of the loop: an iteration's addition
+    to it shares memory with the gradient of the state.
     """
     item = (None, 3)
 

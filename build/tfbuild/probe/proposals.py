@@ -1,9 +1,9 @@
 """Inputs and attributes for any op, guessed from its definition (OpDef).
 
 A guess is a seeded draw: the same op, types and index give the same case in every process, and
-other types give the same shapes. The stock kernel shows whether it is valid (tfbuild.probe.trials).
-The draw depends on the names of arguments in TensorFlow's op definitions: axis, perm, paddings,
-segment_ids and similar names.
+other types give the same shapes. The stock kernel shows whether a guess is valid
+(tfbuild.probe.trials). The draw depends on the names of arguments in TensorFlow's op definitions:
+axis, perm, paddings, segment_ids and similar names.
 """
 
 from __future__ import annotations
@@ -144,9 +144,8 @@ def _draw_attribute(attr: Any, draw: Draw) -> Any:  # noqa: ANN401
     valid = attr.allowed_values.list
     low = int(attr.minimum) if attr.has_minimum else 0
     if attr.type == "string":
-        allowed_words = [
-            word for word in valid.s if word != b"EXPLICIT"
-        ]  # (EXPLICIT padding needs a list of paddings)
+        # EXPLICIT padding needs a list of paddings.
+        allowed_words = [word for word in valid.s if word != b"EXPLICIT"]
         return draw.choose_one(
             allowed_words or [s.encode() for s in _STRINGS.get(attr.name, ("",))]
         )
@@ -225,7 +224,7 @@ def get_dtype(number: int) -> Any:  # noqa: ANN401
         return np.dtype(ml_dtypes.bfloat16)
     plain = _PLAIN.get(number) or QUANTIZED.get(number)
     if plain is None:
-        raise NotImplementedError(f"NumPy has no values of data type {number}")
+        raise NotImplementedError(f"no NumPy type for data type {number}")
     return np.dtype(plain)
 
 

@@ -192,7 +192,7 @@ class Library:
 
     def can_multiply(self) -> bool:
         """Return whether the library computes the products that it could fuse. It does not with
-        AVX-512, where only Winograd convolution is faster than oneDNN
+        AVX-512, where only minimal filtering (Winograd convolution) is faster than oneDNN
         (native/fused/faster.h).
         """
         handle = self._handle

@@ -34,7 +34,7 @@ _EMPTY_BY = 32  # two proposals with empty arrays are among the first 32
 _CALL_S = 5.0
 _BLOCKED, _LOSSES = 4, 8  # lost children per registration; a blocked one counts as four
 _MEMORY = 8 << 30
-_UNDEFINED = {"Cast", "_HostCast"}  # casts to an integer that overflow are undefined
+_UNDEFINED = {"Cast", "_HostCast"}  # C++ leaves casts undefined that overflow an integer
 # Errors that TensorFlow's Python code raises for invalid attributes, inputs and gradients.
 _REFUSALS = (TypeError, ValueError, LookupError, RuntimeError, OverflowError, AssertionError)
 
@@ -62,7 +62,7 @@ def explore_cases(
     order: Iterable[int],
     kept: int = KEPT,
 ) -> _Trial:
-    """Yield proposed cases in an order, receive the stock kernel's outcome of each (None if
+    """Yield the proposed cases in `order`, receive the stock kernel's outcome of each (None if
     there is none), and return the cases worth comparing.
 
     These have different shapes, each with a variant of special values and one of unaligned

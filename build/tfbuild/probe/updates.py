@@ -275,12 +275,14 @@ def cases() -> Mapping[str, Case]:
     return by_name | {program.__name__.replace("_", " "): program for program in (*valid, *special)}
 
 
-def difference(one: State | str, other: State | str) -> str:
-    """Describe the first difference; empty if all bits are equal except those of NaN."""
-    if isinstance(one, str) or isinstance(other, str):
-        both_failed = isinstance(one, str) and isinstance(other, str)
-        return "" if both_failed else f"stock {str(one)[:200]}, fused {str(other)[:200]}"
-    for number, (left, right) in enumerate(zip(one, other, strict=True)):
+def difference(stock: State | str, fused: State | str) -> str:
+    """Describe the first difference, or return an empty string if all bits are equal except those
+    of NaN. Two errors count as equal.
+    """
+    if isinstance(stock, str) or isinstance(fused, str):
+        both_failed = isinstance(stock, str) and isinstance(fused, str)
+        return "" if both_failed else f"stock {str(stock)[:200]}, fused {str(fused)[:200]}"
+    for number, (left, right) in enumerate(zip(stock, fused, strict=True)):
         if (left.dtype, left.shape) != (right.dtype, right.shape):
             return (
                 f"value {number}: stock {left.dtype}{left.shape}, fused {right.dtype}{right.shape}"

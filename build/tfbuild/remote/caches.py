@@ -136,7 +136,7 @@ def _check_address(option: str, address: str, schemes: tuple[str, ...]) -> None:
         )
     host = parts.path if parts.scheme == "unix" else parts.hostname
     if not host or not address.isprintable() or " " in address:
-        raise UsageError(f"{option} {address!r} has no host, or contains a space")
+        raise UsageError(f"{option} {address!r} has no host or path, or contains a space")
 
 
 def _check_files(remote: Remote) -> None:
@@ -196,12 +196,12 @@ def build_options(remote: Remote, bazel: str, disk: Path) -> tuple[str, ...]:
     silent = headers.SILENT if remote.rc.secrets else ()
     if not remote.addresses:
         return (*local, *silent)
-    executor_only = remote.executor and version < _DISK_WITH_EXECUTOR
+    without_disk = remote.executor and version < _DISK_WITH_EXECUTOR
     services = {"remote_cache": remote.cache, "remote_executor": remote.executor}
     # Without this option, a read-only shared cache also makes the disk cache read-only.
     apart = ("--incompatible_remote_results_ignore_disk",) if version < _REMOTE_IS_NOT_DISK else ()
     return (
-        *(() if executor_only else local),
+        *(() if without_disk else local),
         *(f"--{name}={address}" for name, address in services.items() if address),
         "--remote_download_outputs=all",
         "--remote_local_fallback",

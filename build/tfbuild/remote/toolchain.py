@@ -48,7 +48,7 @@ class Toolchain:
 
 
 @functools.cache
-def toolchain_of(compiler: Compiler) -> Toolchain:
+def identify_toolchain(compiler: Compiler) -> Toolchain:
     """Return the toolchain that this machine compiles with.
 
     Raises CompilerError if the C library is not glibc, CommandError if the compiler does not

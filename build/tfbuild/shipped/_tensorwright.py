@@ -1,7 +1,7 @@
 """Makes `import tensorflow` fail if it would run stock kernels and TENSORWRIGHT_REQUIRE=1 is set.
 
-This module is imported only if that variable is set. The message contains TENSORWRIGHT_INDEX, the
-base URL of the index.
+tensorflow/__init__.py calls `require` only if that variable is set. The message contains
+TENSORWRIGHT_INDEX, the base URL of the index.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def describe_wheel_page(index: str) -> str:
         data = json.loads((FOLDER / "_tensorwright.json").read_text(encoding="utf-8"))
         target = find_target(cpuinfo, data)
     except (OSError, ValueError, LookupError, TypeError):
-        return "This CPU is unknown. `archspec cpu` prints the name of its page in your index"
+        return "This CPU cannot be identified. `archspec cpu` prints the name of its index page"
     # Do not show a login in the address.
     base = re.sub(r"//[^/]*@", "//", index).rstrip("/")
     page = f"{base}/simple/{target}/" if base else f"the page simple/{target}/ of your index"

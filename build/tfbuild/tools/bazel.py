@@ -103,8 +103,8 @@ def install_bazelisk(paths: Paths) -> Path:
 def _find_registry_fault(folder: Path) -> str:
     """Return why npm's registry does not serve bazelisk; "" if it does.
 
-    npm itself retries for minutes. If a host drops every packet, npm waits for the timeout of
-    Linux.
+    npm itself retries for minutes, and waits for a host that drops every packet as long as Linux
+    does.
     """
     limit = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=1000")
     try:
@@ -139,7 +139,7 @@ def find_bazel(paths: Paths, version: str) -> Bazel:
     if requested:
         return _probe_requested(bazelisk, requested, paths)
     fallback = paths.tools / f"bazel-{version}-is-debian"
-    if fallback.exists() and not list_missing_packages():
+    if fallback.exists() and not list_missing_debian_packages():
         return _probe(bazelisk, str(DEBIAN_BAZEL), paths, "")
     try:
         return _probe(bazelisk, version, paths, find_pinned_sha256(version))
@@ -147,7 +147,7 @@ def find_bazel(paths: Paths, version: str) -> Bazel:
         reason = _extract_reason(error)
     # A failing download takes 15 s: this file records it, until it is deleted.
     write_atomic(fallback, f"{reason}\n")
-    if lacking := list_missing_packages():
+    if lacking := list_missing_debian_packages():
         raise ToolError(
             f"could not download Bazel {version} ({reason}), and Debian's Bazel, the alternative, "
             f"lacks {', '.join(lacking)}",
@@ -157,8 +157,11 @@ def find_bazel(paths: Paths, version: str) -> Bazel:
     return _probe(bazelisk, str(DEBIAN_BAZEL), paths, "")
 
 
-def list_missing_packages() -> tuple[str, ...]:
-    """Return the missing packages of Debian's Bazel. Bazel itself starts without the others."""
+def list_missing_debian_packages() -> tuple[str, ...]:
+    """Return the missing packages of Debian's Bazel.
+
+    Bazel itself starts without those of its repositories, but a build needs them.
+    """
     return tuple(name for name, path in DEBIAN_PACKAGES.items() if not path.exists())
 
 
@@ -187,7 +190,7 @@ def _extract_reason(error: CommandError) -> str:
 
 def _probe(bazelisk: Path, use: str, paths: Paths, sha256: str) -> Bazel:
     if use == str(DEBIAN_BAZEL):
-        if lacking := list_missing_packages():
+        if lacking := list_missing_debian_packages():
             raise ToolError(
                 f"Debian's Bazel lacks {', '.join(lacking)}", hint=_advise_install(lacking)
             )

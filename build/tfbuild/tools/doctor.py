@@ -183,11 +183,14 @@ def _prepare_bazel(paths: Paths, version: str, *, install: bool) -> None:
         installed = bazel.find_bazel(paths, version)
     except ToolError as error:
         if not (
-            install and os.geteuid() == 0 and packages.has_apt() and bazel.list_missing_packages()
+            install
+            and os.geteuid() == 0
+            and packages.has_apt()
+            and bazel.list_missing_debian_packages()
         ):
             raise
         console.print_note(error.message)
-        apt.install(bazel.list_missing_packages())
+        apt.install(bazel.list_missing_debian_packages())
         installed = bazel.find_bazel(paths, version)
     console.print_note(f"Bazel {installed.version}")
 

@@ -30,10 +30,9 @@ def create(
     paths: Paths,
     like: Environment | None = None,
 ) -> Environment:
-    """Create an environment of the emulator's architecture and Python, without running any of
-    it.
+    """Create an environment of the emulator's architecture and Python, like environment.create.
 
-    See environment.create. Raises WheelError if pip refuses a wheel, DiskError.
+    Nothing of it is run. Raises WheelError if pip refuses a wheel, DiskError.
     """
     sha256 = hash_file(wheel)
     environment = Environment(
@@ -68,7 +67,10 @@ def _create_skeleton(environment: Environment, emulator: Emulator) -> None:
 
 
 def _share_packages(environment: Environment, like: Environment, wanted: str) -> bool:
-    """Link the packages of a `like` environment, if its folder's name is `wanted`."""
+    """Create the packages from those of `like`, if its folder's name is `wanted`.
+
+    Return whether that was possible.
+    """
     if like.folder.name != wanted:
         return False
     source = next((like.folder / "lib").glob("python3.*/site-packages"))

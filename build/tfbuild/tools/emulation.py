@@ -33,7 +33,7 @@ _QEMU_SUITE = "trixie"
 _OLDEST = Version("8.1")
 """The oldest QEMU with FEAT_LSE2, a feature of newer Arm server cores."""
 _EMULATED = ("aarch64",)
-"""QEMU does not emulate AVX-512."""
+"""Emulated architectures. x86-64 is not one: QEMU has no AVX-512."""
 _DEBIAN_NAMES = {"aarch64": "arm64", "x86_64": "amd64"}
 _MODEL = "max,pauth-impdef=on"
 """All features of QEMU, with a pointer authentication that is fast to emulate."""

@@ -30,7 +30,7 @@ from tfbuild.tools.requirement import (
     resolve_lock,
 )
 from tfbuild.upstream import locked, releases
-from tfbuild.upstream.download import Pin, find_cached, hash_file, verify_file
+from tfbuild.upstream.download import Pin, hash_file, keep_verified, verify_file
 from tfbuild.upstream.releases import StockWheel
 
 _BYTES = 1_500_000_000
@@ -73,7 +73,7 @@ def fetch_wheel(requirement: str, pin: Pin, paths: Paths, given: Path | None = N
     target = paths.downloads / pin.name
     # Checked under the lock: a file that another run is writing is not damaged.
     with lock_folder(paths.downloads, f"downloading {pin.name}", wait=True):
-        if not find_cached(target, pin):
+        if not keep_verified(target, pin):
             _fetch_pinned(requirement, pin, paths)
         return verify_file(target, pin)
 
@@ -199,8 +199,7 @@ def _install(environment: Environment, *options: str) -> None:
 def create_bare(*, python: str, requirements: str, paths: Paths, links: Path | None = None) -> Path:
     """Create an environment with the locked `requirements` alone; return its interpreter.
 
-    A full build runs its Python in it. `links` as in create. Raises
-    PythonError, CommandError.
+    A full build runs its Python in it. `links` as in `create`. Raises PythonError, CommandError.
     """
     key = hashlib.sha256(f"{python}\n{requirements}".encode()).hexdigest()[:16]
     folder = paths.arms / f"bare-{key}"
@@ -239,8 +238,8 @@ def _install_locked(folder: Path, requirements: str, links: Path | None) -> None
 def _find_pip_python(interpreter: Path) -> Path:
     """Return a Python whose pip works for the interpreter of an environment.
 
-    It is this one or, if the interpreter is too old for its pip, one with the pip that came
-    with it.
+    It is the running Python or, if its pip does not support the interpreter's version, a Python
+    of that version with its bundled pip.
     """
     folder = interpreter.parents[1]
     python = next((folder / "lib").glob("python3.*")).name.removeprefix("python")
@@ -255,11 +254,10 @@ def _find_pip_python(interpreter: Path) -> Path:
 
 
 def create_from_requirement(requirement: str, *, python: str, paths: Paths) -> Environment:
-    """Create an environment with the package of `requirement` (name==version) and its
-    dependencies.
+    """Create an environment with a package and its dependencies.
 
-    A shipped lock is preferred to the one that `resolve_lock` keeps. Raises UsageError,
-    PythonError, DownloadError, ChecksumError, WheelError.
+    `requirement` is name==version. A shipped lock is preferred to the one that `resolve_lock`
+    keeps. Raises UsageError, PythonError, DownloadError, ChecksumError, WheelError.
     """
     exact = parse_exact(requirement)
     interpreter = find_python(python)
@@ -337,14 +335,14 @@ def _download_locked(
 
 def _find_wheel(folder: Path, locked: LockedRequirement) -> Path | None:
     paths = (
-        find_cached(path, Pin(name=path.name, sha256=locked.sha256))
+        keep_verified(path, Pin(name=path.name, sha256=locked.sha256))
         for path in folder.glob("*.whl")
     )
     return next(filter(None, paths), None)
 
 
 def discard(wheel_sha256: str, paths: Paths) -> None:
-    """Remove the environments of a wheel that was replaced: each takes more than a gigabyte."""
+    """Remove the environments of an unused wheel: each takes more than a gigabyte."""
     for mark in paths.arms.glob(f"*/{MARK}"):
         if mark.read_text(encoding="utf-8").strip() == wheel_sha256:
             shutil.rmtree(mark.parent, ignore_errors=True)

@@ -54,7 +54,7 @@ def locate_profile(name: str, paths: Paths) -> Path:
 
 
 def copy_profiles(names: Iterable[str], folder: Path, paths: Paths) -> None:
-    """Copy the cached profiles of these hashes to the folder of the selection with their flags."""
+    """Copy the cached profiles of these hashes to the folder of the selection that names them."""
     for name in names:
         write_atomic(folder / f"{name}{SUFFIX}", locate_profile(name, paths).read_bytes())
 
@@ -62,15 +62,15 @@ def copy_profiles(names: Iterable[str], folder: Path, paths: Paths) -> None:
 def collect_profiles(names: Iterable[str], folders: Iterable[Path], paths: Paths) -> None:
     """Copy the profiles of these hashes that the cache lacks into it from the folders.
 
-    They are in the folder of the selection with their flags. Raises BuildError for a missing
-    profile, ChecksumError for one with another hash.
+    A profile lies beside the selection or the wheel whose flags name it. Raises BuildError for a
+    missing profile, ChecksumError for one with another hash.
     """
-    parents = tuple(folders)
+    searched = tuple(folders)
     for name in names:
         if locate_profile(name, paths).is_file():
             continue
         file = f"{name}{SUFFIX}"
-        profile = next((path for parent in parents if (path := parent / file).is_file()), None)
+        profile = next((path for folder in searched if (path := folder / file).is_file()), None)
         if profile is None:
             raise BuildError(
                 f"a source needs the profile {file}, which is missing",
@@ -120,10 +120,10 @@ def find_llvm_profdata(compiler: Compiler) -> Path:
 
 
 def run_training(python: Path, program: Path, folder: Path) -> None:
-    """Run the training program with the interpreter of an environment with the instrumented
-    wheel.
+    """Run the training program in the environment with the instrumented wheel.
 
-    It writes its profiles to `folder`. Raises BuildError if it fails or leaves no profile.
+    `python` is its interpreter. The profiles go to `folder`. Raises BuildError if the program
+    fails or leaves no profile.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

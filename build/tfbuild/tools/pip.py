@@ -23,8 +23,8 @@ def download(
 ) -> None:
     """Download the files of a list of hashed requirements into `folder`, without dependencies.
 
-    `choice` selects files, for `interpreter` if one is given. It need not have pip: the pip of
-    `python` is run. Raises CommandError.
+    `choice` selects files, for `interpreter` if one is given. The interpreter need not have pip:
+    the pip of `python` is run. Raises CommandError.
     """
     target = () if interpreter is None else ("--python", str(interpreter))
     words = ("download", "--no-deps", "--require-hashes", "--no-cache-dir", "--progress-bar", "off")

@@ -190,7 +190,7 @@ def _pin_hashes(site: Site, order: Order, lock: VendorLock) -> None:
 
 def _create_call(site: Site, order: Order, lock: VendorLock | None) -> BazelCall:
     disk = site.paths.cache / "bazel-disk-cache"
-    identity = toolchain.toolchain_of(site.compiler)
+    identity = toolchain.identify_toolchain(site.compiler)
     folder = order.vendored
     return BazelCall(
         name="build",
@@ -270,7 +270,7 @@ def _create_attempt(order: Order) -> Attempt:
 
 def _list_inputs(site: Site, order: Order, *files: Path | None) -> object:
     """List everything that decides the result of a stage."""
-    toolchain_key = toolchain.toolchain_of(site.compiler).identity
+    toolchain_key = toolchain.identify_toolchain(site.compiler).identity
     hashes = [hash_file(file) for file in files if file]
     tools = (site.bazel.version, toolchain_key)
     choices = (order.defines, order.remote.rc.build_sha256)

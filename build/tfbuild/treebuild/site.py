@@ -72,8 +72,9 @@ def prepare_site(
     found: Bazel | None,
     paths: Paths,
 ) -> Site:
-    """Prepare a tree for Bazel. `found` is the Bazel to use; None for the one that the tree asks
-    for.
+    """Prepare a tree for Bazel.
+
+    `found` is the Bazel to use; None for the one that the tree asks for.
 
     Raises TreeError for a tree that this plan cannot be built in, and whatever fetching
     raises.

@@ -126,7 +126,7 @@ def _read_text(folder: Path, name: str) -> str | None:
             return None
         if path.stat().st_size > _LARGEST:
             raise TreeError(
-                f"{path} has {console.format_size(path.stat().st_size)}, too much for TensorFlow's"
+                f"{path} has {console.format_size(path.stat().st_size)}: it is not TensorFlow's"
             )
         text = path.read_bytes().decode()
     except FileNotFoundError:
@@ -158,10 +158,10 @@ def _find_release(read: Callable[[str], str | None]) -> str:
 def parse_bazel_version(text: str) -> str:
     """Return the version in .bazelversion. Only the first line counts; comments may follow it."""
     line = text.strip().partition("\n")[0].strip()
-    return _check_version(line, ".bazelversion") if line else ""
+    return _require_version(line, ".bazelversion") if line else ""
 
 
-def _check_version(text: str, name: str) -> str:
+def _require_version(text: str, name: str) -> str:
     """Return the text. Raises TreeError if it is no version."""
     try:
         Version(text)
@@ -286,7 +286,7 @@ def _find_bazel_limits(configure: ast.Module) -> tuple[str, str] | None:
     oldest, newest = (values.get(f"_TF_{end}_BAZEL_VERSION") for end in ("MIN", "MAX"))
     if oldest is None or newest is None:
         return None
-    return _check_version(oldest, "configure.py"), _check_version(newest, "configure.py")
+    return _require_version(oldest, "configure.py"), _require_version(newest, "configure.py")
 
 
 def _iter_strings(nodes: Iterable[ast.AST]) -> Iterator[str]:

@@ -62,10 +62,11 @@ def verify_file(path: Path, pin: Pin) -> Path:
     return path
 
 
-def find_cached(path: Path, pin: Pin) -> Path | None:
-    """Return the file of an earlier run if its bytes are still the pinned ones, else None.
+def keep_verified(path: Path, pin: Pin) -> Path | None:
+    """Keep the file of an earlier run only if its bytes are still the pinned ones.
 
-    A file with other bytes is removed and downloaded again.
+    Returns its path, or None without such a file. A file with other bytes is removed, so that
+    it is downloaded again.
     """
     if not path.is_file():
         return None
@@ -84,7 +85,7 @@ def fetch(url: str, pin: Pin, folder: Path) -> Path:
     DownloadError, ChecksumError, DiskError.
     """
     target = folder / pin.name
-    if find_cached(target, pin):
+    if keep_verified(target, pin):
         return target
     part = folder / f"{pin.name}.part"
     try:

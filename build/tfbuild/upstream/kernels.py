@@ -196,9 +196,9 @@ def _require_known(
 ) -> None:
     """Raise UsageError for an unknown source, if all sources are known.
 
-    They are known for a release with a survey, and for the fused ops.
+    They are known for a release with a survey, and for fused ops.
     """
-    folders = {fused.partition("/")[0] for fused in list_fused_ops()}
+    folders = {fused.partition("/")[0] for fused in list_fused_groups()}
     every_known = bool(rows) or name.partition("/")[0] in folders
     if name in units or f"{name}.cc" in rows or not every_known or not _NAME.fullmatch(name):
         return
@@ -256,7 +256,7 @@ def _find_owner(file: str, units: Mapping[str, list[str]], rows: Mapping[str, Su
 def _list_units(rows: Mapping[str, SurveyRow]) -> Mapping[str, list[str]]:
     """Return the sources of each group.
 
-    They come from the survey, from a list by hand of groups that it does not have, and from
+    They come from the survey, from kernels.toml for groups that the survey lacks, and from
     the fused ops.
     """
     surveyed_units = {row.unit: list(row.sources) for row in rows.values() if row.unit}
@@ -264,13 +264,13 @@ def _list_units(rows: Mapping[str, SurveyRow]) -> Mapping[str, list[str]]:
     return {**_load_table()["unit"], **surveyed_units, **fused}
 
 
-def list_fused_ops() -> tuple[str, ...]:
-    """Return the names of the fused ops."""
+def list_fused_groups() -> tuple[str, ...]:
+    """Return the names of the kernel groups with fused ops."""
     return tuple(_load_table()["own"])
 
 
 def find_fused_registrations(name: str) -> tuple[tuple[str, str], ...]:
-    """Return op and types of all kernels of a fused op; empty for another kernel group."""
+    """Return op and types of all kernels of a group with fused ops; empty for another group."""
     unit = _load_table()["own"].get(name)
     return tuple(itertools.product(unit["ops"], unit["types"])) if unit else ()
 

@@ -20,10 +20,9 @@ _LATE_PATCH = ".99"
 
 
 def load_requirements(wheel: StockWheel) -> str:
-    """Return the hashed requirements of the wheel's Python and machine, without the wheel
-    itself.
+    """Return the hashed requirements of the wheel's Python and machine.
 
-    Raises WheelError if none are stored for its release.
+    The wheel itself is not among them. Raises WheelError if none are stored for its release.
     """
     path = LOCKS / f"{wheel.version}.txt"
     if not path.is_file():
@@ -37,9 +36,7 @@ def load_requirements(wheel: StockWheel) -> str:
 
 
 def filter_requirements(lock: str, python: str, machine: str) -> str:
-    """Return the lines of a lock that are for CPython "3.11" on a kind of machine, without
-    markers.
-    """
+    """Return the lines of a lock for CPython "3.11" on a kind of machine, without markers."""
     environment = {
         "implementation_name": "cpython",
         "os_name": "posix",

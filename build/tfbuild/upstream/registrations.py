@@ -130,20 +130,20 @@ _CONDITIONALS = {"if", "ifdef", "ifndef", "elif", "else", "endif"}
 
 
 def _handle_conditional(
-    word: str, rest: str, lively: list[bool | None], macros: Mapping[str, _Macro]
+    word: str, condition: str, active: list[bool | None], macros: Mapping[str, _Macro]
 ) -> None:
     if word == "endif":
-        if lively:
-            lively.pop()
+        if active:
+            active.pop()
     elif word in {"else", "elif"}:
         # After a taken branch, no other branch of this #if is taken.
-        before = lively.pop() if lively else None
-        after = word == "else" or _evaluate_condition(rest, macros)
-        lively.append(None if before or before is None else after)
+        before = active.pop() if active else None
+        after = word == "else" or _evaluate_condition(condition, macros)
+        active.append(None if before or before is None else after)
     elif word == "if":
-        lively.append(_evaluate_condition(rest, macros))
+        active.append(_evaluate_condition(condition, macros))
     else:
-        lively.append((_parse_name(rest) in macros) == (word == "ifdef"))
+        active.append((_parse_name(condition) in macros) == (word == "ifdef"))
 
 
 def _evaluate_condition(condition: str, macros: Mapping[str, _Macro]) -> bool:
@@ -269,10 +269,10 @@ def _expand_macros(text: str, macros: Mapping[str, _Macro], depth: int) -> str:
 def _substitute_parameters(
     macro: _Macro, given: tuple[str, ...], macros: Mapping[str, _Macro], depth: int
 ) -> str:
-    """Return a macro's body with its parameters replaced: stringified, pasted, or expanded
-    before.
+    """Return a macro's body with its parameters replaced.
 
-    The macros in it are not expanded.
+    Their arguments are stringified, pasted, or expanded first. Macros of the body itself are
+    not expanded.
     """
     body = macro.body
     if macro.parameters:

@@ -156,7 +156,7 @@ def fill_placeholders(
     return tuple((name, value.format(**names)) for name, value in pairs)
 
 
-def with_kernels() -> tuple[Release, ...]:
+def list_kernel_releases() -> tuple[Release, ...]:
     """Return the releases that the kernels scope supports, oldest first."""
     return tuple(release for release in load_releases() if release.kernels)
 
@@ -168,7 +168,7 @@ def find_release(version: str) -> Release:
     Raises ReleaseError.
     """
     if version == NEWEST:
-        return with_kernels()[-1]
+        return list_kernel_releases()[-1]
     releases = {release.version: release for release in load_releases()}
     requested = version.strip().removeprefix("v")
     if requested in releases:
@@ -274,7 +274,7 @@ def find_kernel_facts(release: Release, machine: str) -> KernelFacts:
     """
     match = next((each for each in release.kernels if each.machine == machine), None)
     if match is None:
-        versions = ", ".join(each.version for each in with_kernels())
+        versions = ", ".join(each.version for each in list_kernel_releases())
         raise ReleaseError(
             f"--scope kernels does not support TensorFlow {release.version} on {machine}",
             hint=f"Use --scope full, or one of these releases: {versions}",

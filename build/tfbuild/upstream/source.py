@@ -82,12 +82,12 @@ def fetch_source(pins: tuple[SourcePin, ...], paths: Paths, given: Path | None) 
         return _check_given(pins, given)
     # Checked under the lock: a file that another run still writes is not a damaged one.
     with lock_folder(paths.downloads, "downloading TensorFlow's sources", wait=True):
-        return _find_cached(pins, paths) or _fetch_any(pins, paths)
+        return _keep_cached(pins, paths) or _fetch_any(pins, paths)
 
 
-def _find_cached(pins: tuple[SourcePin, ...], paths: Paths) -> Path | None:
+def _keep_cached(pins: tuple[SourcePin, ...], paths: Paths) -> Path | None:
     """Return the archive that an earlier run downloaded, if any."""
-    cached = (download.find_cached(paths.downloads / pin.file.name, pin.file) for pin in pins)
+    cached = (download.keep_verified(paths.downloads / pin.file.name, pin.file) for pin in pins)
     return next(filter(None, cached), None)
 
 
@@ -337,9 +337,9 @@ def _select_members(tar: tarfile.TarFile, staging: Staging) -> Iterator[tarfile.
 
 
 def is_staged(name: str, staging: Staging) -> bool:
-    """Return True if a file of the tree is staged.
+    """Return True if a file below the prefixes is staged, by its suffix.
 
-    It is if it is a prefix itself. Eigen's headers have no suffix and are staged, too.
+    A file that is itself a prefix always is. Eigen's headers have no suffix and are staged, too.
     """
     if name in staging.prefixes:
         return True

@@ -127,7 +127,7 @@ def pin_hashes(tree: Path, pins: Mapping[str, str]) -> tuple[str, ...]:
             changed.append(origin)
     if unpinned:
         raise VendorError(
-            f"no rule of the tree declares {', '.join(sorted(unpinned))}: its hash cannot be added",
+            f"no rule of the tree can take the hash of {', '.join(sorted(unpinned))}",
             hint="Another repository declares it. Pass a copy with Bazel's --override_repository",
         )
     return tuple(changed)

@@ -129,7 +129,7 @@ def _set_lock_aside(folder: Path) -> Mapping[str, str]:
 def _remove_corrupt(folder: Path) -> None:
     """Remove cached archives whose hash no longer matches, so that they are fetched again."""
     for path in (folder / _CACHED).glob("*/file"):
-        download.find_cached(path, Pin(name=path.parent.name, sha256=path.parent.name))
+        download.keep_verified(path, Pin(name=path.parent.name, sha256=path.parent.name))
 
 
 def _remove_partial(folder: Path) -> None:

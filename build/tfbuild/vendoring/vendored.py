@@ -103,8 +103,9 @@ def read_lock(path: Path) -> VendorLock:
 def list_cache_options(folder: Path) -> tuple[str, ...]:
     """Return Bazel's options for the folder's cache.
 
-    From 7.0 on http_archive checks an archive's addresses along with its hash
-    (tools/build_defs/repo/cache.bzl); we need not have stored the addresses.
+    From 7.0 on http_archive looks an archive up by its addresses along with its hash
+    (tools/build_defs/repo/cache.bzl). This is turned off: the folder may not have stored the
+    addresses.
     """
     return (
         f"--repository_cache={folder / 'repository_cache'}",
@@ -191,11 +192,13 @@ def _check_file(path: Path, item: VendoredFile) -> None:
     """Raise VendorError if the size or the hash of a file is not the locked one."""
     size = path.stat().st_size
     if size != item.size:
-        raise VendorError(f"{item.path} has {size} bytes, but {LOCK} has {item.size}", hint=_REMOVE)
+        raise VendorError(
+            f"{item.path} has {size} bytes, but {LOCK} lists {item.size}", hint=_REMOVE
+        )
     sha256 = hash_file(path)
     if sha256 != item.sha256:
         raise VendorError(
-            f"{item.path} has sha256 {sha256}, but {LOCK} has {item.sha256}", hint=_REMOVE
+            f"{item.path} has sha256 {sha256}, but {LOCK} lists {item.sha256}", hint=_REMOVE
         )
 
 

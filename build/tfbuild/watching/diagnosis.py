@@ -172,7 +172,7 @@ _TEXTS = {
     ),
     Cause.DOWNLOAD: (
         "a download failed",
-        "Try again, check HTTPS_PROXY and certificates, or build from a vendor folder",
+        "Try again, check HTTPS_PROXY and certificates, or build from a folder of invoke vendor",
     ),
     Cause.CACHE: (
         "a cache returned a result without its files",
@@ -296,7 +296,7 @@ def _diagnose_text(lines: list[str], label: str) -> Diagnosis | None:
 
 
 def _find_label(line: str) -> str:
-    """Return the first label in a line; an address is none."""
+    """Return the first label in a line; an address is not a label."""
     match = _LABEL.search(_ADDRESS.sub("", line))
     return match[0] if match else ""
 

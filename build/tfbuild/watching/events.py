@@ -124,7 +124,7 @@ def read_outcome(path: Path) -> BuildOutcome | None:
 def build_outcome(events: Iterable[Event]) -> BuildOutcome:
     """Build the outcome of the events. A value of another type counts as missing."""
     failures: list[BuildFailure] = []
-    causes: list[BuildFailure] = []  # of targets and of the build: repeated for a failed action
+    causes: list[BuildFailure] = []  # of targets and of the build: used if no action failed
     finished: Event | None = None
     metrics: Event = {}
     runners: dict[str, int] = {}
@@ -229,7 +229,7 @@ def strip_colours(text: str) -> str:
 
 
 def _count_runners(runners: Iterable[Event]) -> dict[str, int]:
-    """Count the actions of `runnerCount`: its entry "total" is the sum of the others."""
+    """Return the counts of `runnerCount` without its entry "total", the sum of the others."""
     named = {_get_text(entry, "name"): _get_number(entry, "count") for entry in runners}
     return {name: count for name, count in named.items() if name not in {"", "total"}}
 
