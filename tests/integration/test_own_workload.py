@@ -172,7 +172,7 @@ def written(folder: Path, content: str) -> Path:
     [
         pytest.param(MODEL, 32, id="made up"),
         pytest.param(MODEL + DATA.format(width=8), 32, id="arrays", marks=pytest.mark.slow),
-        pytest.param(MODEL + DATASET, 16, id="dataset", marks=pytest.mark.slow),
+        pytest.param(MODEL + DATASET, 16, id="dataset"),
         pytest.param(TEXTS, 2, id="texts"),
         pytest.param(TWO_INPUTS, 32, id="two inputs"),
         pytest.param(SUBCLASSED, 32, id="subclassed"),
