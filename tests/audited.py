@@ -21,7 +21,7 @@ from tests.test_guard import STAND_IN
 from tfbuild.auditing.libraries import inspect_library
 from tfbuild.cpus import flags
 from tfbuild.cpus.targets import parse_target
-from tfbuild.packing import papers, tuned
+from tfbuild.packing import package_metadata, tuned
 from tfbuild.packing.repack import FILE_MODE, repack
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import encode_digest, read_stem
@@ -161,7 +161,7 @@ def tuned_wheel(
         add=add,
         edit={guard.INIT: guard.amend_init},
         out_dir=stock.parent / "tuned",
-        dist_info_files=papers.build_kernels_metadata(
+        dist_info_files=package_metadata.build_kernels_metadata(
             said,
             stock,
             package=PACKAGE,
@@ -214,7 +214,7 @@ def saying(wheel: Path, stock: Path | None = None, **fields: object) -> Path:
 
 def papers_of(facts: Tuned, stock: Path) -> dict[str, bytes]:
     """What a wheel of the stock wheel says of itself, by the places in dist-info."""
-    return papers.build_kernels_metadata(
+    return package_metadata.build_kernels_metadata(
         facts,
         stock,
         package=PACKAGE,

@@ -16,8 +16,8 @@ from tfbench.costs.prices import LineItem, Mode, Price
 from tfbench.inside.phases import TRAIN
 from tfbench.measuring.samples import Sample
 from tfbench.measuring.statistics import Thresholds, choose_verdict
-from tfbench.reports import chapters, page, report, spending
-from tfbuild.measured.comparison import (
+from tfbench.reports import chapters, cost_section, page, report
+from tfbuild.comparisons.comparison import (
     SCHEMA,
     Agreement,
     ArmFacts,
@@ -33,8 +33,8 @@ from tfbuild.measured.comparison import (
     PhaseTime,
     Speedup,
 )
-from tfbuild.measured.effort import Effort, Stop
-from tfbuild.measured.interval import Interval, Verdict
+from tfbuild.comparisons.effort import Effort, Stop
+from tfbuild.comparisons.interval import Interval, Verdict
 
 THRESHOLD = 0.01
 NOISE = 0.006
@@ -407,9 +407,11 @@ def markdown(given: Comparison, templates: Path, bill: Bill | None = None) -> st
 
 
 def article_html(given: Bill, templates: Path, *, shipped: bool = False) -> str:
-    document = spending.build_totals_document(given, shipped=shipped)
+    document = cost_section.build_totals_document(given, shipped=shipped)
     return page.render_html(document, page.draw_bill_figures(given), templates)
 
 
 def article_markdown(given: Bill, templates: Path, *, shipped: bool = False) -> str:
-    return report.render_markdown(spending.build_totals_document(given, shipped=shipped), templates)
+    return report.render_markdown(
+        cost_section.build_totals_document(given, shipped=shipped), templates
+    )

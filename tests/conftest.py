@@ -24,7 +24,7 @@ from xdist.scheduler import LoadScopeScheduling
 from tfbuild import checks, handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild.ground import read_requirements
+from tfbuild.kernelbuild.build_setup import read_requirements
 from tfbuild.planning import plan
 from tfbuild.planning.request import resolve_fleet, resolve_plan
 from tfbuild.settings import Paths

@@ -8,8 +8,7 @@ from typing import Any
 
 from tfbench.measuring.samples import Sample
 from tfbench.measuring.statistics import Contrast
-from tfbuild.cpus.cpu import Cpu, Vcpus
-from tfbuild.measured.comparison import (
+from tfbuild.comparisons.comparison import (
     SCHEMA,
     Agreement,
     ArmFacts,
@@ -22,9 +21,10 @@ from tfbuild.measured.comparison import (
     PhaseTime,
     Speedup,
 )
-from tfbuild.measured.effort import Effort, Stop
-from tfbuild.measured.host import Host
-from tfbuild.measured.interval import Interval, Verdict
+from tfbuild.comparisons.effort import Effort, Stop
+from tfbuild.comparisons.host import Host
+from tfbuild.comparisons.interval import Interval, Verdict
+from tfbuild.cpus.cpu import Cpu, Vcpus
 
 BASELINE = "stock"
 FREEDOM = 1e6

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests import compared as made_up
 
-from tfbuild.measured.comparison import FILE, save
-from tfbuild.measured.interval import Interval
+from tfbuild.comparisons.comparison import FILE, save
+from tfbuild.comparisons.interval import Interval
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.upstream.download import hash_file
 from tfwheels.gate import Judgement, require_passed

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tfbench.inside.call_sites import CallSite, CallSiteInput
-from tfbench.kernels.judging import Series, TimedCallSite
+from tfbench.kernels.keep_rules import Series, TimedCallSite
 from tfbench.kernels.profiles import RankedCallSite
-from tfbuild.measured.kernels import TypedOp
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.records import hash_record
 
 FLOAT, INT32 = 1, 3

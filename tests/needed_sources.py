@@ -17,8 +17,8 @@ from tfbuild import handlers, settings
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import closure
 from tfbuild.kernelbuild import workspace as workspaces
+from tfbuild.kernelbuild.build_setup import prepare_inputs
 from tfbuild.kernelbuild.closure import Symbols
-from tfbuild.kernelbuild.ground import prepare_inputs
 from tfbuild.planning.request import resolve_plan
 from tfbuild.planning.selection import Selection, read_selection
 from tfbuild.records import save

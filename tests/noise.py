@@ -16,8 +16,8 @@ import numpy as np
 from tests.measured import sample
 
 from tfbench.engine.schedule import draw_block_order
-from tfbench.measuring.effort import TARGET_S
 from tfbench.measuring.samples import Sample
+from tfbench.measuring.stopping import TARGET_S
 
 STARTS = 0.008
 """Standard deviation of what a start brings to an arm, as ln: seen were 0.7 to 1 %."""

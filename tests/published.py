@@ -12,9 +12,9 @@ from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus.features import filter_codegen
 from tfbuild.cpus.targets import Target, parse_target
-from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import KernelLibrary, TreeLibrary, Tuned, TunedTree, UnitConformance
 from tfbuild.packing.wheel import encode_digest
 from tfbuild.planning.plan import Scope

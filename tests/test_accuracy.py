@@ -17,8 +17,9 @@ from scipy import stats
 from tests.invented import host
 from tests.priced import price
 
-from tfbench.accuracy import article, figures, handler, imported_text, results, sets, text
+from tfbench.accuracy import article, curve_plots, datasets, handler, imported_text, results, text
 from tfbench.accuracy.curve import find_target
+from tfbench.accuracy.datasets import CIFAR10, DIGITS, MNIST, SETS
 from tfbench.accuracy.median import FEWEST, compute_coverage, compute_median
 from tfbench.accuracy.results import (
     Accuracy,
@@ -29,7 +30,6 @@ from tfbench.accuracy.results import (
     build_points,
     summarise_arm,
 )
-from tfbench.accuracy.sets import CIFAR10, DIGITS, MNIST, SETS
 from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.experiment import Wheel
@@ -172,8 +172,8 @@ def test_a_test_counts_every_example_once(count: int, batch: int) -> None:
 
 
 def test_examples_that_changed_are_refused(tmp_path: Path) -> None:
-    examples = sets.load_digits_set()
-    path, request = sets.write_examples(examples, tmp_path), {"white": 16}
+    examples = datasets.load_digits_set()
+    path, request = datasets.write_examples(examples, tmp_path), {"white": 16}
     workload = find_workload("digits_cnn")
     training, testing = convergence.load_examples(path, examples.sha256, workload, request)
     assert training[0].shape == (1347, 8, 8, 1)
@@ -185,9 +185,9 @@ def test_examples_that_changed_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_digits_are_all_there_once_and_mixed() -> None:
-    examples = sets.load_digits_set()
+    examples = datasets.load_digits_set()
     assert (examples.training, examples.testing) == (1347, 450)
-    assert examples.sha256 == sets.load_digits_set().sha256
+    assert examples.sha256 == datasets.load_digits_set().sha256
     counts = np.bincount(np.concatenate([examples.arrays[1], examples.arrays[3]]))
     assert counts.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
     assert np.bincount(examples.arrays[3], minlength=10).min() > 30
@@ -222,7 +222,7 @@ def paths(tmp_path: Path) -> Paths:
 
 
 def test_a_file_as_kerass_is_read(tmp_path: Path, paths: Paths) -> None:
-    found = sets.load_examples(SETS[MNIST], npz(tmp_path), paths, tmp_path)
+    found = datasets.load_examples(SETS[MNIST], npz(tmp_path), paths, tmp_path)
     assert found.arrays[0].shape == (200, 28, 28, 1)
     assert (found.training, found.testing) == (200, 50)
     assert found.arrays[1].tolist() == made()["y_train"].tolist()
@@ -245,7 +245,7 @@ def test_a_file_of_something_else_is_one_clear_line(
     tmp_path: Path, paths: Paths, changed: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message) as raised:
-        sets.load_examples(SETS[MNIST], npz(tmp_path, **changed), paths, tmp_path)
+        datasets.load_examples(SETS[MNIST], npz(tmp_path, **changed), paths, tmp_path)
     assert "\n" not in str(raised.value)
 
 
@@ -265,7 +265,7 @@ def test_what_is_no_file_of_examples_is_one_clear_line(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UsageError, match=message):
-        sets.load_examples(SETS[MNIST], path, paths, tmp_path)
+        datasets.load_examples(SETS[MNIST], path, paths, tmp_path)
 
 
 def test_kerass_own_copy_is_taken_if_its_bytes_are_the_pinned_ones(
@@ -277,16 +277,16 @@ def test_kerass_own_copy_is_taken_if_its_bytes_are_the_pinned_ones(
     data = SETS[MNIST]
     assert data.pin is not None
     pinned = dataclasses.replace(data, pin=dataclasses.replace(data.pin, sha256=hash_file(path)))
-    assert sets.load_examples(pinned, None, paths, tmp_path).training == 200
-    assert sets.describe_source(pinned, None, paths, tmp_path) == str(path)
-    assert "https://storage" in sets.describe_source(data, None, paths, tmp_path)
+    assert datasets.load_examples(pinned, None, paths, tmp_path).training == 200
+    assert datasets.describe_source(pinned, None, paths, tmp_path) == str(path)
+    assert "https://storage" in datasets.describe_source(data, None, paths, tmp_path)
 
 
 def test_a_download_that_fails_says_what_to_do(tmp_path: Path, paths: Paths) -> None:
     nowhere = dataclasses.replace(SETS[MNIST], url=(tmp_path / "none.npz").as_uri())
     mirrored = dataclasses.replace(paths, mirror=str(tmp_path / "mirror"))
     with pytest.raises(DownloadError, match="mnist") as raised:
-        sets.load_examples(nowhere, None, mirrored, tmp_path)
+        datasets.load_examples(nowhere, None, mirrored, tmp_path)
     assert "--data-file mnist.npz" in raised.value.hint
     assert "--data digits" in raised.value.hint
 
@@ -313,9 +313,9 @@ def test_cifar_10_is_read_from_its_archive_only_with_the_pinned_bytes(
     path, data = archive(tmp_path), SETS[CIFAR10]
     assert data.pin is not None
     with pytest.raises(ChecksumError):
-        sets.load_examples(data, path, paths, tmp_path)
+        datasets.load_examples(data, path, paths, tmp_path)
     pin = dataclasses.replace(data.pin, sha256=hash_file(path))
-    found = sets.load_examples(dataclasses.replace(data, pin=pin), path, paths, tmp_path)
+    found = datasets.load_examples(dataclasses.replace(data, pin=pin), path, paths, tmp_path)
     assert (found.training, found.testing) == (20, 4)
     assert found.arrays[1].tolist() == [n for n in range(5) for _ in range(4)]
     assert found.arrays[0][7, 0, 0].tolist() == [1, 99, 1]
@@ -408,7 +408,7 @@ def test_a_dry_run_says_what_would_be_done() -> None:
 def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, paths: Paths) -> None:
     path = npz(tmp_path)
     config = asking(data=MNIST, data_file=str(path), batch="201")
-    examples = sets.load_examples(SETS[MNIST], path, paths, tmp_path)
+    examples = datasets.load_examples(SETS[MNIST], path, paths, tmp_path)
     arm = Arm(name="stock", python=Path("/none"), label="stock")
     with pytest.raises(UsageError, match=r"201 .* 200"):
         handler.train(config, {arm.name: arm}, examples, str(tmp_path / "out"), paths)
@@ -540,7 +540,7 @@ def test_where_all_failed_nothing_else_is_said() -> None:
     found = result(failed(1), failed(2))
     assert found.summaries[0].seconds is None
     assert "no training was completed" in said(found)
-    assert list(figures.draw_curves(found)) == []
+    assert list(curve_plots.draw_curves(found)) == []
 
 
 def test_the_answer_names_the_interval_and_its_level() -> None:
@@ -569,11 +569,11 @@ def test_the_page_has_every_seed_and_a_line_for_each() -> None:
     assert len(page.warnings) == 2
     assert "`invoke compare`" in said(both)
     assert "`invoke compare`" not in said(result(*SOME))
-    (drawn,) = figures.draw_curves(both)
+    (drawn,) = curve_plots.draw_curves(both)
     assert drawn.description.count("seed") == 9
     assert drawn.description.count("not reached") == 1
     assert all(f">{arm}</text>" in drawn.svg for arm in ("stock", "tuned"))
-    (filled,) = figures.draw_curves(result(*ALL))
+    (filled,) = curve_plots.draw_curves(result(*ALL))
     assert "var(--card)" in drawn.svg, "a mark of a seed that did not reach the target is open"
     assert "var(--card)" not in filled.svg
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.priced import price
 
-from tfbench.accuracy import figures, imported_text
+from tfbench.accuracy import curve_plots, imported_text
 from tfbench.accuracy.curve import CurvePoint, Reached, find_best, find_target
 from tfbench.accuracy.curve_file import Curve, parse_curve, read_curve
 from tfbench.accuracy.results import import_curve
@@ -289,10 +289,10 @@ def test_a_curve_has_a_figure_and_a_page() -> None:
     found = import_curve(
         Curve(name="mine", column="accuracy", points=curve(0.2, 0.6)), 0.5, price(usd_hour=3600.0)
     )
-    (drawn,) = figures.draw_curve(found)
+    (drawn,) = curve_plots.draw_curve(found)
     assert "from 20% to 60%" in drawn.description
     page = imported_text.build_document(found)
     assert page.answers[0].figure == "20.0 s"
-    assert page.sections[0].key == figures.KEY
+    assert page.sections[0].key == curve_plots.KEY
     unpriced = dataclasses.replace(found, usd=None)
     assert page.sections != imported_text.build_document(unpriced).sections

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus.cpu import MASK
 from tfbuild.errors import KernelError
 from tfbuild.kernelbuild.admission import (
@@ -18,7 +19,6 @@ from tfbuild.kernelbuild.admission import (
     parse_verdict,
     require_tested,
 )
-from tfbuild.measured.kernels import TypedOp
 
 # Names as nm shows them for libraries of TensorFlow 2.14.1's kernel sources (some shortened).
 LENT = """\

@@ -24,9 +24,9 @@ from tfbench.costs.bill import (
 )
 from tfbench.costs.cost import get_value
 from tfbench.costs.prices import PriceBook, create_book
+from tfbuild.comparisons.comparison import ArmFailure, ComparedCell, Comparison
+from tfbuild.comparisons.interval import Interval
 from tfbuild.errors import SampleError, UsageError
-from tfbuild.measured.comparison import ArmFailure, ComparedCell, Comparison
-from tfbuild.measured.interval import Interval
 from tfbuild.records import format_canonical
 
 GCE = catalog.find_book(article.PRICES)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tfbench.arms.arm import Arm
-from tfbench.cells import limits, running
+from tfbench.cells import cell_schedule, limits
 from tfbench.cells.cell import Cell, LaunchResult, Outcome, group_results
 from tfbench.engine.journal import JOURNAL
 from tfbuild.errors import RecordError, UsageError
@@ -64,7 +64,7 @@ def asked(log: Path) -> list[int]:
 
 
 def measured(cells: list[Cell], out: Path, **options: float) -> dict[str, LaunchResult]:
-    return running.run_cells(cells, ARMS, out, seed=1, **options)
+    return cell_schedule.run_cells(cells, ARMS, out, seed=1, **options)
 
 
 def outcomes(cells: list[Cell], results: Mapping[str, LaunchResult]) -> list[Outcome]:
@@ -73,12 +73,12 @@ def outcomes(cells: list[Cell], results: Mapping[str, LaunchResult]) -> list[Out
 
 def test_launches_come_one_after_the_other_and_cells_in_an_order_of_chance() -> None:
     cells = [cell(value, launch) for value in range(8) for launch in range(3)]
-    order = list(running.shuffle_cells(cells, seed=1))
+    order = list(cell_schedule.shuffle_cells(cells, seed=1))
     assert [each.launch for each in order] == [0] * 8 + [1] * 8 + [2] * 8
     values = [[each.request["value"] for each in order[at : at + 8]] for at in (0, 8, 16)]
     assert all(sorted(each) == list(range(8)) for each in values)
     assert values[0] != values[1]
-    assert list(running.shuffle_cells(cells, seed=1)) == order
+    assert list(cell_schedule.shuffle_cells(cells, seed=1)) == order
 
 
 def test_a_cell_is_called_what_it_has_and_not_what_is_off() -> None:
@@ -149,7 +149,7 @@ def test_an_answer_of_something_else_than_the_arm_is_a_mark(
 ) -> None:
     one = cell(1, log=str(worker(file=file)))
     arms = {"here": dataclasses.replace(ARMS["here"], tuned=tuned)}
-    results = running.run_cells([one], arms, tmp_path, seed=1)[one.key]
+    results = cell_schedule.run_cells([one], arms, tmp_path, seed=1)[one.key]
     assert results.outcome is Outcome.FAILED
     assert said in results.reason
     assert str(tmp_path) not in results.reason
@@ -207,7 +207,7 @@ def test_a_limit_holds(tmp_path: Path, group: bool, pieces: int, fits: bool) -> 
             capture_output=True,
             text=True,
             check=False,
-            env={"PYTHONPATH": str(running.__file__).rpartition("/tfbench/")[0]},
+            env={"PYTHONPATH": str(cell_schedule.__file__).rpartition("/tfbench/")[0]},
         )
     assert (done.stdout == "done\n") is fits, done.stderr
     assert limit.folder is None or not limit.folder.exists()

@@ -25,8 +25,8 @@ from tfbench.costs.cost import (
     get_value,
 )
 from tfbench.costs.prices import LineItem, Mode, Price
+from tfbuild.comparisons.interval import Interval
 from tfbuild.errors import SampleError, UsageError
-from tfbuild.measured.interval import Interval
 
 IMAGENET = 1_281_167
 amounts = st.floats(1e-3, 1e6)

@@ -17,7 +17,7 @@ from tfbuild.errors import BusyError, ChecksumError, DownloadError, RecordError,
 from tfbuild.run import run
 from tfbuild.settings import ROOT, Paths
 from tfbuild.tools.requirement import ExactRequirement
-from tfbuild.upstream import locked, releases
+from tfbuild.upstream import lock_files, releases
 from tfbuild.upstream.download import hash_file
 from tfwheels.dependencies import (
     PinnedPackage,
@@ -158,8 +158,8 @@ def test_a_given_folder_names_the_first_few_that_it_has_not(tmp_path: Path, path
 
 
 def test_the_shipped_locks_are_read_whole() -> None:
-    for path in locked.LOCKS.glob("*.txt"):
-        text = locked.filter_requirements(path.read_text("utf-8"), "3.11", "x86_64")
+    for path in lock_files.LOCKS.glob("*.txt"):
+        text = lock_files.filter_requirements(path.read_text("utf-8"), "3.11", "x86_64")
         pinned = parse_lock(text)
         assert sum(len(each.sha256s) for each in pinned) == text.count("--hash=sha256:")
         assert len(pinned) == text.count("==")
@@ -228,7 +228,7 @@ def test_pip_installs_tensorflow_from_what_is_fetched_and_nothing_else(
     assert stock.name.startswith("tensorflow_cpu-2.14.1-cp311-")
     assert len(others) == len(
         parse_lock(
-            locked.load_requirements(
+            lock_files.load_requirements(
                 releases.require_stock_wheel(release, "tensorflow-cpu", "cp311", "x86_64")
             )
         )

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.test_recorded import RECORDINGS
+from tests.test_replay import RECORDINGS
 from tests.test_tasks import ARTICLES, NAMES
 
 from tensorwright.program import collect_commands
-from tfbench.measuring.recorded import recompute_comparison
+from tfbench.measuring.replay import recompute_comparison
 from tfbench.reports import page, report
-from tfbuild.measured.comparison import Comparison
+from tfbuild.comparisons.comparison import Comparison
 from tfbuild.settings import ROOT
 
 README = ROOT / "README.md"

@@ -12,7 +12,7 @@ from tfbuild.cpus.targets import find_missing_features, parse_target
 from tfbuild.errors import ToolError
 from tfbuild.run import run
 from tfbuild.settings import Paths
-from tfbuild.tools import emulated, emulation
+from tfbuild.tools import emulation, foreign_environments
 from tfbuild.tools.emulation import Emulator, find_emulator
 
 
@@ -37,11 +37,11 @@ def test_an_environment_of_another_architecture_runs_under_the_emulator(
     lines = needs.replace(
         "dependency==1.0", (tmp_path / "dependency-1.0-py3-none-any.whl").as_uri()
     )
-    made = emulated.create(own, emulator, requirements=lines, paths=paths)
+    made = foreign_environments.create(own, emulator, requirements=lines, paths=paths)
     assert made.launcher == emulator.launcher
     words = "import dependency, tiny, sys, platform; print(platform.machine(), sys.prefix)"
     assert run([*made.command, "-c", words]).output.split() == ["aarch64", str(made.folder)]
-    assert emulated.create(own, emulator, requirements=lines, paths=paths) == made
+    assert foreign_environments.create(own, emulator, requirements=lines, paths=paths) == made
 
 
 def test_what_is_missing_is_named_with_the_command_that_brings_it(

@@ -21,9 +21,9 @@ from tfbench.reports.findings import (
     list_warnings,
 )
 from tfbench.reports.report import format_line, format_table
-from tfbuild.measured.comparison import Comparison, Gates
-from tfbuild.measured.effort import Effort
-from tfbuild.measured.interval import Interval, Verdict
+from tfbuild.comparisons.comparison import Comparison, Gates
+from tfbuild.comparisons.effort import Effort
+from tfbuild.comparisons.interval import Interval, Verdict
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 SOUND = compared.sound()

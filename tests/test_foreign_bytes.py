@@ -34,11 +34,11 @@ from tests.examples import at_most
 from tests.kernel_call_sites import call_site
 from tests.mutated import altered, torn
 from tests.published import entry_of, stand_in, tuned_for
-from tests.test_admitted import SHA, record, trial
 from tests.test_audit import XGETBV
+from tests.test_conformance import SHA, record, trial
 from tests.test_kit import line
 from tests.test_profiles import profile, program
-from tests.test_recorded import SETTING, run
+from tests.test_replay import SETTING, run
 from tests.test_source import STAGING
 from tests.test_structures import tables
 from tests.vendors import make_folder
@@ -51,12 +51,13 @@ from tfbench.engine import journal
 from tfbench.inside import kit as inside_kit
 from tfbench.kernels import profiles
 from tfbench.kit.phases import group_launches
-from tfbench.measuring.comparison import KIND
-from tfbench.measuring.recorded import recompute_comparison as computed_again
+from tfbench.measuring.comparing import KIND
+from tfbench.measuring.replay import recompute_comparison as computed_again
 from tfbench.measuring.samples import KINDS
 from tfbench.strategies import published as figures
 from tfbuild.auditing.audit import audit, describe
 from tfbuild.binaries import census, elf
+from tfbuild.comparisons import comparison
 from tfbuild.cpus.cpu import parse_cpuinfo
 from tfbuild.errors import (
     ChecksumError,
@@ -67,8 +68,7 @@ from tfbuild.errors import (
 )
 from tfbuild.kernelbuild.structures import KERNELS
 from tfbuild.kernelbuild.structures import WHEEL as WHEEL_TABLE
-from tfbuild.measured import comparison
-from tfbuild.packing import admitted, tuned, wheel
+from tfbuild.packing import conformance, tuned, wheel
 from tfbuild.planning import selection
 from tfbuild.records import convert_record, format_json, load
 from tfbuild.remote import bazelrc
@@ -78,7 +78,7 @@ from tfbuild.upstream import source
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.registrations import find_ops
 from tfbuild.upstream.registrations import strip_comments as plain_text
-from tfbuild.vendoring import declarations, vendored
+from tfbuild.vendoring import declarations, vendor_folder
 from tfbuild.watching.events import read_outcome
 from tfwheels import catalog as index_catalog
 from tfwheels import pages
@@ -215,14 +215,14 @@ def use_facts(path: Path) -> None:
         tuned.choose_build(facts, cpu)
         tuned.list_nearest_missing(facts, cpu)
         tuned.is_control(facts)
-        admitted.list_statuses(facts, None)
+        conformance.list_statuses(facts, None)
         facts.to_bytes()
 
 
 def use_admission(path: Path) -> None:
-    found = admitted.read_record(path.with_name(WHEEL), SHA)
-    for each in admitted.list_statuses(tuned_for(("zen4",)), found):
-        admitted.describe(each)
+    found = conformance.read_record(path.with_name(WHEEL), SHA)
+    for each in conformance.list_statuses(tuned_for(("zen4",)), found):
+        conformance.describe(each)
     if found is not None:
         format_json(found)
 
@@ -360,7 +360,7 @@ READERS: Mapping[str, Reader] = {
         reads=(use_facts, lambda path: read_entry(path, published=NOW)),
     ),
     "record of an admission": Reader(
-        name=admitted.get_record_path(Path(WHEEL)).name,
+        name=conformance.get_record_path(Path(WHEEL)).name,
         inputs=lambda: torn_or_altered(format_json(record(SHA, zen4=trial())).encode()),
         reads=(use_admission,),
     ),
@@ -481,9 +481,9 @@ READERS: Mapping[str, Reader] = {
         reads=(read_outcome,),
     ),
     "lock of a vendor folder": Reader(
-        name=vendored.LOCK,
+        name=vendor_folder.LOCK,
         inputs=lambda: torn_or_altered(format_json(vendor_lock()).encode()),
-        reads=(vendored.read_lock,),
+        reads=(vendor_folder.read_lock,),
     ),
     "declarations of a tree": Reader(
         name="WORKSPACE",

@@ -5,7 +5,7 @@ import os
 import platform
 from pathlib import Path
 
-from tfbuild.measured.host import Host, read_host, read_hugepages
+from tfbuild.comparisons.host import Host, read_host, read_hugepages
 from tfbuild.records import convert_record, decode_record
 
 

@@ -6,10 +6,10 @@ import dataclasses
 
 from tests.kernel_call_sites import TANH, ranked, series, timed
 
-from tfbench.kernels.judging import RATE, Control, confirm_candidates, create_rows
+from tfbench.kernels.keep_rules import RATE, Control, confirm_candidates, create_rows
 from tfbench.kernels.selecting import SelectionResult, Untimed
 from tfbench.kernels.table import HEADINGS, build_table, render_markdown
-from tfbuild.measured.kernels import TypedOp
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.planning.selection import Selection
 
 FASTER, EVEN = (0.20, 0.21, 0.19, 0.20), (0.01, -0.01, 0.012, -0.012)

@@ -19,8 +19,8 @@ from tfbench.inside import kit as inside
 from tfbench.inside.workloads import SETS, find_workload
 from tfbench.kit import archive, handler
 from tfbench.kit.phases import group_launches
+from tfbuild.comparisons.interval import Interval
 from tfbuild.errors import RecordError, UsageError
-from tfbuild.measured.interval import Interval
 
 
 def line(phase: str = "train", launch: int = 0, **fields: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -8,8 +8,8 @@ from tests.invented import arm, host
 from tests.recorded import HONEST, cpu_of
 
 from tfbench.measuring.matching import MAY_DIFFER, compare_arms, compare_hosts
+from tfbuild.comparisons.host import Host
 from tfbuild.cpus.cpu import Cpu, Vcpus
-from tfbuild.measured.host import Host
 
 OTHER_CPU = {
     "architecture": "aarch64",

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.invented import arm, cell, comparison, host
 
 from tfbench.measuring.merging import Part, merge_comparisons
+from tfbuild.comparisons.comparison import Comparison
+from tfbuild.comparisons.effort import Effort
 from tfbuild.errors import HostError, UsageError
-from tfbuild.measured.comparison import Comparison
-from tfbuild.measured.effort import Effort
 from tfbuild.records import format_canonical
 
 WORKLOADS = ("mnist_mlp", "mnist_cnn", "lstm_text")

@@ -41,9 +41,9 @@ from tfbench.measuring.observations import (
     select_blocks,
 )
 from tfbench.measuring.samples import End, Entry, Sample
+from tfbuild.comparisons.comparison import ArmFailure
+from tfbuild.comparisons.effort import FEWEST_BLOCKS, Effort
 from tfbuild.errors import SampleError
-from tfbuild.measured.comparison import ArmFailure
-from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
 
 PER_BLOCK = 2 * len(paces())
 

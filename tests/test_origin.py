@@ -16,13 +16,13 @@ from tests.published import full_build_for
 from tests.test_selection import ROW, SELECTION, TANH
 
 from tfbuild.commands import Request
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import RebuildError
 from tfbuild.kernelbuild import assemble
 from tfbuild.kernelbuild.admission import UnitVerdict, select_registrations
 from tfbuild.kernelbuild.assemble import LinkedLibrary
 from tfbuild.kernelbuild.origin import Origin, require_kernels, resolve_origin, select_compiler
-from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
 from tfbuild.planning.defaults import LeverMeasurement, LeverRatio, MeasurementSource, load_levers
@@ -31,7 +31,7 @@ from tfbuild.planning.plan import Plan, parse_compiler
 from tfbuild.planning.request import resolve_fleet
 from tfbuild.records import save
 from tfbuild.upstream import kernels
-from tfbuild.upstream.nearness import SourceMatch
+from tfbuild.upstream.source_matching import SourceMatch
 
 CLANG = "clang@16.0.6"
 LIBRARY = Path(_speedups.__file__)

@@ -16,7 +16,7 @@ from tests.compared import article_html, html
 from tfbench.costs import article, catalog
 from tfbench.costs.bill import compute_bill_from_totals
 from tfbench.costs.runs import TrainingRun
-from tfbuild.measured.comparison import ArmFailure
+from tfbuild.comparisons.comparison import ArmFailure
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 VOID = {"meta", "br", "link", "img", "input", "hr", "base", "col", "embed", "source"}

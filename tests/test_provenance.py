@@ -18,7 +18,7 @@ from tests.signed import made_key
 
 from tfbuild.errors import PublishError
 from tfbuild.packing.tuned import Tuned
-from tfbuild.upstream.nearness import SourceMatch
+from tfbuild.upstream.source_matching import SourceMatch
 from tfwheels.keys import SigningKey
 from tfwheels.provenance import (
     BUILT,

@@ -12,11 +12,11 @@ from tests import compared
 from tests.published import full_build_for, tuned_for
 
 from tfbench.arms.arm import TOLERANCE
+from tfbuild.comparisons.comparison import FILE as COMPARISON
+from tfbuild.comparisons.comparison import Comparison, load, save
+from tfbuild.comparisons.interval import Interval, Verdict
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import GateError, RecordError
-from tfbuild.measured.comparison import FILE as COMPARISON
-from tfbuild.measured.comparison import Comparison, load, save
-from tfbuild.measured.interval import Interval, Verdict
 from tfbuild.records import format_canonical
 from tfbuild.upstream.download import hash_file
 from tfwheels import gate

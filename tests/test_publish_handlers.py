@@ -30,14 +30,13 @@ from tfbuild.errors import (
     UsageError,
     WheelError,
 )
-from tfbuild.packing import admitted
-from tfbuild.packing.admitted import ConformanceRecord, ConformanceTrial, UnitOutcome
+from tfbuild.packing import conformance
+from tfbuild.packing.conformance import ConformanceRecord, ConformanceTrial, UnitOutcome
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import format_canonical
 from tfbuild.settings import Paths
 from tfbuild.upstream.download import hash_file
 from tfwheels.candidates import Candidates, WheelCandidate
-from tfwheels.choosing import choose
 from tfwheels.commands import PublishOptions
 from tfwheels.entry import Entry, GateResult, TargetVerdict
 from tfwheels.gate import Judgement
@@ -51,6 +50,7 @@ from tfwheels.summary import (
     format_verdicts,
 )
 from tfwheels.upload import Upload, UploadState
+from tfwheels.wheel_choice import choose
 
 SOUND = "tensorflow_cpu-2.14.1+tried-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
 FASTER = "faster, 1.300x (1.200 to 1.400) on a CPU"
@@ -627,7 +627,7 @@ def recorded(wheel: Path, reason: str = "") -> None:
     found = ConformanceRecord(
         wheel=wheel.name, wheel_sha256=hash_file(wheel), targets={"haswell": trial}
     )
-    admitted.save_record(wheel, found)
+    conformance.save_record(wheel, found)
 
 
 @pytest.mark.toolchain
@@ -668,6 +668,6 @@ def test_a_kernel_that_failed_is_named_and_the_remedy_said(sound: Path, publish:
 
 @pytest.mark.toolchain
 def test_a_torn_record_is_refused(sound: Path, publish: Publish) -> None:
-    admitted.get_record_path(sound).write_text("{")
+    conformance.get_record_path(sound).write_text("{")
     with pytest.raises(RecordError, match="is not valid JSON"):
         publish(gate=False)

@@ -15,7 +15,7 @@ from tfbuild import records
 from tfbuild.errors import PythonError, ReleaseError, WheelError
 from tfbuild.packing import notices
 from tfbuild.settings import ROOT
-from tfbuild.upstream.locked import LOCKS
+from tfbuild.upstream.lock_files import LOCKS
 from tfbuild.upstream.releases import (
     CPU_PACKAGES,
     Release,

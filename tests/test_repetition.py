@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.repetition import (
     FAVOURED,
     MOST_BLOCKS,
@@ -27,7 +26,8 @@ from tfbench.measuring.repetition import (
     estimate_shortest_s,
     estimate_spread,
 )
-from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
+from tfbench.measuring.stopping import FEWEST_LAUNCHES
+from tfbuild.comparisons.effort import FEWEST_BLOCKS, Effort
 
 costs = st.builds(LaunchCost, start_s=st.floats(0.1, 60), block_s=st.floats(0.2, 20))
 spreads = st.builds(Spread, between=st.floats(1e-6, 1e-2), within=st.floats(1e-6, 1e-2))

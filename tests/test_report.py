@@ -15,15 +15,15 @@ from tests.compared import article_markdown, markdown
 from tests.printed import PRINTED
 from tests.test_selection import ROW
 
-from tfbench.reports import spending as costs
+from tfbench.reports import cost_section as costs
 from tfbench.reports import wording
 from tfbench.reports.chapters import build_document
 from tfbench.reports.document import Document, Section, Table
 from tfbench.reports.findings import list_headlines
 from tfbench.reports.report import escape_markdown, format_bill, format_line, format_table
-from tfbuild.measured.comparison import Comparison, Latency, PhaseTime
-from tfbuild.measured.interval import Interval
-from tfbuild.measured.kernels import KernelTable
+from tfbuild.comparisons.comparison import Comparison, Latency, PhaseTime
+from tfbuild.comparisons.interval import Interval
+from tfbuild.comparisons.kernels import KernelTable
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 SOUND = compared.sound()

@@ -11,8 +11,8 @@ import pytest
 from tests.measured import LOSSES, STOCK, TUNED, comparison, entries, fault, measured, paces, start
 
 from tfbench.inside.phases import TRAIN, VALIDATE
+from tfbuild.comparisons.comparison import SCHEMA, Agreement, load, save
 from tfbuild.errors import DiskError, RecordError
-from tfbuild.measured.comparison import SCHEMA, Agreement, load, save
 
 WHOLE = measured(entries(paces(), phases=(TRAIN, VALIDATE)))
 FAILED = measured([*entries(paces(), workload="lstm_text"), fault(STOCK.name, 3)])

@@ -18,15 +18,15 @@ from tfbench.engine.schedule import (
     draw_padding,
     group_cpus,
 )
-from tfbench.measuring.effort import (
+from tfbench.measuring.stopping import (
     SHORTEST_S,
     TARGET_S,
     choose_sample_steps,
     find_stop_reason,
     increase_steps,
 )
+from tfbuild.comparisons.effort import FEWEST_BLOCKS, Effort, Stop
 from tfbuild.errors import SampleError, UsageError
-from tfbuild.measured.effort import FEWEST_BLOCKS, Effort, Stop
 
 ARMS = ("stock", "tuned")
 EFFORT = Effort(looks=(6, 10, 20), precision=0.015)

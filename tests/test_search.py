@@ -21,8 +21,8 @@ from tfbench.tuning.search import (
     select_better_half,
     split_groups,
 )
-from tfbuild.measured.comparison import Agreement, ComparedCell, Gates, Speedup
-from tfbuild.measured.interval import Interval
+from tfbuild.comparisons.comparison import Agreement, ComparedCell, Gates, Speedup
+from tfbuild.comparisons.interval import Interval
 
 NOISE = 0.01
 

@@ -12,7 +12,6 @@ from tests.published import tuned_for
 
 from tfbench.engine import folder as folders
 from tfbench.engine.journal import open_journal
-from tfbench.kernels.known import TimingCache
 from tfbench.kernels.selecting import (
     KIND,
     SelectionResult,
@@ -20,6 +19,7 @@ from tfbench.kernels.selecting import (
     ServedCallSite,
     select,
 )
+from tfbench.kernels.timing_cache import TimingCache
 from tfbench.kernels.timings import KINDS, Bench, TimingLine
 from tfbench.kernels.wheel_kernels import WheelKernels
 from tfbuild.errors import SampleError, UsageError, WorkerError

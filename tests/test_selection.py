@@ -11,11 +11,11 @@ from tests.planned import planned
 
 from tfbuild import settings
 from tfbuild.commands import Request
+from tfbuild.comparisons.kernels import KernelRow, TypedOp
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.kernelbuild.admission import UnitVerdict, select_registrations
 from tfbuild.kernelbuild.closure import Symbols
-from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning.render import render, render_selected
 from tfbuild.planning.request import resolve_plan
 from tfbuild.planning.selection import (

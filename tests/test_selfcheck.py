@@ -43,6 +43,8 @@ from tfbench.measuring.selfcheck import (
 )
 from tfbench.reports import selfcheck_text
 from tfbuild import records
+from tfbuild.comparisons.host import read_host
+from tfbuild.comparisons.interval import Interval, Verdict
 from tfbuild.errors import (
     HostError,
     RecordError,
@@ -51,8 +53,6 @@ from tfbuild.errors import (
     UsageError,
     WorkerError,
 )
-from tfbuild.measured.host import read_host
-from tfbuild.measured.interval import Interval, Verdict
 from tfbuild.settings import ROOT
 
 
@@ -311,7 +311,7 @@ CHECK = """
 import os, sys
 from pathlib import Path
 from tfbench.arms.arm import Arm
-from tfbuild.measured.host import read_host
+from tfbuild.comparisons.host import read_host
 from tfbench.measuring.selfcheck import TrialPart, run_trials
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ from tfbench.sizing.results import (
     find_cheapest_machine,
     find_knees,
 )
+from tfbuild.comparisons.host import read_host
 from tfbuild.errors import UsageError
-from tfbuild.measured.host import read_host
 
 STOCK = ArmChoice(
     spec=make_spec(name="stock", wheel="stock"),

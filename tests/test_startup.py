@@ -33,9 +33,9 @@ from tfbench.startup.overhead import (
 )
 from tfbench.startup.text import build_table
 from tfbuild import records
+from tfbuild.comparisons.host import read_host
+from tfbuild.comparisons.interval import Interval
 from tfbuild.errors import RecordError, SampleError, UsageError, WorkerError
-from tfbuild.measured.host import read_host
-from tfbuild.measured.interval import Interval
 from tfbuild.run import run
 
 STOCK, REPEAT, TUNED = "stock", "stock again", "tuned"

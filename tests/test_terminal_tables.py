@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild import lacks, terminal_tables
+from tfbuild import missing_tools, terminal_tables
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import find_missing_features, list_targets, parse_target
 from tfbuild.errors import UsageError
@@ -74,13 +74,16 @@ def test_what_is_missing_is_listed_with_the_commands(
 ) -> None:
     paths = Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "system's package manager" in lacks.report_needs(paths, tests=False, as_json=False)[0]
+    assert (
+        "system's package manager"
+        in missing_tools.report_needs(paths, tests=False, as_json=False)[0]
+    )
     (tmp_path / "apt-get").symlink_to("/bin/true")
-    text, complete = lacks.report_needs(paths, tests=False, as_json=False)
+    text, complete = missing_tools.report_needs(paths, tests=False, as_json=False)
     assert not complete
     assert "missing" in text
     assert "apt-get install -y" in text.splitlines()[-1]
-    text, complete = lacks.report_needs(paths, tests=False, as_json=True)
+    text, complete = missing_tools.report_needs(paths, tests=False, as_json=True)
     answer = json.loads(text)
     assert not complete
     assert {need["present"] for need in answer["needs"]} == {""}
@@ -88,5 +91,5 @@ def test_what_is_missing_is_listed_with_the_commands(
 
 
 def text_command(paths: Paths) -> str:
-    text, _ = lacks.report_needs(paths, tests=False, as_json=False)
+    text, _ = missing_tools.report_needs(paths, tests=False, as_json=False)
     return text.splitlines()[-1].strip()

@@ -24,8 +24,8 @@ from tfbench.throughput.results import (
     choose_batch,
     is_distinct,
 )
+from tfbuild.comparisons.host import read_host
 from tfbuild.errors import UsageError
-from tfbuild.measured.host import read_host
 from tfbuild.records import format_json
 
 STOCK = ArmChoice(

@@ -27,9 +27,9 @@ from tfbench.tuning.results import (
 from tfbench.tuning.running import KIND, TuningSetting, list_candidates
 from tfbench.tuning.running import TRIAL as TRIAL_FILE
 from tfbuild import records
+from tfbuild.comparisons.comparison import ArmFailure
+from tfbuild.comparisons.interval import Verdict
 from tfbuild.errors import RecordError, UsageError
-from tfbuild.measured.comparison import ArmFailure
-from tfbuild.measured.interval import Verdict
 from tfbuild.settings import Paths
 
 TRIAL = FirstSteps(batch=128, parameters=102_585, step_s=0.002, onednn=True)

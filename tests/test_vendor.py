@@ -23,10 +23,10 @@ from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.tools.environment import create_bare
-from tfbuild.vendoring import vendor, vendored
+from tfbuild.vendoring import vendor, vendor_folder
 from tfbuild.vendoring.declarations import DeclaredArchive
-from tfbuild.vendoring.resolved import FetchedRepository
-from tfbuild.vendoring.vendored import BEFORE, DEPENDENCIES, LOCK
+from tfbuild.vendoring.resolved_repositories import FetchedRepository
+from tfbuild.vendoring.vendor_folder import BEFORE, DEPENDENCIES, LOCK
 
 DATA = random.Random(2).randbytes(200_000)  # noqa: S311  (bytes to carry, no secret)
 CACHED = "repository_cache/content_addressable/sha256"
@@ -196,9 +196,9 @@ def test_bazelisk_puts_the_bazel_that_it_downloads_into_the_folder(
         vendor._store_bazel(found, tmp_path / "vendor/bazel")
     more = {name: (tmp_path / "vendor" / name).read_bytes() for name in names(tmp_path / "vendor")}
     lock = make_folder(tmp_path / "vendor", bazel="6.0.9", more=more)
-    assert vendored.check_folder(tmp_path / "vendor") == lock
+    assert vendor_folder.check_folder(tmp_path / "vendor") == lock
     paths = Paths(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
-    own = vendored.resolve_bazel(tmp_path / "vendor", lock, paths)
+    own = vendor_folder.resolve_bazel(tmp_path / "vendor", lock, paths)
     assert own.bazelisk.is_relative_to(tmp_path)
     assert Path(own.use).read_bytes() == STAND_IN
     cut = ["unshare", "--net", *(() if os.geteuid() == 0 else ("--map-root-user",))]
@@ -269,7 +269,7 @@ def test_an_environment_is_made_from_the_folder_alone(
         online.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
         online.setenv("PIP_NO_INDEX", "1")
         vendor.download_dependencies(requirements, Path(sys.executable), out / DEPENDENCIES)
-    assert vendored.read_requirements(out) == requirements
+    assert vendor_folder.read_requirements(out) == requirements
     paths = Paths(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     made = create_bare(
@@ -277,7 +277,7 @@ def test_an_environment_is_made_from_the_folder_alone(
     )
     run([made, "-c", "import tiny"])
     with pytest.raises(VendorError, match=r"requirements\.txt.*invoke vendor"):
-        vendored.read_requirements(tmp_path)
+        vendor_folder.read_requirements(tmp_path)
 
 
 def test_a_lock_of_an_earlier_run_that_is_torn_is_said(tmp_path: Path) -> None:

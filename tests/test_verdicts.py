@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus.cpu import Cpu, read_cpu
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import RefusedKernel, UnitVerdict
 from tfbuild.kernelbuild.verdicts import VerdictCache, open_verdicts
-from tfbuild.measured.kernels import TypedOp
 from tfbuild.tools.environment import Environment
 
 FOUND = UnitVerdict(

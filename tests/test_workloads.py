@@ -29,7 +29,7 @@ from tfbench.inside.workloads import (
     list_fit_workloads,
     list_request_workloads,
 )
-from tfbuild.measured.comparison import ComparedCell
+from tfbuild.comparisons.comparison import ComparedCell
 
 
 def dense(inputs: int, outputs: int) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tfbuild import records
 from tfbuild.upstream.download import hash_file
-from tfbuild.vendoring.vendored import LOCK, SCHEMA, VendoredFile, VendorLock, compute_lock_key
+from tfbuild.vendoring.vendor_folder import LOCK, SCHEMA, VendoredFile, VendorLock, compute_lock_key
 
 FILES = {
     "repository_cache/content_addressable/sha256/00/file": b"archive a",

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tfbench.measuring.recorded import recompute_comparison
+from tfbench.measuring.replay import recompute_comparison
 from tfbuild.settings import ROOT
 
 RECORDS = ROOT / "benchmarks" / "records"

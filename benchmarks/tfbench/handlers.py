@@ -22,7 +22,7 @@ from tfbench.inside.workloads import (
     list_request_workloads,
 )
 from tfbench.measuring import selfcheck
-from tfbench.measuring.comparison import (
+from tfbench.measuring.comparing import (
     KIND,
     QUICK,
     THOROUGH,
@@ -32,17 +32,17 @@ from tfbench.measuring.comparison import (
 from tfbench.measuring.selfcheck import SelfCheck
 from tfbench.reports import selfcheck_text
 from tfbench.reports.reporting import write_reports
-from tfbench.sheet import format_result
+from tfbench.result_table import format_result
 from tfbench.tuning.handler import hash_path
 from tfbench.tuning.trial import try_out
-from tfbuild import console, durations, lacks, own_cpu, settings
+from tfbuild import console, durations, host_cpu, missing_tools, settings
 from tfbuild import handlers as builds
 from tfbuild.commands import Request
+from tfbuild.comparisons.comparison import Comparison
+from tfbuild.comparisons.effort import Effort
+from tfbuild.comparisons.host import read_host
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HarnessError, UsageError
-from tfbuild.measured.comparison import Comparison
-from tfbuild.measured.effort import Effort
-from tfbuild.measured.host import read_host
 from tfbuild.records import format_now, save, write_atomic
 from tfbuild.settings import Paths
 from tfbuild.tools import doctor
@@ -223,7 +223,7 @@ def require_passed(check: SelfCheck) -> None:
 def describe_quickstart() -> str:
     """Describe what quickstart would install, build and compare; nothing is done."""
     paths = settings.paths()
-    lacking, complete = lacks.report_needs(paths, tests=False, as_json=False)
+    lacking, complete = missing_tools.report_needs(paths, tests=False, as_json=False)
     plan = builds.describe_plan(Request(), "", as_json=False)
     nothing = "nothing to install\n"
     return (
@@ -239,7 +239,7 @@ def quickstart() -> None:
     request = Request()
     with console.report_step("set-up"):
         doctor.prepare(paths, releases.read_kernels_bazel(), install=True)
-    console.print_message(own_cpu.describe_cpu(as_json=False).rstrip())
+    console.print_message(host_cpu.describe_cpu(as_json=False).rstrip())
     (built,) = builds.build_wheel(request)
     console.print_message(builds.describe_built([built], as_json=False).rstrip())
     compare_options = CompareOptions(

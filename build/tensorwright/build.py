@@ -48,9 +48,9 @@ def resolve_pgo(pgo: str) -> str:
 @command(GROUP, JSON, common=True)
 def detect(output: Output) -> str:
     """Show this CPU, its best target, and the CPU features that the stock wheel does not use."""
-    from tfbuild import own_cpu
+    from tfbuild import host_cpu
 
-    return own_cpu.describe_cpu(as_json=output.json)
+    return host_cpu.describe_cpu(as_json=output.json)
 
 
 @command(GROUP, TargetsOptions, JSON)
@@ -188,8 +188,8 @@ def audit(options: AuditOptions, output: Output) -> None:
 def admit(options: AdmitOptions, output: Output) -> None:
     """Run the conformance test of a finished wheel on this CPU and record the results."""
     from tfbuild import handlers
-    from tfbuild.packing import admitted
+    from tfbuild.packing import conformance
 
     trials, text = handlers.admit_wheel(options.wheel, as_json=output.json, dry_run=output.dry_run)
     print_text(text)
-    admitted.check_trials(options.wheel, trials)
+    conformance.check_trials(options.wheel, trials)

@@ -26,7 +26,7 @@ COMPILERS = "compilers to compare, for example clang-16,g++; flag sets are tried
 def compare(options: CompareOptions, output: Output) -> None:
     """Run identical Keras models on each arm and test statistically which arm is faster."""
     from tfbench import handlers
-    from tfbench.measuring.comparison import check_comparison
+    from tfbench.measuring.comparing import check_comparison
 
     if output.dry_run:
         print_text(handlers.describe_comparison(options))

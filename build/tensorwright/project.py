@@ -33,17 +33,19 @@ def quickstart(output: Output) -> None:
 @command(GROUP, DoctorOptions, JSON, common=True)
 def doctor(options: DoctorOptions, output: Output) -> None:
     """List the programs that this machine lacks and the commands that install them."""
-    from tfbuild import lacks, settings
+    from tfbuild import missing_tools, settings
 
     if options.wheel:
         from tfbuild.cpus.cpu import read_cpu
         from tfbuild.tools import installed
 
-        installation, text = lacks.report_kernels(options.wheel, as_json=output.json)
+        installation, text = missing_tools.report_kernels(options.wheel, as_json=output.json)
         print_text(text)
         installed.require_own_kernels(installation, read_cpu())
         return
-    text, complete = lacks.report_needs(settings.paths(), tests=options.tests, as_json=output.json)
+    text, complete = missing_tools.report_needs(
+        settings.paths(), tests=options.tests, as_json=output.json
+    )
     print_text(text)
     if not complete:
         raise Exit(code=15)

@@ -25,19 +25,20 @@ from tfbuild.errors import (
     WheelError,
 )
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild import finished, proof, survey, survey_page
+from tfbuild.kernelbuild import finished_wheels, proof, survey, survey_page
 from tfbuild.kernelbuild import rebuild as rebuilding
 from tfbuild.kernelbuild.admission import UnitVerdict
-from tfbuild.kernelbuild.finished import FinishedWheel
+from tfbuild.kernelbuild.finished_wheels import FinishedWheel
 from tfbuild.kernelbuild.pool import BuiltWheel, WheelPart
 from tfbuild.kernelbuild.proof import Proof, RebuildResult
-from tfbuild.packing import admitted, tuned
-from tfbuild.packing.admitted import ConformanceTrial
+from tfbuild.packing import conformance, tuned
+from tfbuild.packing.conformance import ConformanceTrial
 from tfbuild.planning import containers, jobs, render
 from tfbuild.planning import plan as plans
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Estimate, Plan, Scope
+from tfbuild.planning.proxy_targets import choose_proxy_plan, list_missing_features
 from tfbuild.planning.request import (
     fill_compiler,
     resolve_fleet,
@@ -45,7 +46,6 @@ from tfbuild.planning.request import (
     resolve_plan,
     resolve_release,
 )
-from tfbuild.planning.stand_in import choose_proxy_plan, list_missing_features
 from tfbuild.records import convert_record, format_json
 from tfbuild.settings import Paths
 from tfbuild.tools import doctor, emulation, environment, pgo
@@ -384,17 +384,17 @@ def admit_wheel(
     Returns the trial of each target, and a text. Raises WheelError, HostError, RecordError.
     """
     path, host = _require_wheel(wheel), cpu.read_cpu()
-    found = finished.load_finished_wheel(path, host)
+    found = finished_wheels.load_finished_wheel(path, host)
     if dry_run:
         return {}, _describe_trial_plan(found, host, as_json=as_json)
     paths = settings.paths()
     with settings.lock_folder(paths.cache, "a conformance test"):
-        record = finished.check_kernels(found, host, paths)
-    record_path = admitted.get_record_path(path)
+        record = finished_wheels.check_kernels(found, host, paths)
+    record_path = conformance.get_record_path(path)
     if as_json:
         return record.targets, format_json({"record": record_path} | convert_record(record))
-    standings = admitted.read_statuses(path, found.facts, found.sha256)
-    lines = [f"{each.target}: {admitted.describe(each)}" for each in standings]
+    standings = conformance.read_statuses(path, found.facts, found.sha256)
+    lines = [f"{each.target}: {conformance.describe(each)}" for each in standings]
     units = [
         f"  {target}, {unit}: {each.reason or f'passed {each.cases} cases'}"
         for target, trial in record.targets.items()
@@ -404,19 +404,19 @@ def admit_wheel(
 
 
 def _describe_trial_plan(found: FinishedWheel, here: Cpu, *, as_json: bool) -> str:
-    standings = admitted.read_statuses(found.wheel, found.facts, found.sha256)
+    standings = conformance.read_statuses(found.wheel, found.facts, found.sha256)
     lacks = {
         entry.target: tuned.list_missing_features(entry, here) for entry in found.facts.libraries
     }
     if as_json:
         return format_json({"wheel": found.wheel, "standings": standings, "lacks": lacks})
     lines = [
-        f"{entry.target}: {admitted.describe(entry)}; "
+        f"{entry.target}: {conformance.describe(entry)}; "
         + (f"cannot run here, this CPU lacks {', '.join(missing)}" if missing else "would run here")
         for entry in standings
         for missing in [lacks[entry.target]]
     ]
-    return "\n".join([*lines, f"record: {admitted.get_record_path(found.wheel)}", ""])
+    return "\n".join([*lines, f"record: {conformance.get_record_path(found.wheel)}", ""])
 
 
 def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
@@ -479,7 +479,7 @@ def _describe_wheel(built: BuiltWheel) -> str:
         lines.append(f"{part.target}: {kind} of {console.format_size(part.size)}{ran_as}")
         lines += [f"  {_format_verdict(verdict)}" for verdict in part.verdicts]
     unproven = [part.target for part in built.parts if _has_proxy(part)]
-    if unproven and (record := admitted.read_record(built.wheel, hash_file(built.wheel))):
+    if unproven and (record := conformance.read_record(built.wheel, hash_file(built.wheel))):
         unproven = [target for target in unproven if target not in record.targets]
     if unproven:
         lines.append(

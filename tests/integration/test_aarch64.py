@@ -16,10 +16,10 @@ from tfbuild.commands import AuditOptions, Request
 from tfbuild.errors import AdmissionError, ToolError
 from tfbuild.kernelbuild import assemble
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild.ground import create_environment
+from tfbuild.kernelbuild.build_setup import create_environment
 from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.kernelbuild.proof import Proof
-from tfbuild.packing import admitted, tuned
+from tfbuild.packing import conformance, tuned
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.request import resolve_fleet
@@ -91,9 +91,9 @@ def test_what_ran_under_an_emulator_is_not_published_before_it_ran_on_a_cpu(
         (ran_as,) = library.ran_as
         assert ran_as.startswith(f"{library.target} under qemu-aarch64 ")
         assert len(library.registrations) == 12
-    found = admitted.read_statuses(wheel, facts, hash_file(wheel))
+    found = conformance.read_statuses(wheel, facts, hash_file(wheel))
     with pytest.raises(AdmissionError, match="under qemu-aarch64") as caught:
-        admitted.check_proven(wheel, found)
+        conformance.check_proven(wheel, found)
     assert "invoke admit" in caught.value.hint
 
 

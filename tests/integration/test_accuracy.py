@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfbench.accuracy import handler, sets
+from tfbench.accuracy import datasets, handler
 from tfbench.accuracy.results import Accuracy
 from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Outcome
-from tfbench.cells.running import KINDS
+from tfbench.cells.cell_schedule import KINDS
 from tfbench.commands import AccuracyOptions
 from tfbench.engine.journal import JOURNAL, read_entries
 from tfbuild.records import decode_record, load
@@ -47,7 +47,7 @@ handler.train(config, {{arm.name: arm}}, examples, {out}, paths)
 
 def asked(python: Path, out: Path, paths: Paths, **options: str) -> Accuracy:
     config = handler.parse_options(AccuracyOptions(**options))
-    examples = sets.load_examples(config.data, config.file, paths, Path("/"))
+    examples = datasets.load_examples(config.data, config.file, paths, Path("/"))
     arm = Arm(name="stock", python=python, label="stock")
     return handler.train(config, {arm.name: arm}, examples, str(out), paths)
 
@@ -127,7 +127,7 @@ def test_a_file_of_mnists_form_trains_mnists_model(
     stock_python: Path, paths: Paths, tmp_path: Path
 ) -> None:
     """The digits, enlarged: real images, though not MNIST's."""
-    digits = sets.load_digits_set().arrays
+    digits = datasets.load_digits_set().arrays
     enlarged = [
         np.pad(np.kron(part[..., 0] * 15, np.ones((1, 3, 3), np.uint8)), ((0, 0), (2, 2), (2, 2)))
         for part in (digits[0], digits[2])

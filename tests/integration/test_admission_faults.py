@@ -13,7 +13,7 @@ from tests.tried import Tried
 from tfbuild.binaries import elf
 from tfbuild.cpus import compilers
 from tfbuild.kernelbuild import admission, structures
-from tfbuild.kernelbuild.ground import unpack_stock
+from tfbuild.kernelbuild.build_setup import unpack_stock
 from tfbuild.planning.plan import NATIVE
 from tfbuild.run import run
 from tfbuild.settings import Paths

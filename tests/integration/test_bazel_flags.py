@@ -47,7 +47,7 @@ from tfbuild.treebuild.differences import adapt_recipe
 from tfbuild.treebuild.site import Site, write_repositories
 from tfbuild.treebuild.tree import SourceTree, read_tree
 from tfbuild.upstream.releases import Release, find_release, load_releases
-from tfbuild.vendoring.vendored import SCHEMA, VendoredFile, VendorLock
+from tfbuild.vendoring.vendor_folder import SCHEMA, VendoredFile, VendorLock
 from tfbuild.watching.attempt import Attempt
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow]

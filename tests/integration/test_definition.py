@@ -9,7 +9,7 @@ from tests.later import later
 from tests.tried import Tried
 
 from tfbuild.cpus import compilers
-from tfbuild.kernelbuild.ground import unpack_stock
+from tfbuild.kernelbuild.build_setup import unpack_stock
 from tfbuild.planning.plan import NATIVE, require_stock
 from tfbuild.run import run
 from tfbuild.settings import Paths

@@ -13,7 +13,7 @@ import pytest
 from tests.later import later
 
 from tfbench.arms.arm import Arm
-from tfbench.cells import running
+from tfbench.cells import cell_schedule
 from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.costs import kit_runs
 from tfbench.inside import fitting, steps
@@ -65,7 +65,7 @@ def cell(workload: str, phase: str, *, memory_mb: float | None = None, **request
 
 
 def launched(arm: Arm, out: Path, one: Cell) -> LaunchResult:
-    return running.run_cells([one], {"stock": arm}, out, seed=1)[one.key]
+    return cell_schedule.run_cells([one], {"stock": arm}, out, seed=1)[one.key]
 
 
 @pytest.mark.slow

@@ -14,18 +14,18 @@ from tests.invoked import Tasks
 from tests.own_cpu import own_cpu
 from tests.tried import Tried
 
-from tfbench.arms import admitting
+from tfbench.arms import wheel_conformance
 from tfbuild import handlers
 from tfbuild.commands import Request
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus.cpu import MASK
 from tfbuild.cpus.features import load_features
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import HostError, KernelError
-from tfbuild.kernelbuild import admission, finished
+from tfbuild.kernelbuild import admission, finished_wheels
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.pool import BuiltWheel
-from tfbuild.measured.kernels import TypedOp
-from tfbuild.packing import admitted, tuned
+from tfbuild.packing import conformance, tuned
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import UnitConformance
 from tfbuild.planning.request import resolve_fleet
@@ -115,12 +115,12 @@ def test_on_a_cpu_with_the_features_it_is_admitted_and_may_go_on(
     done = invoke("admit", str(foreign.wheel), "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    assert said["record"] == str(admitted.get_record_path(foreign.wheel))
+    assert said["record"] == str(conformance.get_record_path(foreign.wheel))
     assert {unit: each["reason"] for unit, each in said["targets"][TARGET]["units"].items()} == {
         "cwise_op_sigmoid": "",
         "cwise_op_tanh": "",
     }
-    standing = admitting.find_status(foreign.wheel, own_cpu().cpu)
+    standing = wheel_conformance.find_status(foreign.wheel, own_cpu().cpu)
     assert standing is not None
     assert standing.proven
     assert published(invoke, foreign).returncode == 35  # (no comparison is about it)
@@ -172,16 +172,16 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     with pytest.raises(
         KernelError, match=r"doctored.*: rint failed the conformance test"
     ) as caught:
-        admitting.require_conformance(wheel, own_cpu().cpu, paths)
+        wheel_conformance.require_conformance(wheel, own_cpu().cpu, paths)
     assert "--without rint" in caught.value.hint
-    record = admitted.read_record(wheel, hash_file(wheel))
+    record = conformance.read_record(wheel, hash_file(wheel))
     assert record is not None
     (trial,) = record.targets.values()
     assert trial.units["floor"].reason == ""
     assert trial.units["floor"].cases > 0
     assert "ULPs from the stock kernel" in trial.units["rint"].reason
     with pytest.raises(KernelError, match="rint failed the conformance test"):  # (by the record)
-        admitting.require_conformance(wheel, own_cpu().cpu, paths)
+        wheel_conformance.require_conformance(wheel, own_cpu().cpu, paths)
     others = ("Ceil T=1", "Floor T=1", "Rint T=1", "Rint T=2")
     false = wheel_of(made, native, tmp_path / "false", stock_arm.wheel, *others)
     reasons = [line.partition("): ")[2] for line in failed(false, paths)]
@@ -192,8 +192,10 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
 def failed(wheel: Path, paths: Paths) -> list[str]:
     """What is said of each unit of a wheel that is not admitted here."""
     cpu = own_cpu().cpu
-    record = finished.check_kernels(finished.load_finished_wheel(wheel, cpu), cpu, paths)
-    return list(admitted.describe_failures(record.targets))
+    record = finished_wheels.check_kernels(
+        finished_wheels.load_finished_wheel(wheel, cpu), cpu, paths
+    )
+    return list(conformance.describe_failures(record.targets))
 
 
 def test_a_registration_that_only_one_target_has_is_seen_without_running_it(

@@ -17,7 +17,7 @@ from tests.own_cpu import OwnCpu
 from tfbuild import handlers, settings
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import workspace as workspaces
-from tfbuild.kernelbuild.ground import prepare_setup
+from tfbuild.kernelbuild.build_setup import prepare_setup
 from tfbuild.planning.request import resolve_plan
 from tfbuild.probe import products
 from tfbuild.run import run

@@ -12,7 +12,7 @@ import pytest
 from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import workspace as workspaces
-from tfbuild.kernelbuild.ground import prepare_setup
+from tfbuild.kernelbuild.build_setup import prepare_setup
 from tfbuild.planning.request import resolve_plan
 from tfbuild.run import run
 from tfbuild.settings import Paths

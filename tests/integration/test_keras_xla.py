@@ -16,7 +16,7 @@ from tfbuild.kernelbuild import admission
 from tfbuild.run import run
 from tfbuild.tools import pip
 from tfbuild.tools.environment import Environment
-from tfbuild.upstream.locked import LOCKS
+from tfbuild.upstream.lock_files import LOCKS
 
 pytestmark = pytest.mark.toolchain
 

@@ -22,9 +22,9 @@ from tfbuild.run import Completed, run
 from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
-from tfbuild.vendoring import declarations, vendor, vendored
+from tfbuild.vendoring import declarations, vendor, vendor_folder
 from tfbuild.vendoring.declarations import parse_file_name
-from tfbuild.vendoring.vendored import VendorLock
+from tfbuild.vendoring.vendor_folder import VendorLock
 
 pytestmark = pytest.mark.toolchain
 
@@ -156,8 +156,8 @@ def test_the_folder_holds_what_the_build_needs_and_each_was_asked_for_once(made:
     assert sorted(made.asked) == ["/FXdiv-1.tar.gz", "/XNNPACK-1.tar.gz"]
     assert made.lock.first_use == {"FXdiv": named["FXdiv-1.tar.gz"].sha256}
     assert made.lock.from_system
-    assert vendored.check_folder(made.folder) == made.lock
-    text = (made.folder / vendored.LOCK).read_text()
+    assert vendor_folder.check_folder(made.folder) == made.lock
+    text = (made.folder / vendor_folder.LOCK).read_text()
     assert str(made.folder.parent) not in text  # no path of the machine
 
 
@@ -165,13 +165,13 @@ def test_the_build_ends_without_a_network_and_with_the_same_wheel(
     made: Vendored, connected: Machine, tmp_path: Path
 ) -> None:
     tree = shutil.copytree(made.tree, tmp_path / "tree", ignore=shutil.ignore_patterns("bazel-*"))
-    lock = vendored.check_folder(made.folder)
+    lock = vendor_folder.check_folder(made.folder)
     assert declarations.pin_hashes(tree, lock.first_use) == ("WORKSPACE",)
     offline = cut_off(connected, made.folder, tmp_path)
-    done = offline.build(tree, *vendored.list_bazel_options(made.folder, lock))
+    done = offline.build(tree, *vendor_folder.list_bazel_options(made.folder, lock))
     assert done.returncode == 0, done.output
     assert packed(tree, tmp_path / "wheel").read_bytes() == made.wheel.read_bytes()
-    assert vendored.check_folder(made.folder) == lock  # Bazel has left the folder as it was
+    assert vendor_folder.check_folder(made.folder) == lock  # Bazel has left the folder as it was
 
 
 @pytest.mark.slow
@@ -201,9 +201,9 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_files(
         started.kill()
         started.join()
         with pytest.raises(VendorError, match="no usable"):
-            vendored.check_folder(folder)
+            vendor_folder.check_folder(folder)
         lock = fill(folder, tree, connected, servers)
-    assert vendored.check_folder(folder) == lock
+    assert vendor_folder.check_folder(folder) == lock
     seen, wanted = ({item.path: item.sha256 for item in each.files} for each in (lock, made.lock))
     assert seen == wanted
 
@@ -219,4 +219,4 @@ def test_an_archive_that_no_rule_pins_and_that_changed_since_is_refused(
         with pytest.raises(VendorError, match=r"FXdiv .*sha256"):
             fill(folder, tree, connected, servers)
     with pytest.raises(VendorError, match="no usable"):
-        vendored.check_folder(folder)
+        vendor_folder.check_folder(folder)

@@ -19,7 +19,7 @@ from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild.ground import read_requirements
+from tfbuild.kernelbuild.build_setup import read_requirements
 from tfbuild.planning.request import resolve_fleet
 from tfbuild.planning.selection import _load_recorded_selections
 from tfbuild.run import run

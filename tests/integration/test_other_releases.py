@@ -19,7 +19,7 @@ from tfbuild.checks import TESTED_RELEASE
 from tfbuild.commands import Request
 from tfbuild.errors import KernelError
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild.ground import unpack_stock
+from tfbuild.kernelbuild.build_setup import unpack_stock
 from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.packing import tuned
 from tfbuild.packing.tuned import Tuned

@@ -25,10 +25,10 @@ from tfbench.inside.phases import INFER
 from tfbench.inside.worker import JIT, SLOWDOWN
 from tfbench.inside.workloads import format_own_name, list_request_workloads
 from tfbench.kernels.profiles import profile_program
-from tfbench.measuring.comparison import KIND, compare, make_setting
+from tfbench.measuring.comparing import KIND, compare, make_setting
 from tfbench.measuring.samples import KINDS, Sample
-from tfbuild.measured.comparison import load
-from tfbuild.measured.effort import Effort
+from tfbuild.comparisons.comparison import load
+from tfbuild.comparisons.effort import Effort
 
 pytestmark = pytest.mark.toolchain
 

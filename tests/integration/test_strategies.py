@@ -13,8 +13,8 @@ import pytest
 
 from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, LaunchResult, Outcome
+from tfbench.cells.cell_schedule import run_cells
 from tfbench.cells.experiment import ExperimentRun
-from tfbench.cells.running import run_cells
 from tfbench.engine.journal import JOURNAL
 from tfbench.inside.groups import (
     CENTRAL,
@@ -31,7 +31,7 @@ from tfbench.inside.replicas import CHECKED_STEPS, LEAST_STEPS, MOST_STEPS, ON_C
 from tfbench.strategies import handler, text
 from tfbench.strategies.matrix import Matrix, list_cells
 from tfbench.strategies.results import Parity, compare_steps
-from tfbuild.measured.host import read_host
+from tfbuild.comparisons.host import read_host
 from tfbuild.settings import ROOT
 
 pytestmark = pytest.mark.toolchain

@@ -31,8 +31,8 @@ from tfbench.kernels.timings import (
 )
 from tfbench.kernels.wheel_kernels import read_wheel_kernels
 from tfbench.options import parse_subject
+from tfbuild.comparisons.host import read_host
 from tfbuild.errors import RecordError, UsageError
-from tfbuild.measured.host import read_host
 from tfbuild.records import hash_record
 
 pytestmark = pytest.mark.toolchain

@@ -17,11 +17,11 @@ from tests.tried import Tried, own_arm
 from tfbuild import handlers
 from tfbuild.binaries import elf
 from tfbuild.commands import Request
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.errors import AgreementError, KernelError, WheelError
 from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild.ground import read_requirements
-from tfbuild.measured.kernels import TypedOp
+from tfbuild.kernelbuild.build_setup import read_requirements
 from tfbuild.packing import tuned, wheel
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.fleet import Fleet
@@ -30,7 +30,7 @@ from tfbuild.planning.selection import Selection
 from tfbuild.records import save
 from tfbuild.run import run
 from tfbuild.settings import Paths
-from tfbuild.tools import environment, sharing
+from tfbuild.tools import environment, shared_files
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.kernels import FOLDER, KernelUnit
 
@@ -257,7 +257,8 @@ def test_an_environment_that_shares_files_has_those_of_the_wheel(
 ) -> None:
     """It was made from the stock wheel's."""
     folder, theirs = (
-        sharing.locate_packages(each.folder, native.plan.python) for each in (native.arm, stock_arm)
+        shared_files.locate_packages(each.folder, native.plan.python)
+        for each in (native.arm, stock_arm)
     )
     for line in wheel.read_record(native.built.wheel):
         with (folder / line.name).open("rb") as source:

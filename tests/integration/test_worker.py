@@ -29,7 +29,7 @@ from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring.agreement import compare_losses
-from tfbench.measuring.comparison import (
+from tfbench.measuring.comparing import (
     KIND,
     ComparisonSetting,
     check_comparison,
@@ -38,10 +38,10 @@ from tfbench.measuring.comparison import (
 )
 from tfbench.measuring.measurement import CHECKED_STEPS
 from tfbench.measuring.samples import KINDS, End, Entry, Fault, Sample, Start
+from tfbuild.comparisons.comparison import Agreement, ComparedCell, Comparison, load
+from tfbuild.comparisons.effort import Effort
+from tfbuild.comparisons.host import read_host
 from tfbuild.errors import AgreementError, WorkerError
-from tfbuild.measured.comparison import Agreement, ComparedCell, Comparison, load
-from tfbuild.measured.effort import Effort
-from tfbuild.measured.host import read_host
 
 pytestmark = pytest.mark.toolchain
 

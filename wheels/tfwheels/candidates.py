@@ -17,8 +17,8 @@ from tfbuild.errors import (
     TensorwrightError,
     WheelError,
 )
-from tfbuild.packing import admitted
-from tfbuild.packing.admitted import ConformanceStatus
+from tfbuild.packing import conformance
+from tfbuild.packing.conformance import ConformanceStatus
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
 from tfbuild.settings import Paths
 from tfbuild.tools import environment
@@ -78,8 +78,8 @@ def check_candidate(path: Path, rule: PublishRule, paths: Paths) -> WheelCandida
         )
     _require_exact(path, facts, rule)
     entry, _ = read_entry(path, published=rule.now)
-    standings = admitted.read_statuses(path, facts, entry.sha256)
-    admitted.check_proven(path, standings)
+    standings = conformance.read_statuses(path, facts, entry.sha256)
+    conformance.check_proven(path, standings)
     stock = _fetch_stock(path, facts, rule, paths)
     with console.report_step(f"audit {path.name}"):
         audit.check_audit(audit.audit(path, paths=paths, stock=stock))

@@ -24,7 +24,7 @@ from tfbuild.settings import Paths
 from tfbuild.tools import pip
 from tfbuild.tools.environment import OTHER_BYTES, fetch_stock
 from tfbuild.tools.requirement import ExactRequirement
-from tfbuild.upstream import locked, releases
+from tfbuild.upstream import lock_files, releases
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import Release
 
@@ -59,7 +59,7 @@ def fetch_stock_and_dependencies(
     """
     tag = releases.format_python_tag(python)
     wheel = releases.require_stock_wheel(release, package, tag, platform.machine())
-    lock = locked.load_requirements(wheel)
+    lock = lock_files.load_requirements(wheel)
     stock = fetch_stock(wheel, paths, given)
     return (stock, *fetch_locked(lock, python, paths, given=given))
 

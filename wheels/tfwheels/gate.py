@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tfbuild.comparisons.comparison import FILE, ArmFacts, Comparison, Overall, load
+from tfbuild.comparisons.interval import Verdict
 from tfbuild.console import format_vcpus
 from tfbuild.errors import GateError, RecordError
-from tfbuild.measured.comparison import FILE, ArmFacts, Comparison, Overall, load
-from tfbuild.measured.interval import Verdict
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.records import convert_record, format_canonical
 from tfwheels import entry

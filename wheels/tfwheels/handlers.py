@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tfbuild import console, settings
+from tfbuild.comparisons import comparison
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import CpuError, UsageError, WheelError
-from tfbuild.measured import comparison
 from tfbuild.packing.wheel import read_identity
 from tfbuild.records import format_json
 from tfbuild.settings import Paths

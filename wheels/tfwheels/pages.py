@@ -28,15 +28,6 @@ from simple_repository.serializer import SerializerHtmlV1, SerializerJsonV1
 from tfbuild.cpus.targets import Target
 from tfbuild.errors import PublishError
 from tfbuild.records import convert_record
-from tfwheels.attested import API, add_provenance
-from tfwheels.choosing import (
-    choose_best,
-    explain_absence,
-    group_rivals,
-    is_for_family,
-    refuse_ambiguous,
-    targets_for,
-)
 from tfwheels.entry import Entry, WheelKind
 from tfwheels.layout import (
     HTML,
@@ -45,6 +36,15 @@ from tfwheels.layout import (
     build_link,
     build_pool_key,
     build_provenance_key,
+)
+from tfwheels.provenance_links import API, add_provenance
+from tfwheels.wheel_choice import (
+    choose_best,
+    explain_absence,
+    group_rivals,
+    is_for_family,
+    refuse_ambiguous,
+    targets_for,
 )
 
 # Version 1.1 (PEP 700) has sizes, upload times and versions. Only pages with signed wheels use a

@@ -20,7 +20,6 @@ from tfbuild.records import format_json
 from tfbuild.upstream.download import hash_file
 from tfwheels import catalog, trust
 from tfwheels.catalog import Catalog
-from tfwheels.choosing import PageChoice, choose, targets_for
 from tfwheels.entry import Entry, read_entry
 from tfwheels.folder import OWN_NAME, require_same
 from tfwheels.gate import Judgement
@@ -35,6 +34,7 @@ from tfwheels.layout import (
 from tfwheels.pages import render
 from tfwheels.store import Store
 from tfwheels.trust import Signing
+from tfwheels.wheel_choice import PageChoice, choose, targets_for
 
 MANIFEST = "manifest.json"
 TRIES = 20

@@ -26,12 +26,12 @@ from tfbuild.errors import HostError, PublishError, UsageError
 from tfbuild.packing.wheel import BLOCK
 from tfbuild.records import parse_json
 from tfbuild.upstream.releases import CPU_PACKAGES
-from tfwheels.choosing import explain_absence
 from tfwheels.folder import Folder
 from tfwheels.identities import Signer
 from tfwheels.layout import HTML, JSON, Digest, build_folder_key, build_manifest, resolve_key
 from tfwheels.signed_files import SignedFiles
 from tfwheels.trust import FILE, load_trusted, read_trusted
+from tfwheels.wheel_choice import explain_absence
 
 HOST = "127.0.0.1"
 PORT = 8000

@@ -27,9 +27,8 @@ from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import match_cpu, parse_target
 from tfbuild.errors import HostError, PublishError, UsageError, WheelError
 from tfbuild.tools.requirement import ExactRequirement
-from tfbuild.upstream import locked, releases
+from tfbuild.upstream import lock_files, releases
 from tfwheels import check_wheel
-from tfwheels.choosing import explain_absence, find_missing_features
 from tfwheels.commands import SnippetOptions
 from tfwheels.dependencies import PinnedPackage, parse_lock
 from tfwheels.folder import Folder
@@ -38,6 +37,7 @@ from tfwheels.layout import JSON, PROVENANCE, build_folder_key, build_pool_key
 from tfwheels.provenance import verify_provenance
 from tfwheels.remote import Credentials, check_url, is_localhost, open_index
 from tfwheels.trust import read_trusted
+from tfwheels.wheel_choice import explain_absence, find_missing_features
 
 _ONE_INDEX = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-check install"
 """pip without its settings, because they may name other indexes."""
@@ -393,7 +393,7 @@ def _find_lock(wanted: Query) -> tuple[str, tuple[PinnedPackage, ...]]:
     with contextlib.suppress(WheelError):
         stock = releases.find_stock_wheel(wanted.package, version, tag, machine)
         if stock is not None:
-            return f"{stock.version}.txt", parse_lock(locked.load_requirements(stock))
+            return f"{stock.version}.txt", parse_lock(lock_files.load_requirements(stock))
     return "", ()
 
 

@@ -15,11 +15,17 @@ from tfbuild.packing.tuned import choose_build
 from tfbuild.terminal_tables import format_grid
 from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.catalog import add_judgement
-from tfwheels.choosing import PageChoice, choose_best, explain, find_missing_features, targets_for
 from tfwheels.entry import Entry, TargetVerdict, WheelKind
 from tfwheels.identities import describe_signer
 from tfwheels.publish import PublishResult
 from tfwheels.upload import Upload, UploadState
+from tfwheels.wheel_choice import (
+    PageChoice,
+    choose_best,
+    explain,
+    find_missing_features,
+    targets_for,
+)
 
 _FEW = 3
 _TARGETS = 60

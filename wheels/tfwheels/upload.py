@@ -26,8 +26,8 @@ from tfbuild import console
 from tfbuild.errors import PublishError, WheelError
 from tfbuild.packing.wheel import read_identity, verify_record
 from tfbuild.upstream.download import hash_file
-from tfwheels.choosing import refuse_ambiguous
 from tfwheels.remote import REFUSALS, Index, check_url, find_credentials, is_localhost, open_index
+from tfwheels.wheel_choice import refuse_ambiguous
 
 # Our own errors report what twine would log.
 logging.getLogger("twine.repository").addHandler(logging.NullHandler())

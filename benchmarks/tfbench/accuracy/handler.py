@@ -8,25 +8,25 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from tfbench import options
-from tfbench.accuracy import article, figures, imported_text, results, sets, text
+from tfbench.accuracy import article, curve_plots, datasets, imported_text, results, text
 from tfbench.accuracy.article import PricedArticle
 from tfbench.accuracy.curve_file import read_curve
+from tfbench.accuracy.datasets import CLASSES, DataSet, Examples
 from tfbench.accuracy.results import Accuracy, Goal, ImportedCurve
-from tfbench.accuracy.sets import CLASSES, DataSet, Examples
 from tfbench.arms import installs
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import ArmChoice
-from tfbench.cells import experiment, running
+from tfbench.cells import cell_schedule, experiment
 from tfbench.cells.cell import Cell
 from tfbench.commands import AccuracyOptions
 from tfbench.costs import catalog
 from tfbench.costs.prices import Price
 from tfbench.inside.workloads import find_workload, set_sizes
-from tfbench.sheet import format_result
+from tfbench.result_table import format_result
 from tfbuild import console, settings
+from tfbuild.comparisons.host import read_host
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
-from tfbuild.measured.host import read_host
 from tfbuild.records import format_now, save
 from tfbuild.settings import Paths
 
@@ -39,7 +39,7 @@ _START_S, _SLOWEST = 600.0, 50.0
 limit computed from them counts as hung."""
 
 
-QUICK = AccuracyOptions(data=sets.DIGITS, reach="95%", seeds="3")
+QUICK = AccuracyOptions(data=datasets.DIGITS, reach="95%", seeds="3")
 """The options of `invoke articles --quick`: about a minute on two vCPUs."""
 _TRAINING = ("data", "data_file", "seeds", "epochs", "batch", "arms", "vcpus", "seed")
 _PRICING = ("prices", "machine", "mode", "region")
@@ -101,8 +101,9 @@ def describe_plan(wanted: AccuracyOptions) -> str:
     config, choices = parse_options(wanted), experiment.choose_arms(wanted.arms, paths)
     data, seeds = config.data, console.format_count(len(config.seeds), "seed")
     cost = f"{config.price} at {config.price.usd_hour:.4g} USD/h" if config.price else "none"
+    source = datasets.describe_source(data, config.file, paths, Path.home())
     return (
-        f"data       {data.name}: {sets.describe_source(data, config.file, paths, Path.home())}\n"
+        f"data       {data.name}: {source}\n"
         f"model      {config.workload}, batches of {config.batch}\n"
         f"target     {config.target:g} of the test examples, within "
         f"{console.format_count(config.epochs, 'epoch')}\n"
@@ -115,7 +116,7 @@ def describe_plan(wanted: AccuracyOptions) -> str:
 
 def parse_options(wanted: AccuracyOptions) -> AccuracyConfig:
     """Parse and check the options. Raises UsageError."""
-    data = sets.find_set(wanted.data or sets.DIGITS)
+    data = datasets.find_set(wanted.data or datasets.DIGITS)
     file = _parse_file(wanted.data_file, data)
     workload = _choose_workload(wanted, data)
     vcpus = options.parse_vcpu_count(wanted.vcpus, read_vcpus().usable)
@@ -144,7 +145,7 @@ def measure(
     lock on the cache. Raises DownloadError, UsageError if the examples are not those of the
     data set, and the errors of an installation.
     """
-    examples = sets.load_examples(config.data, config.file, paths, Path.home())
+    examples = datasets.load_examples(config.data, config.file, paths, Path.home())
     arms = experiment.install_arms(choices, paths)
     return train(config, arms, examples, wanted_out, paths)
 
@@ -161,9 +162,9 @@ def train(
     """
     goal = _build_goal(config, examples, read_host().affinity[: config.vcpus])
     run = experiment.start_run(KIND, goal, arms, wanted_out, paths)
-    cells = _list_cells(config, goal, run.names, sets.write_examples(examples, run.out))
+    cells = _list_cells(config, goal, run.names, datasets.write_examples(examples, run.out))
     images = examples.training + examples.testing
-    launches = running.run_cells(
+    launches = cell_schedule.run_cells(
         cells,
         arms,
         run.out,
@@ -184,7 +185,7 @@ def train(
             for name in arms
         ),
     )
-    drawings = {figures.KEY: figures.draw_curves(result)}
+    drawings = {curve_plots.KEY: curve_plots.draw_curves(result)}
     experiment.finish_run(run, result, text.build_document(result), drawings, paths.templates)
     return result
 
@@ -199,7 +200,7 @@ def import_curve(wanted: AccuracyOptions, paths: Paths) -> ImportedCurve:
     curve = read_curve(Path(wanted.import_).expanduser(), wanted.column)
     result = results.import_curve(curve, target, _find_price(wanted, 0))
     if wanted.out:
-        folder, drawings = Path(wanted.out), {figures.KEY: figures.draw_curve(result)}
+        folder, drawings = Path(wanted.out), {curve_plots.KEY: curve_plots.draw_curve(result)}
         experiment.write_report(
             folder, imported_text.build_document(result), paths.templates, drawings
         )

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from tfbench.accuracy.article import PricedArticle
 from tfbench.accuracy.curve import find_best, format_accuracy
-from tfbench.accuracy.figures import KEY
+from tfbench.accuracy.curve_plots import KEY
 from tfbench.accuracy.results import ImportedCurve
 from tfbench.reports import wording
 from tfbench.reports.document import Answer, Document, Table, build_table_section, tabulate
-from tfbench.sheet import ResultTable
+from tfbench.result_table import ResultTable
 from tfbuild import console
 
 _CURVE = ("curve", "#target", "#epoch", "#hours", "#USD")

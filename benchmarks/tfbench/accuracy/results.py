@@ -15,7 +15,7 @@ from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.experiment import Wheel
 from tfbench.costs.cost import compute_run_cost, get_value
 from tfbench.costs.prices import Price
-from tfbuild.measured.host import Host
+from tfbuild.comparisons.host import Host
 from tfbuild.records import decode_record
 
 SCHEMA = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tfbench.accuracy.curve import format_accuracy
-from tfbench.accuracy.figures import KEY, draw_curves
+from tfbench.accuracy.curve_plots import KEY, draw_curves
 from tfbench.accuracy.median import FEWEST, Median
 from tfbench.accuracy.results import Accuracy, ArmSummary, TrainingResult
 from tfbench.cells.cell import Outcome
@@ -13,7 +13,7 @@ from tfbench.costs.prices import Price
 from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
 from tfbench.reports.document import Answer, Document, Section, build_list, tabulate
-from tfbench.sheet import ResultTable
+from tfbench.result_table import ResultTable
 from tfbuild import console
 
 _HEADINGS = ("arm", "quantity", "#median", "#interval")

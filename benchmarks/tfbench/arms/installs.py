@@ -13,16 +13,16 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from tfbench.arms import admitting, lineup
+from tfbench.arms import lineup, wheel_conformance
 from tfbench.arms.arm import Arm
 from tfbench.arms.levers import Pairs, find_malloc, find_widest_tolerance, resolve_lever
 from tfbench.arms.lineup import ArmSpec, expand_path, is_path
 from tfbuild import console
 from tfbuild.commands import HOT, Request
+from tfbuild.comparisons.kernels import KernelTable
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import HostError, UsageError, WheelError
-from tfbuild.measured.kernels import KernelTable
-from tfbuild.packing import admitted, tuned, wheel
+from tfbuild.packing import conformance, tuned, wheel
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.planning.defaults import BF16
 from tfbuild.planning.request import choose_python
@@ -132,7 +132,7 @@ def install(choices: Sequence[ArmChoice], paths: Paths) -> tuple[Arm, ...]:
     for path in dict.fromkeys(choice.source.path for choice in choices):
         if path is not None:
             console.print_note(_describe_source(_create_source(path)))
-            admitting.require_conformance(path, read_cpu(), paths)
+            wheel_conformance.require_conformance(path, read_cpu(), paths)
     for choice in choices:
         if choice.source not in environments:
             names = [other.spec.name for other in choices if other.source == choice.source]
@@ -281,7 +281,7 @@ def _create_environment(source: WheelSource, paths: Paths) -> Environment:
 def _create_arm(choice: ArmChoice, made: Environment) -> Arm:
     spec, facts = choice.spec, tuned.read_tuned(made.wheel)
     build = tuned.choose_build(facts, read_cpu()) if facts else None
-    status = admitting.find_status(made.wheel, read_cpu())
+    status = wheel_conformance.find_status(made.wheel, read_cpu())
     return Arm(
         name=spec.name,
         python=made.python,
@@ -292,7 +292,7 @@ def _create_arm(choice: ArmChoice, made: Environment) -> Arm:
         whole=facts is not None and facts.tree is not None,
         tolerance=choose_tolerance(spec, build),
         kernel_table=build_kernel_table(build),
-        admission=admitted.describe(status) if status else "",
+        admission=conformance.describe(status) if status else "",
     )
 
 

@@ -20,8 +20,8 @@ from tfbench.sizing import handler as sizings
 from tfbench.strategies import handler as placements
 from tfbench.throughput import handler as throughputs
 from tfbuild import console, settings
+from tfbuild.comparisons.host import Host
 from tfbuild.errors import TensorwrightError, WorkerError
-from tfbuild.measured.host import Host
 from tfbuild.records import format_now
 
 KIND = "articles"

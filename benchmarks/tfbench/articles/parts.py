@@ -23,7 +23,7 @@ from tfbench.cells.experiment import (
 from tfbench.costs import article as cloud
 from tfbench.costs import bill, catalog
 from tfbench.engine import folder
-from tfbench.measuring.comparison import KIND
+from tfbench.measuring.comparing import KIND
 from tfbench.overhead import handler as overheads
 from tfbench.reports import findings
 from tfbench.reports.document import BulletList, tabulate
@@ -31,7 +31,7 @@ from tfbench.reports.wording import format_factor_span, format_time
 from tfbench.sizing import handler as sizings
 from tfbench.strategies import handler as placements
 from tfbench.throughput import handler as throughputs
-from tfbuild.measured.comparison import load
+from tfbuild.comparisons.comparison import load
 from tfbuild.settings import Paths
 
 

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import ArmChoice
-from tfbench.cells import running
+from tfbench.cells import cell_schedule
 from tfbench.cells.cell import Cell, CellResult, group_results
 from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
@@ -18,10 +18,10 @@ from tfbench.reports import page
 from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document, Section
 from tfbench.reports.page import Figures
-from tfbench.sheet import ResultTable, format_result
+from tfbench.result_table import ResultTable, format_result
 from tfbuild import console, settings
+from tfbuild.comparisons.host import Host, read_host
 from tfbuild.errors import UsageError
-from tfbuild.measured.host import Host, read_host
 from tfbuild.records import save
 from tfbuild.settings import Paths
 
@@ -150,7 +150,7 @@ class CellExperiment(Generic[_W, _Q, _R]):
         with console.report_step(
             f"{self.kind}, {console.format_count(len(cells), 'process', 'processes')}"
         ):
-            results = running.run_cells(cells, run.arms, run.out, seed=config.seed)
+            results = cell_schedule.run_cells(cells, run.arms, run.out, seed=config.seed)
         return self.result(config, run, group_results(cells, results))
 
 

@@ -16,8 +16,8 @@ from tfbench.costs.runs import (
     find_fastest,
     is_dominated,
 )
+from tfbuild.comparisons.comparison import ComparedCell, Comparison
 from tfbuild.errors import SampleError
-from tfbuild.measured.comparison import ComparedCell, Comparison
 
 COMPOSED = (
     "The time of a run is computed from its parts, not measured as a whole: the article's epochs,"

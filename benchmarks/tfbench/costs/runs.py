@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tfbench.costs import cost
 from tfbench.costs.cost import Amount, Relative
 from tfbench.costs.prices import Price
+from tfbuild.comparisons.interval import Interval
 from tfbuild.errors import SampleError, UsageError
-from tfbuild.measured.interval import Interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

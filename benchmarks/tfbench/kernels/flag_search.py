@@ -9,22 +9,22 @@ from pathlib import Path
 
 from tfbench import options
 from tfbench.commands import FlagsOptions, SelectOptions
-from tfbench.kernels import flagsets, learning
+from tfbench.kernels import flagsets, profile_guided
 from tfbench.kernels.flag_table import build_table, format_flag_set
 from tfbench.kernels.flagsets import FlagSet
 from tfbench.kernels.handlers import check_options, time_kernels
-from tfbench.kernels.judging import RATE
+from tfbench.kernels.keep_rules import RATE
 from tfbench.kernels.selecting import KIND
 from tfbench.kernels.wheel_kernels import WheelKernels
-from tfbench.sheet import format_result
+from tfbench.result_table import format_result
 from tfbuild import console, durations, handlers, settings
 from tfbuild.commands import BuildOptions, Request
+from tfbuild.comparisons.host import read_host
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import UsageError
-from tfbuild.measured.host import read_host
-from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning.request import resolve_plan, resolve_release
 from tfbuild.planning.selection import Selection, find_fused_ops
 from tfbuild.records import format_now, save
@@ -201,11 +201,11 @@ def _learn_flag(config: _Config, compiler: str, out: Path, paths: Paths) -> str:
     The profile is also copied to `out`, beside the selection that names it.
     """
     assert config.training is not None  # noqa: S101  (or there is no such set)
-    profile = learning.find_earlier_profile(out)
+    profile = profile_guided.find_earlier_profile(out)
     if profile is None:
         _, used_compiler = resolve_plan(replace(config.request, compiler=compiler))
         wheel = _build_candidate(config, compiler, (flags.COUNTING,), paths)
-        profile = learning.record_profile(
+        profile = profile_guided.record_profile(
             wheel, config.training, used_compiler, out=out, paths=paths
         )
     word = pgo.store_profile(profile, paths)

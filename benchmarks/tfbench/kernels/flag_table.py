@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfbench.kernels.flagsets import FlagSet
 from tfbench.measuring.statistics import estimate_mean
-from tfbench.sheet import ResultTable
+from tfbench.result_table import ResultTable
 from tfbuild.console import format_count
 
 HEADINGS = ("compiler and flags", "#op time saved", "#95% interval")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from tfbench.kernels.judging import TimedCallSite, find_discoveries
-from tfbuild.measured.kernels import TypedOp
+from tfbench.kernels.keep_rules import TimedCallSite, find_discoveries
+from tfbuild.comparisons.kernels import TypedOp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,21 +12,21 @@ from tfbench.commands import ALL, TRAIN, ProfileOptions, SelectOptions
 from tfbench.engine import folder
 from tfbench.inside.workloads import list_request_workloads
 from tfbench.kernels import selecting, table
-from tfbench.kernels.judging import RATE, TimedCallSite
-from tfbench.kernels.known import TimingCache
+from tfbench.kernels.keep_rules import RATE, TimedCallSite
 from tfbench.kernels.profiles import Profile, profile_program, rank_call_sites, read_profile
 from tfbench.kernels.selecting import SelectionResult, SelectionSetting, ServedCallSite
+from tfbench.kernels.timing_cache import TimingCache
 from tfbench.kernels.timings import Bench
 from tfbench.kernels.wheel_kernels import WheelKernels, read_wheel_kernels
-from tfbench.measuring.effort import FEWEST_LAUNCHES
+from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbench.options import Subject
-from tfbench.sheet import format_result
+from tfbench.result_table import format_result
 from tfbuild import console, durations, settings
 from tfbuild.commands import HOT, Request
+from tfbuild.comparisons.host import read_host
 from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu, read_vcpus
 from tfbuild.errors import SampleError, UsageError
-from tfbuild.measured.host import read_host
 from tfbuild.planning.plan import Scope
 from tfbuild.records import format_json, format_now, save, write_atomic
 from tfbuild.settings import Paths

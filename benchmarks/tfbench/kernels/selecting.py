@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from tfbench.arms.arm import Arm
 from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
-from tfbench.kernels import judging
-from tfbench.kernels.judging import Control, Series, TimedCallSite
-from tfbench.kernels.known import TimingCache
+from tfbench.kernels import keep_rules
+from tfbench.kernels.keep_rules import Control, Series, TimedCallSite
 from tfbench.kernels.profiles import RankedCallSite
 from tfbench.kernels.serving import find_registration
+from tfbench.kernels.timing_cache import TimingCache
 from tfbench.kernels.timings import (
     Bench,
     TimingStage,
@@ -21,11 +21,11 @@ from tfbench.kernels.timings import (
     time_call_sites,
 )
 from tfbench.kernels.wheel_kernels import WheelKernels
-from tfbench.measuring.effort import FEWEST_LAUNCHES
+from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbuild import console
+from tfbuild.comparisons.kernels import KernelRow, TypedOp
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import SampleError
-from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning.selection import Selection, find_fused_ops
 from tfbuild.records import format_now, save
 
@@ -131,13 +131,13 @@ def select(
     untimed = _list_untimed(setting, served, series, reasons)
     if not timed:
         raise SampleError("no call site could be timed", hint=untimed[0].reason)
-    rows, missing = judging.create_rows(timed), {each.choice: each.place for each in untimed}
+    rows, missing = keep_rules.create_rows(timed), {each.choice: each.place for each in untimed}
     fresh_series = _time_candidates(setting, timed, rows, missing, bench)
-    outcome_rows, kept = judging.confirm_candidates(rows, fresh_series, setting.rate, missing)
+    outcome_rows, kept = keep_rules.confirm_candidates(rows, fresh_series, setting.rate, missing)
     selection = _create_selection(setting, wheel_kernels, outcome_rows, kept)
     result = SelectionResult(
         selection=selection,
-        control=judging.compute_control(timed, setting.rate),
+        control=keep_rules.compute_control(timed, setting.rate),
         served=sum(each.site.share for each in served),
         kept=sum(row.share for row in _filter_first_threads(outcome_rows, setting) if row.kept),
         gain=sum(
@@ -180,7 +180,7 @@ def time_served(
     fresh, reasons = _run_stage(setting, SEARCH, uncached, bench)
     by_key = {each.site.key: each.site for each in served}
     for (key, threads), cell_series in fresh.items():
-        if judging.is_quiet(cell_series):
+        if keep_rules.is_quiet(cell_series):
             memory.save_series(recipes[key], by_key[key].place, threads, cell_series)
     return len(cached), cached | fresh, reasons
 
@@ -193,7 +193,7 @@ def _time_candidates(
     bench: Bench,
 ) -> dict[int, Series]:
     """Time the rows of all registrations that seem worth keeping, in fresh launches."""
-    reasons, _ = judging.find_candidates(rows, setting.rate, missing)
+    reasons, _ = keep_rules.find_candidates(rows, setting.rate, missing)
     numbers = [number for number, row in enumerate(rows) if not reasons[row.choice]]
     requested: dict[int, list[RankedCallSite]] = {threads: [] for threads in setting.threads}
     for number in numbers:

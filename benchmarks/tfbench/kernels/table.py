@@ -8,9 +8,9 @@ from dataclasses import asdict
 from tfbench.inside.step_parts import StepParts
 from tfbench.kernels.profiles import Profile, ProfiledProgram, rank_call_sites
 from tfbench.kernels.selecting import SelectionResult
-from tfbench.sheet import ResultTable
+from tfbench.result_table import ResultTable
+from tfbuild.comparisons.kernels import KernelRow
 from tfbuild.console import format_count
-from tfbuild.measured.kernels import KernelRow
 
 HEADINGS = (
     *("op", "types", "inputs", "#threads", "#share", "#stock us", "#tuned us", "#ratio"),

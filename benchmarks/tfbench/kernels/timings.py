@@ -23,9 +23,9 @@ from tfbench.engine.journal import JOURNAL, Kinds, open_journal, read_entries
 from tfbench.engine.schedule import create_random, draw_block_order
 from tfbench.engine.workers import Session
 from tfbench.kernels import workers
-from tfbench.kernels.judging import Series, create_series
+from tfbench.kernels.keep_rules import Series, create_series
 from tfbench.kernels.profiles import RankedCallSite
-from tfbench.measuring.effort import FEWEST_LAUNCHES
+from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbuild.errors import WorkerError
 
 SAMPLE_S = 0.0025

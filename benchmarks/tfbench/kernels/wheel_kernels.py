@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import RecordError, WheelError
 from tfbuild.kernelbuild import pool
 from tfbuild.kernelbuild.pool import WheelPart
-from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import KernelLibrary, choose_build, read_tuned
 from tfbuild.records import decode_record, hash_record, load
 from tfbuild.upstream.download import hash_file

@@ -9,7 +9,7 @@ from tfbench.costs import kit_runs
 from tfbench.kit import archive
 from tfbench.kit.phases import Phase, group_launches
 from tfbench.reports import wording
-from tfbench.sheet import ResultTable, format_result
+from tfbench.result_table import ResultTable, format_result
 from tfbuild import console
 from tfbuild.errors import UsageError
 from tfbuild.records import write_atomic

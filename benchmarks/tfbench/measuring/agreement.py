@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tfbench.measuring.samples import Start
+from tfbuild.comparisons.comparison import SENSITIVITY, Agreement
 from tfbuild.errors import SampleError, WorkerError
-from tfbuild.measured.comparison import SENSITIVITY, Agreement
 
 Numbers: TypeAlias = Sequence[float | None]
 """None stands for a value that is not finite."""

@@ -22,13 +22,6 @@ from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import find_phase, find_schedule, format_label
 from tfbench.measuring import repetition
 from tfbench.measuring.agreement import compute_agreements
-from tfbench.measuring.effort import (
-    FEWEST_LAUNCHES,
-    SHORTEST_S,
-    choose_sample_steps,
-    find_stop_reason,
-    increase_steps,
-)
 from tfbench.measuring.observations import (
     ObservedCell,
     choose_next_block_count,
@@ -40,10 +33,17 @@ from tfbench.measuring.observations import (
 from tfbench.measuring.repetition import LaunchCost
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.statistics import has_trend
+from tfbench.measuring.stopping import (
+    FEWEST_LAUNCHES,
+    SHORTEST_S,
+    choose_sample_steps,
+    find_stop_reason,
+    increase_steps,
+)
 from tfbuild import console
+from tfbuild.comparisons.effort import Effort
 from tfbuild.cpus.cpu import read_numa_nodes
 from tfbuild.errors import WorkerError
-from tfbuild.measured.effort import Effort
 
 CHECKED_STEPS = 5
 PROFILED_STEPS = 5

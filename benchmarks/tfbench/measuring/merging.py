@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 from tfbench.measuring.matching import compare_arms, compare_hosts
 from tfbuild import console
+from tfbuild.comparisons.comparison import Comparison
+from tfbuild.comparisons.effort import Effort
+from tfbuild.comparisons.host import Host
 from tfbuild.errors import HostError, UsageError
-from tfbuild.measured.comparison import Comparison
-from tfbuild.measured.effort import Effort
-from tfbuild.measured.host import Host
 
 Part: TypeAlias = tuple[str, Comparison]
 """The name of a comparison in `parts`, and the comparison."""

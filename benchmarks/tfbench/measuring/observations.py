@@ -22,10 +22,10 @@ from tfbench.measuring.statistics import (
     compute_log_ratio,
     estimate_geometric_mean,
 )
+from tfbuild.comparisons.comparison import ArmFailure
+from tfbuild.comparisons.effort import FEWEST_BLOCKS, Effort
+from tfbuild.comparisons.interval import Interval
 from tfbuild.errors import SampleError
-from tfbuild.measured.comparison import ArmFailure
-from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
-from tfbuild.measured.interval import Interval
 
 _PER_BLOCK = 2
 """Samples of each arm in a block."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.statistics import LEVEL
-from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
+from tfbench.measuring.stopping import FEWEST_LAUNCHES
+from tfbuild.comparisons.effort import FEWEST_BLOCKS, Effort
 
 MOST_BLOCKS = 40
 """Per launch, if no budget ends it."""

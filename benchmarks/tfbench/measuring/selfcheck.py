@@ -32,7 +32,6 @@ from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import Kinds, open_journal
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.worker import SLOWDOWN
-from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.measurement import CellSpec, MeasuredCell
 from tfbench.measuring.observations import (
     ObservedCell,
@@ -41,11 +40,12 @@ from tfbench.measuring.observations import (
     estimate_median_ratio,
 )
 from tfbench.measuring.statistics import LEVEL, Thresholds, choose_verdict, compute_floor
+from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbuild import console
+from tfbuild.comparisons.effort import Effort
+from tfbuild.comparisons.host import Host
+from tfbuild.comparisons.interval import Interval, Verdict
 from tfbuild.errors import SampleError, WorkerError
-from tfbuild.measured.effort import Effort
-from tfbuild.measured.host import Host
-from tfbuild.measured.interval import Interval, Verdict
 
 SCHEMA = 2
 WORKLOAD = "mnist_mlp"

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from tfbuild.comparisons.interval import Interval, Verdict
 from tfbuild.errors import SampleError
-from tfbuild.measured.interval import Interval, Verdict
 
 Launches: TypeAlias = Sequence[Sequence[float]]
 Values: TypeAlias = NDArray[np.float64]

@@ -18,7 +18,6 @@ from tfbench.inside.phases import AUGMENT, JUDGED, VALIDATE
 from tfbench.inside.workloads import find_batch_size, find_phase, find_schedule
 from tfbench.measuring import gates
 from tfbench.measuring.agreement import compute_agreements
-from tfbench.measuring.effort import FEWEST_LAUNCHES, find_stop_reason
 from tfbench.measuring.observations import (
     Launch,
     ObservedCell,
@@ -37,8 +36,8 @@ from tfbench.measuring.statistics import (
     combine_cells,
     compute_floor,
 )
-from tfbuild.errors import SampleError
-from tfbuild.measured.comparison import (
+from tfbench.measuring.stopping import FEWEST_LAUNCHES, find_stop_reason
+from tfbuild.comparisons.comparison import (
     ArmFacts,
     ArmTimes,
     ComparedCell,
@@ -51,9 +50,10 @@ from tfbuild.measured.comparison import (
     PhaseTime,
     Speedup,
 )
-from tfbuild.measured.effort import Effort, Stop
-from tfbuild.measured.interval import Interval, Verdict
-from tfbuild.measured.kernels import KernelTable
+from tfbuild.comparisons.effort import Effort, Stop
+from tfbuild.comparisons.interval import Interval, Verdict
+from tfbuild.comparisons.kernels import KernelTable
+from tfbuild.errors import SampleError
 
 _FOR_P99 = 200
 """Fewest requests of a launch for the 99 % quantile: two are slower than it."""

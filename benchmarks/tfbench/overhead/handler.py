@@ -18,9 +18,9 @@ from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.overhead import results, terms, text
 from tfbench.overhead.results import Overhead
 from tfbuild import settings
+from tfbuild.comparisons.host import Host
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import WorkerError
-from tfbuild.measured.host import Host
 from tfbuild.records import convert_record, format_now
 
 KIND = "overhead"

@@ -10,9 +10,9 @@ from tfbench.reports.canvas import Drawing, create_drawing
 from tfbench.reports.charts import ChartGroup, ChartPoint, plot_forest
 from tfbench.reports.document import Answer, Document, Section, build_table_blocks
 from tfbench.reports.wording import format_factor, format_factor_span, format_share, format_span
-from tfbench.sheet import ResultTable
+from tfbench.result_table import ResultTable
 from tfbuild import console
-from tfbuild.measured.interval import Interval
+from tfbuild.comparisons.interval import Interval
 
 KEY = "overhead"
 HEADINGS = (

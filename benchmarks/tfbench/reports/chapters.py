@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tfbench.costs.bill import Bill
 from tfbench.reports import details, findings, method, wording
+from tfbench.reports.cost_section import build_costs
 from tfbench.reports.document import (
     LADDER,
     SCALING,
@@ -18,9 +19,8 @@ from tfbench.reports.document import (
     tabulate,
 )
 from tfbench.reports.ladder import Ladder, find_ladder
-from tfbench.reports.spending import build_costs
 from tfbuild import console
-from tfbuild.measured.comparison import Comparison, Overall
+from tfbuild.comparisons.comparison import Comparison, Overall
 
 
 def build_document(comparison: Comparison, templates: Path, bill: Bill | None = None) -> Document:

@@ -11,8 +11,7 @@ from tfbench.kernels.table import format_row, sort_rows
 from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, build_table_section, tabulate
 from tfbuild import console
-from tfbuild.console import format_duration, format_size
-from tfbuild.measured.comparison import (
+from tfbuild.comparisons.comparison import (
     SENSITIVITY,
     Agreement,
     ArmFacts,
@@ -20,10 +19,11 @@ from tfbuild.measured.comparison import (
     ComparedCell,
     Comparison,
 )
-from tfbuild.measured.effort import Stop
-from tfbuild.measured.host import Host
-from tfbuild.measured.interval import Interval
-from tfbuild.measured.kernels import KernelTable
+from tfbuild.comparisons.effort import Stop
+from tfbuild.comparisons.host import Host
+from tfbuild.comparisons.interval import Interval
+from tfbuild.comparisons.kernels import KernelTable
+from tfbuild.console import format_duration, format_size
 
 SAMPLES = "samples"
 

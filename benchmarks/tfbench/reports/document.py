@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from tfbench.sheet import ResultTable
+from tfbench.result_table import ResultTable
 
 SPEEDUPS, SCALING, LADDER, COST = "speedups", "scaling", "ladder", "cost"
 """Keys of sections that have figures."""

@@ -13,11 +13,11 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import find_phase, format_label
 from tfbench.measuring import gates
-from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.statistics import LIKELY, compute_floor
+from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbench.reports import wording
 from tfbuild import console
-from tfbuild.measured.comparison import (
+from tfbuild.comparisons.comparison import (
     ArmFacts,
     ArmResult,
     ArmTimes,
@@ -26,8 +26,8 @@ from tfbuild.measured.comparison import (
     Overall,
     Speedup,
 )
-from tfbuild.measured.effort import Stop
-from tfbuild.measured.interval import Interval, Verdict
+from tfbuild.comparisons.effort import Stop
+from tfbuild.comparisons.interval import Interval, Verdict
 
 FAILED = "failed"
 DIFFERENT = "computes something else"

@@ -10,8 +10,8 @@ from tfbench.measuring.statistics import LIKELY
 from tfbench.reports import wording
 from tfbench.reports.document import BulletList, Section, split_paragraphs
 from tfbench.reports.templating import render_template
+from tfbuild.comparisons.comparison import Comparison
 from tfbuild.console import format_duration
-from tfbuild.measured.comparison import Comparison
 
 TEMPLATE = "method.txt.j2"
 LIMITS = (

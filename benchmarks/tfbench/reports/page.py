@@ -8,12 +8,12 @@ from pathlib import Path
 
 from tfbench.costs.bill import Bill
 from tfbench.measuring.samples import Sample
-from tfbench.reports import details, plots, report, spending
+from tfbench.reports import cost_section, details, plots, report
 from tfbench.reports.canvas import PALETTE, WIDE_IN, Drawing, render_standalone
 from tfbench.reports.document import COST, LADDER, SCALING, SPEEDUPS, Document
 from tfbench.reports.ladder import find_ladder
 from tfbench.reports.templating import render_template
-from tfbuild.measured.comparison import Comparison
+from tfbuild.comparisons.comparison import Comparison
 from tfbuild.records import write_atomic
 
 MARKDOWN, HTML = "report.md", "report.html"
@@ -58,7 +58,7 @@ def draw_comparison_figures(
 def draw_bill_figures(bill: Bill) -> Figures:
     """Draw the figures of a bill of whole training runs, by section."""
     return {
-        SCALING: plots.draw_bill_scaling(bill, spending.SPEEDUP),
+        SCALING: plots.draw_bill_scaling(bill, cost_section.SPEEDUP),
         COST: plots.draw_bill_figures(bill),
     }
 

@@ -28,8 +28,8 @@ from tfbench.reports.charts import (
 )
 from tfbench.reports.ladder import Ladder
 from tfbuild import console
-from tfbuild.measured.comparison import ComparedCell, Comparison, Speedup
-from tfbuild.measured.interval import Interval, Verdict
+from tfbuild.comparisons.comparison import ComparedCell, Comparison, Speedup
+from tfbuild.comparisons.interval import Interval, Verdict
 
 TONES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad"}
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from rich.text import Text
 
-from tfbench import sheet
+from tfbench import result_table
 from tfbench.costs.bill import Bill
 from tfbench.costs.cost import get_value
+from tfbench.reports import cost_section as costs
 from tfbench.reports import findings, wording
-from tfbench.reports import spending as costs
 from tfbench.reports.document import Document
 from tfbench.reports.templating import render_template
 from tfbuild import console
-from tfbuild.measured.comparison import Comparison
-from tfbuild.measured.interval import Verdict
+from tfbuild.comparisons.comparison import Comparison
+from tfbuild.comparisons.interval import Verdict
 
 TEMPLATE = "report.md.j2"
 NOTES = 3
@@ -55,7 +55,7 @@ def format_table(comparison: Comparison, *, colour: bool) -> str:
         for row in findings.list_rows(comparison)
     )
     text = (findings.format_title(comparison), headings, rows, _list_notes(comparison))
-    return sheet.format_table(*text, colour=colour, unbroken=("verdict",))
+    return result_table.format_table(*text, colour=colour, unbroken=("verdict",))
 
 
 def _list_notes(comparison: Comparison) -> Iterator[str]:
@@ -116,7 +116,7 @@ def format_bill(bill: Bill, *, colour: bool) -> str:
         )
         for row in bill.rows
     )
-    return sheet.format_table(title, headings, rows, costs.list_lines(bill), colour=colour)
+    return result_table.format_table(title, headings, rows, costs.list_lines(bill), colour=colour)
 
 
 def escape_markdown(text: str) -> str:

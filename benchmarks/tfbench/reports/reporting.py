@@ -16,13 +16,13 @@ from tfbench.costs.runs import TrainingRun
 from tfbench.engine import folder as folders
 from tfbench.engine.journal import read_entries
 from tfbench.measuring import merging
-from tfbench.measuring.comparison import KIND
-from tfbench.measuring.recorded import recompute_comparison
+from tfbench.measuring.comparing import KIND
+from tfbench.measuring.replay import recompute_comparison
 from tfbench.measuring.samples import KINDS, Sample
-from tfbench.reports import chapters, page, pyperf, report, spending, tabular
+from tfbench.reports import chapters, cost_section, csv_table, page, pyperf, report
 from tfbuild import settings
+from tfbuild.comparisons.comparison import Comparison, load, save
 from tfbuild.errors import RecordError, UsageError
-from tfbuild.measured.comparison import Comparison, load, save
 from tfbuild.records import convert_record, format_json, write_atomic
 from tfbuild.settings import Paths
 
@@ -87,7 +87,7 @@ def write_reports(
     document = chapters.build_document(comparison, templates, priced)
     figures = page.draw_comparison_figures(comparison, priced, used_samples)
     html_path = page.write_page(folder, document, figures, templates)
-    write_atomic(folder / CSV, tabular.format_csv(comparison))
+    write_atomic(folder / CSV, csv_table.format_csv(comparison))
     for name, picture in page.render_speedup_files(comparison).items():
         write_atomic(folder / name, picture)
     for arm, text in pyperf.export_suites(comparison, used_samples).items() if used_samples else ():
@@ -227,7 +227,7 @@ def _report_totals(wanted: ReportOptions, paths: Paths, *, as_json: bool) -> str
     )
     folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("totals")
     shipped = wanted.totals == ARTICLE
-    document = spending.build_totals_document(totals_bill, shipped=shipped)
+    document = cost_section.build_totals_document(totals_bill, shipped=shipped)
     html_path = page.write_page(
         folder, document, page.draw_bill_figures(totals_bill), paths.templates
     )

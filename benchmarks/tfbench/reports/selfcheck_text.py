@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfbench.measuring.selfcheck import MOST_FALSE, REPEAT, Rate, SelfCheck, TrialRow
-from tfbench.sheet import ResultTable
+from tfbench.result_table import ResultTable
 from tfbuild.console import format_duration
 
 HEADINGS = (

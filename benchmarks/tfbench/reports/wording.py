@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from tfbench.costs.cost import Amount, get_ends
 from tfbench.inside.workloads import format_label
 from tfbuild import console
-from tfbuild.measured.comparison import Comparison
-from tfbuild.measured.interval import Interval
+from tfbuild.comparisons.comparison import Comparison
+from tfbuild.comparisons.interval import Interval
 
 SIGNIFICANT = 3
 _FEW = 4

@@ -21,9 +21,9 @@ from tfbench.sizing import results, sources, text
 from tfbench.sizing.results import Sizing
 from tfbench.sizing.sources import InputSource
 from tfbuild import console, settings
+from tfbuild.comparisons.host import Host, read_host
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
-from tfbuild.measured.host import Host, read_host
 from tfbuild.records import format_now
 
 KIND = "sizing"

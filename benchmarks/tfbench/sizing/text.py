@@ -11,7 +11,7 @@ from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, create_drawing
 from tfbench.reports.charts import ChartGroup, ChartPoint, describe_rows, plot_amounts
 from tfbench.reports.document import Document, Section, build_table_blocks
-from tfbench.sheet import ResultTable
+from tfbench.result_table import ResultTable
 from tfbench.sizing.results import Knee, Sizing, SizingRow
 from tfbuild import console
 

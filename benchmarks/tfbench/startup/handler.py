@@ -16,13 +16,13 @@ from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import open_journal
 from tfbench.measuring import gates
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
-from tfbench.sheet import format_result
+from tfbench.result_table import format_result
 from tfbench.startup.imports import KINDS, Imports, ImportSpec
 from tfbench.startup.launches import ImportLaunch, Launcher
 from tfbench.startup.overhead import LIMIT, ImportTimes, Startup, compute_overhead, select_blocks
 from tfbench.startup.text import build_table
 from tfbuild import console, settings
-from tfbuild.measured.host import read_host
+from tfbuild.comparisons.host import read_host
 from tfbuild.records import format_now, save
 
 KIND = RunKind(name="startup", prefix="startup", result="startup.json")

@@ -17,8 +17,8 @@ from enum import StrEnum
 from tfbench.measuring import gates
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, compute_contrast, compute_level
 from tfbench.startup.launches import ImportLaunch
-from tfbuild.measured.host import Host
-from tfbuild.measured.interval import Interval
+from tfbuild.comparisons.host import Host
+from tfbuild.comparisons.interval import Interval
 
 SCHEMA = 2
 LIMIT = 0.05

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfbench.reports import wording
-from tfbench.sheet import ResultTable
+from tfbench.result_table import ResultTable
 from tfbench.startup.overhead import ImportOverhead, ImportTimes, ImportVerdict, Startup
+from tfbuild.comparisons.interval import Interval
 from tfbuild.console import format_vcpus
-from tfbuild.measured.interval import Interval
 
 
 def build_table(startup: Startup) -> ResultTable:

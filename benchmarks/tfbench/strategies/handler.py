@@ -18,8 +18,8 @@ from tfbench.strategies import strategy, text
 from tfbench.strategies.matrix import Matrix, list_cells
 from tfbench.strategies.results import StrategiesResult, build_rows
 from tfbuild import console, settings
+from tfbuild.comparisons.host import Host, read_host
 from tfbuild.errors import UsageError
-from tfbuild.measured.host import Host, read_host
 from tfbuild.records import format_now
 
 KIND = "strategies"

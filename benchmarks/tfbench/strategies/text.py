@@ -21,7 +21,7 @@ from tfbench.reports.document import (
     split_paragraphs,
     tabulate,
 )
-from tfbench.sheet import ResultTable
+from tfbench.result_table import ResultTable
 from tfbench.strategies import published
 from tfbench.strategies.advice import Advice, build_advice
 from tfbench.strategies.matrix import ALONE

@@ -18,9 +18,9 @@ from tfbench.inside.workloads import NAMES, PROGRAM, find_workload, set_sizes
 from tfbench.throughput import results, text
 from tfbench.throughput.results import Throughput
 from tfbuild import settings
+from tfbuild.comparisons.host import Host, read_host
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
-from tfbuild.measured.host import Host, read_host
 from tfbuild.records import format_now
 
 KIND = "throughput"

@@ -14,7 +14,7 @@ from tfbench.arms import levers
 from tfbench.arms.arm import Arm
 from tfbench.arms.levers import Pairs
 from tfbench.inside.worker import JIT, TOGETHER
-from tfbench.measuring.effort import TARGET_S
+from tfbench.measuring.stopping import TARGET_S
 from tfbuild.errors import UsageError
 from tfbuild.records import hash_record
 

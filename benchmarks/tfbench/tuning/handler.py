@@ -15,16 +15,16 @@ from tfbench.commands import TuneOptions
 from tfbench.engine import folder
 from tfbench.inside.phases import INFER
 from tfbench.inside.workloads import parse_batch_size, set_sizes
-from tfbench.measuring.effort import FEWEST_LAUNCHES
-from tfbench.sheet import format_result
+from tfbench.measuring.stopping import FEWEST_LAUNCHES
+from tfbench.result_table import format_result
 from tfbench.tuning import running, search, text
 from tfbench.tuning.changes import BF16, KINDS, Setup
 from tfbench.tuning.results import Tuning
 from tfbench.tuning.running import TuningSetting
 from tfbuild import console, durations, settings
+from tfbuild.comparisons.host import read_host
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HostError, UsageError, WheelError
-from tfbuild.measured.host import read_host
 from tfbuild.records import hash_record, save, write_atomic
 from tfbuild.settings import Paths
 from tfbuild.upstream.download import hash_file

@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from tfbench.arms.levers import Pairs
 from tfbench.tuning.changes import Change, Setup
-from tfbuild.measured.comparison import ComparedCell
-from tfbuild.measured.host import Host
-from tfbuild.measured.interval import Interval, Verdict
+from tfbuild.comparisons.comparison import ComparedCell
+from tfbuild.comparisons.host import Host
+from tfbuild.comparisons.interval import Interval, Verdict
 
 SCHEMA = 1
 

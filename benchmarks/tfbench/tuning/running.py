@@ -16,8 +16,8 @@ from tfbench.arms.levers import Pairs
 from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
 from tfbench.inside.workloads import PROGRAM, count_clients
-from tfbench.measuring import comparison as comparisons
-from tfbench.measuring.comparison import make_setting
+from tfbench.measuring import comparing as comparisons
+from tfbench.measuring.comparing import make_setting
 from tfbench.tuning import search
 from tfbench.tuning.changes import (
     KINDS,
@@ -39,11 +39,11 @@ from tfbench.tuning.results import (
 )
 from tfbench.tuning.trial import try_out
 from tfbuild import console, records
+from tfbuild.comparisons.comparison import ComparedCell, Comparison
+from tfbuild.comparisons.comparison import load as load_comparison
+from tfbuild.comparisons.effort import Effort
+from tfbuild.comparisons.host import Host
 from tfbuild.errors import RecordError, UsageError, WorkerError
-from tfbuild.measured.comparison import ComparedCell, Comparison
-from tfbuild.measured.comparison import load as load_comparison
-from tfbuild.measured.effort import Effort
-from tfbuild.measured.host import Host
 from tfbuild.records import format_now
 
 KIND = RunKind(name="tuning", prefix="tune", result="tune.json")

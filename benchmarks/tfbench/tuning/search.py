@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tfbench.tuning.changes import Setup
-from tfbuild.measured.comparison import ComparedCell, Speedup
-from tfbuild.measured.interval import Verdict
+from tfbuild.comparisons.comparison import ComparedCell, Speedup
+from tfbuild.comparisons.interval import Verdict
 
 MOST_TOGETHER = 6
 """Most candidates side by side: each is a process with TensorFlow and the model."""

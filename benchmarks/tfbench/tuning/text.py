@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator
 
 from tfbench.reports import wording
-from tfbench.sheet import ResultTable
+from tfbench.result_table import ResultTable
 from tfbench.tuning.changes import WHEEL
 from tfbench.tuning.results import TriedArm, Tuning
 from tfbuild import console
-from tfbuild.measured.interval import Verdict
+from tfbuild.comparisons.interval import Verdict
 
 HEADINGS = (
     *("stage", "changes", "#speedup", "#95% interval", "#baseline again", "#loss difference"),

@@ -16,11 +16,11 @@ from packaging.metadata import parse_email
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tfbuild.auditing import packed
+from tfbuild.auditing import archive_layout
 from tfbuild.auditing.libraries import Member
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import TargetError
-from tfbuild.packing import notices, papers
+from tfbuild.packing import notices, package_metadata
 from tfbuild.packing.repack import rename_member, replace_version
 from tfbuild.packing.tuned import Tuned, TunedTree
 from tfbuild.packing.wheel import (
@@ -125,10 +125,10 @@ def find_problems(
             yield f"{name} {problem}"
     forms = {
         rename_member(name, stock_stem, stem): form
-        for name, form in packed.read_forms(stock).items()
+        for name, form in archive_layout.read_forms(stock).items()
     }
     changed = {record, *generated}
-    yield from packed.find_problems(
+    yield from archive_layout.find_problems(
         wheel, {n: form for n, form in forms.items() if n not in changed}
     )
 
@@ -167,7 +167,7 @@ def find_full_build_problems(
         return
     # The wheel does not show whether a licence came from the tree or from Tensorwright.
     variants = [
-        papers.build_tree_metadata(
+        package_metadata.build_tree_metadata(
             facts,
             tree,
             package=identity.name,
@@ -191,7 +191,7 @@ def find_full_build_problems(
         elif own[name] not in [choice[name] for choice in allowed]:
             yield f"{name} {_AS_WRITTEN}"
     yield from _find_unexpected_files(wheel, stem)
-    yield from packed.find_problems(wheel, None)
+    yield from archive_layout.find_problems(wheel, None)
 
 
 def _find_unexpected_files(wheel: Path, stem: str) -> Iterator[str]:
@@ -199,7 +199,7 @@ def _find_unexpected_files(wheel: Path, stem: str) -> Iterator[str]:
     that Python would run at its start.
     """
     info = f"{stem}.dist-info/"
-    expected = {f"{info}{name}" for name in (*_TREES_OWN, *papers.FILES)}
+    expected = {f"{info}{name}" for name in (*_TREES_OWN, *package_metadata.FILES)}
     places = re.compile(rf"({re.escape(stem)}{_SCHEMES})?tensorflow/|{re.escape(info)}licenses/")
     with open_wheel(wheel) as archive:
         for member in list_files(archive):
@@ -242,7 +242,7 @@ def _build_expected_files(
     version, info = stem.partition("-")[2], f"{stem}.dist-info"
     family = identity.machine
     modules = guard.build_guard_files(family) | guard.build_defaults_file(family, facts.carriers)
-    records = papers.build_kernels_metadata(
+    records = package_metadata.build_kernels_metadata(
         facts,
         stock,
         package=identity.name,

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from packaging.version import Version
 
 from tfbuild import console
-from tfbuild.auditing import alterations, claims, manylinux, packed
+from tfbuild.auditing import alterations, archive_layout, claims, manylinux
 from tfbuild.auditing.claims import Role, WheelLibrary
 from tfbuild.auditing.libraries import (
     LibraryFacts,
@@ -27,8 +27,8 @@ from tfbuild.binaries import census
 from tfbuild.binaries.instructions import UNDECODED
 from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE, load_features
 from tfbuild.errors import AuditError
-from tfbuild.packing import admitted, tuned
-from tfbuild.packing.admitted import ConformanceStatus
+from tfbuild.packing import conformance, tuned
+from tfbuild.packing.conformance import ConformanceStatus
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.packing.wheel import WheelIdentity, extract, read_identity
 from tfbuild.planning import defaults, dispatcher
@@ -116,7 +116,7 @@ def audit(wheel: Path, *, paths: Paths, stock: Path | None = None) -> Audit:
         remarks += claims.list_unjudged(facts.tree, libraries, attributed)
     elif facts is not None:
         if base is None:
-            reported += packed.find_problems(wheel, None)
+            reported += archive_layout.find_problems(wheel, None)
         else:
             file = pinned.file if pinned and not _is_other_stock(pinned, facts) else base.name
             reported += alterations.find_problems(
@@ -135,7 +135,7 @@ def audit(wheel: Path, *, paths: Paths, stock: Path | None = None) -> Audit:
         libraries=libraries,
         problems=tuple(reported),
         remarks=tuple(remarks),
-        admissions=admitted.read_statuses(wheel, facts, sha256) if facts else (),
+        admissions=conformance.read_statuses(wheel, facts, sha256) if facts else (),
     )
 
 
@@ -372,7 +372,8 @@ def describe(found: Audit) -> str:
         ),
     ]
     head += [
-        ("kernels", f"{status.target}: {admitted.describe(status)}") for status in found.admissions
+        ("kernels", f"{status.target}: {conformance.describe(status)}")
+        for status in found.admissions
     ]
     groups = _group_libraries(found.libraries)
     tables = (head, _build_library_rows(groups), _build_instruction_rows(groups))

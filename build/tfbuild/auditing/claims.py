@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
 
-from tfbuild.auditing.dispatched import Attribution
+from tfbuild.auditing.runtime_dispatch import Attribution
 from tfbuild.binaries.instructions import UNDECODED
 from tfbuild.console import format_count
 from tfbuild.cpus import flags

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild import settings
-from tfbuild.auditing import dispatched, tables
-from tfbuild.auditing.dispatched import Attribution
+from tfbuild.auditing import runtime_dispatch, tables
+from tfbuild.auditing.runtime_dispatch import Attribution
 from tfbuild.binaries import census, elf, instructions
 from tfbuild.errors import AuditError, RecordError, WheelError
 from tfbuild.packing.tuned import KernelLibrary, Tuned
@@ -102,13 +102,14 @@ def read_attributions(
     Raises WheelError for an incomplete library, DiskError.
     """
     records = {
-        file: dispatched.get_record_path(wanted[file].sha256, folder) for file in sorted(wanted)
+        file: runtime_dispatch.get_record_path(wanted[file].sha256, folder)
+        for file in sorted(wanted)
     }
-    known = {file: dispatched.load_attribution(record) for file, record in records.items()}
+    known = {file: runtime_dispatch.load_attribution(record) for file, record in records.items()}
     fresh = [file for file, attribution in known.items() if attribution is None]
     with _unpack_members(wheel, fresh, folder) as paths:
         for file, path in paths.items():
-            known[file] = dispatched.attribute_instructions(path)
+            known[file] = runtime_dispatch.attribute_instructions(path)
             save(records[file], known[file])
     return {file: attribution for file, attribution in known.items() if attribution is not None}
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from tfbuild import console, settings
 from tfbuild.binaries import elf
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus.cpu import MASK
 from tfbuild.errors import CommandError, KernelError
-from tfbuild.measured.kernels import TypedOp
 from tfbuild.records import save
 from tfbuild.run import run
 from tfbuild.tools.environment import Environment

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from tfbuild.binaries import census, elf
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import AgreementError, CommandError, HostError
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import UnitVerdict
-from tfbuild.measured.kernels import TypedOp
-from tfbuild.packing import notices, papers, repack, tuned
+from tfbuild.packing import notices, package_metadata, repack, tuned
 from tfbuild.packing.tuned import KernelLibrary, Tuned, UnitConformance
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.fleet import Fleet
@@ -23,7 +23,7 @@ from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import hash_file
-from tfbuild.upstream.nearness import SourceMatch
+from tfbuild.upstream.source_matching import SourceMatch
 
 _TRY_S = 600.0
 
@@ -121,7 +121,7 @@ def render_metadata(facts: Tuned, fleet: Fleet, stock: Path, tree: Path) -> dict
         f"{_get_load_folder(fleet)}/{dispatcher.LIBRARY}",
         *(e.file for e in facts.libraries),
     )
-    return licences | papers.build_kernels_metadata(
+    return licences | package_metadata.build_kernels_metadata(
         facts,
         stock,
         package=fleet.first.package,

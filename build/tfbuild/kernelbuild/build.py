@@ -11,6 +11,7 @@ from typing import Any, Self
 from packaging.version import Version
 
 from tfbuild import console, interpreters, packages, settings
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus import flags
 from tfbuild.cpus.compilers import Compiler, can_link, name_cross_package
 from tfbuild.errors import KernelError, PythonError, ToolError, WheelError
@@ -18,7 +19,7 @@ from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.assemble import LinkedLibrary
-from tfbuild.kernelbuild.ground import (
+from tfbuild.kernelbuild.build_setup import (
     BuildSetup,
     create_environment,
     fetch_stock_wheel,
@@ -27,13 +28,12 @@ from tfbuild.kernelbuild.ground import (
 from tfbuild.kernelbuild.pool import BuiltWheel, WheelPart
 from tfbuild.kernelbuild.verdicts import open_verdicts
 from tfbuild.kernelbuild.workspace import CompiledUnits, Workspace
-from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing import wheel
 from tfbuild.planning import defaults
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan, require_stock
-from tfbuild.planning.stand_in import choose_proxy_plan, list_missing_features
+from tfbuild.planning.proxy_targets import choose_proxy_plan, list_missing_features
 from tfbuild.settings import Paths
 from tfbuild.tools import emulation
 

@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus import compilers, flags
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.errors import CompilerError, RebuildError, TensorwrightError
-from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
 from tfbuild.planning import plan as plans
@@ -30,7 +30,7 @@ from tfbuild.planning.defaults import (
 from tfbuild.planning.fleet import Fleet, build_fleet
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.planning.request import read_macros
-from tfbuild.upstream import given, releases
+from tfbuild.upstream import local_sources, releases
 from tfbuild.upstream.download import Pin
 from tfbuild.upstream.releases import Release
 from tfbuild.upstream.source import SourcePin
@@ -125,7 +125,7 @@ def _resolve_sources(facts: Tuned, release: Release) -> tuple[SourcePin, ...]:
         if not name or "/" in name or not name.isprintable():
             raise RebuildError(f"tuned.json has an invalid name of its sources: {name!r}")
         file = Pin(name=name, sha256=facts.source_sha256)
-        return (SourcePin(kind=given.KIND, origin=nearness.commit, file=file),)
+        return (SourcePin(kind=local_sources.KIND, origin=nearness.commit, file=file),)
     if facts.source_sha256 not in {pin.file.sha256 for pin in release_pins}:
         raise RebuildError(
             f"its sources, with sha256 {facts.source_sha256[:16]}…, are none of those that this "

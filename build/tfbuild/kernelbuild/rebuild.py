@@ -19,7 +19,7 @@ from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.assemble import LinkedLibrary
-from tfbuild.kernelbuild.ground import BuildInputs, prepare_inputs
+from tfbuild.kernelbuild.build_setup import BuildInputs, prepare_inputs
 from tfbuild.kernelbuild.origin import Origin, require_kernels, resolve_origin, select_compiler
 from tfbuild.kernelbuild.proof import RebuildResult, StepCounts, WheelPair
 from tfbuild.kernelbuild.workspace import CompiledUnits, Workspace
@@ -31,7 +31,7 @@ from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan
 from tfbuild.settings import Paths
 from tfbuild.tools import pgo
-from tfbuild.upstream import given, source
+from tfbuild.upstream import local_sources, source
 
 _FOLDER = ".again."
 
@@ -125,7 +125,7 @@ def _assemble_wheel(
 def _fetch_source(origin: Origin, path: Path | None, paths: Paths) -> Path:
     """Fetch exactly the archive that the wheel names, of all that the release can be had from."""
     pins = origin.fleet.first.sources
-    if pins[0].kind == given.KIND and path is not None and path.is_dir():
+    if pins[0].kind == local_sources.KIND and path is not None and path.is_dir():
         return path
     matches = tuple(pin for pin in pins if pin.file.sha256 == origin.facts.source_sha256)
     return source.fetch_source(matches, paths, path)

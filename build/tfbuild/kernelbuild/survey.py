@@ -23,8 +23,8 @@ from tfbuild.kernelbuild import admission, closure
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import UnitVerdict
+from tfbuild.kernelbuild.build_setup import BuildSetup, prepare_setup
 from tfbuild.kernelbuild.closure import Symbols
-from tfbuild.kernelbuild.ground import BuildSetup, prepare_setup
 from tfbuild.kernelbuild.workspace import Workspace
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan

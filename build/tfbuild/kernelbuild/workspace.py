@@ -10,10 +10,10 @@ from pathlib import Path
 from packaging.version import Version
 
 from tfbuild import console
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus.compilers import Compiler, link_driver
 from tfbuild.errors import CommandError, KernelError
-from tfbuild.kernelbuild.ground import BuildInputs
-from tfbuild.measured.kernels import TypedOp
+from tfbuild.kernelbuild.build_setup import BuildInputs
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import KERNEL_LIBRARY, Plan

@@ -18,14 +18,14 @@ from typing import Any
 
 from packaging.version import Version
 
+from tfbuild.comparisons import comparison as comparisons
+from tfbuild.comparisons.comparison import ComparedCell, Comparison
+from tfbuild.comparisons.interval import Verdict
 from tfbuild.console import format_vcpus
 from tfbuild.cpus.cpu import Cpu, Vcpus
 from tfbuild.cpus.features import load_features
 from tfbuild.cpus.targets import STOCK_SPECS, Target
 from tfbuild.errors import UsageError
-from tfbuild.measured import comparison as comparisons
-from tfbuild.measured.comparison import ComparedCell, Comparison
-from tfbuild.measured.interval import Verdict
 from tfbuild.records import decode_record
 
 QUOTA = "quota"

@@ -18,11 +18,11 @@ from pathlib import Path
 from packaging.version import Version
 
 from tfbuild import settings
+from tfbuild.comparisons.kernels import KernelRow, TypedOp
 from tfbuild.cpus import flags
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.targets import Target
 from tfbuild.errors import CompilerError, PythonError, UsageError, WheelError
-from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.defaults import (
     BF16,

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import jinja2
 
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus.flags import LEARNED, list_profile_hashes
 from tfbuild.errors import DriftError
-from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning import dispatcher
 from tfbuild.planning.defaults import needs_low_precision_guard
 from tfbuild.planning.dispatcher import DispatchTarget

@@ -21,7 +21,7 @@ from tfbuild.interpreters import is_here
 from tfbuild.planning import plan as plans
 from tfbuild.planning.defaults import DefaultsRequest, read_measurements
 from tfbuild.planning.fleet import Fleet, build_fleet
-from tfbuild.planning.newest import find_newest_release
+from tfbuild.planning.newest_release import find_newest_release
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.planning.selection import (
     Selection,
@@ -31,7 +31,7 @@ from tfbuild.planning.selection import (
     read_selection,
 )
 from tfbuild.settings import Paths
-from tfbuild.upstream import given, kernels, releases
+from tfbuild.upstream import kernels, local_sources, releases
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import Release
 from tfbuild.upstream.source import SourcePin
@@ -188,7 +188,7 @@ def _resolve_sources(request: Request, release: Release, target: Target) -> tupl
     if not request.source or request.scope != Scope.KERNELS:
         return ()
     staging = plans.build_staging(releases.find_kernel_facts(release, target.family))
-    return given.create_pins(Path(request.source), plans.list_source_pins(release), staging)
+    return local_sources.create_pins(Path(request.source), plans.list_source_pins(release), staging)
 
 
 def _read_defaults_request(request: Request) -> DefaultsRequest:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
+from tfbuild.comparisons.kernels import KernelRow, TypedOp
 from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.errors import RecordError
-from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.records import decode_record, load
 from tfbuild.upstream.kernels import RELEASE, KernelUnit, find_fused_registrations
 

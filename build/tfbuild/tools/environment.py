@@ -20,7 +20,7 @@ from tfbuild.interpreters import find_python
 from tfbuild.records import write_atomic
 from tfbuild.run import run
 from tfbuild.settings import Paths, lock_folder, require_disk
-from tfbuild.tools import pip, sharing, uv
+from tfbuild.tools import pip, shared_files, uv
 from tfbuild.tools.requirement import (
     FOLDER,
     ExactRequirement,
@@ -29,7 +29,7 @@ from tfbuild.tools.requirement import (
     parse_exact,
     resolve_lock,
 )
-from tfbuild.upstream import locked, releases
+from tfbuild.upstream import lock_files, releases
 from tfbuild.upstream.download import Pin, hash_file, keep_verified, verify_file
 from tfbuild.upstream.releases import StockWheel
 
@@ -153,8 +153,10 @@ def create(
         _create_venv(folder, python)
         if requirements.strip():
             bare = create_bare(python=python, requirements=requirements, paths=paths, links=links)
-            packages = (sharing.locate_packages(root, python) for root in (bare.parents[1], folder))
-            sharing.link_packages(*packages, compiled=False)
+            packages = (
+                shared_files.locate_packages(root, python) for root in (bare.parents[1], folder)
+            )
+            shared_files.link_packages(*packages, compiled=False)
         _install(environment)
     try:
         uv.check(environment.python, log=folder / _LOG)
@@ -177,9 +179,11 @@ def _share_files(environment: Environment, like: Environment, python: str) -> bo
     """
     folder = environment.folder
     _create_venv(folder, python)
-    packages = sharing.locate_packages(folder, python)
-    sharing.link_packages(sharing.locate_packages(like.folder, python), packages, compiled=True)
-    if not sharing.replace_wheel(like.wheel, environment.wheel, packages):
+    packages = shared_files.locate_packages(folder, python)
+    shared_files.link_packages(
+        shared_files.locate_packages(like.folder, python), packages, compiled=True
+    )
+    if not shared_files.replace_wheel(like.wheel, environment.wheel, packages):
         return False
     _install(environment, "--dry-run", "--reinstall")
     return True
@@ -288,7 +292,7 @@ def _find_published(exact: ExactRequirement, python: str) -> StockWheel | None:
 def _read_shipped_lock(stock: StockWheel) -> str:
     """Read the lock in upstream/locks; "" if there is none."""
     try:
-        return locked.load_requirements(stock)
+        return lock_files.load_requirements(stock)
     except WheelError:
         return ""
 

@@ -30,8 +30,8 @@ from tfbuild.treebuild.site import Site
 from tfbuild.treebuild.stages import forget_stage, run_stage
 from tfbuild.upstream import source
 from tfbuild.upstream.download import hash_file
-from tfbuild.vendoring import declarations, vendor, vendored
-from tfbuild.vendoring.vendored import VendorLock
+from tfbuild.vendoring import declarations, vendor, vendor_folder
+from tfbuild.vendoring.vendor_folder import VendorLock
 from tfbuild.watching.attempt import Attempt
 
 HISTORY = "course.json"
@@ -166,7 +166,7 @@ def _check_vendor_folder(plan: Plan, folder: Path | None) -> VendorLock | None:
     if folder is None:
         return None
     with console.report_step(f"check every file of {folder}"):
-        lock = vendored.check_folder(folder)
+        lock = vendor_folder.check_folder(folder)
     if lock.release != plan.release:
         raise VendorError(
             f"{folder} is for TensorFlow {lock.release}, but the plan is for {plan.release}",
@@ -198,7 +198,7 @@ def _create_call(site: Site, order: Order, lock: VendorLock | None) -> BazelCall
         options=(
             *caches.build_options(order.remote, site.bazel.version, disk),
             *toolchain.build_key_options(identity, order.remote),
-            *(vendored.list_bazel_options(folder, lock) if folder and lock else ()),
+            *(vendor_folder.list_bazel_options(folder, lock) if folder and lock else ()),
         ),
         budget=order.budget,
         disk=disk,
@@ -320,7 +320,11 @@ def _finish_wheel(
 
 def _resolve_bazel(order: Order, lock: VendorLock | None, paths: Paths) -> Bazel | None:
     """Return the vendored Bazel, or None for the one that the tree asks for."""
-    return vendored.resolve_bazel(order.vendored, lock, paths) if order.vendored and lock else None
+    return (
+        vendor_folder.resolve_bazel(order.vendored, lock, paths)
+        if order.vendored and lock
+        else None
+    )
 
 
 def _find_source(folder: Path | None, lock: VendorLock | None) -> Path | None:
@@ -335,11 +339,11 @@ def _read_requirements(plan: Plan, order: Order, paths: Paths) -> str:
     if order.requirements is not None:
         return order.requirements
     if order.vendored:
-        return vendored.read_requirements(order.vendored)
+        return vendor_folder.read_requirements(order.vendored)
     exact = ExactRequirement(name=plan.package, version=plan.release)
     return environment.resolve_requirements(exact, python=plan.python, paths=paths)
 
 
 def _get_wheel_folder(order: Order) -> Path | None:
     """Return the folder with the wheels of the requirements, or None for pip's own index."""
-    return order.vendored / vendored.DEPENDENCIES if order.vendored else None
+    return order.vendored / vendor_folder.DEPENDENCIES if order.vendored else None

@@ -13,7 +13,7 @@ from tfbuild.auditing.libraries import LibraryFacts, Member
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import AgreementError, CommandError, HostError, WheelError
 from tfbuild.kernelbuild.admission import build_probe_env
-from tfbuild.packing import notices, papers, repack, tuned
+from tfbuild.packing import notices, package_metadata, repack, tuned
 from tfbuild.packing.tuned import TreeLibrary, Tuned, TunedTree
 from tfbuild.planning import guard
 from tfbuild.planning.plan import Plan, Scope
@@ -67,7 +67,7 @@ def finish_wheel(
         **guard.build_defaults_file(plan.target.family, facts.carriers),
     }
     licences = _add_licence(raw, members, licence)
-    metadata = papers.build_tree_metadata(
+    metadata = package_metadata.build_tree_metadata(
         facts,
         tree,
         package=plan.package,

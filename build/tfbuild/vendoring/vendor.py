@@ -1,4 +1,4 @@
-"""Fills a vendor folder (vendored.py) on a machine with a network.
+"""Fills a vendor folder (vendor_folder.py) on a machine with a network.
 
 A build that stops before its actions fetches exactly what a build needs, through the folder's
 repository cache. Archives are hashed and stored, and never unpacked here.
@@ -22,8 +22,8 @@ from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
 from tfbuild.vendoring.declarations import DeclaredArchive
-from tfbuild.vendoring.resolved import FetchedRepository, parse_resolved
-from tfbuild.vendoring.vendored import (
+from tfbuild.vendoring.resolved_repositories import FetchedRepository, parse_resolved
+from tfbuild.vendoring.vendor_folder import (
     AGAIN,
     BEFORE,
     DEPENDENCIES,

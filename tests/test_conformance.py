@@ -10,9 +10,9 @@ from tests.published import tuned_for
 
 from tfbuild.errors import AdmissionError, KernelError, RecordError
 from tfbuild.kernelbuild.admission import RefusedKernel, UnitVerdict
-from tfbuild.kernelbuild.finished import convert_verdict
-from tfbuild.packing import admitted
-from tfbuild.packing.admitted import (
+from tfbuild.kernelbuild.finished_wheels import convert_verdict
+from tfbuild.packing import conformance
+from tfbuild.packing.conformance import (
     ConformanceRecord,
     ConformanceStatus,
     ConformanceTrial,
@@ -48,33 +48,33 @@ def built(*targets: str, ran_as: str = "") -> Tuned:
 
 def test_a_record_comes_back_for_the_same_bytes_only(tmp_path: Path) -> None:
     wheel = tmp_path / "a-2.14.1+x.y-cp311-z.whl"
-    assert admitted.read_record(wheel, SHA) is None
-    path = admitted.save_record(wheel, record(zen4=trial(), zen3=trial(BAD)))
+    assert conformance.read_record(wheel, SHA) is None
+    path = conformance.save_record(wheel, record(zen4=trial(), zen3=trial(BAD)))
     assert path.name == "a-2.14.1+x.y-cp311-z.admitted.json"
-    assert admitted.read_record(wheel, SHA) == record(zen4=trial(), zen3=trial(BAD))
-    assert admitted.read_record(wheel, "b" * 64) is None
+    assert conformance.read_record(wheel, SHA) == record(zen4=trial(), zen3=trial(BAD))
+    assert conformance.read_record(wheel, "b" * 64) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 9}', '{"schema": 1, "wheel": 3}'])
 def test_a_torn_record_is_an_error_with_a_remedy(text: str, tmp_path: Path) -> None:
     wheel = tmp_path / "a.whl"
-    admitted.get_record_path(wheel).write_text(text)
+    conformance.get_record_path(wheel).write_text(text)
     with pytest.raises(RecordError) as caught:
-        admitted.read_record(wheel, SHA)
+        conformance.read_record(wheel, SHA)
     assert caught.value.hint == "Delete it, then run invoke admit again"
 
 
 def test_the_records_of_two_machines_become_one() -> None:
-    found = admitted.merge_records(record(zen4=trial(cpu="one")), record(zen3=trial(cpu="two")))
+    found = conformance.merge_records(record(zen4=trial(cpu="one")), record(zen3=trial(cpu="two")))
     assert found == record(zen4=trial(cpu="one"), zen3=trial(cpu="two"))
 
 
 def test_of_one_target_the_newer_trial_counts_and_of_other_bytes_nothing() -> None:
     old = record(zen4=trial(BAD), zen3=trial())
-    assert admitted.merge_records(old, record(zen4=trial())).targets["zen4"] == trial()
+    assert conformance.merge_records(old, record(zen4=trial())).targets["zen4"] == trial()
     new = record("b" * 64, zen4=trial())
-    assert admitted.merge_records(old, new) == new
-    assert admitted.merge_records(None, new) == new
+    assert conformance.merge_records(old, new) == new
+    assert conformance.merge_records(None, new) == new
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_each_library_of_a_fleet_stands_for_itself() -> None:
 
 def refused(facts: Tuned, found: ConformanceRecord | None) -> AdmissionError:
     with pytest.raises(AdmissionError) as caught:
-        admitted.check_proven(Path("wheels/a.whl"), list_statuses(facts, found))
+        conformance.check_proven(Path("wheels/a.whl"), list_statuses(facts, found))
     return caught.value
 
 
@@ -157,15 +157,15 @@ def test_a_wheel_with_a_kernel_that_failed_is_refused_with_its_name() -> None:
 
 def test_what_was_proven_goes_on() -> None:
     found = list_statuses(built("zen4", ran_as="zen3"), record(zen4=trial()))
-    admitted.check_proven(Path("a.whl"), found)
-    admitted.check_proven(Path("a.whl"), ())
-    admitted.check_trials("a.whl", record(zen4=trial()).targets)
+    conformance.check_proven(Path("a.whl"), found)
+    conformance.check_proven(Path("a.whl"), ())
+    conformance.check_trials("a.whl", record(zen4=trial()).targets)
 
 
 def test_kernels_that_fail_are_named_and_the_remedy_is_said() -> None:
     found = record(zen4=trial(BAD)).targets
     with pytest.raises(KernelError, match=f"a.whl: {UNIT} failed the conformance test") as caught:
-        admitted.check_trials("a.whl", found)
+        conformance.check_trials("a.whl", found)
     assert caught.value.exit_code == 20
     assert f"--without {UNIT}" in caught.value.hint
 

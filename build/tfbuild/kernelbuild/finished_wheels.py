@@ -17,14 +17,14 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import HostError, WheelError
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import UnitVerdict
-from tfbuild.packing import admitted, tuned
-from tfbuild.packing.admitted import ConformanceRecord, ConformanceTrial, UnitOutcome
+from tfbuild.packing import conformance, tuned
+from tfbuild.packing.conformance import ConformanceRecord, ConformanceTrial, UnitOutcome
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import extract, read_identity
 from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
-from tfbuild.upstream import locked, releases
+from tfbuild.upstream import lock_files, releases
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import StockWheel
 
@@ -90,7 +90,7 @@ def check_kernels(
     from tuned.json, RecordError for a torn record, and what fetching and installing the stock
     wheel raises.
     """
-    previous = admitted.read_record(found.wheel, found.sha256)
+    previous = conformance.read_record(found.wheel, found.sha256)
     folder = paths.work / f"admit-{found.sha256[:16]}"
     with console.report_step("stock environment"):
         arm = _create_stock_environment(found, paths)
@@ -103,15 +103,15 @@ def check_kernels(
             ):
                 trials[library.target] = _test_library(library, path, arm, cpu, folder)
     record = ConformanceRecord(wheel=found.wheel.name, wheel_sha256=found.sha256, targets=trials)
-    admitted.save_record(found.wheel, admitted.merge_records(previous, record))
-    for line in admitted.describe_failures(trials):
+    conformance.save_record(found.wheel, conformance.merge_records(previous, record))
+    for line in conformance.describe_failures(trials):
         console.warn(line)
     return record
 
 
 def _create_stock_environment(found: FinishedWheel, paths: Paths) -> Environment:
     wheel = environment.fetch_stock(found.stock, paths)
-    requirements = locked.load_requirements(found.stock)
+    requirements = lock_files.load_requirements(found.stock)
     python = read_identity(found.wheel).python
     return environment.create(wheel, python=python, requirements=requirements, paths=paths)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernel_call_sites import TANH, ranked, series, timed
 
-from tfbench.kernels.judging import (
+from tfbench.kernels.keep_rules import (
     RATE,
     Series,
     TimedCallSite,
@@ -21,7 +21,7 @@ from tfbench.kernels.judging import (
     find_losers,
     is_quiet,
 )
-from tfbuild.measured.kernels import TypedOp
+from tfbuild.comparisons.kernels import TypedOp
 
 FASTER = (0.20, 0.21, 0.19, 0.20)
 EVEN = (0.01, -0.01, 0.012, -0.012)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.invented import arm, cell, comparison, speedup, spread, times
 
-from tfbench.reports.tabular import HEADER, format_csv, list_rows
-from tfbuild.measured.comparison import Agreement, ArmFailure, Comparison, Coverage, PhaseTime
-from tfbuild.measured.interval import Interval
+from tfbench.reports.csv_table import HEADER, format_csv, list_rows
+from tfbuild.comparisons.comparison import Agreement, ArmFailure, Comparison, Coverage, PhaseTime
+from tfbuild.comparisons.interval import Interval
 
 # What other people's programs read: names may be added at the end of a group, never changed.
 COLUMNS = """

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tfbuild.comparisons.effort import Effort
+from tfbuild.comparisons.host import Host
+from tfbuild.comparisons.interval import Interval, Verdict
+from tfbuild.comparisons.kernels import KernelTable
 from tfbuild.errors import RecordError, UsageError
-from tfbuild.measured.effort import Effort
-from tfbuild.measured.host import Host
-from tfbuild.measured.interval import Interval, Verdict
-from tfbuild.measured.kernels import KernelTable
 from tfbuild.records import decode_record
 from tfbuild.records import load as load_fields
 from tfbuild.records import save as save_record

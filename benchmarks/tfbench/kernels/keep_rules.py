@@ -18,9 +18,9 @@ from scipy import stats
 
 from tfbench.kernels.profiles import RankedCallSite
 from tfbench.measuring.statistics import Contrast, compute_contrast, compute_level
+from tfbuild.comparisons.interval import Interval
+from tfbuild.comparisons.kernels import KernelRow, TypedOp
 from tfbuild.console import format_count
-from tfbuild.measured.interval import Interval
-from tfbuild.measured.kernels import KernelRow, TypedOp
 
 RATE = 0.05
 LEAST_LOSS = 0.01

@@ -15,7 +15,7 @@ from tests.published import wheel_of
 from tfbuild.errors import WheelError
 from tfbuild.settings import ROOT, Paths
 from tfbuild.tools.environment import Environment, create
-from tfbuild.tools.sharing import locate_packages
+from tfbuild.tools.shared_files import locate_packages
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 OLD = {"pkg/__init__.py": "", "pkg/same.py": "x = 1\n", "pkg/changed.py": "x = 1\n"}

@@ -25,7 +25,7 @@ from tests.measured import (
 
 from tfbench.arms.arm import Arm
 from tfbench.engine.journal import open_journal, read_entries
-from tfbench.measuring.comparison import (
+from tfbench.measuring.comparing import (
     KIND,
     QUICK,
     THOROUGH,
@@ -37,6 +37,10 @@ from tfbench.measuring.comparison import (
 )
 from tfbench.measuring.samples import KINDS, Entry, Fault
 from tfbuild import records
+from tfbuild.comparisons.comparison import Comparison, load
+from tfbuild.comparisons.effort import Effort
+from tfbuild.comparisons.host import read_host
+from tfbuild.comparisons.interval import Verdict
 from tfbuild.errors import (
     AgreementError,
     DiskError,
@@ -48,10 +52,6 @@ from tfbuild.errors import (
     UsageError,
     WorkerError,
 )
-from tfbuild.measured.comparison import Comparison, load
-from tfbuild.measured.effort import Effort
-from tfbuild.measured.host import read_host
-from tfbuild.measured.interval import Verdict
 
 EFFORT = Effort(looks=(3,), blocks=4)
 

@@ -13,14 +13,14 @@ from tfbuild.errors import KernelError, PythonError
 from tfbuild.packing import notices, wheel
 from tfbuild.planning.plan import KernelRecipe, Plan, require_stock
 from tfbuild.settings import Paths
-from tfbuild.tools import emulated, environment
+from tfbuild.tools import environment, foreign_environments
 from tfbuild.tools.emulation import PYTHON, Emulator, find_emulator
 from tfbuild.tools.environment import Environment
-from tfbuild.upstream import given, kernels, locked, nearness, releases, source
+from tfbuild.upstream import kernels, local_sources, lock_files, releases, source, source_matching
 from tfbuild.upstream.download import Pin, hash_file
 from tfbuild.upstream.kernels import FOLDER, OWN
-from tfbuild.upstream.nearness import SourceMatch
 from tfbuild.upstream.source import SourcePin, Staging
+from tfbuild.upstream.source_matching import SourceMatch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,15 +81,18 @@ def prepare_inputs(
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
     with console.report_step(f"TensorFlow {plan.release} sources"):
         pin, staged = _stage_sources(plan, recipe.staging, given_source, paths)
-        given.require_release(staged, plan.release)
+        local_sources.require_release(staged, plan.release)
         _require_sources(plan, staged)
     with console.report_step(f"stock wheel {wheel_pin.name}"):
         stock = fetch_stock_wheel(plan, wheel_pin, paths, given_stock)
         headers = unpack_stock(stock, wheel_pin.sha256, recipe, paths)
-        include, is_release_source = headers / recipe.include_roots[0], pin.kind != given.KIND
+        include, is_release_source = (
+            headers / recipe.include_roots[0],
+            pin.kind != local_sources.KIND,
+        )
         notices.find_missing_licence(stock, staged)  # (fails now, not after hours)
         notices.list_header_libraries(stock)
-        near = nearness.compare(
+        near = source_matching.compare(
             staged, include, own=is_release_source, commit="" if is_release_source else pin.origin
         )
     if near.differing or not is_release_source:
@@ -131,7 +134,9 @@ def create_environment(
     """Create an environment with the plan's stock wheel, or one made from it, and dependencies."""
     requirements = read_requirements(plan)
     if emulator is not None:
-        return emulated.create(wheel, emulator, requirements=requirements, paths=paths, like=like)
+        return foreign_environments.create(
+            wheel, emulator, requirements=requirements, paths=paths, like=like
+        )
     return environment.create(
         wheel, python=plan.python, requirements=requirements, paths=paths, like=like
     )
@@ -151,8 +156,8 @@ def _stage_sources(
 ) -> tuple[SourcePin, Path]:
     """Return the plan's source that was used, and the tree that a kernels build reads of it."""
     pin = plan.sources[0]
-    if pin.kind == given.KIND and path is not None and path.is_dir():
-        return pin, given.stage(path, pin, staging, paths)
+    if pin.kind == local_sources.KIND and path is not None and path.is_dir():
+        return pin, local_sources.stage(path, pin, staging, paths)
     archive = source.fetch_source(plan.sources, paths, path)
     sha256 = hash_file(archive)
     used = next(candidate for candidate in plan.sources if candidate.file.sha256 == sha256)
@@ -164,7 +169,7 @@ def read_requirements(plan: Plan) -> str:
     release = releases.find_release(plan.release)
     tag = releases.format_python_tag(plan.python)
     stock = releases.require_stock_wheel(release, plan.package, tag, plan.target.family)
-    return locked.load_requirements(stock)
+    return lock_files.load_requirements(stock)
 
 
 def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, paths: Paths) -> Path:

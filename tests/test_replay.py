@@ -14,14 +14,14 @@ import pytest
 from tests.measured import HOST, STOCK, TUNED, entries, measured, paces
 
 from tfbench.engine.journal import PACKED, open_journal
-from tfbench.measuring.comparison import KIND, ComparisonSetting, summarise_run
-from tfbench.measuring.recorded import OLDER, recompute_comparison
+from tfbench.measuring.comparing import KIND, ComparisonSetting, summarise_run
+from tfbench.measuring.replay import OLDER, recompute_comparison
 from tfbench.measuring.samples import KINDS, Entry, Sample
 from tfbuild import records
+from tfbuild.comparisons.comparison import SCHEMA, Comparison
+from tfbuild.comparisons.effort import Effort
+from tfbuild.comparisons.interval import Verdict
 from tfbuild.errors import RecordError
-from tfbuild.measured.comparison import SCHEMA, Comparison
-from tfbuild.measured.effort import Effort
-from tfbuild.measured.interval import Verdict
 
 RECORDINGS = Path(__file__).parent / "data" / "recordings"
 SIX, QUICKSTART = "zen3-six-models", "zen3-quickstart"

@@ -7,7 +7,7 @@ import pytest
 from tests.invented import host
 from tests.kernel_call_sites import call_site, series
 
-from tfbench.kernels.known import TimingCache
+from tfbench.kernels.timing_cache import TimingCache
 
 TIMED = series(0.1, 0.2)
 

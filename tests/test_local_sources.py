@@ -9,7 +9,7 @@ import pytest
 from tfbuild.errors import ChecksumError, DownloadError, KernelError
 from tfbuild.settings import Paths
 from tfbuild.upstream.download import Pin, hash_file
-from tfbuild.upstream.given import KIND, create_pins, require_release, stage
+from tfbuild.upstream.local_sources import KIND, create_pins, require_release, stage
 from tfbuild.upstream.source import SourcePin, Staging
 
 STAGING = Staging(

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from tfbench.inside.phases import AUGMENT, FIT, INFER, TRAIN, VALIDATE
-from tfbuild.measured.comparison import ArmTimes, ComparedCell, Comparison, Speedup
-from tfbuild.measured.interval import Interval
+from tfbuild.comparisons.comparison import ArmTimes, ComparedCell, Comparison, Speedup
+from tfbuild.comparisons.interval import Interval
 
 Value: TypeAlias = str | int | float | None
 """None is written as an empty field."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from tfbuild import console
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import KernelError
-from tfbuild.kernelbuild import finished
-from tfbuild.packing import admitted, tuned
-from tfbuild.packing.admitted import ConformanceStatus
+from tfbuild.kernelbuild import finished_wheels
+from tfbuild.packing import conformance, tuned
+from tfbuild.packing.conformance import ConformanceStatus
 from tfbuild.settings import Paths
 from tfbuild.upstream.download import hash_file
 
@@ -27,15 +27,16 @@ def require_conformance(wheel: Path, cpu: Cpu, paths: Paths) -> None:
         raise KernelError(
             f"{wheel.name}: {', '.join(status.failed)} failed the conformance test of "
             f"{status.target}",
-            hint=admitted.describe_remedy(status.failed),
+            hint=conformance.describe_remedy(status.failed),
         )
     console.print_message(
-        f"{wheel.name}, {status.target}: {admitted.describe(status)}; its kernels are tested first"
+        f"{wheel.name}, {status.target}: {conformance.describe(status)}; "
+        "its kernels are tested first"
     )
-    record = finished.check_kernels(
-        finished.load_finished_wheel(wheel, cpu), cpu, paths, {status.target}
+    record = finished_wheels.check_kernels(
+        finished_wheels.load_finished_wheel(wheel, cpu), cpu, paths, {status.target}
     )
-    admitted.check_trials(wheel.name, record.targets)
+    conformance.check_trials(wheel.name, record.targets)
 
 
 def find_status(wheel: Path, cpu: Cpu) -> ConformanceStatus | None:
@@ -47,5 +48,5 @@ def find_status(wheel: Path, cpu: Cpu) -> ConformanceStatus | None:
     library = tuned.choose_build(facts, cpu) if facts else None
     if facts is None or library is None or not facts.libraries:
         return None
-    statuses = admitted.read_statuses(wheel, facts, hash_file(wheel))
+    statuses = conformance.read_statuses(wheel, facts, hash_file(wheel))
     return next(status for status in statuses if status.target == library.target)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.compiled import KERNEL, QUICK, VNNI, library
 
-from tfbuild.auditing import dispatched
-from tfbuild.auditing.dispatched import (
+from tfbuild.auditing import runtime_dispatch
+from tfbuild.auditing.runtime_dispatch import (
     attribute_instructions,
     find_row,
     get_record_path,
@@ -60,7 +60,7 @@ def test_other_code_is_of_no_row(symbol: str) -> None:
 
 
 def test_every_row_says_why_and_where_that_stands_and_has_been_seen() -> None:
-    path = Path(dispatched.__file__).with_name("dispatched.toml")
+    path = Path(runtime_dispatch.__file__).with_name("dispatched.toml")
     rows = tomllib.loads(path.read_text(encoding="utf-8"))
     assert {*rows} == {*SEEN.values()}
     assert all({*row} == {"symbols", "why", "source"} for row in rows.values())

@@ -12,14 +12,18 @@ from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import open_journal
 from tfbench.inside.workloads import NAMES, count_clients, format_label, is_own
-from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.measurement import CellSpec, MeasuredCell
 from tfbench.measuring.observations import ObservedCell
 from tfbench.measuring.repetition import FAVOURED
 from tfbench.measuring.samples import KINDS
 from tfbench.measuring.statistics import LEVEL, MARGIN
+from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbench.measuring.summary import Criteria, collect_arm_facts, summarise_cell, summarise_overall
 from tfbuild import console
+from tfbuild.comparisons.comparison import FILE, SCHEMA, ComparedCell, Comparison, load, save
+from tfbuild.comparisons.effort import Effort
+from tfbuild.comparisons.host import Host, read_host
+from tfbuild.comparisons.interval import Verdict
 from tfbuild.errors import (
     AgreementError,
     InconclusiveError,
@@ -27,10 +31,6 @@ from tfbuild.errors import (
     UsageError,
     WorkerError,
 )
-from tfbuild.measured.comparison import FILE, SCHEMA, ComparedCell, Comparison, load, save
-from tfbuild.measured.effort import Effort
-from tfbuild.measured.host import Host, read_host
-from tfbuild.measured.interval import Verdict
 from tfbuild.records import format_now
 
 QUICK = Effort(precision=0.015, budget_s=120.0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbench.inside.call_sites import CallSite
-from tfbench.kernels.judging import Series
+from tfbench.kernels.keep_rules import Series
 from tfbuild.errors import RecordError
 from tfbuild.records import decode_record, hash_record, load, save
 

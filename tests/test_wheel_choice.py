@@ -15,7 +15,8 @@ from tests.recorded import COMPLETE, cpu_of
 
 from tfbuild.cpus.targets import STOCK_SPECS, Target, list_targets, match_cpu, parse_target
 from tfbuild.errors import PublishError
-from tfwheels.choosing import (
+from tfwheels.entry import Entry, WheelKind
+from tfwheels.wheel_choice import (
     PageChoice,
     choose,
     choose_best,
@@ -25,7 +26,6 @@ from tfwheels.choosing import (
     group_rivals,
     refuse_ambiguous,
 )
-from tfwheels.entry import Entry, WheelKind
 
 STOCK = entry_of("2.14.1")
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tfbuild.errors import WheelError
-from tfbuild.upstream.locked import LOCKS, filter_requirements, load_requirements
+from tfbuild.upstream.lock_files import LOCKS, filter_requirements, load_requirements
 from tfbuild.upstream.releases import StockWheel, load_releases, require_stock_wheel
 
 LOCKED = [release for release in load_releases() if release.kernels]

@@ -10,7 +10,7 @@ from tfbuild.errors import CommandError, WheelError
 from tfbuild.records import write_atomic
 from tfbuild.run import run
 from tfbuild.settings import Paths, require_disk
-from tfbuild.tools import sharing
+from tfbuild.tools import shared_files
 from tfbuild.tools.emulation import PYTHON, Emulator
 from tfbuild.tools.environment import MARK, Environment, compute_folder_key
 from tfbuild.upstream.download import hash_file
@@ -75,8 +75,8 @@ def _share_packages(environment: Environment, like: Environment, wanted: str) ->
         return False
     source = next((like.folder / "lib").glob("python3.*/site-packages"))
     packages = environment.folder / source.relative_to(like.folder)
-    sharing.link_packages(source, packages, compiled=True)
-    if sharing.replace_wheel(like.wheel, environment.wheel, packages):
+    shared_files.link_packages(source, packages, compiled=True)
+    if shared_files.replace_wheel(like.wheel, environment.wheel, packages):
         return True
     shutil.rmtree(packages)
     return False
@@ -94,7 +94,7 @@ def _install(environment: Environment, emulator: Emulator, requirements: str) ->
     words += ["--only-binary=:all:", "--implementation", "cp", "--python-version", PYTHON]
     for tag in _list_platform_tags(emulator.architecture):
         words += ["--platform", tag]
-    words += ["--target", sharing.locate_packages(environment.folder, PYTHON)]
+    words += ["--target", shared_files.locate_packages(environment.folder, PYTHON)]
     try:
         run(
             [*words, "--requirement", requirements_file],

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tfbuild.commands import NEWEST, Request
-from tfbuild.planning import newest as newests
-from tfbuild.planning.newest import find_newest_release
+from tfbuild.planning import newest_release as newests
+from tfbuild.planning.newest_release import find_newest_release
 from tfbuild.planning.plan import list_source_pins
 from tfbuild.planning.request import resolve_release
 from tfbuild.settings import Paths

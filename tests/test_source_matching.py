@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tfbuild.errors import KernelError
-from tfbuild.upstream.nearness import SourceMatch, compare
+from tfbuild.upstream.source_matching import SourceMatch, compare
 
 TREE = {
     "tensorflow/core/framework/op.h": "#pragma once\n",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfbench.engine.journal import PACKED, read_entries
-from tfbench.measuring.comparison import KIND, ComparisonSetting, summarise_run
+from tfbench.measuring.comparing import KIND, ComparisonSetting, summarise_run
 from tfbench.measuring.measurement import create_observed_cell
 from tfbench.measuring.samples import KINDS, Sample
+from tfbuild.comparisons.comparison import SCHEMA, Comparison
 from tfbuild.errors import RecordError, SampleError, UsageError
-from tfbuild.measured.comparison import SCHEMA, Comparison
 from tfbuild.records import decode_record, load, parse_json
 
 _FOREIGN = (

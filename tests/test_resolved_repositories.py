@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.errors import VendorError
-from tfbuild.vendoring.resolved import FetchedRepository, parse_resolved
+from tfbuild.vendoring.resolved_repositories import FetchedRepository, parse_resolved
 
 # As Bazel 4.2.3 wrote it, shortened.
 TEXT = """
