@@ -53,7 +53,7 @@ def sid(paths: Paths) -> Path:
         pytest.skip("debootstrap is not installed: apt-get install debootstrap")
     require_disk(folder.parent, _SPACE_B, "Debian sid with its Bazel")
     try:
-        with lock_folder(folder.parent, "Debian sid"), source.create_folder(folder) as fresh:
+        with lock_folder(folder.parent, "Debian sid"), source.stage_folder(folder) as fresh:
             _install(fresh)
     except (CommandError, DownloadError, TimeLimitError) as error:
         # sid changes several times a day, and a mirror may be between two states.

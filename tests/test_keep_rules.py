@@ -16,10 +16,10 @@ from tfbench.kernels.keep_rules import (
     compute_control,
     confirm_candidates,
     create_rows,
-    find_candidates,
     find_discoveries,
     find_losers,
     is_quiet,
+    reject_candidates,
 )
 from tfbuild.comparisons.kernels import TypedOp
 
@@ -30,7 +30,7 @@ SLOWER = (-0.10, -0.11, -0.09, -0.10)
 
 def reasons(*every: TimedCallSite) -> dict[str, str]:
     return {
-        choice.op: why for choice, why in find_candidates(create_rows(every), RATE, {})[0].items()
+        choice.op: why for choice, why in reject_candidates(create_rows(every), RATE, {})[0].items()
     }
 
 
@@ -106,7 +106,7 @@ def test_a_place_that_was_not_timed_again_confirms_nothing() -> None:
 
 def test_a_kernel_that_was_not_timed_at_a_place_is_not_kept() -> None:
     found, missing = create_rows([timed(ranked(), *FASTER)]), {TANH: "float[9]"}
-    assert find_candidates(found, RATE, missing)[0] == {TANH: "not timed at float[9]"}
+    assert reject_candidates(found, RATE, missing)[0] == {TANH: "not timed at float[9]"}
     judged, kept = confirm_candidates(found, {}, RATE, missing)
     assert (kept, judged[0].reason) == ((), "not timed at float[9]")
 

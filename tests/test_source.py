@@ -25,10 +25,10 @@ from tfbuild.upstream.download import Pin, hash_file
 from tfbuild.upstream.source import (
     SourcePin,
     Staging,
-    create_folder,
     fetch_source,
     is_staged,
     stage,
+    stage_folder,
     unpack,
 )
 
@@ -283,14 +283,14 @@ def test_a_folder_appears_only_when_it_is_whole(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "x"
 
     def fail_midway() -> None:
-        with create_folder(folder) as fresh:
+        with stage_folder(folder) as fresh:
             (fresh / "half").write_text("half")
             raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
         fail_midway()
     assert list(folder.parent.iterdir()) == []
-    with create_folder(folder) as fresh:
+    with stage_folder(folder) as fresh:
         (fresh / "whole").write_text("whole")
         assert not folder.exists()
     assert tree(folder) == {"whole": b"whole"}
@@ -303,7 +303,7 @@ def test_a_folder_that_cannot_be_written_is_a_disk_error(tmp_path: Path) -> None
     (tmp_path / "x" / "in the way").touch()
     with (
         pytest.raises(DiskError, match="Directory not empty"),
-        create_folder(tmp_path / "x"),
+        stage_folder(tmp_path / "x"),
     ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["x"]

@@ -389,7 +389,7 @@ def admit_wheel(
         return {}, _describe_trial_plan(found, host, as_json=as_json)
     paths = settings.paths()
     with settings.lock_folder(paths.cache, "a conformance test"):
-        record = finished_wheels.check_kernels(found, host, paths)
+        record = finished_wheels.retest_kernels(found, host, paths)
     record_path = conformance.get_record_path(path)
     if as_json:
         return record.targets, format_json({"record": record_path} | convert_record(record))

@@ -192,7 +192,7 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
 def failed(wheel: Path, paths: Paths) -> list[str]:
     """What is said of each unit of a wheel that is not admitted here."""
     cpu = own_cpu().cpu
-    record = finished_wheels.check_kernels(
+    record = finished_wheels.retest_kernels(
         finished_wheels.load_finished_wheel(wheel, cpu), cpu, paths
     )
     return list(conformance.describe_failures(record.targets))

@@ -93,7 +93,7 @@ def older(paths: Paths) -> Path:
     if not folder.is_dir():
         if shutil.which("debootstrap") is None:
             pytest.skip("debootstrap is not installed: apt-get install debootstrap")
-        with lock_folder(folder.parent, "an older Debian"), source.create_folder(folder) as fresh:
+        with lock_folder(folder.parent, "an older Debian"), source.stage_folder(folder) as fresh:
             words = ("debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE)
             mirror = source._find_debian_mirror()
             run(["unshare", "--mount", *words, fresh, mirror], timeout_s=1200)

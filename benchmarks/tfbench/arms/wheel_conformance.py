@@ -33,7 +33,7 @@ def require_conformance(wheel: Path, cpu: Cpu, paths: Paths) -> None:
         f"{wheel.name}, {status.target}: {conformance.describe(status)}; "
         "its kernels are tested first"
     )
-    record = finished_wheels.check_kernels(
+    record = finished_wheels.retest_kernels(
         finished_wheels.load_finished_wheel(wheel, cpu), cpu, paths, {status.target}
     )
     conformance.check_trials(wheel.name, record.targets)

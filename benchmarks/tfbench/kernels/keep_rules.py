@@ -145,7 +145,7 @@ def find_discoveries(probabilities: Sequence[float], rate: float) -> frozenset[i
     return frozenset(number for number, p_value in enumerate(adjusted) if p_value <= rate)
 
 
-def find_candidates(
+def reject_candidates(
     found: Sequence[KernelRow], rate: float, untimed: Mapping[TypedOp, str]
 ) -> tuple[dict[TypedOp, str], frozenset[int]]:
     """Return why each registration is not worth confirming, empty for a candidate, and the
@@ -173,7 +173,7 @@ def confirm_candidates(
     `again` has fresh measurements of the candidates' rows, by number. A candidate is kept if
     its fresh intervals confirm the first ones.
     """
-    reasons, winners = find_candidates(found, rate, untimed)
+    reasons, winners = reject_candidates(found, rate, untimed)
     fresh = {number: series.gain.interval for number, series in again.items()}
     still_winning = frozenset(number for number in winners & fresh.keys() if fresh[number].low > 1)
     timed = sorted(fresh)

@@ -193,7 +193,7 @@ def _time_candidates(
     bench: Bench,
 ) -> dict[int, Series]:
     """Time the rows of all registrations that seem worth keeping, in fresh launches."""
-    reasons, _ = keep_rules.find_candidates(rows, setting.rate, missing)
+    reasons, _ = keep_rules.reject_candidates(rows, setting.rate, missing)
     numbers = [number for number, row in enumerate(rows) if not reasons[row.choice]]
     requested: dict[int, list[RankedCallSite]] = {threads: [] for threads in setting.threads}
     for number in numbers:

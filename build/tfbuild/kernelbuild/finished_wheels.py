@@ -81,7 +81,7 @@ def _find_stock_wheel(wheel: Path, facts: Tuned) -> StockWheel:
     return stock
 
 
-def check_kernels(
+def retest_kernels(
     found: FinishedWheel, cpu: Cpu, paths: Paths, targets: Collection[str] = ()
 ) -> ConformanceRecord:
     """Test the kernels of the wheel's libraries, or of those for `targets`, and save the record.

@@ -213,9 +213,9 @@ def _load_and_check(
     registry.Library(path)
     after = registry.list_registrations()
     if claimed is None:
-        reason = registry.check_registrations(before, after)
+        reason = registry.find_registration_fault(before, after)
     else:
-        reason = registry.check_claims(before, after, claimed, beside)
+        reason = registry.find_claim_fault(before, after, claimed, beside)
     if reason:
         return {"reason": reason}
     kernels = sorted(

@@ -239,7 +239,7 @@ class Caller:
                 tensors.append(feed)
             operation = graph.create_op(
                 case.op,
-                _check_inputs(op, tensors, dict(case.attributes)),
+                _flatten_inputs(op, tensors, dict(case.attributes)),
                 attrs={
                     key: _create_attr_value(tf, op, key, value) for key, value in case.attributes
                 },
@@ -277,7 +277,7 @@ def _count_tensors(arg: Any, attributes: dict[str, Any]) -> int:  # noqa: ANN401
     return int(attributes[arg.number_attr]) if arg.number_attr else 1
 
 
-def _check_inputs(op: Any, tensors: list[Any], attributes: dict[str, Any]) -> list[Any]:  # noqa: ANN401
+def _flatten_inputs(op: Any, tensors: list[Any], attributes: dict[str, Any]) -> list[Any]:  # noqa: ANN401
     """Return the tensors in the flat order that create_op takes. Raises ValueError if their
     number is wrong.
     """

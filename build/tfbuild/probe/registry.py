@@ -84,11 +84,11 @@ BARRIER = f"{OWN}Barrier"
 """The op of native/low_precision.cc: part of no kernel group, so tuned.json does not claim it."""
 
 
-def check_registrations(before: Counter[Kernel], after: Counter[Kernel]) -> str:
+def find_registration_fault(before: Counter[Kernel], after: Counter[Kernel]) -> str:
     """Return why the new registrations are not exactly the stock ones of their ops with the
     priority raised by one, or an empty string if they are.
     """
-    reason = _check_added(before, after)
+    reason = _find_added_fault(before, after)
     if reason:
         return reason
     ops = {kernel.op for kernel in after - before}
@@ -99,7 +99,7 @@ def check_registrations(before: Counter[Kernel], after: Counter[Kernel]) -> str:
     return ""
 
 
-def check_claims(
+def find_claim_fault(
     before: Counter[Kernel],
     after: Counter[Kernel],
     claimed: set[tuple[str, str]],
@@ -110,7 +110,7 @@ def check_claims(
     Each must be a stock one with the priority raised by one, all in `claimed` must be
     registered, and none outside the claims of all groups in the library (`beside`).
     """
-    reason = _check_added(before, after)
+    reason = _find_added_fault(before, after)
     if reason:
         return reason
     added = {get_name(kernel) for kernel in after - before if kernel.op != BARRIER}
@@ -121,7 +121,7 @@ def check_claims(
     return ""
 
 
-def _check_added(before: Counter[Kernel], after: Counter[Kernel]) -> str:
+def _find_added_fault(before: Counter[Kernel], after: Counter[Kernel]) -> str:
     """Return why a new registration is not a stock one with the priority raised by one, or an
     empty string if all are.
     """

@@ -15,7 +15,7 @@ from tfbuild.errors import ChecksumError, CommandError, DownloadError, KernelErr
 from tfbuild.run import run
 from tfbuild.settings import Paths, require_disk
 from tfbuild.upstream.download import Pin, hash_file
-from tfbuild.upstream.source import TREE, SourcePin, Staging, create_folder, is_staged
+from tfbuild.upstream.source import TREE, SourcePin, Staging, is_staged, stage_folder
 
 KIND = "given"
 _GIT_S = 60.0
@@ -63,7 +63,7 @@ def stage(given: Path, pin: SourcePin, staging: Staging, paths: Paths) -> Path:
     require_disk(
         paths.sources, sum(path.stat().st_size for _, path in files), "copying the sources"
     )
-    with create_folder(folder) as scratch_folder:
+    with stage_folder(folder) as scratch_folder:
         for name, path in files:
             target = scratch_folder / TREE / name
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -79,7 +79,7 @@ def fetch_source(pins: tuple[SourcePin, ...], paths: Paths, given: Path | None) 
     bytes.
     """
     if given is not None:
-        return _check_given(pins, given)
+        return _require_pinned(pins, given)
     # Checked under the lock: a file that another run still writes is not a damaged one.
     with lock_folder(paths.downloads, "downloading TensorFlow's sources", wait=True):
         return _keep_cached(pins, paths) or _fetch_any(pins, paths)
@@ -106,7 +106,7 @@ def _fetch_any(pins: tuple[SourcePin, ...], paths: Paths) -> Path:
     )
 
 
-def _check_given(pins: tuple[SourcePin, ...], given: Path) -> Path:
+def _require_pinned(pins: tuple[SourcePin, ...], given: Path) -> Path:
     if not given.is_file():
         raise DownloadError(f"--source {given}: no such file")
     sha256 = download.hash_file(given)
@@ -197,7 +197,7 @@ def stage(archive: Path, sha256: str, staging: Staging, paths: Paths) -> Path:
     if folder.is_dir():
         return folder / TREE
     require_disk(paths.sources, _STAGED_BYTES, "unpacking TensorFlow's sources")
-    with create_folder(folder) as scratch_folder:
+    with stage_folder(folder) as scratch_folder:
         with archive.open("rb") as packed, _open_archive(packed) as tar:
             tar.extractall(
                 scratch_folder / TREE, members=_select_members(tar, staging), filter="data"
@@ -218,7 +218,7 @@ def unpack(archive: Path, sha256: str, paths: Paths) -> Path:
     if folder.is_dir():
         return folder
     require_disk(paths.sources, _TREE_BYTES, "unpacking TensorFlow's source tree")
-    with create_folder(folder) as scratch_folder:
+    with stage_folder(folder) as scratch_folder:
         with archive.open("rb") as packed, _open_archive(packed) as tar:
             tar.extractall(scratch_folder, members=_track_members(tar, packed), filter="data")
         if not any(scratch_folder.iterdir()):
@@ -293,7 +293,7 @@ def _list_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 @contextlib.contextmanager
-def create_folder(folder: Path) -> Iterator[Path]:
+def stage_folder(folder: Path) -> Iterator[Path]:
     """Yield a folder that appears under its name only if the block succeeds.
 
     Raises DiskError.
