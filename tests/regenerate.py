@@ -39,8 +39,8 @@ def cases() -> dict[str, Plan]:
         for scope in ("kernels", "full")
         for arch in TARGETS
     }
-    learned = "-O3 -flto=thin -fprofile-use=0123456789abcdef"
-    plans["kernels-haswell-learned"] = planned("haswell", kernels=KERNELS, flags=learned)
+    linked = "-O3 -flto=thin"
+    plans["kernels-haswell-lto"] = planned("haswell", kernels=KERNELS, flags=linked)
     for release in load_releases():
         # As TensorFlow has tested it: "clang 16.0.0".
         compiler, python = release.compiler.replace(" ", "@"), release.pythons[-1]

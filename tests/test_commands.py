@@ -69,7 +69,6 @@ def test_a_switch_is_none_of_two_kinds() -> None:
         ("overhead --for iris_mlp", "workload", "iris_mlp"),
         ("accuracy --import curve.tsv", "import_", "curve.tsv"),
         ("accuracy --target 97%", "reach", "97%"),
-        ("flags --variants -O3", "flag_sets", "-O3"),
         ("install-snippet --target zen4", "arch", "zen4"),
         ("publish --rebuild", "reindex", True),
         ("publish --no-gate", "gate", False),

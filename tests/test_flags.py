@@ -16,7 +16,6 @@ from tfbuild.cpus.flags import (
     compute_required_features,
     list_covered_features,
     list_implied_features,
-    list_profile_hashes,
     verify_macros,
 )
 from tfbuild.cpus.targets import list_targets, match_cpu, parse_target
@@ -225,8 +224,6 @@ def test_a_compiler_that_did_not_obey_is_caught() -> None:
         ("clang", ("-flto=thin", "-O3"), ("-fuse-ld=lld",)),
         ("clang", ("-flto",), ("-fuse-ld=lld",)),
         ("gcc", ("-flto",), ("-flto=auto",)),
-        ("clang", ("-fprofile-generate",), ("-fprofile-generate",)),
-        ("clang", ("-flto", "-fprofile-use=0a"), ("-fuse-ld=lld",)),
         ("gcc", ("-flto-partition=none",), ()),
     ],
 )
@@ -234,16 +231,3 @@ def test_the_link_gets_what_the_objects_ask_for(
     family: str, words: tuple[str, ...], asked: tuple[str, ...]
 ) -> None:
     assert compute_link_flags(family, words) == asked
-
-
-@pytest.mark.parametrize("word", ["-fprofile-generate", "-fprofile-use=0a"])
-def test_a_profile_of_clang_is_nothing_for_gcc(word: str) -> None:
-    with pytest.raises(CompilerError, match=word) as caught:
-        compute_link_flags("gcc", ("-O3", word))
-    assert "--compiler clang-16" in caught.value.hint
-
-
-def test_the_profiles_that_flags_name_are_known_once_each() -> None:
-    assert list_profile_hashes(
-        ("-O3", "-fprofile-use=b", "-fprofile-use=a", "-fprofile-use=b")
-    ) == ("a", "b")

@@ -171,7 +171,7 @@ TFBENCH = {
             "timings",
             "selecting",
         ),
-        *("flagsets", "table", "handlers", "profile_guided", "flag_table", "flag_search"),
+        *("table", "handlers"),
     ),
     "costs": (*("prices", "machines", "catalog", "cost", "runs", "article", "kit_runs", "bill"),),
     "reports": (

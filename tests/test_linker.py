@@ -20,19 +20,19 @@ def fleet(flags: str) -> Fleet:
     return Fleet(plans=(planned("haswell", kernels="mini", flags=flags),))
 
 
-@pytest.mark.parametrize("flags", ["-flto=thin", "-flto", "-O3 -fprofile-generate"])
+@pytest.mark.parametrize("flags", ["-flto=thin", "-flto"])
 def test_a_linker_that_is_not_there_is_said_first(flags: str) -> None:
     with pytest.raises(ToolError) as caught:
         require_linker(fleet(flags), DEAF)
     assert "apt-get install lld-16 libclang-rt-16-dev" in caught.value.hint
 
 
-@pytest.mark.parametrize("flags", ["", "-O3", "-fprofile-use=0123456789abcdef"])
+@pytest.mark.parametrize("flags", ["", "-O3"])
 def test_flags_that_ask_nothing_of_the_linker_are_not_tried(flags: str) -> None:
     require_linker(fleet(flags), DEAF)
 
 
 @pytest.mark.toolchain
-@pytest.mark.parametrize("flags", ["-flto=thin", "-fprofile-generate"])
+@pytest.mark.parametrize("flags", ["-flto=thin", "-flto"])
 def test_what_the_set_up_installs_links_all_of_it(flags: str) -> None:
     require_linker(fleet(flags), find_compiler("clang-16"))

@@ -32,7 +32,7 @@ ARTICLES = {"throughput", "accuracy", "sizing", "strategies", "overhead"}
 """Each serves one article, and has its flat name beside that of its group."""
 NAMES = ARTICLES | {
     *("detect", "targets", "releases", "plan", "render", "containers", "build", "vendor", "survey"),
-    *("audit", "admit", "profile", "flags", "select", "tune", "compare", "startup", "kit"),
+    *("audit", "admit", "profile", "select", "tune", "compare", "startup", "kit"),
     *("selfcheck", "report", "publish", "serve", "install-snippet", "articles"),
     *("doctor", "quickstart", "test", "lint"),
 }

@@ -68,33 +68,6 @@ class SelectOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FlagsOptions:
-    """The options of `invoke flags`.
-
-    `flag_sets` is separated by semicolons; the target's own flags alone are tried first. `pgo` is
-    "workloads" or the path of a program: the last set compiles the kernels with the profile of its
-    run.
-    """
-
-    flag_sets: str = option(
-        "",
-        "extra flags to try, semicolon-separated; default: -O3, and -mno-avx512f with AVX-512; "
-        "-flto=thin turns on link-time optimization",
-        old=("variants",),
-    )
-    pgo: str = option(
-        "", "also try profile-guided optimization: workloads, or the path of a program to run"
-    )
-    source: str = option("", "TensorFlow's sources: an archive or a checkout")
-    profile: str = option("", _PROFILE)
-    vcpus: str = option("1", _THREADS)
-    launches: str = option("4", "processes per arm")
-    budget: str = option("", f"{_BUDGET}; sets that would end later are skipped; default: none")
-    out: str = option("", _TIMINGS)
-    seed: str = option("1", _ORDER)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class TuneOptions:
     workload: str = option("", _ONE, old=("for",))
     phase: str = option(

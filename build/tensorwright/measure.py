@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from tensorwright.build import resolve_pgo
 from tensorwright.command import command, print_text
 from tfbench.commands import (
     CompareOptions,
-    FlagsOptions,
     KitOptions,
     ProfileOptions,
     ReportOptions,
@@ -15,11 +13,9 @@ from tfbench.commands import (
     StartupOptions,
     TuneOptions,
 )
-from tfbuild.commands import JSON, ONE_WHEEL, WHEEL, Output, Request
-from tfbuild.option import select_options
+from tfbuild.commands import JSON, Output
 
 GROUP = "measure"
-COMPILERS = "compilers to compare, for example clang-16,g++; flag sets are tried with the fastest"
 
 
 @command(GROUP, CompareOptions, Output, common=True)
@@ -72,24 +68,6 @@ def select(options: SelectOptions, output: Output) -> str:
     if output.dry_run:
         return handlers.describe_selecting(options)
     return handlers.select(options, as_json=output.json)[1]
-
-
-@command(
-    GROUP,
-    select_options(Request, *WHEEL, "kernels", helps={**ONE_WHEEL, "compiler": COMPILERS}),
-    FlagsOptions,
-    Output,
-)
-def flags(request: Request, options: FlagsOptions, output: Output) -> str:
-    """Find the fastest compiler and flags for each kernel source."""
-    from dataclasses import replace
-
-    from tfbench.kernels import flag_search
-
-    options = replace(options, pgo=resolve_pgo(options.pgo))
-    if output.dry_run:
-        return flag_search.describe(request, options)
-    return flag_search.search(request, options, as_json=output.json)[1]
 
 
 @command(GROUP, StartupOptions, JSON)

@@ -48,7 +48,7 @@ from tfbuild.planning.request import (
 )
 from tfbuild.records import convert_record, format_json
 from tfbuild.settings import Paths
-from tfbuild.tools import doctor, emulation, environment, pgo
+from tfbuild.tools import doctor, emulation, environment
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.download import hash_file
 
@@ -223,7 +223,6 @@ def build_wheel(
             console.print_message(
                 f"plan {fleet.key[:16]}: {plan.package} {fleet.version} for Python {python}"
             )
-        _collect_profiles(request, fleets[0], paths)
         return builder.build_wheels(
             fleets,
             compiler=compiler,
@@ -233,17 +232,6 @@ def build_wheel(
             given_stock=full_build.parse_path(options.stock_wheel),
             keep_going=options.keep_going,
         )
-
-
-def _collect_profiles(request: Request, fleet: Fleet, paths: Paths) -> None:
-    """Copy the profiles that the plans need into the cache.
-
-    Raises BuildError, ChecksumError.
-    """
-    folders = [Path(path.strip()).parent for path in request.selection.split(",") if path.strip()]
-    pgo.collect_profiles(
-        {name for plan in fleet.plans for name in render.list_profiles(plan)}, folders, paths
-    )
 
 
 def _refuse_full_options(options: BuildOptions) -> None:

@@ -80,11 +80,6 @@ class Paths:
         return self.cache / "verdicts"
 
     @property
-    def profiles(self) -> Path:
-        """Return the folder of compiler profiles of training runs, each file named by its hash."""
-        return self.cache / "profiles"
-
-    @property
     def arms(self) -> Path:
         """Return the folder of virtual environments with a TensorFlow inside."""
         return self.cache / "arms"

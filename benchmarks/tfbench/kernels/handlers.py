@@ -12,7 +12,7 @@ from tfbench.commands import ALL, TRAIN, ProfileOptions, SelectOptions
 from tfbench.engine import folder
 from tfbench.inside.workloads import list_request_workloads
 from tfbench.kernels import selecting, table
-from tfbench.kernels.keep_rules import RATE, TimedCallSite
+from tfbench.kernels.keep_rules import RATE
 from tfbench.kernels.profiles import Profile, profile_program, rank_call_sites, read_profile
 from tfbench.kernels.selecting import SelectionResult, SelectionSetting, ServedCallSite
 from tfbench.kernels.timing_cache import TimingCache
@@ -24,13 +24,11 @@ from tfbench.result_table import format_result
 from tfbuild import console, durations, settings
 from tfbuild.commands import HOT, Request
 from tfbuild.comparisons.host import read_host
-from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu, read_vcpus
-from tfbuild.errors import SampleError, UsageError
+from tfbuild.errors import UsageError
 from tfbuild.planning.plan import Scope
 from tfbuild.records import format_json, format_now, save, write_atomic
 from tfbuild.settings import Paths
-from tfbuild.tools import pgo
 from tfbuild.upstream.kernels import load_known_sources
 
 PROFILED = Path(__file__).with_name("hot.json")
@@ -162,29 +160,8 @@ def select(wanted: SelectOptions, *, as_json: bool) -> tuple[SelectionResult, st
         setting, bench, memory = _set_up(config, wanted.out, paths)
         console.print_note(f"timings and selection: {bench.out}")
         selected = selecting.select(setting, config.served, config.wheel_kernels, memory, bench)
-        named = (word for words in selected.selection.flags.values() for word in words)
-        pgo.copy_profiles(flags.list_profile_hashes(named), bench.out, paths)
     write_atomic(bench.out / "selection.md", table.render_markdown(selected))
     return selected, format_result(selected, table.build_table(selected), as_json=as_json)
-
-
-def time_kernels(wanted: SelectOptions) -> tuple[WheelKernels, tuple[TimedCallSite, ...]]:
-    """Time the wheel's kernels as `select` does first, and keep the times; nothing is selected.
-
-    Raises SampleError if nothing could be timed.
-    """
-    paths = settings.paths()
-    config = _read_config(wanted, paths)
-    with settings.lock_folder(paths.cache, "timings"):
-        setting, bench, memory = _set_up(config, wanted.out, paths)
-        folder.begin(selecting.KIND, setting, bench.out)
-        _, series, reasons = selecting.time_served(
-            setting, config.served, config.wheel_kernels, memory, bench
-        )
-    rows = selecting.list_timed(config.served, config.options.threads, series)
-    if not rows:
-        raise SampleError("no call site could be timed", hint=next(iter(reasons.values()), ""))
-    return config.wheel_kernels, rows
 
 
 def _set_up(config: _Config, out: str, paths: Paths) -> tuple[SelectionSetting, Bench, TimingCache]:

@@ -24,12 +24,8 @@ from tfbuild.cpus.targets import Target
 from tfbuild.errors import CompilerError
 
 FAMILIES = ("gcc", "clang")
-LEARNED = "-fprofile-use="
-"""The flag before a profile's hash: compile a source with the profile of a training run."""
-COUNTING = "-fprofile-generate"
-"""The flag that makes a source count its branches, for a training run."""
 _EXTRA = re.compile(
-    r"-O[1-3]|-f[a-z][a-z0-9-]*(=[a-z0-9-]+)?|-mprefer-vector-width=(128|256|512)"
+    r"-O[1-3]|-f(?!profile)[a-z][a-z0-9-]*(=[a-z0-9-]+)?|-mprefer-vector-width=(128|256|512)"
     r"|-mno-avx512f|-mtune=[a-z0-9_-]+|-DEIGEN_[A-Z0-9_]+=[0-9]+"
 )
 
@@ -68,24 +64,11 @@ def parse_extra_flags(text: str) -> tuple[str, ...]:
 def compute_link_flags(family: str, words: Collection[str]) -> tuple[str, ...]:
     """Return the linker flags for objects that were compiled with these words among others.
 
-    The linker compiles bitcode; for clang's that must be lld. Counters need their runtime
-    library. Raises CompilerError for words that this compiler cannot use.
+    The linker compiles bitcode; for clang's that must be lld.
     """
-    pgo_words = [word for word in words if word == COUNTING or word.startswith(LEARNED)]
-    if pgo_words and family != "clang":
-        raise CompilerError(
-            f"{pgo_words[0]} needs clang: {family} has another format of profiles",
-            hint="Build with --compiler clang-16",
-        )
-    lto_words = [word for word in words if re.fullmatch(r"-flto(=[a-z]+)?", word)]
-    lto = ("-fuse-ld=lld",) if family == "clang" else ("-flto=auto",)
-    return (*(lto if lto_words else ()), *((COUNTING,) if COUNTING in words else ()))
-
-
-def list_profile_hashes(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the hashes of the profiles that these words name, sorted."""
-    hashes = {word.removeprefix(LEARNED) for word in words if word.startswith(LEARNED)}
-    return tuple(sorted(hashes))
+    if not any(re.fullmatch(r"-flto(=[a-z]+)?", word) for word in words):
+        return ()
+    return ("-fuse-ld=lld",) if family == "clang" else ("-flto=auto",)
 
 
 def filter_known_extras(target: Target, family: str, version: str) -> tuple[str, ...]:

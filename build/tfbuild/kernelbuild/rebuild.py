@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfbuild import console, settings
-from tfbuild.errors import BuildError, RebuildError
+from tfbuild.errors import RebuildError
 from tfbuild.kernelbuild import assemble, proof
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
@@ -26,11 +26,9 @@ from tfbuild.kernelbuild.workspace import CompiledUnits, Workspace
 from tfbuild.packing import tuned
 from tfbuild.packing.tuned import KernelLibrary
 from tfbuild.packing.wheel import read_identity
-from tfbuild.planning import render
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan
 from tfbuild.settings import Paths
-from tfbuild.tools import pgo
 from tfbuild.upstream import local_sources, source
 
 _FOLDER = ".again."
@@ -69,7 +67,6 @@ def rebuild(
     fleet = origin.fleet
     builder.require_linker(fleet, origin.compiler)
     settings.require_disk(paths.cache, builder.DISK_BYTES, "rebuilding a wheel")
-    _collect_profiles(wheel, origin, paths)
     inputs = prepare_inputs(
         fleet.first, paths, _fetch_source(origin, given_source, paths), given_stock
     )
@@ -129,15 +126,6 @@ def _fetch_source(origin: Origin, path: Path | None, paths: Paths) -> Path:
         return path
     matches = tuple(pin for pin in pins if pin.file.sha256 == origin.facts.source_sha256)
     return source.fetch_source(matches, paths, path)
-
-
-def _collect_profiles(wheel: Path, origin: Origin, paths: Paths) -> None:
-    names = {name for plan in origin.fleet.plans for name in render.list_profiles(plan)}
-    try:
-        pgo.collect_profiles(names, [wheel.parent], paths)
-    except BuildError as error:
-        hint = "Copy it beside the wheel: invoke flags wrote it beside the selection"
-        raise RebuildError(error.message, hint=hint) from error
 
 
 def _link_library(

@@ -17,9 +17,8 @@ from tfbuild.kernelbuild.build_setup import BuildInputs
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import KERNEL_LIBRARY, Plan
-from tfbuild.records import write_atomic
 from tfbuild.settings import Paths
-from tfbuild.tools import bazel, pgo
+from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream.kernels import KernelUnit, format_label
 from tfbuild.upstream.source import TREE
@@ -94,10 +93,6 @@ def prepare_workspace(
     files = render.render(plan, paths.templates)
     unchanged = {name for name in render.CHOSEN if linked and (folder / name).is_file()}
     render.write({name: files[name] for name in files if name not in unchanged}, folder)
-    for name in render.list_profiles(plan):
-        write_atomic(
-            folder / render.format_profile_path(name), pgo.locate_profile(name, paths).read_bytes()
-        )
     texts = render.render_repositories(plan, paths.templates)
     folders = {
         "tf_source": inputs.staged.parent,

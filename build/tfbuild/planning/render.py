@@ -13,7 +13,6 @@ from pathlib import Path
 import jinja2
 
 from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.cpus.flags import LEARNED, list_profile_hashes
 from tfbuild.errors import DriftError
 from tfbuild.planning import dispatcher
 from tfbuild.planning.defaults import needs_low_precision_guard
@@ -87,7 +86,6 @@ def _build_kernel_contexts(plan: Plan) -> dict[str, dict[str, object]]:
             "sources": tuple(
                 _describe_source(plan, recipe, path) for path in plan.sources_compiled
             ),
-            "profiles": {name: format_profile_path(name) for name in list_profiles(plan)},
             "library": KERNEL_LIBRARY,
             "dispatcher": dispatcher.LIBRARY,
             "low_precision": needs_low_precision_guard(plan.defaults, plan.release),
@@ -105,32 +103,14 @@ def _describe_source(plan: Plan, recipe: KernelRecipe, path: str) -> dict[str, o
     """Return a kernel source with the options that it is compiled with beyond the common ones."""
     header = recipe.improved.get(path, "")
     include = ("-include", f"tensorwright/improved/{header}") if header else ()
-    words = plan.source_flags.get(path, ())
     fused = path.startswith(f"{OWN}/")
     return {
         "label": format_label(path),
         "file": path if fused else f"@tf_source//:{TREE}/{path}",
         "fused": fused,
         "improved": bool(header),
-        "profiles": list_profile_hashes(words),
-        "flags": (*include, *map(_resolve_flag, words)),
+        "flags": (*include, *plan.source_flags.get(path, ())),
     }
-
-
-def _resolve_flag(word: str) -> str:
-    """Return a flag for the compiler, with the path of a profile in place of its name."""
-    names = list_profile_hashes((word,))
-    return f"{LEARNED}{format_profile_path(names[0])}" if names else word
-
-
-def list_profiles(plan: Plan) -> tuple[str, ...]:
-    """Return the hashes of the profiles that sources of the plan are compiled with."""
-    return list_profile_hashes(word for words in plan.source_flags.values() for word in words)
-
-
-def format_profile_path(name: str) -> str:
-    """Return the path of a profile in the workspace."""
-    return f"tensorwright/profiles/{name}.profdata"
 
 
 def _build_full_contexts(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:

@@ -1,8 +1,7 @@
 """Profile-guided optimization: train an instrumented wheel, and store the profiles for clang.
 
 https://clang.llvm.org/docs/UsersManual.html#profiling-with-instrumentation; the Bazel options are
---fdo_instrument and --fdo_optimize. Kernels use clang's own flags: each source may have a profile,
-which is stored by its hash.
+--fdo_instrument and --fdo_optimize.
 """
 
 from __future__ import annotations
@@ -10,75 +9,24 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 from tfbuild import packages
 from tfbuild.cpus.compilers import Compiler, can_link
 from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.flags import LEARNED
-from tfbuild.errors import BuildError, ChecksumError, CommandError, HostError, ToolError
-from tfbuild.records import write_atomic
+from tfbuild.errors import BuildError, CommandError, HostError, ToolError
 from tfbuild.run import run
-from tfbuild.settings import Paths
-from tfbuild.upstream.download import hash_file
 
 INSTRUMENT = "--fdo_instrument=/nonexistent"
 """The code contains this folder; LLVM_PROFILE_FILE replaces it at run time."""
 _TRAINING_S = 6 * 3600.0
-_HASH = 16
 # With these variables Python could import another TensorFlow.
 _ELSEWHERE = frozenset({"PYTHONPATH", "PYTHONHOME"})
 
 
-SUFFIX = ".profdata"
-
-
 def build_use_option(profile: Path) -> str:
     return f"--fdo_optimize={profile}"
-
-
-def store_profile(profile: Path, paths: Paths) -> str:
-    """Store a profile in the cache under its hash; return the flag of sources compiled with it.
-
-    The flag names the hash.
-    """
-    name = hash_file(profile)[:_HASH]
-    write_atomic(locate_profile(name, paths), profile.read_bytes())
-    return f"{LEARNED}{name}"
-
-
-def locate_profile(name: str, paths: Paths) -> Path:
-    """Return the path that the profile of a hash has in the cache, if it is there."""
-    return paths.profiles / f"{name}{SUFFIX}"
-
-
-def copy_profiles(names: Iterable[str], folder: Path, paths: Paths) -> None:
-    """Copy the cached profiles of these hashes to the folder of the selection that names them."""
-    for name in names:
-        write_atomic(folder / f"{name}{SUFFIX}", locate_profile(name, paths).read_bytes())
-
-
-def collect_profiles(names: Iterable[str], folders: Iterable[Path], paths: Paths) -> None:
-    """Copy the profiles of these hashes that the cache lacks into it from the folders.
-
-    A profile lies beside the selection or the wheel whose flags name it. Raises BuildError for a
-    missing profile, ChecksumError for one with another hash.
-    """
-    searched = tuple(folders)
-    for name in names:
-        if locate_profile(name, paths).is_file():
-            continue
-        file = f"{name}{SUFFIX}"
-        profile = next((path for folder in searched if (path := folder / file).is_file()), None)
-        if profile is None:
-            raise BuildError(
-                f"a source needs the profile {file}, which is missing",
-                hint="Copy it to the folder of the selection; invoke flags wrote both",
-            )
-        if not hash_file(profile).startswith(name):
-            raise ChecksumError(f"the hash of {profile} does not match its name")
-        store_profile(profile, paths)
 
 
 def require_support(compiler: Compiler, required: Collection[str], cpu: Cpu) -> None:
