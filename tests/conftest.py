@@ -218,25 +218,6 @@ def s3(module_s3: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
     return module_s3
 
 
-@pytest.fixture(scope="module")
-def sigstore_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Sigstore's root of trust is the one that the library ships, not what the user's cache has;
-    its servers, and all others but this machine, are out of reach."""
-    folder = tmp_path_factory.mktemp("sigstore")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
-            patch.setenv(name, str(folder / name))
-        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-            patch.setenv(name, "http://127.0.0.1:9")
-        for name in ("no_proxy", "NO_PROXY"):
-            patch.setenv(name, "127.0.0.1")
-        for name in ("GITHUB_ACTIONS", "BUILDKITE", "GITLAB_CI", "CIRCLECI"):
-            patch.delenv(name, raising=False)
-        # Where a machine of Google's would say that it is one, which has tokens.
-        patch.setattr("id._internal.oidc.ambient._GCP_PRODUCT_NAME_FILE", os.devnull)
-        yield
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What this machine could not show, once per reason."""

@@ -19,7 +19,7 @@ _COMPILE = (
     *("--no-emit-index-url", "--no-annotate", "--no-header", "pyproject.toml"),
 )
 _HEADS = {
-    USER: "# What a user runs (pyproject.toml, extras s3 and sigstore), for Python 3.11 and newer.",
+    USER: "# What a user runs (pyproject.toml, extra s3), for Python 3.11 and newer.",
     DEVELOPER: "# What ./inv test and ./inv lint need beside requirements.txt (the extra dev).",
 }
 
@@ -56,7 +56,7 @@ def _write(path: Path, packages: list[str]) -> None:
 
 def main() -> None:
     known = "".join(path.read_text(encoding="utf-8") for path in _HEADS if path.is_file())
-    user = entries(_compiled(known, "--extra", "s3", "--extra", "sigstore", *sys.argv[1:]))
+    user = entries(_compiled(known, "--extra", "s3", *sys.argv[1:]))
     _write(USER, user)
     every = entries(_compiled(known, "--extra", "dev", "-c", str(USER), *sys.argv[1:]))
     # By name: a marker that differs is of a machine that we do not serve.

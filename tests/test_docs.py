@@ -34,8 +34,6 @@ FOREIGN = {
     ),
     "pip and uv": ("--no-deps", "--target", "--index-url", "--extra-index-url"),
     "the kit": ("--phases", "--workloads", "--arm"),
-    "cosign": ("--certificate-identity", "--certificate-oidc-issuer"),
-    "sigstore": ("--cert-identity", "--cert-oidc-issuer"),
 }
 OURS = re.compile(r"(?:\./inv|\binvoke) ([a-z].*)")
 FENCED = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)

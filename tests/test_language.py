@@ -18,7 +18,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 VERBS = frozenset(
     """
     adapt add adjust admit adopt advance advise align amend amortise answer apply ask
-    assemble assign attribute audit augment average begin block build bundle calibrate
+    assemble assign attribute audit augment average begin block build calibrate
     call can check choose classify clean close collect combine compare compile compose
     compute confirm convert convolve copy count create cut decode decorate decrypt defer
     define demangle derive describe detect diagnose disassemble discard distribute do
@@ -26,7 +26,7 @@ VERBS = frozenset(
     explain explore export extend extract feed fetch fill filter find finish fit flatten
     flip follow force forget fork format gather generate get group guard halve handle
     has hash identify ignore import increase indent index infer insert inspect install
-    invert is iter join judge keep kill learn limit link list load locate lock log make
+    invert is iter join judge keep kill limit link list load locate lock log make
     map match measure merge move name need needs normalise normalize nudge observe open
     pack paint pair parse pause pin place plan plot pool predict prefetch prepare
     preprocess print probe process profile propose publish put query quote rank rate

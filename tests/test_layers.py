@@ -91,7 +91,7 @@ TFBUILD = {
 }
 TFWHEELS = (
     "commands",
-    *("check_wheel", "layout", "entry", "keys", "identities", "sigstore_client", "provenance"),
+    *("check_wheel", "layout", "entry", "keys", "provenance"),
     *("wheel_choice", "provenance_links", "pages"),
     *("gate", "folder", "bucket", "store", "catalog", "trust", "publish", "remote", "upload"),
     *(

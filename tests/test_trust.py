@@ -317,6 +317,7 @@ def test_keys_that_are_given_count_when_those_of_the_index_were_changed(
         '{"schema": 1}',
         '{"schema": 2, "keys": []}',
         '{"schema": 1, "keys": [{"id": "1", "pem": "x"}]}',
+        '{"schema": 1, "keys": [], "identities": [{"name": "me", "issuer": "https://a.example"}]}',
     ],
 )
 def test_keys_of_an_index_that_cannot_be_read_stop_it(

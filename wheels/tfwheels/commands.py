@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tfbuild.commands import DRY, PACKAGE, PYTHON
 from tfbuild.option import option
 
-_TRUST = "public keys (PEM) or sigstore:IDENTITY@ISSUER, comma-separated"
+_TRUST = "public keys (PEM), comma-separated"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,12 +45,8 @@ class PublishOptions:
     variants: bool = option(
         False, "experimental: also write x86-64 level variants (PEP 825) to variants/"
     )
-    sign: str = option(
-        "",
-        "sign wheels with this ed25519 private key (PEM), or with sigstore (untested, see "
-        "docs/signing.md)",
-    )
-    trust: str = option("", f"accept only wheels of these signers from now on: {_TRUST}")
+    sign: str = option("", "sign wheels with this ed25519 private key (PEM)")
+    trust: str = option("", f"accept only wheels signed by one of these keys from now on: {_TRUST}")
     dry_run: bool = option(False, DRY)
 
 
@@ -58,7 +54,7 @@ class PublishOptions:
 class ServeOptions:
     at: str = option("", "folder of a published index")
     port: str = option("", "port (default: 8000, or a free one if it is taken)")
-    trust: str = option("", f"serve only wheels of these signers: {_TRUST}")
+    trust: str = option("", f"serve only wheels signed by one of these keys: {_TRUST}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

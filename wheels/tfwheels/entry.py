@@ -76,7 +76,7 @@ class GateResult:
 class SignedProvenance:
     """The provenance object beside a wheel: `sha256` is its hash, `key` its signer.
 
-    `key` is the id of a key, or an identity in the form of --trust.
+    `key` is the id of a key.
     """
 
     key: str

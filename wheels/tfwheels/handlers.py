@@ -20,17 +20,13 @@ from tfwheels import snippet, summary
 from tfwheels.candidates import Candidates, PublishRule, WheelCandidate, check_named, check_pool
 from tfwheels.commands import PublishOptions, SnippetOptions
 from tfwheels.dependencies import fetch_stock_and_dependencies
-from tfwheels.keys import read_signing_key
+from tfwheels.keys import read_public_keys, read_signing_key
 from tfwheels.level_variants import publish_variants
 from tfwheels.publish import publish
 from tfwheels.remote import check_url
-from tfwheels.sigstore_client import find_identity
 from tfwheels.store import Store, open_store
-from tfwheels.trust import Signing, read_trusted, resolve_signing
+from tfwheels.trust import Signing, resolve_signing
 from tfwheels.upload import upload
-
-_SIGSTORE = "sigstore"
-"""The value of --sign that selects Sigstore; a key file with this name is ./sigstore."""
 
 
 def publish_wheels(wanted: PublishOptions, *, as_json: bool) -> str:
@@ -140,11 +136,6 @@ def _check_options(wanted: PublishOptions) -> None:
     for option, value, other, other_value in idle:
         if value and other_value:
             raise UsageError(f"{option} has no effect with {other}", hint="Omit one of them")
-    if wanted.sign == _SIGSTORE and wanted.dry_run:
-        raise UsageError(
-            "--sign sigstore with --dry-run would write to a permanent public log",
-            hint="Omit one of them",
-        )
     if wanted.stock_wheel and not Path(wanted.stock_wheel).expanduser().exists():
         raise UsageError(f"--stock-wheel {wanted.stock_wheel} does not exist")
     if wanted.dependencies and not Path(wanted.dependencies).expanduser().is_dir():
@@ -156,13 +147,8 @@ def _parse_path(text: str) -> Path | None:
 
 
 def _read_signing(wanted: PublishOptions) -> Signing:
-    """Read the signing key or identity, and the trusted signers.
-
-    Raises UsageError for an invalid key or if there is no identity, and ToolError.
-    """
-    trusted = read_trusted(wanted.trust)
-    if wanted.sign == _SIGSTORE:
-        return Signing(key=find_identity(), trusted=trusted)
+    """Read the signing key and the trusted keys. Raises UsageError for an invalid one."""
+    trusted = read_public_keys(wanted.trust)
     key = read_signing_key(Path(wanted.sign).expanduser()) if wanted.sign else None
     return Signing(key=key, trusted=trusted)
 

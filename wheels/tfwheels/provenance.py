@@ -4,7 +4,7 @@ The statement is SLSA provenance v1 with the values of the wheel's tuned.json. F
 states that the wheel was republished unchanged. The same wheel and key give the same bytes: the
 statement contains no time and no local path. The signature is DSSE. PEP 740 requires the
 certificate of an identity. A key file has none, so the key is named as in a Sigstore bundle
-(`public_key` of the verification material).
+(`public_key` of the verification material); attestations with a certificate are not verified.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from tfbuild.errors import PublishError
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.records import format_canonical, format_json, quote_value
 from tfwheels.entry import Entry
-from tfwheels.identities import Signer, describe_signer, extract_identity, extract_publisher
 from tfwheels.keys import PublicKey, SigningKey, create_verifier
-from tfwheels.sigstore_client import SigningIdentity, verify_statement
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
@@ -43,7 +41,7 @@ _TORN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 # ---- statement ----
 
 
-def make_statement(entry: Entry, tuned: Tuned | None, signer: Signer) -> bytes:
+def make_statement(entry: Entry, tuned: Tuned | None, signer: PublicKey) -> bytes:
     """Build the in-toto statement of a wheel whose signer is its builder.
 
     For a wheel that is not tuned, it states that the wheel was republished unchanged.
@@ -130,20 +128,10 @@ def _create_material(name: str, url: PackageURL, sha256: str = "") -> dict[str, 
 # ---- signing ----
 
 
-def sign(statement: bytes, key: SigningKey | SigningIdentity) -> bytes:
-    """Sign a statement and return the provenance object that contains it.
-
-    Raises the errors of an identity that cannot sign.
-    """
-    if isinstance(key, SigningIdentity):
-        attestation, publisher = (
-            convert_bundle(key.sign(statement)),
-            extract_publisher(key.certificate),
-        )
-    else:
-        attestation = _create_attestation(statement, key)
-        publisher = {"kind": KIND, "claims": None, "key": key.public.id}
-    bundle = {"publisher": publisher, "attestations": [attestation]}
+def sign(statement: bytes, key: SigningKey) -> bytes:
+    """Sign a statement and return the provenance object that contains it."""
+    publisher = {"kind": KIND, "claims": None, "key": key.public.id}
+    bundle = {"publisher": publisher, "attestations": [_create_attestation(statement, key)]}
     return format_json({"version": _VERSION, "attestation_bundles": [bundle]}).encode()
 
 
@@ -163,60 +151,41 @@ def _create_attestation(statement: bytes, key: SigningKey) -> dict[str, object]:
     }
 
 
-def convert_bundle(bundle: Mapping[str, Any]) -> dict[str, object]:
-    """Convert a Sigstore bundle (version 0.3) with a statement to a PEP 740 attestation."""
-    material, envelope = bundle["verificationMaterial"], bundle["dsseEnvelope"]
-    (signature,) = envelope["signatures"]
-    return {
-        "version": _VERSION,
-        "verification_material": {
-            "certificate": material["certificate"]["rawBytes"],
-            "transparency_entries": material["tlogEntries"],
-        },
-        "envelope": {"statement": envelope["payload"], "signature": signature["sig"]},
-    }
-
-
 # ---- verification ----
 
 
-def verify_provenance(data: bytes, file: str, sha256: str, signers: Sequence[Signer]) -> str:
-    """Return the id of the signer who signed the name and the bytes of `file`.
+def verify_provenance(data: bytes, file: str, sha256: str, signers: Sequence[PublicKey]) -> str:
+    """Return the id of the key that signed the name and the bytes of `file`.
 
     Raises PublishError if none of the `signers` did, and for an invalid provenance object.
     """
-    faults, reasons = [], []
+    faults = []
     pairs = [
-        (attestation, signer)
+        (*_decode_envelope(attestation), signer)
         for attestation in _parse_attestations(data, file)
         for signer in signers
     ]
-    for attestation, signer in pairs:
-        try:
-            statement = _verify_attestation(attestation, signer)
-        except PublishError as error:
-            reasons.append(error.message)
+    for statement, signature, signer in pairs:
+        if not _is_valid_signature(statement, signature, signer):
             continue
         fault = _find_fault(statement, file, sha256)
         if not fault:
             return signer.id
-        faults.append(f"signed by {describe_signer(signer.id)}, {fault}")
+        faults.append(f"signed by key {signer.id}, {fault}")
     if faults:
         raise PublishError(f"the provenance of {file}, {faults[0]}")
-    why = next((f": {reason}" for reason in reasons if reason), "")
-    raise PublishError(f"the provenance of {file} is not signed by {_format_signers(signers)}{why}")
+    keys = ", ".join(signer.id for signer in signers)
+    raise PublishError(f"the provenance of {file} is not signed by any of the keys {keys}")
 
 
 def read_claimed_signer(data: bytes, file: str) -> str:
-    """Return the unverified id of the key or identity that a provenance object names as signer.
+    """Return the unverified id of the key that a provenance object names as signer.
 
     Raises PublishError for an invalid provenance object.
     """
     _parse_attestations(data, file)
     try:
         (first, *_) = json.loads(data)["attestation_bundles"]
-        if certificate := _decode_certificate(first["attestations"][0]):
-            return extract_identity(certificate).id
         key_id = first["publisher"]["key"]
         if _ID.fullmatch(key_id):
             return str(key_id)
@@ -251,31 +220,6 @@ def _decode_envelope(attestation: Mapping[str, Any]) -> tuple[bytes, bytes]:
     return statement, signature
 
 
-def _decode_certificate(attestation: Mapping[str, Any]) -> bytes:
-    """Return the certificate in DER; empty if there is none, as with a key file."""
-    material = attestation.get("verification_material") or {}
-    return base64.b64decode(material.get("certificate") or "", validate=True)
-
-
-def _verify_attestation(attestation: Mapping[str, Any], signer: Signer) -> bytes:
-    """Return the statement that the signer signed.
-
-    Raises PublishError if it did not, with the reason if one is known.
-    """
-    if isinstance(signer, PublicKey):
-        statement, signature = _decode_envelope(attestation)
-        if not _is_valid_signature(statement, signature, signer):
-            raise PublishError("")
-        return statement
-    try:
-        certified = _decode_certificate(attestation)
-    except _TORN:
-        certified = b""
-    if not certified:  # signed by a key file
-        raise PublishError("")
-    return verify_statement(attestation, signer)
-
-
 def _is_valid_signature(statement: bytes, signature: bytes, key: PublicKey) -> bool:
     signed = Envelope(statement, PAYLOAD, {key.id: Signature(key.id, signature.hex())})
     try:
@@ -300,12 +244,6 @@ def _find_fault(statement: bytes, file: str, sha256: str) -> str:
         if (file, sha256) in subjects
         else f"is for another file name or other bytes than sha256 {sha256}"
     )
-
-
-def _format_signers(signers: Sequence[Signer]) -> str:
-    kinds = {"keys" if isinstance(signer, PublicKey) else "identities" for signer in signers}
-    kind = "signers" if len(kinds) > 1 else next(iter(kinds), "keys")
-    return f"any of the {kind} {', '.join(signer.id for signer in signers)}"
 
 
 def _create_error(file: str, why: str) -> PublishError:

@@ -49,7 +49,7 @@ class PublishResult:
     `added`, `restored` and `present` are file names: new files, published files that were missing
     from the pool, and files that it contains. The bytes of the `unread` files were not compared.
     `pages` are the keys of changed pages. `choices` has the wheels that each target's pages list of
-    the given versions. `signers` has the id of the key or identity that signed each given file;
+    the given versions. `signers` has the id of the key that signed each given file;
     empty if unsigned.
     """
 

@@ -27,10 +27,10 @@ from tfbuild.packing.wheel import BLOCK
 from tfbuild.records import parse_json
 from tfbuild.upstream.releases import CPU_PACKAGES
 from tfwheels.folder import Folder
-from tfwheels.identities import Signer
+from tfwheels.keys import PublicKey, read_public_keys
 from tfwheels.layout import HTML, JSON, Digest, build_folder_key, build_manifest, resolve_key
 from tfwheels.signed_files import SignedFiles
-from tfwheels.trust import FILE, load_trusted, read_trusted
+from tfwheels.trust import FILE, load_trusted
 from tfwheels.wheel_choice import explain_absence
 
 HOST = "127.0.0.1"
@@ -128,7 +128,7 @@ class TreeServer(ThreadingHTTPServer):
 
     daemon_threads = True  # Ctrl-C does not wait for a client that downloads
 
-    def __init__(self, root: Path, port: int, trusted: Sequence[Signer] = ()) -> None:
+    def __init__(self, root: Path, port: int, trusted: Sequence[PublicKey] = ()) -> None:
         self.root = root
         self.signed = SignedFiles(root, trusted)
         super().__init__((HOST, port), _Handler)
@@ -237,7 +237,7 @@ def serve(at: str, port: str, trust: str = "") -> None:
             f"{at} is not a published index: it has no simple/",
             hint="Create one: invoke publish --to DIR",
         )
-    trusted = read_trusted(trust) or load_trusted(Folder(root=root))
+    trusted = read_public_keys(trust) or load_trusted(Folder(root=root))
     with open_server(root, port, trusted) as server, contextlib.suppress(KeyboardInterrupt):
         print_message(f"serving {root} at {server.url}/simple/ on this machine, until Ctrl-C")
         if trusted:
@@ -271,7 +271,7 @@ def _has_files(root: Path, target: str, package: str) -> bool:
         return False
 
 
-def open_server(root: Path, port: str, trusted: Sequence[Signer] = ()) -> TreeServer:
+def open_server(root: Path, port: str, trusted: Sequence[PublicKey] = ()) -> TreeServer:
     """Open a server that listens on the port.
 
     Raises UsageError, HostError.

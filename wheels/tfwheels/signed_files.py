@@ -15,7 +15,7 @@ from typing import IO
 from tfbuild.console import warn
 from tfbuild.errors import PublishError
 from tfbuild.packing.wheel import BLOCK
-from tfwheels.identities import Signer
+from tfwheels.keys import PublicKey
 from tfwheels.layout import PROVENANCE, resolve_key
 from tfwheels.provenance import verify_provenance
 
@@ -27,7 +27,7 @@ _Stamp = tuple[int, int, int, int]
 class SignedFiles:
     """A check of files, whose result is cached until a file or its provenance changes."""
 
-    def __init__(self, root: Path, trusted: Sequence[Signer]) -> None:
+    def __init__(self, root: Path, trusted: Sequence[PublicKey]) -> None:
         self._root = root
         self._trusted = tuple(trusted)
         self._passed: dict[str, tuple[_Stamp, _Stamp]] = {}

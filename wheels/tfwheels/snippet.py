@@ -32,11 +32,10 @@ from tfwheels import check_wheel
 from tfwheels.commands import SnippetOptions
 from tfwheels.dependencies import PinnedPackage, parse_lock
 from tfwheels.folder import Folder
-from tfwheels.identities import Identity, Signer, describe_signer
+from tfwheels.keys import PublicKey, read_public_keys
 from tfwheels.layout import JSON, PROVENANCE, build_folder_key, build_pool_key
 from tfwheels.provenance import verify_provenance
 from tfwheels.remote import Credentials, check_url, is_localhost, open_index
-from tfwheels.trust import read_trusted
 from tfwheels.wheel_choice import explain_absence, find_missing_features
 
 _ONE_INDEX = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-check install"
@@ -45,8 +44,7 @@ _BY_HASH = "pip install --require-hashes --no-deps"
 _PLAIN_URL = re.compile(r"[A-Za-z0-9:/.%_~+\[\]-]+")
 _NAME = "tensorwright"
 _PROGRAM, _PEM = "check_wheel.py", "publisher.pem"
-_WITH_OPENSSL = "Python 3 and openssl 3"
-_WITH_SIGSTORE = "Python 3.10 and the package sigstore"
+_CHECKS_WITH = "Python 3 and openssl 3"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,8 +80,8 @@ class Snippet:
 
     `requirements` and `pyproject` are texts of files; `pip`, `uv` and `fleet` are shell lines.
     `lock` names the file of tfbuild/upstream/locks to install first if the index does not contain
-    TensorFlow's dependencies. `check` are shell lines that verify the signature of `signer`, a key
-    or an identity, and install with pip or uv; `checks_with` names the programs that they need. All
+    TensorFlow's dependencies. `check` are shell lines that verify the signature of the key
+    `signer`, and install with pip or uv; `checks_with` names the programs that they need. All
     three are empty if there are no trusted signers.
     """
 
@@ -107,11 +105,11 @@ class Snippet:
 def resolve_snippet(options: SnippetOptions) -> Snippet:
     """Return the commands that install the version from the index.
 
-    The default is the index's newest version, for this host's target. With trusted keys or
-    identities, one of them must have signed the wheel. Raises UsageError, TargetError,
+    The default is the index's newest version, for this host's target. With trusted keys,
+    one of them must have signed the wheel. Raises UsageError, TargetError,
     PublishError, ToolError, and HostError for a target whose CPUs cannot run TensorFlow's wheels.
     """
-    trusted = read_trusted(options.trust)
+    trusted = read_public_keys(options.trust)
     target = parse_target(options.arch) if options.arch else match_cpu(read_cpu()).best
     folder = Path(options.at) if "://" not in options.at else None
     newest = releases.list_kernel_releases()[-1]
@@ -134,7 +132,7 @@ def resolve_snippet(options: SnippetOptions) -> Snippet:
 
 
 def _add_check(
-    made: Snippet, wanted: Query, folder: Path | None, trusted: Sequence[Signer]
+    made: Snippet, wanted: Query, folder: Path | None, trusted: Sequence[PublicKey]
 ) -> Snippet:
     """Add the lines that verify the wheel to a snippet.
 
@@ -149,7 +147,7 @@ def _add_check(
     return dataclasses.replace(
         made,
         signer=signer_id,
-        checks_with=_WITH_SIGSTORE if isinstance(signer, Identity) else _WITH_OPENSSL,
+        checks_with=_CHECKS_WITH,
         check=tuple(_format_check(made, f"{wanted.base}/{quote(key)}", signer)),
     )
 
@@ -162,18 +160,14 @@ def _read_file(wanted: Query, folder: Path | None, key: str) -> bytes | None:
         return response.content if response is not None else None
 
 
-def _format_check(made: Snippet, url: str, signer: Signer) -> Iterator[str]:
+def _format_check(made: Snippet, url: str, signer: PublicKey) -> Iterator[str]:
     """Yield the shell lines that verify the wheel and then install it.
 
-    They write the program to a file, and the signer's key, if it is one, to another.
+    They write the program and the signer's key to files.
     """
     yield _format_file(_PROGRAM, Path(check_wheel.__file__).read_text(encoding="utf-8"))
-    if isinstance(signer, Identity):
-        signer_args: tuple[str, ...] = (signer.name, signer.issuer)
-    else:
-        yield _format_file(_PEM, signer.pem)
-        signer_args = (_PEM,)
-    check = shlex.join(("python3", _PROGRAM, url, *signer_args))
+    yield _format_file(_PEM, signer.pem)
+    check = shlex.join(("python3", _PROGRAM, url, _PEM))
     needs = f"{_BY_HASH} -r {shlex.quote(made.lock or 'requirements.txt')}"
     for tool in ("", "uv "):
         install = f"{tool}pip install --no-deps {shlex.quote(f'./{made.file}')}"
@@ -245,7 +239,7 @@ def describe(snippet: Snippet) -> str:
     }
     if snippet.check:
         parts |= {
-            f"verify that {describe_signer(snippet.signer)} signed the wheel (needs "
+            f"verify that key {snippet.signer} signed the wheel (needs "
             f"{snippet.checks_with}), then install it with pip or uv, with the same "
             "requirements.txt": "\n".join(snippet.check)
         }

@@ -16,7 +16,6 @@ from tfbuild.terminal_tables import format_grid
 from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.catalog import add_judgement
 from tfwheels.entry import Entry, TargetVerdict, WheelKind
-from tfwheels.identities import describe_signer
 from tfwheels.publish import PublishResult
 from tfwheels.upload import Upload, UploadState
 from tfwheels.wheel_choice import (
@@ -186,7 +185,7 @@ def _describe_signed(signers: Mapping[str, str]) -> Iterator[str]:
     """Yield the number of given wheels per signer, and the unsigned wheels."""
     keys = Counter(key for key in signers.values() if key)
     for key, wheels in keys.items():
-        yield f"{format_count(wheels, 'wheel')} signed by {describe_signer(key)}"
+        yield f"{format_count(wheels, 'wheel')} signed by key {key}"
     others = [file for file, key in signers.items() if not key]
     if others:
         shown = ", ".join(others[:_FEW]) + (f" and {len(others) - _FEW} more" * bool(others[_FEW:]))

@@ -17,11 +17,9 @@ from tfbuild.errors import PublishError, RecordError, UsageError
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import decode_record, format_json
 from tfwheels.entry import Entry, SignedProvenance
-from tfwheels.identities import PREFIX, Identity, Signer, describe_signer, parse_identity
-from tfwheels.keys import PublicKey, SigningKey, create_verifier, read_public_keys
+from tfwheels.keys import PublicKey, SigningKey, create_verifier
 from tfwheels.layout import PROVENANCE, build_provenance_key, compute_digest
 from tfwheels.provenance import make_statement, sign, verify_provenance
-from tfwheels.sigstore_client import SigningIdentity, require_library
 from tfwheels.store import Store
 
 FILE = "trusted-keys.json"
@@ -44,40 +42,18 @@ class Signing:
     If there are `trusted` signers, one of them must have signed every wheel in the index.
     """
 
-    key: SigningKey | SigningIdentity | None = None
-    trusted: tuple[Signer, ...] = ()
+    key: SigningKey | None = None
+    trusted: tuple[PublicKey, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _TrustedKeys:
     schema: int = SCHEMA
-    keys: tuple[PublicKey, ...] = ()
-    identities: tuple[Identity, ...] = ()
-
-    @property
-    def signers(self) -> tuple[Signer, ...]:
-        return (*self.keys, *self.identities)
+    keys: tuple[PublicKey, ...]
 
 
-def read_trusted(text: str) -> tuple[Signer, ...]:
-    """Read the comma-separated signers of --trust: paths of public keys, and identities.
-
-    Each is returned once. Raises UsageError, and ToolError if identities cannot be verified here.
-    """
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    identities = dict.fromkeys(parse_identity(word) for word in words if word.startswith(PREFIX))
-    files = ",".join(word for word in words if not word.startswith(PREFIX))
-    if identities:
-        require_library()
-    keys = read_public_keys(files if identities else files or text)
-    return (*keys, *identities)
-
-
-def load_trusted(store: Store) -> tuple[Signer, ...]:
-    """Load the signers that an index trusts; none if it trusts nobody.
-
-    Raises RecordError, and ToolError as `read_trusted` does.
-    """
+def load_trusted(store: Store) -> tuple[PublicKey, ...]:
+    """Load the signers that an index trusts; none if it trusts nobody. Raises RecordError."""
     data = store.read(FILE)
     if data is None:
         return ()
@@ -85,19 +61,13 @@ def load_trusted(store: Store) -> tuple[Signer, ...]:
         record = decode_record(_TrustedKeys, json.loads(data))
         for key in record.keys:
             create_verifier(key)
-        for identity in record.identities:
-            parse_identity(identity.id)
     except _TORN as error:
         message = f"cannot read {FILE} of {store.where} ({type(error).__name__})"
         raise RecordError(message, hint=_AGAIN) from error
-    if record.schema != SCHEMA or not record.signers:
-        message = (
-            f"{FILE} of {store.where} has schema {record.schema} and {len(record.signers)} signers"
-        )
+    if record.schema != SCHEMA or not record.keys:
+        message = f"{FILE} of {store.where} has schema {record.schema} and {len(record.keys)} keys"
         raise RecordError(message, hint=_AGAIN)
-    if record.identities:
-        require_library()
-    return record.signers
+    return record.keys
 
 
 def resolve_signing(given: Signing, store: Store) -> Signing:
@@ -112,15 +82,15 @@ def resolve_signing(given: Signing, store: Store) -> Signing:
         )
         raise PublishError(f"{store.where} trusts {known}, not {requested}", hint=_CHANGE)
     trusted = given.trusted or stored
-    if isinstance(given.key, SigningKey):  # the certificate of an identity is checked later
+    if given.key is not None:
         _require_trusted(given.key.public, trusted, store.where)
     return dataclasses.replace(given, trusted=trusted)
 
 
-def _require_trusted(signer: Signer, trusted: Sequence[Signer], where: str) -> None:
+def _require_trusted(signer: PublicKey, trusted: Sequence[PublicKey], where: str) -> None:
     if trusted and signer not in trusted:
         raise PublishError(
-            f"--sign uses {describe_signer(signer.id)}, which {where} does not trust", hint=_CHANGE
+            f"--sign uses key {signer.id}, which {where} does not trust", hint=_CHANGE
         )
 
 
@@ -131,12 +101,7 @@ def save_trusted(signing: Signing, store: Store) -> None:
     """
     if not signing.trusted or store.read(FILE) is not None:
         return
-    keys = tuple(signer for signer in signing.trusted if isinstance(signer, PublicKey))
-    identities = tuple(signer for signer in signing.trusted if isinstance(signer, Identity))
-    fields: dict[str, object] = {"schema": SCHEMA, "keys": keys}
-    if identities:  # older versions can read an index with keys only
-        fields["identities"] = identities
-    data = format_json(fields).encode()
+    data = format_json(_TrustedKeys(keys=signing.trusted)).encode()
     if not store.swap(FILE, data, None):
         raise PublishError(
             f"another publisher has just written {FILE} of {store.where}", hint=_CHANGE
@@ -149,8 +114,7 @@ def resolve_provenance(
     """Return the provenance object to store beside a wheel, and its signer.
 
     A provenance in the index has precedence. Without a signing key, a provenance beside the wheel
-    is used if a trusted signer signed it. Raises PublishError if another signer signed it, and the
-    errors of an identity that cannot sign.
+    is used if a trusted signer signed it. Raises PublishError if another signer signed it.
     """
     key, trusted = signing.key, signing.trusted
     if key is None and not trusted:
@@ -158,7 +122,6 @@ def resolve_provenance(
     data = store.read(build_provenance_key(entry.name, entry.file))
     beside = wheel.with_name(wheel.name + PROVENANCE)
     if data is None and key is not None:
-        _require_trusted(key.public, trusted, store.where)
         data = sign(make_statement(entry, read_tuned(wheel), key.public), key)
     elif data is None and beside.is_file():
         data = beside.read_bytes()
@@ -172,7 +135,7 @@ def resolve_provenance(
     return SignedProvenance(key=signer, sha256=compute_digest(data).sha256), data
 
 
-def require_signed(entries: Iterable[Entry], trusted: Sequence[Signer], read_file: Read) -> None:
+def require_signed(entries: Iterable[Entry], trusted: Sequence[PublicKey], read_file: Read) -> None:
     """Raise PublishError unless a trusted signer signed every wheel; accept all if none is trusted.
 
     `read_file` returns the bytes of a key, None if there are none.
@@ -184,7 +147,7 @@ def require_signed(entries: Iterable[Entry], trusted: Sequence[Signer], read_fil
 
 
 def _list_faults(
-    entries: Iterable[Entry], trusted: Sequence[Signer], read_file: Read
+    entries: Iterable[Entry], trusted: Sequence[PublicKey], read_file: Read
 ) -> Iterator[str]:
     for entry in entries:
         data = read_file(build_provenance_key(entry.name, entry.file)) if entry.provenance else None
