@@ -94,7 +94,7 @@ class _Modules(LoadScopeScheduling):  # type: ignore[misc]
         return "kernels" if name in KERNELS else nodeid.partition("::")[0]
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Modules:  # noqa: ANN401
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Modules:
     return _Modules(config, log)
 
 

@@ -41,7 +41,7 @@ def spread(value: float, share: float = 0.02) -> Interval:
     return Interval(value=value, low=value / (1 + share), high=value * (1 + share))
 
 
-def host(size: int = 2, **fields: Any) -> Host:  # noqa: ANN401
+def host(size: int = 2, **fields: Any) -> Host:
     """A machine with `size` vCPUs."""
     whole: dict[str, Any] = {
         "cpu": Cpu(
@@ -66,7 +66,7 @@ def host(size: int = 2, **fields: Any) -> Host:  # noqa: ANN401
     return Host(**whole | fields)
 
 
-def arm(name: str, **fields: Any) -> ArmFacts:  # noqa: ANN401
+def arm(name: str, **fields: Any) -> ArmFacts:
     whole: dict[str, Any] = {
         "name": name,
         "label": f"the {name} wheel",
@@ -148,7 +148,7 @@ def cell(
     )
 
 
-def comparison(*cells: ComparedCell, **fields: Any) -> Comparison:  # noqa: ANN401
+def comparison(*cells: ComparedCell, **fields: Any) -> Comparison:
     names = dict.fromkeys(arm.arm for each in cells for arm in each.arms)
     whole: dict[str, Any] = {
         "schema": SCHEMA,
@@ -173,7 +173,7 @@ def comparison(*cells: ComparedCell, **fields: Any) -> Comparison:  # noqa: ANN4
     return Comparison(**whole | fields)
 
 
-def sample(name: str = BASELINE, wall_s: float = 0.25, **fields: Any) -> Sample:  # noqa: ANN401
+def sample(name: str = BASELINE, wall_s: float = 0.25, **fields: Any) -> Sample:
     whole: dict[str, Any] = {
         "workload": "mnist_mlp",
         "vcpus": 2,

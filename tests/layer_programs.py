@@ -20,25 +20,25 @@ ACTIVATIONS = (
 )
 
 
-def programs(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]]:  # noqa: ANN401
+def programs(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]]:
     """Return, by name, the shape of an example and what is applied to the input."""
     layers = keras.layers
 
-    def chain(*made: Any) -> Callable[[Any], Any]:  # noqa: ANN401
-        def apply(x: Any) -> Any:  # noqa: ANN401
+    def chain(*made: Any) -> Callable[[Any], Any]:
+        def apply(x: Any) -> Any:
             for layer in made:
                 x = layer(x)
             return x
 
         return apply
 
-    def encoder(x: Any) -> Any:  # noqa: ANN401
+    def encoder(x: Any) -> Any:
         attended = layers.MultiHeadAttention(2, 4)(x, x)
         x = layers.LayerNormalization()(layers.Add()([x, attended]))
         hidden = layers.Dense(8)(layers.Dense(16, activation="gelu")(x))
         return layers.LayerNormalization()(layers.Add()([x, hidden]))
 
-    def residual(x: Any) -> Any:  # noqa: ANN401
+    def residual(x: Any) -> Any:
         y = layers.Conv2D(3, 3, padding="same")(x)
         y = layers.ReLU()(layers.BatchNormalization()(y))
         return layers.ReLU()(layers.Add()([layers.Conv2D(3, 3, padding="same")(y), x]))
@@ -101,7 +101,7 @@ def programs(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any
     }
 
 
-def run(keras: Any, np: Any, name: str) -> dict[str, Any]:  # noqa: ANN401
+def run(keras: Any, np: Any, name: str) -> dict[str, Any]:
     """Return the losses of two epochs, the evaluation and the predictions of a new model."""
     keras.utils.set_random_seed(1)
     shape, apply = programs(keras)[name]

@@ -49,7 +49,7 @@ def start(
     arm: str,
     launch: int = 0,
     facts: Mapping[str, object] | None = None,
-    **fields: Any,  # noqa: ANN401
+    **fields: Any,
 ) -> Start:
     known: dict[str, object] = {
         "pid": 1,
@@ -79,7 +79,7 @@ def start(
     return Start(arm=arm, launch=launch, facts=known | dict(facts or {}), **whole | fields)
 
 
-def sample(arm: str = STOCK.name, **fields: Any) -> Sample:  # noqa: ANN401
+def sample(arm: str = STOCK.name, **fields: Any) -> Sample:
     """One that no gate drops."""
     wall_s = fields.get("wall_s", 0.25)
     whole: dict[str, Any] = {
@@ -106,7 +106,7 @@ def sample(arm: str = STOCK.name, **fields: Any) -> Sample:  # noqa: ANN401
     return Sample(arm=arm, **whole | fields)
 
 
-def end(launch: int = 0, **fields: Any) -> End:  # noqa: ANN401
+def end(launch: int = 0, **fields: Any) -> End:
     whole: dict[str, Any] = {
         "workload": WORKLOAD,
         "vcpus": VCPUS,
@@ -118,7 +118,7 @@ def end(launch: int = 0, **fields: Any) -> End:  # noqa: ANN401
     return End(launch=launch, **whole | fields)
 
 
-def fault(arm: str, launch: int = 0, **fields: Any) -> Fault:  # noqa: ANN401
+def fault(arm: str, launch: int = 0, **fields: Any) -> Fault:
     whole: dict[str, Any] = {
         "workload": WORKLOAD,
         "vcpus": VCPUS,

@@ -53,7 +53,7 @@ def torn(draw: st.DrawFn, sound: bytes) -> bytes:
 
 
 @st.composite
-def altered(draw: st.DrawFn, tree: Any) -> bytes:  # noqa: ANN401  (JSON)
+def altered(draw: st.DrawFn, tree: Any) -> bytes:
     """The text of a JSON tree in which at one to three places something else stands, is missing, or
     has another name."""
     for _ in range(draw(st.integers(1, 3))):
@@ -67,7 +67,7 @@ def altered(draw: st.DrawFn, tree: Any) -> bytes:  # noqa: ANN401  (JSON)
 def _change(draw: st.DrawFn) -> Callable[[Any, Any], None]:
     """What is done to a container, list or object, at one of its places."""
 
-    def change(container: Any, key: Any) -> None:  # noqa: ANN401
+    def change(container: Any, key: Any) -> None:
         match draw(st.sampled_from(("wrong", "wrong", "missing", "named", "twice"))):
             case "missing":
                 del container[key]
@@ -81,7 +81,7 @@ def _change(draw: st.DrawFn) -> Callable[[Any, Any], None]:
     return change
 
 
-def _places(tree: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401
+def _places(tree: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The way to each value, which begins with that to the whole."""
     yield (0, *place)
     if isinstance(tree, dict | list):
@@ -89,7 +89,7 @@ def _places(tree: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
             yield from _places(tree[key], (*place, key))
 
 
-def _changed(tree: Any, place: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:  # noqa: ANN401
+def _changed(tree: Any, place: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:
     """A copy of the tree, changed at the place."""
     whole = [json.loads(json.dumps(tree))]
     container: Any = whole

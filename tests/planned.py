@@ -19,7 +19,7 @@ def planned(
     package: str = "",
     python: str = "",
     compiler: str = "clang@16.0.6",
-    **options: Any,  # noqa: ANN401
+    **options: Any,
 ) -> Plan:
     request = Request(
         arch=arch,

@@ -7,7 +7,7 @@ from typing import Any
 from tfbench.costs.prices import LineItem, Mode, Price
 
 
-def price(name: str = "m8", usd_hour: float = 0.5, **fields: Any) -> Price:  # noqa: ANN401
+def price(name: str = "m8", usd_hour: float = 0.5, **fields: Any) -> Price:
     whole: dict[str, Any] = {
         "name": name,
         "provider": "cloud",

@@ -103,7 +103,7 @@ def test_a_log_is_named_by_model_build_and_platform(
 def test_what_names_no_log_is_told(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         article.read_log(text, BOOK)
-    assert "MODEL/BUILD/PLATFORM=PATH" in caught.value.hint
+    assert "MODEL/BUILD/MACHINE=PATH" in caught.value.hint
 
 
 @pytest.mark.parametrize("place", ["a/pip/cpu96", "a/cpu96"])

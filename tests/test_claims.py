@@ -25,7 +25,7 @@ def tuned(*targets: str, **census: Mapping[str, int]) -> Tuned:
     return dataclasses.replace(said, libraries=tuple(counted))
 
 
-def shown(claim: KernelLibrary, **fields: Any) -> WheelLibrary:  # noqa: ANN401
+def shown(claim: KernelLibrary, **fields: Any) -> WheelLibrary:
     """A library that is just what is claimed, but for `fields`."""
     whole: dict[str, Any] = {
         "file": claim.file,

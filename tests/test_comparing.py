@@ -56,7 +56,7 @@ from tfbuild.errors import (
 EFFORT = Effort(looks=(3,), blocks=4)
 
 
-def setting(**changed: Any) -> ComparisonSetting:  # noqa: ANN401
+def setting(**changed: Any) -> ComparisonSetting:
     whole: dict[str, Any] = {
         "host": HOST,
         "arms": (STOCK, TUNED),
@@ -184,7 +184,7 @@ def test_a_run_that_asked_something_else_is_refused_by_name(
 )
 def test_a_run_of_another_machine_is_refused_as_such(
     field: str,
-    value: Any,  # noqa: ANN401
+    value: Any,
     tmp_path: Path,
 ) -> None:
     stopped(tmp_path, setting(), entries(paces(), launches=1))

@@ -32,7 +32,7 @@ IMAGENET = 1_281_167
 amounts = st.floats(1e-3, 1e6)
 
 
-def price(usd_hour: float = 3.6, **fields: Any) -> Price:  # noqa: ANN401
+def price(usd_hour: float = 3.6, **fields: Any) -> Price:
     return Price(
         name="m8",
         provider="cloud",

@@ -30,7 +30,7 @@ def disk(
     kind: str = "ext4",
     *,
     options: str = "rw",
-    **changes: Any,  # noqa: ANN401  (fields of Disk)
+    **changes: Any,
 ) -> Disk:
     mount = Mount(point=Path("/"), kind=kind, options=frozenset(options.split(",")), device="8:1")
     whole = Disk(

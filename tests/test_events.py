@@ -87,7 +87,7 @@ def test_a_file_that_is_cut_anywhere_is_read_up_to_there(size: int) -> None:
 
 
 @given(st.binary(max_size=400))
-def test_bytes_that_are_no_events_are_left_out(tmp_path_factory: Any, data: bytes) -> None:  # noqa: ANN401  (pytest's factory)
+def test_bytes_that_are_no_events_are_left_out(tmp_path_factory: Any, data: bytes) -> None:
     path = tmp_path_factory.mktemp("events") / "e.json"
     path.write_bytes(data + b'\n{"id":{"buildFinished":{}},"finished":{"exitCode":{"code":4}}}\n')
     assert build_outcome(read_events(path)).exit_code == 4
@@ -194,7 +194,7 @@ def progress(done: int, total: int) -> str:
     return json.dumps({"id": {"progress": {}}, "progress": {"stderr": stderr}}) + "\n"
 
 
-def until(met: Any) -> None:  # noqa: ANN401  (any condition)
+def until(met: Any) -> None:
     for _ in itertools.takewhile(lambda _: not met(), range(500)):
         time.sleep(0.01)
     assert met()

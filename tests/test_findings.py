@@ -159,8 +159,8 @@ def test_few_launches_and_stock_kernels_are_pointed_out() -> None:
     no_kernels, quick = list_warnings(dataclasses.replace(found, cells=(few,), arms=arms))
     assert "stock kernels with stock kernels" in no_kernels
     assert quick == (
-        "mnist_mlp on 2 vCPUs: only 3 launches, too few to estimate start-to-start variation. Use "
-        "--thorough."
+        "mnist_mlp on 2 vCPUs: only 3 launches, too few to estimate the variation between "
+        "launches. To measure more, compare with --thorough."
     )
 
 
@@ -198,7 +198,7 @@ def test_warnings_of_a_kind_are_one_line_that_counts_and_names_the_cells() -> No
     unsteady, quick = list_warnings(some)
     named = "in 3 of 6 cells (mnist_mlp on 1 and 2 vCPUs; lstm_text on 2 vCPUs)"
     assert unsteady == f"The warm-up did not reach a steady state {named}."
-    assert quick.startswith(f"Only 3 launches {named}: too few to estimate start-to-start ")
+    assert quick.startswith(f"Only 3 launches {named}: too few to estimate the variation ")
     every = hasty(*((cell.workload, cell.vcpus) for cell in SOUND.cells))
     assert [each for each in list_warnings(every) if " in all 6 cells" not in each] == []
 
@@ -295,7 +295,7 @@ def test_a_program_that_amplifies_rounding_is_named_and_its_arms_are_held_to_tha
     far = tuple(dataclasses.replace(each, losses_by_rounding=0.09) for each in cell.agreements)
     found = compared.comparison(dataclasses.replace(cell, agreements=far))
     (said,) = (each for each in list_warnings(found) if "rounding" in each)
-    assert said.startswith("mnist_cnn on 1 vCPU: first losses or predictions differ beyond")
+    assert said.startswith("mnist_cnn on 1 vCPU: rounding explains first losses or predictions")
     assert not [each for each in list_warnings(compared.comparison(cell)) if "rounding" in each]
     row = "| mnist_cnn | 1 | tuned | 2.1e-07 | 3.0e-06 | 1e-03 | 9.0e-02 | 0 | yes |"
     assert row in markdown(found, TEMPLATES)

@@ -175,7 +175,7 @@ def sources() -> bytes:
     return sink.getvalue()
 
 
-def vendor_lock() -> Any:  # noqa: ANN401  (JSON)
+def vendor_lock() -> Any:
     with tempfile.TemporaryDirectory() as folder:
         return convert_record(make_folder(Path(folder)))
 

@@ -22,7 +22,7 @@ WALL_S = 0.25
 USED_S = 1.5 * WALL_S  # (what the worker took of two vCPUs in a sample)
 
 
-def block(**changed: Any) -> tuple[Sample, ...]:  # noqa: ANN401
+def block(**changed: Any) -> tuple[Sample, ...]:
     """ABBA; what is changed is one sample of the second arm."""
     names = ("stock", "tuned", "tuned", "stock")
     clean = [sample(name, position=place, wall_s=WALL_S) for place, name in enumerate(names)]

@@ -56,12 +56,12 @@ def test_this_machine_has_memory() -> None:
 @pytest.mark.parametrize(
     ("cpus", "memory", "per_job", "expected"),
     [
-        (2, 24_000, 3_000, Jobs(count=2, limited_by="CPUs")),
+        (2, 24_000, 3_000, Jobs(count=2, limited_by="the number of CPUs")),
         (8, 8_500, 3_000, Jobs(count=2, limited_by="memory (8500 MB free)")),
         (8, 8_499, 3_000, Jobs(count=1, limited_by="memory (8499 MB free)")),
         (2, 0, 3_000, Jobs(count=1, limited_by="memory (0 MB free)")),
-        (1, 0, 3_000, Jobs(count=1, limited_by="CPUs")),
-        (4, 24_000, 0, Jobs(count=4, limited_by="CPUs")),
+        (1, 0, 3_000, Jobs(count=1, limited_by="the number of CPUs")),
+        (4, 24_000, 0, Jobs(count=4, limited_by="the number of CPUs")),
     ],
 )
 def test_jobs_keep_to_memory(cpus: int, memory: int, per_job: int, expected: Jobs) -> None:

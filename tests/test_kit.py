@@ -23,7 +23,7 @@ from tfbuild.comparisons.interval import Interval
 from tfbuild.errors import RecordError, UsageError
 
 
-def line(phase: str = "train", launch: int = 0, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+def line(phase: str = "train", launch: int = 0, **fields: Any) -> dict[str, Any]:
     whole = {
         "schema": inside.SCHEMA,
         "arm": "K80",

@@ -69,8 +69,8 @@ def test_a_machine_with_a_gpu_is_not_taken_for_one_without() -> None:
 @pytest.mark.parametrize(
     ("counts", "names", "expected"),
     [
-        ([2], {}, "4 machines with 2 vCPUs. Give one as 2=NAME, for example m2 (cloud/north"),
-        ([16], {}, "16=NAME, for example m1"),
+        ([2], {}, "4 machines with 2 vCPUs. Choose one with --machines 2=NAME: m2 (cloud/north"),
+        ([16], {}, "--machines 16=NAME: m1"),
         ([2], {2: "m2"}, "has 3 prices for 'm2'"),
         ([2], {2: "m16"}, "has no prices for 'm16'"),
         ([2], {2: "m1"}, "m1 (cloud/north, on_demand) has 1 vCPU"),

@@ -16,7 +16,14 @@ from tfbuild.run import Completed, run
 from tfbuild.tools import bazel
 
 FAMILIES = st.sampled_from(["clang", "gcc"])
-BUDGET = Budget(jobs=3, memory_mb=6000, heap_mb=2000, peak_mb=7000, limited_by="CPUs", basis="none")
+BUDGET = Budget(
+    jobs=3,
+    memory_mb=6000,
+    heap_mb=2000,
+    peak_mb=7000,
+    limited_by="the number of CPUs",
+    basis="none",
+)
 
 
 def test_the_table_holds_what_it_says() -> None:

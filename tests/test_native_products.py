@@ -140,15 +140,15 @@ def native(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     return ctypes.CDLL(str(library(folder, "products", SOURCE, *options, kind="cc")))
 
 
-def floats(array: Any) -> Any:  # noqa: ANN401
+def floats(array: Any) -> Any:
     return array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
 
 
-def numbers(values: Sequence[int]) -> Any:  # noqa: ANN401
+def numbers(values: Sequence[int]) -> Any:
     return (ctypes.c_int64 * len(values))(*values)
 
 
-def drawn(rng: np.random.Generator, *shape: int) -> Any:  # noqa: ANN401
+def drawn(rng: np.random.Generator, *shape: int) -> Any:
     return rng.standard_normal(shape).astype("float32")
 
 
@@ -170,7 +170,7 @@ def axes(draw: st.DrawFn) -> tuple[int, ...]:
     )
 
 
-def padded(images: Any, axis: int, of: Sequence[int]) -> Any:  # noqa: ANN401
+def padded(images: Any, axis: int, of: Sequence[int]) -> Any:
     size, out, taps, stride, dilation, before = of
     after = max((out - 1) * stride + (taps - 1) * dilation + 1 - before - size, 0)
     return np.pad(images, [(before, after) if each == axis else (0, 0) for each in range(4)])
@@ -247,7 +247,7 @@ def convolved(draw: st.DrawFn) -> Convolved:
     return scheme, rows, columns
 
 
-def shifted(images: Any, convolution: Convolved) -> list[Any]:  # noqa: ANN401
+def shifted(images: Any, convolution: Convolved) -> list[Any]:
     """By tap of the filter what each output gets, in float64."""
     scheme, rows, columns = convolution
     wide = np.pad(images.astype("float64"), [(0, 0), (4, 4), (4, 4), (0, 0)])

@@ -208,7 +208,7 @@ def test_the_baseline_is_the_mean_of_it_and_its_twin() -> None:
     assert estimate_median_ratio(found, TUNED.name).value == pytest.approx(1.25)
 
 
-def slower(found: Sequence[Entry], arm: str, **meters: Any) -> list[Entry]:  # noqa: ANN401
+def slower(found: Sequence[Entry], arm: str, **meters: Any) -> list[Entry]:
     """The journal with every sample of the arm taking twice as long."""
     return [
         dataclasses.replace(each, wall_s=2 * each.wall_s, elapsed_s=2 * each.elapsed_s, **meters)

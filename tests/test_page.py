@@ -205,7 +205,7 @@ def test_the_article_page_shows_its_four_means_and_the_cheapest() -> None:
     words = Outline(page("article")).words
     for vcpus, figure in ((8, "1.430x"), (16, "1.282x"), (32, "0.975x"), (64, "1.041x")):
         assert f"compiled over pip, {vcpus} vCPUs {figure}" in words
-    assert "The cheapest for all 6 models is compiled on 8 vCPUs." in words
+    assert "The cheapest for all 6 models: compiled on 8 vCPUs." in words
     assert "mnist_cnn 8 1116.2 634.1 1.760x 6.46 3.67 0.55 0.31" in words
 
 

@@ -29,7 +29,7 @@ KERNELS = planned()
 FULL = planned(scope="full", release="2.20.0", compiler="clang@18.1.8")
 
 
-def fields_of(record: Any, *path: str) -> Iterator[tuple[str, ...]]:  # noqa: ANN401
+def fields_of(record: Any, *path: str) -> Iterator[tuple[str, ...]]:
     """The path of every field of a record and of the records in it."""
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
@@ -38,7 +38,7 @@ def fields_of(record: Any, *path: str) -> Iterator[tuple[str, ...]]:  # noqa: AN
             yield from fields_of(value, *path, field.name)
 
 
-def changed(record: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401
+def changed(record: Any, path: tuple[str, ...]) -> Any:
     """The record with another value in one field."""
     name, *rest = path
     value = getattr(record, name)
@@ -298,7 +298,7 @@ def test_the_stock_wheel_is_the_package_that_was_asked_for() -> None:
         ({"scope": "half"}, "--scope half is unknown. Use kernels or full"),
         (
             {"package": "tf"},
-            "--package tf is unknown. Use tensorflow or tensorflow-cpu or tensorflow-cpu-aws",
+            "--package tf is unknown. Use tensorflow, tensorflow-cpu or tensorflow-cpu-aws",
         ),
         ({"python": "3.11.7"}, "--python 3.11.7"),
         ({"python": "three"}, "--python three"),

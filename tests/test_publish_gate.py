@@ -64,7 +64,7 @@ def single(
     folder: Path,
     interval: Interval,
     name: str = "one",
-    **tuned: Any,  # noqa: ANN401
+    **tuned: Any,
 ) -> Path:
     return saved(folder, of_the_wheel(compared.single(interval), **tuned), name)
 

@@ -104,7 +104,7 @@ def index(tmp_path: Path) -> Path:
 def publish(index: Path) -> Publish:
     """Without the stock wheel and what that needs."""
 
-    def run(*, as_json: bool = False, **options: Any) -> str:  # noqa: ANN401  (of PublishOptions)
+    def run(*, as_json: bool = False, **options: Any) -> str:
         given: dict[str, Any] = {"to": str(index), "only_tuned": True} | options
         return publish_wheels(PublishOptions(**given), as_json=as_json)
 
@@ -146,7 +146,7 @@ def test_the_same_again_adds_nothing_and_still_says_the_verdict(
     shutil.rmtree(paths.reports)
     again = publish(gate=False)
     assert "without passing the gate" not in again, "it has passed"
-    assert again.startswith(f"{index}: 0 wheels added, 1 already there, 0 pages changed\n")
+    assert again.startswith(f"{index}: 0 wheels added, 1 already there, 0 pages written\n")
     assert again.splitlines()[1:] == first.splitlines()[1:]
 
 
@@ -400,8 +400,8 @@ def test_a_wheel_of_near_sources_says_so_where_it_is_published(
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"to": ""}, UsageError, "one index"),
-        ({"upload": "https://here.example"}, UsageError, "one index"),
+        ({"to": ""}, UsageError, "either --to or --upload"),
+        ({"upload": "https://here.example"}, UsageError, "either --to or --upload"),
         ({"simple": "https://here.example"}, UsageError, "--simple .* --to"),
         ({"to": "", "upload": "nowhere"}, UsageError, "--upload must be"),
         (UPLOAD | {"simple": "http://u:secret@i.example"}, UsageError, "--simple must be"),

@@ -44,7 +44,7 @@ EVERY = [entry for cell in CELLS for entry in cell]
 def run(
     folder: Path,
     found: Sequence[Entry] = EVERY,
-    **changed: Any,  # noqa: ANN401
+    **changed: Any,
 ) -> Path:
     """A folder as a run leaves it."""
     (folder / KIND.spec).write_text(

@@ -18,7 +18,7 @@ from tfbuild.comparisons.interval import Verdict
 from tfbuild.errors import RecordError, TensorwrightError, UsageError
 
 
-def report(*, line: bool = False, as_json: bool = False, **options: Any) -> str:  # noqa: ANN401
+def report(*, line: bool = False, as_json: bool = False, **options: Any) -> str:
     return report_results(ReportOptions(**options, line=line), as_json=as_json)
 
 
@@ -117,7 +117,7 @@ def test_a_run_of_the_kit_stands_beside_the_comparison(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"kit": "samples.jsonl=gpu"}, "Add --prices"),
+        ({"kit": "samples.jsonl=gpu"}, "Add, for example, --prices"),
         ({"build_usd": "3"}, "--build-usd"),
         ({"totals": "2017", "kit": "samples.jsonl=gpu"}, "without a comparison"),
     ],
@@ -134,7 +134,7 @@ def test_the_article_is_computed_again(tmp_path: Path) -> None:
     said = report(totals="2017", out=str(tmp_path))
     for factor in ("1.430x", "1.282x", "0.975x", "1.041x"):
         assert factor in said
-    assert "cheapest for all 6 models is compiled on 8 vCPUs" in said
+    assert "cheapest for all 6 models: compiled on 8 vCPUs" in said
     assert {path.name for path in tmp_path.iterdir()} == {"report.md", "report.html"}
 
 

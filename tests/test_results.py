@@ -20,7 +20,7 @@ WRONG = measured([start(STOCK.name), start(TUNED.name, losses=(2.3, *(None,) * 4
 
 
 @pytest.mark.parametrize("cells", [(WHOLE,), (WHOLE, FAILED, WRONG), (FAILED,), (WRONG,), ()])
-def test_a_comparison_loads_back_as_it_was_saved(cells: Any, tmp_path: Path) -> None:  # noqa: ANN401
+def test_a_comparison_loads_back_as_it_was_saved(cells: Any, tmp_path: Path) -> None:
     made = comparison(*cells)
     save(tmp_path / "comparison.json", made)
     assert load(tmp_path / "comparison.json") == made

@@ -37,7 +37,7 @@ STOCK = ArmChoice(
 )
 
 
-def answer(step_s: float, vcpus: int, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+def answer(step_s: float, vcpus: int, **fields: Any) -> dict[str, Any]:
     whole = {
         "step_s": [step_s] * 8,
         "batch": 10,
@@ -58,7 +58,7 @@ def cell(
     memory: float = 0.0,
     outcome: Outcome = Outcome.OK,
     source: str = "memory",
-    **fields: Any,  # noqa: ANN401
+    **fields: Any,
 ) -> CellResult:
     ok = outcome is Outcome.OK
     return CellResult(
@@ -183,7 +183,7 @@ def test_where_nothing_ran_there_is_no_knee() -> None:
     assert find_knees(found, 0.05, None) == ()
 
 
-def price(name: str, usd: float, vcpus: float | None, gib: float | None, **more: Any) -> Price:  # noqa: ANN401
+def price(name: str, usd: float, vcpus: float | None, gib: float | None, **more: Any) -> Price:
     return Price(
         name=name,
         provider="cloud",
@@ -276,7 +276,7 @@ def read(**options: str) -> handler.SizingConfig:
     return handler.parse_options(SizingOptions(**options))
 
 
-def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:  # noqa: ANN401
+def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:
     asked = read(inputs="memory,cached", vcpus="1", launches="1", workloads="ptb_lstm_small")
     places = [dict(cell.place) for cell in asked.list_cells(["stock"], read_host(), tmp_path)]
     assert len(places) == 2 * 2 + 1
@@ -287,7 +287,7 @@ def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:  # noqa: A
     ("options", "said"),
     [
         ({"memory": "100"}, "is too small to import TensorFlow"),
-        ({"memory": "1GB"}, "not a list of numbers"),
+        ({"memory": "1GB"}, "not a list of whole numbers"),
         ({"phases": "trian"}, "Did you mean train"),
         ({"phases": ""}, "is empty"),
         ({"inputs": "chached"}, "Did you mean cached"),

@@ -151,10 +151,10 @@ def test_the_error_lists_everything_that_was_tried(
     assert [line.partition(":")[0] for line in lines[1:]] == [
         "  - mirror v2.tar.gz",
         "  - mirror debian.orig.tar.xz",
-        "  - home",
+        "  - TensorFlow on GitHub",
         "  - Debian source package sid/tensorflow",
     ]
-    assert lines[3].startswith(f"  - home: cannot download {DEAD}/v2.tar.gz: ")
+    assert lines[3].startswith(f"  - TensorFlow on GitHub: cannot download {DEAD}/v2.tar.gz: ")
     assert "Connection refused" in lines[3]
     assert lines[4].endswith("apt-get is not installed")
     assert "--source PATH" in caught.value.hint

@@ -63,7 +63,7 @@ BATCH = 16
 LOSSES = [6.9, 6.8, 6.7]
 
 
-def matrix(**changed: Any) -> Matrix:  # noqa: ANN401
+def matrix(**changed: Any) -> Matrix:
     whole: dict[str, Any] = {
         "strategies": NAMES,
         "workloads": (NET,),
@@ -81,7 +81,7 @@ def cell(
     devices: int,
     step_s: tuple[float, ...] = (0.5, 0.5),
     outcome: Outcome = Outcome.OK,
-    **changed: Any,  # noqa: ANN401
+    **changed: Any,
 ) -> CellResult:
     """Each launch with steps of that many seconds, two of them."""
     answer: dict[str, Any] = {
@@ -105,7 +105,7 @@ def cell(
     )
 
 
-def result(*found: CellResult, **changed: Any) -> StrategiesResult:  # noqa: ANN401
+def result(*found: CellResult, **changed: Any) -> StrategiesResult:
     whole: dict[str, Any] = {
         "made": "2026-01-02T03:04:05+00:00",
         "host": HOST,
@@ -138,7 +138,7 @@ def test_the_defaults_are_all_strategies_on_one_device_and_two() -> None:
         (StrategiesOptions(kind="gpus"), "Did you mean gpu?"),
         (StrategiesOptions(devices="0"), "Give 1 to 64"),
         (StrategiesOptions(devices="65"), "Give 1 to 64"),
-        (StrategiesOptions(devices="two"), "not a list of numbers"),
+        (StrategiesOptions(devices="two"), "not a list of whole numbers"),
         (StrategiesOptions(launches="1"), "from 2"),
         (StrategiesOptions(seconds="nan"), "not a number above 0"),
         (StrategiesOptions(seed="-1"), "--seed"),
@@ -332,7 +332,7 @@ def test_times_that_are_none_are_refused() -> None:
 # ---- parity ----
 
 
-def parity(strategy: str, devices: int, *others: CellResult, **changed: Any) -> tuple[Parity, Any]:  # noqa: ANN401
+def parity(strategy: str, devices: int, *others: CellResult, **changed: Any) -> tuple[Parity, Any]:
     found = result(*others, cell(strategy, devices, **changed)).rows[-1].figures
     assert found
     return found.parity, found.apart
@@ -413,7 +413,7 @@ def scaled(factor: float) -> tuple[float, ...]:
     return tuple(each * factor for each in QUIET)
 
 
-def advice(times: Mapping[str, tuple[float, ...]], **changed: Any) -> tuple[Advice, ...]:  # noqa: ANN401
+def advice(times: Mapping[str, tuple[float, ...]], **changed: Any) -> tuple[Advice, ...]:
     """On two devices, with one device alone and a reference."""
     found = result(
         cell(REFERENCE, 2),

@@ -368,7 +368,7 @@ def longer(sample: Sample, factor: float) -> dict[str, Any]:
 def slowed(
     journal: Sequence[Entry],
     blocks: Sequence[tuple[int, int]],
-    **seen: Any,  # noqa: ANN401
+    **seen: Any,
 ) -> list[Entry]:
     """In these blocks, by launch and number, the tuned arm took thrice as long; and what meters
     saw of it."""

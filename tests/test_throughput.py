@@ -35,7 +35,7 @@ STOCK = ArmChoice(
 )
 
 
-def result_of(batch: int, *launches: float, augmented: bool = False, **fields: Any) -> CellResult:  # noqa: ANN401
+def result_of(batch: int, *launches: float, augmented: bool = False, **fields: Any) -> CellResult:
     """`launches` are seconds per step."""
     place = {"arm": "stock", "workload": "resnet50", "batch": batch, "augmented": augmented}
     answers = tuple(
@@ -161,12 +161,12 @@ def test_cells_are_every_batch_with_and_without_augmentation() -> None:
         ({"workloads": "resnet"}, "Did you mean resnet50"),
         ({"batches": "0"}, "is not a list of batch sizes"),
         ({"batches": ""}, "is not a list of batch sizes"),
-        ({"batches": "4,x"}, "not a list of numbers"),
+        ({"batches": "4,x"}, "not a list of whole numbers"),
         ({"image": "16"}, "takes images of at least 32 pixels"),
-        ({"augmentation": "maybe"}, "Use off, on, both"),
+        ({"augmentation": "maybe"}, "Use off, on or both"),
         ({"workloads": "mnist_mlp", "augmentation": "on"}, "has no images to augment"),
         ({"prices": "2017-07-gce"}, "Add --machine, one of gpu"),
-        ({"machine": "cpu8"}, "Add --prices"),
+        ({"machine": "cpu8"}, "Add, for example, --prices"),
         ({"prices": "2017-07-gce", "machine": "cpu9"}, "has no prices for 'cpu9'"),
         ({"workloads": "iris_mlp", "batches": "500"}, "larger than the training set"),
         ({"steps": "0"}, "--steps"),

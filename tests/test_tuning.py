@@ -36,7 +36,7 @@ TRIAL = FirstSteps(batch=128, parameters=102_585, step_s=0.002, onednn=True)
 HINT = f"{SCRIPT[0]}=8"
 
 
-def setting(**changed: Any) -> TuningSetting:  # noqa: ANN401
+def setting(**changed: Any) -> TuningSetting:
     whole: dict[str, Any] = {
         "host": HOST,
         "workload": "lstm_text",
@@ -53,7 +53,7 @@ def tried(
     own: Setup,
     value: float,
     verdict: Verdict,
-    **changed: Any,  # noqa: ANN401
+    **changed: Any,
 ) -> TriedArm:
     whole: dict[str, Any] = {
         "stage": stage,
@@ -77,7 +77,7 @@ WON = (
 )
 
 
-def tuning(*found: TriedArm, **changed: Any) -> Tuning:  # noqa: ANN401
+def tuning(*found: TriedArm, **changed: Any) -> Tuning:
     whole: dict[str, Any] = {
         "schema": SCHEMA,
         "made": "2026-01-02T03:04:05+00:00",

@@ -34,7 +34,7 @@ def wheel(tmp_path: Path) -> Path:
     return stand_in(tmp_path, "2.14.1+haswell", targets=(TARGET,))
 
 
-def described(wheel: Path, **changed: Any) -> Path:  # noqa: ANN401
+def described(wheel: Path, **changed: Any) -> Path:
     """Its manifest; `changed` are fields of it, or of its plan."""
     tuned = read_tuned(wheel)
     assert tuned is not None
@@ -62,12 +62,12 @@ def described(wheel: Path, **changed: Any) -> Path:  # noqa: ANN401
     return path
 
 
-def read(wheel: Path, **changed: Any) -> WheelKernels:  # noqa: ANN401
+def read(wheel: Path, **changed: Any) -> WheelKernels:
     described(wheel, **changed)
     return read_wheel_kernels(wheel, cpu())
 
 
-def recipe(wheel: Path, **changed: Any) -> str:  # noqa: ANN401
+def recipe(wheel: Path, **changed: Any) -> str:
     return read(wheel, **changed).recipes["cwise_op_tanh"]
 
 

@@ -18,7 +18,7 @@ def units(plan: Plan) -> set[str]:
     return {unit.name for unit in plan.kernels}
 
 
-def asked(arch: str = "haswell", **options: Any) -> tuple[Plan, ...]:  # noqa: ANN401  (of Request)
+def asked(arch: str = "haswell", **options: Any) -> tuple[Plan, ...]:
     request = Request(arch=arch, compiler="clang@16.0.6", python="3.11", **options)
     return resolve_fleet(request)[0].plans
 

@@ -54,6 +54,7 @@ class Run:
     arms: dict[str, str]
     rows: tuple[Row, ...]
     means: tuple[Mean, ...] = ()
+    base: str = ""
     summary: str = ""
     note: str = ""
     phase: str = "train"
@@ -105,7 +106,7 @@ class Run:
             stock = self.find(row["workload"], int(row["vcpus"]), self.baseline)
             if stock and row["peak_mb"]:
                 peaks.append(float(row["peak_mb"]) / float(stock["peak_mb"]))
-        yield f"peak memory {format_range(sorted(peaks), '.2f')} of {self.baseline}'s"
+        yield f"peak memory {format_range(sorted(peaks), '.2f')} of the baseline's"
 
     def compute_mean(self, vcpus: int, arm: str) -> float:
         """Return the geometric mean of an arm's speedups in the CSV file."""
@@ -134,7 +135,7 @@ def render_page(runs: Sequence[Run]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701, this is Markdown
+        autoescape=False,  # noqa: S701  (Markdown)
     )
     summary = format_table(SUMMARY, [row for run in runs for row in list_summary(run)])
     recordings = format_table(RECORDED, list_recorded())

@@ -12,27 +12,31 @@ from tfbuild.option import option
 
 ALL = "all"
 TRAIN = "train"
-_ARMS = "comma-separated wheels: stock, tuned, a path, NAME==VERSION"
-_SETS = "comma-separated workloads and sets (six, modern); all means six"
-_NETS = "comma-separated workloads, with sizes if needed: resnet50:image=64:batch=8"
-_ONE = "workload, or your own model: .py with build(), .keras, .h5 or SavedModel"
-_OWN = "your own model instead: .py with build(), .keras, .h5 or SavedModel"
-_PHASE = "train, or infer (inference)"
+_ARMS = "comma-separated wheels: stock, tuned, the path of a .whl file, or PACKAGE==VERSION"
+_SETS = "comma-separated workloads and sets: six (default, also called all), modern"
+_NETS = "comma-separated workloads; sizes can be added: resnet50:image=64:batch=8"
+_MODEL = "a .keras or .h5 file, a SavedModel, or a .py file with build()"
+_ONE = f"name of a workload, or your own model: {_MODEL}"
+_OWN = f"your own model, instead of --workloads: {_MODEL}"
+_PHASE = "train, or infer (inference with 1 and with 32 examples per request)"
 _VCPUS = "number of vCPUs; default: all usable ones"
-_THREADS = "comma-separated numbers of threads"
-_OUT = "folder for samples and reports; an unfinished run is continued"
-_TIMINGS = "folder for timings and selection; an unfinished run is continued"
+_THREADS = "comma-separated numbers of vCPUs; kernels are timed with as many threads"
+_OUT = "folder for samples and reports; an unfinished run in it is continued"
+_TIMINGS = "folder for timings and selection; an unfinished run in it is continued"
 _SEED = "seed of the data, the parameters and the order of samples"
 _BUDGET = "time limit, for example 90s, 20m or 1h30m"
-_ORDER = "seed of the order of launches, call sites and samples"
-_PROFILE = "file from invoke profile; default: that of the six workloads"
+_ORDER = "seed of the random order of measurements"
+_PROFILE = "file from invoke profile; default: the recorded profile of the six workloads"
 _CANDIDATE = "tuned wheel; default: the newest that this CPU can run"
 _LAUNCHES = "fresh processes per cell"
-_IMAGE = "image height and width in pixels; default: the published size"
+_IMAGE = "image height and width in pixels; default: the size in the net's publication"
 _PRICES = "price book: 2017-07-gce, 2018-04-riseml, or a .toml or .csv file"
-_MACHINE = "machine type in the price book"
-_MODE = "payment mode, if the book has several: on_demand, spot, reserved_1y, monthly"
-_REGION = "region of the machine, if the book has several"
+_MACHINE = "with --prices: machine type in the price book"
+_MODE = (
+    "with --prices: payment mode, if the price book has several: on_demand, spot, reserved_1y or "
+    "monthly"
+)
+_REGION = "with --prices: region, if the price book has several"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +44,8 @@ class ProfileOptions:
     """The options of `invoke profile`; `out` is the output file."""
 
     workloads: str = option(ALL, _SETS)
-    workload: str = option("", f"one model instead: {_ONE}", old=("for",))
-    phase: str = option(TRAIN, f"{_PHASE} with 1 and with 32 examples")
+    workload: str = option("", f"one model, instead of --workloads: {_ONE}", old=("for",))
+    phase: str = option(TRAIN, _PHASE)
     steps: str = option("20", "number of steps to profile")
     out: str = option("", "output file")
 
@@ -58,9 +62,9 @@ class SelectOptions:
     )
     profile: str = option("", _PROFILE)
     workload: str = option("", f"profile this model first: {_ONE}", old=("for",))
-    phase: str = option(TRAIN, f"{_PHASE} with 1 and with 32 examples, profiled first")
+    phase: str = option(TRAIN, f"phase of the profile: {_PHASE}")
     vcpus: str = option("", _THREADS)
-    launches: str = option("6", "processes per arm, in the search and again in the confirmation")
+    launches: str = option("6", "processes per wheel to search, and as many again to confirm")
     rate: str = option("0.05", "maximum false discovery rate, for example 0.05")
     budget: str = option("", f"{_BUDGET}; default: none")
     out: str = option("", _TIMINGS)
@@ -72,18 +76,19 @@ class TuneOptions:
     workload: str = option("", _ONE, old=("for",))
     phase: str = option(
         TRAIN,
-        f"{_PHASE} with one client and one example per request, or as in NAME:batch=32",
+        "train, or infer: inference with one client and one example per request; for more "
+        "examples, use --workload NAME:batch=32",
     )
     arms: str = option(
         "",
-        f"{_ARMS}, baseline first; default: stock, and tuned if there is one",
+        f"{_ARMS}; the first is the baseline; default: stock, and tuned if there is one",
         old=("wheels",),
     )
     candidate: str = option("", _CANDIDATE)
     levers: str = option(
         "",
-        "comma-separated changes to try: wheel, onednn, intra, inter, malloc, bf16, "
-        "steps_per_execution, jit_compile",
+        "comma-separated changes to try: wheel, onednn, intra, inter, malloc, bf16 (with "
+        "--allow-bf16), steps_per_execution, jit_compile; default: all",
     )
     vcpus: str = option("", _VCPUS)
     budget: str = option("20m", f"{_BUDGET}; default: 20m")
@@ -96,37 +101,46 @@ class TuneOptions:
 class CompareOptions:
     arms: str = option(
         "",
-        "line-up: ladder, levers, mallocs, control, peers, a .toml file, or comma-separated arms "
-        "(stock:onednn=off, old=tensorflow-cpu==2.13.1, path.whl); default: stock,tuned",
+        "comma-separated arms, the baseline first (stock:onednn=off, old=tensorflow-cpu==2.13.1, "
+        "path.whl), or a line-up: ladder, levers, mallocs, control, peers or a .toml file; "
+        "default: stock,tuned",
     )
     candidate: str = option("", _CANDIDATE)
     baseline: str = option(
         "stock",
-        "baseline wheel, without --arms: stock, a path, NAME==VERSION",
+        "baseline wheel if --arms is not given: stock, the path of a .whl file, or "
+        "PACKAGE==VERSION",
     )
     workloads: str = option(ALL, _SETS)
     workload: str = option("", _OWN)
     phase: str = option(
         TRAIN,
-        "train (training steps), fit (training steps and epochs of fit()) or infer (inference)",
+        "what to time: train (training steps), fit (training steps and epochs of model.fit()) or "
+        "infer (inference)",
     )
-    vcpus: str = option(
-        "", "comma-separated numbers of vCPUs; default: one cell with all usable ones"
-    )
+    vcpus: str = option("", "comma-separated numbers of vCPUs; default: all usable ones")
     out: str = option("", _OUT)
     thorough: bool = option(
-        False, "stop at ±0.5 % or 5 minutes per cell; also time the phases of a whole training run"
+        False,
+        "measure each workload to ±0.5 % or for 5 minutes; also time the parts of a whole training "
+        "run",
     )
     budget: str = option(
-        "", "time limit per cell, for example 90s or 20m; default: 2m, or 5m with --thorough"
+        "",
+        "time limit per workload and number of vCPUs, for example 90s or 20m; default: 2m, or 5m "
+        "with --thorough",
     )
     precision: str = option(
         "",
-        "half-width of all intervals, in percent, at which a cell stops; default: 1.5, or 0.5 with "
-        "--thorough",
+        "stop when all intervals of a workload are within ± this many percent; default: 1.5, or "
+        "0.5 with --thorough",
     )
-    threshold: str = option("0", "smallest relevant change, in percent")
-    margin: str = option("2", "equivalence margin, in percent")
+    threshold: str = option(
+        "0", "smallest change that counts as faster or slower, in percent; default: 0"
+    )
+    margin: str = option(
+        "2", "largest difference that counts as equivalent, in percent; default: 2"
+    )
     gate: bool = option(
         False, "exit with code 31 if an arm is slower, with 32 if the result is inconclusive"
     )
@@ -136,14 +150,14 @@ class CompareOptions:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartupOptions:
     candidate: str = option("", _CANDIDATE)
-    rounds: str = option("20", "number of rounds of two imports per arm; 20 take about 4 minutes")
+    rounds: str = option("20", "rounds of two imports per wheel; default: 20, about 4 minutes")
     out: str = option("", "folder for startup.json; default: a new one in reports/")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfcheckOptions:
-    quick: bool = option(False, "run for a few minutes only: too few trials to prove anything")
-    out: str = option("", "folder for trials and result; an unfinished check is continued")
+    quick: bool = option(False, "run for a few minutes, to try the command; proves nothing")
+    out: str = option("", "folder for trials and result; an unfinished check in it is continued")
     seed: str = option("1", _SEED)
 
 
@@ -151,29 +165,42 @@ class SelfcheckOptions:
 class ReportOptions:
     comparison: str = option(
         "",
-        "comma-separated comparison.json files or folders, of machines of one kind; default: the "
-        "newest",
+        "comma-separated comparison.json files or their folders, of machines of one kind; default: "
+        "the newest comparison",
     )
     samples: str = option(
-        "", "recorded run instead: the folder of run.json and samples.jsonl or .jsonl.xz"
+        "",
+        "report a recorded run instead: its folder with run.json and samples.jsonl or "
+        "samples.jsonl.xz",
     )
-    totals: str = option("", "CSV of whole training runs instead, or 2017 for the article's")
+    totals: str = option(
+        "",
+        "report whole training runs instead: a CSV file, or 2017 for those of an article of 2017",
+    )
     logs: str = option(
-        "", "training logs instead: MODEL/BUILD/MACHINE=LOG.csv,… with columns epoch and elapsed"
+        "",
+        "report training logs instead: MODEL/BUILD/MACHINE=LOG.csv,… with columns epoch and "
+        "elapsed",
     )
     out: str = option("", "folder for the report; default: the comparison's folder")
     prices: str = option(
-        "", "comma-separated price books: 2017-07-gce, 2018-04-riseml, .toml, .csv"
+        "", "comma-separated price books: 2017-07-gce, 2018-04-riseml, or .toml or .csv files"
     )
-    as_of: str = option("", "date of a CSV's prices, for example 2026-11-21")
+    as_of: str = option("", "date of the prices in a .csv file, for example 2026-11-21")
     region: str = option("", "region of the prices")
     mode: str = option("", "payment mode of the prices: on_demand, spot, reserved_1y or monthly")
-    mix_dates: bool = option(False, "combine prices of different dates")
-    machines: str = option("", "machine in the price book per number of vCPUs: 1=NAME,2=NAME")
-    relative_to: str = option("", "run that time and cost are relative to: ARM or ARM@VCPUS")
-    build_usd: str = option("", "cost of a build in US dollars, for its break-even")
-    runs_per_day: str = option("", "number of training runs per day, for the break-even in days")
-    kit: str = option("", "runs of the kit on other machines: SAMPLES.jsonl=MACHINE,…")
+    mix_dates: bool = option(False, "allow price books of different dates")
+    machines: str = option("", "price book's machine for each number of vCPUs: 1=NAME,2=NAME")
+    relative_to: str = option("", "training run to compare times and costs with: ARM or ARM@VCPUS")
+    build_usd: str = option(
+        "", "cost of a build in US dollars, to show after how many runs it pays off"
+    )
+    runs_per_day: str = option(
+        "", "number of training runs per day, to show after how many days a build pays off"
+    )
+    kit: str = option(
+        "", "also report results of invoke kit: SAMPLES.jsonl=MACHINE,… (machine in the price book)"
+    )
     line: bool = option(False, "print one line and write nothing")
 
 
@@ -183,7 +210,7 @@ class ThroughputOptions:
     workload: str = option("", _OWN)
     batches: str = option("16,32,64", "comma-separated batch sizes")
     image: str = option("", _IMAGE)
-    augmentation: str = option("off", "off, on or both")
+    augmentation: str = option("off", "augment the training images: off, on or both")
     arms: str = option("", _ARMS)
     vcpus: str = option("", _VCPUS)
     steps: str = option("100", "timed steps per process")
@@ -213,16 +240,22 @@ class AccuracyOptions:
     batch: str = option("", "batch size; default: the model's own")
     arms: str = option("", f"{_ARMS}; default: stock")
     vcpus: str = option("", _VCPUS)
-    seed: str = option("", "seed of the first training run; the next ones count up; default: 1")
+    seed: str = option(
+        "", "seed of the first training run, 1 more for each further run; default: 1"
+    )
     prices: str = option("", _PRICES)
     machine: str = option("", _MACHINE)
     mode: str = option("", _MODE)
     region: str = option("", _REGION)
     import_: str = option(
-        "", "recorded curve instead: a DAWNBench TSV, or a CSV with epoch,seconds,accuracy"
+        "",
+        "do not train, but read an accuracy curve: a DAWNBench TSV file, or a CSV file with the "
+        "columns epoch, seconds and accuracy",
     )
-    column: str = option("", "accuracy column of the recorded curve, for example top5Accuracy")
-    article: str = option("", "recompute an article's times and costs from its numbers: 2018")
+    column: str = option("", "with --import: name of the accuracy column, for example top5Accuracy")
+    article: str = option(
+        "", "do not train, but recompute the times and costs of an article: 2018 is the only one"
+    )
     out: str = option("", _OUT)
 
 
@@ -230,21 +263,28 @@ class AccuracyOptions:
 class SizingOptions:
     workloads: str = option("alexnet:batch=32,ptb_lstm_small", _NETS)
     workload: str = option("", _OWN)
-    phases: str = option("train,infer,preprocess", "comma-separated: train, infer, preprocess")
+    phases: str = option(
+        "train,infer,preprocess", "comma-separated: train, infer, preprocess; default: all"
+    )
     inputs: str = option(
         "memory,cached,cold",
-        "comma-separated: memory, cached, cold, or a disk's speed such as 40MB/s@500IOPS",
+        "where examples come from, comma-separated: memory, cached (files in the page cache), cold "
+        "(files that are not), a disk's speed such as 40MB/s@500IOPS",
     )
     data: str = option(
         "", "folder of your own images, with a subfolder per class; default: generated images"
     )
     image: str = option("", _IMAGE)
-    vcpus: str = option("", "comma-separated numbers of vCPUs; default: 1,2,4 and so on")
+    vcpus: str = option(
+        "", "comma-separated numbers of vCPUs; default: 1, 2, 4, … and all usable ones"
+    )
     memory: str = option("", "memory limits in MB, for example 0,4000,1000; 0 means no limit")
     seconds: str = option("5", "seconds of timed steps per process")
     launches: str = option("2", _LAUNCHES)
-    within: str = option("5", "speed loss, in percent, at which a size still counts as fastest")
-    arms: str = option("", "wheel: stock, tuned, a path, NAME==VERSION")
+    within: str = option(
+        "5", "largest speed loss, in percent, at which a machine counts as fast enough; default: 5"
+    )
+    arms: str = option("", "one wheel: stock, tuned, the path of a .whl file, or PACKAGE==VERSION")
     prices: str = option("", _PRICES)
     out: str = option("", _OUT)
     seed: str = option("1", _SEED)
@@ -254,10 +294,11 @@ class SizingOptions:
 class StrategiesOptions:
     strategies: str = option(
         "",
-        "central, server, ring, one_device, hierarchical, nccl, independent; default: all",
+        "comma-separated: central, server, ring, one_device, hierarchical, nccl, independent; "
+        "default: all",
     )
     workloads: str = option(
-        "", "workloads with sizes, batch size per device: alexnet:image=64:batch=16,…"
+        "", "comma-separated workloads, with the batch size per device: alexnet:image=64:batch=16"
     )
     devices: str = option("", "comma-separated numbers of devices; default: 1,2")
     kind: str = option("auto", "devices: cpu (logical CPUs), gpu, or auto (GPUs if there are any)")
@@ -272,12 +313,12 @@ class StrategiesOptions:
 class OverheadOptions:
     workload: str = option(
         "iris_mlp",
-        f"{_ONE}; a name may have sizes: resnet50:image=64:batch=8",
+        f"{_ONE}; a name can have sizes: resnet50:image=64:batch=8",
         old=("for",),
     )
     arms: str = option("", _ARMS)
     device: str = option("", "device that runs the model, for example GPU:0; default: the CPU")
-    epochs: str = option("20", "number of epochs of the script whose time is explained")
+    epochs: str = option("20", "number of epochs of the training script whose time is broken down")
     vcpus: str = option("", _VCPUS)
     launches: str = option("5", "fresh processes per arm")
     out: str = option("", _OUT)
@@ -294,4 +335,4 @@ class ArticlesOptions:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KitOptions:
     out: str = option("", "output file")
-    read: str = option("", "samples.jsonl files to show instead, comma-separated")
+    read: str = option("", "comma-separated samples.jsonl files whose results to show instead")

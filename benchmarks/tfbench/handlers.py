@@ -127,8 +127,8 @@ def describe_comparison(wanted: CompareOptions) -> str:
         f"{installs.describe(config.choices)}"
         f"workloads  {', '.join(map(format_label, config.workloads))}\n"
         f"vCPUs      {', '.join(map(str, config.vcpus))}\n"
-        f"per cell   until ±{config.effort.precision:.1%} or {budget}\n"
-        f"out        {wanted.out or paths.choose_report_folder()}\n"
+        f"duration   until ±{config.effort.precision:.1%} or {budget}, per workload and number "
+        f"of vCPUs\nout        {wanted.out or paths.choose_report_folder()}\n"
     )
 
 
@@ -226,9 +226,10 @@ def describe_quickstart() -> str:
     lacking, complete = missing_tools.report_needs(paths, tests=False, as_json=False)
     plan = builds.describe_plan(Request(), "", as_json=False)
     nothing = "nothing to install\n"
+    models = " and ".join(map(format_label, QUICK_WORKLOADS))
     return (
         f"{nothing if complete else lacking}\n{plan}"
-        f"compared  {', '.join(map(format_label, QUICK_WORKLOADS))}: stock against the new wheel, "
+        f"compare   stock with the new wheel on {models}, "
         f"{console.format_duration(QUICKSTART.budget_s or 0)} each\n"
     )
 

@@ -22,9 +22,8 @@ from tfbuild import console
 from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
 
-KNOWN = f"Known: {', '.join(NAMES)}"
-MODELS = f"{KNOWN}, or the path of a model"
-ANY = f"{KNOWN}, or the sets {' and '.join(SETS)}"
+MODELS = f"Use the path of a model, or one of {', '.join(NAMES)}"
+ANY = f"Use {', '.join(NAMES)}, or the sets {' and '.join(SETS)}"
 Subject: TypeAlias = tuple[str, Path | None]
 """The name of a workload and None, or the workload name and the path of a user's file."""
 _SUFFIXES = (".py", ".keras", ".h5", ".hdf5")
@@ -99,7 +98,7 @@ def parse_model_file(text: str) -> tuple[str, Path]:
 def parse_subject(text: str) -> Subject:
     """Parse --workload: the name of a workload, or a user's model file."""
     if not text:
-        raise UsageError("--workload is empty", hint=MODELS)
+        raise UsageError("--workload is missing", hint=MODELS)
     if text.partition(":")[0] in NAMES:
         return parse_workload(text), None
     path = expand_path(text)
@@ -121,7 +120,9 @@ def parse_counts(text: str, option: str) -> tuple[int, ...]:
     """Parse comma-separated whole numbers; none for an empty text."""
     found = parse_words(text)
     if not all(word.isdecimal() for word in found):
-        raise UsageError(f"{option} {text} is not a list of numbers", hint=f"Try {option} 1,2")
+        raise UsageError(
+            f"{option} {text} is not a list of whole numbers", hint=f"Try {option} 1,2"
+        )
     return tuple(dict.fromkeys(map(int, found)))
 
 
@@ -147,7 +148,7 @@ def parse_vcpu_count(text: str, usable: int) -> int:
 
 def parse_integer(text: str, option: str, *, least: int = 1, most: int = _MOST) -> int:
     if not text.strip().isdecimal() or not least <= int(text) <= most:
-        span = f"from {least}" if most == _MOST else f"from {least} to {most}"
+        span = f"of at least {least}" if most == _MOST else f"from {least} to {most}"
         raise UsageError(
             f"{option} {text} is not a whole number {span}", hint=f"Try {option} {least}"
         )

@@ -18,7 +18,7 @@ GROUP = "articles"
 
 @command(GROUP, ArticlesOptions, DRY_RUN, common=True, default=True, name="all")
 def articles(options: ArticlesOptions, output: Output) -> str:
-    """Run the experiments of all five articles and write one page of results."""
+    """Repeat the experiments of five articles (docs/articles.md) and write a page of results."""
     from tfbench.articles import handler as reproducing
 
     if output.dry_run:
@@ -28,7 +28,7 @@ def articles(options: ArticlesOptions, output: Output) -> str:
 
 @command(GROUP, ThroughputOptions, Output)
 def throughput(options: ThroughputOptions, output: Output) -> str:
-    """Measure images per second at each batch size, and per dollar."""
+    """Measure images per second at each batch size, with --prices also images per dollar."""
     from tfbench.throughput import handler as throughputs
 
     if output.dry_run:
@@ -48,7 +48,7 @@ def accuracy(options: AccuracyOptions, output: Output) -> str:
 
 @command(GROUP, SizingOptions, Output)
 def sizing(options: SizingOptions, output: Output) -> str:
-    """Find the smallest machine that is as fast as larger ones: vCPUs, memory and disk."""
+    """Find the fewest vCPUs, the least memory and the slowest disk that keep a model fast."""
     from tfbench.sizing import handler as sizes
 
     if output.dry_run:
@@ -58,7 +58,7 @@ def sizing(options: SizingOptions, output: Output) -> str:
 
 @command(GROUP, StrategiesOptions, Output)
 def strategies(options: StrategiesOptions, output: Output) -> str:
-    """Measure variable placement and gradient aggregation on several devices."""
+    """Measure how fast distribution strategies train on several devices."""
     from tfbench.strategies import handler as placing
 
     if output.dry_run:
@@ -68,7 +68,7 @@ def strategies(options: StrategiesOptions, output: Output) -> str:
 
 @command(GROUP, OverheadOptions, Output)
 def overhead(options: OverheadOptions, output: Output) -> str:
-    """Measure the dispatch overhead of epochs, calls and steps with a tiny model."""
+    """Measure the overhead of each epoch, call and step of training, with a tiny model."""
     from tfbench.overhead import handler as dispatching
 
     if output.dry_run:

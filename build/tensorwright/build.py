@@ -6,10 +6,12 @@ import dataclasses
 
 from tensorwright.command import command, print_text
 from tfbuild.commands import (
+    ANY_SOURCE,
     JSON,
     ONE_PYTHON,
     ONE_WHEEL,
     SOURCE,
+    TREE,
     WHEEL,
     AdmitOptions,
     AuditOptions,
@@ -47,7 +49,7 @@ def resolve_pgo(pgo: str) -> str:
 
 @command(GROUP, JSON, common=True)
 def detect(output: Output) -> str:
-    """Show this CPU, its best target, and the CPU features that the stock wheel does not use."""
+    """Show this CPU, its best target, and the features that stock code is not compiled for."""
     from tfbuild import host_cpu
 
     return host_cpu.describe_cpu(as_json=output.json)
@@ -55,7 +57,7 @@ def detect(output: Output) -> str:
 
 @command(GROUP, TargetsOptions, JSON)
 def targets(options: TargetsOptions, output: Output) -> str:
-    """List the values of --arch."""
+    """List the targets that --arch accepts, and whether this CPU can run each."""
     from tfbuild import terminal_tables
 
     return terminal_tables.format_targets(options.family or None, as_json=output.json)
@@ -63,7 +65,7 @@ def targets(options: TargetsOptions, output: Output) -> str:
 
 @command(GROUP, JSON)
 def releases(output: Output) -> str:
-    """List the values of --release, and what was verified for each release."""
+    """List the values of --release, and what was built and tested for each release."""
     from tfbuild import terminal_tables
 
     return terminal_tables.format_releases(as_json=output.json)
@@ -79,7 +81,7 @@ def plan(request: Request, options: PlanOptions, output: Output) -> str:
 
 @command(GROUP, Request, RenderOptions)
 def render(request: Request, options: RenderOptions) -> str:
-    """Write the Bazel workspace (scope kernels) or configuration (scope full) of a plan."""
+    """Write the Bazel workspace of a kernel build, or the Bazel configuration of a full build."""
     from tfbuild import handlers
 
     return handlers.render_plan(resolve_request_pgo(request), options.out, check=options.check)
@@ -93,7 +95,7 @@ def render(request: Request, options: RenderOptions) -> str:
     ContainersOptions,
 )
 def containers(request: Request, options: ContainersOptions) -> str:
-    """Write container files that build a plan's wheel and compare it."""
+    """Write Dockerfiles: one builds the wheel, one compares it with stock."""
     from tfbuild import handlers
 
     return handlers.write_containers(request, options.vcpus, options.out)
@@ -101,7 +103,7 @@ def containers(request: Request, options: ContainersOptions) -> str:
 
 @command(GROUP, Request, BuildOptions, Output, common=True)
 def build(request: Request, options: BuildOptions, output: Output) -> str:
-    """Build a tuned wheel, test it, and put it in wheels/ with its manifest."""
+    """Build a tuned wheel, test it, and put it in wheels/ with its manifest (JSON)."""
     from tfbuild import handlers
 
     request = resolve_request_pgo(request)
@@ -120,17 +122,19 @@ def build(request: Request, options: BuildOptions, output: Output) -> str:
 @command(
     GROUP,
     select_options(Request, *WHEEL, given={"scope": "full"}, helps=ONE_WHEEL),
-    select_options(BuildOptions, "source", "tree", helps={"source": SOURCE}),
+    select_options(BuildOptions, "source", "tree", helps={"source": SOURCE, "tree": TREE}),
     VendorOptions,
     select_options(
         Output,
         "dry_run",
         "json",
-        helps={"dry_run": "list the archives that the tree declares; download nothing"},
+        helps={
+            "dry_run": "list the archives that TensorFlow's sources declare; download no archive"
+        },
     ),
 )
 def vendor(request: Request, sources: BuildOptions, options: VendorOptions, output: Output) -> str:
-    """Download everything that a full build needs, for a build without a network."""
+    """Download everything that build --scope full needs to run without a network."""
     from tfbuild import full_build
 
     if output.dry_run:
@@ -141,7 +145,7 @@ def vendor(request: Request, sources: BuildOptions, options: VendorOptions, outp
 @command(
     GROUP,
     select_options(Request, *WHEEL, given={"kernels": "all"}, helps=ONE_WHEEL),
-    select_options(BuildOptions, "jobs", "source", "stock_wheel"),
+    select_options(BuildOptions, "jobs", "source", "stock_wheel", helps={"source": ANY_SOURCE}),
     SurveyOptions,
 )
 def survey(request: Request, ground: BuildOptions, options: SurveyOptions) -> str:
@@ -186,7 +190,7 @@ def audit(options: AuditOptions, output: Output) -> None:
 
 @command(GROUP, AdmitOptions, Output)
 def admit(options: AdmitOptions, output: Output) -> None:
-    """Run the conformance test of a finished wheel on this CPU and record the results."""
+    """Test the kernels of a finished wheel against stock on this CPU and record the results."""
     from tfbuild import handlers
     from tfbuild.packing import conformance
 

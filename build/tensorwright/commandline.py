@@ -36,6 +36,7 @@ READER_GONE = 141
 EVERY = "all"
 """Value of --list for the commands of all groups. Without it only common commands are listed."""
 LISTED = f"invoke --list {EVERY} lists all commands"
+SEE_LIST = f"See invoke --list {EVERY}"
 _FORMATS = ("flat", "nested", "json")
 # Messages of Invoke: its exceptions carry no other details.
 _UNKNOWN = re.compile(r"No idea what (['\"])(?P<word>.*)\1 is!", re.DOTALL)
@@ -88,7 +89,7 @@ class CommandLine(Program):
             list_format = self.args["list-format"].value
             if list_format not in _FORMATS:
                 raise UsageError(
-                    f"--list-format {list_format} is unknown", hint=_format_choices(_FORMATS)
+                    f"--list-format {list_format} is unknown", hint=_suggest_choices(_FORMATS)
                 )
 
     def parse_tasks(self) -> None:
@@ -119,7 +120,7 @@ class CommandLine(Program):
                 context.flags.unalias(f"--{old}")
         rows = context.help_tuples()
         options = "[--options] " if rows else ""
-        print(f"Usage: {self.binary} [--core-opts] {name} {options}[other tasks here ...]\n")
+        print(f"Usage: {self.binary} [--core-opts] {name} {options}[other commands ...]\n")
         if description := inspect.getdoc(task):
             print(f"{description}\n")
         if rows:
@@ -139,7 +140,7 @@ class CommandLine(Program):
         groups = group_tasks(self.collection)
         if name not in {EVERY, *groups}:
             suggestion = suggest_spelling(name, groups)
-            raise UsageError(f"there is no group {name!r}", hint=_join_hint(suggestion, LISTED))
+            raise UsageError(f"there is no group {name!r}", hint=_join_hint(suggestion, SEE_LIST))
         self._print_groups({group: groups[group] for group in groups if name in {EVERY, group}})
 
     def _print_groups(self, groups: Mapping[str, Iterable[TaskRow]]) -> None:
@@ -167,9 +168,7 @@ class CommandLine(Program):
             ) from None
         except (UnknownFileType, ValueError) as error:
             # From a core option: the options of tasks stay text until the tasks run.
-            raise _create_exit(
-                UsageError(f"{error}", hint="invoke --help lists the options")
-            ) from None
+            raise _create_exit(UsageError(f"{error}", hint="See invoke --help")) from None
 
 
 def find_help_task(words: Sequence[str]) -> str:
@@ -228,10 +227,7 @@ def create_usage_error(
     owner, help_of = _describe_owner(context)
     if match := _BARE.match(said):
         name = match["name"]
-        detail = f" ({context.args[name].help})" if name in context.args else ""
-        return UsageError(
-            f"{owner} --{name} needs a value{detail}", hint=f"{help_of} lists the options"
-        )
+        return UsageError(f"{owner} --{name} needs a value", hint=f"See {help_of}")
     if context.missing_positional_args:
         missing = context.missing_positional_args[0]
         placeholder = str(missing.name).upper()
@@ -239,7 +235,7 @@ def create_usage_error(
             f"{owner} needs {placeholder}: {missing.help}",
             hint=f"Run: invoke {owner} {placeholder}",
         )
-    return UsageError(said, hint=f"{help_of} lists the options")
+    return UsageError(said, hint=f"See {help_of}")
 
 
 def _describe_owner(context: ParserContext) -> tuple[str, str]:
@@ -256,7 +252,7 @@ def _create_unknown_error(
         if context.name is None and any(word in task.flags for task in tasks.values()):
             hint = f"Put it after the command: invoke COMMAND {word}"
             return UsageError(f"{owner} has no option {word}", hint=hint)
-        otherwise = f"{help_of} lists the options"
+        otherwise = f"See {help_of}"
         if "--bazelrc" in flags and word.startswith("--remote"):
             otherwise = "Put other options of Bazel in a file: --bazelrc FILE"
         return UsageError(
@@ -269,13 +265,13 @@ def _create_unknown_error(
         if not argument.takes_value:
             return UsageError(
                 f"{flag} takes no value, but {word!r} follows it",
-                hint=f"{help_of} lists the options; {LISTED}",
+                hint=f"See {help_of}. {SEE_LIST}",
             )
         return UsageError(
             f"{flag} is given twice, the second time as {word!r}", hint="Give it once"
         )
     return UsageError(
-        f"there is no command {word!r}", hint=_join_hint(suggest_spelling(word, tasks), LISTED)
+        f"there is no command {word!r}", hint=_join_hint(suggest_spelling(word, tasks), SEE_LIST)
     )
 
 
@@ -312,8 +308,10 @@ def _join_hint(near: str, otherwise: str) -> str:
     return f"{near} {otherwise}".strip()
 
 
-def _format_choices(names: Sequence[str]) -> str:
-    return f"Use {', '.join(names[:-1])} or {names[-1]}"
+def _suggest_choices(names: Sequence[str]) -> str:
+    from tfbuild import console  # (a slow import, needed only for errors)
+
+    return f"Use {console.format_choices(names)}"
 
 
 def _is_reader_gone(stream: TextIO) -> bool:

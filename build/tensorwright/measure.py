@@ -20,7 +20,7 @@ GROUP = "measure"
 
 @command(GROUP, CompareOptions, Output, common=True)
 def compare(options: CompareOptions, output: Output) -> None:
-    """Run identical Keras models on each arm and test statistically which arm is faster."""
+    """Run the same Keras models with each wheel and test statistically which wheel is faster."""
     from tfbench import handlers
     from tfbench.measuring.comparing import check_comparison
 
@@ -44,7 +44,7 @@ def tune(options: TuneOptions, output: Output) -> str:
 
 @command(GROUP, ReportOptions, JSON, common=True)
 def report(options: ReportOptions, output: Output) -> str:
-    """Write a comparison's report again, with costs: Markdown, HTML, SVG, CSV and pyperf."""
+    """Write the report of a comparison again, with --prices also with costs."""
     from tfbench.reports import reporting
 
     return reporting.report_results(options, as_json=output.json)
@@ -52,7 +52,7 @@ def report(options: ReportOptions, output: Output) -> str:
 
 @command(GROUP, ProfileOptions, Output)
 def profile(options: ProfileOptions, output: Output) -> str:
-    """Show the ops and shapes that take the time of a training step on the stock wheel."""
+    """Show which ops, at which shapes, take the time of a step with the stock wheel."""
     from tfbench.kernels import handlers
 
     if output.dry_run:
@@ -80,7 +80,7 @@ def startup(options: StartupOptions, output: Output) -> str:
 
 @command(GROUP, SelfcheckOptions, JSON)
 def selfcheck(options: SelfcheckOptions, output: Output) -> None:
-    """Test the harness: stock against stock, and stock against known slowdowns (2 h)."""
+    """Check that compare is right: stock against itself and against known slowdowns (2 hours)."""
     from tfbench import handlers
 
     check, text = handlers.check_harness(options, as_json=output.json)
@@ -90,7 +90,7 @@ def selfcheck(options: SelfcheckOptions, output: Output) -> None:
 
 @command(GROUP, KitOptions, JSON)
 def kit(options: KitOptions, output: Output) -> str:
-    """Write one file that times the workloads on any machine with Keras, or read its results."""
+    """Write one program that times the workloads on any machine with Keras, or show its results."""
     from tfbench.kit import handler as kits
 
     if options.read:

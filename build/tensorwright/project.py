@@ -21,7 +21,7 @@ GROUP = "project"
     common=True,
 )
 def quickstart(output: Output) -> None:
-    """Install, detect the CPU, build the hot kernels, compare two models, report."""
+    """Install what is missing, build a wheel for this CPU, compare it with stock on two models."""
     from tfbench import handlers
 
     if output.dry_run:
@@ -32,7 +32,7 @@ def quickstart(output: Output) -> None:
 
 @command(GROUP, DoctorOptions, JSON, common=True)
 def doctor(options: DoctorOptions, output: Output) -> None:
-    """List the programs that this machine lacks and the commands that install them."""
+    """List the programs that a build needs, and how to install those that are missing."""
     from tfbuild import missing_tools, settings
 
     if options.wheel:
@@ -61,7 +61,7 @@ def test(options: ChecksOptions) -> None:
 
 @command(GROUP)
 def lint() -> None:
-    """Run ruff and mypy, warnings as errors."""
+    """Run ruff and mypy; treat warnings as errors."""
     from tfbuild import checks
 
     checks.lint()

@@ -19,7 +19,7 @@ def publish(options: PublishOptions, output: Output) -> str:
 
 @command(GROUP, ServeOptions)
 def serve(options: ServeOptions) -> None:
-    """Serve an index on this machine until Ctrl-C, for a trial."""
+    """Serve an index on this machine, to try it out, until you press Ctrl-C."""
     from tfwheels import serve as server
 
     server.serve(options.at, options.port, options.trust)
@@ -27,7 +27,7 @@ def serve(options: ServeOptions) -> None:
 
 @command(GROUP, SnippetOptions, JSON, common=True)
 def install_snippet(options: SnippetOptions, output: Output) -> str:
-    """Print the pip, uv and requirements lines that install from an index."""
+    """Print the pip and uv commands and the requirements.txt lines that install from an index."""
     from tfwheels import handlers
 
     return handlers.describe_install(options, as_json=output.json)

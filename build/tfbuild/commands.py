@@ -16,11 +16,15 @@ NEWEST = "newest"
 HOT = "hot"
 """The value of --kernels for the kernels that matter to the six workloads."""
 DRY = "print what would be done; do nothing"
-TARGET = "target: native, NAME or NAME+FEATURE (see invoke targets)"
-CONTROL = "stock: control arm"
+TARGET = (
+    "target: native (this CPU), a name from invoke targets, NAME+FEATURE, or stock (the flags of "
+    "the stock wheel)"
+)
 PYTHON = "Python version of the wheel, for example 3.11"
-PACKAGE = "stock package; default: tensorflow-cpu, on aarch64 the package that has the wheels"
+PACKAGE = "stock package; default: tensorflow-cpu, on aarch64 tensorflow-cpu-aws or tensorflow"
 SOURCE = "path of TensorFlow's source archive"
+ANY_SOURCE = "path of TensorFlow's sources: an archive or a checkout"
+TREE = "TensorFlow checkout to build instead of the release's sources"
 _JOBS = "number of parallel compiles; default: as many as CPUs and memory allow"
 
 
@@ -62,46 +66,54 @@ class Request:
 
     arch: str = option(
         "native",
-        f"{TARGET}; comma-separated for a fleet; {CONTROL}",
+        f"{TARGET}; several, comma-separated, give one wheel",
     )
     release: str = option(
-        "", "TensorFlow release (see invoke releases); default: the newest with available sources"
+        "",
+        "TensorFlow release (see invoke releases); default: the newest whose sources can be "
+        "downloaded",
     )
     scope: str = option(
         "kernels", "kernels: tuned kernels in the stock wheel; full: all of TensorFlow"
     )
     kernels: str = option(
-        HOT, "hot, mini, all, or a comma-separated list of ops and kernel sources"
+        HOT,
+        "hot (default: the ones measured to be faster; where nothing was measured, a fixed list), "
+        "mini (two, to try the tool), all, or comma-separated ops and kernel sources",
     )
     without: str = option(
-        "", "kernels to exclude: a comma-separated list of kernel groups, sources and ops"
+        "", "kernels to exclude: comma-separated kernel groups (see invoke plan), sources and ops"
     )
-    python: str = option("", f"{PYTHON}; a list or all: one wheel each")
+    python: str = option("", f"{PYTHON}; several, comma-separated, or all give one wheel each")
     package: str = option("", PACKAGE)
     compiler: str = option(
-        "", "compiler, for example clang-16; plan and render accept clang@16.0.6, installed or not"
+        "",
+        "compiler, for example clang-16; to plan without installing it, for example clang@16.0.6",
     )
-    lto: bool = option(False, "link-time optimization (ThinLTO), for --scope full")
+    lto: bool = option(False, "with --scope full: link-time optimization (ThinLTO)")
     pgo: str = option(
         "",
-        "profile-guided optimization, for --scope full: workloads, or the path of a program to run",
+        "with --scope full: profile-guided optimization, trained with workloads (our six) or the "
+        "program at this path",
     )
     selection: str = option(
         "",
-        "selection.json of invoke select, instead of --kernels; comma-separated, one per target",
+        "selection.json from invoke select, instead of --kernels; for several targets, one each, "
+        "comma-separated",
     )
     flags: str = option(
         "",
         "extra compiler flags for kernels, for example -O3 -mprefer-vector-width=256",
     )
     bf16: bool = option(
-        False, "let oneDNN round to bfloat16 on CPUs with AMX; this changes results"
+        False, "let oneDNN round float32 inputs to bfloat16 on CPUs with AMX; this changes results"
     )
     trust_emulated: bool = option(
-        False, "accept run-time defaults that were measured only under emulation"
+        False, "also turn on run-time defaults whose gain was measured only under emulation"
     )
     evidence: str = option(
-        "", "comparison.json files for or against run-time defaults, comma-separated"
+        "",
+        "comma-separated comparison.json files that also decide which run-time defaults are on",
     )
     source: str = ""
 
@@ -113,7 +125,7 @@ class Request:
 WHEEL = ("arch", "release", "python", "package", "compiler")
 """The options of a request that identify a wheel, without those that select its contents."""
 ONE_PYTHON = {"python": PYTHON}
-ONE_WHEEL = {**ONE_PYTHON, "arch": f"{TARGET}; {CONTROL}"}
+ONE_WHEEL = {**ONE_PYTHON, "arch": TARGET}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +135,7 @@ class TargetsOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanOptions:
-    jobs: str = option("", "number of parallel compiles, for the estimate")
+    jobs: str = option("", "number of parallel compiles that the estimate assumes")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +146,7 @@ class RenderOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContainersOptions:
-    vcpus: str = option("", "number of CPUs in the commands that run the containers")
+    vcpus: str = option("", "number of vCPUs that the commands in the files give the containers")
     out: str = option("", "output folder")
 
 
@@ -144,34 +156,45 @@ class BuildOptions:
 
     workload: str = option(
         "",
-        "build the kernels of a model: a workload, .py with build(), .keras, .h5 or SavedModel",
+        "build the kernels that matter to a model: a workload, a .keras or .h5 file, a "
+        "SavedModel, or a .py file with build()",
         old=("for",),
     )
     jobs: str = option("", _JOBS)
     source: str = option(
-        "", "TensorFlow's sources: an archive, or with --scope kernels also a checkout"
+        "", "path of TensorFlow's sources: an archive, or with --scope kernels a checkout"
     )
-    tree: str = option("", "TensorFlow checkout to build instead of the release's sources")
-    vendor: str = option("", "folder from invoke vendor: build from it without a network")
+    tree: str = option("", f"with --scope full: {TREE}")
+    vendor: str = option(
+        "", "with --scope full: folder from invoke vendor, to build without a network"
+    )
     bazelrc: str = option(
         "",
-        "file of Bazel options (keeps credentials out of argv); the build's options override it",
+        "with --scope full: file of Bazel options, for example credentials; the build's own "
+        "options override it",
     )
     remote_cache: str = option(
-        "", "address of a shared cache: https://, http://, grpcs://, grpc:// or unix:"
+        "",
+        "with --scope full: address of a shared cache: https://, http://, grpcs://, grpc:// or "
+        "unix:",
     )
-    remote_executor: str = option("", "address of a build cluster: grpcs:// or grpc://")
-    define: str = option("", "NAME=VALUE,… for Bazel's --define")
-    auto_fix: bool = option(False, "if a failure has a known fix, apply it and retry")
+    remote_executor: str = option(
+        "", "with --scope full: address of a build cluster: grpcs:// or grpc://"
+    )
+    define: str = option("", "with --scope full: NAME=VALUE,… for Bazel's --define")
+    auto_fix: bool = option(
+        False, "with --scope full: if a failure has a known fix, apply it and retry"
+    )
     preflight: bool = option(
-        True, "check the machine before the build (--no-preflight skips the check)"
+        True,
+        "with --scope full: check the machine before the build (--no-preflight: skip the check)",
     )
-    stock_wheel: str = option("", "path of the stock wheel, or of a folder that contains it")
+    stock_wheel: str = option("", "path of the stock wheel or of the folder that contains it")
     install: bool = option(
-        False, "install the compiler and Bazel from Debian's packages if they are missing"
+        False, "install missing Debian packages: compiler, npm or Bazel; needs root"
     )
     keep_going: bool = option(
-        False, "kernels that do not compile stay stock, and the others are built"
+        False, "if kernels do not compile, keep the stock ones and build the others"
     )
 
 
@@ -183,21 +206,21 @@ class VendorOptions:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SurveyOptions:
     budget: str = option(
-        "1h", "time limit, for example 20m or 1h30m; default: 1h; the next run continues"
+        "1h", "time limit, for example 20m or 1h30m; default: 1h; run again to continue"
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditOptions:
     wheel: str = required("path of a wheel")
-    stock: str = option("", "stock wheel to compare with; default: the pinned one")
+    stock: str = option("", "stock wheel to compare with; default: the published one")
     fetch: bool = option(
         True,
-        "download the stock wheel if it is not in the cache (--no-fetch: audit without it)",
+        "download the stock wheel if it is not in the cache (--no-fetch: then audit without it)",
     )
     rebuild: bool = option(
         False,
-        "rebuild a wheel of kernels from its tuned.json and compare the bytes",
+        "rebuild a wheel of --scope kernels from its tuned.json and compare the bytes",
     )
     source: str = option("", "with --rebuild: the sources, if they are not the release's own")
     jobs: str = option("", "with --rebuild: number of parallel compiles")
@@ -213,7 +236,8 @@ class DoctorOptions:
     tests: bool = option(False, "also check what the project's tests need")
     wheel: str = option(
         "",
-        "Python, environment or packages folder with a tuned wheel: show which kernels it runs",
+        "instead show which kernels TensorFlow runs in this Python, virtual environment or "
+        "folder of pip install --target",
     )
 
 
@@ -221,5 +245,5 @@ class DoctorOptions:
 class ChecksOptions:
     all: bool = option(
         False,
-        "also run the second tier: all models, caches, failures; 40 to 60 minutes on 2 cores",
+        "also run the slow tests: all models, caches, failing builds; 40 to 60 minutes on 2 cores",
     )

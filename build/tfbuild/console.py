@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import re
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from rich.console import Console
 
@@ -142,4 +142,10 @@ def find_similar(word: str, known: Collection[str]) -> list[str]:
 def suggest_spelling(word: str, known: Collection[str]) -> str:
     """Return a hint with the names that were probably meant; empty if none is similar."""
     matches = find_similar(word, known)
-    return f"Did you mean {' or '.join(matches)}?" if matches else ""
+    return f"Did you mean {format_choices(matches)}?" if matches else ""
+
+
+def format_choices(words: Sequence[str]) -> str:
+    """Format one or more words as `a, b or c`."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last

@@ -131,8 +131,8 @@ def estimate(plan: Plan, budget: Budget) -> Estimate:
         seconds=times * _CORE_SECONDS / budget.jobs,
         memory_mb=budget.peak_mb,
         disk_mb=preflight.OUTPUT_MB,
-        basis="not measured here: EasyBuild's 2.18.1 took 3 h 58 min with 10 jobs, its 2.21.0 "
-        f"48 min on 32 cores; disk: as Gentoo requires; memory: {budget.basis}",
+        basis="no full build was measured here: EasyBuild built 2.18.1 in 3 h 58 min with 10 jobs "
+        f"and 2.21.0 in 48 min on 32 cores; disk: what Gentoo requires; memory: {budget.basis}",
     )
 
 

@@ -162,7 +162,7 @@ def write_containers(request: Request, vcpus: str, out: str) -> str:
     Returns where they are, and whether a container engine is here.
     """
     if vcpus and not (vcpus.isdecimal() and int(vcpus)):
-        raise UsageError(f"--vcpus {vcpus} is not a positive number")
+        raise UsageError(f"--vcpus {vcpus} is not a positive whole number")
     paths = settings.paths()
     fleet, _ = resolve_fleet(resolve_release(fill_compiler(request), paths))
     files = containers.render_containers(
@@ -175,7 +175,7 @@ def write_containers(request: Request, vcpus: str, out: str) -> str:
     render.write(files, folder)
     engine = next(filter(shutil.which, ("docker", "podman", "buildah")), None)
     usage = (
-        f"the first lines of each show how to run it with {engine}"
+        f"the first lines of each show its {engine} command"
         if engine
         else "not run, because docker, podman and buildah are not installed"
     )
@@ -360,6 +360,9 @@ def _require_wheel(text: str) -> Path:
     path = Path(text).expanduser()
     if not path.is_file():
         problem = f"{path} is a folder" if path.is_dir() else f"{path} does not exist"
+        raise WheelError(problem, hint="Give the path of a .whl file")
+    if path.suffix != ".whl":
+        problem = f"{path} is not a wheel: its name does not end in .whl"
         raise WheelError(problem, hint="Give the path of a .whl file")
     return path
 

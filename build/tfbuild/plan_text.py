@@ -13,6 +13,7 @@ from tfbuild.planning.plan import Estimate, FullRecipe, Plan
 from tfbuild.planning.render import render
 from tfbuild.tools.pgo import INSTRUMENT
 from tfbuild.upstream import releases
+from tfbuild.upstream.source import SourcePin
 
 Row = tuple[str, str]
 
@@ -41,7 +42,7 @@ def format_fleet(
         *(row for each in fleet.plans for row in _list_target_rows(each)),
         ("compiler", f"{plan.compiler} {plan.compiler_version}"),
         ("Bazel", f"{plan.bazel}, run by bazelisk"),
-        ("sources", "\n".join(f"{pin.file.name}  ({pin.origin})" for pin in plan.sources)),
+        ("sources", "\nor ".join(map(_format_source, plan.sources))),
         *(
             _list_kernel_rows(plan)
             if plan.full_recipe is None
@@ -61,9 +62,14 @@ def _format_proxy(target: str, ran_as: str) -> str:
     if not ran_as:
         return f"{target} cannot be built here: this CPU and QEMU can run no proxy target"
     return (
-        f"{target} is tested as {ran_as}, because this CPU cannot run it; "
-        "run invoke admit on a CPU that can"
+        f"this CPU cannot run {target}, so its kernels are compiled for {ran_as} and tested as "
+        f"that; then run invoke admit on a CPU that can run {target}"
     )
+
+
+def _format_source(pin: SourcePin) -> str:
+    origin = f"Debian source package {pin.origin}" if pin.kind == "debian" else pin.origin
+    return f"{pin.file.name}  ({origin})" if origin else pin.file.name
 
 
 def _format_row(name: str, text: str) -> str:
@@ -104,7 +110,10 @@ def _list_full_rows(plan: Plan, recipe: FullRecipe, templates: Path) -> Iterator
 def _list_stages(plan: Plan, recipe: FullRecipe) -> Iterator[str]:
     build = f"bazelisk build {' '.join(recipe.options)} {recipe.target}"
     yield "preflight: memory, disk, compiler, glibc, network, clock"
-    yield f"sources: {plan.sources[0].file.name}, unpacked; values in the tree override the table"
+    yield (
+        f"sources: unpack {plan.sources[0].file.name}; versions that it states override the "
+        "release table"
+    )
     yield "configure: python configure.py with the answers above"
     if recipe.training:
         yield f"instrument: {build} {INSTRUMENT}"

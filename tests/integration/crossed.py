@@ -39,7 +39,7 @@ def expected(logits: Array, labels: Array) -> tuple[Array, Array]:
     return losses, raised / total - labels
 
 
-def error(found: Any, wanted: tuple[Array, Array]) -> float:  # noqa: ANN401
+def error(found: Any, wanted: tuple[Array, Array]) -> float:
     """The largest difference: of the losses relative to 1 and to the loss, of the gradients."""
     loss, gradient = (np.asarray(each).astype(np.float64) for each in found)
     if loss.size == 0:
@@ -77,7 +77,7 @@ def repeated() -> Iterator[tuple[str, Any, Any, tuple[Array, Array]]]:
         yield f"{one} and {other}", DENSE, given, wanted
 
 
-def asked(op: str, given: Any) -> Any:  # noqa: ANN401
+def asked(op: str, given: Any) -> Any:
     return getattr(tf.raw_ops, op)(features=given[0], labels=given[1])
 
 
@@ -96,7 +96,7 @@ def in_place() -> bool:
     own = tf.range(64) % 50
 
     @tf.function  # type: ignore[untyped-decorator]
-    def loss(x: Any) -> Any:  # noqa: ANN401
+    def loss(x: Any) -> Any:
         share = tf.nn.softmax(x)
         return asked(SPARSE, (2 * x, own)), asked(DENSE, (3 * x, share))
 

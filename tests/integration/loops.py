@@ -196,7 +196,7 @@ def joined(module: ModuleType, dtype: str) -> list[Tensor]:
                 )
                 return raw.AddN(inputs=[items, one])
 
-            def body(step: Tensor, *values: Any) -> tuple[Any, ...]:  # noqa: ANN401
+            def body(step: Tensor, *values: Any) -> tuple[Any, ...]:
                 first, items, state, last = values
                 value = module.tanh(state + start)
                 again = module.reshape(value, module.shape(start))

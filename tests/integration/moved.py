@@ -34,7 +34,7 @@ def priorities() -> dict[str, int]:
     }
 
 
-def numbered(shape: tuple[int, ...], dtype: Any) -> Any:  # noqa: ANN401
+def numbered(shape: tuple[int, ...], dtype: Any) -> Any:
     """Elements that can be told apart, as far as the type goes."""
     count = tf.reshape(tf.range(1, int(np.prod(shape)) + 1), shape)
     return tf.strings.as_string(count) if dtype is tf.string else tf.cast(count, dtype)
@@ -56,7 +56,7 @@ def a_key(shape: tuple[int, ...], rng: random.Random) -> tuple[Any, ...]:
     return tuple(key)
 
 
-def same(one: Any, other: Any) -> bool:  # noqa: ANN401
+def same(one: Any, other: Any) -> bool:
     """Bit for bit; NumPy's own bytes objects for strings."""
     left, right = np.asarray(one), np.asarray(other)
     if left.shape != right.shape:
@@ -66,7 +66,7 @@ def same(one: Any, other: Any) -> bool:  # noqa: ANN401
     return bool(left.tobytes() == right.tobytes())
 
 
-def slices(dtype: Any, rng: random.Random) -> list[str]:  # noqa: ANN401
+def slices(dtype: Any, rng: random.Random) -> list[str]:
     """What differs from NumPy, of slices, their gradients and assignments to them."""
     shape = tuple(rng.choice(LENGTHS) for _ in range(rng.randint(1, 4)))
     key = a_key(shape, rng)
@@ -93,7 +93,7 @@ def slices(dtype: Any, rng: random.Random) -> list[str]:  # noqa: ANN401
     return found
 
 
-def splits(dtype: Any, rng: random.Random) -> list[str]:  # noqa: ANN401
+def splits(dtype: Any, rng: random.Random) -> list[str]:
     shape = [rng.choice(LENGTHS) for _ in range(rng.randint(1, 4))]
     axis, parts = rng.randrange(len(shape)), rng.choice((1, 2, 3, 4, 9))
     shape[axis] *= parts
@@ -102,7 +102,7 @@ def splits(dtype: Any, rng: random.Random) -> list[str]:  # noqa: ANN401
     return [] if all(same(a.numpy(), b) for a, b in pairs) else [f"{dtype} {shape} {axis} {parts}"]
 
 
-def choices(dtype: Any, rng: random.Random) -> list[str]:  # noqa: ANN401
+def choices(dtype: Any, rng: random.Random) -> list[str]:
     """Condition and both values of the whole shape, of some of its dimensions, or single."""
     shape = tuple(rng.choice(LENGTHS) for _ in range(rng.randint(0, 3)))
     ways = (shape, shape, (), tuple(rng.choice((1, length)) for length in shape))
@@ -135,7 +135,7 @@ def large() -> list[str]:
     return found + ([] if same(kept, expected) else ["a large choice"])
 
 
-def address(tensor: Any) -> int:  # noqa: ANN401
+def address(tensor: Any) -> int:
     return int(tensor._numpy().ctypes.data)  # numpy() would copy
 
 
@@ -202,7 +202,7 @@ def functional() -> list[Any]:
     variable = tf.Variable(np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4))
 
     @tf.function  # type: ignore[untyped-decorator]
-    def step(rows: Any) -> Any:  # noqa: ANN401
+    def step(rows: Any) -> Any:
         before = variable.read_value()
         variable.scatter_sub(tf.IndexedSlices(tf.gather(variable, rows) * 0.5, rows))
         middle = variable.read_value()

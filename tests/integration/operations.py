@@ -16,18 +16,18 @@ import tensorflow as tf
 BFLOAT16 = "bfloat16"
 
 
-def tensor(array: Any, dtype: str) -> Any:  # noqa: ANN401
+def tensor(array: Any, dtype: str) -> Any:
     """bfloat16 comes as its bits: NumPy's files do not know it."""
     if dtype == BFLOAT16:
         return tf.bitcast(tf.constant(array), tf.bfloat16)
     return tf.constant(array)
 
 
-def array(result: Any) -> Any:  # noqa: ANN401
+def array(result: Any) -> Any:
     return (tf.bitcast(result, tf.uint16) if result.dtype == tf.bfloat16 else result).numpy()
 
 
-def gradient(op: str, values: list[Any]) -> Any:  # noqa: ANN401
+def gradient(op: str, values: list[Any]) -> Any:
     """Of the sum of a function's results, by its last input."""
     with tf.GradientTape() as tape:
         tape.watch(values[-1])
@@ -35,12 +35,12 @@ def gradient(op: str, values: list[Any]) -> Any:  # noqa: ANN401
     return tape.gradient(result, values[-1])
 
 
-def random(call: dict[str, Any]) -> Any:  # noqa: ANN401
+def random(call: dict[str, Any]) -> Any:
     kind = tf.as_dtype(call["dtype"])
     return getattr(tf.raw_ops, call["op"])(shape=call["shape"], dtype=kind, seed=7, seed2=11)
 
 
-def answer(call: dict[str, Any], inputs: Any) -> Any:  # noqa: ANN401
+def answer(call: dict[str, Any], inputs: Any) -> Any:
     if call["kind"] == "random":
         return random(call)
     values = [tensor(inputs[name], call["dtype"]) for name in call["inputs"]]

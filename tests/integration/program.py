@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 
-def values(tensor: Any) -> list[float]:  # noqa: ANN401
+def values(tensor: Any) -> list[float]:
     return [float(value) for value in np.asarray(tensor, np.float64).reshape(-1)]
 
 
@@ -44,7 +44,7 @@ def saved(folder: Path) -> list[float]:
 
 
 @tf.function  # type: ignore[untyped-decorator]
-def looped(x: Any) -> Any:  # noqa: ANN401
+def looped(x: Any) -> Any:
     """Tuned and stock ops mixed on a TensorArray in a while loop."""
     states = tf.TensorArray(tf.float32, size=4, element_shape=x.shape)
     for step in tf.range(4):

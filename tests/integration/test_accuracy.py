@@ -33,13 +33,13 @@ STOPPED = """
 import sys
 from pathlib import Path
 sys.path[:0] = {roots}
-from tfbench.accuracy import handler, sets
+from tfbench.accuracy import datasets, handler
 from tfbench.commands import AccuracyOptions
 from tfbench.arms.arm import Arm
 from tfbuild import settings
 paths = settings.paths()
 config = handler.parse_options(AccuracyOptions(**{options}))
-examples = sets.load_examples(config.data, config.file, paths, Path("/"))
+examples = datasets.load_examples(config.data, config.file, paths, Path("/"))
 arm = Arm(name="stock", python=Path({python}), label="stock")
 handler.train(config, {{arm.name: arm}}, examples, {out}, paths)
 """

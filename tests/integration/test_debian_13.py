@@ -106,4 +106,4 @@ def test_quickstart_says_what_it_would_do(inv: Callable[..., tuple[int, str]]) -
     code, said = inv("quickstart", "--dry-run")
     assert code == 0, said
     assert "for Python 3.13" in said
-    assert "compared  mnist_mlp" in said
+    assert "compare   stock with the new wheel on mnist_mlp" in said

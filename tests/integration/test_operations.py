@@ -54,32 +54,32 @@ MODULES = (
 Reference = Callable[..., Any]
 
 
-def sigmoid(x: Any) -> Any:  # noqa: ANN401
+def sigmoid(x: Any) -> Any:
     power = np.exp(-np.abs(x))
     return np.where(x >= 0, 1, power) / (1 + power)
 
 
-def softplus(x: Any) -> Any:  # noqa: ANN401
+def softplus(x: Any) -> Any:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-def erf(x: Any) -> Any:  # noqa: ANN401
+def erf(x: Any) -> Any:
     return np.longdouble(special.erf(np.float64(x)))
 
 
-def rsqrt_slope(x: Any) -> Any:  # noqa: ANN401
+def rsqrt_slope(x: Any) -> Any:
     return -0.5 * x ** np.longdouble(-1.5)
 
 
-def apart(x: Any, y: Any) -> Any:  # noqa: ANN401
+def apart(x: Any, y: Any) -> Any:
     return np.square(x - y)
 
 
-def apart_slope(x: Any, y: Any) -> Any:  # noqa: ANN401
+def apart_slope(x: Any, y: Any) -> Any:
     return 2 * (y - x)
 
 
-def power_slope(x: Any, y: Any) -> Any:  # noqa: ANN401
+def power_slope(x: Any, y: Any) -> Any:
     return np.power(x, y) * np.log(x)
 
 
@@ -153,7 +153,7 @@ def program(arm: Environment, name: str, *words: str | Path) -> str:
 # ---- numbers of a type, and how far a result lies from what it should be ----
 
 
-def rounded(values: Any, dtype: str) -> Any:  # noqa: ANN401
+def rounded(values: Any, dtype: str) -> Any:
     """To numbers of the type, as long doubles."""
     if dtype != "bfloat16":
         return np.asarray(values, dtype).astype(np.longdouble)
@@ -161,20 +161,20 @@ def rounded(values: Any, dtype: str) -> Any:  # noqa: ANN401
     return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(np.longdouble)
 
 
-def stored(values: Any, dtype: str) -> Any:  # noqa: ANN401
+def stored(values: Any, dtype: str) -> Any:
     """As the arm gets them: bfloat16 by its bits."""
     if dtype != "bfloat16":
         return values.astype(dtype)
     return (values.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
 
 
-def read(values: Any, dtype: str) -> Any:  # noqa: ANN401
+def read(values: Any, dtype: str) -> Any:
     if dtype != "bfloat16":
         return values.astype(np.longdouble)
     return (values.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.longdouble)
 
 
-def drawn(count: int, dtype: str, *, positive: bool, seed: int) -> Any:  # noqa: ANN401
+def drawn(count: int, dtype: str, *, positive: bool, seed: int) -> Any:
     """Of all magnitudes that matter, then awkward ones."""
     draw = np.random.default_rng(seed)
     reach = 3.5 if dtype == "float16" else 25.0
@@ -186,7 +186,7 @@ def drawn(count: int, dtype: str, *, positive: bool, seed: int) -> Any:  # noqa:
     return rounded(np.abs(values) if positive else values, dtype)
 
 
-def ulps_apart(got: Any, want: Any, dtype: str, scale: float) -> float:  # noqa: ANN401
+def ulps_apart(got: Any, want: Any, dtype: str, scale: float) -> float:
     """The most units of the last place between results and references; infinite where one is no
     number or an infinity and the other is not. What is less than the least normal number may be
     anything below it."""
@@ -220,7 +220,7 @@ class Asked:
     def limit(self) -> float:
         return self.function.slope_ulps if self.gradient else self.function.ulps
 
-    def apart(self, got: Any) -> float:  # noqa: ANN401
+    def apart(self, got: Any) -> float:
         compute = self.function.slope if self.gradient else self.function.value
         with np.errstate(all="ignore"):
             want = np.asarray(compute(*self.inputs), np.longdouble)

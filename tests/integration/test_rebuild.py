@@ -181,7 +181,7 @@ def test_sources_that_were_given_must_be_given_again(
     )
     found = again(built.wheel)
     assert (found.proof, found.compiler) == (Proof.NONE, "")
-    assert "of mine, sha256 " in found.reasons[0]
+    assert "from mine, sha256 " in found.reasons[0]
     assert again(built.wheel, str(tree)).proof is Proof.SAME
 
 

@@ -203,10 +203,10 @@ def harness(
         sys.path += {ROOTS!r}
         from pathlib import Path
         from tfbench.engine import workers
-        from tfbench.measuring import comparison
+        from tfbench.measuring import comparing
         workers.STEPS_LIMIT_S = {LIMIT_S}
         setting = pickle.loads(Path({str(folder / "setting")!r}).read_bytes())
-        comparison.compare(setting, Path({str(out)!r}))
+        comparing.compare(setting, Path({str(out)!r}))
     """
     with subprocess.Popen([sys.executable, "-P", "-c", textwrap.dedent(script)]) as process:
         try:

@@ -16,26 +16,28 @@ class PublishOptions:
 
     to: str = option("", "index to publish to: a folder or s3://bucket/prefix")
     upload: str = option("", "address of an index with an upload API, instead of --to")
-    simple: str = option("", "with --upload: address of the simple pages of that index")
+    simple: str = option("", "with --upload: address of that index's simple API, which pip reads")
     wheels: str = option(
-        "", "wheels, comma-separated (default: those in wheels/ that may be published)"
+        "", "comma-separated paths of wheels (default: those in wheels/ that pass the checks)"
     )
     comparison: str = option(
         "", "comparison.json files or their folders, comma-separated (default: reports/)"
     )
     gate: bool = option(
         True,
-        "require a verdict (--no-gate: publish without one or against it; the page shows this)",
+        "require a comparison in which the wheel is not slower (--no-gate: publish anyway; the "
+        "index page says so)",
     )
     near_sources: bool = option(
         False, "also publish wheels built from sources whose headers differ from the stock wheel's"
     )
     only_tuned: bool = option(False, "exclude the stock wheel and the dependencies of TensorFlow")
     dependencies: str = option(
-        "", "folder with the stock wheel and the dependencies, instead of pip"
+        "",
+        "folder with the stock wheel and TensorFlow's dependencies, instead of downloads with pip",
     )
     stock_wheel: str = option(
-        "", "stock wheel to compare with, or its folder (default: downloaded with pip)"
+        "", "stock wheel, or its folder, to audit wheels against (default: downloaded with pip)"
     )
     reindex: bool = option(
         False,
@@ -46,13 +48,15 @@ class PublishOptions:
         False, "experimental: also write x86-64 level variants (PEP 825) to variants/"
     )
     sign: str = option("", "sign wheels with this ed25519 private key (PEM)")
-    trust: str = option("", f"accept only wheels signed by one of these keys from now on: {_TRUST}")
+    trust: str = option(
+        "", f"from now on accept only wheels signed by these keys in this index: {_TRUST}"
+    )
     dry_run: bool = option(False, DRY)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeOptions:
-    at: str = option("", "folder of a published index")
+    at: str = option("", "folder of an index")
     port: str = option("", "port (default: 8000, or a free one if it is taken)")
     trust: str = option("", f"serve only wheels signed by one of these keys: {_TRUST}")
 
@@ -66,10 +70,12 @@ class SnippetOptions:
 
     at: str = option("", "folder or address of the index")
     version: str = option(
-        "", "TensorFlow version (default: the newest); a local part selects one wheel"
+        "", "TensorFlow version (default: the newest); 2.14.1+skylake selects that tuned wheel"
     )
     arch: str = option(
-        "", "target (default: that of this CPU, as archspec cpu prints it)", old=("target",)
+        "",
+        "target, as the command archspec cpu prints it (default: that of this CPU)",
+        old=("target",),
     )
     package: str = option("", PACKAGE)
     python: str = option("3.11", PYTHON)

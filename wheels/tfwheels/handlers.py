@@ -118,7 +118,10 @@ def _upload(candidates: Candidates, wanted: PublishOptions, *, as_json: bool) ->
 def _check_options(wanted: PublishOptions) -> None:
     """Raise UsageError if an option is missing, invalid or without effect."""
     if bool(wanted.to) == bool(wanted.upload):
-        raise UsageError("publish needs one index", hint="Use either --to DIR or --upload URL")
+        raise UsageError(
+            "publish needs either --to or --upload",
+            hint="Use --to DIR, --to s3://bucket/prefix or --upload URL",
+        )
     if wanted.upload:
         check_url(wanted.upload, "--upload")
     if wanted.simple:
@@ -165,9 +168,9 @@ def _list_named_wheels(text: str) -> Iterator[Path]:
     """
     for path in {path.resolve(): path for path in _parse_paths(text)}.values():
         if path.is_dir():
-            raise WheelError(f"{path} is a folder", hint="Pass the paths of .whl files")
+            raise WheelError(f"{path} is a folder", hint="Give the paths of .whl files")
         if not path.is_file():
-            raise WheelError(f"{path} does not exist", hint="Pass the path of a .whl file")
+            raise WheelError(f"{path} does not exist", hint="Give the path of a .whl file")
         yield path
 
 

@@ -275,7 +275,7 @@ def _convert_errors(host: str) -> Iterator[None]:
     except requests.RequestException as error:
         raise PublishError(
             f"the request to {host} failed ({_describe_cause(error)})",
-            hint="Check the address and the network, then run the same command again to resume",
+            hint="Check the address and the network, then run the same command again",
         ) from error
 
 

@@ -234,7 +234,7 @@ def serve(at: str, port: str, trust: str = "") -> None:
     root = Path(at).expanduser()
     if not (root / "simple").is_dir():
         raise UsageError(
-            f"{at} is not a published index: it has no simple/",
+            f"{at} is not an index: it has no folder simple/",
             hint="Create one: invoke publish --to DIR",
         )
     trusted = read_public_keys(trust) or load_trusted(Folder(root=root))

@@ -369,7 +369,7 @@ def _resolve_base(at: str, folder: Path | None) -> str:
     """
     if folder is not None:
         if not (folder / build_folder_key()).is_dir():
-            raise UsageError(f"{at} is not a published index: it has no {build_folder_key()}")
+            raise UsageError(f"{at} is not an index: it has no folder {build_folder_key()}")
         return folder.resolve().as_uri()
     check_url(at, "--at")
     if not _PLAIN_URL.fullmatch(at):

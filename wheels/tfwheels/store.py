@@ -82,8 +82,9 @@ def open_store(text: str) -> Store:
     extra = parts.query or parts.fragment or (prefix and not is_plain(prefix))
     if extra or not _BUCKET.fullmatch(parts.netloc):
         raise UsageError(
-            "--to s3: takes only the name of a bucket and a plain prefix",
-            hint="Credentials come from the environment or a profile, never from the address",
+            "--to s3://… must be a bucket and a plain prefix, and nothing else",
+            hint="Use s3://bucket/prefix. Credentials come from the environment or a profile, "
+            "never from the address",
         )
     return open_bucket(parts.netloc, f"{prefix}/" if prefix else "")
 

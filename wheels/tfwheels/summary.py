@@ -33,7 +33,7 @@ _TARGETS = 60
 
 def describe(published: PublishResult, candidates: Candidates, where: str, *, dry_run: bool) -> str:
     """Summarize the result in a line, then list each wheel's targets and verdicts."""
-    be, change = ("would be ", "would change") if dry_run else ("", "changed")
+    be, change = ("would be ", "would be written") if dry_run else ("", "written")
     restored = f"{len(published.restored)} {be}restored, " if published.restored else ""
     head = (
         f"{where}: {format_count(len(published.added), 'wheel')} {be}added, {restored}"

@@ -55,7 +55,7 @@ def read_article(year: str) -> PricedArticle:
     """Read the article of a year. Raises UsageError if there is none."""
     if year not in FILES:
         raise UsageError(
-            f"unknown article {year!r} on time to accuracy",
+            f"--article {year} is unknown",
             hint=f"Available: {', '.join(FILES)}",
         )
     facts = tomllib.loads(FILES[year].read_text(encoding="utf-8"))

@@ -99,16 +99,16 @@ def describe_plan(wanted: AccuracyOptions) -> str:
         source = wanted.import_ or article.read_article(wanted.article).name
         return f"read       {source}\ntrain      nothing\n"
     config, choices = parse_options(wanted), experiment.choose_arms(wanted.arms, paths)
-    data, seeds = config.data, console.format_count(len(config.seeds), "seed")
+    data, seeds = config.data, console.format_count(len(config.seeds), "training run")
     cost = f"{config.price} at {config.price.usd_hour:.4g} USD/h" if config.price else "none"
     source = datasets.describe_source(data, config.file, paths, Path.home())
     return (
         f"data       {data.name}: {source}\n"
         f"model      {config.workload}, batches of {config.batch}\n"
-        f"target     {config.target:g} of the test examples, within "
+        f"target     accuracy {config.target:g} on the test examples, within "
         f"{console.format_count(config.epochs, 'epoch')}\n"
         f"arms       {installs.describe(choices).strip()}\n"
-        f"processes  {seeds} of each arm, alternating, on {console.format_vcpus(config.vcpus)}\n"
+        f"processes  {seeds} of each arm, in turn, on {console.format_vcpus(config.vcpus)}\n"
         f"price      {cost}\n"
         f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
     )
@@ -272,9 +272,9 @@ def _check_options(wanted: AccuracyOptions) -> None:
 def _refuse_options(wanted: AccuracyOptions, asked: str, names: Sequence[str]) -> None:
     unexpected = [name for name in names if getattr(wanted, name)]
     if unexpected:
+        option = f"--{unexpected[0].replace('_', '-')}"
         raise UsageError(
-            f"{asked} does not train, so --{unexpected[0].replace('_', '-')} has no effect",
-            hint="Remove it",
+            f"{asked} does not train, so {option} has no effect", hint=f"Remove {option}"
         )
 
 
@@ -309,7 +309,7 @@ def _parse_target(typed: str, *, chance: float) -> float:
     target = float(number / 100 if stripped.endswith("%") else number)
     if target >= 1:
         raise UsageError(
-            f"--reach {typed} is not below 1, the accuracy of a perfect model",
+            f"--reach {typed} is too high: 1 is the accuracy of a perfect model",
             hint="Write 0.97 or 97%",
         )
     if target <= chance:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from tfbench.inside.worker import JIT
 from tfbuild import packages
-from tfbuild.console import suggest_spelling
+from tfbuild.console import format_choices, suggest_spelling
 from tfbuild.errors import UsageError
 from tfbuild.run import run
 
@@ -107,7 +107,7 @@ _TABLE = (
     ),
     Lever(
         name="contraction",
-        doc="oneDNN's generated GEMM inside Eigen's contractions; off uses the compiled one",
+        doc="GEMM that oneDNN generates for Eigen's contractions; off uses Eigen's compiled one",
         variables=("TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL",),
         words={"off": ("0",)},
     ),
@@ -181,7 +181,7 @@ def check_lever(name: str, value: str) -> None:
     if not fits:
         allowed = (*lever.words, *(() if lever.takes == ValueKind.WORD else (lever.takes,)))
         raise UsageError(
-            f"{name} is {value!r}, but must be {', '.join(allowed)}",
+            f"{name} is {value!r}, but must be {format_choices(allowed)}",
             hint=suggest_spelling(value, lever.words),
         )
 
@@ -250,7 +250,7 @@ def find_malloc(name: str) -> Path:
         package = MALLOCS[name].package
         raise UsageError(
             f"{name} is not installed on this machine",
-            hint=f"{packages.suggest_install(name, package)}, or give the absolute path of its "
+            hint=f"{packages.suggest_install(name, package)}. Or give the absolute path of its "
             f"library: malloc=/…/{MALLOCS[name].files[0]}",
         )
     return path

@@ -90,8 +90,8 @@ def read_lineup(text: str = "", *, baseline: str = STOCK) -> tuple[ArmSpec, ...]
     written = text.strip()
     if written and baseline != STOCK:
         raise UsageError(
-            f"the baseline is set twice: {baseline!r} and the first of {written!r}",
-            hint="Give it only as the first arm",
+            f"the baseline is set twice: by --baseline {baseline} and by the first arm of --arms",
+            hint="Remove --baseline",
         )
     if not written:
         return create_default_lineup(baseline)
@@ -119,7 +119,7 @@ def parse_lineup(text: str) -> tuple[ArmSpec, ...]:
     parts = _split(text, ",")
     if parts == [text] and re.fullmatch(r"\w+", text) and text not in WHEELS:
         known = dict.fromkeys((*list_presets(), *WHEELS))  # (control is both)
-        raise UsageError(f"unknown line-up {text!r}", hint=suggest(text, known))
+        raise UsageError(f"{text!r} is neither a line-up nor a wheel", hint=suggest(text, known))
     return _check_lineup([parse_arm(part) for part in parts])
 
 
@@ -194,7 +194,7 @@ def check_wheel(wheel: str) -> None:
     if "=" in wheel:
         parse_exact(wheel)
         return
-    choices = f"Use {', '.join(WHEELS)}, the path of a .whl file, or NAME==VERSION"
+    choices = f"Use {', '.join(WHEELS)}, the path of a .whl file, or PACKAGE==VERSION"
     raise UsageError(
         f"{wheel!r} is not a wheel" if wheel else "the wheel is missing",
         hint=suggest_spelling(wheel, WHEELS) or choices,
@@ -275,7 +275,7 @@ def _check_lineup(specs: Sequence[ArmSpec]) -> tuple[ArmSpec, ...]:
     if duplicates:
         raise UsageError(
             f"two arms have the name {duplicates[0]}",
-            hint=f"Rename one: other={duplicates[0]}…",
+            hint=f"Give one of them another name: other={duplicates[0]}",
         )
     return tuple(specs)
 

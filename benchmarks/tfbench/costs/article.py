@@ -25,7 +25,7 @@ PIP, COMPILED = "pip", "compiled"
 _FIRST_EPOCHS = (0, 1)
 _TOTALS = ("benchmark", "build", "platform", "vcpus", "epochs", "total_s")
 _LOG_WORDS = (2, 3)
-_LOG_HINT = "Write MODEL/BUILD/PLATFORM=PATH, or MODEL/PLATFORM=PATH for a GPU"
+_LOG_HINT = "Write MODEL/BUILD/MACHINE=PATH, or MODEL/MACHINE=PATH for a GPU"
 
 
 def read_epochs(path: Path) -> tuple[float, ...]:

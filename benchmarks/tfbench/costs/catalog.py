@@ -61,7 +61,7 @@ def resolve_price(
     """
     if not prices:
         if machine or region or mode:
-            hint = f"Add --prices, such as {', '.join(list_shipped_books())}"
+            hint = f"Add, for example, --prices {list_shipped_books()[0]}"
             raise UsageError("--machine, --region and --mode need --prices", hint=hint)
         return None
     book = find_book(prices, names=(machine,) if machine else ()).restrict(

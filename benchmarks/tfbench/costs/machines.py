@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tfbench.costs.prices import Mode, Price, PriceBook, format_first
-from tfbuild.console import format_vcpus
+from tfbuild.console import format_choices, format_vcpus
 from tfbuild.errors import UsageError
 
 _HINT = "Write machines as 2=n1-highcpu-2,8=n1-highcpu-8"
@@ -32,7 +32,7 @@ def parse_mode(text: str) -> Mode | None:
     if not text:
         return None
     if text not in set(Mode):
-        raise UsageError(f"--mode {text} is unknown", hint=f"Use {', '.join(Mode)}")
+        raise UsageError(f"--mode {text} is unknown", hint=f"Use {format_choices(tuple(Mode))}")
     return Mode(text)
 
 
@@ -81,6 +81,6 @@ def _find_only_machine(book: PriceBook, count: int) -> Price:
     raise UsageError(
         f"the price book {book.name} has {len(matches) or 'no'} machines with "
         f"{format_vcpus(count)}",
-        hint=f"Give one as {count}=NAME, for example "
+        hint=f"Choose one with --machines {count}=NAME: "
         f"{format_first(matches or candidates or book.names)}",
     )

@@ -317,8 +317,8 @@ def main(request: Path, answer: Path) -> None:
         result = profile_program(fields)
     except (Exception, SystemExit) as error:
         # NumPy is imported after the affinity is set.
-        from tfbench.inside.programs import format_error  # noqa: PLC0415
-        from tfbench.inside.workloads import PROGRAM  # noqa: PLC0415
+        from tfbench.inside.programs import format_error
+        from tfbench.inside.workloads import PROGRAM
 
         if PROGRAM not in os.environ:
             raise

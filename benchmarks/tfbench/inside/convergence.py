@@ -80,7 +80,7 @@ def _run(request: Mapping[str, Any]) -> Answer:
     began = time.perf_counter()
     tf = importlib.import_module("tensorflow")
     imported = time.perf_counter()
-    from tfbench.inside.workloads import find_workload  # noqa: PLC0415  (NumPy after the affinity)
+    from tfbench.inside.workloads import find_workload
 
     workload, seed = find_workload(request["workload"]), int(request["seed"])
     training, testing = load_examples(
@@ -116,10 +116,10 @@ def load_examples(
 
     Raises InputError if the file contains other examples than the requested ones.
     """
-    import numpy as np  # noqa: PLC0415  (the arm's NumPy, after the affinity)
+    import numpy as np
 
-    from tfbench.inside.inputs import InputError  # noqa: PLC0415
-    from tfbench.inside.parameters import hash_arrays  # noqa: PLC0415
+    from tfbench.inside.inputs import InputError
+    from tfbench.inside.parameters import hash_arrays
 
     with np.load(path, allow_pickle=False) as archive:
         arrays = [archive[name] for name in ARRAYS]
@@ -139,7 +139,7 @@ def shuffle_batches(count: int, batch: int, epochs: int, seed: int) -> Array:
 
     Every epoch shuffles all `count` examples again and drops those that do not fill a batch.
     """
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
     draw, steps = np.random.default_rng(seed), count // batch
     orders = [draw.permutation(count)[: steps * batch] for _ in range(epochs)]
@@ -156,13 +156,13 @@ def make_learner(
     epochs, steps, batch = orders.shape
     inputs, targets = (tf.constant(array) for array in training)
 
-    def gather_examples(rows: Any) -> Any:  # noqa: ANN401  (tensors)
+    def gather_examples(rows: Any) -> Any:
         return tf.gather(inputs, rows), tf.gather(targets, rows)
 
-    def train(batch: Any) -> Any:  # noqa: ANN401
+    def train(batch: Any) -> Any:
         return model.train_step(batch)["loss"]
 
-    def test(batch: Any) -> Any:  # noqa: ANN401
+    def test(batch: Any) -> Any:
         images, classes, counts = batch
         correct = tf.argmax(model(images, training=False), axis=-1) == tf.argmax(classes, axis=-1)
         return tf.reduce_sum(tf.cast(correct, counts.dtype) * counts)
@@ -184,7 +184,7 @@ def split_batches(examples: Examples, batch: int) -> tuple[Array, Array, Array]:
 
     The last batch is filled with the first examples, which have the weight 0 there.
     """
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
     count = len(examples[0])
     rows = np.arange(-(-count // batch) * batch)
@@ -193,14 +193,14 @@ def split_batches(examples: Examples, batch: int) -> tuple[Array, Array, Array]:
     return inputs, targets, (rows < count).astype(np.float32).reshape(shape)
 
 
-def _trace_step(tf: TensorFlow, step: Callable[[Any], Any], batches: Any) -> Step:  # noqa: ANN401
+def _trace_step(tf: TensorFlow, step: Callable[[Any], Any], batches: Any) -> Step:
     """Trace a step as a graph that takes the next batch.
 
     Tracing happens here and not while the step is timed.
     """
 
     @tf.function  # type: ignore[untyped-decorator]
-    def run_next(source: Any) -> Any:  # noqa: ANN401
+    def run_next(source: Any) -> Any:
         return step(next(source))
 
     graph = run_next.get_concrete_function(batches)

@@ -16,7 +16,7 @@ TensorFlow: TypeAlias = Any
 Model: TypeAlias = Any
 
 
-def extract_loss(logs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def extract_loss(logs: Mapping[str, Any]) -> Any:
     """Return the result of a train_step as one number.
 
     That is its loss, or the sum of all values if none has that name, as in a GAN.
@@ -24,7 +24,7 @@ def extract_loss(logs: Mapping[str, Any]) -> Any:  # noqa: ANN401
     return logs["loss"] if "loss" in logs else sum(logs.values())
 
 
-def flatten_batches(batches: Any) -> Any:  # noqa: ANN401  (an array)
+def flatten_batches(batches: Any) -> Any:
     """Reshape an array from (batches, rows, …) to (batches * rows, …)."""
     return batches.reshape(-1, *batches.shape[2:])
 
@@ -48,7 +48,7 @@ class FitTrainer:
     which `fit` splits into batches of `batch` examples.
     """
 
-    def __init__(self, tf: TensorFlow, model: Model, data: Any, batch: int) -> None:  # noqa: ANN401
+    def __init__(self, tf: TensorFlow, model: Model, data: Any, batch: int) -> None:
         self._model, self._clock = model, _create_clock_class(tf)
         if isinstance(data, tf.data.Dataset):
             self._given: Mapping[str, Any] = {"x": data}
@@ -64,7 +64,7 @@ class FitTrainer:
         return FitResult(epochs=clock.taken, beside_s=beside_s, loss=clock.loss)
 
 
-def _create_clock_class(tf: TensorFlow) -> Any:  # noqa: ANN401  (a class whose parent is Keras's)
+def _create_clock_class(tf: TensorFlow) -> Any:
     class Clock(tf.keras.callbacks.Callback):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()

@@ -140,7 +140,7 @@ class _TrainedModels:
                 return f"{form} took {steps} steps, expected {self.count_steps(form)}"
         return ""
 
-    def _create_dataset(self, repeat: int) -> Any:  # noqa: ANN401
+    def _create_dataset(self, repeat: int) -> Any:
         """Return a dataset of the rows in order, repeated.
 
         Its autotuner is off, because `fit` would wait for the autotuner to stop.
@@ -156,10 +156,10 @@ class _TrainedModels:
 
 def _load_model(tf: TensorFlow, name: str, seed: int) -> tuple[Model, Examples, int]:
     """Return a new model, the rows that it is trained on, and its batch size."""
-    from tfbench.inside import iris  # noqa: PLC0415  (NumPy after the affinity)
-    from tfbench.inside.programs import read_program  # noqa: PLC0415
-    from tfbench.inside.workload import draw_synthetic_data  # noqa: PLC0415
-    from tfbench.inside.workloads import PROGRAM, find_workload, is_own  # noqa: PLC0415
+    from tfbench.inside import iris
+    from tfbench.inside.programs import read_program
+    from tfbench.inside.workload import draw_synthetic_data
+    from tfbench.inside.workloads import PROGRAM, find_workload, is_own
 
     if is_own(name):
         program = read_program(tf, Path(os.environ[PROGRAM]), seed)

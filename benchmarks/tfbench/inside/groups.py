@@ -73,7 +73,7 @@ def create_strategy(tf: TensorFlow, strategy: str, devices: Sequence[str]) -> St
     return distribute.MirroredStrategy(names, exchanges[strategy]())
 
 
-def _create_ring_all_reduce(tf: TensorFlow, devices: Sequence[str]) -> Any:  # noqa: ANN401
+def _create_ring_all_reduce(tf: TensorFlow, devices: Sequence[str]) -> Any:
     """Create the ring all-reduce, which MirroredStrategy chooses by default only for CPUs.
 
     For GPUs it would choose NCCL.
@@ -174,7 +174,7 @@ class SynchronousGroup(Group):
         replica_step_function, strategy = create_replica_step(self._tf, self.model), self._strategy
 
         @self._tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
-        def step(batch: Batch) -> Any:  # noqa: ANN401
+        def step(batch: Batch) -> Any:
             return strategy.experimental_local_results(
                 strategy.run(replica_step_function, args=(batch,))
             )
@@ -321,7 +321,7 @@ class ParameterServerGroup(Group):
         iterations = unwrap_variable(tf, self.model.optimizer.iterations)
 
         @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
-        def step(batches: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        def step(batches: Any) -> tuple[Any, Any]:
             loss = strategy.run(replica_step_function, args=(next(batches),))
             with tf.control_dependencies([loss, iterations.read_value()]):
                 return loss, tf.timestamp()
@@ -369,7 +369,7 @@ def list_variables(tf: TensorFlow, model: Model) -> list[Variable]:
     return [unwrap_variable(tf, variable) for variable in model.trainable_variables]
 
 
-def unwrap_variable(tf: TensorFlow, own: Any) -> Variable:  # noqa: ANN401
+def unwrap_variable(tf: TensorFlow, own: Any) -> Variable:
     """Return TensorFlow's variable, which Keras 3 wraps in its own."""
     return own if isinstance(own, tf.Variable) else own.value
 
@@ -383,7 +383,7 @@ def _create_variable_creator(tf: TensorFlow, strategy: Strategy) -> Callable[...
     """
     central = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
 
-    def create(creator: Callable[..., Variable], **options: Any) -> Variable:  # noqa: ANN401
+    def create(creator: Callable[..., Variable], **options: Any) -> Variable:
         silent = options.get("aggregation") in (None, tf.VariableAggregation.NONE)
         if central and silent and not options.get("trainable"):
             options["aggregation"] = tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -400,7 +400,7 @@ def create_replica_step(tf: TensorFlow, model: Model) -> Callable[[Batch], Any]:
     """
     losses = resolve_example_loss(tf.keras, model.loss)
 
-    def step(batch: Batch) -> Any:  # noqa: ANN401
+    def step(batch: Batch) -> Any:
         inputs, targets = batch
         with tf.GradientTape() as tape:
             outputs = model(inputs, training=True)
@@ -413,7 +413,7 @@ def create_replica_step(tf: TensorFlow, model: Model) -> Callable[[Batch], Any]:
     return step
 
 
-def resolve_example_loss(keras: Any, loss: Any) -> Callable[[Any, Any], Any]:  # noqa: ANN401
+def resolve_example_loss(keras: Any, loss: Any) -> Callable[[Any, Any], Any]:
     """Return the function from targets and outputs to a loss per example.
 
     Under a strategy Keras requires custom training loops to reduce their losses themselves.
@@ -423,7 +423,7 @@ def resolve_example_loss(keras: Any, loss: Any) -> Callable[[Any, Any], Any]:  #
     return call
 
 
-def align_targets(tf: TensorFlow, targets: Any, outputs: Any) -> Any:  # noqa: ANN401
+def align_targets(tf: TensorFlow, targets: Any, outputs: Any) -> Any:
     """Add a column axis to targets of one number per example if the outputs have one.
 
     `Model.compute_loss` does the same.
@@ -444,7 +444,7 @@ def _create_counters(tf: TensorFlow) -> tuple[list[Variable], Callable[[Any], No
     optimizer = tf.keras.optimizers.SGD(1.0)
     optimizer.build(variables)
 
-    def update(gradient: Any) -> None:  # noqa: ANN401
+    def update(gradient: Any) -> None:
         optimizer.apply_gradients(
             [(gradient * tf.ones_like(variable), variable) for variable in variables]
         )
@@ -485,7 +485,7 @@ def _list_devices(tf: TensorFlow, variables: Iterable[Variable]) -> list[str]:
     )
 
 
-def _format_device(spec: Any) -> str:  # noqa: ANN401
+def _format_device(spec: Any) -> str:
     job = "" if spec.job in (None, "localhost") else f"{spec.job}:{spec.task} "
     return f"{job}{spec.device_type}:{spec.device_index}"
 

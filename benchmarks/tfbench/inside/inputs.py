@@ -324,7 +324,7 @@ def _read_examples(tf: TensorFlow, source: Source, reader: Reader) -> Iterator[t
 def create_decoder(tf: TensorFlow, workload: Workload) -> Callable[[Any, Any], tuple[Any, Any]]:
     """Return a function that decodes inputs and targets to the workload's shapes."""
 
-    def decode(inputs: Any, targets: Any) -> tuple[Any, Any]:  # noqa: ANN401  (tensors)
+    def decode(inputs: Any, targets: Any) -> tuple[Any, Any]:
         if workload.image is None:
             decoded = tf.io.decode_raw(inputs, _choose_raw_dtype(workload.inputs_dtype))
             decoded_targets = tf.io.decode_raw(targets, _choose_raw_dtype(workload.targets_dtype))
@@ -341,7 +341,7 @@ def create_decoder(tf: TensorFlow, workload: Workload) -> Callable[[Any, Any], t
     return decode
 
 
-def decode_scaled_image(tf: TensorFlow, workload: Workload, encoded: Any) -> Any:  # noqa: ANN401  (tensors)
+def decode_scaled_image(tf: TensorFlow, workload: Workload, encoded: Any) -> Any:
     """Decode an image, resize it to the workload's size and scale it to -1 … 1."""
     height, width, channels = workload.inputs[1:]
     pixels = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
@@ -387,7 +387,7 @@ def augment_batches(tf: TensorFlow, dataset: Dataset, seed: int) -> Dataset:
     run as there are CPUs.
     """
 
-    def augment(images: Any, labels: Any) -> tuple[Any, Any]:  # noqa: ANN401  (tensors)
+    def augment(images: Any, labels: Any) -> tuple[Any, Any]:
         shape = tf.shape(images)
         edge = shape[1] // 8
         padded = tf.pad(images, [[0, 0], [edge, edge], [edge, edge], [0, 0]], "REFLECT")

@@ -90,7 +90,7 @@ def plan_launches(workloads: str, phases: str, launches: int) -> Iterator[dict[s
 
     Exits with an error message for an unknown workload or phase.
     """
-    from tfbench.inside.workloads import UnknownWorkloadError, expand_names, find_workload  # noqa: PLC0415
+    from tfbench.inside.workloads import UnknownWorkloadError, expand_names, find_workload
 
     try:
         selected = [find_workload(name) for name in expand_names(workloads.split(","))]

@@ -70,7 +70,7 @@ def _build_bert_tiny(keras: Keras, seed: int) -> Model:
     return model
 
 
-def _create_attention(keras: Keras, seed: int) -> Any:  # noqa: ANN401  (a Keras layer)
+def _create_attention(keras: Keras, seed: int) -> Any:
     """Create a layer of multi-head attention.
 
     Keras 2's layer takes no seed: its dropout uses the global seed of the process.
@@ -90,7 +90,7 @@ def _finish_sublayer(keras: Keras, x: Tensor, seed: int, past: Tensor | None = N
 
 
 @functools.cache
-def _create_position_class(keras: Keras) -> Any:  # noqa: ANN401  (a class of a Keras layer)
+def _create_position_class(keras: Keras) -> Any:
     """Return a layer class that adds a learnt vector for each position of a text.
 
     Keras has no such layer.

@@ -210,7 +210,7 @@ def _normalise_responses(keras: Keras, x: Tensor) -> Tensor:
 
 
 @functools.cache
-def _create_normalisation_class(keras: Keras) -> Any:  # noqa: ANN401  (a class of a Keras layer)
+def _create_normalisation_class(keras: Keras) -> Any:
     """Return the layer class of both papers' normalization across channels.
 
     It computes x / (2 + 1e-4 Σ x²) ** 0.75 over 5 channels. Keras has no such layer. With other
@@ -220,7 +220,7 @@ def _create_normalisation_class(keras: Keras) -> Any:  # noqa: ANN401  (a class 
     class LocalResponseNormalization(keras.layers.Layer):  # type: ignore[misc]
         def call(self, x: Tensor) -> Tensor:
             if not is_keras_3(keras) or keras.backend.backend() == "tensorflow":
-                import tensorflow as tf  # noqa: PLC0415  (not with other backends)
+                import tensorflow as tf
 
                 return tf.nn.local_response_normalization(x, 2, bias=2.0, alpha=1e-4, beta=0.75)
             channels = x.shape[-1]

@@ -28,7 +28,7 @@ def draw_initial_parameters(named: Iterable[tuple[str, tuple[int, ...]]], seed: 
     ]
 
 
-def get_weight_name(weight: Any) -> str:  # noqa: ANN401  (a variable of any Keras)
+def get_weight_name(weight: Any) -> str:
     """Return a weight's name, with the names of its layers.
 
     Keras 3 has them in the weight's path, Keras 2 in its name.

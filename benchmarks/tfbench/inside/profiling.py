@@ -49,7 +49,7 @@ class Execution:
 
 
 def profile_steps(
-    tf: Any,  # noqa: ANN401  (TensorFlow has no types)
+    tf: Any,
     step: Callable[[], Any],
     steps: int,
     library: str | None,
@@ -72,7 +72,7 @@ def profile_steps(
 
 
 def trace_steps(
-    tf: Any,  # noqa: ANN401
+    tf: Any,
     step: Callable[[], Any],
     steps: int,
     *,
@@ -106,7 +106,7 @@ def _force_verbose_level(framework: Path) -> None:
 
 def read_trace(folder: Path) -> Iterator[Execution]:
     """Yield every execution of an op on the host, from a profiler's log folder."""
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2  # noqa: PLC0415
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     for path in folder.rglob("*.xplane.pb"):
         space = xplane_pb2.XSpace.FromString(path.read_bytes())
@@ -127,7 +127,7 @@ def read_trace(folder: Path) -> Iterator[Execution]:
                         )
 
 
-def _read_shapes(event: Any, stats: dict[int, str]) -> str:  # noqa: ANN401  (an XEvent)
+def _read_shapes(event: Any, stats: dict[int, str]) -> str:
     """Return an event's shapes.
 
     A trace stores a repeated text once, among the names of statistics, and refers to it.

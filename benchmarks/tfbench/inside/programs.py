@@ -289,7 +289,7 @@ def draw_examples(
     return features, _draw_targets(_get_loss_name(model.loss), shape, draw, count)
 
 
-def _require_shape(tensor: Any, what: str) -> tuple[int, ...]:  # noqa: ANN401  (a Keras tensor)
+def _require_shape(tensor: Any, what: str) -> tuple[int, ...]:
     """Return a tensor's shape without the batch axis.
 
     Raises ProgramError if an axis has no fixed size.
@@ -306,7 +306,7 @@ def _require_shape(tensor: Any, what: str) -> tuple[int, ...]:  # noqa: ANN401  
 def _draw_input(
     tf: TensorFlow,
     model: Model,
-    tensor: Any,  # noqa: ANN401  (a Keras tensor)
+    tensor: Any,
     draw: np.random.Generator,
     count: int,
 ) -> Array:

@@ -120,8 +120,8 @@ def _run(
     tf: TensorFlow, strategy: str, devices: Sequence[str], request: Mapping[str, Any]
 ) -> Answer:
     began = time.perf_counter()
-    from tfbench.inside.workload import draw_synthetic_data  # noqa: PLC0415
-    from tfbench.inside.workloads import find_workload  # noqa: PLC0415
+    from tfbench.inside.workload import draw_synthetic_data
+    from tfbench.inside.workloads import find_workload
 
     workload, seed, replicas = (
         find_workload(request["workload"]),

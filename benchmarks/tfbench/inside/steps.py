@@ -85,9 +85,9 @@ def convert_error(error: BaseException) -> Answer:
 
     Raises the error again if it neither concerns the cell nor comes from a user's file.
     """
-    from tfbench.inside.inputs import InputError  # noqa: PLC0415
-    from tfbench.inside.programs import format_error  # noqa: PLC0415
-    from tfbench.inside.workloads import PROGRAM, UnknownWorkloadError  # noqa: PLC0415
+    from tfbench.inside.inputs import InputError
+    from tfbench.inside.programs import format_error
+    from tfbench.inside.workloads import PROGRAM, UnknownWorkloadError
 
     if isinstance(error, InputError | UnknownWorkloadError):
         return {"outcome": REFUSED, "reason": str(error)}
@@ -141,7 +141,7 @@ def _prepare_phase(
     backend: Backend, request: Mapping[str, Any]
 ) -> tuple[Step, Iterator[Batch], Reader | None, Answer]:
     """Return the step of a phase, its batches, their reader, and facts of the workload."""
-    from tfbench.inside.workloads import find_workload, is_own  # noqa: PLC0415  (after the affinity)
+    from tfbench.inside.workloads import find_workload, is_own
 
     if is_own(request["workload"]):
         return _prepare_program(backend, request)
@@ -168,9 +168,9 @@ def _prepare_program(
 
     Raises ProgramError if the file cannot be used.
     """
-    from tfbench.inside.programs import read_program  # noqa: PLC0415
-    from tfbench.inside.worker import create_dataset  # noqa: PLC0415
-    from tfbench.inside.workloads import PROGRAM  # noqa: PLC0415
+    from tfbench.inside.programs import read_program
+    from tfbench.inside.worker import create_dataset
+    from tfbench.inside.workloads import PROGRAM
 
     program = read_program(backend.tf, Path(os.environ[PROGRAM]), int(request["seed"]))
     facts = {"batch": program.batch, "parameters": program.parameters}
@@ -236,15 +236,15 @@ def create_step(backend: Backend, model: Model, phase: str) -> Step:
         return _create_keras_step(model, phase)
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
-    def train(batch: Batch) -> Any:  # noqa: ANN401
+    def train(batch: Batch) -> Any:
         return extract_loss(model.train_step(batch))
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
-    def infer(batch: Batch) -> Any:  # noqa: ANN401
+    def infer(batch: Batch) -> Any:
         return tf.reduce_sum(model(batch[0], training=False))
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
-    def validate(batch: Batch) -> Any:  # noqa: ANN401
+    def validate(batch: Batch) -> Any:
         return extract_loss(model.test_step(batch))
 
     phase_steps: dict[str, Step] = {TRAIN: train, INFER: infer, VALIDATE: validate}
@@ -253,9 +253,9 @@ def create_step(backend: Backend, model: Model, phase: str) -> Step:
 
 def create_augmenter(seed: int) -> Step:
     """Return a step with the augmentation of the article's CIFAR-10 script, which uses NumPy."""
-    import numpy as np  # noqa: PLC0415  (after the affinity)
+    import numpy as np
 
-    from tfbench.inside.augmentation import augment  # noqa: PLC0415
+    from tfbench.inside.augmentation import augment
 
     draw = np.random.default_rng(seed)
     return lambda batch: augment(np.asarray(batch[0]), draw)[0, 0, 0, 0]
@@ -274,7 +274,7 @@ def _create_batches(
     backend: Backend, workload: Workload, request: Mapping[str, Any]
 ) -> tuple[Iterator[Batch], Reader | None]:
     """Return endless batches, and their reader if they come from files."""
-    from tfbench.inside.workload import draw_synthetic_data  # noqa: PLC0415
+    from tfbench.inside.workload import draw_synthetic_data
 
     source, seed = request.get("source", {"kind": MEMORY}), int(request["seed"])
     tf = backend.tf
@@ -285,23 +285,23 @@ def _create_batches(
     inputs, targets = draw_synthetic_data(workload, seed)
     if tf is None:
         return itertools.cycle(zip(inputs, targets, strict=True)), None
-    from tfbench.inside.worker import create_dataset  # noqa: PLC0415
+    from tfbench.inside.worker import create_dataset
 
     batches = create_dataset(tf, (inputs, targets))
     if request.get("augmented"):
-        from tfbench.inside.inputs import augment_batches  # noqa: PLC0415
+        from tfbench.inside.inputs import augment_batches
 
         batches = augment_batches(tf, batches, seed).prefetch(2)
     return iter(batches), None
 
 
 def _read_batches(
-    tf: Any,  # noqa: ANN401
+    tf: Any,
     workload: Workload,
     source: Mapping[str, Any],
     request: Mapping[str, Any],
 ) -> tuple[Iterator[Batch], Reader | None]:
-    from tfbench.inside import inputs  # noqa: PLC0415
+    from tfbench.inside import inputs
 
     reader = inputs.Reader(mb_s=source["mb_s"], iops=source["iops"], cold=source["cold"])
     folder = Path(source["folder"])

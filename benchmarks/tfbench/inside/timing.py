@@ -120,7 +120,7 @@ def create_inputs(tf: TensorFlow, site: CallSite) -> tuple[list[Any], list[Any]]
     Raises ValueError for an input that cannot be created, and for one that determines what is
     computed but has unknown values: the time of another computation would be meaningless.
     """
-    import numpy as np  # noqa: PLC0415  (the arm's NumPy)
+    import numpy as np
 
     # Draw the same numbers in every arm and launch.
     draw = np.random.default_rng(zlib.crc32(f"{site.op} {site.shapes}".encode()))
@@ -151,11 +151,11 @@ def create_inputs(tf: TensorFlow, site: CallSite) -> tuple[list[Any], list[Any]]
     return tensors, initializers
 
 
-def _read_first_row(tf: TensorFlow, handle: Any, dtype: Any) -> Any:  # noqa: ANN401
+def _read_first_row(tf: TensorFlow, handle: Any, dtype: Any) -> Any:
     return tf.raw_ops.ResourceGather(resource=handle, indices=[0], dtype=dtype)
 
 
-def repeat_block(tf: TensorFlow, block: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
+def repeat_block(tf: TensorFlow, block: Any, shape: tuple[int, ...]) -> Any:
     """Repeat a block's elements to fill a shape.
 
     The graph repeats them, because writing a large constant into it takes longer than most ops.
@@ -186,14 +186,14 @@ def _is_needed(tf: TensorFlow, site: CallSite, given: CallSiteInput, name: str) 
     return site.op == "Range" or tf.as_dtype(given.dtype).is_integer
 
 
-def draw_contents(tf: TensorFlow, site: CallSite, given: CallSiteInput, draw: Any) -> Any:  # noqa: ANN401
+def draw_contents(tf: TensorFlow, site: CallSite, given: CallSiteInput, draw: Any) -> Any:
     """Return the contents of an input, or the block that it repeats.
 
     They are its constants if known, otherwise normal numbers, small integers or booleans.
 
     Raises ValueError for other types.
     """
-    import numpy as np  # noqa: PLC0415  (the arm's NumPy)
+    import numpy as np
 
     dtype = tf.as_dtype(given.dtype)
     if given.values is not None:
@@ -219,7 +219,7 @@ def _find_upper_bound(site: CallSite) -> int:
     return max(1, min((size for shape in shapes for size in shape), default=2))
 
 
-def _build_copies(tf: TensorFlow, site: CallSite, copies: int) -> Any:  # noqa: ANN401
+def _build_copies(tf: TensorFlow, site: CallSite, copies: int) -> Any:
     """Build a graph of `copies` copies of the op, one after the other, with placeholder inputs."""
     text_format = importlib.import_module("google.protobuf.text_format")
     listed = {row.name for row in _find_definition(site.op).attr if row.type == "list(type)"}
@@ -250,7 +250,7 @@ def _build_copies(tf: TensorFlow, site: CallSite, copies: int) -> Any:  # noqa: 
     return graph
 
 
-def _find_definition(op: str) -> Any:  # noqa: ANN401  (an OpDef)
+def _find_definition(op: str) -> Any:
     """Return the definition of an op.
 
     Raises ValueError if this TensorFlow does not have it.

@@ -18,8 +18,8 @@ SEED = 1
 
 def main(steps: int = STEPS, names: Sequence[str] = ()) -> None:
     sys.path.insert(0, str(Path(__file__).parents[2]))
-    from tfbench.inside.worker import build_trainer  # noqa: PLC0415
-    from tfbench.inside.workloads import WORKLOADS  # noqa: PLC0415
+    from tfbench.inside.worker import build_trainer
+    from tfbench.inside.workloads import WORKLOADS
 
     tf = importlib.import_module("tensorflow")
     for name in names or WORKLOADS:

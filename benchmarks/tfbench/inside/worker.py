@@ -236,7 +236,7 @@ def build_trainer(
 
     No step runs yet. With `nudge` its parameters differ from the common ones by one rounding.
     """
-    from tfbench.inside.workloads import is_own  # noqa: PLC0415
+    from tfbench.inside.workloads import is_own
 
     tf.keras.utils.set_random_seed(seed)
     builder = _build_program_trainer if is_own(name) else _build_known_trainer
@@ -244,7 +244,7 @@ def build_trainer(
 
 
 def _nudge_weights(weights: Iterable[Any], seed: int) -> None:
-    from tfbench.inside.parameters import nudge_values  # noqa: PLC0415
+    from tfbench.inside.parameters import nudge_values
 
     for number, weight in enumerate(weights):
         weight.assign(nudge_values(weight.numpy(), seed + number))
@@ -253,9 +253,9 @@ def _nudge_weights(weights: Iterable[Any], seed: int) -> None:
 def _build_known_trainer(
     tf: TensorFlow, name: str, seed: int, nudge: bool
 ) -> tuple[Trainer, Answer]:
-    from tfbench.inside.parameters import hash_arrays  # noqa: PLC0415
-    from tfbench.inside.workload import draw_synthetic_data  # noqa: PLC0415
-    from tfbench.inside.workloads import count_clients, find_workload, is_fitted  # noqa: PLC0415
+    from tfbench.inside.parameters import hash_arrays
+    from tfbench.inside.workload import draw_synthetic_data
+    from tfbench.inside.workloads import count_clients, find_workload, is_fitted
 
     workload = find_workload(name)
     examples = draw_synthetic_data(workload, seed)
@@ -278,9 +278,9 @@ def _build_known_trainer(
     }
 
 
-def build_model(keras: Any, workload: Workload, seed: int) -> tuple[Model, list[Any]]:  # noqa: ANN401
+def build_model(keras: Any, workload: Workload, seed: int) -> tuple[Model, list[Any]]:
     """Return the compiled model and its initial parameters."""
-    from tfbench.inside.parameters import draw_initial_parameters, get_weight_name  # noqa: PLC0415
+    from tfbench.inside.parameters import draw_initial_parameters, get_weight_name
 
     model = workload.build(keras, seed)
     named = ((get_weight_name(weight), tuple(weight.shape)) for weight in model.weights)
@@ -297,9 +297,9 @@ def _build_program_trainer(
     The file draws its parameters with the arm's random kernels, so their last bits may differ
     between arms. Shapes and data must agree, and the losses show differences of parameters.
     """
-    from tfbench.inside.parameters import hash_arrays  # noqa: PLC0415
-    from tfbench.inside.programs import read_program  # noqa: PLC0415
-    from tfbench.inside.workloads import (  # noqa: PLC0415
+    from tfbench.inside.parameters import hash_arrays
+    from tfbench.inside.programs import read_program
+    from tfbench.inside.workloads import (
         PROGRAM,
         count_clients,
         find_batch_size,
@@ -335,8 +335,8 @@ def _build_program_trainer(
 
 def _split_requests(tf: TensorFlow, examples: Examples, batch: int) -> list[Examples]:
     """Return the inputs of a user's examples in batches of size `batch`."""
-    from tfbench.inside.server import resize_batches  # noqa: PLC0415
-    from tfbench.inside.workload import BATCHES  # noqa: PLC0415
+    from tfbench.inside.server import resize_batches
+    from tfbench.inside.workload import BATCHES
 
     inputs, *_ = tf.keras.utils.unpack_x_y_sample_weight(examples)
     batches = tf.nest.map_structure(lambda each: resize_batches(each, batch, BATCHES), inputs)
@@ -348,7 +348,7 @@ def _create_inference_trainer(
     tf: TensorFlow, model: Model, batches: list[Examples], clients: int
 ) -> Trainer:
     """Return a trainer of a model that serves requests: one step is one request."""
-    from tfbench.inside.server import create_server  # noqa: PLC0415
+    from tfbench.inside.server import create_server
 
     server = create_server(tf, model, batches, clients, compiled=JIT in os.environ)
     return Trainer(
@@ -406,9 +406,9 @@ def create_other_phases(
 
     A step is created only when it first runs.
     """
-    import numpy as np  # noqa: PLC0415  (the arm's NumPy)
+    import numpy as np
 
-    from tfbench.inside.augmentation import augment  # noqa: PLC0415
+    from tfbench.inside.augmentation import augment
 
     if VALIDATE in workload.schedule.phases:
         yield (
@@ -424,13 +424,13 @@ def defer_step(make: Callable[[], Step]) -> Step:
     """Return a step that calls `make` for the actual step when it first runs."""
     cached_make = functools.cache(make)
 
-    def step() -> Any:  # noqa: ANN401
+    def step() -> Any:
         return cached_make()()
 
     return step
 
 
-def create_dataset(tf: TensorFlow, examples: object) -> Any:  # noqa: ANN401  (TensorFlow has no types)
+def create_dataset(tf: TensorFlow, examples: object) -> Any:
     """Return an endless dataset of whole batches in order.
 
     Its autotuner is off. The autotuner's thread sleeps in doubling periods, and the end of an
@@ -444,7 +444,7 @@ def create_dataset(tf: TensorFlow, examples: object) -> Any:  # noqa: ANN401  (T
     return tf.data.Dataset.from_tensor_slices(examples).repeat().with_options(options)
 
 
-def trace_step(tf: TensorFlow, step: Any, batches: Any, several: int = 1) -> Step:  # noqa: ANN401
+def trace_step(tf: TensorFlow, step: Any, batches: Any, several: int = 1) -> Step:
     """Trace Keras's own train or test step, metrics included, as one function per batch.
 
     With `several`, a function loops over that number of batches, as
@@ -452,11 +452,11 @@ def trace_step(tf: TensorFlow, step: Any, batches: Any, several: int = 1) -> Ste
     """
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
-    def run(source: Any) -> Any:  # noqa: ANN401
+    def run(source: Any) -> Any:
         return extract_loss(step(next(source)))
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
-    def run_several(source: Any) -> Any:  # noqa: ANN401
+    def run_several(source: Any) -> Any:
         loss = extract_loss(step(next(source)))
         for _ in tf.range(several - 1):
             loss = extract_loss(step(next(source)))
@@ -470,7 +470,7 @@ def trace_step(tf: TensorFlow, step: Any, batches: Any, several: int = 1) -> Ste
 
 def describe_environment(tf: TensorFlow) -> Answer:
     """Return the versions and the settings of this TensorFlow and its process."""
-    from tfbench.inside.workload import is_keras_3  # noqa: PLC0415  (NumPy after the affinity)
+    from tfbench.inside.workload import is_keras_3
 
     maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     return {
@@ -511,7 +511,7 @@ def try_workload(request: Mapping[str, Any]) -> Answer:
     Returns the facts, the losses, and `step_s`, the seconds of the fastest step after them.
     `problem` is empty, or the reason why the user's file cannot be trained.
     """
-    from tfbench.inside.workloads import PROGRAM  # noqa: PLC0415
+    from tfbench.inside.workloads import PROGRAM
 
     try:
         trainer, facts = load(request)
@@ -521,7 +521,7 @@ def try_workload(request: Mapping[str, Any]) -> Answer:
     except (Exception, SystemExit) as error:
         if PROGRAM not in os.environ:
             raise
-        from tfbench.inside.programs import format_error  # noqa: PLC0415
+        from tfbench.inside.programs import format_error
 
         return {"problem": format_error(error, Path(os.environ[PROGRAM]))}
     port = importlib.import_module("tensorflow.python.util._pywrap_util_port")
@@ -529,7 +529,7 @@ def try_workload(request: Mapping[str, Any]) -> Answer:
 
 
 def profile_trainer(trainer: Trainer, steps: int) -> Answer:
-    from tfbench.inside.profiling import profile_steps  # noqa: PLC0415
+    from tfbench.inside.profiling import profile_steps
 
     library = find_kernel_library(Path("/proc/self/maps").read_text(encoding="utf-8"))
     step = trainer.phases[trainer.phase]
@@ -579,7 +579,7 @@ def handle_request(
 def create_responder(run: Callable[[Mapping[str, Any]], Answer]) -> Respond:
     """Return a responder that only handles `run` and quit, for a process with one task."""
 
-    def respond(state: Any, request: Mapping[str, Any]) -> tuple[Any, Answer]:  # noqa: ANN401
+    def respond(state: Any, request: Mapping[str, Any]) -> tuple[Any, Answer]:
         match request["do"]:
             case "run":
                 return state, run(request)

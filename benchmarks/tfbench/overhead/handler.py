@@ -89,7 +89,7 @@ def describe_plan(wanted: OverheadOptions) -> str:
         f"workload   {config.workload}\n"
         f"arms       {', '.join(arms)}\n"
         f"vCPUs      {config.vcpus}\n"
-        f"launches   {config.launches}, {ROUNDS} rounds each of these fits:\n{forms}"
+        f"launches   {config.launches}, each with {ROUNDS} rounds of these calls of fit():\n{forms}"
         f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
     )
 

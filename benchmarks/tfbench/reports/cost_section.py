@@ -24,8 +24,8 @@ from tfbuild import console
 
 MARKS = (
     "“Break-even price” is the price per hour, relative to the baseline's, at which a run on the "
-    "machine costs as much as the baseline's. “Front” marks the Pareto front: no other run is both "
-    "faster and cheaper."
+    "machine costs as much as the baseline's. “Pareto front” marks the other runs that no run "
+    "beats in both time and cost."
 )
 SPEEDUP = f"Speedup over {article.PIP}"
 ONCE = "Each cell was run once, so its noise is unknown: no interval, no verdict."
@@ -62,7 +62,8 @@ def list_lines(bill: Bill) -> Iterator[str]:
     yield from _list_unpriced(bill)
     for vcpus, arm, amount in bill.speedups:
         speedup = wording.format_factor_span(amount)
-        yield f"{arm} on {console.format_vcpus(vcpus)}: {speedup}, the geometric mean of its runs."
+        where = console.format_vcpus(vcpus)
+        yield f"{arm} over {article.PIP} on {where}: {speedup} (geometric mean of the models)."
 
 
 def _list_unpriced(bill: Bill) -> Iterator[str]:
@@ -105,7 +106,7 @@ def format_marks(row: BillRow) -> str:
     """Format what a run is best in: cost, time, or neither but on the Pareto front of both."""
     marks = [name for name, hit in (("cost", row.cheapest), ("time", row.fastest)) if hit]
     if row.on_front and not marks:
-        return "front"
+        return "Pareto front"
     return ", ".join(marks)
 
 
@@ -117,7 +118,7 @@ def _list_best(bill: Bill) -> Iterator[str]:
         setups = {(row.arm, row.vcpus) for row in rows}
         if len(setups) == 1:
             models = f"all {len(rows)} models" if len(rows) > 1 else "the model"
-            yield f"The {name} for {models} is {_format_run(rows[0])}."
+            yield f"The {name} for {models}: {_format_run(rows[0])}."
         else:
             winners = "; ".join(f"{row.workload} {_format_run(row)}" for row in rows)
             yield f"The {name}: {winners}."

@@ -411,7 +411,8 @@ def list_warnings(comparison: Comparison) -> Iterator[str]:
         first, single = caveats[0], len(caveats) == 1
         text = f"{location}: {first.what}" if single else f"{kind} in {location}"
         if first.meaning:
-            text += f"{', ' if single else ': '}{first.meaning}"
+            comma = single or first.meaning.startswith("because ")
+            text += f"{', ' if comma else ': '}{first.meaning}"
         yield f"{text}. {first.then}".rstrip()
 
 
@@ -467,8 +468,9 @@ def _find_caveats(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat
         yield Caveat(
             kind="Rounding explains differences beyond the tolerance",
             cell=cell,
-            what="first losses or predictions differ beyond the tolerance, explained by rounding",
-            then="These losses and predictions do not show whether the arms compute the same.",
+            what="rounding explains first losses or predictions that differ beyond the tolerance",
+            then="These losses and predictions do not show whether the arms compute the same "
+            "results.",
         )
     if is_over_gated(cell):
         yield Caveat(
@@ -503,8 +505,9 @@ def _find_caveats(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat
             kind=f"Only {few}",
             cell=cell,
             what=f"only {few}",
-            meaning="too few to estimate start-to-start variation",
-            then="Use --thorough." if only_training else "Use a longer --budget.",
+            meaning="too few to estimate the variation between launches",
+            then=f"To measure more, compare with "
+            f"{'--thorough' if only_training else 'a longer --budget'}.",
         )
     for times in cell.arms:
         if times.idle_share is not None and times.idle_share > IDLE:

@@ -86,14 +86,14 @@ def format_line(comparison: Comparison) -> str:
     results = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
     part = "" if comparison.complete else ", incomplete"
     means = "; ".join(_list_means(comparison)) or "no result"
-    return f"against {comparison.baseline}: {means} ({results}{part})"
+    return f"against {comparison.baseline}: {means} (verdicts: {results}{part})"
 
 
 def _list_means(comparison: Comparison) -> Iterator[str]:
     for vcpus in dict.fromkeys(overall.vcpus for overall in comparison.overall):
         arms = [
-            f"{overall.speedup.arm} {wording.format_factor_span(overall.speedup.interval)} "
-            f"{findings.resolve_outcome(comparison, overall)}"
+            f"{overall.speedup.arm} {findings.resolve_outcome(comparison, overall)}, "
+            f"{wording.format_factor_span(overall.speedup.interval)}"
             for overall in comparison.overall
             if overall.vcpus == vcpus
         ]

@@ -66,7 +66,8 @@ def _check_options(wanted: ReportOptions) -> None:
         unread = ("kit",)
     elif not wanted.prices:
         unread = _OF_PRICES
-        without, hint = "prices", f"Add --prices, such as {', '.join(catalog.list_shipped_books())}"
+        without = "--prices"
+        hint = f"Add, for example, --prices {catalog.list_shipped_books()[0]}"
     unused = next((name for name in unread if getattr(wanted, name)), "")
     if unused:
         raise UsageError(f"--{unused.replace('_', '-')} has no effect without {without}", hint=hint)
@@ -177,7 +178,8 @@ def _parse_kits(wanted: ReportOptions) -> Iterator[tuple[Path, str]]:
         if not path.is_file():
             raise UsageError(
                 f"file not found: {path}",
-                hint="Write the kit with invoke kit, run it on that machine, copy its results here",
+                hint="Write the kit with invoke kit, run it on the other machine, and copy its "
+                "results here",
             )
         yield path, machine
 

@@ -28,6 +28,7 @@ from tfbuild.records import format_now
 
 KIND = "sizing"
 EXAMPLES = 512
+_PHASE_HINT = f"Use {console.format_choices(steps.PHASES)}"
 """Number of generated examples; at least four batches."""
 
 
@@ -178,10 +179,10 @@ def _parse_phases(words: str) -> tuple[str, ...]:
     phases = options.parse_words(words)
     for word in phases:
         if word not in steps.PHASES:
-            hint = console.suggest_spelling(word, steps.PHASES) or f"Use {', '.join(steps.PHASES)}"
+            hint = console.suggest_spelling(word, steps.PHASES) or _PHASE_HINT
             raise UsageError(f"unknown phase {word!r}", hint=hint)
     if not phases:
-        raise UsageError("--phases is empty", hint=f"Use {', '.join(steps.PHASES)}")
+        raise UsageError("--phases is empty", hint=_PHASE_HINT)
     return phases
 
 

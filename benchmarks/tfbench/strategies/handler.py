@@ -58,9 +58,9 @@ def describe_plan(wanted: StrategiesOptions) -> str:
     return (
         f"arms       {installs.describe(choices).strip()}\n"
         f"workloads  {', '.join(matrix.workloads)}\n"
-        f"cells      {setups} ({matrix.kind} devices)\n"
+        f"cells      {setups} (number of devices, kind {matrix.kind})\n"
         f"launches   {matrix.launches} of each, with {matrix.seconds:g} s of steps\n"
-        f"processes  {len(planned)}, including references\n"
+        f"processes  {len(planned)}, including reference runs\n"
         f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
     )
 

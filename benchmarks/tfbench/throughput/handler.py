@@ -17,7 +17,7 @@ from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import NAMES, PROGRAM, find_workload, set_sizes
 from tfbench.throughput import results, text
 from tfbench.throughput.results import Throughput
-from tfbuild import settings
+from tfbuild import console, settings
 from tfbuild.comparisons.host import Host, read_host
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
@@ -123,7 +123,7 @@ def parse_options(wanted: ThroughputOptions) -> ThroughputConfig:
     if wanted.augmentation not in _AUGMENTATION:
         raise UsageError(
             f"--augmentation {wanted.augmentation} is unknown",
-            hint=f"Use {', '.join(_AUGMENTATION)}",
+            hint=f"Use {console.format_choices(tuple(_AUGMENTATION))}",
         )
     augmentation = _AUGMENTATION[wanted.augmentation]
     _require_images(names, augmentation)

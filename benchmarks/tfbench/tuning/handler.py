@@ -96,11 +96,11 @@ def describe(wanted: TuneOptions) -> str:
     return (
         f"workload   {setting.title}\n"
         f"baseline   {installs.describe(config.choices[:1]).strip()}\n"
-        f"first      each alone: {', '.join(names)}\n"
-        f"then       the better half again, the best combined, the result confirmed\n"
+        f"step 1     measure each change alone: {', '.join(names)}\n"
+        f"step 2     measure the faster half again, combine the fastest, confirm the result\n"
         f"vCPUs      {setting.vcpus}\n"
-        f"budget     {console.format_duration(setting.budget_s)}, but at least {FEWEST_LAUNCHES} "
-        f"launches in each of at least {console.format_count(len(groups) + 2, 'comparison')}\n"
+        f"budget     {console.format_duration(setting.budget_s)}, or longer for {FEWEST_LAUNCHES} "
+        f"launches in each of {len(groups) + 2} or more comparisons\n"
         f"out        {wanted.out or paths.choose_report_folder(running.KIND.prefix)}\n"
     )
 
@@ -143,7 +143,7 @@ def _choose_wheels(wanted: TuneOptions, paths: Paths) -> tuple[ArmChoice, ...]:
     except (WheelError, HostError) as error:
         if wanted.candidate:
             raise
-        console.print_note(f"no tuned wheel to try: {error.message}")
+        console.print_note(f"searching without a tuned wheel: {error.message}")
         return installs.choose(specs[:1], "", paths)
 
 

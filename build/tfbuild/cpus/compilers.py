@@ -214,7 +214,8 @@ def _suggest_install(name: str | None, architecture: str) -> str:
     match = _NAME.fullmatch(name or "")
     if match is None:
         package = "" if architecture == platform.machine() else name_cross_package(architecture)
-        return packages.suggest_install("a C++ compiler", package or packages.choose_clang())
+        install = packages.suggest_install("a C++ compiler", package or packages.choose_clang())
+        return f"Use clang or g++. {install}" if name else install
     stem, version = "clang" if match["stem"].startswith("clang") else "g++", match["major"]
     if version is None:
         return packages.suggest_install(stem, stem)

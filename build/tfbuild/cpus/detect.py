@@ -1,4 +1,4 @@
-"""The result of `invoke detect`: the CPU, its targets, and features that stock does not use."""
+"""The result of `invoke detect`: the CPU, its targets, and features without stock code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfbuild.cpus.features import STOCK_BASELINE, list_unused
 from tfbuild.cpus.targets import Match, match_cpu
 
 _WIDTH = 96
-_INDENT = 14
+_INDENT = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,11 +61,14 @@ def describe(detection: Detection, defaults: Mapping[str, str] | None = None) ->
     rows = [
         ("CPU", _format_cpu(cpu)),
         ("level", f"x86-64-v{detection.level}" if detection.level else cpu.architecture),
-        ("best target", f"{matched.best.spec} (this CPU has all its features)"),
-        ("native", matched.native.spec),
-        *(("near miss", f"{miss.name} lacks {', '.join(miss.missing)}") for miss in matched.near),
+        ("best target", f"{matched.best.spec} (this CPU has all features of this target)"),
+        ("--arch native", matched.native.spec),
+        *(
+            ("near miss", f"{miss.name}: this CPU lacks its {', '.join(miss.missing)}")
+            for miss in matched.near
+        ),
         ("vCPUs", _format_vcpus(detection.vcpus)),
-        ("unused", " ".join(detection.unused) or "none that TensorFlow names"),
+        ("not compiled in", " ".join(detection.unused) or "none that TensorFlow names"),
         *(("default", f"{name}: {text}") for name, text in (defaults or {}).items()),
         *(("note", note) for note in detection.notes),
     ]
@@ -91,8 +94,11 @@ def _format_cpu(cpu: Cpu) -> str:
 
 
 def _format_vcpus(vcpus: Vcpus) -> str:
-    quota = "no quota" if vcpus.quota is None else f"quota {vcpus.quota:g}"
-    return f"{vcpus.usable} usable: {vcpus.machine} in all, affinity {vcpus.affinity}, {quota}"
+    quota = "no CPU quota" if vcpus.quota is None else f"CPU quota {vcpus.quota:g}"
+    return (
+        f"{vcpus.usable} usable (the machine has {vcpus.machine}, this process may run on "
+        f"{vcpus.affinity}, {quota})"
+    )
 
 
 def _describe_tuning(found: Match) -> tuple[str, ...]:
@@ -101,8 +107,8 @@ def _describe_tuning(found: Match) -> tuple[str, ...]:
     The CPU lacks only features of it that no compiler uses by itself.
     """
     return tuple(
-        f"compilers never use {', '.join(miss.missing)} by themselves, so native is tuned for "
-        f"{miss.name}, and a wheel for {miss.name} runs here"
+        f"compilers do not use {', '.join(miss.missing)} unless the source asks for it, so "
+        f"native is tuned for {miss.name}, and a wheel for {miss.name} runs here"
         for miss in found.near
         if miss.name == found.native.tune
     )

@@ -14,7 +14,8 @@ from tfbuild.errors import TargetError
 
 ARCHITECTURES = ("x86_64", "aarch64")
 
-# The published x86-64 wheels are compiled with -mavx, which implies these.
+# The published Linux x86-64 wheels are compiled with -mavx: avx_linux in .bazelrc and
+# devel.usertools/cpu.bazelrc. clang 16 and g++ 12 define these features for it.
 STOCK_BASELINE = frozenset({"sse", "sse2", "sse3", "ssse3", "sse4_1", "sse4_2", "popcnt", "avx"})
 
 

@@ -54,9 +54,9 @@ def parse_extra_flags(text: str) -> tuple[str, ...]:
     for word in words:
         if not _EXTRA.fullmatch(word):
             raise CompilerError(
-                f"{word} is not allowed as an extra flag of kernels",
+                f"{word} is not allowed as an extra compiler flag",
                 hint="Allowed: -O1 to -O3, -f…, -mno-avx512f, -mprefer-vector-width=256, -mtune=…, "
-                "-DEIGEN_…=…; select the CPU with --arch",
+                "-DEIGEN_…=…. Select the CPU with --arch",
             )
     return words
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from archspec.cpu import TARGETS
 from archspec.cpu.microarchitecture import Microarchitecture
 
-from tfbuild.console import suggest_spelling
+from tfbuild.console import format_choices, suggest_spelling
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE, filter_codegen, load_features
 from tfbuild.cpus.models import find_model
@@ -18,8 +18,10 @@ from tfbuild.errors import TargetError
 
 STOCK_FLAGS = "+".join(("x86_64", *sorted(STOCK_BASELINE)))
 """The target that the published x86-64 wheels are compiled for."""
-STOCK_SPECS = (STOCK_FLAGS, "aarch64")
-"""The targets of the published wheels. Those for aarch64 are compiled for armv8-a."""
+_STOCK_SPECS = {"x86_64": STOCK_FLAGS, "aarch64": "aarch64"}
+"""The targets of the published wheels, by machine. Those for aarch64 are compiled for armv8-a:
+linux_arm64 in .bazelrc."""
+STOCK_SPECS = tuple(_STOCK_SPECS.values())
 _STOCK_FLAGS_LOCAL = "stock.flags"
 
 # A CPU that lacks more features than this is not a near miss.
@@ -109,6 +111,20 @@ def parse_target(spec: str) -> Target:
     return _create_target(base, extras=extras, tune=tuned.name)
 
 
+def create_stock_target(machine: str) -> Target:
+    """Return the target that the published wheels for a machine are compiled for.
+
+    A build for it differs from the stock wheel in the compiler, not in the flags. Raises
+    TargetError for a machine whose stock flags are not known.
+    """
+    if machine not in _STOCK_SPECS:
+        raise TargetError(
+            f"the flags of TensorFlow's {machine} wheels are not known",
+            hint="--arch stock supports x86_64 and aarch64; invoke targets lists other targets",
+        )
+    return parse_target(_STOCK_SPECS[machine])
+
+
 def list_targets(family: str | None = None) -> tuple[Target, ...]:
     """Return the targets of one family or of all, ancestors first."""
     families = ARCHITECTURES if family is None else (family,)
@@ -172,7 +188,7 @@ def _find_uarch(name: str) -> Microarchitecture:
         f"there is no target {name or '(nothing)'}",
         hint=_suggest_targets(name)
         or suggest_spelling(name, _list_names())
-        or "invoke targets lists all of them",
+        or "See invoke targets",
     )
 
 
@@ -183,7 +199,7 @@ def _suggest_targets(name: str) -> str:
         target for alias, target in aliases.items() if alias.startswith(name) and len(name) > 1
     )
     matches = [aliases[name]] if name in aliases else list(dict.fromkeys(similar))
-    return f"Did you mean {' or '.join(matches)}?" if matches else ""
+    return f"Did you mean {format_choices(matches)}?" if matches else ""
 
 
 @functools.cache
@@ -207,7 +223,7 @@ def _check_extra(extra: str, family: str) -> None:
     if feature is None or not feature.flag:
         usable = [row.name for row in load_features(family).values() if row.flag and not row.banned]
         raise TargetError(
-            f"{extra or '(nothing)'} is not a feature that can be added on {family}",
+            f"{extra or '(nothing)'} is not a CPU feature that can be added to {family} targets",
             hint=suggest_spelling(extra, usable),
         )
     if feature.banned:
@@ -329,8 +345,12 @@ def _describe_conflicts(native: Target, cpu: Cpu) -> tuple[str, ...]:
         return (f"{number}, but the flags match {shown.name}: {more}",)
     absent = claimed.features - cpu.features
     if absent:
-        layer = "hypervisor" if cpu.hypervisor else "kernel, BIOS or part"
-        return (f"{number}, but lacks {_format_names(absent)} (hidden by its {layer})",)
+        reason = (
+            "hidden by the hypervisor"
+            if cpu.hypervisor
+            else "hidden by the kernel or BIOS, or absent from this model"
+        )
+        return (f"{number}, but this CPU lacks {_format_names(absent)} ({reason})",)
     return ()
 
 

@@ -89,7 +89,9 @@ def choose_budget(
     max_jobs = min(cores, _MOST_JOBS)
     fitting = [count for count in range(1, max_jobs + 1) if estimate_need(count) <= memory_mb]
     count = max(fitting, default=1)
-    limited_by = "CPUs" if max_jobs == cores else f"the maximum of {_MOST_JOBS} jobs for Bazel"
+    limited_by = (
+        "the number of CPUs" if max_jobs == cores else f"the maximum of {_MOST_JOBS} jobs for Bazel"
+    )
     if count < max_jobs:
         limited_by = (
             f"memory ({memory_mb} MB free, {estimate_need(count + 1)} MB needed for one more job)"

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from tfbuild.comparisons.kernels import KernelRow, TypedOp
 from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.targets import STOCK_SPECS, Target
+from tfbuild.cpus.targets import STOCK_SPECS, Target, create_stock_target
 from tfbuild.errors import HostError, WheelError
 from tfbuild.packing.wheel import WheelIdentity, open_wheel, read_identity, read_member
 from tfbuild.planning.defaults import Default
 from tfbuild.planning.guard import Carrier
 from tfbuild.planning.plan import Scope
 from tfbuild.records import decode_record, format_json, parse_json, quote_value
-from tfbuild.upstream import kernels, releases
+from tfbuild.upstream import kernels
 from tfbuild.upstream.source_matching import SourceMatch
 
 SCHEMA = 7
@@ -259,7 +259,7 @@ def find_control(wheel: Path, pool: Path) -> Path:
             hint="Compare it with stock, or give the path of a full build for --arch stock",
         )
     identity = read_identity(wheel)
-    target = releases.create_stock_target(releases.find_release(tuned.release), identity.machine)
+    target = create_stock_target(identity.machine)
     difference = ""
     for path in _find_namesakes(identity, f"{tuned.release}+{target.local}", pool):
         control = read_tuned(path)

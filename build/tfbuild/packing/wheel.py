@@ -98,6 +98,8 @@ def read_identity(path: Path) -> WheelIdentity:
 
     Raises WheelError if it is not a wheel's.
     """
+    if path.suffix != ".whl":
+        raise WheelError(f"{path.name} is not a wheel: its name does not end in .whl")
     try:
         name, version, _, tags = parse_wheel_filename(path.name)
     except ValueError as error:
@@ -233,7 +235,11 @@ def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _build_error(path: Path, why: Exception) -> WheelError:
-    hint = "Delete it, then build or download it again"
+    hint = (
+        "Delete it, then build or download it again"
+        if path.suffix == ".whl"
+        else "Give the path of a .whl file"
+    )
     message = str(why)  # (zipfile quotes up to 64 kB of the file)
     short = message if len(message) <= _SHORT else f"{message[:_SHORT]}…"
     return WheelError(f"{path.name} is not a valid wheel: {short}", hint=hint)

@@ -359,14 +359,16 @@ def _explain_state(default: Default) -> str:
         "; ".join(map(_format_measurement, default.evidence))
         or "not measured with this release or a similar one"
     )
-    return f"changes results; {evidence}" if default.lever.opt_in else evidence
+    return f"and changes results; {evidence}" if default.lever.opt_in else evidence
 
 
 def _format_measurement(measurement: LeverMeasurement) -> str:
     where = f"{format_vcpus(measurement.vcpus)} of {measurement.cpu}"
     count = f"{len(measurement.ratios)} workloads"
     scope = f"{count}, {where}, TensorFlow {measurement.release}"
-    return f"{measurement.source} {measurement.mean:.2f}x ({scope})"
+    emulated = measurement.source is MeasurementSource.EMULATED
+    how = "under emulation" if emulated else "measured"
+    return f"speedup {measurement.mean:.2f}x {how} ({scope})"
 
 
 def _format_assignments(lever: DefaultLever) -> str:
@@ -385,11 +387,11 @@ def describe_levers(cpu: Cpu, vcpus: Vcpus, release: str) -> dict[str, str]:
 def _describe_lever(lever: DefaultLever, cpu: Cpu, vcpus: Vcpus, release: str) -> str:
     present = [name for name in lever.unless if name in cpu.features]
     if present:
-        return f"stock already does this on a CPU with {present[0]}"
+        return f"nothing to set: stock does this itself on a CPU with {present[0]}"
     if not cpu.features.issuperset(lever.needs):
         return f"no effect on a CPU without {lever.needs[0]}"
     if QUOTA in lever.set.values() and vcpus.usable >= vcpus.affinity:
-        return f"stock starts {vcpus.affinity} threads, and no quota is lower"
+        return f"nothing to set: stock starts {vcpus.affinity} threads, and no CPU quota is lower"
     default = _choose_default(lever, find_isa(cpu.features), release, NOTHING_REQUESTED)
     prefix = "with --bf16 a tuned wheel sets" if lever.opt_in else "a tuned wheel can set"
     return f"{prefix} {describe(default)}".replace(f"={QUOTA}", f"={vcpus.usable}")

@@ -49,9 +49,9 @@ def choose_jobs(cpus: int, memory_mb: int, per_job_mb: int, wanted: str = "") ->
     """
     if wanted:
         if not wanted.isdecimal() or int(wanted) < 1:
-            raise UsageError(f"--jobs {wanted} is not a positive number", hint="Try --jobs 2")
+            raise UsageError(f"--jobs {wanted} is not a positive whole number", hint="Try --jobs 2")
         return Jobs(count=int(wanted), limited_by="--jobs")
     by_memory = max(1, (memory_mb - _RESERVED_MB) // max(1, per_job_mb))
     if by_memory < cpus:
         return Jobs(count=by_memory, limited_by=f"memory ({memory_mb} MB free)")
-    return Jobs(count=cpus, limited_by="CPUs")
+    return Jobs(count=cpus, limited_by="the number of CPUs")

@@ -38,8 +38,8 @@ def find_newest_release(paths: Paths, pythons: Sequence[str] = ()) -> tuple[Rele
         if origin:
             unserved.append(f"{release.version} has no wheel for {requirement}")
         elif release is first:
-            missing.append(f"the sources of {release.version} are not available ({home})")
-    return first, "; ".join([*missing, *unserved]) if unserved else ""
+            missing.append(f"the sources of {release.version} cannot be downloaded ({home})")
+    return first, f"no release fits, as {'; '.join([*missing, *unserved])}" if unserved else ""
 
 
 def _describe_sources(release: Release, paths: Paths, home: str) -> str:
@@ -48,7 +48,7 @@ def _describe_sources(release: Release, paths: Paths, home: str) -> str:
     `home` is the reason why the home does not answer.
     """
     if not home or _has_nearby_sources(release, paths):
-        return f"those of {release.version} are"
+        return f"those of {release.version} are available"
     debian = release.debian is not None and packages.has_apt()
     return f"Debian has those of {release.version}" if debian else ""
 

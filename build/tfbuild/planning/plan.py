@@ -19,6 +19,7 @@ from packaging.version import Version
 
 from tfbuild import settings
 from tfbuild.comparisons.kernels import KernelRow, TypedOp
+from tfbuild.console import format_choices
 from tfbuild.cpus import flags
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.targets import Target
@@ -359,7 +360,7 @@ def _check_python(python: str) -> None:
 def _check_package(release: Release, package: str) -> None:
     known = sorted({wheel.package for wheel in release.wheels})
     if package not in known:
-        raise UsageError(f"--package {package} is unknown", hint=f"Use {' or '.join(known)}")
+        raise UsageError(f"--package {package} is unknown", hint=f"Use {format_choices(known)}")
 
 
 def build_kernel_recipe(
@@ -571,8 +572,9 @@ def estimate(plan: Plan, jobs: int) -> Estimate:
         seconds=cost.seconds / jobs + fixed_s,
         memory_mb=cost.megabytes * jobs + 2_000,
         disk_mb=4_500,
-        basis=f"the selected parts of {cost.sources} sources, measured on one core of a cloud VM"
+        basis=f"estimated from compile times of the selected parts of {cost.sources} sources on "
+        "one core of a cloud VM"
         if plan.only_selected
-        else f"{cost.measured} of {cost.sources} sources were measured on one core of a cloud VM; "
-        "the others are estimated by the median",
+        else f"estimated from compile times of {cost.measured} of {cost.sources} sources on one "
+        "core of a cloud VM; the others are assumed to take the median time",
     )

@@ -15,7 +15,13 @@ from tfbuild.console import suggest_spelling
 from tfbuild.cpus import compilers, flags
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import Target, list_proxy_targets, parse_target, resolve_target
+from tfbuild.cpus.targets import (
+    Target,
+    create_stock_target,
+    list_proxy_targets,
+    parse_target,
+    resolve_target,
+)
 from tfbuild.errors import CompilerError, UsageError
 from tfbuild.interpreters import is_here
 from tfbuild.planning import plan as plans
@@ -48,7 +54,7 @@ def resolve_release(request: Request, paths: Paths) -> Request:
         release, why = releases.find_release(request.release), ""
     else:
         release, why = find_newest_release(paths, _parse_pythons(request))
-    console.print_note(f"release {release.version}{f': {why}' if why else ', the newest'}")
+    console.print_note(f"using release {release.version}{f': {why}' if why else ', the newest'}")
     return dataclasses.replace(request, release=release.version)
 
 
@@ -59,7 +65,7 @@ def resolve_fleet(request: Request) -> tuple[Fleet, Compiler]:
     """
     names = [name for name in request.arch.split(",") if name.strip()]
     if not names:
-        raise UsageError("--arch names no target", hint="invoke targets lists them")
+        raise UsageError("--arch names no target", hint="See invoke targets")
     planned = [resolve_plan(dataclasses.replace(request, arch=name)) for name in names]
     fleet = build_fleet(plan for plan, _ in planned)
     if request.without:
@@ -161,7 +167,7 @@ def resolve_plan(request: Request) -> tuple[Plan, Compiler]:
     Raises TargetError, ReleaseError, CompilerError, UsageError.
     """
     release = releases.find_release(request.release)
-    target, compiler = _resolve_target(request, release)
+    target, compiler = _resolve_target(request)
     macros = read_macros(target, compiler)
     plan = plans.make_plan(
         scope=request.scope,
@@ -268,15 +274,12 @@ def _hash_training(path: str) -> str:
     return hash_file(Path(path))
 
 
-def _resolve_target(request: Request, release: Release) -> tuple[Target, Compiler]:
+def _resolve_target(request: Request) -> tuple[Target, Compiler]:
     """Resolve `native` and `stock` to a name and explicit features."""
     arch = request.arch.strip().lower()
     if arch == "native":
         return _resolve_native(request)
-    stock = arch == "stock"
-    target = (
-        releases.create_stock_target(release, platform.machine()) if stock else parse_target(arch)
-    )
+    target = create_stock_target(platform.machine()) if arch == "stock" else parse_target(arch)
     return target, _resolve_compiler(request.compiler, target.family)
 
 

@@ -191,7 +191,7 @@ def _write_row(sink: int, row: dict[str, Any]) -> None:
     os.write(sink, (json.dumps(row) + "\n").encode())  # one append: rows do not mix
 
 
-def _read_stock_facts(tf: Any) -> dict[str, Any]:  # noqa: ANN401
+def _read_stock_facts(tf: Any) -> dict[str, Any]:
     return {
         "version": tf.__version__,
         "git_version": tf.version.GIT_VERSION,
@@ -285,7 +285,7 @@ def _test_share(path: Path, part: ModuleType, share: int, shares: int) -> dict[s
     """Check in a child, for its share of the cases, that fused ops give the results of the stock
     kernels.
     """
-    import tensorflow as tf  # noqa: PLC0415
+    import tensorflow as tf
 
     large.use_threads()
     library = registry.Library(path)
@@ -303,7 +303,7 @@ def _test_share(path: Path, part: ModuleType, share: int, shares: int) -> dict[s
     return {"cases": len(cases), "ulps": worst}
 
 
-def _dump(what: Any, state: Path) -> dict[str, Any]:  # noqa: ANN401
+def _dump(what: Any, state: Path) -> dict[str, Any]:
     with state.open("wb") as sink:
         pickle.dump(what, sink)
     return {}

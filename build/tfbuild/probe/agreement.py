@@ -25,8 +25,8 @@ def compute_outcomes(kernel: registry.Kernel) -> Iterator[tuple[str, Outcome]]:
 
     Raises NotImplementedError for an op that the cases cannot feed.
     """
-    import tensorflow as tf  # noqa: PLC0415
-    from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
+    import tensorflow as tf
+    from tensorflow.python.framework import op_def_registry
 
     op = op_def_registry.get(kernel.op)
     for types in iter_type_assignments(op, registry.list_constraints(kernel)):
@@ -45,7 +45,7 @@ def compute_outcomes(kernel: registry.Kernel) -> Iterator[tuple[str, Outcome]]:
 
 def has_handmade_cases(kernel: registry.Kernel) -> bool:
     """Return whether there are handwritten cases for the op."""
-    from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
+    from tensorflow.python.framework import op_def_registry
 
     op = op_def_registry.get(kernel.op)
     try:
@@ -58,13 +58,13 @@ def has_handmade_cases(kernel: registry.Kernel) -> bool:
 
 def is_reachable(kernel: registry.Kernel) -> bool:
     """Return whether the op's own definition allows the types that the kernel is registered for."""
-    from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
+    from tensorflow.python.framework import op_def_registry
 
     op = op_def_registry.get(kernel.op)
     return any(True for _ in iter_type_assignments(op, registry.list_constraints(kernel)))
 
 
-def iter_type_assignments(op: Any, fixed: dict[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:  # noqa: ANN401
+def iter_type_assignments(op: Any, fixed: dict[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
     """Yield values of an OpDef's type attributes that select a kernel limited to `fixed`."""
     options: dict[str, tuple[int, ...]] = {}
     for attr in op.attr:
@@ -99,7 +99,7 @@ class _Graph:
     def __init__(
         self, name: str, types: dict[str, int], inputs: tuple[Argument, ...], *, sliced: bool
     ) -> None:
-        import tensorflow as tf  # noqa: PLC0415
+        import tensorflow as tf
 
         self._errors = tf.errors.OpError
         with tf.Graph().as_default() as graph:
@@ -131,11 +131,11 @@ class _Graph:
             return type(error).__name__
 
 
-def _create_input(argument: Argument, dtype: Any, value: Any) -> tuple[Any, Any]:  # noqa: ANN401
+def _create_input(argument: Argument, dtype: Any, value: Any) -> tuple[Any, Any]:
     """Return the tensor that the op gets, and the operation that must run before the op, or
     None.
     """
-    import tensorflow as tf  # noqa: PLC0415
+    import tensorflow as tf
 
     if argument.role == "resource":
         handle = tf.raw_ops.VarHandleOp(dtype=dtype, shape=None, shared_name=argument.name)
@@ -146,8 +146,8 @@ def _create_input(argument: Argument, dtype: Any, value: Any) -> tuple[Any, Any]
     return value, None
 
 
-def _create_op(graph: Any, name: str, types: dict[str, int], tensors: list[Any]) -> Any:  # noqa: ANN401
-    import tensorflow as tf  # noqa: PLC0415
+def _create_op(graph: Any, name: str, types: dict[str, int], tensors: list[Any]) -> Any:
+    import tensorflow as tf
 
     attributes = {key: tf.compat.v1.AttrValue(type=number) for key, number in types.items()}
     if name in cases.SEEDED:

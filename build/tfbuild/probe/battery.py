@@ -49,7 +49,7 @@ def main(answer: Path) -> None:
     answer.write_text(json.dumps({"passed": passed, "failed": failed}), encoding="utf-8")
 
 
-def run_checks(tf: Any) -> tuple[list[str], dict[str, str]]:  # noqa: ANN401
+def run_checks(tf: Any) -> tuple[list[str], dict[str, str]]:
     """Return the names of the checks that passed, and the error of each check that failed."""
     passed, failed = [], {}
     for check in CHECKS:
@@ -63,13 +63,13 @@ def run_checks(tf: Any) -> tuple[list[str], dict[str, str]]:  # noqa: ANN401
     return passed, failed
 
 
-def _get_function(tf: Any, name: str) -> Callable[[Any], Any]:  # noqa: ANN401
+def _get_function(tf: Any, name: str) -> Callable[[Any], Any]:
     module, _, last = name.rpartition(".")
     function = getattr(getattr(tf, module) if module else tf, last)
     return (lambda x: function(tf.abs(x))) if name in _OF_MAGNITUDE else function
 
 
-def _check_equal(found: Any, expected: Any, said: str, near: float = 0.0) -> None:  # noqa: ANN401
+def _check_equal(found: Any, expected: Any, said: str, near: float = 0.0) -> None:
     """Raise ValueError if a tensor's values are not the expected ones."""
     actual, reference = np.asarray(found), np.asarray(expected)
     if actual.shape != reference.shape:
@@ -83,7 +83,7 @@ def _check_equal(found: Any, expected: Any, said: str, near: float = 0.0) -> Non
         raise ValueError(f"{said}: the values differ")
 
 
-def values(tf: Any) -> None:  # noqa: ANN401
+def values(tf: Any) -> None:
     """Check elementwise functions on ordinary and unusual sizes, in eager mode and in a
     tf.function.
     """
@@ -98,7 +98,7 @@ def values(tf: Any) -> None:  # noqa: ANN401
             )
 
 
-def odd_values(tf: Any) -> None:  # noqa: ANN401
+def odd_values(tf: Any) -> None:
     """Check that NaN stays NaN, that infinities have their limits, and that the sign of zero is
     kept.
     """
@@ -110,7 +110,7 @@ def odd_values(tf: Any) -> None:  # noqa: ANN401
     _check_equal(tf.abs(x)[1:], [np.inf, np.inf, 0, 0], "abs")
 
 
-def broadcasting(tf: Any) -> None:  # noqa: ANN401
+def broadcasting(tf: Any) -> None:
     """Check binary ops on shapes that NumPy broadcasts too; sums and products of float32 are
     exact.
     """
@@ -132,7 +132,7 @@ def broadcasting(tf: Any) -> None:  # noqa: ANN401
         _check_equal(tf.less(a, b), np.less(a, b), f"less {left_shape} {right_shape}")
 
 
-def movement(tf: Any) -> None:  # noqa: ANN401
+def movement(tf: Any) -> None:
     """Check ops that only move elements."""
     x = np.arange(210, dtype=np.float32).reshape(2, 3, 5, 7)
     _check_equal(tf.transpose(x, (3, 1, 0, 2)), x.transpose(3, 1, 0, 2), "transpose")
@@ -146,7 +146,7 @@ def movement(tf: Any) -> None:  # noqa: ANN401
     _check_equal(tf.where(x > 9, x, -x), np.where(x > 9, x, -x), "where")  # noqa: PLR2004
 
 
-def contractions(tf: Any) -> None:  # noqa: ANN401
+def contractions(tf: Any) -> None:
     """Check products and sums over axes against float64."""
     rng = np.random.default_rng(8)
     a, b = rng.normal(size=(17, 29)), rng.normal(size=(29, 13))
@@ -160,7 +160,7 @@ def contractions(tf: Any) -> None:  # noqa: ANN401
     _check_equal(total, np.ones(len(a)), "sums of softmax's rows", _NEAR)
 
 
-def gradients(tf: Any) -> None:  # noqa: ANN401
+def gradients(tf: Any) -> None:
     """Check gradients against difference quotients in float64."""
     x = np.linspace(-2, 2, 33)
     for name in _SMOOTH:
@@ -173,10 +173,10 @@ def gradients(tf: Any) -> None:  # noqa: ANN401
         _check_equal(tape.gradient(result, point), slope, f"gradient of {name}", _STEP)
 
 
-def traced_loop(tf: Any) -> None:  # noqa: ANN401
+def traced_loop(tf: Any) -> None:
     """Check a tf.while_loop in a tf.function with a TensorArray against Python's own loop."""
 
-    def compute_powers(count: Any, factor: Any) -> Any:  # noqa: ANN401
+    def compute_powers(count: Any, factor: Any) -> Any:
         results = tf.TensorArray(tf.float32, size=0, dynamic_size=True)
         value = tf.constant(1.0)
         for index in tf.range(count):
@@ -188,7 +188,7 @@ def traced_loop(tf: Any) -> None:  # noqa: ANN401
     _check_equal(traced(tf.constant(5), tf.constant(2.0)), [2, 4, 8, 16, 32], "powers")
 
 
-def saved_model(tf: Any) -> None:  # noqa: ANN401
+def saved_model(tf: Any) -> None:
     """Check that a saved and loaded module computes the same, bit for bit."""
     module = tf.Module()
     module.weight = tf.Variable(np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4))
@@ -203,7 +203,7 @@ def saved_model(tf: Any) -> None:  # noqa: ANN401
         _check_equal(loaded.call(x), module.call(x), "loaded")
 
 
-def seeds(tf: Any) -> None:  # noqa: ANN401
+def seeds(tf: Any) -> None:
     """Check that a seed gives one stream, that stateless ops depend on their seed alone, and
     that bounds hold.
     """
@@ -220,7 +220,7 @@ def seeds(tf: Any) -> None:  # noqa: ANN401
     _check_equal([uniform.min() >= 2, uniform.max() < 3], [True, True], "bounds")  # noqa: PLR2004
 
 
-def one_variable(tf: Any) -> None:  # noqa: ANN401
+def one_variable(tf: Any) -> None:
     """Check assignments, scattered updates and an optimizer's step on one variable."""
     variable = tf.Variable(np.zeros((5, 3), np.float32))
     variable.assign_add(np.ones((5, 3), np.float32))
@@ -235,7 +235,7 @@ def one_variable(tf: Any) -> None:  # noqa: ANN401
     _check_equal(variable, expected, "values of the variable")
 
 
-def one_array(tf: Any) -> None:  # noqa: ANN401
+def one_array(tf: Any) -> None:
     """Check writes, gathers, scatters and splits of one TensorArray."""
     array = tf.TensorArray(tf.float32, size=4, clear_after_read=False, element_shape=(2,))
     array = array.write(0, [1.0, 2.0]).scatter([1, 3], [[3.0, 4.0], [7.0, 8.0]])
@@ -245,7 +245,7 @@ def one_array(tf: Any) -> None:  # noqa: ANN401
     _check_equal(array.concat(), np.arange(1, 9), "concat")
 
 
-def one_list(tf: Any) -> None:  # noqa: ANN401
+def one_list(tf: Any) -> None:
     """Check pushes, sets and pops of one tensor list."""
     raw = tf.raw_ops
     handle = raw.TensorListFromTensor(tensor=[[1.0, 2.0], [3.0, 4.0]], element_shape=[2])
@@ -260,7 +260,7 @@ def one_list(tf: Any) -> None:  # noqa: ANN401
     _check_equal(stacked, [[9, 9], [3, 4]], "the remaining elements")
 
 
-def one_table(tf: Any) -> None:  # noqa: ANN401
+def one_table(tf: Any) -> None:
     """Check inserts, look-ups and removals of one table."""
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, default_value=-1)
     table.insert(tf.constant(["a", "b"]), np.array([1, 2]))
@@ -270,7 +270,7 @@ def one_table(tf: Any) -> None:  # noqa: ANN401
     _check_equal(table.size(), 2, "size")
 
 
-def one_stack(tf: Any) -> None:  # noqa: ANN401
+def one_stack(tf: Any) -> None:
     """Check pushes and pops of one stack."""
     raw = tf.raw_ops
     stack = raw.StackV2(max_size=-1, elem_type=tf.float32, stack_name="battery")
@@ -280,7 +280,7 @@ def one_stack(tf: Any) -> None:  # noqa: ANN401
     _check_equal(popped, [2, 1], "popped")
 
 
-def determinism(tf: Any) -> None:  # noqa: ANN401
+def determinism(tf: Any) -> None:
     """Check that with op determinism enabled a step of a small model is the same twice, bit for
     bit.
 

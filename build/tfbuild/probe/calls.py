@@ -19,9 +19,9 @@ class Caller:
     """Calls ops eagerly, each with a fresh kernel; ops on reference variables run in a graph."""
 
     def __init__(self) -> None:
-        import tensorflow as tf  # noqa: PLC0415
-        from tensorflow.python.eager import context, execute  # noqa: PLC0415
-        from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
+        import tensorflow as tf
+        from tensorflow.python.eager import context, execute
+        from tensorflow.python.framework import op_def_registry
 
         self._tf = tf
         self._execute = execute.quick_execute
@@ -42,7 +42,7 @@ class Caller:
         except self._tf.errors.OpError as error:
             return type(error).__name__
 
-    def _run_eagerly(self, op: Any, case: Case) -> Outcome:  # noqa: ANN401
+    def _run_eagerly(self, op: Any, case: Case) -> Outcome:
         # Clear cached kernels: a cached kernel would continue its random stream.
         self._context.clear_kernel_cache()
         attributes = dict(case.attributes)
@@ -85,7 +85,7 @@ class Caller:
             for source in case.inputs
         ]
 
-    def _create_tensor(self, given: Input, case: Case) -> Any:  # noqa: ANN401
+    def _create_tensor(self, given: Input, case: Case) -> Any:
         raw = self._tf.raw_ops
         content_type = _get_content_type(case)
         if given.role == "array":
@@ -108,7 +108,7 @@ class Caller:
             raise ValueError(f"cannot create a {given.role} for {case.op}")
         return makers[given.role]()
 
-    def _create_dense(self, given: Input, case: Case) -> Any:  # noqa: ANN401
+    def _create_dense(self, given: Input, case: Case) -> Any:
         tf = self._tf
         # (a copy: an op may write into its input, and TensorFlow may share NumPy's memory)
         array = given.array.copy()
@@ -122,19 +122,19 @@ class Caller:
             else tensor
         )
 
-    def _cast(self, array: Array, held: int) -> Any:  # noqa: ANN401
+    def _cast(self, array: Array, held: int) -> Any:
         tf = self._tf
         if held == STRING:
             return tf.fill(array.shape, "a")
         return tf.cast(tf.constant(array), tf.dtypes.as_dtype(held))
 
-    def _create_variable(self, content: Any, held: int) -> Any:  # noqa: ANN401
+    def _create_variable(self, content: Any, held: int) -> Any:
         raw = self._tf.raw_ops
         handle = raw.VarHandleOp(dtype=held, shape=None, shared_name=next(self._names))
         raw.AssignVariableOp(resource=handle, value=content)
         return handle
 
-    def _create_handles(self, given: Input, content: Any) -> Any:  # noqa: ANN401
+    def _create_handles(self, given: Input, content: Any) -> Any:
         """Create one handle for each row of the content, or a single one for a scalar."""
         make = (
             self._create_list
@@ -146,7 +146,7 @@ class Caller:
         rows = [make(self._tf.reshape(row, [-1])) for row in self._tf.unstack(content)]
         return self._tf.raw_ops.Pack(values=rows, axis=0)
 
-    def _create_table(self, case: Case, *, filled: bool) -> Any:  # noqa: ANN401
+    def _create_table(self, case: Case, *, filled: bool) -> Any:
         tf = self._tf
         attributes = dict(case.attributes)
         key = attributes.get("Tin", attributes.get("Tkeys", attributes.get("Tkey", STRING)))
@@ -158,13 +158,13 @@ class Caller:
             tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=keys[:1], values=values[:1])
         return table
 
-    def _create_stack(self, content: Any, held: int) -> Any:  # noqa: ANN401
+    def _create_stack(self, content: Any, held: int) -> Any:
         raw = self._tf.raw_ops
         stack = raw.StackV2(max_size=4, elem_type=held, stack_name=next(self._names))
         raw.StackPushV2(handle=stack, elem=content)
         return stack
 
-    def _create_tensor_array(self, content: Any, held: int) -> Any:  # noqa: ANN401
+    def _create_tensor_array(self, content: Any, held: int) -> Any:
         raw = self._tf.raw_ops
         handle, flow = raw.TensorArrayV3(
             size=5,
@@ -177,7 +177,7 @@ class Caller:
             raw.TensorArrayWriteV3(handle=handle, index=index, value=content, flow_in=flow)
         return handle
 
-    def _create_queue(self, content: Any, held: int) -> Any:  # noqa: ANN401
+    def _create_queue(self, content: Any, held: int) -> Any:
         raw = self._tf.raw_ops
         queue = raw.FIFOQueueV2(
             component_types=[held],
@@ -189,18 +189,18 @@ class Caller:
             raw.QueueEnqueueV2(handle=queue, components=[content])
         return queue
 
-    def _create_list(self, content: Any) -> Any:  # noqa: ANN401
+    def _create_list(self, content: Any) -> Any:
         return self._tf.raw_ops.TensorListFromTensor(
             tensor=content, element_shape=np.array(content.shape[1:], np.int32)
         )
 
-    def _create_csr(self, array: Array, held: int) -> Any:  # noqa: ANN401
+    def _create_csr(self, array: Array, held: int) -> Any:
         tf = self._tf
         dense = tf.cast(tf.constant(array), tf.dtypes.as_dtype(held))
         indices = tf.where(tf.not_equal(dense, tf.zeros_like(dense)))
         return tf.raw_ops.DenseToCSRSparseMatrix(dense_input=dense, indices=indices)
 
-    def _convert_result(self, tensor: Any, attributes: dict[str, Any]) -> Array:  # noqa: ANN401
+    def _convert_result(self, tensor: Any, attributes: dict[str, Any]) -> Array:
         """Convert a result to NumPy; of a handle only the shape, without a value to compare."""
         tf = self._tf
         number = tensor.dtype.as_datatype_enum
@@ -212,7 +212,7 @@ class Caller:
             return np.empty((*tensor.shape, 0), np.uint8)
         return np.array(tensor.numpy(), object if number == STRING else None)
 
-    def _stack_list(self, tensor: Any, element: int) -> Array:  # noqa: ANN401
+    def _stack_list(self, tensor: Any, element: int) -> Array:
         raw = self._tf.raw_ops
         try:
             stacked = raw.TensorListStack(
@@ -222,7 +222,7 @@ class Caller:
             stacked = raw.TensorListLength(input_handle=tensor)
         return np.array(stacked.numpy())
 
-    def _run_in_graph(self, op: Any, case: Case) -> Outcome:  # noqa: ANN401
+    def _run_in_graph(self, op: Any, case: Case) -> Outcome:
         tf = self._tf
         with tf.Graph().as_default() as graph:
             feeds: dict[Any, Array] = {}
@@ -254,7 +254,7 @@ class Caller:
         return tuple(np.array(result) for result in fetched)
 
 
-def _sum_weighted(tf: Any, tensor: Any) -> Any:  # noqa: ANN401
+def _sum_weighted(tf: Any, tensor: Any) -> Any:
     flat = tf.reshape(tensor, [-1])
     weights = 1 + (np.arange(flat.shape[0]) % 7) / 8
     return tf.reduce_sum(flat * tf.cast(weights, flat.dtype))
@@ -271,13 +271,13 @@ def _get_content_type(case: Case) -> int:
     return int(components[0])
 
 
-def _count_tensors(arg: Any, attributes: dict[str, Any]) -> int:  # noqa: ANN401
+def _count_tensors(arg: Any, attributes: dict[str, Any]) -> int:
     if arg.type_list_attr:
         return len(attributes[arg.type_list_attr])
     return int(attributes[arg.number_attr]) if arg.number_attr else 1
 
 
-def _flatten_inputs(op: Any, tensors: list[Any], attributes: dict[str, Any]) -> list[Any]:  # noqa: ANN401
+def _flatten_inputs(op: Any, tensors: list[Any], attributes: dict[str, Any]) -> list[Any]:
     """Return the tensors in the flat order that create_op takes. Raises ValueError if their
     number is wrong.
     """
@@ -287,7 +287,7 @@ def _flatten_inputs(op: Any, tensors: list[Any], attributes: dict[str, Any]) -> 
     return tensors
 
 
-def _create_attr_value(tf: Any, op: Any, name: str, value: Any) -> Any:  # noqa: ANN401
+def _create_attr_value(tf: Any, op: Any, name: str, value: Any) -> Any:
     kind = next(attr.type for attr in op.attr if attr.name == name)
     fields = {"string": "s", "int": "i", "float": "f", "bool": "b", "type": "type"}
     if kind == "shape":

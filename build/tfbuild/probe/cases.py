@@ -40,7 +40,7 @@ class Argument:
     type: int
 
 
-def list_arguments(op: Any, types: Mapping[str, int]) -> tuple[Argument, ...]:  # noqa: ANN401
+def list_arguments(op: Any, types: Mapping[str, int]) -> tuple[Argument, ...]:
     """Return the inputs, with their roles, of an OpDef whose type attributes are fixed to
     `types`.
 
@@ -65,7 +65,7 @@ def list_arguments(op: Any, types: Mapping[str, int]) -> tuple[Argument, ...]:  
     return tuple(listed)
 
 
-def _is_supported(op: Any) -> bool:  # noqa: ANN401
+def _is_supported(op: Any) -> bool:
     """Return whether all inputs have one type, and the op is among the known ones, whose one or
     two outputs are of that type (or booleans of a comparison).
     """
@@ -164,7 +164,7 @@ def create_offset_arrays(
 
 def _draw_values(
     argument: Argument,
-    dtype: Any,  # noqa: ANN401
+    dtype: Any,
     shape: tuple[int, ...],
     kind: str,
     rng: np.random.Generator,
@@ -184,7 +184,7 @@ def _draw_values(
     return (draw_special if kind == "special" else draw_numbers)(dtype, shape, rng)
 
 
-def draw_numbers(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:  # noqa: ANN401
+def draw_numbers(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Draw ordinary values of any dtype."""
     kind = np.dtype(dtype).kind
     if kind == "b":
@@ -198,7 +198,7 @@ def draw_numbers(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -
     return real
 
 
-def draw_special(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:  # noqa: ANN401
+def draw_special(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Draw NaN, infinities, zeros of both signs, denormals and huge numbers among ordinary
     values.
     """
@@ -229,18 +229,18 @@ def draw_special(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -
     return values.reshape(shape)
 
 
-def get_precision(dtype: Any) -> tuple[float, float]:  # noqa: ANN401
+def get_precision(dtype: Any) -> tuple[float, float]:
     """Return the unit in the last place at 1.0, and the smallest normal number."""
     limits = get_limits(dtype)
     return float(limits.eps), float(limits.smallest_normal)
 
 
-def get_limits(dtype: Any) -> Any:  # noqa: ANN401
+def get_limits(dtype: Any) -> Any:
     """Return np.finfo, for TensorFlow's own types too (ml_dtypes is a dependency of every
     TensorFlow).
     """
     if np.dtype(dtype).kind in "fc":
         return np.finfo(dtype)
-    import ml_dtypes  # noqa: PLC0415
+    import ml_dtypes
 
     return ml_dtypes.finfo(dtype)

@@ -25,7 +25,7 @@ class Draw:
     def flip_coin(self, share: float) -> bool:
         return bool(self.rng.random() < share)
 
-    def choose_one(self, options: Any) -> Any:  # noqa: ANN401
+    def choose_one(self, options: Any) -> Any:
         return options[int(self.rng.integers(len(options)))]
 
     def sample_ints(self, low: int, high: int, shape: tuple[int, ...] | int = ()) -> Array:

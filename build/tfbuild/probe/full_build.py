@@ -27,7 +27,7 @@ def main(answer: Path) -> None:
     answer.write_text(json.dumps(results), encoding="utf-8")
 
 
-def measure_losses(tf: Any) -> list[float]:  # noqa: ANN401
+def measure_losses(tf: Any) -> list[float]:
     """Train a dense layer to add, and return its loss after each of two epochs of one batch."""
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse")

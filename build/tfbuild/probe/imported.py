@@ -14,7 +14,7 @@ from typing import Any
 
 
 def main(answer: Path) -> None:
-    import tensorflow as tf  # noqa: PLC0415
+    import tensorflow as tf
 
     folder = Path(tf.__file__).parent
     records = sorted(map(str, folder.parent.glob("tensorflow*.dist-info/tuned.json")))

@@ -26,7 +26,7 @@ def use_threads() -> None:
     """Set more than one thread, on a machine with one CPU too. Must run before TensorFlow
     computes anything.
     """
-    import tensorflow as tf  # noqa: PLC0415
+    import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(_THREADS)
 

@@ -94,7 +94,7 @@ def _run_custom_cell(tf: ModuleType, dtype: str) -> list[Tensor]:
         with tf.GradientTape() as tape:
             wrote = tf.TensorArray(dtype, size=steps, element_shape=(4, 6))
 
-            def body(step: Tensor, state: Tensor, other: Tensor, wrote: Any) -> tuple[Any, ...]:  # noqa: ANN401
+            def body(step: Tensor, state: Tensor, other: Tensor, wrote: Any) -> tuple[Any, ...]:
                 left, right = tf.split(inputs[step] @ weights[0] + state @ weights[1], 2, axis=1)
                 value = tf.concat([tf.nn.relu(left) * 0.5, tf.tanh(right)], 1) + weights[2]
                 value = tf.where(value > state, value * weights[3], tf.abs(state) - other)
@@ -205,10 +205,10 @@ def _run_integers(tf: ModuleType, dtype: str) -> list[Tensor]:  # noqa: ARG001  
     of two elements, and multiplied until they overflow.
     """
 
-    def create_items(size: Tensor, *shape: int) -> Any:  # noqa: ANN401
+    def create_items(size: Tensor, *shape: int) -> Any:
         return tf.TensorArray(tf.int32, size, clear_after_read=False, element_shape=shape)
 
-    def write_items(into: Any, first: int, size: Tensor, item: Callable[..., Tensor]) -> Tensor:  # noqa: ANN401
+    def write_items(into: Any, first: int, size: Tensor, item: Callable[..., Tensor]) -> Tensor:
         return tf.while_loop(
             lambda step, _: step < size,
             lambda step, into: (step + 1, into.write(step, item(step, into))),
@@ -269,7 +269,7 @@ def _run_sums_of_products(tf: ModuleType, dtype: str) -> list[Tensor]:
 
     @in_graph(tf)
     def run(start: Tensor) -> list[Tensor]:
-        def body(step: Tensor, state: Tensor, wrote: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        def body(step: Tensor, state: Tensor, wrote: Any) -> tuple[Any, ...]:
             first, second, third, fourth, fifth = (state @ weight for weight in weights)
             value = tf.nn.bias_add(first + start @ weights[1], bias)
             value = tf.tanh(value) + tf.sigmoid(second) * (third + third)

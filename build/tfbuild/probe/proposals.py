@@ -73,7 +73,7 @@ class Case:
         return " ".join([self.op, *types, *shapes, *flags])
 
 
-def propose(op: Any, types: Mapping[str, int], index: int) -> Case:  # noqa: ANN401
+def propose(op: Any, types: Mapping[str, int], index: int) -> Case:
     """Create the index-th proposal for an OpDef whose type attributes are fixed to `types`.
 
     Raises NotImplementedError for an op that takes a function.
@@ -89,7 +89,7 @@ def propose(op: Any, types: Mapping[str, int], index: int) -> Case:  # noqa: ANN
     return Case(op.name, tuple(attributes.items()), tuple(inputs))
 
 
-def _list_types(arg: Any, attributes: Mapping[str, Any]) -> list[int]:  # noqa: ANN401
+def _list_types(arg: Any, attributes: Mapping[str, Any]) -> list[int]:
     if arg.type_list_attr:
         return list(attributes[arg.type_list_attr])
     number = int(arg.type or attributes[arg.type_attr])
@@ -108,7 +108,7 @@ _STRINGS = {
 }
 
 
-def _choose_attribute(op: Any, attr: Any, types: Mapping[str, int], draw: Draw, index: int) -> Any:  # noqa: ANN401
+def _choose_attribute(op: Any, attr: Any, types: Mapping[str, int], draw: Draw, index: int) -> Any:
     if attr.name in types:
         return types[attr.name]
     if attr.type in {"func", "list(func)"}:
@@ -121,7 +121,7 @@ def _choose_attribute(op: Any, attr: Any, types: Mapping[str, int], draw: Draw, 
     return _draw_attribute(attr, draw)
 
 
-def _read_default(attr: Any) -> Any:  # noqa: ANN401
+def _read_default(attr: Any) -> Any:
     value = attr.default_value
     kind = attr.type
     if kind == "shape":
@@ -136,11 +136,11 @@ def _read_default(attr: Any) -> Any:  # noqa: ANN401
 _FIELDS = {"string": "s", "int": "i", "float": "f", "bool": "b", "type": "type", "tensor": "tensor"}
 
 
-def _read_shape(shape: Any) -> list[int] | None:  # noqa: ANN401
+def _read_shape(shape: Any) -> list[int] | None:
     return None if shape.unknown_rank else [dim.size for dim in shape.dim]
 
 
-def _draw_attribute(attr: Any, draw: Draw) -> Any:  # noqa: ANN401
+def _draw_attribute(attr: Any, draw: Draw) -> Any:
     valid = attr.allowed_values.list
     low = int(attr.minimum) if attr.has_minimum else 0
     if attr.type == "string":
@@ -187,8 +187,8 @@ _WINDOWS = {"strides", "ksize", "dilations", "ksizes", "rates"}
 
 
 def _create_input(
-    op: Any,  # noqa: ANN401
-    arg: Any,  # noqa: ANN401
+    op: Any,
+    arg: Any,
     number: int,
     position: int,
     sparse: Mapping[str, Array],
@@ -212,14 +212,14 @@ def _create_input(
     return Input("array", number, _draw_array(arg.name, number, position, draw))
 
 
-def get_dtype(number: int) -> Any:  # noqa: ANN401
+def get_dtype(number: int) -> Any:
     """Return the NumPy type that holds a type of types.proto. Raises NotImplementedError if
     there is none.
     """
     if number == STRING:
         return np.dtype(object)
     if number == _BFLOAT16:
-        import ml_dtypes  # noqa: PLC0415  (a dependency of every TensorFlow)
+        import ml_dtypes
 
         return np.dtype(ml_dtypes.bfloat16)
     plain = _PLAIN.get(number) or QUANTIZED.get(number)
@@ -300,7 +300,7 @@ def _draw_numbers(number: int, shape: tuple[int, ...], draw: Draw) -> Array:
 # --- sparse tensors ------------------------------------------------------------------------------
 
 
-def _draw_sparse(op: Any, draw: Draw) -> dict[str, Array]:  # noqa: ANN401
+def _draw_sparse(op: Any, draw: Draw) -> dict[str, Array]:
     """Draw the arrays of every sparse tensor that an op takes as indices, values and shape."""
     names = {arg.name for arg in op.input_arg}
     arrays: dict[str, Array] = {}

@@ -21,14 +21,14 @@ class Kernel:
 
 def list_registrations() -> Counter[Kernel]:
     """Count all registrations of this process."""
-    from tensorflow.python.framework import kernels  # noqa: PLC0415
+    from tensorflow.python.framework import kernels
 
     return Counter(
         _create_kernel(definition) for definition in kernels.get_all_registered_kernels().kernel
     )
 
 
-def _create_kernel(definition: Any) -> Kernel:  # noqa: ANN401  (a protocol buffer of the arm's release)
+def _create_kernel(definition: Any) -> Kernel:
     priority = definition.priority
     definition.ClearField("priority")
     # The order of constraints is the order of the source's builder calls.
@@ -43,9 +43,9 @@ def list_constraints(kernel: Kernel) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _parse_definition(kernel: Kernel) -> Any:  # noqa: ANN401
-    from google.protobuf import text_format  # noqa: PLC0415
-    from tensorflow.core.framework import kernel_def_pb2  # noqa: PLC0415
+def _parse_definition(kernel: Kernel) -> Any:
+    from google.protobuf import text_format
+    from tensorflow.core.framework import kernel_def_pb2
 
     return text_format.Parse(kernel.rule, kernel_def_pb2.KernelDef())
 
@@ -156,7 +156,7 @@ class Library:
     """A kernel library of this project, loaded into this process."""
 
     def __init__(self, path: Path) -> None:
-        import tensorflow as tf  # noqa: PLC0415
+        import tensorflow as tf
 
         tf.load_library(str(path))
         self._handle = ctypes.CDLL(str(path))

@@ -36,7 +36,7 @@ def main(answer: Path, wanted: str = "") -> None:
     answer.write_text(json.dumps(results), encoding="utf-8")
 
 
-def has_correct_values(tf: Any) -> bool:  # noqa: ANN401
+def has_correct_values(tf: Any) -> bool:
     """Return whether TensorFlow's results match NumPy's, whichever kernels computed them."""
     x = np.linspace(-4, 4, 1001, dtype=np.float32)
     sigmoid = 1 / (1 + np.exp(-x.astype(np.float64)))
@@ -54,7 +54,7 @@ def read_dispatcher(folder: Path) -> dict[str, str | None]:
     return {"loaded": loaded.decode() if loaded else None, "reason": (reason or b"").decode()}
 
 
-def count_executions(tf: Any, library: registry.Library) -> dict[str, dict[str, int]]:  # noqa: ANN401
+def count_executions(tf: Any, library: registry.Library) -> dict[str, dict[str, int]]:
     """Count the executions of tuned kernels per op, eager and in a graph, for ops with simple
     inputs.
     """
@@ -75,8 +75,8 @@ def count_executions(tf: Any, library: registry.Library) -> dict[str, dict[str, 
     return {"eager": eager, "function": graph}
 
 
-def _create_float_inputs(tf: Any, op: str) -> dict[str, Any] | None:  # noqa: ANN401
-    from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
+def _create_float_inputs(tf: Any, op: str) -> dict[str, Any] | None:
+    from tensorflow.python.framework import op_def_registry
 
     definition = op_def_registry.get(op)
     try:

@@ -57,7 +57,7 @@ _Trial = Generator[Case, "Outcome | None", list[ReferenceCase]]
 
 
 def explore_cases(
-    op: Any,  # noqa: ANN401
+    op: Any,
     types: Mapping[str, int],
     order: Iterable[int],
     kept: int = KEPT,
@@ -145,7 +145,7 @@ def _create_variants(case: Case) -> list[Case]:
     return [special, sliced, dataclasses.replace(case, gradient=True)]
 
 
-def _replace_arrays(case: Case, change: Any) -> Case:  # noqa: ANN401
+def _replace_arrays(case: Case, change: Any) -> Case:
     inputs = tuple(
         dataclasses.replace(source, array=change(source)) if _is_floating(source) else source
         for source in case.inputs
@@ -182,7 +182,7 @@ class _Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def add(self, *row: Any) -> None:  # noqa: ANN401
+    def add(self, *row: Any) -> None:
         with self.path.open("ab", buffering=0) as sink:
             sink.write(pickle.dumps(row))
 
@@ -215,7 +215,7 @@ def _search_in_child(kernels: list[registry.Kernel], folder: Path) -> int:
 
 
 def _search(kernels: list[registry.Kernel], folder: Path) -> None:
-    from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
+    from tensorflow.python.framework import op_def_registry
 
     call = Caller()
     accepted_indices: dict[str, list[int]] = {}
@@ -235,7 +235,7 @@ def _search(kernels: list[registry.Kernel], folder: Path) -> None:
 
 def _find_accepted(
     kernel: registry.Kernel,
-    op: Any,  # noqa: ANN401
+    op: Any,
     lucky: list[int],
     replay: _Replay,
 ) -> list[ReferenceCase]:

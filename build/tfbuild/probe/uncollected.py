@@ -9,7 +9,7 @@ import importlib
 from typing import Any
 
 
-def import_tensorflow() -> Any:  # noqa: ANN401
+def import_tensorflow() -> Any:
     """Import TensorFlow without garbage collection, and exclude its objects from later
     collections.
     """

@@ -93,7 +93,7 @@ def read_features() -> set[str]:
         return set()
 
 
-def _read_data() -> Any:  # noqa: ANN401  (JSON)
+def _read_data() -> Any:
     return json.loads((FOLDER / "_tensorwright.json").read_text(encoding="utf-8"))
 
 

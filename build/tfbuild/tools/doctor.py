@@ -1,4 +1,4 @@
-"""Find the programs that this machine lacks, and the commands that install them."""
+"""Find the programs that a build needs, and the commands that install missing ones."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def list_dependencies(
         *([compiler] if clang else []),
         Dependency(
             name="C++ standard library and linker",
-            purpose="compiles and links C++ programs",
+            purpose="needed to compile and link C++ programs",
             packages=("g++", "binutils"),
             present=_find_programs("g++", "ld", "nm", "c++filt"),
         ),
         Dependency(
             name="bazelisk",
-            purpose="downloads Bazel; installed from npm",
+            purpose="downloads Bazel; npm installs it",
             packages=("npm",),
             present=str(bazel.find_bazelisk(paths) or shutil.which("npm") or ""),
         ),
@@ -66,13 +66,13 @@ def list_dependencies(
             ),
             Dependency(
                 name="mmdebstrap",
-                purpose="unpacks the Debian and the QEMU of the aarch64 tests",
+                purpose="unpacks the Debian system and the QEMU of the aarch64 tests",
                 packages=("mmdebstrap",),
                 present=_find_programs("mmdebstrap"),
             ),
             Dependency(
                 name="aarch64 cross compiler",
-                purpose="provides libraries that aarch64 kernels link with; checks their flags",
+                purpose="provides libraries for aarch64 kernels; checks their compiler flags",
                 packages=("g++-aarch64-linux-gnu",),
                 present=_find_programs("aarch64-linux-gnu-g++"),
             ),
@@ -84,7 +84,7 @@ def list_dependencies(
             ),
             Dependency(
                 name="bubblewrap",
-                purpose="runs the actions of a build cluster",
+                purpose="isolates build steps on the build cluster that the tests start",
                 packages=("bubblewrap",),
                 present=_find_programs("bwrap"),
             ),
@@ -96,7 +96,8 @@ def list_dependencies(
             ),
             Dependency(
                 name="debootstrap",
-                purpose="creates an older Debian to load wheels in, and a newer one for its Bazel",
+                purpose="installs an older Debian, to load wheels in, and a newer one, to use "
+                "its Bazel",
                 packages=("debootstrap",),
                 present=_find_programs("debootstrap"),
             ),

@@ -81,8 +81,8 @@ def _find_interpreter(place: Path) -> tuple[Path, dict[str, str]]:
             return interpreters.find_python(f"3.{match[1]}"), {"PYTHONPATH": path}
     raise UsageError(
         f"no TensorFlow is installed in {place}",
-        hint="Give a Python, its environment, or the folder of pip install --target; for a wheel "
-        "file, use invoke audit",
+        hint="Give a Python interpreter, a virtual environment, or the folder of pip install "
+        "--target. For a .whl file, use invoke audit",
     )
 
 

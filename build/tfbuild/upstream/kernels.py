@@ -203,7 +203,10 @@ def _require_known(
     if name in units or f"{name}.cc" in rows or not every_known or not _NAME.fullmatch(name):
         return
     choices = {*_load_table()["set"], *units, *(file.removesuffix(".cc") for file in rows)}
-    raise UsageError(f"unknown kernel source {name}.cc", hint=suggest_spelling(name, choices))
+    raise UsageError(
+        f"unknown kernel source or set {name}",
+        hint=suggest_spelling(name, choices) or "Ops begin with a capital letter, for example Tanh",
+    )
 
 
 def _resolve_word(
@@ -236,7 +239,7 @@ def _find_op_units(
     if not sources:
         known_ops = {name for row in rows.values() for name in row.ops}
         raise UsageError(
-            f"no known kernel source registers {op}", hint=suggest_spelling(op, known_ops)
+            f"no known kernel source has the op {op}", hint=suggest_spelling(op, known_ops)
         )
     return [_find_owner(source, units, rows) for source in sources]
 

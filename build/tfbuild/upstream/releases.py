@@ -14,8 +14,7 @@ from packaging.version import Version
 
 from tfbuild import console
 from tfbuild.commands import NEWEST
-from tfbuild.cpus.targets import Target, parse_target
-from tfbuild.errors import PythonError, ReleaseError, TargetError, WheelError
+from tfbuild.errors import PythonError, ReleaseError, WheelError
 
 TABLE = Path(__file__).with_name("releases.toml")
 SCHEMA = 1
@@ -101,8 +100,7 @@ class Release:
     `repo_env` and `configure_env` hold names in braces ({python}, {python_bin}, {clang}) that
     `fill_placeholders` replaces. `unasked` are questions that configure.py does not ask
     with these answers. `configs` are those of .bazelrc that concern a CPU build.
-    `guarded` pairs a CPU feature with the name that TensorFlow prints for it, in the order of
-    printing. `wheel_folder` is empty if the wheel's build script takes a folder.
+    `wheel_folder` is empty if the wheel's build script takes a folder.
     `distinct_host` is True if the tools that run during the build are compiled for the target
     unless --distinct_host_configuration=true is set. `options` are further options of Bazel
     for this machine's compiler.
@@ -126,9 +124,6 @@ class Release:
     options: tuple[str, ...]
     archive: SourceArchive
     debian: DebianSource | None
-    stock_flags: tuple[str, ...]
-    stock_features: tuple[str, ...]
-    guarded: tuple[tuple[str, str], ...]
     wheels: tuple[StockWheel, ...]
     kernels: tuple[KernelFacts, ...]
 
@@ -178,7 +173,7 @@ def find_release(version: str) -> Release:
         return by_series[requested]
     same_series = by_series.get(_parse_series(requested))
     close = [same_series.version] if same_series else console.find_similar(requested, releases)
-    nearest = f"; the closest is {close[0]}" if close else ""
+    nearest = f"; the most similar is {close[0]}" if close else ""
     raise ReleaseError(
         f"TensorFlow {version} is not in the release table",
         hint=f"Choose --release from {', '.join(releases)}{nearest}",
@@ -251,22 +246,6 @@ def find_stock_wheel(
     return None
 
 
-def create_stock_target(release: Release, machine: str) -> Target:
-    """Return the target that the release's published wheels are compiled for.
-
-    A build for it differs from the stock wheel in the compiler, not in the flags. Raises
-    TargetError for a machine whose stock flags are not known.
-    """
-    if machine == "x86_64":
-        return parse_target("+".join((machine, *release.stock_features)))
-    if machine == "aarch64":
-        return parse_target(machine)
-    raise TargetError(
-        f"the flags of TensorFlow {release.version}'s {machine} wheels are not known",
-        hint="--arch stock supports x86_64 and aarch64; invoke targets lists other targets",
-    )
-
-
 def find_kernel_facts(release: Release, machine: str) -> KernelFacts:
     """Return the kernel facts of the wheels for a machine (x86_64, aarch64).
 
@@ -276,7 +255,7 @@ def find_kernel_facts(release: Release, machine: str) -> KernelFacts:
     if match is None:
         versions = ", ".join(each.version for each in list_kernel_releases())
         raise ReleaseError(
-            f"--scope kernels does not support TensorFlow {release.version} on {machine}",
+            f"tuned kernels cannot be built for TensorFlow {release.version} on {machine}",
             hint=f"Use --scope full, or one of these releases: {versions}",
         )
     return match
@@ -353,9 +332,6 @@ def _parse_release(fields: Mapping[str, Any], table: Mapping[str, Any]) -> Relea
         options=tuple(fields.get("options", ())),
         archive=SourceArchive(sha256=fields["source_sha256"], **archive),
         debian=None if debian is None else DebianSource(**debian),
-        stock_flags=tuple(table["stock"]["flags"]),
-        stock_features=tuple(table["stock"]["features"]),
-        guarded=tuple(table["guarded"].items()),
         wheels=tuple(_parse_wheel(wheel) for wheel in fields["wheels"]),
         kernels=_parse_kernels(version, table["kernels"]),
     )
@@ -371,14 +347,15 @@ def _select_answers(
 
 
 def _select_configs(version: str, spans: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the configs whose first and last series enclose this release's."""
+    """Return the configs that this release's series defines."""
     return tuple(name for name, span in spans.items() if _is_in(version, span))
 
 
 def _is_in(version: str, span: Sequence[str]) -> bool:
-    """Return True if a release is between the first and the last series of a span."""
-    first, last = span
-    return Version(first) <= Version(_parse_series(version)) <= Version(last)
+    """Return True if a release is in a span: its first series and, if it ended, its last one."""
+    first, *last = map(Version, span)
+    series = Version(_parse_series(version))
+    return first <= series and all(series <= end for end in last)
 
 
 def _parse_wheel(fields: Mapping[str, Any]) -> StockWheel:

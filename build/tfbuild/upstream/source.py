@@ -98,11 +98,11 @@ def _fetch_any(pins: tuple[SourcePin, ...], paths: Paths) -> Path:
             return attempt()
         except (DownloadError, ChecksumError, ToolError, CommandError) as error:
             tried.append(f"{origin}: {error.message.splitlines()[0]}")
-            console.print_note(f"{tried[-1]}; trying the next source")
+            console.print_note(f"{tried[-1]}; trying the next place")
     lines = "".join(f"\n  - {line}" for line in tried)
     raise DownloadError(
         f"cannot download the sources. Tried:{lines}\n",
-        hint="Download them elsewhere and pass the file with --source PATH",
+        hint="Download the archive on another machine and give it with --source PATH",
     )
 
 
@@ -136,7 +136,7 @@ def _list_attempts(
             )
     for pin in pins:
         if pin.kind == "home":
-            yield "home", create_download(pin.origin, pin)
+            yield "TensorFlow on GitHub", create_download(pin.origin, pin)
     for pin in pins:
         if pin.kind == "debian":
             yield f"Debian source package {pin.origin}", create_apt_download(pin)
