@@ -14,20 +14,20 @@ def altered(stock_python: Path, folder: Path, code: str) -> Path:
     """
     root = stock_python.parents[1]
     (packages,) = root.glob("lib/python*/site-packages")
-    own = folder / packages.relative_to(root)
-    (own / "tensorflow").mkdir(parents=True)
+    own_path = folder / packages.relative_to(root)
+    (own_path / "tensorflow").mkdir(parents=True)
     (folder / "bin").mkdir()
     shutil.copy(root / "pyvenv.cfg", folder)
     python = folder / "bin" / "python"
     python.symlink_to(stock_python.resolve())
-    _link_all(packages, own, but="tensorflow")
-    _link_all(packages / "tensorflow", own / "tensorflow", but="__init__.py")
+    _link_all(packages, own_path, but="tensorflow")
+    _link_all(packages / "tensorflow", own_path / "tensorflow", but="__init__.py")
     first = (packages / "tensorflow" / "__init__.py").read_text(encoding="utf-8")
-    (own / "tensorflow" / "__init__.py").write_text(f"{first}\n{code}\n", encoding="utf-8")
+    (own_path / "tensorflow" / "__init__.py").write_text(f"{first}\n{code}\n", encoding="utf-8")
     return python
 
 
 def _link_all(source: Path, target: Path, but: str) -> None:
-    for each in source.iterdir():
-        if each.name not in (but, "__pycache__"):
-            (target / each.name).symlink_to(each)
+    for path in source.iterdir():
+        if path.name not in (but, "__pycache__"):
+            (target / path.name).symlink_to(path)

@@ -46,11 +46,11 @@ class Servers:
 @contextlib.contextmanager
 def serving_folder(folder: Path, keys: Path) -> Iterator[Servers]:
     """Serve what `folder` holds on 127.0.0.1; certificates are made in `keys`."""
-    asked: list[str] = []
+    requested_paths: list[str] = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
-            asked.append(self.path)
+            requested_paths.append(self.path)
 
     handler = functools.partial(Handler, directory=str(folder))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -72,7 +72,7 @@ def serving_folder(folder: Path, keys: Path) -> Iterator[Servers]:
                 f"--host_jvm_args=-Djavax.net.ssl.trustStore={store}",
                 f"--host_jvm_args=-Djavax.net.ssl.trustStorePassword={_SECRET}",
             ),
-            asked=asked,
+            asked=requested_paths,
         )
 
 

@@ -38,8 +38,8 @@ INFO = f"{STEM}.dist-info"
 CORE = "tensorflow/libtensorflow_cc.so.2"
 DISPATCHER = f"{dispatcher.KERNEL_FOLDER}/{dispatcher.LIBRARY}"
 _EIGEN = b"".join(
-    b"#define EIGEN_%s_VERSION %d\n" % each
-    for each in ((b"WORLD", 3), (b"MAJOR", 4), (b"MINOR", 90))
+    b"#define EIGEN_%s_VERSION %d\n" % pair
+    for pair in ((b"WORLD", 3), (b"MAJOR", 4), (b"MINOR", 90))
 )
 _ABSEIL = b"#define ABSL_LTS_RELEASE_VERSION 20230125\n#define ABSL_LTS_RELEASE_PATCH_LEVEL 3\n"
 
@@ -70,14 +70,14 @@ def pin_stock(monkeypatch: pytest.MonkeyPatch, stock: Path, version: str = VERSI
     sha256, size = hash_file(stock), stock.stat().st_size
 
     def pinned(wheel: releases.StockWheel) -> releases.StockWheel:
-        own = wheel.file == stock.name
-        return dataclasses.replace(wheel, sha256=sha256, size=size) if own else wheel
+        own_flag = wheel.file == stock.name
+        return dataclasses.replace(wheel, sha256=sha256, size=size) if own_flag else wheel
 
     table = tuple(
-        dataclasses.replace(each, wheels=tuple(map(pinned, each.wheels)))
-        if each.version == version
-        else each
-        for each in releases.load_releases()
+        dataclasses.replace(release, wheels=tuple(map(pinned, release.wheels)))
+        if release.version == version
+        else release
+        for release in releases.load_releases()
     )
     monkeypatch.setattr(releases, "load_releases", lambda: table)
 
@@ -91,7 +91,7 @@ def bring_stock(stock: Path, downloads: Path) -> None:
 def stock_wheel(folder: Path, libraries: Mapping[str, Path], tags: str = TAGS) -> Path:
     stem = "tensorflow_cpu-2.14.1"
     python, abi, platforms = tags.split("-")
-    lines = "".join(f"Tag: {python}-{abi}-{each}\n" for each in platforms.split("."))
+    lines = "".join(f"Tag: {python}-{abi}-{word}\n" for word in platforms.split("."))
     members = {
         "tensorflow/__init__.py": STAND_IN,
         "tensorflow/plain.py": b"plain = True\n",
@@ -148,13 +148,13 @@ def tuned_wheel(
         )
         for claim in tuned_for(tuple(kernels)).libraries
     )
-    said = dataclasses.replace(
+    facts = dataclasses.replace(
         tuned_for(tuple(kernels)), libraries=claims, stock_sha256=hash_file(stock)
     )
-    own = {claim.file: kernels[claim.target] for claim in claims}
-    ours = _guards(said)
+    own_paths = {claim.file: kernels[claim.target] for claim in claims}
+    ours = _guards(facts)
     right = dispatching or linked(stock.parent / "linked", rows_of(claims))
-    add: dict[str, Path | bytes] = {DISPATCHER: right, **own, **ours, **(more or {})}
+    add: dict[str, Path | bytes] = {DISPATCHER: right, **own_paths, **ours, **(more or {})}
     return repack(
         stock,
         local="tried",
@@ -162,7 +162,7 @@ def tuned_wheel(
         edit={guard.INIT: guard.amend_init},
         out_dir=stock.parent / "tuned",
         dist_info_files=package_metadata.build_kernels_metadata(
-            said,
+            facts,
             stock,
             package=PACKAGE,
             version=f"{VERSION}+tried",
@@ -175,21 +175,21 @@ def tuned_wheel(
 def rows_of(claims: tuple[KernelLibrary, ...]) -> tuple[DispatchTarget, ...]:
     """What a dispatcher for these libraries asks."""
     return tuple(
-        build_target(each.name, PurePosixPath(each.file).name, each.required_features, "x86_64")
-        for each in claims
+        build_target(claim.name, PurePosixPath(claim.file).name, claim.required_features, "x86_64")
+        for claim in claims
     )
 
 
 def altered(wheel: Path, members: Mapping[str, bytes | None]) -> Path:
     """The same wheel with members changed, added, or (None) taken out, and RECORD as it must be."""
     with zipfile.ZipFile(wheel) as archive:
-        there = {info.filename: info for info in archive.infolist()}
-        before = {name: archive.read(name) for name in there}
+        infos = {info.filename: info for info in archive.infolist()}
+        before = {name: archive.read(name) for name in infos}
     inside = {name: data for name, data in {**before, **members}.items() if data is not None}
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in with_record(inside, stem_of_members(there)).items():
+        for name, data in with_record(inside, stem_of_members(infos)).items():
             info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            info.external_attr = there[name].external_attr if name in there else FILE_MODE
+            info.external_attr = infos[name].external_attr if name in infos else FILE_MODE
             archive.writestr(info, data, zipfile.ZIP_DEFLATED)
     return wheel
 
@@ -220,7 +220,11 @@ def papers_of(facts: Tuned, stock: Path) -> dict[str, bytes]:
         package=PACKAGE,
         version=f"{VERSION}+tried",
         stock_file=stock.name,
-        added=[DISPATCHER, *(each.file for each in facts.libraries), *_guards(facts)],
+        added=[
+            DISPATCHER,
+            *(kernel_library.file for kernel_library in facts.libraries),
+            *_guards(facts),
+        ],
     )
 
 

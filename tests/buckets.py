@@ -52,9 +52,9 @@ def serving_s3() -> Iterator[Served]:
 def _address(server: subprocess.Popen[bytes], log: Path) -> str:
     """What the server says once it listens."""
     while server.poll() is None:
-        found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text(encoding="utf-8"))
-        if found:
-            return found[0]
+        match = re.search(r"http://127\.0\.0\.1:\d+", log.read_text(encoding="utf-8"))
+        if match:
+            return match[0]
         time.sleep(0.02)
     raise AssertionError(log.read_text(encoding="utf-8"))
 

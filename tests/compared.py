@@ -99,13 +99,13 @@ def confidence(interval: Interval) -> float:
 
 
 def speedup(name: str, interval: Interval, noise: Interval, *, fair: bool = True) -> Speedup:
-    found = choose_verdict(
+    verdict = choose_verdict(
         with_interval(interval), Thresholds(floor=noise.reach, threshold=THRESHOLD)
     )
     return Speedup(
         arm=name,
         interval=interval,
-        verdict=found if fair else Verdict.INCONCLUSIVE,
+        verdict=verdict if fair else Verdict.INCONCLUSIVE,
         confidence=confidence(interval) if fair else 0.0,
         medians=about(interval.value * 1.001, interval.half_width * 1.2),
         run=about(interval.value, interval.half_width * 1.1),
@@ -123,7 +123,7 @@ def cell(
 ) -> ComparedCell:
     """A cell that was measured in full. More vCPUs make gains smaller here."""
     pace, noise = paces[workload][vcpus - 1], about(1.0, NOISE)
-    seen = {name: 1 + (gain - 1) / vcpus**0.5 for name, gain in gains.items()}
+    pace_factors = {name: 1 + (gain - 1) / vcpus**0.5 for name, gain in gains.items()}
     return ComparedCell(
         workload=workload,
         vcpus=vcpus,
@@ -143,29 +143,38 @@ def cell(
         unsteady=0,
         arms=(
             times(baseline, pace, vcpus=vcpus),
-            *(times(name, pace / gain, vcpus=vcpus) for name, gain in seen.items()),
+            *(times(name, pace / gain, vcpus=vcpus) for name, gain in pace_factors.items()),
         ),
         agreements=tuple(
-            Agreement(arm=name, losses=2.1e-7, predictions=3e-6, tolerance=1e-3) for name in seen
+            Agreement(arm=name, losses=2.1e-7, predictions=3e-6, tolerance=1e-3)
+            for name in pace_factors
         ),
         noise=noise,
-        speedups=tuple(speedup(name, about(gain, width), noise) for name, gain in seen.items()),
+        speedups=tuple(
+            speedup(name, about(gain, width), noise) for name, gain in pace_factors.items()
+        ),
     )
 
 
 def overall(cells: tuple[ComparedCell, ...]) -> tuple[Overall, ...]:
     """Of what the cells say, as wide as the mean of their intervals."""
-    found = []
-    for vcpus in dict.fromkeys(each.vcpus for each in cells):
-        row = [each for each in cells if each.vcpus == vcpus]
-        for name in dict.fromkeys(s.arm for each in row for s in each.speedups):
-            seen = [s.interval for each in row for s in each.speedups if s.arm == name]
-            mean = math.exp(sum(math.log(each.value) for each in seen) / len(seen))
-            noise = about(1.0, NOISE / len(seen) ** 0.5)
-            width = sum(each.half_width for each in seen) / len(seen) ** 1.5
+    actual = []
+    for vcpus in dict.fromkeys(compared_cell.vcpus for compared_cell in cells):
+        row = [compared_cell for compared_cell in cells if compared_cell.vcpus == vcpus]
+        for name in dict.fromkeys(s.arm for compared_cell in row for s in compared_cell.speedups):
+            intervals = [
+                s.interval for compared_cell in row for s in compared_cell.speedups if s.arm == name
+            ]
+            mean = math.exp(
+                sum(math.log(interval.value) for interval in intervals) / len(intervals)
+            )
+            noise = about(1.0, NOISE / len(intervals) ** 0.5)
+            width = sum(interval.half_width for interval in intervals) / len(intervals) ** 1.5
             means = speedup(name, about(mean, width), noise)
-            found.append(Overall(vcpus=vcpus, workloads=len(seen), speedup=means, noise=noise))
-    return tuple(found)
+            actual.append(
+                Overall(vcpus=vcpus, workloads=len(intervals), speedup=means, noise=noise)
+            )
+    return tuple(actual)
 
 
 def comparison(*cells: ComparedCell, arms: tuple[ArmFacts, ...] = ()) -> Comparison:
@@ -189,23 +198,25 @@ def comparison(*cells: ComparedCell, arms: tuple[ArmFacts, ...] = ()) -> Compari
 def single(interval: Interval, noise: Interval | None = None) -> Comparison:
     """One cell, stock against tuned, with exactly this speedup."""
     arms = (arm("stock"), arm("tuned", library=LIBRARY))
-    made = cell("mnist_mlp", 2, {"tuned": 1.0})
+    compared_cell = cell("mnist_mlp", 2, {"tuned": 1.0})
     floor = noise or about(1.0, NOISE)
-    found = speedup("tuned", interval, floor)
-    return comparison(dataclasses.replace(made, noise=floor, speedups=(found,)), arms=arms)
+    arm_speedup = speedup("tuned", interval, floor)
+    return comparison(
+        dataclasses.replace(compared_cell, noise=floor, speedups=(arm_speedup,)), arms=arms
+    )
 
 
 def sound() -> Comparison:
     """Three workloads on 1 and 2 vCPUs, stock against control and tuned, nothing to warn of."""
     cells = [cell(name, vcpus, GAINS[name]) for vcpus in (1, 2) for name in PACES]
-    return comparison(*(covered(each, "tuned", 0.6) for each in cells))
+    return comparison(*(covered(compared_cell, "tuned", 0.6) for compared_cell in cells))
 
 
 def covered(
-    given: ComparedCell, name: str, share: float, fused: Mapping[str, int] | None = None
+    compared_cell: ComparedCell, name: str, share: float, fused: Mapping[str, int] | None = None
 ) -> ComparedCell:
     """The cell with tuned kernels of that share of op time in one arm, and what was fused there."""
-    seen = Coverage(
+    coverage = Coverage(
         share=share,
         ops=(
             OpShare(op="Tanh", share=share * 0.75, runs_per_step=40.0),
@@ -215,50 +226,55 @@ def covered(
         fused=tuple((fused or {}).items()),
     )
     arms = tuple(
-        dataclasses.replace(each, coverage=seen) if each.arm == name else each
-        for each in given.arms
+        dataclasses.replace(arm_times, coverage=coverage) if arm_times.arm == name else arm_times
+        for arm_times in compared_cell.arms
     )
-    return dataclasses.replace(given, arms=arms)
+    return dataclasses.replace(compared_cell, arms=arms)
 
 
-def without(given: ComparedCell, name: str) -> ComparedCell:
+def without(compared_cell: ComparedCell, name: str) -> ComparedCell:
     """The cell as if the arm had given no answer."""
     return dataclasses.replace(
-        given,
-        arms=tuple(each for each in given.arms if each.arm != name),
-        agreements=tuple(each for each in given.agreements if each.arm != name),
-        speedups=tuple(each for each in given.speedups if each.arm != name),
-    )
-
-
-def failed(given: ComparedCell, name: str, reason: str) -> ComparedCell:
-    there = without(given, name)
-    return dataclasses.replace(there, failures=(ArmFailure(arm=name, reason=reason),))
-
-
-def disagreeing(given: ComparedCell, name: str, predictions: float | None) -> ComparedCell:
-    wrong = Agreement(arm=name, losses=0.05, predictions=predictions, tolerance=1e-3)
-    there = without(given, name)
-    return dataclasses.replace(there, agreements=(*there.agreements, wrong))
-
-
-def dropped(given: ComparedCell) -> ComparedCell:
-    """The cell with too many blocks dropped for a verdict."""
-    noise = given.noise or about(1.0, NOISE)
-    return dataclasses.replace(
-        given,
-        stopped_by=Stop.BUDGET,
-        gates=Gates(dropped=17, reasons=(("run delay", 15), ("speed changed", 6))),
-        unsteady=3,
+        compared_cell,
+        arms=tuple(arm_times for arm_times in compared_cell.arms if arm_times.arm != name),
+        agreements=tuple(
+            agreement for agreement in compared_cell.agreements if agreement.arm != name
+        ),
         speedups=tuple(
-            speedup(each.arm, each.interval, noise, fair=False) for each in given.speedups
+            arm_speedup for arm_speedup in compared_cell.speedups if arm_speedup.arm != name
         ),
     )
 
 
-def baseline_failed(given: ComparedCell) -> ComparedCell:
+def failed(compared_cell: ComparedCell, name: str, reason: str) -> ComparedCell:
+    other_cell = without(compared_cell, name)
+    return dataclasses.replace(other_cell, failures=(ArmFailure(arm=name, reason=reason),))
+
+
+def disagreeing(compared_cell: ComparedCell, name: str, predictions: float | None) -> ComparedCell:
+    wrong = Agreement(arm=name, losses=0.05, predictions=predictions, tolerance=1e-3)
+    other_cell = without(compared_cell, name)
+    return dataclasses.replace(other_cell, agreements=(*other_cell.agreements, wrong))
+
+
+def dropped(compared_cell: ComparedCell) -> ComparedCell:
+    """The cell with too many blocks dropped for a verdict."""
+    noise = compared_cell.noise or about(1.0, NOISE)
     return dataclasses.replace(
-        given,
+        compared_cell,
+        stopped_by=Stop.BUDGET,
+        gates=Gates(dropped=17, reasons=(("run delay", 15), ("speed changed", 6))),
+        unsteady=3,
+        speedups=tuple(
+            speedup(arm_speedup.arm, arm_speedup.interval, noise, fair=False)
+            for arm_speedup in compared_cell.speedups
+        ),
+    )
+
+
+def baseline_failed(compared_cell: ComparedCell) -> ComparedCell:
+    return dataclasses.replace(
+        compared_cell,
         steps=0,
         launches=0,
         blocks=0,
@@ -285,18 +301,18 @@ def troubled() -> Comparison:
     mkl = dataclasses.replace(
         arm("mkl", env={"KMP_BLOCKTIME": "0"}), threading="OpenMP", numpy="1.26.0"
     )
-    made = comparison(
+    measured_comparison = comparison(
         *cells, arms=(arm("stock"), arm("control"), arm("tuned", library=LIBRARY), mkl)
     )
-    return dataclasses.replace(made, complete=False)
+    return dataclasses.replace(measured_comparison, complete=False)
 
 
-def spinning(given: ComparedCell, name: str) -> ComparedCell:
+def spinning(compared_cell: ComparedCell, name: str) -> ComparedCell:
     arms = tuple(
-        dataclasses.replace(each, idle_share=0.41) if each.arm == name else each
-        for each in given.arms
+        dataclasses.replace(arm_times, idle_share=0.41) if arm_times.arm == name else arm_times
+        for arm_times in compared_cell.arms
     )
-    return dataclasses.replace(given, arms=arms)
+    return dataclasses.replace(compared_cell, arms=arms)
 
 
 def climbed() -> Comparison:
@@ -308,19 +324,21 @@ def climbed() -> Comparison:
         for wheel in ("stock", "tuned")
     }
     del gains[names[0]]
-    cells = [cell(each, 2, gains, baseline=names[0]) for each in PACES]
+    cells = [cell(pace, 2, gains, baseline=names[0]) for pace in PACES]
     arms = tuple(arm(name, library=LIBRARY if name.startswith("tuned") else None) for name in names)
     return comparison(*cells, arms=arms)
 
 
-def samples(given: Comparison, *, launches: int = 4, blocks: int = 4) -> tuple[Sample, ...]:
+def samples(
+    measured_comparison: Comparison, *, launches: int = 4, blocks: int = 4
+) -> tuple[Sample, ...]:
     """Of every cell, from a machine that slows down, with every seventh block disturbed."""
     chance = np.random.default_rng(7)
-    names = [arm.name for arm in given.arms]
+    names = [arm.name for arm in measured_comparison.arms]
     order = [names[0], f"{names[0]} again", *names[1:]]
-    found = []
-    for each in given.cells:
-        paces = {times.arm: times.step_ms.value for times in each.arms if times.step_ms}
+    actual = []
+    for compared_cell in measured_comparison.cells:
+        paces = {times.arm: times.step_ms.value for times in compared_cell.arms if times.step_ms}
         paces[order[1]] = paces.get(names[0], 0)
         timed = [name for name in order if paces.get(name)]
         for launch in range(launches if timed else 0):
@@ -328,17 +346,31 @@ def samples(given: Comparison, *, launches: int = 4, blocks: int = 4) -> tuple[S
             for block in range(blocks):
                 bad = (launch * blocks + block) % 7 == 6
                 for position, name in enumerate([*timed, *timed[::-1]]):
-                    wall = paces[name] / 1000 * each.steps * chance.lognormal(0.002 * at, 0.02)
+                    wall = (
+                        paces[name]
+                        / 1000
+                        * compared_cell.steps
+                        * chance.lognormal(0.002 * at, 0.02)
+                    )
                     wall *= 1.4 if bad and position == 2 else 1.0
                     at += wall
-                    found.append(
-                        sample(each, launch, block, position, name, wall, at, 0.3 if bad else 0.0)
+                    actual.append(
+                        sample(
+                            compared_cell,
+                            launch,
+                            block,
+                            position,
+                            name,
+                            wall,
+                            at,
+                            0.3 if bad else 0.0,
+                        )
                     )
-    return tuple(found)
+    return tuple(actual)
 
 
 def sample(
-    given: ComparedCell,
+    compared_cell: ComparedCell,
     launch: int,
     block: int,
     position: int,
@@ -348,19 +380,19 @@ def sample(
     lost: float,
 ) -> Sample:
     return Sample(
-        workload=given.workload,
-        vcpus=given.vcpus,
+        workload=compared_cell.workload,
+        vcpus=compared_cell.vcpus,
         launch=launch,
         phase=TRAIN,
         block=block,
         position=position,
         arm=name,
-        steps=given.steps,
+        steps=compared_cell.steps,
         at_s=at,
         wall_s=wall,
         elapsed_s=wall * 1.001,
-        busy_s=wall * 0.9 * given.vcpus,
-        cpu_s=wall * 0.9 * given.vcpus,
+        busy_s=wall * 0.9 * compared_cell.vcpus,
+        cpu_s=wall * 0.9 * compared_cell.vcpus,
         idle_s=wall,
         idle_cpu_s=0.001 * wall,
         run_delay_s=0.0,
@@ -383,11 +415,13 @@ def machine(name: str, vcpus: int, usd_hour: float) -> Price:
     )
 
 
-def priced(given: Comparison) -> Bill:
+def priced(measured_comparison: Comparison) -> Bill:
     """On machines that are dearer by the vCPU, with a build of 0.2 USD to pay back."""
     machines = {1: machine("small-1", 1, 0.031), 2: machine("large-2", 2, 0.07)}
     book = catalog.find_book(article.PRICES)
-    return compute_bill(given, book, machines, build=Build(usd=0.2, runs_per_day=24.0))
+    return compute_bill(
+        measured_comparison, book, machines, build=Build(usd=0.2, runs_per_day=24.0)
+    )
 
 
 def article_bill() -> Bill:
@@ -396,22 +430,30 @@ def article_bill() -> Bill:
 
 
 def html(
-    given: Comparison, templates: Path, *, bill: Bill | None = None, samples: Iterable[Sample] = ()
+    measured_comparison: Comparison,
+    templates: Path,
+    *,
+    bill: Bill | None = None,
+    samples: Iterable[Sample] = (),
 ) -> str:
-    figures = page.draw_comparison_figures(given, bill, samples)
-    return page.render_html(chapters.build_document(given, templates, bill), figures, templates)
+    figures = page.draw_comparison_figures(measured_comparison, bill, samples)
+    return page.render_html(
+        chapters.build_document(measured_comparison, templates, bill), figures, templates
+    )
 
 
-def markdown(given: Comparison, templates: Path, bill: Bill | None = None) -> str:
-    return report.render_markdown(chapters.build_document(given, templates, bill), templates)
-
-
-def article_html(given: Bill, templates: Path, *, shipped: bool = False) -> str:
-    document = cost_section.build_totals_document(given, shipped=shipped)
-    return page.render_html(document, page.draw_bill_figures(given), templates)
-
-
-def article_markdown(given: Bill, templates: Path, *, shipped: bool = False) -> str:
+def markdown(measured_comparison: Comparison, templates: Path, bill: Bill | None = None) -> str:
     return report.render_markdown(
-        cost_section.build_totals_document(given, shipped=shipped), templates
+        chapters.build_document(measured_comparison, templates, bill), templates
+    )
+
+
+def article_html(bill: Bill, templates: Path, *, shipped: bool = False) -> str:
+    document = cost_section.build_totals_document(bill, shipped=shipped)
+    return page.render_html(document, page.draw_bill_figures(bill), templates)
+
+
+def article_markdown(bill: Bill, templates: Path, *, shipped: bool = False) -> str:
+    return report.render_markdown(
+        cost_section.build_totals_document(bill, shipped=shipped), templates
     )

@@ -79,22 +79,22 @@ def _watch() -> None:
         sys.addaudithook(_hear)
 
 
-def _hear(event: str, given: tuple[Any, ...]) -> None:
+def _hear(event: str, arguments: tuple[Any, ...]) -> None:
     if not _roots:
         return
-    if event == "open" and isinstance(given[2], int) and given[2] & _WRITES:
-        _note(given[0])
-    elif event in _CHANGES and given[-1] == _NO_FOLDER:
+    if event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES:
+        _note(arguments[0])
+    elif event in _CHANGES and arguments[-1] == _NO_FOLDER:
         for number in _CHANGES[event]:
-            _note(given[number])
+            _note(arguments[number])
 
 
 def _note(path: object) -> None:
     """A path that is not below the folder; Python's own compiled modules are let pass."""
     if not isinstance(path, str | bytes | os.PathLike):
         return
-    found = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100  (no link is followed)
-    if found == Path(os.devnull) or found.parent.name == "__pycache__":
+    actual = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100  (no link is followed)
+    if actual == Path(os.devnull) or actual.parent.name == "__pycache__":
         return
-    if not found.is_relative_to(_roots[-1]):
-        _outside.append(str(found))
+    if not actual.is_relative_to(_roots[-1]):
+        _outside.append(str(actual))

@@ -101,8 +101,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Modules:
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of this run, the same in each of its processes."""
-    own = tmp_path_factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "run"
+    own_path = tmp_path_factory.getbasetemp()
+    folder = (own_path.parent if "PYTEST_XDIST_WORKER" in os.environ else own_path) / "run"
     folder.mkdir(exist_ok=True)
     return folder
 

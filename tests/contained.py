@@ -40,8 +40,8 @@ CASES: dict[str, tuple[Request, int | None]] = {
 
 
 def fleet(request: Request) -> Fleet:
-    made, _ = resolve_fleet(request)
-    return made
+    wheel_fleet, _ = resolve_fleet(request)
+    return wheel_fleet
 
 
 def contained(request: Request, vcpus: int | None = None) -> dict[str, str]:

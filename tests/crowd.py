@@ -37,7 +37,7 @@ def _wheels(folder: Path) -> Iterator[Path]:
                 yield stand_in(folder, version, targets=(target,), python=python)
 
 
-def _timed(what: str, folder: Path, wheels: tuple[Path, ...], *, reindex: bool = False) -> None:
+def _timed(label: str, folder: Path, wheels: tuple[Path, ...], *, reindex: bool = False) -> None:
     started = time.perf_counter()
     done: PublishResult = publish(
         wheels,
@@ -48,7 +48,7 @@ def _timed(what: str, folder: Path, wheels: tuple[Path, ...], *, reindex: bool =
         reindex=reindex,
     )
     seconds = time.perf_counter() - started
-    print(f"{what}: {seconds:.2f} s, {len(done.pages)} pages written")
+    print(f"{label}: {seconds:.2f} s, {len(done.pages)} pages written")
 
 
 def main() -> None:

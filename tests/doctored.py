@@ -83,33 +83,38 @@ def claiming(edit: Callable[[dict[str, Any]], object]) -> Doctor:
     """Another tuned.json, with the papers that follow from it."""
 
     def doctor(case: Case) -> Path:
-        said = fields_of(case.wheel)
-        edit(said)
-        return saying(case.wheel, case.stock, **said)
+        record = fields_of(case.wheel)
+        edit(record)
+        return saying(case.wheel, case.stock, **record)
 
     return doctor
 
 
 def of_library(**fields: object) -> Doctor:
-    return claiming(lambda said: said["libraries"][0].update(fields))
+    return claiming(lambda record: record["libraries"][0].update(fields))
 
 
 def full(case: Case) -> Path:
     """Says that TensorFlow's own build has made it, so that there is nothing to compare with."""
-    found = read_tuned(case.wheel)
-    assert found is not None
-    (own,) = found.libraries
+    facts = read_tuned(case.wheel)
+    assert facts is not None
+    (own_library,) = facts.libraries
     with zipfile.ZipFile(case.wheel) as archive:
         libraries = [name for name in archive.namelist() if ".so" in name]
     tree = {
-        "name": own.name,
-        "target": own.target,
-        "plan_key": own.plan_key,
-        "required_features": own.required_features,
-        "flags": own.flags,
+        "name": own_library.name,
+        "target": own_library.target,
+        "plan_key": own_library.plan_key,
+        "required_features": own_library.required_features,
+        "flags": own_library.flags,
         "options": {},
         "libraries": {
-            name: {"size": own.size, "sha256": own.sha256, "floors": {}, "census": {}}
+            name: {
+                "size": own_library.size,
+                "sha256": own_library.sha256,
+                "floors": {},
+                "census": {},
+            }
             for name in libraries
         },
     }
@@ -124,9 +129,9 @@ def dispatching(edit: Callable[[DispatchTarget], DispatchTarget]) -> Doctor:
     """A dispatcher, really linked, whose table is another."""
 
     def doctor(case: Case) -> Path:
-        found = read_tuned(case.wheel)
-        assert found is not None
-        path = linked(case.folder / "linked", [edit(row) for row in rows_of(found.libraries)])
+        facts = read_tuned(case.wheel)
+        assert facts is not None
+        path = linked(case.folder / "linked", [edit(row) for row in rows_of(facts.libraries)])
         return altered(case.wheel, {DISPATCHER: path.read_bytes()})
 
     return doctor
@@ -147,13 +152,16 @@ def swapped(text: str, *, expected: bool) -> Doctor:
     """Another library in the place of the kernels; `expected` if tuned.json has its hash."""
 
     def doctor(case: Case) -> Path:
-        other = library(case.folder, "other", text, *QUICK, "-march=haswell", "-s")
-        wheel = altered(case.wheel, {LIBRARY: other.read_bytes()})
+        other_path = library(case.folder, "other", text, *QUICK, "-march=haswell", "-s")
+        wheel = altered(case.wheel, {LIBRARY: other_path.read_bytes()})
         if not expected:
             return wheel
-        said = fields_of(wheel)
-        said["libraries"][0] |= {"size": other.stat().st_size, "sha256": hash_file(other)}
-        return saying(wheel, case.stock, **said)
+        record = fields_of(wheel)
+        record["libraries"][0] |= {
+            "size": other_path.stat().st_size,
+            "sha256": hash_file(other_path),
+        }
+        return saying(wheel, case.stock, **record)
 
     return doctor
 
@@ -191,9 +199,9 @@ _Member: TypeAlias = tuple[zipfile.ZipInfo, bytes]
 def _zipped(wheel: Path, edit: Callable[[zipfile.ZipInfo, bytes], _Member]) -> Path:
     """Each member written again as `edit` says."""
     with zipfile.ZipFile(wheel) as archive:
-        every = [(info, archive.read(info)) for info in archive.infolist()]
+        contents = [(info, archive.read(info)) for info in archive.infolist()]
     with zipfile.ZipFile(wheel, "w") as archive:
-        for old, data in every:
+        for old, data in contents:
             info = zipfile.ZipInfo(old.filename, old.date_time)
             info.external_attr, info.compress_type = old.external_attr, zipfile.ZIP_DEFLATED
             archive.writestr(*edit(info, data))
@@ -297,23 +305,23 @@ def package(case: Case) -> Path:
 
 
 def _moved(case: Case, stem: str, name: str, release: str) -> Path:
-    said = fields_of(case.wheel) | {"release": release}
-    wheel = saying(case.wheel, case.stock, **said)
+    record = fields_of(case.wheel) | {"release": release}
+    wheel = saying(case.wheel, case.stock, **record)
     with zipfile.ZipFile(wheel) as archive:
-        inside = {each: archive.read(each) for each in archive.namelist()}
+        inside = {word: archive.read(word) for word in archive.namelist()}
     head = f"{INFO}/METADATA"
     text = inside[head].replace(b"tensorflow-cpu\n", f"{name}\n".encode())
     inside[head] = text.replace(b"2.14.1+", f"{release}+".encode())
     moved = {
-        each.replace(f"{STEM}.", f"{stem}."): data
-        for each, data in inside.items()
-        if not each.endswith("/RECORD")
+        word.replace(f"{STEM}.", f"{stem}."): data
+        for word, data in inside.items()
+        if not word.endswith("/RECORD")
     }
     path = wheel.with_name(wheel.name.replace(STEM, stem))
     wheel.unlink()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for each, data in with_record(moved, stem).items():
-            info = zipfile.ZipInfo(each)
+        for part, data in with_record(moved, stem).items():
+            info = zipfile.ZipInfo(part)
             info.external_attr = FILE_MODE
             archive.writestr(info, data, zipfile.ZIP_DEFLATED)
     return path
@@ -321,13 +329,14 @@ def _moved(case: Case, stem: str, name: str, release: str) -> Path:
 
 def _without(feature: str) -> Callable[[DispatchTarget], DispatchTarget]:
     return lambda row: dataclasses.replace(
-        row, features=tuple(each for each in row.features if each.name != feature)
+        row,
+        features=tuple(row_feature for row_feature in row.features if row_feature.name != feature),
     )
 
 
 def _as_sse(row: DispatchTarget) -> DispatchTarget:
     """Every feature asked for where any x86-64 CPU shows SSE."""
-    features = tuple(dataclasses.replace(SSE, name=each.name) for each in row.features)
+    features = tuple(dataclasses.replace(SSE, name=feature.name) for feature in row.features)
     return dataclasses.replace(row, features=features)
 
 
@@ -491,16 +500,16 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
     ),
     "nothing that is registered": (of_library(registrations=[]), "no registrations"),
     "a library twice": (
-        claiming(lambda said: said.update(libraries=said["libraries"] * 2)),
+        claiming(lambda record: record.update(libraries=record["libraries"] * 2)),
         "2 times",
     ),
-    "another release": (claiming(lambda said: said.update(release="2.13.1")), "2.13.1"),
+    "another release": (claiming(lambda record: record.update(release="2.13.1")), "2.13.1"),
     "another stock wheel": (
-        claiming(lambda said: said.update(stock_sha256="0" * 64)),
+        claiming(lambda record: record.update(stock_sha256="0" * 64)),
         "a stock wheel other than",
     ),
     "no stock wheel": (
-        claiming(lambda said: said.update(stock_sha256="")),
+        claiming(lambda record: record.update(stock_sha256="")),
         "a stock wheel other than",
     ),
     "another archive of sources": edited(

@@ -45,16 +45,16 @@ def tenth(seconds: Sequence[float]) -> float:
     return math.log(statistics.fmean(fastest))
 
 
-def slices(each: Sample) -> Sequence[float]:
-    return each.step_s
+def slices(sample: Sample) -> Sequence[float]:
+    return sample.step_s
 
 
-def own(each: Sample) -> Sequence[float]:
-    return (each.own_s / each.steps,)
+def own(sample: Sample) -> Sequence[float]:
+    return (sample.own_s / sample.steps,)
 
 
-def wall(each: Sample) -> Sequence[float]:
-    return (each.wall_s / each.steps,)
+def wall(sample: Sample) -> Sequence[float]:
+    return (sample.wall_s / sample.steps,)
 
 
 LEVELS: Mapping[str, Level] = {
@@ -72,27 +72,27 @@ def judged(
     machine: Machine, seconds: Times, level: Level, trials: int
 ) -> tuple[float, float, float, float]:
     """False positives, 5 % seen, coverage as shares, and the median half-width."""
-    false, seen, held, widths = 0, 0, 0, []
+    false, found_slower, held, widths = 0, 0, 0, []
     for seed in range(trials):
         speeds = dict(zip(ARMS, (1.0, 1.0, TRUTH), strict=True))
-        found = launches(machine, speeds, count=4, blocks=5, seed=seed)
-        levels = table(found, ARMS, seconds, level)
+        actual = launches(machine, speeds, count=4, blocks=5, seed=seed)
+        levels = table(actual, ARMS, seconds, level)
         same = compute_contrast(levels, ARMS[1], ARMS[:1]).interval
         arm = compute_contrast(levels, ARMS[2], ARMS[:2]).interval
         false += same.low > 1 or same.high < 1
-        seen += arm.high < 1
+        found_slower += arm.high < 1
         held += arm.low <= TRUTH <= arm.high
         widths.append(arm.half_width)
-    return false / trials, seen / trials, held / trials, statistics.median(widths)
+    return false / trials, found_slower / trials, held / trials, statistics.median(widths)
 
 
 def main(trials: int) -> None:
     print(f"{'machine':16}{'time':9}{'level':17}  false  5% seen   held  half-width")
     for machine in MACHINES:
         for time, seconds in TIMES.items():
-            for name, each in LEVELS.items():
-                false, seen, held, width = judged(machine, seconds, each, trials)
-                shares = f"{false:7.1%}{seen:9.1%}{held:7.1%}"
+            for name, level in LEVELS.items():
+                false, found_slower, held, width = judged(machine, seconds, level, trials)
+                shares = f"{false:7.1%}{found_slower:9.1%}{held:7.1%}"
                 print(f"{machine.name:16}{time:9}{name:17}{shares}{width:11.2%}")
 
 

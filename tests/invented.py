@@ -31,10 +31,10 @@ FREEDOM = 1e6
 """So many degrees that Student's t is the normal distribution."""
 
 
-def with_interval(found: Interval) -> Contrast:
+def with_interval(interval: Interval) -> Contrast:
     """One whose interval this is, where that is symmetric on a logarithmic scale."""
-    variance = (found.half_width / 1.959964) ** 2
-    return Contrast(mean=math.log(found.value), variance=variance, freedom=FREEDOM)
+    variance = (interval.half_width / 1.959964) ** 2
+    return Contrast(mean=math.log(interval.value), variance=variance, freedom=FREEDOM)
 
 
 def spread(value: float, share: float = 0.02) -> Interval:
@@ -91,7 +91,9 @@ def times(name: str, run_s: Interval | None) -> ArmTimes:
     phases = {"train": spread(10.0)} | ({} if run_s is None else {"validate": spread(4.0)})
     return ArmTimes(
         arm=name,
-        phases=tuple(PhaseTime(phase=phase, step_ms=each) for phase, each in phases.items()),
+        phases=tuple(
+            PhaseTime(phase=phase, step_ms=interval) for phase, interval in phases.items()
+        ),
         run_s=run_s,
         cpu_ms=18.5,
         idle_share=0.001,
@@ -124,7 +126,7 @@ def cell(
 ) -> ComparedCell:
     """`runs` are the arms' composed runs, the baseline's first."""
     runs = {BASELINE: spread(100.0), "tuned": spread(80.0)} if runs is None else runs
-    others = [name for name in runs if name != BASELINE]
+    other_lines = [name for name in runs if name != BASELINE]
     return ComparedCell(
         workload=workload,
         vcpus=vcpus,
@@ -140,16 +142,17 @@ def cell(
         unsteady=0,
         arms=tuple(times(name, run_s) for name, run_s in runs.items()),
         agreements=tuple(
-            Agreement(arm=name, losses=1e-7, predictions=2e-7, tolerance=1e-3) for name in others
+            Agreement(arm=name, losses=1e-7, predictions=2e-7, tolerance=1e-3)
+            for name in other_lines
         ),
         noise=spread(1.0),
-        speedups=tuple(speedups) or tuple(speedup(name, spread(1.25)) for name in others),
+        speedups=tuple(speedups) or tuple(speedup(name, spread(1.25)) for name in other_lines),
         failures=tuple(failures),
     )
 
 
 def comparison(*cells: ComparedCell, **fields: Any) -> Comparison:
-    names = dict.fromkeys(arm.arm for each in cells for arm in each.arms)
+    names = dict.fromkeys(arm.arm for compared_cell in cells for arm in compared_cell.arms)
     whole: dict[str, Any] = {
         "schema": SCHEMA,
         "made": "2026-01-02T03:04:05+00:00",
@@ -159,14 +162,14 @@ def comparison(*cells: ComparedCell, **fields: Any) -> Comparison:
         "margin": 0.02,
         "threshold": 0.01,
         "level": 0.95,
-        "host": host(max((each.vcpus for each in cells), default=2)),
+        "host": host(max((compared_cell.vcpus for compared_cell in cells), default=2)),
         "arms": tuple(map(arm, names or (BASELINE, "tuned"))),
         "cells": cells,
         "overall": tuple(
             Overall(
                 vcpus=vcpus, workloads=1, speedup=speedup("tuned", spread(1.2)), noise=spread(1.0)
             )
-            for vcpus in dict.fromkeys(each.vcpus for each in cells)
+            for vcpus in dict.fromkeys(compared_cell.vcpus for compared_cell in cells)
         ),
         "complete": True,
     }

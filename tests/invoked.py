@@ -54,12 +54,12 @@ class Tasks:
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
     """A task decides what ends it, and this process goes on after it."""
-    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
 
 
 def said(done: subprocess.CompletedProcess[str], code: int) -> str:

@@ -22,20 +22,20 @@ def compared(folder: Path, wheel: Path) -> Judgement:
     tuned = read_tuned(wheel)
     assert tuned is not None
     library = tuned.libraries[0]
-    made = made_up.single(GAIN)
-    stock, own = made.arms
+    comparison = made_up.single(GAIN)
+    stock, own_arm = comparison.arms
     stock = dataclasses.replace(stock, wheel_sha256=tuned.stock_sha256, raised_kernels=0)
-    own = dataclasses.replace(
-        own,
+    own_arm = dataclasses.replace(
+        own_arm,
         wheel_sha256=hash_file(wheel),
         kernel_library=library.file,
         raised_kernels=len(library.registrations),
     )
     features = frozenset(library.required_features)
-    cpu = dataclasses.replace(made.host.cpu, name="a CPU", features=features)
-    host = dataclasses.replace(made.host, cpu=cpu)
-    (mean,) = made.overall
-    mean = dataclasses.replace(mean, speedup=made.cells[0].speedups[0])
+    cpu = dataclasses.replace(comparison.host.cpu, name="a CPU", features=features)
+    host = dataclasses.replace(comparison.host, cpu=cpu)
+    (mean,) = comparison.overall
+    mean = dataclasses.replace(mean, speedup=comparison.cells[0].speedups[0])
     path = folder / FILE
-    save(path, dataclasses.replace(made, host=host, arms=(stock, own), overall=(mean,)))
+    save(path, dataclasses.replace(comparison, host=host, arms=(stock, own_arm), overall=(mean,)))
     return require_passed(wheel.name, hash_file(wheel), tuned, [path])

@@ -19,8 +19,8 @@ def call_site(op: str = "Tanh", *shape: int) -> CallSite:
 
 
 def ranked(op: str = "Tanh", *shape: int, share: float = 0.1) -> RankedCallSite:
-    found = call_site(op, *shape)
-    return RankedCallSite(key=hash_record(found), place=found, share=share, most=share, call_s=1e-5)
+    site = call_site(op, *shape)
+    return RankedCallSite(key=hash_record(site), place=site, share=share, most=share, call_s=1e-5)
 
 
 def series(*launches: float) -> Series:
@@ -30,8 +30,8 @@ def series(*launches: float) -> Series:
         stock_s=2e-5,
         tuned_s=1e-5,
         stock=stock,
-        again=tuple(-each for each in stock),
-        tuned=tuple(-each for each in launches),
+        again=tuple(-value for value in stock),
+        tuned=tuple(-value for value in launches),
     )
 
 

@@ -24,9 +24,9 @@ def programs(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any
     """Return, by name, the shape of an example and what is applied to the input."""
     layers = keras.layers
 
-    def chain(*made: Any) -> Callable[[Any], Any]:
+    def chain(*chained: Any) -> Callable[[Any], Any]:
         def apply(x: Any) -> Any:
-            for layer in made:
+            for layer in chained:
                 x = layer(x)
             return x
 
@@ -65,12 +65,12 @@ def programs(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any
             ],
         ),
     }
-    found: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
+    actual: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
         f"{name}_{activation}": (shape, chain(*make(activation)))
         for name, (shape, make) in activated.items()
         for activation in ACTIVATIONS
     }
-    return found | {
+    return actual | {
         "padded_conv3d": (VOLUME, chain(layers.ZeroPadding3D(1), layers.Conv3D(4, 3))),
         "lstm": (SERIES, chain(layers.LSTM(6))),
         "gru": (SERIES, chain(layers.GRU(6))),
@@ -105,10 +105,10 @@ def run(keras: Any, np: Any, name: str) -> dict[str, Any]:
     """Return the losses of two epochs, the evaluation and the predictions of a new model."""
     keras.utils.set_random_seed(1)
     shape, apply = programs(keras)[name]
-    given = keras.layers.Input(shape)
+    inputs = keras.layers.Input(shape)
     wide = keras.mixed_precision.global_policy().variable_dtype
-    outputs = keras.layers.Dense(3, dtype=wide)(keras.layers.Flatten()(apply(given)))
-    model = keras.Model(given, outputs)
+    outputs = keras.layers.Dense(3, dtype=wide)(keras.layers.Flatten()(apply(inputs)))
+    model = keras.Model(inputs, outputs)
     random = np.random.RandomState(0)
     x, y = random.rand(16, *shape).astype(wide), random.rand(16, 3).astype(wide)
     model.compile(keras.optimizers.SGD(0.01), "mse")
@@ -119,7 +119,7 @@ def run(keras: Any, np: Any, name: str) -> dict[str, Any]:
         model.save(path)
         again = keras.models.load_model(path, compile=False).predict(x, verbose=0)
     return {
-        "losses": [float(each) for each in losses],
+        "losses": [float(loss) for loss in losses],
         "evaluated": float(model.evaluate(x, y, verbose=0)),
         "predicted": predicted.astype("float64").ravel().tolist(),
         "loaded": again.astype("float64").ravel().tolist(),
@@ -138,10 +138,10 @@ def main() -> None:
     keras.mixed_precision.set_global_policy(policy)
     for name in names:
         try:
-            found: dict[str, Any] = run(keras, np, name)
+            record: dict[str, Any] = run(keras, np, name)
         except Exception as error:  # noqa: BLE001  (what fails is the finding)
-            found = {"error": f"{type(error).__name__}: {error}"[:500]}
-        print(json.dumps({"name": name, **found}), flush=True)
+            record = {"error": f"{type(error).__name__}: {error}"[:500]}
+        print(json.dumps({"name": name, **record}), flush=True)
 
 
 if __name__ == "__main__":

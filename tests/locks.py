@@ -35,8 +35,8 @@ def name_of(entry: str) -> str:
 
 def bare(entry: str) -> tuple[str, str]:
     """The entry without its marker, and the marker, which may be empty."""
-    found = re.match(r"\S+( ; (.*?)) \\$", entry, re.MULTILINE)
-    return (entry.replace(found[1], "", 1), found[2]) if found else (entry, "")
+    match = re.match(r"\S+( ; (.*?)) \\$", entry, re.MULTILINE)
+    return (entry.replace(match[1], "", 1), match[2]) if match else (entry, "")
 
 
 def _compiled(known: str, *words: str) -> str:
@@ -58,10 +58,10 @@ def main() -> None:
     known = "".join(path.read_text(encoding="utf-8") for path in _HEADS if path.is_file())
     user = entries(_compiled(known, "--extra", "s3", *sys.argv[1:]))
     _write(USER, user)
-    every = entries(_compiled(known, "--extra", "dev", "-c", str(USER), *sys.argv[1:]))
+    all_lines = entries(_compiled(known, "--extra", "dev", "-c", str(USER), *sys.argv[1:]))
     # By name: a marker that differs is of a machine that we do not serve.
-    names = {name_of(each) for each in user}
-    _write(DEVELOPER, [each for each in every if name_of(each) not in names])
+    names = {name_of(name) for name in user}
+    _write(DEVELOPER, [name for name in all_lines if name_of(name) not in names])
 
 
 if __name__ == "__main__":

@@ -142,12 +142,12 @@ def entries(
     """A cell's journal. `paces` are the arms' true seconds per step; a launch moves each of them by
     a share with the standard deviation `spread`, a sample by `jitter`."""
     draw = np.random.default_rng(seed)
-    found: list[Entry] = []
+    actual: list[Entry] = []
     for launch in range(launches):
-        own = {arm: pace * math.exp(draw.normal(0, spread)) for arm, pace in paces.items()}
+        own_values = {arm: pace * math.exp(draw.normal(0, spread)) for arm, pace in paces.items()}
         chance = create_random(seed, workload, vcpus, launch)
-        found += [start(arm, launch, workload=workload, vcpus=vcpus) for arm in paces]
-        found += [
+        actual += [start(arm, launch, workload=workload, vcpus=vcpus) for arm in paces]
+        actual += [
             sample(
                 arm,
                 workload=workload,
@@ -156,14 +156,14 @@ def entries(
                 phase=phase,
                 block=block,
                 position=position,
-                wall_s=STEPS * own[arm] * SHARES[phase] * math.exp(draw.normal(0, jitter)),
+                wall_s=STEPS * own_values[arm] * SHARES[phase] * math.exp(draw.normal(0, jitter)),
             )
             for phase in phases
             for block in range(blocks)
             for position, arm in enumerate(draw_block_order(sorted(paces), chance))
         ]
-        found.append(end(launch, workload=workload, vcpus=vcpus))
-    return found
+        actual.append(end(launch, workload=workload, vcpus=vcpus))
+    return actual
 
 
 def paces(speedup: float = 1.25, pace: float = 0.025) -> dict[str, float]:
@@ -171,18 +171,18 @@ def paces(speedup: float = 1.25, pace: float = 0.025) -> dict[str, float]:
     return {STOCK.name: pace, REPEAT: pace, TUNED.name: pace / speedup}
 
 
-def measured(found: Sequence[Entry]) -> ObservedCell:
+def measured(actual: Sequence[Entry]) -> ObservedCell:
     """The cell that the journal is of."""
-    failures = list_failures(found)
+    failures = list_failures(actual)
     failed = {failure.arm for failure in failures}
     return ObservedCell(
-        workload=found[0].workload if found else WORKLOAD,
-        vcpus=found[0].vcpus if found else VCPUS,
+        workload=actual[0].workload if actual else WORKLOAD,
+        vcpus=actual[0].vcpus if actual else VCPUS,
         baseline=STOCK.name,
         repeat=REPEAT,
         arms=tuple(name for name in (STOCK.name, TUNED.name) if name not in failed),
-        starts=filter_starts(found),
-        launches=group_launches(found),
+        starts=filter_starts(actual),
+        launches=group_launches(actual),
         failures=failures,
     )
 
@@ -201,7 +201,7 @@ def comparison(*cells: ObservedCell) -> Comparison:
     return Comparison(
         schema=SCHEMA,
         made="2026-01-02T03:04:05+00:00",
-        seconds=sum(each.seconds for each in cells),
+        seconds=sum(cell.seconds for cell in cells),
         seed=1,
         effort=by.effort,
         margin=MARGIN,
@@ -209,7 +209,7 @@ def comparison(*cells: ObservedCell) -> Comparison:
         level=LEVEL,
         host=HOST,
         arms=collect_arm_facts((STOCK, TUNED), cells),
-        cells=tuple(summarise_cell(each, by) for each in cells),
+        cells=tuple(summarise_cell(cell, by) for cell in cells),
         overall=summarise_overall(cells, by),
         complete=True,
     )

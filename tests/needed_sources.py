@@ -34,43 +34,43 @@ def needed(symbols: Mapping[str, Symbols], registering: frozenset[str]) -> tuple
     """Of the sources those that register something, and what they need of the others."""
     table = {source: (source,) for source in registering}
     owners = closure.find_owners(symbols, table)
-    found = (closure.find_closure(source, symbols, table, owners) for source in registering)
-    return tuple(sorted(frozenset[str]().union(*found)))
+    actual = (closure.find_closure(source, symbols, table, owners) for source in registering)
+    return tuple(sorted(frozenset[str]().union(*actual)))
 
 
 def sources_of(path: Path, source: Path | None, paths: Paths) -> tuple[str, ...]:
     """The needed ones of a recorded selection, whose own list says that there are all."""
-    given = "" if source is None else str(source)
+    text = "" if source is None else str(source)
     chosen = read_selection(path)
-    request = Request(arch=chosen.target, release=chosen.release, selection=str(path), source=given)
+    request = Request(arch=chosen.target, release=chosen.release, selection=str(path), source=text)
     plan, compiler = resolve_plan(request)
     inputs = prepare_inputs(plan, paths, source, None)
     room = workspaces.prepare_workspace(
         plan, compiler, handlers.choose_jobs(plan, ""), inputs, paths
     )
     workspaces.compile_units(room, plan.kernels, keep_going=False)
-    objects = {each: workspaces.locate_object(room, each) for each in plan.sources_compiled}
-    symbols = {each: closure.read_symbols(at) for each, at in objects.items()}
-    registering = {each for each, at in objects.items() if _COUNTER.search(run(["nm", at]).output)}
+    objects = {name: workspaces.locate_object(room, name) for name in plan.sources_compiled}
+    symbols = {name: closure.read_symbols(at) for name, at in objects.items()}
+    registering = {name for name, at in objects.items() if _COUNTER.search(run(["nm", at]).output)}
     return needed(symbols, frozenset(registering))
 
 
 def whole(selection: Selection) -> Selection:
     """The selection with all sources of its units."""
     units = kernels.select(",".join(selection.kernels), selection.release)
-    every = {source for unit in units for source in unit.sources}
-    return dataclasses.replace(selection, sources=tuple(sorted(every)))
+    all_names = {source for unit in units for source in unit.sources}
+    return dataclasses.replace(selection, sources=tuple(sorted(all_names)))
 
 
 def main(path: Path, source: Path | None) -> None:
     paths = settings.paths()
     before = whole(read_selection(path))
-    every = paths.work / path.name
-    save(every, dataclasses.replace(before, own=()))  # (these need what they need)
-    found = sources_of(every, source, paths)
-    save(path, dataclasses.replace(before, sources=found))
-    print(f"{len(found)} of {len(before.sources)} sources; not needed:")
-    print(*(each for each in before.sources if each not in found), sep="\n")
+    all_path = paths.work / path.name
+    save(all_path, dataclasses.replace(before, own=()))  # (these need what they need)
+    actual = sources_of(all_path, source, paths)
+    save(path, dataclasses.replace(before, sources=actual))
+    print(f"{len(actual)} of {len(before.sources)} sources; not needed:")
+    print(*(name for name in before.sources if name not in actual), sep="\n")
 
 
 if __name__ == "__main__":

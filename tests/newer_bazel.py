@@ -69,12 +69,12 @@ def _install(fresh: Path) -> None:
     # Left to apt-get, with the rest, sid's ca-certificates may be set up before what it needs.
     words = ("debootstrap", "--variant=minbase", "--include=ca-certificates", _SUITE)
     run(["unshare", "--mount", *words, fresh, source._find_debian_mirror()], timeout_s=_LIMIT_S)
-    there = ("env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
+    command_prefix = ("env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
     for step in (
         ("apt-get", "install", "--yes", "--no-install-recommends", "bazel-bootstrap"),
         ("apt-get", "clean"),
     ):
-        run([*_ALONE, _MOUNTED, fresh, *there, *step], timeout_s=_LIMIT_S)
+        run([*_ALONE, _MOUNTED, fresh, *command_prefix, *step], timeout_s=_LIMIT_S)
 
 
 def inside(root: Path, shared: Path) -> tuple[str | Path, ...]:

@@ -85,20 +85,22 @@ def launches(
 ) -> list[tuple[Sample, ...]]:
     """Samples of arms on one vCPU, by launch; `speeds` are their true ones, 1 the baseline's."""
     draw = np.random.default_rng(seed)
-    now_s, found = float(draw.uniform(0, 600)), []
+    now_s, actual = float(draw.uniform(0, 600)), []
     for launch in range(count):
         now_s += 8.0
         chance = Random(f"{seed} {launch}")  # noqa: S311  (a schedule, not a secret)
-        own = {arm: math.exp(draw.normal(0, STARTS)) / speed for arm, speed in speeds.items()}
+        own_values = {
+            arm: math.exp(draw.normal(0, STARTS)) / speed for arm, speed in speeds.items()
+        }
         taken = []
         for block in range(blocks):
             for position, arm in enumerate(draw_block_order(sorted(speeds), chance)):
-                each = _sample(machine, TARGET_S * own[arm], now_s, draw)
-                now_s += each["wall_s"]
+                row = _sample(machine, TARGET_S * own_values[arm], now_s, draw)
+                now_s += row["wall_s"]
                 where = {"launch": launch, "block": block, "position": position}
-                taken.append(sample(arm, vcpus=1, **where, **each))
-        found.append(tuple(taken))
-    return found
+                taken.append(sample(arm, vcpus=1, **where, **row))
+        actual.append(tuple(taken))
+    return actual
 
 
 def _sample(
@@ -132,13 +134,23 @@ Level = Callable[[Sequence[float]], float]
 
 
 def table(
-    found: Sequence[Sequence[Sample]],
+    actual: Sequence[Sequence[Sample]],
     arms: Sequence[str],
     seconds: Callable[[Sample], Sequence[float]],
     level: Level,
 ) -> dict[str, list[float]]:
     """By arm, ln of each launch's level."""
     return {
-        arm: [level([s for each in one if each.arm == arm for s in seconds(each)]) for one in found]
+        arm: [
+            level(
+                [
+                    s
+                    for timed_sample in samples
+                    if timed_sample.arm == arm
+                    for s in seconds(timed_sample)
+                ]
+            )
+            for samples in actual
+        ]
         for arm in arms
     }

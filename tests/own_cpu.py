@@ -14,7 +14,7 @@ from tfbuild.cpus.cpu import Cpu, read_cpu
 from tfbuild.cpus.targets import Match, match_cpu
 from tfbuild.planning.defaults import load_levers
 
-ONEDNN_FEATURES = next(each.unless for each in load_levers() if each.name == "onednn")
+ONEDNN_FEATURES = next(lever.unless for lever in load_levers() if lever.name == "onednn")
 """A CPU with one of these has oneDNN on in stock TensorFlow."""
 
 

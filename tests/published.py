@@ -194,11 +194,11 @@ def _wheel(tag: str) -> bytes:
     return (head + "".join(tags)).encode()
 
 
-def _record(members: Mapping[str, bytes], own: str) -> bytes:
+def _record(members: Mapping[str, bytes], own_text: str) -> bytes:
     text = io.StringIO(newline="")
     lines = csv.writer(text, lineterminator="\n")
     for member, content in members.items():
         digest = encode_digest("sha256", hashlib.sha256(content).digest())
         lines.writerow((member, digest, len(content)))
-    lines.writerow((own, "", ""))
+    lines.writerow((own_text, "", ""))
     return text.getvalue().encode()

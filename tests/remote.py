@@ -78,8 +78,8 @@ def serving(cache: Cache) -> Iterator[Cache]:
 
         def do_GET(self) -> None:
             cache.read += 1
-            found = cache.found(self.path)
-            self.answer(*((200, found) if isinstance(found, bytes) else (found, b"")))
+            actual = cache.found(self.path)
+            self.answer(*((200, actual) if isinstance(actual, bytes) else (actual, b"")))
 
         def do_PUT(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))

@@ -54,10 +54,10 @@ from tfbuild.upstream.download import hash_file
     [(1, 0, 0.0), (2, 0, 0.5), (3, 0, 0.75), (5, 0, 0.9375), (6, 0, 0.96875), (9, 1, 0.9609375)],
 )
 def test_the_level_is_what_so_many_values_can_give(count: int, inwards: int, level: float) -> None:
-    found = compute_median([float(each) for each in range(1, count + 1)])
-    assert (found.low, found.high) == (1 + inwards, count - inwards)
-    assert found.level == level
-    assert (found.level >= LEVEL) == (count >= FEWEST)
+    median = compute_median([float(number) for number in range(1, count + 1)])
+    assert (median.low, median.high) == (1 + inwards, count - inwards)
+    assert median.level == level
+    assert (median.level >= LEVEL) == (count >= FEWEST)
 
 
 @pytest.mark.parametrize("count", [2, 5, 8, 17, 40])
@@ -69,34 +69,36 @@ def test_the_coverage_is_that_of_the_binomial_distribution(count: int, inwards: 
 
 def test_the_interval_is_the_narrowest_of_95_percent() -> None:
     for count in range(FEWEST, 60):
-        found = compute_median([float(each) for each in range(count)])
-        assert found.low is not None
-        assert compute_coverage(count, int(found.low)) >= LEVEL
-        assert compute_coverage(count, int(found.low) + 1) < LEVEL
+        median = compute_median([float(number) for number in range(count)])
+        assert median.low is not None
+        assert compute_coverage(count, int(median.low)) >= LEVEL
+        assert compute_coverage(count, int(median.low) + 1) < LEVEL
 
 
 def test_the_interval_holds_the_true_median_as_often_as_it_says() -> None:
     draw, hits, times = np.random.default_rng(1), 0, 4000
     for _ in range(times):
-        found = compute_median(draw.exponential(size=9).tolist())
-        assert found.low is not None
-        assert found.high is not None
-        hits += found.low <= np.log(2) <= found.high
+        median = compute_median(draw.exponential(size=9).tolist())
+        assert median.low is not None
+        assert median.high is not None
+        hits += median.low <= np.log(2) <= median.high
     # Four standard errors of a share around 0.96 in so many tries.
     assert abs(hits / times - compute_coverage(9, 1)) < 4 * np.sqrt(0.04 * 0.96 / times)
 
 
 @given(st.lists(st.none() | st.floats(0.1, 100), min_size=1, max_size=30))
 def test_what_is_not_known_is_larger_than_all_that_is(values: list[float | None]) -> None:
-    found, known = compute_median(values), [each for each in values if each is not None]
-    ranks = [np.inf if each is None else each for each in (found.low, found.value, found.high)]
+    median, known = compute_median(values), [value for value in values if value is not None]
+    ranks = [
+        np.inf if value is None else value for value in (median.low, median.value, median.high)
+    ]
     assert ranks == sorted(ranks)
     if 2 * len(known) <= len(values) - 1:
-        assert found.value is None
+        assert median.value is None
     if len(known) == len(values):
-        assert found.value == pytest.approx(np.median(known))
-        assert found.low is not None
-        assert found.high is not None
+        assert median.value == pytest.approx(np.median(known))
+        assert median.low is not None
+        assert median.high is not None
 
 
 def test_a_median_of_nothing_is_an_error() -> None:
@@ -156,9 +158,9 @@ def test_every_epoch_mixes_all_examples_anew(count: int, batch: int, epochs: int
 
 
 def test_the_seed_decides_the_order() -> None:
-    first, again, other = (shuffle_batches(100, 10, 2, seed) for seed in (1, 1, 2))
+    first, again, other_array = (shuffle_batches(100, 10, 2, seed) for seed in (1, 1, 2))
     assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
+    assert not np.array_equal(first, other_array)
     assert not np.array_equal(first[0], first[1])
 
 
@@ -207,7 +209,7 @@ def made(**changed: Any) -> dict[str, Any]:
         "x_test": images(50, 28, 28),
         "y_test": np.arange(50, dtype=np.uint8) % 10,
     }
-    return {name: each for name, each in (whole | changed).items() if each is not None}
+    return {name: value for name, value in (whole | changed).items() if value is not None}
 
 
 def npz(folder: Path, **changed: Any) -> Path:
@@ -222,10 +224,10 @@ def paths(tmp_path: Path) -> Paths:
 
 
 def test_a_file_as_kerass_is_read(tmp_path: Path, paths: Paths) -> None:
-    found = datasets.load_examples(SETS[MNIST], npz(tmp_path), paths, tmp_path)
-    assert found.arrays[0].shape == (200, 28, 28, 1)
-    assert (found.training, found.testing) == (200, 50)
-    assert found.arrays[1].tolist() == made()["y_train"].tolist()
+    examples = datasets.load_examples(SETS[MNIST], npz(tmp_path), paths, tmp_path)
+    assert examples.arrays[0].shape == (200, 28, 28, 1)
+    assert (examples.training, examples.testing) == (200, 50)
+    assert examples.arrays[1].tolist() == made()["y_train"].tolist()
 
 
 @pytest.mark.parametrize(
@@ -271,9 +273,9 @@ def test_what_is_no_file_of_examples_is_one_clear_line(
 def test_kerass_own_copy_is_taken_if_its_bytes_are_the_pinned_ones(
     tmp_path: Path, paths: Paths
 ) -> None:
-    kept = tmp_path / ".keras" / "datasets"
-    kept.mkdir(parents=True)
-    path = npz(kept)
+    kept_path = tmp_path / ".keras" / "datasets"
+    kept_path.mkdir(parents=True)
+    path = npz(kept_path)
     data = SETS[MNIST]
     assert data.pin is not None
     pinned = dataclasses.replace(data, pin=dataclasses.replace(data.pin, sha256=hash_file(path)))
@@ -315,11 +317,11 @@ def test_cifar_10_is_read_from_its_archive_only_with_the_pinned_bytes(
     with pytest.raises(ChecksumError):
         datasets.load_examples(data, path, paths, tmp_path)
     pin = dataclasses.replace(data.pin, sha256=hash_file(path))
-    found = datasets.load_examples(dataclasses.replace(data, pin=pin), path, paths, tmp_path)
-    assert (found.training, found.testing) == (20, 4)
-    assert found.arrays[1].tolist() == [n for n in range(5) for _ in range(4)]
-    assert found.arrays[0][7, 0, 0].tolist() == [1, 99, 1]
-    assert found.arrays[3].tolist() == [5] * 4
+    examples = datasets.load_examples(dataclasses.replace(data, pin=pin), path, paths, tmp_path)
+    assert (examples.training, examples.testing) == (20, 4)
+    assert examples.arrays[1].tolist() == [n for n in range(5) for _ in range(4)]
+    assert examples.arrays[0][7, 0, 0].tolist() == [1, 99, 1]
+    assert examples.arrays[3].tolist() == [5] * 4
 
 
 # ---- what is asked ----
@@ -330,11 +332,11 @@ def asking(**options: str) -> handler.AccuracyConfig:
 
 
 def test_defaults_are_five_seeds_of_the_stock_wheel_on_digits() -> None:
-    found = asking()
-    assert (found.data.name, found.workload, found.batch) == (DIGITS, "digits_cnn", 32)
-    assert found.seeds == (1, 2, 3, 4, 5)
-    assert (found.target, found.epochs) == (0.97, 30)
-    assert found.price is None
+    config = asking()
+    assert (config.data.name, config.workload, config.batch) == (DIGITS, "digits_cnn", 32)
+    assert config.seeds == (1, 2, 3, 4, 5)
+    assert (config.target, config.epochs) == (0.97, 30)
+    assert config.price is None
 
 
 @pytest.mark.parametrize(
@@ -390,11 +392,11 @@ def test_options_that_make_no_sense_are_named(options: dict[str, str], message: 
 def test_a_machine_with_fewer_vcpus_is_refused() -> None:
     with pytest.raises(UsageError, match=r"gpu .* 1 vCPU.* 2"):
         handler._find_price(AccuracyOptions(prices="2017-07-gce", machine="gpu"), 2)
-    found = handler._find_price(
+    actual = handler._find_price(
         AccuracyOptions(prices="2018-04-riseml", machine="p3.8xlarge", mode="reserved_1y"), 2
     )
-    assert found is not None
-    assert found.usd_hour == 8.34
+    assert actual is not None
+    assert actual.usd_hour == 8.34
 
 
 def test_a_dry_run_says_what_would_be_done() -> None:
@@ -469,7 +471,7 @@ def failed(seed: int, arm: str = "stock") -> TrainingResult:
 
 
 def result(*runs: TrainingResult, paid: Price | None = None) -> Accuracy:
-    arms = tuple(dict.fromkeys(each.arm for each in runs))
+    arms = tuple(dict.fromkeys(training_result.arm for training_result in runs))
     return Accuracy(
         schema=results.SCHEMA,
         made="2026-01-01T00:00:00+00:00",
@@ -479,7 +481,12 @@ def result(*runs: TrainingResult, paid: Price | None = None) -> Accuracy:
         arms=tuple(Wheel(arm=arm, label=arm, wheel_sha256="") for arm in arms),
         runs=runs,
         summaries=tuple(
-            summarise_arm(arm, [each for each in runs if each.arm == arm], paid) for arm in arms
+            summarise_arm(
+                arm,
+                [training_result for training_result in runs if training_result.arm == arm],
+                paid,
+            )
+            for arm in arms
         ),
     )
 
@@ -488,40 +495,53 @@ ALL = tuple(run(seed, 0.5, 0.95, pace=seed) for seed in (1, 2, 3, 4, 5))
 SOME = (*ALL[:3], run(4, 0.5, 0.6, 0.7), failed(5))
 
 
-def said(found: Accuracy) -> str:
-    return text.build_table(found).format_text(colour=False)
+def said(accuracy: Accuracy) -> str:
+    return text.build_table(accuracy).format_text(colour=False)
 
 
 def test_the_median_time_is_of_training_alone() -> None:
-    (found,) = result(*ALL).summaries
-    assert found.seconds is not None
-    assert (found.seconds.value, found.seconds.low, found.seconds.high) == (6, 2, 10)
-    assert found.test_s is not None
-    assert found.test_s.value == pytest.approx(0.2)
-    assert found.start_up_s is not None
-    assert found.start_up_s.value == pytest.approx(4.0)
-    assert found.images_s is not None
-    assert found.images_s.value == pytest.approx(1344 / 3)
+    (arm_summary,) = result(*ALL).summaries
+    assert arm_summary.seconds is not None
+    assert (arm_summary.seconds.value, arm_summary.seconds.low, arm_summary.seconds.high) == (
+        6,
+        2,
+        10,
+    )
+    assert arm_summary.test_s is not None
+    assert arm_summary.test_s.value == pytest.approx(0.2)
+    assert arm_summary.start_up_s is not None
+    assert arm_summary.start_up_s.value == pytest.approx(4.0)
+    assert arm_summary.images_s is not None
+    assert arm_summary.images_s.value == pytest.approx(1344 / 3)
 
 
 def test_dollars_are_the_machines_for_that_time() -> None:
-    (found,) = result(*ALL, paid=price(usd_hour=3600.0)).summaries
-    assert found.usd is not None
-    assert (found.usd.value, found.usd.low, found.usd.high) == (6, 2, 10)
+    (arm_summary,) = result(*ALL, paid=price(usd_hour=3600.0)).summaries
+    assert arm_summary.usd is not None
+    assert (arm_summary.usd.value, arm_summary.usd.low, arm_summary.usd.high) == (6, 2, 10)
 
 
 def test_billing_in_whole_minutes_rounds_the_interval_too() -> None:
     paid = price(usd_hour=60.0, billing_increment_s=60.0)
-    (found,) = result(*ALL, paid=paid).summaries
-    assert found.usd is not None
-    assert (found.usd.value, found.usd.low, found.usd.high) == (1, 1, 1)
+    (arm_summary,) = result(*ALL, paid=paid).summaries
+    assert arm_summary.usd is not None
+    assert (arm_summary.usd.value, arm_summary.usd.low, arm_summary.usd.high) == (1, 1, 1)
 
 
 def test_seeds_that_did_not_reach_the_target_count_as_longer_than_all() -> None:
-    (found,) = result(*ALL[:3], run(4, 0.5, 0.6, 0.7), run(5, 0.8, 0.8, 0.8)).summaries
-    assert (found.seeds, found.trained, found.reached, found.failed) == (5, 5, 3, 0)
-    assert found.seconds is not None
-    assert (found.seconds.value, found.seconds.low, found.seconds.high) == (6, 2, None)
+    (arm_summary,) = result(*ALL[:3], run(4, 0.5, 0.6, 0.7), run(5, 0.8, 0.8, 0.8)).summaries
+    assert (arm_summary.seeds, arm_summary.trained, arm_summary.reached, arm_summary.failed) == (
+        5,
+        5,
+        3,
+        0,
+    )
+    assert arm_summary.seconds is not None
+    assert (arm_summary.seconds.value, arm_summary.seconds.low, arm_summary.seconds.high) == (
+        6,
+        2,
+        None,
+    )
 
 
 def test_most_seeds_without_the_target_give_no_median() -> None:
@@ -535,17 +555,17 @@ def test_most_seeds_without_the_target_give_no_median() -> None:
 
 
 def test_a_seed_that_failed_is_said_and_not_counted_as_slow() -> None:
-    found = result(*SOME)
-    assert (found.summaries[0].trained, found.summaries[0].failed) == (4, 1)
-    assert "stock, seed 5: out of memory: bad_alloc." in said(found)
-    assert "3 of 5 seeds reached" in said(found)
+    accuracy = result(*SOME)
+    assert (accuracy.summaries[0].trained, accuracy.summaries[0].failed) == (4, 1)
+    assert "stock, seed 5: out of memory: bad_alloc." in said(accuracy)
+    assert "3 of 5 seeds reached" in said(accuracy)
 
 
 def test_where_all_failed_nothing_else_is_said() -> None:
-    found = result(failed(1), failed(2))
-    assert found.summaries[0].seconds is None
-    assert "no training was completed" in said(found)
-    assert list(curve_plots.draw_curves(found)) == []
+    accuracy = result(failed(1), failed(2))
+    assert accuracy.summaries[0].seconds is None
+    assert "no training was completed" in said(accuracy)
+    assert list(curve_plots.draw_curves(accuracy)) == []
 
 
 def test_the_answer_names_the_interval_and_its_level() -> None:
@@ -559,7 +579,9 @@ def test_the_answer_names_the_interval_and_its_level() -> None:
 
 
 def test_the_page_has_every_seed_and_a_line_for_each() -> None:
-    both = result(*SOME, *(dataclasses.replace(each, arm="tuned") for each in ALL))
+    both = result(
+        *SOME, *(dataclasses.replace(training_result, arm="tuned") for training_result in ALL)
+    )
     page = text.build_document(both)
     seeds = next(
         block
@@ -584,8 +606,8 @@ def test_the_page_has_every_seed_and_a_line_for_each() -> None:
 
 
 def test_the_result_is_read_again_as_it_was_written() -> None:
-    found = result(*SOME, paid=price())
-    assert decode_record(Accuracy, convert_record(found)) == found
+    accuracy = result(*SOME, paid=price())
+    assert decode_record(Accuracy, convert_record(accuracy)) == accuracy
 
 
 # ---- from processes ----
@@ -601,13 +623,17 @@ def test_epochs_of_a_process_are_a_course_of_training() -> None:
         **convert_record(START_UP),
     }
     launch = LaunchResult(key="k", outcome=Outcome.OK, seconds=9.0, answer=answer)
-    found = results.build_result(CELL, launch, 0.9)
-    assert (found.arm, found.seed, found.images) == ("tuned", 7, 1344)
-    assert found.reached is not None
-    assert found.start_up == START_UP
+    training_result = results.build_result(CELL, launch, 0.9)
+    assert (training_result.arm, training_result.seed, training_result.images) == ("tuned", 7, 1344)
+    assert training_result.reached is not None
+    assert training_result.start_up == START_UP
 
 
 def test_what_no_process_answered_is_a_mark() -> None:
     late = LaunchResult(key="k", outcome=Outcome.LATE, reason="did not answer")
-    found = results.build_result(CELL, late, 0.9)
-    assert (found.outcome, found.epochs, found.reached) == (Outcome.LATE, (), None)
+    training_result = results.build_result(CELL, late, 0.9)
+    assert (training_result.outcome, training_result.epochs, training_result.reached) == (
+        Outcome.LATE,
+        (),
+        None,
+    )

@@ -40,9 +40,11 @@ def points(text: str, column: str = "") -> tuple[CurvePoint, ...]:
 
 
 def test_an_entry_of_dawnbench_is_read_in_seconds_and_shares() -> None:
-    found = points(DAWNBENCH)
-    assert found[0] == CurvePoint(epoch=1, seconds=0.15638888888888888 * 3600, accuracy=0.0537)
-    assert [point.accuracy for point in found[2:]] == [0.7556, 0.7574, 0.7564]
+    curve_points = points(DAWNBENCH)
+    assert curve_points[0] == CurvePoint(
+        epoch=1, seconds=0.15638888888888888 * 3600, accuracy=0.0537
+    )
+    assert [point.accuracy for point in curve_points[2:]] == [0.7556, 0.7574, 0.7564]
     assert points(DAWNBENCH, "top5Accuracy")[3].accuracy == 0.928
 
 
@@ -122,16 +124,18 @@ def test_a_file_that_is_not_there_or_not_text_is_one_clear_line(tmp_path: Path) 
 def test_any_text_is_a_curve_or_a_clear_line(text: str) -> None:
     for whole in (text, f"epoch,seconds,accuracy\n{text}"):
         try:
-            column, found = parse_curve(whole, "curve")
+            column, curve_points = parse_curve(whole, "curve")
         except TensorwrightError as error:
             assert error.message  # noqa: PT017  (either of the two ends is right)
         else:
             assert column in whole
-            assert all(0 <= point.accuracy <= 1 for point in found)
-            assert list(found) == sorted(found, key=lambda point: (point.epoch, point.seconds))
+            assert all(0 <= point.accuracy <= 1 for point in curve_points)
+            assert list(curve_points) == sorted(
+                curve_points, key=lambda point: (point.epoch, point.seconds)
+            )
 
 
-SHARES = st.integers(0, 10_000).map(lambda each: each / 10_000)
+SHARES = st.integers(0, 10_000).map(lambda number: number / 10_000)
 EPOCHS = st.sets(st.integers(0, 60), min_size=1, max_size=20).map(sorted)
 
 
@@ -174,13 +178,13 @@ def test_the_first_point_that_is_high_enough_counts() -> None:
 
 def test_seventy_five_point_seven_per_cent_is_that_in_every_spelling() -> None:
     text = "epoch\thours\ttop1Accuracy\n1\t1\t75.7\n"
-    found = find_target(points(text), 0.757)
-    assert found is not None
-    assert found.accuracy == 0.757
+    reached = find_target(points(text), 0.757)
+    assert reached is not None
+    assert reached.accuracy == 0.757
 
 
 @pytest.mark.parametrize(
-    ("epochs", "said"),
+    ("epochs", "message"),
     [
         ((1, 2, 3), "reached at epoch 3"),
         ((0, 1, 2), "reached at epoch 2"),
@@ -196,11 +200,11 @@ def test_seventy_five_point_seven_per_cent_is_that_in_every_spelling() -> None:
     ],
 )
 def test_epochs_that_the_curve_lacks_before_the_target_are_said(
-    epochs: Sequence[float], said: str
+    epochs: Sequence[float], message: str
 ) -> None:
     low = [CurvePoint(epoch=epoch, seconds=epoch, accuracy=0.1) for epoch in epochs[:-1]]
     high = CurvePoint(epoch=epochs[-1], seconds=epochs[-1], accuracy=0.9)
-    assert str(find_target([*low, high], 0.5)) == said
+    assert str(find_target([*low, high], 0.5)) == message
 
 
 @given(epochs=EPOCHS, at=st.integers(0, 19))
@@ -208,15 +212,15 @@ def test_missing_epochs_and_those_before_the_target_are_all_there_are(
     epochs: list[int], at: int
 ) -> None:
     at = min(at, len(epochs) - 1)
-    found = find_target(
+    reached = find_target(
         [
             CurvePoint(epoch=epoch, seconds=epoch, accuracy=0.9 if place == at else 0.1)
             for place, epoch in enumerate(epochs)
         ],
         0.5,
     )
-    assert found is not None
-    missing = [each for low, high in found.missing for each in range(low, high + 1)]
+    assert reached is not None
+    missing = [number for low, high in reached.missing for number in range(low, high + 1)]
     expected = {*range(1, epochs[at] + 1)} - {*epochs[: at + 1]}
     assert missing == sorted(expected)
 
@@ -233,25 +237,25 @@ def entry(folder: Path, **facts: object) -> Path:
 
 def test_the_json_beside_a_curve_has_its_price(tmp_path: Path) -> None:
     path = entry(tmp_path, costPerHour=6.595, timestamp="2018-03-25", hardware="Cloud TPU")
-    found = import_curve(read_curve(path), 0.757, None)
-    assert found.usd == pytest.approx(10.492777777777778 * 6.595)
-    lines = list(imported_text.list_lines(found))
-    for what in ("epoch 66", "3 to 64", "10 h 29 min", "69.2 USD"):
-        assert what in lines[0]
-    for what in ("Cloud TPU", "6.595 USD", "2018-03-25"):
-        assert what in lines[1]
+    result = import_curve(read_curve(path), 0.757, None)
+    assert result.usd == pytest.approx(10.492777777777778 * 6.595)
+    lines = list(imported_text.list_lines(result))
+    for phrase in ("epoch 66", "3 to 64", "10 h 29 min", "69.2 USD"):
+        assert phrase in lines[0]
+    for phrase in ("Cloud TPU", "6.595 USD", "2018-03-25"):
+        assert phrase in lines[1]
 
 
 def test_a_price_book_counts_before_the_json(tmp_path: Path) -> None:
     path = entry(tmp_path, costPerHour=6.595, timestamp="2018-03-25")
-    found = import_curve(read_curve(path), 0.757, price(usd_hour=1.0))
-    assert found.usd == pytest.approx(10.492777777777778)
+    result = import_curve(read_curve(path), 0.757, price(usd_hour=1.0))
+    assert result.usd == pytest.approx(10.492777777777778)
 
 
 def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
-    found = import_curve(read_curve(entry(tmp_path, model="ResNet50")), 0.757, None)
-    assert found.usd is None
-    assert "no price" in list(imported_text.list_lines(found))[1]
+    result = import_curve(read_curve(entry(tmp_path, model="ResNet50")), 0.757, None)
+    assert result.usd is None
+    assert "no price" in list(imported_text.list_lines(result))[1]
 
 
 @pytest.mark.parametrize(
@@ -279,20 +283,22 @@ def test_a_torn_json_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_a_target_that_no_epoch_reaches_is_said_with_the_best() -> None:
-    found = import_curve(Curve(name="c", column="accuracy", points=curve(0.2, 0.6, 0.5)), 0.7, None)
-    (line,) = imported_text.list_lines(found)
+    result = import_curve(
+        Curve(name="c", column="accuracy", points=curve(0.2, 0.6, 0.5)), 0.7, None
+    )
+    (line,) = imported_text.list_lines(result)
     assert "60% at epoch 2" in line
-    assert "not reached" in imported_text.build_table(found).format_text(colour=False)
+    assert "not reached" in imported_text.build_table(result).format_text(colour=False)
 
 
 def test_a_curve_has_a_figure_and_a_page() -> None:
-    found = import_curve(
+    result = import_curve(
         Curve(name="mine", column="accuracy", points=curve(0.2, 0.6)), 0.5, price(usd_hour=3600.0)
     )
-    (drawn,) = curve_plots.draw_curve(found)
+    (drawn,) = curve_plots.draw_curve(result)
     assert "from 20% to 60%" in drawn.description
-    page = imported_text.build_document(found)
+    page = imported_text.build_document(result)
     assert page.answers[0].figure == "20.0 s"
     assert page.sections[0].key == curve_plots.KEY
-    unpriced = dataclasses.replace(found, usd=None)
+    unpriced = dataclasses.replace(result, usd=None)
     assert page.sections != imported_text.build_document(unpriced).sections

@@ -93,12 +93,12 @@ def staged_headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_headers_say_what_kernels_declare(tree: Path) -> None:
-    own, others = find_declared_names(tree)
+    own_names, other_names = find_declared_names(tree)
     assert {
         *("GetCpuCastFromBool", "KernelName", "BinaryOpShared", "BinaryOpState"),
         *("SetUnimplementedError", "HandleStridedSliceCase", "MaybeForwardRefInputToRefOutput"),
-    } == own
-    assert {"OpKernelContext", "OpKernel", "Tensor", "Shard"} <= others
+    } == own_names
+    assert {"OpKernelContext", "OpKernel", "Tensor", "Shard"} <= other_names
 
 
 @pytest.mark.parametrize("name", LENT.splitlines())

@@ -42,9 +42,9 @@ HUGE = float(np.finfo(np.float64).max)
 
 
 def apart(
-    one: ArrayLike, other: ArrayLike, *, op: str = "Tanh", dtype: DTypeLike = np.float32
+    first: ArrayLike, second: ArrayLike, *, op: str = "Tanh", dtype: DTypeLike = np.float32
 ) -> float:
-    return measure_distance(op, (np.asarray(one, dtype),), (np.asarray(other, dtype),))
+    return measure_distance(op, (np.asarray(first, dtype),), (np.asarray(second, dtype),))
 
 
 @example(np.array([9e307, 9e307, 9e307, 0.0]), "Softmax")  # a median of two would overflow
@@ -61,16 +61,16 @@ def test_everything_agrees_with_itself(array: Array, op: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @given(st.floats(0.125, 1000), st.integers(1, 8))
 def test_steps_of_the_last_place_are_counted(dtype: type, start: float, steps: int) -> None:
-    one: Array = np.asarray(start, dtype)
-    other = one
+    first: Array = np.asarray(start, dtype)
+    second = first
     for _ in range(steps):
-        other = np.nextafter(other, np.asarray(INF, dtype))
-    found = apart(one, other, dtype=dtype)
-    assert steps / 2 <= found <= steps  # (a unit is relative: half as much below a power of two)
+        second = np.nextafter(second, np.asarray(INF, dtype))
+    actual = apart(first, second, dtype=dtype)
+    assert steps / 2 <= actual <= steps  # (a unit is relative: half as much below a power of two)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "expected"),
+    ("first", "second", "expected"),
     [
         ([NAN, 1], [NAN, 1], 0),
         ([INF, -INF], [INF, -INF], 0),
@@ -87,8 +87,8 @@ def test_steps_of_the_last_place_are_counted(dtype: type, start: float, steps: i
         ([1.0, NAN, 2.0], [1.0, NAN, 2.0 + 2**-22], 1),
     ],
 )
-def test_odd_numbers(one: list[float], other: list[float], expected: float) -> None:
-    assert apart(one, other) == expected
+def test_odd_numbers(first: list[float], second: list[float], expected: float) -> None:
+    assert apart(first, second) == expected
 
 
 def test_numbers_that_are_infinitely_far_apart_raise_no_warning() -> None:
@@ -96,7 +96,7 @@ def test_numbers_that_are_infinitely_far_apart_raise_no_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "expected"),
+    ("first", "second", "expected"),
     [
         (1 + 1j, 1 + 1j, 0),
         (1 + 1j, 1 + (1 + 2**-22) * 1j, 2 / math.sqrt(2)),  # two units of one part, over |1+1j|
@@ -106,8 +106,8 @@ def test_numbers_that_are_infinitely_far_apart_raise_no_warning() -> None:
         (1 + 0j, 1j, math.sqrt(2) * 2**23),
     ],
 )
-def test_complex_numbers(one: complex, other: complex, expected: float) -> None:
-    assert apart(one, other, dtype=np.complex64) == pytest.approx(expected, rel=1e-6)
+def test_complex_numbers(first: complex, second: complex, expected: float) -> None:
+    assert apart(first, second, dtype=np.complex64) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
@@ -117,27 +117,29 @@ def test_whole_numbers_and_truths_agree_or_do_not(dtype: type) -> None:
 
 
 def test_other_shapes_types_and_counts_are_not_comparable() -> None:
-    one = np.zeros((2, 3), np.float32)
-    assert measure_distance("Tanh", (one,), (one.reshape(3, 2),)) == INF
-    assert measure_distance("Tanh", (one,), (one.astype(np.float64),)) == INF
-    assert measure_distance("Tanh", (one,), (one, one)) == INF
-    assert measure_distance("Tanh", (one[:0],), (one[:0].astype(np.float16),)) == INF
+    single_array = np.zeros((2, 3), np.float32)
+    assert measure_distance("Tanh", (single_array,), (single_array.reshape(3, 2),)) == INF
+    assert measure_distance("Tanh", (single_array,), (single_array.astype(np.float64),)) == INF
+    assert measure_distance("Tanh", (single_array,), (single_array, single_array)) == INF
+    assert (
+        measure_distance("Tanh", (single_array[:0],), (single_array[:0].astype(np.float16),)) == INF
+    )
     assert measure_distance("NoOp", (), ()) == 0
 
 
 def test_errors_agree_by_their_names() -> None:
-    one = np.zeros(3, np.float32)
+    single_array = np.zeros(3, np.float32)
     assert measure_distance("Div", "InvalidArgumentError", "InvalidArgumentError") == 0
     assert measure_distance("Div", "InvalidArgumentError", "InternalError") == INF
-    assert measure_distance("Div", "InvalidArgumentError", (one,)) == INF
-    assert measure_distance("Div", (one,), "InvalidArgumentError") == INF
+    assert measure_distance("Div", "InvalidArgumentError", (single_array,)) == INF
+    assert measure_distance("Div", (single_array,), "InvalidArgumentError") == INF
 
 
 def test_sums_are_measured_at_the_size_of_the_whole_result() -> None:
     """A row's small terms carry the error of its large ones."""
-    one, other = [1.0, 1.0, 1e-6], [1.0, 1.0, 1e-6 + 2**-23]
-    assert apart(one, other, op="Softmax") == pytest.approx(1, rel=1e-3)
-    assert apart(one, other, op="Tanh") > 1e5
+    first, second = [1.0, 1.0, 1e-6], [1.0, 1.0, 1e-6 + 2**-23]
+    assert apart(first, second, op="Softmax") == pytest.approx(1, rel=1e-3)
+    assert apart(first, second, op="Tanh") > 1e5
 
 
 def test_the_worst_of_several_results_counts() -> None:
@@ -160,9 +162,9 @@ def test_terms_that_cancel_are_measured_at_the_sum_of_their_magnitudes() -> None
 
 
 def test_words_are_the_same_or_are_not() -> None:
-    one, other = (np.array([word, b""], object) for word in (b"a", b"b"))
-    assert measure_distance("StringUpper", (one,), (one.copy(),)) == 0
-    assert measure_distance("StringUpper", (one,), (other,)) == INF
+    first, second = (np.array([word, b""], object) for word in (b"a", b"b"))
+    assert measure_distance("StringUpper", (first,), (first.copy(),)) == 0
+    assert measure_distance("StringUpper", (first,), (second,)) == INF
 
 
 def test_every_op_has_one_tolerance() -> None:
@@ -225,9 +227,9 @@ ROLES = ("array", "positive", "scalar", "gradient", "resource", "reference")
 def test_the_same_case_has_the_same_inputs_in_every_process(kind: str, number: int) -> None:
     once = create_feeds("Tanh", inputs("array", "array", type=number), DTYPES, kind)
     again = create_feeds("Tanh", inputs("array", "array", type=number), DTYPES, kind)
-    for one, other in zip(once, again, strict=True):
-        assert one.tobytes() == other.tobytes()
-        assert one.dtype == DTYPES[number]
+    for first, second in zip(once, again, strict=True):
+        assert first.tobytes() == second.tobytes()
+        assert first.dtype == DTYPES[number]
 
 
 def test_other_ops_types_and_kinds_have_other_inputs() -> None:
@@ -281,16 +283,16 @@ def test_matrix_ops_get_matrices() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_special_inputs_hold_every_odd_number(dtype: type) -> None:
-    found = draw_special(dtype, (37, 8), np.random.default_rng(1))
+    special = draw_special(dtype, (37, 8), np.random.default_rng(1))
     _, tiny = get_precision(dtype)
-    assert found.shape == (37, 8)
-    assert np.isnan(found).any()
-    assert np.isposinf(found).any()
-    assert np.isneginf(found).any()
-    assert ((found == 0) & np.signbit(found)).any()
-    assert ((np.abs(found) > 0) & (np.abs(found) < tiny)).any()
-    assert (found == np.finfo(dtype).max).any()
-    assert np.isfinite(found).sum() > found.size / 2
+    assert special.shape == (37, 8)
+    assert np.isnan(special).any()
+    assert np.isposinf(special).any()
+    assert np.isneginf(special).any()
+    assert ((special == 0) & np.signbit(special)).any()
+    assert ((np.abs(special) > 0) & (np.abs(special) < tiny)).any()
+    assert (special == np.finfo(dtype).max).any()
+    assert np.isfinite(special).sum() > special.size / 2
 
 
 def test_special_complex_numbers_and_integers() -> None:
@@ -301,18 +303,18 @@ def test_special_complex_numbers_and_integers() -> None:
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int8, np.int64, np.float16, np.complex64])
 def test_ordinary_numbers_of_any_type(dtype: type) -> None:
-    found = draw_numbers(dtype, (50, 40), np.random.default_rng(1))
-    assert (found.dtype, found.shape) == (dtype, (50, 40))
-    assert np.isfinite(found).all()
-    assert len(np.unique(found)) > 1
+    numbers = draw_numbers(dtype, (50, 40), np.random.default_rng(1))
+    assert (numbers.dtype, numbers.shape) == (dtype, (50, 40))
+    assert np.isfinite(numbers).all()
+    assert len(np.unique(numbers)) > 1
 
 
 def test_broadcasts_are_pairs_that_numpy_broadcasts_too() -> None:
     pairs = list(create_broadcasts("Add", inputs("array", "array"), DTYPES))
     assert len(pairs) == 3
-    for one, other in pairs:
-        assert one.shape != other.shape
-        assert (one + other).size >= one.size
+    for first, second in pairs:
+        assert first.shape != second.shape
+        assert (first + second).size >= first.size
     assert list(create_broadcasts("Tanh", inputs("array"), DTYPES)) == []
     assert list(create_broadcasts("Softmax", inputs("array", "array"), DTYPES)) == []
     assert list(create_broadcasts("ResourceApplyAdam", inputs("resource", "scalar"), DTYPES)) == []
@@ -321,10 +323,10 @@ def test_broadcasts_are_pairs_that_numpy_broadcasts_too() -> None:
 @pytest.mark.parametrize("number", [FLOAT, DOUBLE, COMPLEX64, BOOL, HALF])
 def test_offsets_cover_four_to_sixty_four_bytes(number: int) -> None:
     size = np.dtype(DTYPES[number]).itemsize
-    found = list(create_offset_arrays("Tanh", inputs("array", type=number), DTYPES))
-    bytes_in = [offset * size for offset, _ in found]
+    offset_arrays = list(create_offset_arrays("Tanh", inputs("array", type=number), DTYPES))
+    bytes_in = [offset * size for offset, _ in offset_arrays]
     assert bytes_in == list(range(max(size, 4), 65, max(size, 4)))
-    assert all(len(array) - offset == 67 for offset, (array,) in found)
+    assert all(len(array) - offset == 67 for offset, (array,) in offset_arrays)
     assert list(create_offset_arrays("Softmax", inputs("array"), DTYPES)) == []
     assert list(create_offset_arrays("ResourceApplyAdam", inputs("resource"), DTYPES)) == []
 
@@ -346,7 +348,7 @@ OURS = Kernel("_TensorwrightUpdate", "CPU", 'op: "_TensorwrightUpdate" T: float'
 
 
 @pytest.mark.parametrize(
-    ("after", "said"),
+    ("after", "message"),
     [
         ((*STOCK, *raised(*STOCK[:2])), ""),
         ((*STOCK, *raised(STOCK[3])), ""),
@@ -365,8 +367,8 @@ OURS = Kernel("_TensorwrightUpdate", "CPU", 'op: "_TensorwrightUpdate" T: float'
     ],
 )
 def test_only_stock_registrations_raised_by_one_are_admitted(
-    after: tuple[Kernel, ...], said: str
+    after: tuple[Kernel, ...], message: str
 ) -> None:
     reason = find_registration_fault(Counter(STOCK), Counter(after))
-    assert said in reason
-    assert bool(said) == bool(reason)
+    assert message in reason
+    assert bool(message) == bool(reason)

@@ -25,10 +25,10 @@ echo "$*" >> "{done}"
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, held: int) -> Path:
     """An apt-get whose lock another process holds so often; the file of what it was told to do."""
-    left, done, program = folder / "left", folder / "done", folder / "bin" / "apt-get"
-    left.write_text("held\n" * held)
+    remaining_file, done, program = folder / "left", folder / "done", folder / "bin" / "apt-get"
+    remaining_file.write_text("held\n" * held)
     program.parent.mkdir()
-    program.write_text(APT.format(left=left, done=done))
+    program.write_text(APT.format(left=remaining_file, done=done))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(apt, "_PAUSE_S", 0.01)
@@ -71,7 +71,7 @@ def test_the_words_that_are_waited_for_are_those_of_the_real_one(tmp_path: Path)
     (lists / "partial").mkdir(parents=True)
     options = (f"Dir::State::Lists={lists}", "Dir::Etc::SourceList=/dev/null")
     words = [
-        word for each in (*options, "Dir::Etc::SourceParts=/dev/null") for word in ("-o", each)
+        word for option in (*options, "Dir::Etc::SourceParts=/dev/null") for word in ("-o", option)
     ]
     with (lists / "lock").open("w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)

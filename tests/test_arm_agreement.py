@@ -23,16 +23,18 @@ TOLERANCES = {STOCK.name: TOLERANCE, REPEAT: TOLERANCE, TUNED.name: TOLERANCE}
 numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6)
 
 
-def tuned(found: Sequence[Agreement]) -> Agreement:
-    (one,) = (each for each in found if each.arm == TUNED.name)
-    return one
+def tuned(agreements: Sequence[Agreement]) -> Agreement:
+    (agreement,) = (
+        arm_agreement for arm_agreement in agreements if arm_agreement.arm == TUNED.name
+    )
+    return agreement
 
 
 # --- differences ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("others", "expected"),
+    ("other_values", "expected"),
     [
         (LOSSES, 0.0),
         ((2.30, 2.25, 2.21, 2.15, 2.205), 0.105 / 2.205),
@@ -41,10 +43,12 @@ def tuned(found: Sequence[Agreement]) -> Agreement:
         ((None,) * 5, None),
     ],
 )
-def test_the_worst_loss_decides(others: Sequence[float | None], expected: float | None) -> None:
-    found = compare_losses(LOSSES, others)
-    assert found == (None if expected is None else pytest.approx(expected))
-    assert compare_losses(others, LOSSES) == found
+def test_the_worst_loss_decides(
+    other_values: Sequence[float | None], expected: float | None
+) -> None:
+    differences = compare_losses(LOSSES, other_values)
+    assert differences == (None if expected is None else pytest.approx(expected))
+    assert compare_losses(other_values, LOSSES) == differences
 
 
 def test_losses_that_vanish_in_both_arms_are_equal() -> None:
@@ -53,43 +57,45 @@ def test_losses_that_vanish_in_both_arms_are_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "expected"),
+    ("other_values", "expected"),
     [((0.1, 0.2, 0.7), 0.0), ((0.1, 0.25, 0.65), 0.05), ((0.1, None, 0.7), None)],
 )
 def test_the_worst_prediction_decides(
-    others: Sequence[float | None], expected: float | None
+    other_values: Sequence[float | None], expected: float | None
 ) -> None:
-    found = compare_predictions(PREDICTIONS, others)
-    assert found == (None if expected is None else pytest.approx(expected))
+    differences = compare_predictions(PREDICTIONS, other_values)
+    assert differences == (None if expected is None else pytest.approx(expected))
 
 
-@given(one=numbers, other=numbers)
-def test_differences_do_not_depend_on_the_direction(one: list[float], other: list[float]) -> None:
-    pairs = list(zip(one, other, strict=False))
+@given(values=numbers, changed=numbers)
+def test_differences_do_not_depend_on_the_direction(
+    values: list[float], changed: list[float]
+) -> None:
+    pairs = list(zip(values, changed, strict=False))
     first, second = [a for a, _ in pairs], [b for _, b in pairs]
     for difference in (compare_losses, compare_predictions):
-        found = difference(first, second)
-        assert found is not None
-        assert found >= 0
-        assert found == difference(second, first)
+        actual = difference(first, second)
+        assert actual is not None
+        assert actual >= 0
+        assert actual == difference(second, first)
         assert difference(first, first) == 0
 
 
 @given(values=numbers, share=st.floats(0, 0.5))
 def test_a_common_share_is_the_relative_difference(values: list[float], share: float) -> None:
     values = [value if abs(value) > 1e-6 else 1.0 for value in values]
-    found = compare_losses(values, [value * (1 - share) for value in values])
-    assert found is not None
-    assert math.isclose(found, share, abs_tol=1e-12)
+    differences = compare_losses(values, [value * (1 - share) for value in values])
+    assert differences is not None
+    assert math.isclose(differences, share, abs_tol=1e-12)
 
 
-@pytest.mark.parametrize("others", [(), LOSSES[:4], (*LOSSES, 2.0)])
-def test_unequal_numbers_of_them_cannot_be_compared(others: Sequence[float]) -> None:
+@pytest.mark.parametrize("other_values", [(), LOSSES[:4], (*LOSSES, 2.0)])
+def test_unequal_numbers_of_them_cannot_be_compared(other_values: Sequence[float]) -> None:
     for difference in (compare_losses, compare_predictions):
         with pytest.raises(SampleError):
-            difference(LOSSES, others)
+            difference(LOSSES, other_values)
         with pytest.raises(SampleError):
-            difference(others, LOSSES)
+            difference(other_values, LOSSES)
 
 
 def test_models_that_are_not_trained_have_no_losses_to_differ() -> None:
@@ -100,35 +106,40 @@ def test_models_that_are_not_trained_have_no_losses_to_differ() -> None:
 
 
 def test_arms_that_compute_the_same_agree() -> None:
-    found = compute_agreements([start(arm) for arm in TOLERANCES], TOLERANCES)
-    assert [each.arm for each in found] == [REPEAT, TUNED.name]
-    assert all(each.agrees and each.losses == each.predictions == 0 for each in found)
+    agreements = compute_agreements([start(arm) for arm in TOLERANCES], TOLERANCES)
+    assert [agreement.arm for agreement in agreements] == [REPEAT, TUNED.name]
+    assert all(
+        agreement.agrees and agreement.losses == agreement.predictions == 0
+        for agreement in agreements
+    )
 
 
 @pytest.mark.parametrize(("share", "agrees"), [(0.5, True), (1 - 1e-6, True), (1.001, False)])
 def test_losses_may_differ_by_the_tolerance(share: float, agrees: bool) -> None:
     off = tuple(loss * (1 - share * TOLERANCE) for loss in LOSSES)
-    found = tuned(compute_agreements([start("stock"), start("tuned", losses=off)], TOLERANCES))
-    assert found.agrees is agrees
-    assert found.losses == pytest.approx(share * TOLERANCE, rel=1e-6)
-    assert found.predictions == 0
+    agreement = tuned(compute_agreements([start("stock"), start("tuned", losses=off)], TOLERANCES))
+    assert agreement.agrees is agrees
+    assert agreement.losses == pytest.approx(share * TOLERANCE, rel=1e-6)
+    assert agreement.predictions == 0
 
 
 @pytest.mark.parametrize(("share", "agrees"), [(0.5, True), (1.001, False)])
 def test_predictions_may_differ_by_the_tolerance(share: float, agrees: bool) -> None:
     off = (*PREDICTIONS[:2], PREDICTIONS[2] + share * TOLERANCE)
-    found = tuned(compute_agreements([start("stock"), start("tuned", predictions=off)], TOLERANCES))
-    assert found.agrees is agrees
-    assert found.predictions == pytest.approx(share * TOLERANCE, rel=1e-6)
-    assert found.losses == 0
+    agreement = tuned(
+        compute_agreements([start("stock"), start("tuned", predictions=off)], TOLERANCES)
+    )
+    assert agreement.agrees is agrees
+    assert agreement.predictions == pytest.approx(share * TOLERANCE, rel=1e-6)
+    assert agreement.losses == 0
 
 
 def test_each_arm_has_a_tolerance_of_its_own() -> None:
     off = tuple(loss * 1.01 for loss in LOSSES)
     wide = TOLERANCES | {TUNED.name: 0.05}
     starts = [start("stock"), start(REPEAT, losses=off), start("tuned", losses=off)]
-    found = compute_agreements(starts, wide)
-    assert [(each.arm, each.agrees, each.tolerance) for each in found] == [
+    agreements = compute_agreements(starts, wide)
+    assert [(agreement.arm, agreement.agrees, agreement.tolerance) for agreement in agreements] == [
         (REPEAT, False, TOLERANCE),
         (TUNED.name, True, 0.05),
     ]
@@ -138,9 +149,9 @@ def test_another_generation_of_keras_need_not_compute_the_same_but_numbers() -> 
     off = tuple(loss * 1.5 for loss in LOSSES)
     newer = start("tuned", losses=off)
     newer = dataclasses.replace(newer, facts={**newer.facts, "keras": 3})
-    found = tuned(compute_agreements([start("stock"), newer], TOLERANCES))
-    assert (found.held, found.agrees) == (False, True)
-    assert found.losses == pytest.approx(1 / 3)
+    agreement = tuned(compute_agreements([start("stock"), newer], TOLERANCES))
+    assert (agreement.held, agreement.agrees) == (False, True)
+    assert agreement.losses == pytest.approx(1 / 3)
     nothing = dataclasses.replace(newer, losses=(None,) * 5)
     assert not tuned(compute_agreements([start("stock"), nothing], TOLERANCES)).agrees
 
@@ -148,9 +159,9 @@ def test_another_generation_of_keras_need_not_compute_the_same_but_numbers() -> 
 def test_what_is_no_number_in_both_arms_does_not_agree() -> None:
     nothing = (None,) * 5
     starts = [start("stock", losses=nothing), start("tuned", losses=nothing)]
-    found = tuned(compute_agreements(starts, TOLERANCES))
-    assert found.losses is None
-    assert not found.agrees
+    agreement = tuned(compute_agreements(starts, TOLERANCES))
+    assert agreement.losses is None
+    assert not agreement.agrees
 
 
 def test_every_launch_must_agree_and_the_worst_is_told() -> None:
@@ -159,9 +170,9 @@ def test_every_launch_must_agree_and_the_worst_is_told() -> None:
         for launch, share in enumerate((1.0001, 1.002, 1.0))
         for arm, share in (("stock", 1.0), ("tuned", share))
     ]
-    found = tuned(compute_agreements(starts, TOLERANCES))
-    assert not found.agrees
-    assert found.losses == pytest.approx(0.002, rel=0.01)
+    agreement = tuned(compute_agreements(starts, TOLERANCES))
+    assert not agreement.agrees
+    assert agreement.losses == pytest.approx(0.002, rel=0.01)
 
 
 def test_one_launch_without_numbers_leaves_none() -> None:
@@ -178,10 +189,10 @@ def test_one_launch_without_numbers_leaves_none() -> None:
 
 def test_launches_are_compared_each_with_its_own_baseline() -> None:
     """Two launches that differ from each other, and do not within."""
-    other = tuple(loss * 2 for loss in LOSSES)
+    other_values = tuple(loss * 2 for loss in LOSSES)
     starts = [start(arm, 0) for arm in TOLERANCES]
-    starts += [start(arm, 1, losses=other) for arm in TOLERANCES]
-    assert all(each.losses == 0 for each in compute_agreements(starts, TOLERANCES))
+    starts += [start(arm, 1, losses=other_values) for arm in TOLERANCES]
+    assert all(agreement.losses == 0 for agreement in compute_agreements(starts, TOLERANCES))
 
 
 def test_launches_without_the_baseline_count_for_nothing() -> None:
@@ -193,7 +204,8 @@ def test_launches_without_the_baseline_count_for_nothing() -> None:
 
 def test_arms_that_did_not_start_are_not_told_of() -> None:
     assert [
-        each.arm for each in compute_agreements([start("stock"), start(REPEAT)], TOLERANCES)
+        agreement.arm
+        for agreement in compute_agreements([start("stock"), start(REPEAT)], TOLERANCES)
     ] == [REPEAT]
 
 
@@ -210,7 +222,7 @@ def moved_by(shares: Sequence[float]) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize(
-    ("own", "agrees"),
+    ("own_values", "agrees"),
     [
         ((0, 0, 0.04, 0.4, 0.6), True),
         ((0, 0, 0.06, 0, 0), False),
@@ -219,29 +231,29 @@ def moved_by(shares: Sequence[float]) -> tuple[float, ...]:
     ],
 )
 def test_a_loss_may_differ_by_ten_times_what_rounding_does_to_it(
-    own: Sequence[float], agrees: bool
+    own_values: Sequence[float], agrees: bool
 ) -> None:
     once = nudged(moved_by((0, 1e-6, 0.005, 0.05, 0.07)))
-    starts = [start("stock"), once, start("tuned", losses=moved_by(own))]
+    starts = [start("stock"), once, start("tuned", losses=moved_by(own_values))]
     assert tuned(compute_agreements(starts, TOLERANCES)).agrees is agrees
 
 
 def test_differences_that_rounding_explains_stand_apart_from_those_that_it_does_not() -> None:
     once = nudged(moved_by((0, 0, 1e-5, 0, 0.05)))
-    other = start("tuned", losses=moved_by((0, 5e-4, 1e-4, 0, 0.1)))
-    found = tuned(compute_agreements([start("stock"), once, other], TOLERANCES))
-    assert found.losses == pytest.approx(5e-4, rel=1e-3)
-    assert found.losses_by_rounding == found.losses_apart == pytest.approx(0.1)
-    assert (found.agrees, found.is_excused) == (True, True)
+    other_start = start("tuned", losses=moved_by((0, 5e-4, 1e-4, 0, 0.1)))
+    agreement = tuned(compute_agreements([start("stock"), once, other_start], TOLERANCES))
+    assert agreement.losses == pytest.approx(5e-4, rel=1e-3)
+    assert agreement.losses_by_rounding == agreement.losses_apart == pytest.approx(0.1)
+    assert (agreement.agrees, agreement.is_excused) == (True, True)
 
 
 def test_predictions_may_differ_by_ten_times_what_rounding_does_to_them() -> None:
     once = nudged(predictions=(*PREDICTIONS[:2], PREDICTIONS[2] + 1e-3))
     for away, agrees in ((9e-3, True), (11e-3, False)):
-        other = start("tuned", predictions=(PREDICTIONS[0] + away, *PREDICTIONS[1:]))
-        found = tuned(compute_agreements([start("stock"), once, other], TOLERANCES))
-        assert (found.agrees, found.is_excused) == (agrees, agrees)
-        assert found.predictions_apart == pytest.approx(away)
+        other_start = start("tuned", predictions=(PREDICTIONS[0] + away, *PREDICTIONS[1:]))
+        agreement = tuned(compute_agreements([start("stock"), once, other_start], TOLERANCES))
+        assert (agreement.agrees, agreement.is_excused) == (agrees, agrees)
+        assert agreement.predictions_apart == pytest.approx(away)
 
 
 def test_a_first_loss_that_one_rounding_moves_is_no_program_but_a_broken_machine() -> None:
@@ -253,7 +265,10 @@ def test_a_first_loss_that_one_rounding_moves_is_no_program_but_a_broken_machine
 def test_a_repeat_that_is_not_nudged_widens_nothing() -> None:
     off = moved_by((0, 0.05, 0, 0, 0))
     starts = [start("stock"), start(REPEAT, losses=off), start("tuned", losses=off)]
-    assert [each.agrees for each in compute_agreements(starts, TOLERANCES)] == [False, False]
+    assert [agreement.agrees for agreement in compute_agreements(starts, TOLERANCES)] == [
+        False,
+        False,
+    ]
 
 
 @given(values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=9))
@@ -278,7 +293,7 @@ def test_nearly_all_parameters_are_nudged_and_what_is_no_float_is_not() -> None:
 
 
 def test_unequal_data_or_parameters_are_an_error_that_names_the_arm() -> None:
-    other = start("tuned", facts={"inputs_sha256": "other"})
+    other_start = start("tuned", facts={"inputs_sha256": "other"})
     with pytest.raises(WorkerError, match=r"stock and tuned .*NumPy") as caught:
-        compute_agreements([start("stock"), start(REPEAT), other], TOLERANCES)
+        compute_agreements([start("stock"), start(REPEAT), other_start], TOLERANCES)
     assert caught.value.arm == TUNED.name

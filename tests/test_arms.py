@@ -58,9 +58,9 @@ def test_all_thread_pools_are_as_large_as_the_cell(vcpus: int) -> None:
 
 
 def test_the_arms_own_values_win() -> None:
-    own = (("OMP_NUM_THREADS", "7"), ("ONEDNN_MAX_CPU_ISA", "AVX"), ("KMP_BLOCKTIME", "200"))
-    env = started(dataclasses.replace(TUNED, env=own))
-    assert {name: env[name] for name, _ in own} == dict(own)
+    settings = (("OMP_NUM_THREADS", "7"), ("ONEDNN_MAX_CPU_ISA", "AVX"), ("KMP_BLOCKTIME", "200"))
+    env = started(dataclasses.replace(TUNED, env=settings))
+    assert {name: env[name] for name, _ in settings} == dict(settings)
     assert env["TF_NUM_INTRAOP_THREADS"] == "2"
 
 

@@ -33,10 +33,12 @@ LOG = """epoch,elapsed,loss,acc,val_loss,val_acc
 
 
 def row(model: str, build: str, vcpus: int | None) -> BillRow:
-    (found,) = [
-        each for each in BILL.rows if (each.workload, each.arm, each.vcpus) == (model, build, vcpus)
+    (bill_row,) = [
+        found_row
+        for found_row in BILL.rows
+        if (found_row.workload, found_row.arm, found_row.vcpus) == (model, build, vcpus)
     ]
-    return found
+    return bill_row
 
 
 @pytest.mark.parametrize("model", PRINTED)
@@ -44,12 +46,12 @@ def test_every_figure_of_the_article_comes_out_to_its_printed_digits(model: str)
     computed = []
     for vcpus in (8, 16, 32, 64):
         both = [row(model, build, vcpus) for build in ("pip", "compiled")]
-        pip_s, compiled_s = (get_value(each.run_s) for each in both)
+        pip_s, compiled_s = (get_value(bill_row.run_s) for bill_row in both)
         computed.append(
             [
                 *(vcpus, round(pip_s, 1), round(compiled_s, 1), round(pip_s / compiled_s, 2)),
-                *(round(get_value(each.relative_time), 2) for each in both),
-                *(round(get_value(each.relative_cost), 2) for each in both),
+                *(round(get_value(bill_row.relative_time), 2) for bill_row in both),
+                *(round(get_value(bill_row.relative_cost), 2) for bill_row in both),
             ]
         )
     assert computed == PRINTED[model]
@@ -175,13 +177,13 @@ def test_a_missing_log_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gone", ["mnist_mlp,gpu,", "mnist_cnn,pip,cpu16,", "mnist_cnn,pip,cpu8,"])
 def test_a_missing_run_has_no_figures_and_the_others_have(tmp_path: Path, gone: str) -> None:
     lines = article.TOTALS.read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if not line.startswith(gone)]
-    found = compute_bill_from_totals(
-        article.read_totals(BOOK, write(tmp_path, "".join(kept))), BOOK
+    kept_lines = [line for line in lines if not line.startswith(gone)]
+    bill = compute_bill_from_totals(
+        article.read_totals(BOOK, write(tmp_path, "".join(kept_lines))), BOOK
     )
     lost = 9 if "gpu" in gone else 1
-    assert len(found.rows) == len(BILL.rows) - lost
-    assert len(found.skipped) == (1 if "gpu" in gone else 0)
+    assert len(bill.rows) == len(BILL.rows) - lost
+    assert len(bill.skipped) == (1 if "gpu" in gone else 0)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_a_section_says_what_was_claimed_measured_and_could_not_be() -> None:
     for article, section in zip(ARTICLES, document.sections, strict=True):
         assert BulletList(items=article.claims) in section.blocks
         assert BulletList(items=(f"measured of {article.key}",)) in section.blocks
-        assert any(article.missing in each for each in section.blocks if isinstance(each, str))
+        assert any(article.missing in block for block in section.blocks if isinstance(block, str))
     assert document.warnings == ()
     assert document.notes
     markdown = report.render_markdown(document, TEMPLATES)
@@ -66,20 +66,22 @@ def test_a_section_says_what_was_claimed_measured_and_could_not_be() -> None:
 
 
 def test_what_failed_is_a_warning_and_stands_in_its_section() -> None:
-    found = parts(sizing="the disk is full")
-    document = text.build_document(ARTICLES, found, subject="here", quick=False)
+    section_parts = parts(sizing="the disk is full")
+    document = text.build_document(ARTICLES, section_parts, subject="here", quick=False)
     assert len(document.warnings) == 1
     assert "the disk is full" in document.warnings[0]
-    (section,) = [each for each in document.sections if each.key == "sizing"]
-    assert any("the disk is full" in each for each in section.blocks if isinstance(each, str))
-    assert "the disk is full" in text.format_summary(ARTICLES, found)
+    (section,) = [
+        report_section for report_section in document.sections if report_section.key == "sizing"
+    ]
+    assert any("the disk is full" in block for block in section.blocks if isinstance(block, str))
+    assert "the disk is full" in text.format_summary(ARTICLES, section_parts)
     assert document.notes == ()
 
 
 def test_the_first_article_is_computed_again_from_its_logs(tmp_path: Path) -> None:
     paths = Paths(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "wheels")
     part = measure_cloud_cpus(Scale(sizes=QUICK, paths=paths))
-    (table,) = [each for each in part.blocks if isinstance(each, Table)]
+    (table,) = [block for block in part.blocks if isinstance(block, Table)]
     means = {row[0]: row[2] for row in table.rows if row[1] == "compiled"}
     assert {vcpus: mean[:4] for vcpus, mean in means.items()} == {
         "8": "1.43",
@@ -96,8 +98,11 @@ def test_one_experiment_that_fails_does_not_take_the_others_along(
     def fails(bench: Scale) -> SectionPart:
         raise WheelError(f"no wheel for {Path(bench.sizes.sizing.out).parent.name}")
 
-    asked = {**{key: lambda _: SectionPart(lines=("found",)) for key in PARTS}, "tpu-gpu": fails}
-    monkeypatch.setattr(handler, "PARTS", asked)
+    part_makers = {
+        **{key: lambda _: SectionPart(lines=("found",)) for key in PARTS},
+        "tpu-gpu": fails,
+    }
+    monkeypatch.setattr(handler, "PARTS", part_makers)
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path / "cache"))
     with pytest.raises(WorkerError) as caught:
         handler.measure_articles(ArticlesOptions(quick=True, arms="", out=str(tmp_path / "out")))
@@ -108,9 +113,9 @@ def test_one_experiment_that_fails_does_not_take_the_others_along(
 
 
 def test_sizes_go_with_the_wheels_that_are_asked() -> None:
-    asked = QUICK.set_arms("stock,tuned")
-    assert asked.throughput.arms == asked.overhead.arms == asked.strategies.arms == "stock,tuned"
-    assert asked.sizing.arms == "stock", "sizes are of one wheel"
+    sizes = QUICK.set_arms("stock,tuned")
+    assert sizes.throughput.arms == sizes.overhead.arms == sizes.strategies.arms == "stock,tuned"
+    assert sizes.sizing.arms == "stock", "sizes are of one wheel"
     assert QUICK.throughput.arms == ""
 
 

@@ -80,27 +80,27 @@ def stock(made: Mapping[str, Path], tmp_path: Path) -> Path:
     return stock_wheel(tmp_path / "stock", {CORE: made["core"]})
 
 
-def honest(stock: Path, made: Mapping[str, Path], *targets: str, **more: Path) -> Path:
-    kernels = {target: made[target] for target in targets}
+def honest(stock: Path, kernel_libraries: Mapping[str, Path], *targets: str, **more: Path) -> Path:
+    kernels = {target: kernel_libraries[target] for target in targets}
     return tuned_wheel(stock, kernels, more=more)
 
 
 def test_an_honest_wheel_is_what_it_says(
     stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
-    found = audit(honest(stock, made, "skylake_avx512", "haswell"), paths=paths, stock=stock)
-    check_audit(found)
-    assert found.problems == ()
-    assert found.platform == "manylinux_2_17_x86_64"
-    assert (found.stock, found.targets) == (stock.name, ("skylake_avx512", "haswell"))
-    roles = {library.name: library.role for library in found.libraries}
+    wheel_audit = audit(honest(stock, made, "skylake_avx512", "haswell"), paths=paths, stock=stock)
+    check_audit(wheel_audit)
+    assert wheel_audit.problems == ()
+    assert wheel_audit.platform == "manylinux_2_17_x86_64"
+    assert (wheel_audit.stock, wheel_audit.targets) == (stock.name, ("skylake_avx512", "haswell"))
+    roles = {library.name: library.role for library in wheel_audit.libraries}
     assert roles == {
         "libtensorflow_cc.so.2": Role.STOCK,
         dispatcher.LIBRARY: Role.DISPATCHER,
         "haswell": Role.KERNELS,
         "skylake.avx512": Role.KERNELS,
     }
-    by_name = {library.name: library for library in found.libraries}
+    by_name = {library.name: library for library in wheel_audit.libraries}
     assert by_name["libtensorflow_cc.so.2"].difference == {}
     assert "avx" in by_name["libtensorflow_cc.so.2"].census
     assert by_name[dispatcher.LIBRARY].census.keys() == {"x86_64", "xsave"}
@@ -112,8 +112,8 @@ def test_an_honest_wheel_is_what_it_says(
 def test_a_person_sees_the_difference_and_the_verdict(
     stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
-    found = audit(honest(stock, made, "haswell"), paths=paths, stock=stock)
-    text = describe(found)
+    wheel_audit = audit(honest(stock, made, "haswell"), paths=paths, stock=stock)
+    text = describe(wheel_audit)
     lines = text.splitlines()
     assert lines[-1] == "The audit passed."
     assert f"stock     {stock.name}" in lines
@@ -129,23 +129,23 @@ def test_a_person_sees_the_difference_and_the_verdict(
 def test_the_answer_for_a_machine_is_whole(
     stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
-    found = audit(honest(stock, made, "haswell"), paths=paths, stock=stock)
-    fields = json.loads(format_json(found))
+    wheel_audit = audit(honest(stock, made, "haswell"), paths=paths, stock=stock)
+    fields = json.loads(format_json(wheel_audit))
     assert fields["schema"] == SCHEMA
     assert fields["libraries"][0]["role"] in {role.value for role in Role}
-    assert str(paths.cache) not in format_json(found)
+    assert str(paths.cache) not in format_json(wheel_audit)
 
 
 def test_a_hidden_instruction_is_named(stock: Path, made: Mapping[str, Path], paths: Paths) -> None:
     wheel = tuned_wheel(stock, {"haswell": made["smuggling haswell"]})
-    found = audit(wheel, paths=paths, stock=stock)
-    (problem,) = found.problems
+    wheel_audit = audit(wheel, paths=paths, stock=stock)
+    (problem,) = wheel_audit.problems
     assert problem.startswith("haswell: 1 avx512_vnni instruction, ")
     assert "vpdpbusd zmm0" in problem
     assert "smuggled (.text+0x" in problem
-    assert describe(found).splitlines()[-1] == f"problem: {problem}"
+    assert describe(wheel_audit).splitlines()[-1] == f"problem: {problem}"
     with pytest.raises(AuditError, match="haswell: 1 avx512_vnni instruction") as error:
-        check_audit(found)
+        check_audit(wheel_audit)
     assert error.value.exit_code == 34
     assert len(str(error.value).splitlines()) == 1
 
@@ -161,9 +161,13 @@ def test_flags_that_did_nothing_are_seen(
 def test_the_control_wheel_has_what_stock_has_and_no_more(
     stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
-    found = audit(honest(stock, made, STOCK_FLAGS), paths=paths, stock=stock)
-    assert found.problems == ()
-    (kernels,) = (each for each in found.libraries if each.role is Role.KERNELS)
+    wheel_audit = audit(honest(stock, made, STOCK_FLAGS), paths=paths, stock=stock)
+    assert wheel_audit.problems == ()
+    (kernels,) = (
+        wheel_library
+        for wheel_library in wheel_audit.libraries
+        if wheel_library.role is Role.KERNELS
+    )
     assert kernels.census.keys() <= STOCK_BASELINE | {"x86_64"}
     tuned = tuned_wheel(stock, {STOCK_FLAGS: made["haswell"]})
     problems = audit(tuned, paths=paths, stock=stock).problems
@@ -176,7 +180,8 @@ def test_a_dispatcher_that_not_every_cpu_can_run_is_seen(
     wheel = tuned_wheel(stock, {"haswell": made["haswell"]}, made["wide dispatcher"])
     problems = audit(wheel, paths=paths, stock=stock).problems
     assert any(
-        f"{dispatcher.LIBRARY}: " in each and " avx instruction" in each for each in problems
+        f"{dispatcher.LIBRARY}: " in problem and " avx instruction" in problem
+        for problem in problems
     )
 
 
@@ -185,8 +190,8 @@ def test_a_newer_glibc_than_the_tag_says_is_seen(
 ) -> None:
     wheel = honest(stock, made, "haswell", **{"tensorflow/new.so": made["new glibc"]})
     problems = audit(wheel, paths=paths, stock=stock).problems
-    assert any(re.match(r"tensorflow/new\.so: .* GLIBC 2\.3", each) for each in problems)
-    assert any(each.startswith("tensorflow/new.so is neither in stock") for each in problems)
+    assert any(re.match(r"tensorflow/new\.so: .* GLIBC 2\.3", problem) for problem in problems)
+    assert any(problem.startswith("tensorflow/new.so is neither in stock") for problem in problems)
     with pytest.raises(AuditError, match=r"\(and [0-9]+ more\)"):
         check_audit(audit(wheel, paths=paths, stock=stock))
 
@@ -207,9 +212,11 @@ def test_a_stock_library_that_was_changed_is_counted_again(
     changed = stock_wheel(stock.parent / "changed", {CORE: made["other core"]})
     wheel = honest(changed, made, "haswell")
     wheel = saying(wheel, stock, stock_sha256=hash_file(stock))
-    found = audit(wheel, paths=paths, stock=stock)
-    assert found.problems == (f"{CORE} differs from stock",)
-    (core,) = (each for each in found.libraries if each.file == CORE)
+    wheel_audit = audit(wheel, paths=paths, stock=stock)
+    assert wheel_audit.problems == (f"{CORE} differs from stock",)
+    (core,) = (
+        wheel_library for wheel_library in wheel_audit.libraries if wheel_library.file == CORE
+    )
     before, after = (inspect_library(made[name]).census for name in ("core", "other core"))
     assert core.difference == {
         name: after.get(name, 0) - before.get(name, 0)
@@ -228,8 +235,8 @@ def test_what_the_notice_does_not_say_is_seen(
     with zipfile.ZipFile(wheel) as archive:
         text = archive.read(name).decode()
     less = text.replace(f"  {DISPATCHER}\n", "").replace("  *.dist-info/METADATA\n", "  gone.py\n")
-    found = audit(altered(wheel, {name: less.encode()}), paths=paths, stock=stock)
-    assert found.problems == (
+    wheel_audit = audit(altered(wheel, {name: less.encode()}), paths=paths, stock=stock)
+    assert wheel_audit.problems == (
         f"{name} differs from the file that this version of Tensorwright writes",
     )
 
@@ -256,14 +263,16 @@ def test_a_stock_library_that_is_called_a_kernel_library_is_seen(
     """tuned.json cannot excuse what is not in the folder of kernel libraries."""
     wheel, name = honest(stock, made, "haswell"), f"{INFO}/tuned.json"
     with zipfile.ZipFile(wheel) as archive:
-        said = json.loads(archive.read(name))
+        record = json.loads(archive.read(name))
     swapped = made["haswell"].read_bytes()
-    said["libraries"][0]["file"] = CORE
-    members = {name: json.dumps(said).encode(), CORE: swapped}
-    found = audit(altered(wheel, members), paths=paths, stock=stock)
-    assert f"{CORE} differs from stock" in found.problems
-    assert any(f"{CORE} is not in tensorflow/core" in each for each in found.problems)
-    (core,) = (each for each in found.libraries if each.file == CORE)
+    record["libraries"][0]["file"] = CORE
+    members = {name: json.dumps(record).encode(), CORE: swapped}
+    wheel_audit = audit(altered(wheel, members), paths=paths, stock=stock)
+    assert f"{CORE} differs from stock" in wheel_audit.problems
+    assert any(f"{CORE} is not in tensorflow/core" in problem for problem in wheel_audit.problems)
+    (core,) = (
+        wheel_library for wheel_library in wheel_audit.libraries if wheel_library.file == CORE
+    )
     assert core.role is Role.CHANGED
 
 
@@ -272,8 +281,10 @@ def test_a_dispatcher_in_another_place_is_none(
 ) -> None:
     elsewhere = f"tensorflow/python/{dispatcher.LIBRARY}"
     wheel = honest(stock, made, "haswell", **{elsewhere: made["wide dispatcher"]})
-    found = audit(wheel, paths=paths, stock=stock)
-    assert any(each.startswith(f"{elsewhere} is neither in stock") for each in found.problems)
+    wheel_audit = audit(wheel, paths=paths, stock=stock)
+    assert any(
+        problem.startswith(f"{elsewhere} is neither in stock") for problem in wheel_audit.problems
+    )
 
 
 def test_a_pinned_stock_wheel_cannot_be_denied(
@@ -289,13 +300,17 @@ def test_without_a_stock_wheel_it_is_said_to_be_missing(
 ) -> None:
     pin_stock(monkeypatch, stock)
     wheel = altered(honest(stock, made, "haswell"), {"evil.pth": b"import evil"})
-    found = audit(wheel, paths=paths)
-    assert found.stock == ""
-    assert found.problems == ()
-    assert {each.role for each in found.libraries} == {Role.OTHER, Role.DISPATCHER, Role.KERNELS}
-    assert {each.difference for each in found.libraries} == {None}
-    assert "stock     not available" in describe(found)
-    assert "not compared" in describe(found).splitlines()[-1]
+    wheel_audit = audit(wheel, paths=paths)
+    assert wheel_audit.stock == ""
+    assert wheel_audit.problems == ()
+    assert {wheel_library.role for wheel_library in wheel_audit.libraries} == {
+        Role.OTHER,
+        Role.DISPATCHER,
+        Role.KERNELS,
+    }
+    assert {wheel_library.difference for wheel_library in wheel_audit.libraries} == {None}
+    assert "stock     not available" in describe(wheel_audit)
+    assert "not compared" in describe(wheel_audit).splitlines()[-1]
 
 
 def test_a_stock_wheel_that_nobody_published_is_a_problem(
@@ -313,10 +328,12 @@ def test_a_stranger_in_the_kernels_place_is_not_called_kernels(
 ) -> None:
     library = "tensorflow/core/kernels/tensorwright/haswell.so"
     wheel = altered(honest(stock, made, "haswell"), {library: made["core"].read_bytes()})
-    found = audit(wheel, paths=paths, stock=stock)
-    (stranger,) = (each for each in found.libraries if each.file == library)
+    wheel_audit = audit(wheel, paths=paths, stock=stock)
+    (stranger,) = (
+        wheel_library for wheel_library in wheel_audit.libraries if wheel_library.file == library
+    )
     assert stranger.role is Role.FALSE
-    rows = [line.split("  ")[0] for line in describe(found).splitlines()]
+    rows = [line.split("  ")[0] for line in describe(wheel_audit).splitlines()]
     assert Role.FALSE.value in rows
     assert "haswell" not in rows
 
@@ -324,16 +341,16 @@ def test_a_stranger_in_the_kernels_place_is_not_called_kernels(
 def test_another_stock_wheel_is_refused(
     stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
-    other = stock_wheel(stock.parent / "other", {CORE: made["other core"]})
+    other_path = stock_wheel(stock.parent / "other", {CORE: made["other core"]})
     with pytest.raises(ChecksumError):
-        audit(honest(stock, made, "haswell"), paths=paths, stock=other)
+        audit(honest(stock, made, "haswell"), paths=paths, stock=other_path)
 
 
 def test_a_wheel_without_tuned_kernels_is_looked_at_too(stock: Path, paths: Paths) -> None:
-    found = audit(stock, paths=paths)
-    check_audit(found)
-    assert "not a tuned wheel" in describe(found)
-    assert [each.role for each in found.libraries] == [Role.OTHER]
+    wheel_audit = audit(stock, paths=paths)
+    check_audit(wheel_audit)
+    assert "not a tuned wheel" in describe(wheel_audit)
+    assert [wheel_library.role for wheel_library in wheel_audit.libraries] == [Role.OTHER]
     (same,) = audit(stock, paths=paths, stock=stock).libraries
     assert (same.role, same.difference) == (Role.STOCK, {})
 
@@ -343,7 +360,7 @@ def test_bytes_that_are_not_records_are_refused(
 ) -> None:
     wheel = honest(stock, made, "haswell")
     with zipfile.ZipFile(wheel) as archive:
-        members = {each: archive.read(each) for each in archive.namelist()}
+        members = {name: archive.read(name) for name in archive.namelist()}
     written(wheel, members | {DISPATCHER: made["wide dispatcher"].read_bytes()})
     with pytest.raises(AuditError, match="RECORD"):
         audit(wheel, paths=paths, stock=stock)
@@ -374,15 +391,15 @@ def test_the_same_bytes_are_counted_once(
 ) -> None:
     """What the cache says is taken, so nothing was counted; what it cannot say is counted anew."""
     first = audit(stock, paths=paths)
-    (kept,) = (paths.cache / "census").iterdir()
-    assert kept.name == f"{hash_file(made['core'])}.json"
-    whole = kept.read_text()
-    kept.write_text(whole.replace('"x86_64": ', '"x86_64": 1000'))
+    (kept_path,) = (paths.cache / "census").iterdir()
+    assert kept_path.name == f"{hash_file(made['core'])}.json"
+    whole = kept_path.read_text()
+    kept_path.write_text(whole.replace('"x86_64": ', '"x86_64": 1000'))
     assert audit(stock, paths=paths).libraries[0].census["x86_64"] > 10_000
     for torn in ("", "{", "[]", whole[:90], whole.replace("iced-x86", "iced-x87")):
-        kept.write_text(torn)
+        kept_path.write_text(torn)
         assert audit(stock, paths=paths) == first
-        assert kept.read_text() == whole
+        assert kept_path.read_text() == whole
 
 
 def test_other_bytes_under_the_pinned_stock_wheels_name_are_not_taken(
@@ -397,25 +414,25 @@ def test_the_audit_says_how_each_library_was_admitted(
     stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     wheel = honest(stock, made, "skylake_avx512", "haswell")
-    said = fields_of(wheel)
-    said["libraries"][0]["admission"]["cwise_op_tanh"]["ran_as"] = "haswell"
-    found = audit(saying(wheel, stock, **said), paths=paths, stock=stock)
-    check_audit(found)
-    lines = describe(found).splitlines()
+    record = fields_of(wheel)
+    record["libraries"][0]["admission"]["cwise_op_tanh"]["ran_as"] = "haswell"
+    wheel_audit = audit(saying(wheel, stock, **record), paths=paths, stock=stock)
+    check_audit(wheel_audit)
+    lines = describe(wheel_audit).splitlines()
     assert (
         "kernels   skylake_avx512: passed the conformance test as haswell; conformance record: none"
     ) in lines
     assert "kernels   haswell: passed the conformance test on its own target" in lines
-    assert [each.proven for each in found.admissions] == [False, True]
+    assert [admission.proven for admission in wheel_audit.admissions] == [False, True]
 
 
 def test_a_unit_of_which_nothing_says_how_it_was_admitted_is_a_problem(
     stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     wheel = honest(stock, made, "haswell")
-    said = fields_of(wheel)
-    said["libraries"][0]["admission"] = {}
-    found = audit(saying(wheel, stock, **said), paths=paths, stock=stock)
-    assert found.problems == (
+    record = fields_of(wheel)
+    record["libraries"][0]["admission"] = {}
+    wheel_audit = audit(saying(wheel, stock, **record), paths=paths, stock=stock)
+    assert wheel_audit.problems == (
         "haswell: tuned.json does not list a conformance test for each of its kernel groups",
     )

@@ -43,26 +43,26 @@ def test_the_result_has_the_same_form_and_only_the_images_own_pixels(
 ) -> None:
     draw = np.random.default_rng(seed)
     images = draw.random((count, *shape), dtype=np.float32)
-    found = augment(images, draw)
-    assert found.shape == images.shape
-    assert found.dtype == images.dtype
-    for before, after in zip(images, found, strict=True):
+    array = augment(images, draw)
+    assert array.shape == images.shape
+    assert array.dtype == images.dtype
+    for before, after in zip(images, array, strict=True):
         pixels = {pixel.tobytes() for pixel in before.reshape(-1, shape[2])}
         assert {pixel.tobytes() for pixel in after.reshape(-1, shape[2])} <= pixels
 
 
 def test_shifts_reach_a_tenth_to_either_side_and_not_further() -> None:
     images = augment(numbered(MANY), np.random.default_rng(1))[..., 0]
-    found = [moved(unmirrored(image)[0]) for image in images]
+    actual = [moved(unmirrored(image)[0]) for image in images]
     most = round(SIDE * SHIFT)
     expected = set(range(-most, most + 1))
-    assert {down for down, _ in found} == {right for _, right in found} == expected
+    assert {down for down, _ in actual} == {right for _, right in actual} == expected
 
 
 def test_down_and_right_are_drawn_apart() -> None:
     images = augment(numbered(MANY), np.random.default_rng(2))[..., 0]
-    found = [moved(unmirrored(image)[0]) for image in images]
-    assert len(set(found)) > 40, "of 49 pairs"
+    actual = [moved(unmirrored(image)[0]) for image in images]
+    assert len(set(actual)) > 40, "of 49 pairs"
 
 
 def test_the_edge_is_repeated_where_the_image_has_left() -> None:
@@ -82,13 +82,13 @@ def test_half_of_the_images_are_mirrored() -> None:
 
 def test_the_generator_decides_and_the_images_stay_as_they_are() -> None:
     images = numbered(8)
-    kept = images.copy()
-    one, same, other = (augment(images, np.random.default_rng(seed)) for seed in (5, 5, 6))
-    assert np.array_equal(one, same)
-    assert not np.array_equal(one, other)
-    assert np.array_equal(images, kept)
+    kept_array = images.copy()
+    first, same, second = (augment(images, np.random.default_rng(seed)) for seed in (5, 5, 6))
+    assert np.array_equal(first, same)
+    assert not np.array_equal(first, second)
+    assert np.array_equal(images, kept_array)
 
 
 def test_all_channels_move_together() -> None:
-    found = augment(numbered(20), np.random.default_rng(7))
-    assert (found == found[..., :1]).all()
+    array = augment(numbered(20), np.random.default_rng(7))
+    assert (array == array[..., :1]).all()

@@ -27,15 +27,17 @@ DOWNLOADED = Bazel(bazelisk=Path("/b/bazelisk"), use="6.1.0", version="6.1.0", d
 DEBIAN = Bazel(bazelisk=Path("/b/bazelisk"), use="/usr/bin/bazel-4", version="4.2.3", debian=True)
 
 
-@pytest.mark.parametrize("found", [DOWNLOADED, DEBIAN])
-def test_nothing_of_the_machines_own_settings_is_read_and_no_server_stays(found: Bazel) -> None:
-    options = bazel.build_startup_options(found, PATHS)
+@pytest.mark.parametrize("bazel_tool", [DOWNLOADED, DEBIAN])
+def test_nothing_of_the_machines_own_settings_is_read_and_no_server_stays(
+    bazel_tool: Bazel,
+) -> None:
+    options = bazel.build_startup_options(bazel_tool, PATHS)
     assert {"--nohome_rc", "--nosystem_rc", "--batch"} <= set(options)
-    staying = bazel.build_startup_options(found, PATHS, stays=True)
+    staying = bazel.build_startup_options(bazel_tool, PATHS, stays=True)
     assert "--batch" not in staying
     assert len(staying) == len(options)
     assert "--output_user_root=/cache/bazel" in options
-    assert any(option.startswith("--install_base") for option in options) is found.debian
+    assert any(option.startswith("--install_base") for option in options) is bazel_tool.debian
 
 
 def test_repositories_are_overridden_in_one_order() -> None:
@@ -46,8 +48,8 @@ def test_repositories_are_overridden_in_one_order() -> None:
     )
     options = bazel.build_repository_options(DEBIAN, folders)
     names = [option.split("=")[1] for option in options if option.startswith("--override")]
-    own = ["bazel_skylib", "platforms", "rules_cc", "rules_java", "rules_proto"]
-    assert names == [*own, "tf_source", "tf_wheel"]
+    own_lines = ["bazel_skylib", "platforms", "rules_cc", "rules_java", "rules_proto"]
+    assert names == [*own_lines, "tf_source", "tf_wheel"]
     assert options[-1] == "--host_javabase=@local_jdk//:jdk"
     assert set(folders) == {"tf_wheel", "rules_cc", "tf_source"}  # the caller's is left alone
 
@@ -56,10 +58,13 @@ def test_the_shell_does_not_choose_the_compiler(monkeypatch: pytest.MonkeyPatch)
     for name, value in {"CC": "gcc", "CXX": "g++", "HTTPS_PROXY": "http://p", "CCC": "x"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("BAZELISK_VERIFY_SHA256", raising=False)
-    found = bazel.build_environment("6.1.0", "ab")
-    assert not {"CC", "CXX"} & set(found)
-    assert (found["HTTPS_PROXY"], found["CCC"]) == ("http://p", "x")
-    assert (found["USE_BAZEL_VERSION"], found["BAZELISK_VERIFY_SHA256"]) == ("6.1.0", "ab")
+    environment = bazel.build_environment("6.1.0", "ab")
+    assert not {"CC", "CXX"} & set(environment)
+    assert (environment["HTTPS_PROXY"], environment["CCC"]) == ("http://p", "x")
+    assert (environment["USE_BAZEL_VERSION"], environment["BAZELISK_VERIFY_SHA256"]) == (
+        "6.1.0",
+        "ab",
+    )
     assert "BAZELISK_VERIFY_SHA256" not in bazel.build_environment("6.1.0")
 
 
@@ -96,15 +101,15 @@ def test_a_registry_that_does_not_answer_is_not_waited_for(
 @pytest.fixture(scope="module")
 def here() -> Paths:
     """The user's own tool folder: installing bazelisk is what `invoke doctor` does."""
-    found = settings.paths()
-    if bazel.find_bazelisk(found) is None:
-        bazel.install_bazelisk(found)
-    return found
+    paths = settings.paths()
+    if bazel.find_bazelisk(paths) is None:
+        bazel.install_bazelisk(paths)
+    return paths
 
 
 @pytest.mark.toolchain
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("use", "message"),
     [
         ("nonsense", "'nonsense'"),
         ("/nonexistent/bazel", "no such file"),
@@ -112,12 +117,12 @@ def here() -> Paths:
     ],
 )
 def test_a_bazel_that_was_asked_for_and_is_none_is_a_tool_error(
-    here: Paths, monkeypatch: pytest.MonkeyPatch, asked: str, said: str
+    here: Paths, monkeypatch: pytest.MonkeyPatch, use: str, message: str
 ) -> None:
-    monkeypatch.setenv("USE_BAZEL_VERSION", asked)
-    with pytest.raises(ToolError, match=said) as caught:
+    monkeypatch.setenv("USE_BAZEL_VERSION", use)
+    with pytest.raises(ToolError, match=message) as caught:
         bazel.find_bazel(here, "6.1.0")
-    assert asked in caught.value.message
+    assert use in caught.value.message
 
 
 BUILD = """
@@ -153,7 +158,7 @@ class Project:
 @pytest.fixture(scope="module")
 def project(here: Paths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     folder = tmp_path_factory.mktemp("workspace")
-    own = dataclasses.replace(here, cache=tmp_path_factory.mktemp("cache"))
+    own_paths = dataclasses.replace(here, cache=tmp_path_factory.mktemp("cache"))
     release = releases.find_release(TESTED_RELEASE)
     texts = {
         "WORKSPACE": "",
@@ -165,25 +170,25 @@ def project(here: Paths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     }
     for name, text in texts.items():
         (folder / name).write_text(text)
-    rules = own.cache / "rules_cc"
+    rules = own_paths.cache / "rules_cc"
     render.write(render.render_repositories(planned(), here.templates)["rules_cc"], rules)
-    found = bazel.find_bazel(here, release.bazel)
-    options = bazel.build_repository_options(found, {"rules_cc": rules})
-    yield Project(bazel=found, folder=folder, paths=own, options=options)
-    shutil.rmtree(own.cache, ignore_errors=True)  # (Bazel makes its folders read-only)
+    bazel_tool = bazel.find_bazel(here, release.bazel)
+    options = bazel.build_repository_options(bazel_tool, {"rules_cc": rules})
+    yield Project(bazel=bazel_tool, folder=folder, paths=own_paths, options=options)
+    shutil.rmtree(own_paths.cache, ignore_errors=True)  # (Bazel makes its folders read-only)
 
 
 @pytest.mark.toolchain
 def test_a_program_is_built_and_its_progress_is_told(project: Project) -> None:
-    seen: list[tuple[int, int, str]] = []
-    done = project.build("//:answer", stays=True, on_progress=lambda *step: seen.append(step))
+    steps: list[tuple[int, int, str]] = []
+    done = project.build("//:answer", stays=True, on_progress=lambda *step: steps.append(step))
     assert done.returncode == 0, done.output
     out = project.folder / "bazel-bin"
     answer = subprocess.run([out / "answer"], check=True, capture_output=True, text=True)
     assert answer.stdout == "42\n"
     assert out.resolve().is_relative_to(project.paths.cache.resolve())
-    assert all(0 <= finished <= total for finished, total, _ in seen)
-    assert seen
+    assert all(0 <= finished <= total for finished, total, _ in steps)
+    assert steps
     servers = [command for command in commands() if str(project.paths.cache) in command]
     assert len(servers) == 1
     bazel.stop_server(project.bazel, workspace=project.folder, paths=project.paths)
@@ -214,8 +219,8 @@ def test_no_server_outlives_a_build(project: Project) -> None:
 def need_no_server(project: Project) -> None:
     root = str(project.paths.cache)
     deadline = time.monotonic() + 10
-    while left := [command for command in commands() if root in command]:
-        assert time.monotonic() < deadline, left
+    while servers := [command for command in commands() if root in command]:
+        assert time.monotonic() < deadline, servers
         time.sleep(0.1)
 
 

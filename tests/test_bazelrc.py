@@ -122,7 +122,7 @@ def test_every_header_is_found(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("build --a\nbuild --remote_header=hunter2\n", "line 2 .*NAME=VALUE"),
         ("build --remote_header=a=\n", "line 1 .*NAME=VALUE"),
@@ -138,8 +138,10 @@ def test_every_header_is_found(
         ("build hunter2\n", "line 1 .*no option"),
     ],
 )
-def test_a_line_that_is_wrong_is_named_and_not_shown(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
+def test_a_line_that_is_wrong_is_named_and_not_shown(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
         read(tmp_path, text)
     assert "nter2" not in str(caught.value)
     assert caught.value.hint.endswith('build "--remote_header=NAME=VALUE"')
@@ -183,7 +185,7 @@ def test_only_what_may_change_results_decides(tmp_path: Path) -> None:
     copt = read(tmp_path, "build --copt=-O3\n").build_sha256
     assert len(copt) == 64
     assert read(tmp_path, f"# more\n{service}build '--copt=-O3'\n").build_sha256 == copt
-    others = {
+    other_names = {
         read(tmp_path, text).build_sha256
         for text in (
             "build --copt=-O2",
@@ -192,4 +194,4 @@ def test_only_what_may_change_results_decides(tmp_path: Path) -> None:
             "build --copt=-O3 --c=d",
         )
     }
-    assert len(others - {copt}) == 4
+    assert len(other_names - {copt}) == 4

@@ -44,15 +44,19 @@ def book(**fields: object) -> PriceBook:
     )
 
 
-def billed(found: Comparison, prices: PriceBook | None = None, **options: object) -> Bill:
+def billed(
+    measured_comparison: Comparison, prices: PriceBook | None = None, **options: object
+) -> Bill:
     prices = prices or book()
     machines = {2: prices.find_price("m2"), 4: prices.find_price("m4")}
-    return compute_bill(found, prices, machines, **options)  # type: ignore[arg-type]
+    return compute_bill(measured_comparison, prices, machines, **options)  # type: ignore[arg-type]
 
 
 def row(of: Bill, arm: str, vcpus: int | None, workload: str = "mnist_mlp") -> BillRow:
     rows = [
-        each for each in of.rows if (each.workload, each.arm, each.vcpus) == (workload, arm, vcpus)
+        bill_row
+        for bill_row in of.rows
+        if (bill_row.workload, bill_row.arm, bill_row.vcpus) == (workload, arm, vcpus)
     ]
     assert len(rows) == 1
     return rows[0]
@@ -64,8 +68,8 @@ def interval(amount: cost.Amount | None) -> Interval:
 
 
 def whole(amount: cost.Amount) -> tuple[float, float, float]:
-    each = interval(amount)
-    return each.value, each.low, each.high
+    bounds = interval(amount)
+    return bounds.value, bounds.low, bounds.high
 
 
 # --- the article ----------------------------------------------------------------------------------
@@ -75,65 +79,79 @@ def test_every_relative_time_and_cost_of_the_article_comes_out() -> None:
     with article.TOTALS.open(encoding="utf-8", newline="") as file:
         recorded = list(csv.DictReader(file))
     assert len(recorded) == len(ARTICLE.rows) == 54
-    for each in recorded:
-        vcpus = int(each["vcpus"]) if each["vcpus"] else None
-        found = row(ARTICLE, each["build"], vcpus, each["benchmark"])
-        assert found.machine == each["platform"]
-        assert get_value(found.run_s) == float(each["total_s"])
-        assert math.isclose(get_value(found.usd), float(each["cost_usd"]), abs_tol=5.1e-7)
+    for record in recorded:
+        vcpus = int(record["vcpus"]) if record["vcpus"] else None
+        bill_row = row(ARTICLE, record["build"], vcpus, record["benchmark"])
+        assert bill_row.machine == record["platform"]
+        assert get_value(bill_row.run_s) == float(record["total_s"])
+        assert math.isclose(get_value(bill_row.usd), float(record["cost_usd"]), abs_tol=5.1e-7)
         assert math.isclose(
-            get_value(found.relative_time), float(each["rel_time_gpu"]), abs_tol=5.1e-5
+            get_value(bill_row.relative_time), float(record["rel_time_gpu"]), abs_tol=5.1e-5
         )
         assert math.isclose(
-            get_value(found.relative_cost), float(each["rel_cost_gpu"]), abs_tol=5.1e-5
+            get_value(bill_row.relative_cost), float(record["rel_cost_gpu"]), abs_tol=5.1e-5
         )
 
 
 def test_the_gain_of_compiling_comes_out() -> None:
-    means = {(vcpus, arm): get_value(each) for vcpus, arm, each in ARTICLE.speedups}
+    means = {(vcpus, arm): get_value(value) for vcpus, arm, value in ARTICLE.speedups}
     assert list(means) == [(8, "compiled"), (16, "compiled"), (32, "compiled"), (64, "compiled")]
     assert [f"{means[vcpus, 'compiled']:.2f}" for vcpus in (8, 16, 64)] == ["1.43", "1.28", "1.04"]
     assert f"{means[32, 'compiled']:.3f}" == "0.975"
 
 
 def test_8_vcpus_compiled_is_the_cheapest_for_every_model() -> None:
-    cheapest = [(each.workload, each.arm, each.vcpus) for each in ARTICLE.rows if each.cheapest]
-    models = dict.fromkeys(each.workload for each in TOTALS)
+    cheapest = [
+        (bill_row.workload, bill_row.arm, bill_row.vcpus)
+        for bill_row in ARTICLE.rows
+        if bill_row.cheapest
+    ]
+    models = dict.fromkeys(total.workload for total in TOTALS)
     assert cheapest == [(model, "compiled", 8) for model in models]
     assert len(cheapest) == 6
 
 
 def test_only_the_bidirectional_lstm_is_faster_without_the_gpu() -> None:
-    fastest = {each.workload: each.arm for each in ARTICLE.rows if each.fastest}
+    fastest = {bill_row.workload: bill_row.arm for bill_row in ARTICLE.rows if bill_row.fastest}
     assert {model for model, arm in fastest.items() if arm != "gpu"} == {"imdb_bidirectional_lstm"}
-    assert all(each.on_front for each in ARTICLE.rows if each.cheapest or each.fastest)
+    assert all(
+        bill_row.on_front for bill_row in ARTICLE.rows if bill_row.cheapest or bill_row.fastest
+    )
 
 
 def test_the_articles_bill_says_what_it_is() -> None:
     assert (ARTICLE.baseline, ARTICLE.composed, ARTICLE.skipped) == ("gpu", TIMED, ())
     assert (ARTICLE.book, ARTICLE.as_of) == ("2017-07-gce", "2017-07-04")
-    assert [each.name for each in ARTICLE.machines] == ["gpu", "cpu8", "cpu16", "cpu32", "cpu64"]
-    assert all(each.amortisation is None for each in ARTICLE.rows)
+    assert [machine.name for machine in ARTICLE.machines] == [
+        "gpu",
+        "cpu8",
+        "cpu16",
+        "cpu32",
+        "cpu64",
+    ]
+    assert all(bill_row.amortisation is None for bill_row in ARTICLE.rows)
 
 
 def test_another_baseline_of_the_article_may_be_named() -> None:
-    found = compute_bill_from_totals(TOTALS, GCE, baseline="pip@8")
-    each = row(found, "compiled", 8)
-    assert math.isclose(get_value(each.relative_time), 87.8 / 138.5, rel_tol=1e-3)
-    assert math.isclose(get_value(each.relative_time), get_value(each.relative_cost))
+    bill = compute_bill_from_totals(TOTALS, GCE, baseline="pip@8")
+    bill_row = row(bill, "compiled", 8)
+    assert math.isclose(get_value(bill_row.relative_time), 87.8 / 138.5, rel_tol=1e-3)
+    assert math.isclose(get_value(bill_row.relative_time), get_value(bill_row.relative_cost))
     assert compute_bill_from_totals(TOTALS, GCE, baseline="pip").baseline == "pip@64"
 
 
 def test_the_articles_builds_pay_against_pip_on_the_same_machine() -> None:
-    found = compute_bill_from_totals(TOTALS, GCE, build=Build(usd=1.0, runs_per_day=100.0))
-    paid = row(found, "compiled", 8).amortisation
+    bill = compute_bill_from_totals(TOTALS, GCE, build=Build(usd=1.0, runs_per_day=100.0))
+    paid = row(bill, "compiled", 8).amortisation
     assert paid is not None
-    saved = (138.457 - get_value(row(found, "compiled", 8).run_s)) * 0.063642 / 3600
+    saved = (138.457 - get_value(row(bill, "compiled", 8).run_s)) * 0.063642 / 3600
     assert math.isclose(get_value(paid.saving_usd), saved)
     assert paid.runs == math.ceil(1.0 / saved)
-    assert row(found, "compiled", 32).amortisation is not None
+    assert row(bill, "compiled", 32).amortisation is not None
     assert [
-        each for each in found.rows if each.arm in {"pip", "gpu"} and each.amortisation is not None
+        bill_row
+        for bill_row in bill.rows
+        if bill_row.arm in {"pip", "gpu"} and bill_row.amortisation is not None
     ] == []
 
 
@@ -146,11 +164,11 @@ def test_logs_of_epochs_make_a_bill(tmp_path: Path) -> None:
     for name, elapsed in (("gpu", 10.0), ("cpu8", 20.0)):
         (tmp_path / name).write_text(f"epoch,elapsed\n1,{elapsed}\n2,{elapsed}\n", encoding="utf-8")
     names = (f"mnist_mlp/gpu={tmp_path}/gpu", f"mnist_mlp/tuned/cpu8={tmp_path}/cpu8")
-    found = compute_bill_from_totals([article.read_log(name, GCE) for name in names], GCE)
-    tuned = row(found, "tuned", 8)
+    bill = compute_bill_from_totals([article.read_log(name, GCE) for name in names], GCE)
+    tuned = row(bill, "tuned", 8)
     assert (get_value(tuned.run_s), get_value(tuned.relative_time)) == (40.0, 2.0)
     assert math.isclose(get_value(tuned.usd), 40 * 0.063642 / 3600)
-    assert (found.baseline, found.speedups) == ("gpu", ())
+    assert (bill.baseline, bill.speedups) == ("gpu", ())
 
 
 @pytest.mark.parametrize("baseline", ["gpu", "", "pip@7", "pip@"])
@@ -181,47 +199,47 @@ def sweep() -> Comparison:
 
 
 def test_a_run_costs_its_seconds_on_the_machine_of_its_vcpus() -> None:
-    found = billed(sweep())
-    assert [(each.arm, each.vcpus, each.machine) for each in found.rows] == [
+    bill = billed(sweep())
+    assert [(bill_row.arm, bill_row.vcpus, bill_row.machine) for bill_row in bill.rows] == [
         ("stock", 2, "m2"),
         ("tuned", 2, "m2"),
         ("stock", 4, "m4"),
         ("tuned", 4, "m4"),
     ]
-    assert whole(row(found, "tuned", 2).run_s) == whole(spread(80.0, 0.1))
-    assert whole(row(found, "tuned", 2).usd) == pytest.approx(whole(spread(0.08, 0.1)))
-    assert whole(row(found, "tuned", 4).usd) == pytest.approx(whole(spread(0.1, 0.1)))
-    assert (found.book, found.as_of, found.composed) == ("mine", "2020-02-29", COMPOSED)
+    assert whole(row(bill, "tuned", 2).run_s) == whole(spread(80.0, 0.1))
+    assert whole(row(bill, "tuned", 2).usd) == pytest.approx(whole(spread(0.08, 0.1)))
+    assert whole(row(bill, "tuned", 4).usd) == pytest.approx(whole(spread(0.1, 0.1)))
+    assert (bill.book, bill.as_of, bill.composed) == ("mine", "2020-02-29", COMPOSED)
 
 
 def test_figures_are_relative_to_the_baseline_at_most_vcpus() -> None:
-    found = billed(sweep())
-    assert found.baseline == "stock@4"
-    base = row(found, "stock", 4)
+    bill = billed(sweep())
+    assert bill.baseline == "stock@4"
+    base = row(bill, "stock", 4)
     assert (base.relative_time, base.relative_cost) == (1.0, 1.0)
     assert base.break_even_price_ratio is None
-    assert get_value(row(found, "stock", 2).relative_time) == pytest.approx(100 / 60)
-    assert get_value(row(found, "stock", 2).relative_cost) == pytest.approx(100 / 120)
+    assert get_value(row(bill, "stock", 2).relative_time) == pytest.approx(100 / 60)
+    assert get_value(row(bill, "stock", 2).relative_cost) == pytest.approx(100 / 120)
 
 
 def test_what_was_measured_in_pairs_keeps_its_own_interval() -> None:
-    found = billed(sweep())
-    beside = row(found, "tuned", 4)
+    bill = billed(sweep())
+    beside = row(bill, "tuned", 4)
     assert whole(beside.relative_time) == pytest.approx(whole(spread(1 / 1.2, 0.01)))
     assert whole(beside.relative_cost) == pytest.approx(whole(spread(1 / 1.2, 0.01)))
     assert whole(beside.break_even_price_ratio or 0) == pytest.approx(whole(spread(1.2, 0.01)))
-    apart = row(found, "tuned", 2)
+    apart = row(bill, "tuned", 2)
     assert get_value(apart.relative_time) == pytest.approx(80 / 60)
     assert interval(apart.relative_time).half_width > 0.13
 
 
 def test_a_pair_counts_in_both_directions() -> None:
-    found = billed(sweep(), baseline="tuned@2")
-    assert found.baseline == "tuned@2"
-    assert whole(row(found, "stock", 2).relative_time) == pytest.approx(whole(spread(1.25, 0.01)))
-    assert row(found, "tuned", 2).relative_time == 1.0
-    assert row(found, "tuned", 4).break_even_price_ratio is None
-    assert row(found, "stock", 4).break_even_price_ratio is not None
+    bill = billed(sweep(), baseline="tuned@2")
+    assert bill.baseline == "tuned@2"
+    assert whole(row(bill, "stock", 2).relative_time) == pytest.approx(whole(spread(1.25, 0.01)))
+    assert row(bill, "tuned", 2).relative_time == 1.0
+    assert row(bill, "tuned", 4).break_even_price_ratio is None
+    assert row(bill, "stock", 4).break_even_price_ratio is not None
 
 
 def test_two_candidates_were_not_measured_in_pairs_with_each_other() -> None:
@@ -229,29 +247,29 @@ def test_two_candidates_were_not_measured_in_pairs_with_each_other() -> None:
         name: spread(seconds, 0.1) for name, seconds in (("stock", 100), ("a", 80), ("b", 60))
     }
     pairs = [speedup(name, spread(2), run=spread(2, 0.001)) for name in ("a", "b")]
-    found = billed(comparison(cell(runs=runs, speedups=pairs)), baseline="a@2")
-    assert get_value(row(found, "b", 2).relative_time) == pytest.approx(60 / 80)
+    bill = billed(comparison(cell(runs=runs, speedups=pairs)), baseline="a@2")
+    assert get_value(row(bill, "b", 2).relative_time) == pytest.approx(60 / 80)
 
 
 def test_without_a_ratio_of_runs_times_are_compared() -> None:
-    found = billed(comparison(cell()))
-    assert get_value(row(found, "tuned", 2).relative_time) == pytest.approx(0.8)
-    assert interval(row(found, "tuned", 2).relative_time).half_width > spread(1).half_width
+    bill = billed(comparison(cell()))
+    assert get_value(row(bill, "tuned", 2).relative_time) == pytest.approx(0.8)
+    assert interval(row(bill, "tuned", 2).relative_time).half_width > spread(1).half_width
 
 
 def test_increments_are_billed_in_relative_costs_too() -> None:
     by_the_minute = book(billing_increment_s=60.0)
-    found = billed(sweep(), by_the_minute)
-    assert get_value(row(found, "tuned", 2).usd) == pytest.approx(0.12)
-    assert row(found, "tuned", 4).relative_cost == Interval(value=1.0, low=1.0, high=1.0)
-    assert get_value(row(found, "tuned", 4).relative_time) == pytest.approx(1 / 1.2)
+    bill = billed(sweep(), by_the_minute)
+    assert get_value(row(bill, "tuned", 2).usd) == pytest.approx(0.12)
+    assert row(bill, "tuned", 4).relative_cost == Interval(value=1.0, low=1.0, high=1.0)
+    assert get_value(row(bill, "tuned", 4).relative_time) == pytest.approx(1 / 1.2)
 
 
 def test_the_cheapest_and_the_fastest_are_of_all_machines() -> None:
-    found = billed(sweep())
+    bill = billed(sweep())
     marks = {
-        f"{each.arm}@{each.vcpus}": (each.cheapest, each.fastest, each.on_front)
-        for each in found.rows
+        f"{bill_row.arm}@{bill_row.vcpus}": (bill_row.cheapest, bill_row.fastest, bill_row.on_front)
+        for bill_row in bill.rows
     }
     assert marks == {
         "stock@2": (False, False, False),
@@ -262,22 +280,22 @@ def test_the_cheapest_and_the_fastest_are_of_all_machines() -> None:
 
 
 def test_a_build_pays_against_the_baseline_on_the_same_machine() -> None:
-    found = billed(sweep(), build=Build(usd=2.0, runs_per_day=10.0))
-    paid = row(found, "tuned", 2).amortisation
+    bill = billed(sweep(), build=Build(usd=2.0, runs_per_day=10.0))
+    paid = row(bill, "tuned", 2).amortisation
     assert paid is not None
     assert get_value(paid.saving_usd) == pytest.approx(0.1 * (1 - 1 / 1.25))
     assert (paid.runs, paid.days) == (100, 10.0)
     assert paid.soonest is not None
     assert paid.latest is not None
     assert paid.soonest < 100 < paid.latest
-    assert row(found, "stock", 2).amortisation is None
-    assert row(found, "stock", 4).amortisation is None
+    assert row(bill, "stock", 2).amortisation is None
+    assert row(bill, "stock", 4).amortisation is None
     assert billed(sweep()).rows[1].amortisation is None
 
 
 def test_a_build_that_saves_no_whole_increment_never_pays() -> None:
-    found = billed(sweep(), book(billing_increment_s=60.0), build=Build(usd=2.0))
-    paid = row(found, "tuned", 2).amortisation
+    bill = billed(sweep(), book(billing_increment_s=60.0), build=Build(usd=2.0))
+    paid = row(bill, "tuned", 2).amortisation
     assert paid is not None
     assert (get_value(paid.saving_usd), paid.runs) == (0.0, None)
 
@@ -288,9 +306,9 @@ def test_settings_need_no_build() -> None:
         arm("onednn off", wheel_sha256="abc", env=(("TF_ENABLE_ONEDNN_OPTS", "0"),)),
         arm("tuned"),
     )
-    runs: dict[str, Interval | None] = {each.name: spread(100.0) for each in facts}
-    found = billed(comparison(cell(runs=runs), arms=facts), build=Build(usd=2.0))
-    assert [each.arm for each in found.rows if each.amortisation] == ["tuned"]
+    runs: dict[str, Interval | None] = {fact.name: spread(100.0) for fact in facts}
+    bill = billed(comparison(cell(runs=runs), arms=facts), build=Build(usd=2.0))
+    assert [bill_row.arm for bill_row in bill.rows if bill_row.amortisation] == ["tuned"]
 
 
 def test_speedups_are_means_over_workloads_by_vcpus() -> None:
@@ -306,7 +324,7 @@ def test_speedups_are_means_over_workloads_by_vcpus() -> None:
 
 def test_what_has_no_run_is_left_out_and_told() -> None:
     failed = ArmFailure(arm="tuned", reason="the worker of arm tuned died")
-    found = billed(
+    bill = billed(
         comparison(
             cell("mnist_mlp"),
             cell("lstm_text", runs={"stock": spread(9.0)}, failures=[failed]),
@@ -314,13 +332,13 @@ def test_what_has_no_run_is_left_out_and_told() -> None:
             cell("cifar10_cnn", runs={"stock": None, "tuned": spread(9.0)}),
         )
     )
-    assert found.skipped == (
+    assert bill.skipped == (
         "lstm_text tuned@2: the worker of arm tuned died",
         "mnist_cnn tuned@2: not all phases of a run were timed",
         "cifar10_cnn stock@2: not all phases of a run were timed",
         "cifar10_cnn: the baseline stock@2 has no run",
     )
-    assert [(each.workload, each.arm) for each in found.rows] == [
+    assert [(bill_row.workload, bill_row.arm) for bill_row in bill.rows] == [
         ("mnist_mlp", "stock"),
         ("mnist_mlp", "tuned"),
         ("lstm_text", "stock"),
@@ -368,11 +386,11 @@ def test_the_baseline_is_itself_and_a_front_has_the_best(
         for number, (slow, fast) in enumerate(times)
         for vcpus in (2, 4)
     ]
-    found = billed(comparison(*cells))
-    for workload in {each.workload for each in found.rows}:
-        mine = [each for each in found.rows if each.workload == workload]
+    bill = billed(comparison(*cells))
+    for workload in {bill_row.workload for bill_row in bill.rows}:
+        mine = [bill_row for bill_row in bill.rows if bill_row.workload == workload]
         assert len(mine) == 4
-        base = row(found, "stock", 4, workload)
+        base = row(bill, "stock", 4, workload)
         assert (base.relative_time, base.relative_cost) == (1.0, 1.0)
         assert [
             sum(marks) for marks in zip(*((e.cheapest, e.fastest) for e in mine), strict=True)
@@ -380,11 +398,13 @@ def test_the_baseline_is_itself_and_a_front_has_the_best(
             1,
             1,
         ]
-        assert all(each.on_front for each in mine if each.cheapest or each.fastest)
-        for each in mine:
-            if isinstance(each.relative_time, Interval):
-                time = each.relative_time
+        assert all(bill_row.on_front for bill_row in mine if bill_row.cheapest or bill_row.fastest)
+        for front_row in mine:
+            if isinstance(front_row.relative_time, Interval):
+                time = front_row.relative_time
                 assert time.low <= time.value <= time.high
-            if isinstance(each.break_even_price_ratio, Interval):
-                product = each.break_even_price_ratio.value * get_value(each.relative_time)
+            if isinstance(front_row.break_even_price_ratio, Interval):
+                product = front_row.break_even_price_ratio.value * get_value(
+                    front_row.relative_time
+                )
                 assert math.isclose(product, 1.0)

@@ -42,7 +42,7 @@ def test_every_kind_of_cache_that_bazel_knows_is_taken(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("remote", "said"),
+    ("remote", "message"),
     [
         (Remote(cache="ftp://h"), "one of http, https, grpc"),
         (Remote(cache="h:9092"), "one of"),
@@ -54,8 +54,8 @@ def test_every_kind_of_cache_that_bazel_knows_is_taken(address: str) -> None:
         (Remote(cache="http://h", executor="grpc://h:1"), "HTTP cache"),
     ],
 )
-def test_what_bazel_could_not_use_is_said_before_it_starts(remote: Remote, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_what_bazel_could_not_use_is_said_before_it_starts(remote: Remote, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         caches.check_remote(remote, BAZEL)
 
 
@@ -72,16 +72,16 @@ def test_a_secret_in_an_address_is_refused_and_not_repeated(address: str) -> Non
 
 def test_addresses_of_the_file_are_held_to_the_same(tmp_path: Path) -> None:
     rc = rc_of(tmp_path, "--remote_cache=grpcs://h:1", "--remote_executor=grpcs://h:2")
-    found = caches.resolve_remote(rc=rc)
-    assert found.addresses == ("grpcs://h:1", "grpcs://h:2")
+    remote = caches.resolve_remote(rc=rc)
+    assert remote.addresses == ("grpcs://h:1", "grpcs://h:2")
     with pytest.raises(UsageError, match="gRPC over TLS"):
-        caches.check_remote(found, of("4.2.3", debian=True))
+        caches.check_remote(remote, of("4.2.3", debian=True))
     old = caches.resolve_remote(rc=rc_of(tmp_path, "--remote_http_cache=http://h"))
     assert old.cache == "http://h"
     with pytest.raises(UsageError, match="HTTP cache"):
         caches.check_settings(caches.resolve_remote(rc=old.rc.path, executor="grpc://h:1"))
-    for wrong, said in (("https://me:hunter2@h", "process list"), ("h:9092", "one of")):
-        with pytest.raises(UsageError, match=said) as caught:
+    for wrong, text in (("https://me:hunter2@h", "process list"), ("h:9092", "one of")):
+        with pytest.raises(UsageError, match=text) as caught:
             caches.check_settings(
                 caches.resolve_remote(rc=rc_of(tmp_path, f"--remote_cache={wrong}"))
             )
@@ -118,8 +118,8 @@ def test_a_file_with_headers_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_certificates_come_in_pairs_and_need_a_private_key(tmp_path: Path) -> None:
-    own, key = pem(tmp_path, "c.pem"), pem(tmp_path, "c.key")
-    certificate, private = f"--tls_client_certificate={own}", f"--tls_client_key={key}"
+    own_path, key = pem(tmp_path, "c.pem"), pem(tmp_path, "c.key")
+    certificate, private = f"--tls_client_certificate={own_path}", f"--tls_client_key={key}"
 
     def check(*options: str) -> None:
         rc = rc_of(tmp_path, *options)
@@ -173,8 +173,8 @@ def test_a_certificate_is_looked_into_before_bazel_dies_of_it(tmp_path: Path, te
 
 
 def test_a_key_is_no_certificate(tmp_path: Path) -> None:
-    own = pem(tmp_path, "c.pem")
-    rc = rc_of(tmp_path, f"--tls_client_certificate={own}", f"--tls_client_key={own}")
+    own_path = pem(tmp_path, "c.pem")
+    rc = rc_of(tmp_path, f"--tls_client_certificate={own_path}", f"--tls_client_key={own_path}")
     with pytest.raises(UsageError, match=r"--tls_client_key .*PEM"):
         caches.check_settings(caches.resolve_remote(cache="grpcs://h:1", rc=rc))
 
@@ -233,10 +233,10 @@ def test_only_bazels_that_mix_them_are_told_to_keep_disk_and_remote_apart(
 def test_native_is_refused_where_others_read_the_results() -> None:
     caches.require_explicit_target("native", Remote())
     caches.require_explicit_target("skylake", CLUSTER)
-    here = resolve_target("native", read_cpu()).spec
+    spec = resolve_target("native", read_cpu()).spec
     with pytest.raises(UsageError) as caught:
         caches.require_explicit_target(" Native", CLUSTER)
-    assert caught.value.hint.endswith(f"--arch {here}")
+    assert caught.value.hint.endswith(f"--arch {spec}")
 
 
 @given(st.text(max_size=40))

@@ -72,17 +72,17 @@ def test_a_branch_has_no_origin_where_the_two_differ() -> None:
 
 
 def test_a_name_that_differing_nodes_share_stands_for_none_of_them() -> None:
-    first, same, other = (node("Tanh", source) for source in ("x", "x", "y"))
+    first, same, other_namespace = (node("Tanh", source) for source in ("x", "x", "y"))
     same.input.append("^before")
     lone = node("Mul", "x", "y")
     assert merge_nodes([first, lone, same]) == {"tanh": first, "mul": lone}
-    assert merge_nodes([first, lone, other]) == {"mul": lone}
-    assert merge_nodes([first, other, same]) == {}
+    assert merge_nodes([first, lone, other_namespace]) == {"mul": lone}
+    assert merge_nodes([first, other_namespace, same]) == {}
 
 
 def test_an_execution_of_another_op_is_not_that_node() -> None:
-    seen = Execution(node="tanh", op="Mul", shapes="", seconds=1.0, began=0.0)
-    assert list(summarise_call_sites([seen], {"tanh": node("Tanh")}, 1)) == []
+    execution = Execution(node="tanh", op="Mul", shapes="", seconds=1.0, began=0.0)
+    assert list(summarise_call_sites([execution], {"tanh": node("Tanh")}, 1)) == []
 
 
 def test_a_second_output_and_a_circle_have_no_origin() -> None:

@@ -43,10 +43,10 @@ def painted(label: str = "a name") -> Figure:
 
 
 def drawn(label: str = "a name", key: str = "one", description: str = "seen") -> ET.Element:
-    made = create_drawing(
+    drawing = create_drawing(
         lambda: painted(label), key=key, title="Title", caption="", description=description
     )
-    return ET.fromstring(made.svg)  # noqa: S314  (our own)
+    return ET.fromstring(drawing.svg)  # noqa: S314  (our own)
 
 
 def attributes(root: ET.Element) -> Iterator[str]:
@@ -84,7 +84,7 @@ def test_all_that_is_referred_to_is_there_and_nothing_has_an_id_in_vain() -> Non
     root = drawn(key="one")
     ids = [element.get("id") for element in root.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
-    assert all(str(each).startswith("one-") for each in ids)
+    assert all(str(word).startswith("one-") for word in ids)
     used = set()
     for element in root.iter():
         for name, value in element.attrib.items():
@@ -97,19 +97,19 @@ def test_all_that_is_referred_to_is_there_and_nothing_has_an_id_in_vain() -> Non
 
 
 def test_two_figures_share_no_id() -> None:
-    found = [
+    actual = [
         {element.get("id") for element in drawn(key=key).iter() if element.get("id")}
         for key in ("one", "two")
     ]
-    assert found[0]
-    assert not found[0] & found[1]
+    assert actual[0]
+    assert not actual[0] & actual[1]
 
 
 def test_the_same_figure_is_the_same_text() -> None:
-    one, two = (
+    drawing, two = (
         create_drawing(painted, key="k", title="t", caption="", description="d") for _ in range(2)
     )
-    assert one.svg == two.svg
+    assert drawing.svg == two.svg
 
 
 def test_a_figure_names_no_font_and_no_place_in_the_network() -> None:
@@ -137,7 +137,9 @@ def test_a_file_of_its_own_has_the_colours_of_both_schemes_and_a_ground() -> Non
     assert ground.get("style") == "fill: var(--card)"
     places = [ground.get(name) for name in ("x", "y", "width", "height")]
     assert root.get("viewBox") == " ".join(map(str, places))
-    assert [root.get(name) for name in ("width", "height")] == [f"{each}pt" for each in places[2:]]
+    assert [root.get(name) for name in ("width", "height")] == [
+        f"{place}pt" for place in places[2:]
+    ]
     assert [child.tag.removeprefix(SVG) for child in root][:4] == ["title", "desc", "style", "rect"]
     assert not re.search(r"http(?!://www\.w3\.org/2000/svg)|@import|url\((?!#)|<script", text)
 
@@ -165,8 +167,8 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
-    low, high = sorted((luminance(one), luminance(other)))
+def contrast(first: str, second: str) -> float:
+    low, high = sorted((luminance(first), luminance(second)))
     return (high + 0.05) / (low + 0.05)
 
 

@@ -62,10 +62,10 @@ def message(path: Path) -> str:
     ],
 )
 def test_the_book_of_2017_has_the_articles_prices(name: str, usd_hour: float, items: int) -> None:
-    found = catalog.find_book("2017-07-gce").find_price(name)
-    assert math.isclose(found.usd_hour, usd_hour)
-    assert len(found.items) == items
-    assert found.mode is (Mode.ON_DEMAND if name == "gpu" else Mode.SPOT)
+    price = catalog.find_book("2017-07-gce").find_price(name)
+    assert math.isclose(price.usd_hour, usd_hour)
+    assert len(price.items) == items
+    assert price.mode is (Mode.ON_DEMAND if name == "gpu" else Mode.SPOT)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_the_book_of_2017_has_the_articles_prices(name: str, usd_hour: float, it
     ],
 )
 def test_the_book_of_2018_has_the_articles_prices(name: str, mode: Mode, usd_hour: float) -> None:
-    found = catalog.find_book("2018-04-riseml").restrict(mode=mode).find_price(name)
-    assert math.isclose(found.usd_hour, usd_hour, abs_tol=0.05 if mode is Mode.MONTHLY else 1e-9)
+    price = catalog.find_book("2018-04-riseml").restrict(mode=mode).find_price(name)
+    assert math.isclose(price.usd_hour, usd_hour, abs_tol=0.05 if mode is Mode.MONTHLY else 1e-9)
 
 
 @pytest.mark.parametrize("name", catalog.list_shipped_books())
@@ -118,8 +118,8 @@ def test_the_columns_may_stand_in_any_order_among_others(tmp_path: Path) -> None
 
 def test_a_price_that_is_not_offered_may_be_empty(tmp_path: Path) -> None:
     spot_only = M8 | {"Price": "", "SpotPrice": "0.2", "InstanceType": "m16"}
-    found = read(csv_file(tmp_path, M8, spot_only))
-    assert [(price.name, price.mode) for price in found] == [
+    prices = read(csv_file(tmp_path, M8, spot_only))
+    assert [(price.name, price.mode) for price in prices] == [
         ("m8", Mode.ON_DEMAND),
         ("m16", Mode.SPOT),
     ]
@@ -129,9 +129,9 @@ def test_an_accelerator_without_a_host_has_its_own_name(tmp_path: Path) -> None:
     k80 = {"AcceleratorName": "K80", "AcceleratorCount": "1.0", "Region": "north", "Price": "0.45"}
     four = k80 | {"AcceleratorCount": "4.0", "Price": "1.8"}
     with_host = M8 | {"AcceleratorName": "V100", "AcceleratorCount": "1"}
-    found = read(csv_file(tmp_path, k80, four, with_host, M8 | {"InstanceType": "m16"}))
-    assert [price.name for price in found] == ["K80", "4x K80", "m8", "m16"]
-    assert [price.accelerator for price in found] == ["K80", "K80", "V100", ""]
+    prices = read(csv_file(tmp_path, k80, four, with_host, M8 | {"InstanceType": "m16"}))
+    assert [price.name for price in prices] == ["K80", "4x K80", "m8", "m16"]
+    assert [price.accelerator for price in prices] == ["K80", "K80", "V100", ""]
 
 
 def test_a_row_that_repeats_another_counts_once(tmp_path: Path) -> None:

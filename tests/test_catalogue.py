@@ -52,9 +52,9 @@ def residual(channels: int, filters: int) -> int:
 
 
 def inception(channels: int, *widths: int) -> int:
-    one, three_reduced, three, five_reduced, five, projected = widths
+    single_number, three_reduced, three, five_reduced, five, projected = widths
     return (
-        convolution(1, channels, one)
+        convolution(1, channels, single_number)
         + convolution(1, channels, three_reduced)
         + convolution(3, three_reduced, three)
         + convolution(1, channels, five_reduced)
@@ -120,7 +120,7 @@ def test_the_recorded_parameter_count_is_the_published_one(name: str) -> None:
 
 def test_the_papers_of_the_language_models_say_how_large_they_are() -> None:
     # Zaremba et al., section 4.1: 200, 650 and 1500 units, 20 and 35 steps, 66 million weights.
-    assert [(each.units, each.steps) for each in SIZES] == [(200, 20), (650, 35), (1500, 35)]
+    assert [(size.units, size.steps) for size in SIZES] == [(200, 20), (650, 35), (1500, 35)]
     assert math.isclose(SIZES[-1].parameters, 66e6, rel_tol=0.01)
 
 
@@ -131,26 +131,26 @@ def test_every_workload_has_one_name() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_batch_of_another_size_has_that_size(name: str) -> None:
-    found = find_workload(f"{name}:batch=3")
-    assert found.batch == found.inputs[0] == found.targets[0] == 3
-    assert found.inputs[1:] == find_workload(name).inputs[1:]
-    assert found.schedule.epochs == find_workload(name).schedule.epochs
+    workload = find_workload(f"{name}:batch=3")
+    assert workload.batch == workload.inputs[0] == workload.targets[0] == 3
+    assert workload.inputs[1:] == find_workload(name).inputs[1:]
+    assert workload.schedule.epochs == find_workload(name).schedule.epochs
     if name not in {"iris_mlp", "digits_cnn"}:  # (whose last batch is a small part)
         examples = find_workload(name).schedule.steps * find_workload(name).batch
-        assert math.isclose(found.schedule.steps * 3, examples, rel_tol=0.01)
+        assert math.isclose(workload.schedule.steps * 3, examples, rel_tol=0.01)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_images_have_the_size_that_is_asked(family: object) -> None:
     name = getattr(family, "name", "")
-    found = find_workload(f"{name}:image=96:batch=2")
-    assert found.inputs == (2, 96, 96, 3)
-    assert found.image == 96
-    assert found.parameters is None, "nobody has published it"
+    workload = find_workload(f"{name}:image=96:batch=2")
+    assert workload.inputs == (2, 96, 96, 3)
+    assert workload.image == 96
+    assert workload.parameters is None, "nobody has published it"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("resnet", "unknown workload resnet"),
         ("own:model.py", "unknown workload own:model.py"),
@@ -165,8 +165,8 @@ def test_images_have_the_size_that_is_asked(family: object) -> None:
         ("iris_mlp:batch=106", "105"),
     ],
 )
-def test_what_there_is_not_is_said(text: str, said: str) -> None:
-    with pytest.raises(UnknownWorkloadError, match=re.escape(said)):
+def test_what_there_is_not_is_said(text: str, message: str) -> None:
+    with pytest.raises(UnknownWorkloadError, match=re.escape(message)):
         find_workload(text)
 
 
@@ -209,8 +209,8 @@ def test_pictures_are_scaled_and_their_classes_differ() -> None:
     pairs = [(a, b) for a in range(200) for b in range(a) if names[a] == names[b]]
     assert pairs, "of a thousand pictures two show the same"
     alike = np.mean([np.corrcoef(flat[a], flat[b])[0, 1] for a, b in pairs[:20]])
-    others = np.mean([np.corrcoef(flat[a], flat[a + 1])[0, 1] for a in range(20)])
-    assert alike > others + 0.05
+    other_values = np.mean([np.corrcoef(flat[a], flat[a + 1])[0, 1] for a in range(20)])
+    assert alike > other_values + 0.05
 
 
 def test_the_next_word_of_a_window_is_its_target() -> None:

@@ -68,15 +68,17 @@ def measured(cells: list[Cell], out: Path, **options: float) -> dict[str, Launch
 
 
 def outcomes(cells: list[Cell], results: Mapping[str, LaunchResult]) -> list[Outcome]:
-    return [results[each.key].outcome for each in cells]
+    return [results[tested_cell.key].outcome for tested_cell in cells]
 
 
 def test_launches_come_one_after_the_other_and_cells_in_an_order_of_chance() -> None:
     cells = [cell(value, launch) for value in range(8) for launch in range(3)]
     order = list(cell_schedule.shuffle_cells(cells, seed=1))
-    assert [each.launch for each in order] == [0] * 8 + [1] * 8 + [2] * 8
-    values = [[each.request["value"] for each in order[at : at + 8]] for at in (0, 8, 16)]
-    assert all(sorted(each) == list(range(8)) for each in values)
+    assert [tested_cell.launch for tested_cell in order] == [0] * 8 + [1] * 8 + [2] * 8
+    values = [
+        [tested_cell.request["value"] for tested_cell in order[at : at + 8]] for at in (0, 8, 16)
+    ]
+    assert all(sorted(value) == list(range(8)) for value in values)
     assert values[0] != values[1]
     assert list(cell_schedule.shuffle_cells(cells, seed=1)) == order
 
@@ -112,16 +114,16 @@ def test_half_a_line_of_a_killed_run_is_asked_again(tmp_path: Path, worker: Make
 def test_a_marked_place_gets_no_further_launch(tmp_path: Path, worker: Make) -> None:
     log = worker("if request['value'] == 1: sys.exit('it broke')")
     cells = [cell(value, launch, log=str(log)) for value in range(2) for launch in range(3)]
-    found = group_results(cells, measured(cells, tmp_path))
-    assert [each.outcome for each in found] == [Outcome.OK, Outcome.FAILED]
-    assert found[1].reason == "it broke"
+    cell_results = group_results(cells, measured(cells, tmp_path))
+    assert [cell_result.outcome for cell_result in cell_results] == [Outcome.OK, Outcome.FAILED]
+    assert cell_results[1].reason == "it broke"
     assert sorted(asked(log)) == [0, 0, 0, 1]
-    assert len(found[0].answers) == 3
-    assert found[1].answers == ()
+    assert len(cell_results[0].answers) == 3
+    assert cell_results[1].answers == ()
 
 
 @pytest.mark.parametrize(
-    ("then", "outcome", "said"),
+    ("then", "outcome", "message"),
     [
         ("raise MemoryError", Outcome.OUT_OF_MEMORY, "MemoryError"),
         ("os.kill(os.getpid(), 9)", Outcome.OUT_OF_MEMORY, "Linux"),
@@ -131,27 +133,27 @@ def test_a_marked_place_gets_no_further_launch(tmp_path: Path, worker: Make) -> 
     ],
 )
 def test_the_end_of_a_process_is_a_mark(
-    tmp_path: Path, worker: Make, then: str, outcome: Outcome, said: str
+    tmp_path: Path, worker: Make, then: str, outcome: Outcome, message: str
 ) -> None:
-    one = cell(1, log=str(worker(then)))
-    results = measured([one], tmp_path, limit_s=2.0)[one.key]
+    tested_cell = cell(1, log=str(worker(then)))
+    results = measured([tested_cell], tmp_path, limit_s=2.0)[tested_cell.key]
     assert results.outcome is outcome
-    assert said in results.reason
+    assert message in results.reason
     assert results.answer == {}
 
 
 @pytest.mark.parametrize(
-    ("file", "tuned", "said"),
+    ("file", "tuned", "message"),
     [("/elsewhere/tensorflow.py", False, "not from its"), ("", True, "ran stock kernels")],
 )
 def test_an_answer_of_something_else_than_the_arm_is_a_mark(
-    tmp_path: Path, worker: Make, file: str, tuned: bool, said: str
+    tmp_path: Path, worker: Make, file: str, tuned: bool, message: str
 ) -> None:
-    one = cell(1, log=str(worker(file=file)))
+    tested_cell = cell(1, log=str(worker(file=file)))
     arms = {"here": dataclasses.replace(ARMS["here"], tuned=tuned)}
-    results = cell_schedule.run_cells([one], arms, tmp_path, seed=1)[one.key]
+    results = cell_schedule.run_cells([tested_cell], arms, tmp_path, seed=1)[tested_cell.key]
     assert results.outcome is Outcome.FAILED
-    assert said in results.reason
+    assert message in results.reason
     assert str(tmp_path) not in results.reason
     assert results.answer == {}
 
@@ -178,8 +180,8 @@ def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_the_same_question_has_the_same_key() -> None:
     assert cell(1).key == cell(1).key
-    others = [cell(2), cell(1, launch=1), dataclasses.replace(cell(1), memory_mb=500.0)]
-    assert len({cell(1).key, *(each.key for each in others)}) == 4
+    other_cells = [cell(2), cell(1, launch=1), dataclasses.replace(cell(1), memory_mb=500.0)]
+    assert len({cell(1).key, *(tested_cell.key for tested_cell in other_cells)}) == 4
 
 
 # --- memory ---------------------------------------------------------------------------------------

@@ -57,10 +57,10 @@ def test_a_library_shows_the_features_of_its_flags(
     compiler: str, march: str, target: str, expected: set[str], tmp_path: Path
 ) -> None:
     flags = (*QUICK, f"-march={march}", "-mprefer-vector-width=512")
-    found = count_instructions(library(tmp_path, "x", KERNEL, *flags, compiler=compiler))
-    assert next(iter(found)) == "x86_64"
-    assert expected <= found.keys() <= parse_target(target).features | {"x86_64"}
-    assert all(number > 0 for number in found.values())
+    count = count_instructions(library(tmp_path, "x", KERNEL, *flags, compiler=compiler))
+    assert next(iter(count)) == "x86_64"
+    assert expected <= count.keys() <= parse_target(target).features | {"x86_64"}
+    assert all(number > 0 for number in count.values())
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
@@ -90,8 +90,8 @@ def test_one_hidden_instruction_is_found_and_named(stripped: bool, tmp_path: Pat
 def test_a_place_is_where_objdump_shows_it(tmp_path: Path) -> None:
     path = library(tmp_path, "x", KERNEL + VNNI, *QUICK)
     shown = subprocess.run(["objdump", "-d", path], check=True, capture_output=True, text=True)
-    line = next(each for each in shown.stdout.splitlines() if "vpdpbusd" in each)
-    (text,) = (each for each in elf.read_code(path).sections if each.name == ".text")
+    line = next(text_line for text_line in shown.stdout.splitlines() if "vpdpbusd" in text_line)
+    (text,) = (section for section in elf.read_code(path).sections if section.name == ".text")
     (use,) = find_uses(path, {"avx512_vnni"}, 1)
     assert use.place == f".text+{int(line.split(':')[0], 16) - text.address:#x}"
 
@@ -150,16 +150,16 @@ def test_an_aarch64_library_shows_the_features_of_its_flags(
     )
     cross = ("--target=aarch64-linux-gnu", "-fuse-ld=bfd") if compiler == "clang-16" else ()
     flags = (*QUICK, f"-march={march}", "-mno-outline-atomics", *cross)
-    found = count_instructions(library(tmp_path, "x", text, *flags, compiler=compiler))
-    assert next(iter(found)) == "aarch64"
-    assert expected <= found.keys() <= expected | {"aarch64", "fphp"}
+    count = count_instructions(library(tmp_path, "x", text, *flags, compiler=compiler))
+    assert next(iter(count)) == "aarch64"
+    assert expected <= count.keys() <= expected | {"aarch64", "fphp"}
 
 
 def test_names_come_in_the_tables_order(tmp_path: Path) -> None:
     text = 'void f(void) { __asm__ volatile("xend\\n rdtscp\\n .byte 6\\n tzcnt %eax, %eax"); }'
-    found = [*count_instructions(library(tmp_path, "x", text + KERNEL, *QUICK, "-march=haswell"))]
-    ours = [name for name in load_features("x86_64") if name in found]
-    assert found == ["x86_64", *ours, "rdtscp", "rtm", "undecoded"]
+    actual = [*count_instructions(library(tmp_path, "x", text + KERNEL, *QUICK, "-march=haswell"))]
+    ours = [name for name in load_features("x86_64") if name in actual]
+    assert actual == ["x86_64", *ours, "rdtscp", "rtm", "undecoded"]
 
 
 @pytest.fixture(scope="module", params=["x86_64", "aarch64"], name="many")
@@ -186,7 +186,7 @@ def test_pieces_have_together_the_census_of_the_whole(size: int, many: Path) -> 
     assert sum(map(count_piece, parts), Counter()) == Counter(count_instructions(many))
     covered = [(part.offset, part.offset + part.size) for part in parts]
     assert sum(end - begin for begin, end in covered) == sum(s.size for s in code.sections)
-    assert all(one[1] <= other[0] for one, other in itertools.pairwise(covered))
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(covered))
 
 
 def test_empty_code_has_an_empty_census(tmp_path: Path) -> None:
@@ -322,12 +322,12 @@ def test_a_process_that_is_killed_is_an_error(large: Path, child: subprocess.Pop
 def test_strangers_are_all_that_the_census_has_beyond_what_is_allowed(tmp_path: Path) -> None:
     path = library(tmp_path, "mixed", KERNEL + VNNI, *QUICK, "-march=haswell")
     allowed = ("avx", "sse", "sse2")
-    found = count_by_function(path, allowed)
+    count = count_by_function(path, allowed)
     total: Counter[str] = Counter()
-    for each in found.values():
-        total.update(each)
+    for counts in count.values():
+        total.update(counts)
     assert total == {
         n: k for n, k in count_instructions(path).items() if n not in {*allowed, "x86_64"}
     }
-    assert found["smuggled"] == {"avx512_vnni": 1}
-    assert "kernel" in found
+    assert count["smuggled"] == {"avx512_vnni": 1}
+    assert "kernel" in count

@@ -40,7 +40,7 @@ def setup(*words: str) -> Setup:
 
 
 def names(vcpus: int, *, onednn: bool | None = True) -> list[str]:
-    return [str(each) for each in list_settings(vcpus, onednn=onednn)]
+    return [str(setting) for setting in list_settings(vcpus, onednn=onednn)]
 
 
 def test_every_kind_is_a_lever_a_wheel_or_advice() -> None:
@@ -60,44 +60,46 @@ def test_a_default_is_not_tried() -> None:
 def test_fewer_threads_are_tried_where_there_are_fewer(
     vcpus: int, intra: list[str], inter: list[str]
 ) -> None:
-    found = list(list_settings(vcpus, onednn=True))
-    assert [each.value for each in found if each.lever == "intra"] == intra
-    assert [each.value for each in found if each.lever == "inter"] == inter
+    changes = list(list_settings(vcpus, onednn=True))
+    assert [change.value for change in changes if change.lever == "intra"] == intra
+    assert [change.value for change in changes if change.lever == "inter"] == inter
 
 
 def test_an_allocator_that_is_not_here_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levers, "malloc_among", lambda *_: None)
-    assert not [each for each in names(2) if each.startswith("malloc")]
+    assert not [name for name in names(2) if name.startswith("malloc")]
     monkeypatch.setattr(levers, "malloc_among", lambda *_: Path("/lib/malloc.so"))
-    assert len([each for each in names(2) if each.startswith("malloc")]) == len(levers.MALLOCS)
+    assert len([name for name in names(2) if name.startswith("malloc")]) == len(levers.MALLOCS)
 
 
 def test_many_batches_in_one_execution_are_tried_where_a_sample_holds_them() -> None:
-    assert [each.lever for each in list_advice(0.001)] == [STEPS, COMPILED]
-    assert [each.lever for each in list_advice(0.1)] == [COMPILED]
-    assert [each.lever for each in list_advice(None)] == [STEPS, COMPILED]
+    assert [change.lever for change in list_advice(0.001)] == [STEPS, COMPILED]
+    assert [change.lever for change in list_advice(0.1)] == [COMPILED]
+    assert [change.lever for change in list_advice(None)] == [STEPS, COMPILED]
 
 
 def test_no_change_is_the_baseline() -> None:
-    found = create_arm((), WHEELS, ())
-    assert found == dataclasses.replace(STOCK, label=STOCK.label)
+    arm = create_arm((), WHEELS, ())
+    assert arm == dataclasses.replace(STOCK, label=STOCK.label)
 
 
 def test_a_name_that_is_cut_is_still_the_setups_own() -> None:
     wheels = WHEELS | {"tuned": dataclasses.replace(PLAIN, name="a-wheel" * 9)}
-    one, other = (format_arm_name(setup("wheel=tuned", word), STOCK, wheels) for word in SETTINGS)
-    assert one != other
-    assert {len(one), len(other)} == {64}
-    assert one[:55] == other[:55]
+    first, second = (
+        format_arm_name(setup("wheel=tuned", word), STOCK, wheels) for word in SETTINGS
+    )
+    assert first != second
+    assert {len(first), len(second)} == {64}
+    assert first[:55] == second[:55]
 
 
 def test_changes_are_put_together_in_one_arm() -> None:
-    found = create_arm(setup("wheel=tuned", "intra=1", "onednn=off"), WHEELS, OWN)
-    assert found.name == "tuned+intra=1+onednn=off"
-    assert found.python == TUNED.python
-    assert found.tuned
-    assert found.label == f"{TUNED.label} intra=1 onednn=off"
-    assert dict(found.env) == {
+    arm = create_arm(setup("wheel=tuned", "intra=1", "onednn=off"), WHEELS, OWN)
+    assert arm.name == "tuned+intra=1+onednn=off"
+    assert arm.python == TUNED.python
+    assert arm.tuned
+    assert arm.label == f"{TUNED.label} intra=1 onednn=off"
+    assert dict(arm.env) == {
         "TF_NUM_INTRAOP_THREADS": "1",
         "OMP_NUM_THREADS": "1",
         "TF_ENABLE_ONEDNN_OPTS": "0",
@@ -108,8 +110,8 @@ def test_changes_are_put_together_in_one_arm() -> None:
 
 def test_advice_reaches_the_worker_and_no_environment_of_the_users() -> None:
     advised = setup("inter=1", f"{STEPS}={BATCHES}", f"{COMPILED}=True")
-    found = dict(create_arm(advised, WHEELS, ()).env)
-    assert (found[TOGETHER], found[JIT]) == (str(BATCHES), "True")
+    fields = dict(create_arm(advised, WHEELS, ()).env)
+    assert (fields[TOGETHER], fields[JIT]) == (str(BATCHES), "True")
     assert list_variables(advised) == (("TF_NUM_INTEROP_THREADS", "1"),)
 
 
@@ -129,5 +131,5 @@ def test_an_arm_has_the_widest_tolerance_that_its_changes_need(
 
 
 def test_a_wheel_is_told_by_its_name(tmp_path: Path) -> None:
-    other = dataclasses.replace(PLAIN, name="old", python=tmp_path / "bin/python")
-    assert create_arm(setup(f"{WHEEL}=old"), WHEELS | {"old": other}, ()).name == "old"
+    other_arm = dataclasses.replace(PLAIN, name="old", python=tmp_path / "bin/python")
+    assert create_arm(setup(f"{WHEEL}=old"), WHEELS | {"old": other_arm}, ()).name == "old"

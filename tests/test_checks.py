@@ -43,9 +43,9 @@ def test_a_quiet_check_says_nothing_before_it_has_ended(capfd: pytest.CaptureFix
     ended = checks._run_check(check, quiet=True)
     assert capfd.readouterr() == ("", "")
     checks._require_passed(check, ended)
-    said = capfd.readouterr()
-    assert said.out == "one\ntwo\n"
-    assert said.err.endswith("a check\n")
+    output = capfd.readouterr()
+    assert output.out == "one\ntwo\n"
+    assert output.err.endswith("a check\n")
 
 
 def test_all_of_our_python_is_checked() -> None:

@@ -17,12 +17,12 @@ CONTROL = {"x86_64": 90, "sse4_1": 1, "avx": 5}
 
 def tuned(*targets: str, **census: Mapping[str, int]) -> Tuned:
     """A record whose libraries count what `census` says by target, or HASWELL."""
-    said = tuned_for(targets)
+    facts = tuned_for(targets)
     counted = (
-        dataclasses.replace(each, census=census.get(each.target, HASWELL))
-        for each in said.libraries
+        dataclasses.replace(library, census=census.get(library.target, HASWELL))
+        for library in facts.libraries
     )
-    return dataclasses.replace(said, libraries=tuple(counted))
+    return dataclasses.replace(facts, libraries=tuple(counted))
 
 
 def shown(claim: KernelLibrary, **fields: Any) -> WheelLibrary:
@@ -53,13 +53,13 @@ DISPATCHER = dataclasses.replace(
 )
 
 
-def found(said: Tuned, *libraries: WheelLibrary) -> list[str]:
-    return list(find_problems(said, (DISPATCHER, *libraries)))
+def found(tuned_facts: Tuned, *libraries: WheelLibrary) -> list[str]:
+    return list(find_problems(tuned_facts, (DISPATCHER, *libraries)))
 
 
 def test_a_wheel_that_is_what_it_says_has_no_problem() -> None:
-    said = tuned("haswell", "skylake_avx512")
-    assert found(said, *map(shown, said.libraries)) == []
+    facts = tuned("haswell", "skylake_avx512")
+    assert found(facts, *map(shown, facts.libraries)) == []
 
 
 @pytest.mark.parametrize(
@@ -75,37 +75,37 @@ def test_a_wheel_that_is_what_it_says_has_no_problem() -> None:
     ],
 )
 def test_what_is_not_as_claimed_is_said(fields: dict[str, Any], part: str) -> None:
-    said = tuned("haswell")
-    (line,) = found(said, shown(said.libraries[0], **fields))
+    facts = tuned("haswell")
+    (line,) = found(facts, shown(facts.libraries[0], **fields))
     assert line.startswith("haswell: ")
     assert part in line
 
 
 def test_a_target_whose_features_are_not_asked_for_is_said() -> None:
-    said = tuned("haswell")
-    less = dataclasses.replace(said.libraries[0], required_features=("avx", "avx2"))
-    (line,) = found(dataclasses.replace(said, libraries=(less,)), shown(less))
+    facts = tuned("haswell")
+    less = dataclasses.replace(facts.libraries[0], required_features=("avx", "avx2"))
+    (line,) = found(dataclasses.replace(facts, libraries=(less,)), shown(less))
     assert line.startswith("haswell: ")
     assert " abm, aes, bmi1" in line
 
 
 @pytest.mark.parametrize("target", ["haswell", "skylake_avx512", "x86_64+fma"])
 def test_flags_that_did_nothing_are_seen(target: str) -> None:
-    said = tuned(target, **{target: CONTROL})
-    (line,) = found(said, shown(said.libraries[0]))
+    facts = tuned(target, **{target: CONTROL})
+    (line,) = found(facts, shown(facts.libraries[0]))
     assert "flags had no effect" in line
 
 
 def test_a_target_without_wider_vectors_may_show_nothing_new() -> None:
-    said = tuned("ivybridge", ivybridge=CONTROL)
-    assert found(said, shown(said.libraries[0])) == []
-    assert not is_idle(shown(said.libraries[0]))
+    facts = tuned("ivybridge", ivybridge=CONTROL)
+    assert found(facts, shown(facts.libraries[0])) == []
+    assert not is_idle(shown(facts.libraries[0]))
 
 
 def test_the_control_wheel_must_show_nothing_new() -> None:
-    said = tuned(STOCK_FLAGS, **{STOCK_FLAGS: CONTROL})
-    library = shown(said.libraries[0])
-    assert found(said, library) == []
+    facts = tuned(STOCK_FLAGS, **{STOCK_FLAGS: CONTROL})
+    library = shown(facts.libraries[0])
+    assert found(facts, library) == []
     assert count_foreign(library, control=True) == {}
     loud = dataclasses.replace(library, census=HASWELL, required=("avx", "avx2", "fma"))
     assert count_foreign(loud, control=True) == {"avx2": 3, "fma": 2}
@@ -133,18 +133,18 @@ def test_the_dispatcher_is_baseline_code() -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    said = tuned("haswell", "zen2")
-    lines = find_problems(said, (shown(said.libraries[0]),))
-    library, other = lines
+    facts = tuned("haswell", "zen2")
+    lines = find_problems(facts, (shown(facts.libraries[0]),))
+    library, other_text = lines
     assert library == "zen2: tensorflow/core/kernels/tensorwright/zen2.so is missing"
-    assert "dispatcher" in other
+    assert "dispatcher" in other_text
 
 
 def test_a_library_outside_of_the_kernel_folder_is_said() -> None:
-    said = tuned("haswell")
+    facts = tuned("haswell")
     file = "tensorflow/core/kernels/tensorwright/more/haswell.so"
-    stray = dataclasses.replace(said.libraries[0], file=file)
-    (line,) = found(dataclasses.replace(said, libraries=(stray,)), shown(stray))
+    stray = dataclasses.replace(facts.libraries[0], file=file)
+    (line,) = found(dataclasses.replace(facts, libraries=(stray,)), shown(stray))
     assert line.endswith(" tensorflow/core/kernels/tensorwright")
     assert f" {file} " in f" {line} "
 
@@ -157,30 +157,30 @@ def test_a_library_outside_of_the_kernel_folder_is_said() -> None:
     ],
 )
 def test_a_target_that_is_none_is_said(fields: dict[str, Any], part: str) -> None:
-    said = tuned("haswell")
-    false = dataclasses.replace(said.libraries[0], **fields)
-    (line,) = found(dataclasses.replace(said, libraries=(false,)), shown(false))
+    facts = tuned("haswell")
+    false = dataclasses.replace(facts.libraries[0], **fields)
+    (line,) = found(dataclasses.replace(facts, libraries=(false,)), shown(false))
     assert part in line
 
 
 def test_a_library_of_which_nothing_is_registered_is_said() -> None:
-    said = tuned("haswell")
-    silent = dataclasses.replace(said.libraries[0], registrations=())
-    (line,) = found(dataclasses.replace(said, libraries=(silent,)), shown(silent))
+    facts = tuned("haswell")
+    silent = dataclasses.replace(facts.libraries[0], registrations=())
+    (line,) = found(dataclasses.replace(facts, libraries=(silent,)), shown(silent))
     assert line == "haswell: tuned.json lists no registrations of it"
 
 
 def test_a_library_that_is_named_twice_is_said() -> None:
-    said = tuned("haswell")
-    twice = dataclasses.replace(said, libraries=said.libraries * 2)
-    (line,) = found(twice, shown(said.libraries[0]))
+    facts = tuned("haswell")
+    twice = dataclasses.replace(facts, libraries=facts.libraries * 2)
+    (line,) = found(twice, shown(facts.libraries[0]))
     assert "tensorflow/core/kernels/tensorwright/haswell.so 2 times" in line
 
 
 def test_a_marked_dispatcher_would_not_load_everywhere() -> None:
-    said = tuned("haswell")
+    facts = tuned("haswell")
     marked = dataclasses.replace(DISPATCHER, isa_needed="x86-64-v3")
-    lines = find_problems(said, (marked, shown(said.libraries[0])))
+    lines = find_problems(facts, (marked, shown(facts.libraries[0])))
     (line,) = lines
     assert "dispatcher" in line
     assert "x86-64-v3" in line

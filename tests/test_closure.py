@@ -27,8 +27,8 @@ def symbols(taken: str = "", strong: str = "", weak: str = "") -> Symbols:
 
 def grown(objects: dict[str, Symbols], table: dict[str, tuple[str, ...]]) -> dict[str, str]:
     """Unit → its sources, in one line."""
-    found = build_units(objects, table).values()
-    return {u.name: " ".join(Path(source).stem for source in u.sources) for u in found}
+    actual = build_units(objects, table).values()
+    return {u.name: " ".join(Path(source).stem for source in u.sources) for u in actual}
 
 
 def test_a_unit_grows_by_what_defines_what_it_lacks() -> None:
@@ -103,21 +103,21 @@ OBJECTS = st.dictionaries(
 def test_whatever_grows_is_closed(objects: dict[str, Symbols], data: st.DataObject) -> None:
     ops = st.lists(st.sampled_from(["A", "B", "C"]), unique=True, max_size=2).map(tuple)
     table = {source: data.draw(ops) for source in objects}
-    found = build_units(objects, table)
-    assert found.keys() == {source for source in objects if table[source]}
-    for source, unit in found.items():
-        own = {Path(each).name for each in unit.sources}
-        assert source in own
-        lacks = set().union(*(objects[each].taken for each in own))
-        lacks -= set().union(*(objects[each].strong | objects[each].weak for each in own))
-        others = objects.keys() - own
-        assert not any(lacks & (objects[each].strong | objects[each].weak) for each in others)
-        assert not any(set(table[each]) & set(table[source]) for each in others)
+    units = build_units(objects, table)
+    assert units.keys() == {source for source in objects if table[source]}
+    for source, unit in units.items():
+        own_names = {Path(name).name for name in unit.sources}
+        assert source in own_names
+        lacks = set().union(*(objects[name].taken for name in own_names))
+        lacks -= set().union(*(objects[name].strong | objects[name].weak for name in own_names))
+        other_names = objects.keys() - own_names
+        assert not any(lacks & (objects[name].strong | objects[name].weak) for name in other_names)
+        assert not any(set(table[name]) & set(table[source]) for name in other_names)
 
 
 @pytest.mark.toolchain
 def test_the_symbols_of_a_real_object(tmp_path: Path) -> None:
-    source, made = tmp_path / "x.cc", tmp_path / "x.o"
+    source, path = tmp_path / "x.cc", tmp_path / "x.o"
     source.write_text("""
         int outside(int);
         extern int taken;
@@ -127,11 +127,11 @@ def test_the_symbols_of_a_real_object(tmp_path: Path) -> None:
         int strong(int value) { return outside(hidden(value)); }
         int data = 3;
         """)
-    run(["g++", "-c", "-fPIC", "-o", made, source])
-    found = read_symbols(made)
-    assert {"_Z7outsidei", "taken"} <= found.taken
-    assert {"_Z6strongi", "data"} == found.strong
-    assert "_ZN7FunctorIiE2DoEi" in found.weak
+    run(["g++", "-c", "-fPIC", "-o", path, source])
+    actual = read_symbols(path)
+    assert {"_Z7outsidei", "taken"} <= actual.taken
+    assert {"_Z6strongi", "data"} == actual.strong
+    assert "_ZN7FunctorIiE2DoEi" in actual.weak
 
 
 @pytest.mark.toolchain

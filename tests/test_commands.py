@@ -32,8 +32,8 @@ def typed(line: str) -> dict[str, object]:
 
 def test_a_short_flag_is_one_options_in_every_command() -> None:
     meanings: dict[str, set[str]] = defaultdict(set)
-    for each in COMMANDS.values():
-        for argument in each.get_arguments():
+    for command in COMMANDS.values():
+        for argument in command.get_arguments():
             for short in (name for name in argument.names if len(name) == 1):
                 meanings[short].add(argument.names[0])
     assert {short: {name} for name, short in SHORT.items()} == dict(meanings)
@@ -42,19 +42,29 @@ def test_a_short_flag_is_one_options_in_every_command() -> None:
 def test_common_things_have_common_words() -> None:
     """The words for what these would say otherwise; lists of wheels that are published are no
     arms."""
-    others = {"for", "model", "program", "models", "nets", "cpus", "threads", "minutes", "folder"}
-    for name, each in COMMANDS.items():
-        words = {option.name for option in each.options}
-        assert not words & others, name
+    other_names = {
+        "for",
+        "model",
+        "program",
+        "models",
+        "nets",
+        "cpus",
+        "threads",
+        "minutes",
+        "folder",
+    }
+    for name, command in COMMANDS.items():
+        words = {option.name for option in command.options}
+        assert not words & other_names, name
         assert "wheels" not in words or name == "publish"
 
 
 def test_a_switch_is_none_of_two_kinds() -> None:
     kinds: dict[str, set[bool]] = defaultdict(set)
-    for each in COMMANDS.values():
-        for option in each.options:
+    for command in COMMANDS.values():
+        for option in command.options:
             kinds[option.name].add(option.is_switch)
-    several = {name for name, seen in kinds.items() if len(seen) > 1}
+    several = {name for name, kind in kinds.items() if len(kind) > 1}
     assert not several
 
 
@@ -86,8 +96,8 @@ def test_help_shows_one_spelling(name: str, capsys: pytest.CaptureFixture[str]) 
         CommandLine(collect_commands(), "inv").run(["inv", "--help", name])
     shown = set(re.findall(r"--(?:\[no-\])?([a-z][a-z0-9-]*)[=, ]", capsys.readouterr().out))
     options = COMMANDS[name].options
-    assert {each.name for each in options if each.default is not None} <= shown
-    assert not shown & {old for each in options for old in each.old}
+    assert {option.name for option in options if option.default is not None} <= shown
+    assert not shown & {old for option in options for old in option.old}
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -108,14 +118,18 @@ def test_every_option_that_a_page_names_behind_a_command_is_read() -> None:
         name: {word for argument in COMMANDS[name].get_arguments() for word in argument.names}
         for name in COMMANDS
     }
-    seen = 0
+    count = 0
     for path in PAGES:
         for line in path.read_text("utf-8").splitlines():
-            for name, rest in re.findall(r"(?:\./inv|\binvoke) ([a-z.-]+)((?: [^`#|]*)?)", line):
+            for name, remainder in re.findall(
+                r"(?:\./inv|\binvoke) ([a-z.-]+)((?: [^`#|]*)?)", line
+            ):
                 if name not in known:
                     continue
-                for word in re.findall(r"(?<= )--([a-z][a-z0-9-]*)", rest.partition("; ")[0]):
-                    own = known[name] | {"no-install"}
-                    assert word in own or word.removeprefix("no-") in own, f"{path}: {line}"
-                    seen += 1
-    assert seen > 50
+                for word in re.findall(r"(?<= )--([a-z][a-z0-9-]*)", remainder.partition("; ")[0]):
+                    own_names = known[name] | {"no-install"}
+                    assert word in own_names or word.removeprefix("no-") in own_names, (
+                        f"{path}: {line}"
+                    )
+                    count += 1
+    assert count > 50

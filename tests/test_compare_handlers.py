@@ -25,17 +25,17 @@ def test_a_wheel_that_this_cpu_cannot_run_is_refused_by_name_and_feature(tmp_pat
 
 def test_a_dry_run_says_what_would_be_compared(tmp_path: Path) -> None:
     path = wheel(tmp_path, RUNS.to_bytes())
-    wanted = CompareOptions(
+    expected = CompareOptions(
         candidate=str(path), workloads="mnist_mlp, lstm_text", vcpus="1", out="there"
     )
-    said = describe_comparison(wanted)
-    assert str(path) in said
-    assert "mnist_mlp, lstm_text" in said
+    description = describe_comparison(expected)
+    assert str(path) in description
+    assert "mnist_mlp, lstm_text" in description
     assert not Path("there").exists()
 
 
 @pytest.mark.parametrize(
-    ("wanted", "error"),
+    ("expected", "error"),
     [
         (CompareOptions(candidate="no-such.whl"), WheelError),
         (CompareOptions(vcpus="two"), UsageError),
@@ -59,38 +59,38 @@ def test_a_dry_run_says_what_would_be_compared(tmp_path: Path) -> None:
     ],
 )
 def test_bad_options_are_refused_before_anything_is_done(
-    wanted: CompareOptions, error: type[Exception], tmp_path: Path
+    expected: CompareOptions, error: type[Exception], tmp_path: Path
 ) -> None:
     path = wheel(tmp_path, RUNS.to_bytes())
-    candidate = wanted.candidate or str(path)
+    candidate = expected.candidate or str(path)
     with pytest.raises(error):
-        describe_comparison(dataclasses.replace(wanted, candidate=candidate))
+        describe_comparison(dataclasses.replace(expected, candidate=candidate))
 
 
 def test_a_line_up_is_told_with_its_settings(tmp_path: Path) -> None:
     path = wheel(tmp_path, RUNS.to_bytes())
-    said = describe_comparison(
+    description = describe_comparison(
         CompareOptions(
             arms="stock,plain=stock:onednn=off,tuned", candidate=str(path), precision="0.5%"
         )
     )
-    assert "TF_ENABLE_ONEDNN_OPTS=0" in said
-    assert "±0.5%" in said
-    assert [line.split()[0] for line in said.splitlines()[:3]] == ["stock", "plain", "tuned"]
+    assert "TF_ENABLE_ONEDNN_OPTS=0" in description
+    assert "±0.5%" in description
+    assert [line.split()[0] for line in description.splitlines()[:3]] == ["stock", "plain", "tuned"]
 
 
 def test_a_workload_of_ones_own_is_compared_alone(tmp_path: Path) -> None:
-    path, own = wheel(tmp_path, RUNS.to_bytes()), tmp_path / "model.py"
-    own.write_text("def build(): ...\n", "utf-8")
-    said = describe_comparison(CompareOptions(candidate=str(path), workload=str(own)))
-    assert "workloads  own:model.py\n" in said
+    path, own_path = wheel(tmp_path, RUNS.to_bytes()), tmp_path / "model.py"
+    own_path.write_text("def build(): ...\n", "utf-8")
+    description = describe_comparison(CompareOptions(candidate=str(path), workload=str(own_path)))
+    assert "workloads  own:model.py\n" in description
     with pytest.raises(UsageError, match="--workloads mnist_mlp"):
         describe_comparison(CompareOptions(candidate=str(path), workload="mnist_mlp"))
 
 
 def test_requests_are_of_one_example_of_many_and_from_many(tmp_path: Path) -> None:
     path = wheel(tmp_path, RUNS.to_bytes())
-    said = describe_comparison(
+    description = describe_comparison(
         CompareOptions(candidate=str(path), workloads="mnist_mlp", phase="infer", vcpus="1")
     )
-    assert "mnist_mlp 1, mnist_mlp 32\n" in said
+    assert "mnist_mlp 1, mnist_mlp 32\n" in description

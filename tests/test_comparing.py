@@ -69,11 +69,11 @@ def setting(**changed: Any) -> ComparisonSetting:
     return ComparisonSetting(**whole | changed)
 
 
-def stopped(out: Path, asked: ComparisonSetting, found: Sequence[Entry] = ()) -> Path:
+def stopped(out: Path, comparison_setting: ComparisonSetting, actual: Sequence[Entry] = ()) -> Path:
     """A folder as a run leaves it that was killed after these entries."""
-    records.save(out / KIND.spec, asked)
+    records.save(out / KIND.spec, comparison_setting)
     with open_journal(out / KIND.journal, KINDS) as (_, keep):
-        for entry in found:
+        for entry in actual:
             keep(entry)
     return out
 
@@ -82,21 +82,21 @@ def stopped(out: Path, asked: ComparisonSetting, found: Sequence[Entry] = ()) ->
 
 
 def test_every_workload_is_asked_at_every_number_of_vcpus() -> None:
-    found = setting(workloads=("mnist_mlp", "lstm_text"), vcpus=(1, 2), seed=7).specs
-    assert [(each.workload, each.vcpus) for each in found] == [
+    specs = setting(workloads=("mnist_mlp", "lstm_text"), vcpus=(1, 2), seed=7).specs
+    assert [(spec.workload, spec.vcpus) for spec in specs] == [
         ("mnist_mlp", (0,)),
         ("lstm_text", (0,)),
         ("mnist_mlp", (0, 1)),
         ("lstm_text", (0, 1)),
     ]
-    assert {each.seed for each in found} == {7}
+    assert {spec.seed for spec in specs} == {7}
 
 
 def test_the_baseline_is_asked_twice_and_the_arms_in_their_order() -> None:
     control = dataclasses.replace(TUNED, name="control", tolerance=0.01)
-    (found,) = setting(arms=(STOCK, control, TUNED)).specs
-    assert [arm.name for arm in found.arms] == [STOCK.name, REPEAT, "control", TUNED.name]
-    assert found.tolerances["control"] == 0.01
+    (spec,) = setting(arms=(STOCK, control, TUNED)).specs
+    assert [arm.name for arm in spec.arms] == [STOCK.name, REPEAT, "control", TUNED.name]
+    assert spec.tolerances["control"] == 0.01
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,12 @@ def made(arms: Sequence[Arm] = (STOCK, TUNED), vcpus: Sequence[int] = (1, 1)) ->
 
 
 def test_a_setting_is_of_this_machine_and_asks_nothing_twice() -> None:
-    found = made()
-    assert found.host == read_host()
-    assert (found.workloads, found.vcpus) == (("lstm_text", "mnist_mlp"), (1,))
+    comparison_setting = made()
+    assert comparison_setting.host == read_host()
+    assert (comparison_setting.workloads, comparison_setting.vcpus) == (
+        ("lstm_text", "mnist_mlp"),
+        (1,),
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,11 +191,11 @@ def test_a_run_of_another_machine_is_refused_as_such(
     tmp_path: Path,
 ) -> None:
     stopped(tmp_path, setting(), entries(paces(), launches=1))
-    other = dataclasses.replace(HOST, **{field: value})
+    other_host = dataclasses.replace(HOST, **{field: value})
     with pytest.raises(HostError, match=rf"host\.{field}"):
-        compare(setting(host=other), tmp_path)
+        compare(setting(host=other_host), tmp_path)
     with pytest.raises(UsageError, match=rf"host\.{field}.*; seed"):
-        compare(setting(host=other, seed=2), tmp_path)
+        compare(setting(host=other_host, seed=2), tmp_path)
 
 
 def test_a_difference_deep_in_the_host_is_named(tmp_path: Path) -> None:
@@ -231,44 +234,44 @@ def test_a_damaged_folder_is_an_error(file: str, tmp_path: Path) -> None:
 
 def test_a_run_that_was_killed_after_its_last_launch_only_sums_up(tmp_path: Path) -> None:
     """The arms' pythons do not exist: nothing could be measured any more."""
-    found = entries(paces(1.25), launches=3)
-    stopped(tmp_path, setting(), found)
+    actual = entries(paces(1.25), launches=3)
+    stopped(tmp_path, setting(), actual)
     result = compare(setting(), tmp_path)
-    assert read_entries(tmp_path / KIND.journal, KINDS) == tuple(found)
+    assert read_entries(tmp_path / KIND.journal, KINDS) == tuple(actual)
     assert load(tmp_path / KIND.result) == result
     assert (result.complete, result.seed, result.host) == (True, 1, HOST)
     (cell,) = result.cells
     assert cell.speedups[0].interval.value == pytest.approx(1.25)
     assert [arm.name for arm in result.arms] == [STOCK.name, TUNED.name]
-    assert [each.speedup.arm for each in result.overall] == [TUNED.name]
+    assert [overall.speedup.arm for overall in result.overall] == [TUNED.name]
     check_comparison(result, gate=True)
 
 
 def test_an_arm_that_had_failed_before_the_run_was_stopped_stays_out(tmp_path: Path) -> None:
-    other = dataclasses.replace(TUNED, name="other")
-    asked = setting(arms=(STOCK, TUNED, other))
-    rest = entries({STOCK.name: 0.02, REPEAT: 0.02, "other": 0.01}, launches=3)
-    stopped(tmp_path, asked, [fault(TUNED.name, 0), *rest])
-    (cell,) = compare(asked, tmp_path).cells
-    assert [each.arm for each in cell.failures] == [TUNED.name]
-    assert [each.arm for each in cell.speedups] == ["other"]
+    other_arm = dataclasses.replace(TUNED, name="other")
+    comparison_setting = setting(arms=(STOCK, TUNED, other_arm))
+    remainder = entries({STOCK.name: 0.02, REPEAT: 0.02, "other": 0.01}, launches=3)
+    stopped(tmp_path, comparison_setting, [fault(TUNED.name, 0), *remainder])
+    (cell,) = compare(comparison_setting, tmp_path).cells
+    assert [failure.arm for failure in cell.failures] == [TUNED.name]
+    assert [speedup.arm for speedup in cell.speedups] == ["other"]
     assert read_entries(tmp_path / KIND.journal, KINDS)[0] == fault(TUNED.name, 0)
 
 
 def test_cells_that_cannot_be_measured_are_marked_and_the_others_survive(tmp_path: Path) -> None:
     """The first and the last cell are in the journal, the second has an arm that is not there."""
-    asked = setting(workloads=("mnist_mlp", "mnist_cnn", "lstm_text"))
+    comparison_setting = setting(workloads=("mnist_mlp", "mnist_cnn", "lstm_text"))
     known = [*entries(paces(), launches=3), *entries(paces(), launches=3, workload="lstm_text")]
-    stopped(tmp_path, asked, known)
-    said: list[tuple[int, int, str]] = []
+    stopped(tmp_path, comparison_setting, known)
+    progress: list[tuple[int, int, str]] = []
     between: list[Comparison] = []
 
     def listen(done: int, total: int, detail: str) -> None:
-        said.append((done, total, detail))
+        progress.append((done, total, detail))
         if (tmp_path / KIND.result).exists():
             between.append(load(tmp_path / KIND.result))
 
-    result = compare(asked, tmp_path, listen)
+    result = compare(comparison_setting, tmp_path, listen)
     first, second, third = result.cells
     assert first.speedups
     assert third.speedups
@@ -278,14 +281,14 @@ def test_cells_that_cannot_be_measured_are_marked_and_the_others_survive(tmp_pat
     assert "did not start" in failure.reason
     assert result.complete
     assert result.overall[0].workloads == 2
-    assert not any(each.complete for each in between)
+    assert not any(measured_comparison.complete for measured_comparison in between)
     assert len(between[-1].cells) == 2, "what is finished is on disk before the next begins"
-    assert all(0 <= done <= total for done, total, _ in said)
-    assert said[0][2] == "mnist_mlp on 2 vCPUs"
+    assert all(0 <= done <= total for done, total, _ in progress)
+    assert progress[0][2] == "mnist_mlp on 2 vCPUs"
     faults = [
-        each for each in read_entries(tmp_path / KIND.journal, KINDS) if isinstance(each, Fault)
+        entry for entry in read_entries(tmp_path / KIND.journal, KINDS) if isinstance(entry, Fault)
     ]
-    assert [(each.workload, each.arm) for each in faults] == [("mnist_cnn", failure.arm)]
+    assert [(entry.workload, entry.arm) for entry in faults] == [("mnist_cnn", failure.arm)]
     with pytest.raises(WorkerError, match=r"1 arm .*mnist_cnn on 2 vCPUs"):
         check_comparison(result, gate=False)
 
@@ -293,16 +296,16 @@ def test_cells_that_cannot_be_measured_are_marked_and_the_others_survive(tmp_pat
 def test_no_cell_is_expected_to_have_fewer_launches_than_give_an_interval(tmp_path: Path) -> None:
     """One launch took longer than the budget."""
     effort = dataclasses.replace(EFFORT, looks=(6,), budget_s=1.0)
-    asked = setting(workloads=("mnist_mlp", "mnist_cnn"), effort=effort)
-    stopped(tmp_path, asked, entries(paces(), launches=1))
-    said: list[tuple[int, int]] = []
-    compare(asked, tmp_path, lambda done, total, _: said.append((done, total)))
-    assert said[0] == (1, 6)
+    comparison_setting = setting(workloads=("mnist_mlp", "mnist_cnn"), effort=effort)
+    stopped(tmp_path, comparison_setting, entries(paces(), launches=1))
+    progress: list[tuple[int, int]] = []
+    compare(comparison_setting, tmp_path, lambda done, total, _: progress.append((done, total)))
+    assert progress[0] == (1, 6)
 
 
 def test_a_run_in_which_nothing_starts_ends_with_marked_cells(tmp_path: Path) -> None:
     result = compare(setting(vcpus=(1, 2)), tmp_path)
-    assert [len(each.failures) for each in result.cells] == [1, 1]
+    assert [len(cell.failures) for cell in result.cells] == [1, 1]
     assert (result.arms, result.overall, result.complete) == ((), (), True)
     with pytest.raises(WorkerError, match=r"2 arms"):
         check_comparison(result, gate=True)
@@ -348,15 +351,15 @@ UNCLEAR = entries(paces(1.0), spread=0.2, seed=3)
 
 
 def journalled(*cells: Sequence[Entry]) -> Comparison:
-    return comparison(*(measured(each) for each in cells))
+    return comparison(*(measured(compared_cell) for compared_cell in cells))
 
 
-def renamed(found: Sequence[Entry], workload: str) -> list[Entry]:
-    return [dataclasses.replace(each, workload=workload) for each in found]
+def renamed(actual: Sequence[Entry], workload: str) -> list[Entry]:
+    return [dataclasses.replace(entry, workload=workload) for entry in actual]
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict", "error"),
+    ("actual", "verdict", "error"),
     [
         (FASTER, Verdict.FASTER, None),
         (NOTHING, Verdict.EQUIVALENT, None),
@@ -365,9 +368,9 @@ def renamed(found: Sequence[Entry], workload: str) -> list[Entry]:
     ],
 )
 def test_a_gate_lets_pass_what_is_not_slower_and_known(
-    found: Sequence[Entry], verdict: Verdict, error: type[TensorwrightError] | None
+    actual: Sequence[Entry], verdict: Verdict, error: type[TensorwrightError] | None
 ) -> None:
-    result = journalled(found)
+    result = journalled(actual)
     assert result.overall[0].speedup.verdict is verdict
     check_comparison(result, gate=False)
     if error is None:
@@ -378,17 +381,17 @@ def test_a_gate_lets_pass_what_is_not_slower_and_known(
 
 
 def test_a_regression_is_told_before_what_is_unclear() -> None:
-    unclear = [dataclasses.replace(each, vcpus=1) for each in UNCLEAR]
+    unclear = [dataclasses.replace(entry, vcpus=1) for entry in UNCLEAR]
     with pytest.raises(RegressionError, match="tuned in mnist_mlp on 2 vCPUs"):
         check_comparison(journalled(unclear, SLOWER), gate=True)
 
 
 def test_one_vcpu_is_told_as_one() -> None:
-    slower = [dataclasses.replace(each, vcpus=1) for each in SLOWER]
+    slower = [dataclasses.replace(entry, vcpus=1) for entry in SLOWER]
     with pytest.raises(RegressionError, match=r"on 1 vCPU \(.*on 1 vCPU \("):
         check_comparison(journalled(slower), gate=True)
     failed = [*FASTER, fault(TUNED.name, 3)]
-    broken = [dataclasses.replace(each, vcpus=1) for each in failed]
+    broken = [dataclasses.replace(entry, vcpus=1) for entry in failed]
     with pytest.raises(WorkerError, match=r"1 arm .*mnist_mlp on 1 vCPU:"):
         check_comparison(journalled(broken), gate=False)
 
@@ -425,7 +428,7 @@ def test_a_wrong_wheel_is_told_before_all_else() -> None:
 def test_run_json_says_what_was_asked(tmp_path: Path) -> None:
     """A person may read it, so paths and numbers stand there plainly."""
     stopped(tmp_path, setting(), FASTER)
-    said = json.loads((tmp_path / KIND.spec).read_text(encoding="utf-8"))
-    assert said["arms"][1]["python"] == str(TUNED.python)
-    assert said["workloads"] == ["mnist_mlp"]
-    assert said["effort"]["looks"] == [3]
+    document = json.loads((tmp_path / KIND.spec).read_text(encoding="utf-8"))
+    assert document["arms"][1]["python"] == str(TUNED.python)
+    assert document["workloads"] == ["mnist_mlp"]
+    assert document["effort"]["looks"] == [3]

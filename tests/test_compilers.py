@@ -29,8 +29,8 @@ def folder_with(folder: Path, **programs: str) -> dict[str, str]:
     """A PATH with these names, each a link to a real program."""
     folder.mkdir(exist_ok=True)
     for name, real in programs.items():
-        found = find_compiler(real).path.resolve()
-        (folder / name.replace("_", "-").replace("xx", "++")).symlink_to(found)
+        path = find_compiler(real).path.resolve()
+        (folder / name.replace("_", "-").replace("xx", "++")).symlink_to(path)
     return {"PATH": str(folder)}
 
 
@@ -41,9 +41,9 @@ def test_compilers_say_what_they_are(name: str, family: str) -> None:
     assert compiler.family == family
     assert compiler.architecture == HOST
     assert compiler.flags == ()
-    asked = "-dumpfullversion" if family == "gcc" else "-dumpversion"
-    said = subprocess.run([compiler.path, asked], check=True, capture_output=True, text=True)
-    assert compiler.version == said.stdout.strip()
+    flag = "-dumpfullversion" if family == "gcc" else "-dumpversion"
+    completed = subprocess.run([compiler.path, flag], check=True, capture_output=True, text=True)
+    assert compiler.version == completed.stdout.strip()
 
 
 @pytest.mark.toolchain
@@ -89,18 +89,18 @@ def test_no_compiler_names_the_package(
 
 @pytest.mark.parametrize("stem", ["g++", "clang"])
 def test_a_hint_names_what_apt_really_has(tmp_path: Path, stem: str) -> None:
-    there = packages.list_versions(stem)
-    if not there:
+    versions = packages.list_versions(stem)
+    if not versions:
         pytest.skip("apt has no lists here")
     path = {"PATH": str(tmp_path)}
     with pytest.raises(CompilerError) as caught:
-        find_compiler(f"{stem}-{there[0]}", env=path)
-    assert caught.value.hint == f"Run: {SUDO}apt-get install {stem}-{there[0]}"
+        find_compiler(f"{stem}-{versions[0]}", env=path)
+    assert caught.value.hint == f"Run: {SUDO}apt-get install {stem}-{versions[0]}"
     with pytest.raises(CompilerError) as caught:
         find_compiler(f"{stem}-3", env=path)
     assert f"apt has no {stem}-3" in caught.value.hint
-    assert caught.value.hint.endswith(f"apt-get install {stem}-{there[0]}")
-    assert all(f"{stem}-{version}" in caught.value.hint for version in there)
+    assert caught.value.hint.endswith(f"apt-get install {stem}-{versions[0]}")
+    assert all(f"{stem}-{version}" in caught.value.hint for version in versions)
 
 
 def test_no_cross_compiler_names_the_package(tmp_path: Path) -> None:

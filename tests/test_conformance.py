@@ -42,7 +42,7 @@ def built(*targets: str, ran_as: str = "") -> Tuned:
     if not ran_as:
         return facts
     admission = {UNIT: UnitConformance(ran_as=ran_as, ops=("Tanh",))}
-    libraries = (dataclasses.replace(each, admission=admission) for each in facts.libraries)
+    libraries = (dataclasses.replace(library, admission=admission) for library in facts.libraries)
     return dataclasses.replace(facts, libraries=tuple(libraries))
 
 
@@ -65,8 +65,10 @@ def test_a_torn_record_is_an_error_with_a_remedy(text: str, tmp_path: Path) -> N
 
 
 def test_the_records_of_two_machines_become_one() -> None:
-    found = conformance.merge_records(record(zen4=trial(cpu="one")), record(zen3=trial(cpu="two")))
-    assert found == record(zen4=trial(cpu="one"), zen3=trial(cpu="two"))
+    conformance_record = conformance.merge_records(
+        record(zen4=trial(cpu="one")), record(zen3=trial(cpu="two"))
+    )
+    assert conformance_record == record(zen4=trial(cpu="one"), zen3=trial(cpu="two"))
 
 
 def test_of_one_target_the_newer_trial_counts_and_of_other_bytes_nothing() -> None:
@@ -78,7 +80,7 @@ def test_of_one_target_the_newer_trial_counts_and_of_other_bytes_nothing() -> No
 
 
 @pytest.mark.parametrize(
-    ("facts", "found", "proven", "said"),
+    ("facts", "conformance_record", "proven", "message"),
     [
         (built("zen4"), None, True, "passed the conformance test on its own target"),
         (
@@ -120,20 +122,20 @@ def test_of_one_target_the_newer_trial_counts_and_of_other_bytes_nothing() -> No
     ],
 )
 def test_what_counts_as_admitted(
-    facts: Tuned, found: ConformanceRecord | None, proven: bool, said: str
+    facts: Tuned, conformance_record: ConformanceRecord | None, proven: bool, message: str
 ) -> None:
-    (standing,) = list_statuses(facts, found)
-    assert (standing.proven, describe(standing)) == (proven, said)
+    (conformance_status,) = list_statuses(facts, conformance_record)
+    assert (conformance_status.proven, describe(conformance_status)) == (proven, message)
 
 
 def test_each_library_of_a_fleet_stands_for_itself() -> None:
     facts = built("zen4", "haswell", ran_as="haswell")
-    assert [each.proven for each in list_statuses(facts, None)] == [False, True]
+    assert [status.proven for status in list_statuses(facts, None)] == [False, True]
 
 
-def refused(facts: Tuned, found: ConformanceRecord | None) -> AdmissionError:
+def refused(facts: Tuned, conformance_record: ConformanceRecord | None) -> AdmissionError:
     with pytest.raises(AdmissionError) as caught:
-        conformance.check_proven(Path("wheels/a.whl"), list_statuses(facts, found))
+        conformance.check_proven(Path("wheels/a.whl"), list_statuses(facts, conformance_record))
     return caught.value
 
 
@@ -156,16 +158,16 @@ def test_a_wheel_with_a_kernel_that_failed_is_refused_with_its_name() -> None:
 
 
 def test_what_was_proven_goes_on() -> None:
-    found = list_statuses(built("zen4", ran_as="zen3"), record(zen4=trial()))
-    conformance.check_proven(Path("a.whl"), found)
+    conformance_statuses = list_statuses(built("zen4", ran_as="zen3"), record(zen4=trial()))
+    conformance.check_proven(Path("a.whl"), conformance_statuses)
     conformance.check_proven(Path("a.whl"), ())
     conformance.check_trials("a.whl", record(zen4=trial()).targets)
 
 
 def test_kernels_that_fail_are_named_and_the_remedy_is_said() -> None:
-    found = record(zen4=trial(BAD)).targets
+    conformance_trials = record(zen4=trial(BAD)).targets
     with pytest.raises(KernelError, match=f"a.whl: {UNIT} failed the conformance test") as caught:
-        conformance.check_trials("a.whl", found)
+        conformance.check_trials("a.whl", conformance_trials)
     assert caught.value.exit_code == 20
     assert f"--without {UNIT}" in caught.value.hint
 

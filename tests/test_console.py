@@ -10,7 +10,7 @@ from tfbuild import console
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "message"),
     [
         (0, "0.0 s"),
         (4.24, "4.2 s"),
@@ -24,19 +24,19 @@ from tfbuild import console
         (90_000, "25 h 00 min"),
     ],
 )
-def test_durations(seconds: float, said: str) -> None:
-    assert console.format_duration(seconds) == said
+def test_durations(seconds: float, message: str) -> None:
+    assert console.format_duration(seconds) == message
 
 
 @given(st.floats(0, 1e6))
 def test_no_duration_has_sixty_seconds_or_minutes(seconds: float) -> None:
-    said = console.format_duration(seconds)
-    assert re.fullmatch(r"\d+\.\d s|\d+ min \d\d s|\d+ h \d\d min", said)
-    assert not re.search(r"\b60(\.0)? (s|min)", said)
+    text = console.format_duration(seconds)
+    assert re.fullmatch(r"\d+\.\d s|\d+ min \d\d s|\d+ h \d\d min", text)
+    assert not re.search(r"\b60(\.0)? (s|min)", text)
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "message"),
     [
         (0, "0 B"),
         (999, "999 B"),
@@ -48,8 +48,8 @@ def test_no_duration_has_sixty_seconds_or_minutes(seconds: float) -> None:
         (2e12, "2.0 TB"),
     ],
 )
-def test_sizes(count: float, said: str) -> None:
-    assert console.format_size(count) == said
+def test_sizes(count: float, message: str) -> None:
+    assert console.format_size(count) == message
 
 
 @given(st.integers(0, 10**15))
@@ -110,7 +110,7 @@ def test_progress_estimates_what_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("several", "one"),
+    ("several", "first"),
     [
         ("kernel units", "kernel unit"),
         ("launches", "launch"),
@@ -118,8 +118,8 @@ def test_progress_estimates_what_is_left() -> None:
         ("MB", "MB"),
     ],
 )
-def test_one_is_singular(several: str, one: str) -> None:
+def test_one_is_singular(several: str, first: str) -> None:
     with console.track_progress(several, 1) as count:
-        assert count.format_line().startswith(f"0 of 1 {one}, ")
+        assert count.format_line().startswith(f"0 of 1 {first}, ")
         count.advance(1, 2)
         assert count.format_line().startswith(f"1 of 2 {several}, ")

@@ -30,24 +30,24 @@ FILES = ("build.Dockerfile", "compare.Dockerfile")
 
 def command(text: str) -> list[str]:
     """The words of ENTRYPOINT."""
-    found = re.search(r"^ENTRYPOINT (\[.*\])$", text, re.MULTILINE)
-    assert found is not None
-    words: list[str] = json.loads(found[1])
+    match = re.search(r"^ENTRYPOINT (\[.*\])$", text, re.MULTILINE)
+    assert match is not None
+    words: list[str] = json.loads(match[1])
     return words
 
 
 def packages(text: str) -> set[str]:
-    found = re.search(r"--no-install-recommends \\\n((?: +\S+ \\\n)+)", text)
-    assert found is not None
-    return set(re.findall(r"(\S+) \\", found[1]))
+    match = re.search(r"--no-install-recommends \\\n((?: +\S+ \\\n)+)", text)
+    assert match is not None
+    return set(re.findall(r"(\S+) \\", match[1]))
 
 
 def requested(words: list[str]) -> Request:
     """What tasks.py would make of the words."""
-    program, *rest = words
+    program, *remainder = words
     assert program == "./inv"
     parsed: dict[str, Any] = dict(
-        Parser(contexts=tasks.ns.to_contexts()).parse_argv(rest)[0].as_kwargs
+        Parser(contexts=tasks.ns.to_contexts()).parse_argv(remainder)[0].as_kwargs
     )
     fields = {field.name for field in dataclasses.fields(Request)}
     return Request(**{name: value for name, value in parsed.items() if name in fields})
@@ -55,12 +55,12 @@ def requested(words: list[str]) -> Request:
 
 @pytest.mark.parametrize("name", CASES)
 def test_containers_render_to_the_golden_files(name: str) -> None:
-    there = {path.name: path.read_text("utf-8") for path in (GOLDEN / name).iterdir()}
-    assert there == contained(*CASES[name]), f"if that is meant: {COMMAND}"
+    golden_files = {path.name: path.read_text("utf-8") for path in (GOLDEN / name).iterdir()}
+    assert golden_files == contained(*CASES[name]), f"if that is meant: {COMMAND}"
 
 
 @pytest.mark.toolchain
-@pytest.mark.parametrize("request_", [FULL, KERNELS], ids=lambda each: each.scope)
+@pytest.mark.parametrize("request_", [FULL, KERNELS], ids=lambda case: case.scope)
 def test_hadolint_finds_nothing(request_: Request, tmp_path: Path) -> None:
     for name, text in contained(request_, 4).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -100,9 +100,9 @@ def test_what_is_copied_into_an_image_is_enough(tmp_path: Path) -> None:
     lines = contained(FULL)["build.Dockerfile.dockerignore"].splitlines()
     everything, *rules = [line for line in lines if not line.startswith("#")]
     assert everything == "*"
-    kept = [rule.removeprefix("!") for rule in rules if rule.startswith("!")]
-    assert not {"wheels", ".git", "reports", "."} & set(kept)
-    for name in kept:
+    kept_lines = [rule.removeprefix("!") for rule in rules if rule.startswith("!")]
+    assert not {"wheels", ".git", "reports", "."} & set(kept_lines)
+    for name in kept_lines:
         path = ROOT / name
         if path.is_dir():
             shutil.copytree(path, tmp_path / name, ignore=shutil.ignore_patterns("node_modules"))
@@ -118,27 +118,27 @@ def test_what_is_copied_into_an_image_is_enough(tmp_path: Path) -> None:
     assert rendered.returncode == 0, rendered.stderr
 
 
-@pytest.mark.parametrize("request_", [FULL, KERNELS], ids=lambda each: each.scope)
+@pytest.mark.parametrize("request_", [FULL, KERNELS], ids=lambda case: case.scope)
 def test_an_image_has_what_a_build_asks_for(request_: Request) -> None:
-    there = packages(contained(request_)["build.Dockerfile"])
+    installed = packages(contained(request_)["build.Dockerfile"])
     needed = {package for need in doctor.list_dependencies(paths()) for package in need.packages}
-    assert needed <= there
+    assert needed <= installed
     if request_.scope == "full":
         base = {"coreutils"}  # no Debian is without them
-        assert {program.package for program in PROGRAMS} - base <= there
-        assert {"python3-dev", "lld-16", "llvm-16"} <= there
+        assert {program.package for program in PROGRAMS} - base <= installed
+        assert {"python3-dev", "lld-16", "llvm-16"} <= installed
 
 
 def test_gcc_needs_no_clang() -> None:
     text = contained(dataclasses.replace(FULL, compiler="gcc@12.2.0"))["build.Dockerfile"]
-    there = packages(text)
-    assert "g++-12" in there
-    assert not any(name.startswith(("clang", "lld", "llvm")) for name in there)
+    installed = packages(text)
+    assert "g++-12" in installed
+    assert not any(name.startswith(("clang", "lld", "llvm")) for name in installed)
     assert requested(command(text)).compiler == "g++-12"
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "image_request",
     [
         FULL,
         KERNELS,
@@ -147,19 +147,19 @@ def test_gcc_needs_no_clang() -> None:
         dataclasses.replace(KERNELS, arch="x86_64_v4+avx512_bf16/zen4"),
         dataclasses.replace(KERNELS, arch="stock", package="tensorflow"),
     ],
-    ids=lambda each: f"{each.scope}-{each.arch}",
+    ids=lambda case: f"{case.scope}-{case.arch}",
 )
-def test_the_images_command_asks_for_the_same_plans(asked: Request) -> None:
-    words = command(contained(asked)["build.Dockerfile"])
-    again = dataclasses.replace(requested(words), compiler=asked.compiler)
-    assert fleet(again) == fleet(asked)
+def test_the_images_command_asks_for_the_same_plans(image_request: Request) -> None:
+    words = command(contained(image_request)["build.Dockerfile"])
+    again = dataclasses.replace(requested(words), compiler=image_request.compiler)
+    assert fleet(again) == fleet(image_request)
 
 
 @pytest.mark.toolchain
 def test_the_images_compiler_makes_the_same_plan_as_here() -> None:
-    here = dataclasses.replace(FULL, compiler="clang-16")
-    words = command(contained(here)["build.Dockerfile"])
-    assert fleet(requested(words)) == fleet(here)
+    local_request = dataclasses.replace(FULL, compiler="clang-16")
+    words = command(contained(local_request)["build.Dockerfile"])
+    assert fleet(requested(words)) == fleet(local_request)
 
 
 @pytest.mark.parametrize(("vcpus", "cpus"), [(1, "0"), (2, "0-1"), (16, "0-15")])
@@ -177,7 +177,7 @@ def test_without_a_number_all_cpus_are_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "seen"),
+    ("image_request", "error", "message"),
     [
         (dataclasses.replace(FULL, compiler="clang@18.1.8"), CompilerError, "clang 18.1.8"),
         (dataclasses.replace(FULL, compiler="gcc@9.3.1"), CompilerError, "gcc 9.3.1"),
@@ -186,7 +186,7 @@ def test_without_a_number_all_cpus_are_used() -> None:
     ],
 )
 def test_what_debian_12_does_not_have_is_refused(
-    asked: Request, error: type[Exception], seen: str
+    image_request: Request, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=re.escape(seen)):
-        contained(asked)
+    with pytest.raises(error, match=re.escape(message)):
+        contained(image_request)

@@ -48,11 +48,13 @@ def spread(value: float, low: float, high: float) -> Interval:
     return Interval(value=value, low=low, high=high)
 
 
-def close(one: Amount, other: Amount) -> bool:
-    if isinstance(one, Interval) and isinstance(other, Interval):
-        pairs = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
+def close(amount: Amount, other_amount: Amount) -> bool:
+    if isinstance(amount, Interval) and isinstance(other_amount, Interval):
+        pairs = zip(dataclasses.astuple(amount), dataclasses.astuple(other_amount), strict=True)
         return all(math.isclose(a, b) for a, b in pairs)
-    return not isinstance(one, Interval) and math.isclose(get_value(one), get_value(other))
+    return not isinstance(amount, Interval) and math.isclose(
+        get_value(amount), get_value(other_amount)
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,10 +70,10 @@ def test_the_time_and_cost_to_accuracy_of_2018_come_out(
     machine: str, mode: Mode, images_s: float, epochs: int, hours: float, printed: float
 ) -> None:
     """RiseML: 75.7 % top-1 after 64 epochs on the TPU and 84 on the GPUs, 76.4 % after 86."""
-    found = catalog.find_book("2018-04-riseml").restrict(mode=mode).find_price(machine)
+    actual = catalog.find_book("2018-04-riseml").restrict(mode=mode).find_price(machine)
     seconds = compute_seconds_to_accuracy(epochs=epochs, images=IMAGENET, images_s=images_s)
     assert round(get_value(seconds) / 3600, 2) == hours
-    assert round(get_value(compute_run_cost(seconds, found)), 1) == printed
+    assert round(get_value(compute_run_cost(seconds, actual)), 1) == printed
 
 
 @pytest.mark.parametrize(
@@ -85,8 +87,8 @@ def test_the_time_and_cost_to_accuracy_of_2018_come_out(
 def test_the_images_per_dollar_of_2018_come_out(
     machine: str, mode: Mode, images_s: float, per_usd: float
 ) -> None:
-    found = catalog.find_book("2018-04-riseml").restrict(mode=mode).find_price(machine)
-    assert round(get_value(compute_images_per_usd(images_s, found)), 1) == per_usd
+    actual = catalog.find_book("2018-04-riseml").restrict(mode=mode).find_price(machine)
+    assert round(get_value(compute_images_per_usd(images_s, actual)), 1) == per_usd
 
 
 def test_a_slower_rate_is_the_upper_end_of_the_time_to_accuracy() -> None:
@@ -145,13 +147,13 @@ def test_a_falling_function_swaps_the_ends() -> None:
 
 def test_a_ratio_is_no_surer_than_its_parts() -> None:
     above, below = spread(10, 8, 12), spread(5, 4.5, 6)
-    found = compute_ratio(above, below)
-    assert isinstance(found, Interval)
-    assert found.value == 2
-    assert found.low < 8 / 5
-    assert found.high > 12 / 5
-    assert found.low > 8 / 6
-    assert found.high < 12 / 4.5
+    ratio = compute_ratio(above, below)
+    assert isinstance(ratio, Interval)
+    assert ratio.value == 2
+    assert ratio.low < 8 / 5
+    assert ratio.high > 12 / 5
+    assert ratio.low > 8 / 6
+    assert ratio.high < 12 / 4.5
     assert close(compute_ratio(above, 5.0), spread(2, 1.6, 2.4))
     assert close(compute_ratio(10.0, below), spread(2, 10 / 6, 10 / 4.5))
 
@@ -165,25 +167,27 @@ def test_a_ratios_interval_covers_as_often_as_it_says() -> None:
             spread(*(math.exp(error + z * 1.96 * s) for z in (0, -1, 1)))
             for error, s in zip(errors, deviations, strict=True)
         ]
-        found = compute_ratio(parts[0], parts[1])
-        assert isinstance(found, Interval)
-        hits += found.low <= 1 <= found.high
+        ratio = compute_ratio(parts[0], parts[1])
+        assert isinstance(ratio, Interval)
+        hits += ratio.low <= 1 <= ratio.high
     assert 0.94 <= hits / trials <= 0.96
 
 
 def test_a_paired_speedup_keeps_its_own_narrow_interval() -> None:
-    found = compute_relative(spread(1.25, 1.0, 2.0), price(1.0), price(2.0), baseline_s=100.0)
-    assert close(found.time, spread(0.8, 0.5, 1.0))
-    assert close(found.usd, spread(0.4, 0.25, 0.5))
+    relative = compute_relative(spread(1.25, 1.0, 2.0), price(1.0), price(2.0), baseline_s=100.0)
+    assert close(relative.time, spread(0.8, 0.5, 1.0))
+    assert close(relative.usd, spread(0.4, 0.25, 0.5))
     with pytest.raises(SampleError, match="speedup"):
         compute_relative(math.nan, price(), price(), baseline_s=100.0)
 
 
 def test_a_paired_speedup_is_billed_in_increments_where_the_run_is() -> None:
     by_the_minute = price(billing_increment_s=60)
-    found = compute_relative(spread(1.25, 1.0, 2.0), by_the_minute, by_the_minute, baseline_s=100.0)
-    assert close(found.time, spread(0.8, 0.5, 1.0))
-    assert close(found.usd, spread(1.0, 0.5, 1.0))
+    relative = compute_relative(
+        spread(1.25, 1.0, 2.0), by_the_minute, by_the_minute, baseline_s=100.0
+    )
+    assert close(relative.time, spread(0.8, 0.5, 1.0))
+    assert close(relative.usd, spread(1.0, 0.5, 1.0))
     cheap = compute_relative(2.0, price(1.0, minimum_s=80.0), price(2.0), baseline_s=100.0)
     assert close(cheap.usd, 0.4)
 
@@ -192,15 +196,15 @@ def test_a_paired_speedup_is_billed_in_increments_where_the_run_is() -> None:
 def test_without_increments_a_paired_cost_is_that_of_any_seconds(
     slow: float, speedup: float
 ) -> None:
-    found = compute_relative(speedup, price(1.0), price(2.0), baseline_s=slow)
-    assert close(found.usd, 1.0 / 2.0 / speedup)
+    relative = compute_relative(speedup, price(1.0), price(2.0), baseline_s=slow)
+    assert close(relative.usd, 1.0 / 2.0 / speedup)
 
 
 def test_a_mean_is_surer_than_its_parts() -> None:
     part = spread(2, 1.6, 2.5)
     assert close(compute_geometric_mean([part]), part)
-    found = compute_geometric_mean([part] * 4)
-    assert close(found, spread(2, 2 * math.sqrt(0.8), 2 * math.sqrt(1.25)))
+    geometric_mean = compute_geometric_mean([part] * 4)
+    assert close(geometric_mean, spread(2, 2 * math.sqrt(0.8), 2 * math.sqrt(1.25)))
     assert close(compute_geometric_mean([2.0, 8.0]), 4.0)
     assert close(compute_geometric_mean([part, 8.0]), 4.0)
     with pytest.raises(SampleError):
@@ -215,9 +219,9 @@ def test_a_means_interval_covers_as_often_as_it_says() -> None:
             spread(*(math.exp(error + z * 1.96 * s) for z in (0, -1, 1)))
             for error, s in zip(errors, deviations, strict=True)
         ]
-        found = compute_geometric_mean(parts)
-        assert isinstance(found, Interval)
-        hits += found.low <= 1 <= found.high
+        geometric_mean = compute_geometric_mean(parts)
+        assert isinstance(geometric_mean, Interval)
+        hits += geometric_mean.low <= 1 <= geometric_mean.high
     assert 0.94 <= hits / trials <= 0.96
 
 

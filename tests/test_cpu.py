@@ -58,14 +58,14 @@ def test_only_what_all_processors_have_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("truncated", "processor 0 .*flags, bogomips"),
         ("truncated-second-processor", "processor 1 .*flags, bogomips"),
     ],
 )
-def test_a_truncated_file_is_refused(name: str, said: str) -> None:
-    with pytest.raises(CpuError, match=said):
+def test_a_truncated_file_is_refused(name: str, message: str) -> None:
+    with pytest.raises(CpuError, match=message):
         parse_cpuinfo(text_of(name))
 
 
@@ -76,10 +76,10 @@ def test_a_file_cut_anywhere_is_refused_or_read_right(data: st.DataObject) -> No
     whole = parse_cpuinfo(text)
     cut = text[: data.draw(st.integers(0, len(text)))]
     try:
-        seen = parse_cpuinfo(cut)
+        cpu = parse_cpuinfo(cut)
     except CpuError:
         return
-    assert seen.features == whole.features
+    assert cpu.features == whole.features
 
 
 def test_flags_wrapped_by_a_mailer_are_refused() -> None:
@@ -106,14 +106,14 @@ def test_this_machine_is_read() -> None:
 
 
 def test_py_cpuinfo_answers_where_the_kernel_does_not(tmp_path: Path) -> None:
-    asked = read_cpu(tmp_path / "absent")
+    cpu = read_cpu(tmp_path / "absent")
     plain = read_cpu()
-    assert (asked.architecture, asked.vendor, asked.name) == (
+    assert (cpu.architecture, cpu.vendor, cpu.name) == (
         plain.architecture,
         plain.vendor,
         plain.name,
     )
-    assert asked.features == plain.features
+    assert cpu.features == plain.features
 
 
 @pytest.mark.parametrize("level", [1, 2, 3, 4])
@@ -203,9 +203,9 @@ def test_usable_is_never_more_than_affinity_or_quota(
 
 
 def test_this_machine_has_vcpus() -> None:
-    seen = read_vcpus()
-    assert seen.affinity == len(os.sched_getaffinity(0))
-    assert 1 <= seen.usable <= seen.affinity <= seen.machine
+    vcpus = read_vcpus()
+    assert vcpus.affinity == len(os.sched_getaffinity(0))
+    assert 1 <= vcpus.usable <= vcpus.affinity <= vcpus.machine
 
 
 def test_a_mask_hides_features_as_the_dispatcher_reads_it(tmp_path: Path) -> None:

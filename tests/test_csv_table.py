@@ -31,8 +31,8 @@ numbers = st.floats(1e-6, 1e6)
 intervals = st.builds(Interval, value=numbers, low=numbers, high=numbers)
 
 
-def parsed(given: Comparison) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(format_csv(given)), strict=True))
+def parsed(measured_comparison: Comparison) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(format_csv(measured_comparison)), strict=True))
 
 
 def test_the_header_is_always_the_same() -> None:
@@ -42,8 +42,8 @@ def test_the_header_is_always_the_same() -> None:
 
 
 def test_there_is_a_row_for_every_arm_in_every_cell() -> None:
-    found = parsed(comparison(cell("mnist_mlp", 1), cell("mnist_mlp", 2), cell("lstm_text", 2)))
-    assert [(row["workload"], row["vcpus"], row["arm"]) for row in found] == [
+    actual = parsed(comparison(cell("mnist_mlp", 1), cell("mnist_mlp", 2), cell("lstm_text", 2)))
+    assert [(row["workload"], row["vcpus"], row["arm"]) for row in actual] == [
         (workload, vcpus, arm)
         for workload, vcpus in (("mnist_mlp", "1"), ("mnist_mlp", "2"), ("lstm_text", "2"))
         for arm in ("stock", "tuned")
@@ -55,8 +55,8 @@ def test_a_row_has_all_that_was_found() -> None:
     gain = dataclasses.replace(
         speedup("tuned", spread(1.25), run=spread(1.2)), medians=spread(1.24)
     )
-    made = cell(speedups=[gain])
-    stock, tuned = parsed(comparison(made, arms=arms))
+    compared_cell = cell(speedups=[gain])
+    stock, tuned = parsed(comparison(compared_cell, arms=arms))
     assert (stock["speedup"], stock["verdict"], stock["agrees"]) == ("", "", "")
     assert (stock["run_s"], stock["train_ms"], stock["augment_ms"]) == ("100.0", "10.0", "")
     assert (tuned["verdict"], tuned["speedup"], tuned["speedup_run"]) == ("faster", "1.25", "1.2")
@@ -71,10 +71,10 @@ def test_a_row_has_all_that_was_found() -> None:
 
 def test_an_arm_that_gave_no_answer_has_its_reason() -> None:
     died = ArmFailure(arm="tuned", reason='the worker of arm tuned died: "killed", by 9')
-    made = comparison(
+    measured_comparison = comparison(
         cell(runs={"stock": None}, failures=[died]), arms=(arm("stock"), arm("tuned"))
     )
-    stock, tuned = parsed(made)
+    stock, tuned = parsed(measured_comparison)
     assert tuned["failure"] == died.reason
     assert (tuned["train_ms"], tuned["peak_mb"], tuned["speedup"]) == ("", "", "")
     assert (stock["failure"], stock["train_ms"], stock["run_s"]) == ("", "10.0", "")
@@ -85,8 +85,10 @@ def test_an_arm_that_computes_something_else_was_not_timed() -> None:
     untimed = tuple(
         dataclasses.replace(times(name, None), phases=()) for name in ("stock", "tuned")
     )
-    made = dataclasses.replace(cell(), arms=untimed, agreements=(wrong,), speedups=(), noise=None)
-    _, tuned = parsed(comparison(made))
+    compared_cell = dataclasses.replace(
+        cell(), arms=untimed, agreements=(wrong,), speedups=(), noise=None
+    )
+    _, tuned = parsed(comparison(compared_cell))
     assert (tuned["agrees"], tuned["loss_difference"]) == ("false", "")
     assert (tuned["prediction_difference"], tuned["train_ms"], tuned["noise"]) == ("0.5", "", "")
 
@@ -105,10 +107,10 @@ def test_figures_and_texts_read_back_as_they_were(
         phases=(PhaseTime(phase="train", step_ms=step_ms),),
         coverage=Coverage(share=share, ops=()),
     )
-    made = dataclasses.replace(
+    compared_cell = dataclasses.replace(
         cell(speedups=[speedup("tuned", gain)]), arms=(times("stock", None), tuned)
     )
-    _, row = parsed(comparison(made, arms=(arm("stock"), arm("tuned", label=label))))
+    _, row = parsed(comparison(compared_cell, arms=(arm("stock"), arm("tuned", label=label))))
     for name, interval in (("train_ms", step_ms), ("run_s", gain), ("speedup", gain)):
         ends = (float(row[name]), float(row[f"{name}_low"]), float(row[f"{name}_high"]))
         assert ends == (interval.value, interval.low, interval.high)

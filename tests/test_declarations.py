@@ -52,8 +52,8 @@ def real(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Declarations
         file=Pin(name=debian.file, sha256=debian.sha256, size=debian.size),
     )
     archive = source.fetch_source((known,), paths, None)
-    wanted = ("--wildcards", "--strip-components=1", "*/WORKSPACE", "*.bzl")
-    run(["tar", "--extract", "--file", archive, "--directory", folder, *wanted])
+    expected = ("--wildcards", "--strip-components=1", "*/WORKSPACE", "*.bzl")
+    run(["tar", "--extract", "--file", archive, "--directory", folder, *expected])
     return read_declarations(folder)
 
 
@@ -85,9 +85,11 @@ def test_the_real_tree_declares_136_archives_and_pins_each(real: Declarations) -
 def test_known_archives_of_the_real_tree(
     real: Declarations, name: str, url: str, sha256: str
 ) -> None:
-    (archive,) = (each for each in real.archives if each.name == name)
-    wanted = url.format("0b51f763cbbd0ed08168f88972724329f0375498")
-    assert any(wanted in each for each in archive.urls)
+    (archive,) = (
+        declared_archive for declared_archive in real.archives if declared_archive.name == name
+    )
+    expected = url.format("0b51f763cbbd0ed08168f88972724329f0375498")
+    assert any(expected in address for address in archive.urls)
     assert archive.urls[0].startswith(MIRROR)
     assert archive.sha256.startswith(sha256)
 
@@ -108,7 +110,10 @@ def test_names_of_archives_are_not_unique_in_the_real_tree(real: Declarations) -
     hashes: dict[str, set[str]] = {}
     for archive in real.archives:
         hashes.setdefault(archive.file, set()).add(archive.sha256)
-    assert {name for name, seen in hashes.items() if len(seen) > 1} == {"LICENSE", "v1.0.tar.gz"}
+    assert {name for name, digests in hashes.items() if len(digests) > 1} == {
+        "LICENSE",
+        "v1.0.tar.gz",
+    }
 
 
 def test_formats_sums_and_mirrors_are_worked_out(tmp_path: Path) -> None:
@@ -149,23 +154,23 @@ def test_only_files_that_workspace_leads_to_are_read(tmp_path: Path) -> None:
     rule = 'http_file(name = "a", url = "https://x.example/a")\n'
     work = 'load("//a:one.bzl", "one")\nload("@far//:two.bzl", "two")\ntwo()\n'
     folder = tree(tmp_path, WORKSPACE=work, a__one='load(":next.bzl", "x")', a__next=rule, b=rule)
-    found = read_declarations(folder)
-    assert [archive.origin for archive in found.archives] == ["a/next.bzl"]
-    assert found.elsewhere == ("@far//:two.bzl",)
+    declarations = read_declarations(folder)
+    assert [archive.origin for archive in declarations.archives] == ["a/next.bzl"]
+    assert declarations.elsewhere == ("@far//:two.bzl",)
 
 
 def test_macros_that_hand_their_addresses_on_declare_nothing(tmp_path: Path) -> None:
     text = "def macro(name, urls, **kwargs):\n    _rule(name = name, urls = urls, **kwargs)\n"
-    found = read_declarations(tree(tmp_path, WORKSPACE='load(":m.bzl", "macro")', m=text))
-    assert (found.archives, found.unread) == ((), ())
+    declarations = read_declarations(tree(tmp_path, WORKSPACE='load(":m.bzl", "macro")', m=text))
+    assert (declarations.archives, declarations.unread) == ((), ())
 
 
 def test_an_address_that_is_computed_is_told_by_its_line(tmp_path: Path) -> None:
     text = (
         '\nhttp_file(name = "a", url = [u for u in LIST][0])\nhttp_file(name = "b", url = F(1))\n'
     )
-    found = read_declarations(tree(tmp_path, WORKSPACE=text))
-    assert (found.archives, found.unread) == ((), ("WORKSPACE:2", "WORKSPACE:3"))
+    declarations = read_declarations(tree(tmp_path, WORKSPACE=text))
+    assert (declarations.archives, declarations.unread) == ((), ("WORKSPACE:2", "WORKSPACE:3"))
 
 
 def test_one_rule_may_have_several_files(tmp_path: Path) -> None:
@@ -174,8 +179,8 @@ def test_one_rule_may_have_several_files(tmp_path: Path) -> None:
         f'{{"{HASH}": ["https://x.example/A"], "{HASH[::-1]}": ["https://x.example/B"]}})\n'
         f'java_import_external(name = "jar", jar_sha256 = "{HASH}", jar_urls = ["https://x/j.jar"])'
     )
-    found = read_declarations(tree(tmp_path, WORKSPACE=text)).archives
-    assert [(each.name, each.file) for each in found] == [
+    archives = read_declarations(tree(tmp_path, WORKSPACE=text)).archives
+    assert [(archive.name, archive.file) for archive in archives] == [
         ("jar", "j.jar"),
         ("licence", "A"),
         ("licence", "B"),
@@ -258,8 +263,8 @@ def test_a_hash_for_which_there_is_no_rule_is_an_error(tmp_path: Path) -> None:
 def test_what_is_no_hash_is_not_taken_for_one(tmp_path: Path, sha256: str) -> None:
     """It becomes a folder's name."""
     text = f'http_file(name = "c", sha256 = {sha256!r}, url = "https://x.example/c.zip")\n'
-    found = read_declarations(tree(tmp_path, WORKSPACE=text))
-    assert (found.archives, found.unread) == ((), ("WORKSPACE:1",))
+    declarations = read_declarations(tree(tmp_path, WORKSPACE=text))
+    assert (declarations.archives, declarations.unread) == ((), ("WORKSPACE:1",))
 
 
 def test_a_hash_in_capitals_is_the_same_hash(tmp_path: Path) -> None:

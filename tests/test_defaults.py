@@ -47,8 +47,8 @@ ONEDNN, THREADS, BF16 = load_levers()
 
 
 def by_name(target: str, **wishes: Any) -> dict[str, Default]:
-    found = choose_defaults(parse_target(target), "2.14.1", DefaultsRequest(**wishes))
-    return {each.lever.name: each for each in found}
+    actual = choose_defaults(parse_target(target), "2.14.1", DefaultsRequest(**wishes))
+    return {default.lever.name: default for default in actual}
 
 
 def measurement(
@@ -85,24 +85,30 @@ def test_the_table_names_features_and_tfbenchs_levers() -> None:
 def test_what_was_only_emulated_is_off_until_it_is_trusted() -> None:
     emulated = by_name("skylake_avx512")["onednn"]
     assert not emulated.on
-    assert {each.source for each in emulated.evidence} == {MeasurementSource.EMULATED}
+    assert {lever_measurement.source for lever_measurement in emulated.evidence} == {
+        MeasurementSource.EMULATED
+    }
     assert by_name("skylake_avx512", trust_emulated=True)["onednn"].on
 
 
 @pytest.mark.parametrize("target", ["haswell", "zen3"])
 def test_what_was_measured_on_such_silicon_is_on(target: str) -> None:
-    found = by_name(target)["onednn"]
-    assert found.on
-    measured = [each for each in found.evidence if each.source is MeasurementSource.MEASURED]
-    assert {each.vcpus for each in measured} == {1, 2}
-    assert all(each.wins for each in measured)
+    default = by_name(target)["onednn"]
+    assert default.on
+    measured = [
+        lever_measurement
+        for lever_measurement in default.evidence
+        if lever_measurement.source is MeasurementSource.MEASURED
+    ]
+    assert {lever_measurement.vcpus for lever_measurement in measured} == {1, 2}
+    assert all(lever_measurement.wins for lever_measurement in measured)
 
 
 def test_a_comparison_from_such_silicon_decides() -> None:
     target, isa = "skylake_avx512", "AVX512_CORE"
     won, lost, unsure = (
-        dataclasses.replace(each, isa=isa)
-        for each in (
+        dataclasses.replace(lever_measurement, isa=isa)
+        for lever_measurement in (
             measurement(1.3, 1.2),
             measurement(1.3, 0.8, verdict="slower"),
             measurement(1.3, verdict="inconclusive"),
@@ -129,22 +135,26 @@ def test_a_comparison_from_such_silicon_decides() -> None:
     ],
 )
 def test_evidence_speaks_for_releases_that_are_alike(release: str, of: str) -> None:
-    found = {each.lever.name: each for each in choose_defaults(parse_target("zen3"), release)}[
-        "onednn"
-    ]
-    assert found.on == bool(of)
-    assert {each.release for each in found.evidence} == ({of} if of else set())
-    assert not of or f"TensorFlow {of}" in defaults.describe(found)
+    default = {
+        target_default.lever.name: target_default
+        for target_default in choose_defaults(parse_target("zen3"), release)
+    }["onednn"]
+    assert default.on == bool(of)
+    assert {lever_measurement.release for lever_measurement in default.evidence} == (
+        {of} if of else set()
+    )
+    assert not of or f"TensorFlow {of}" in defaults.describe(default)
 
 
 def test_a_releases_own_evidence_decides_alone() -> None:
     lost = dataclasses.replace(measurement(0.8, verdict="slower"), release="2.21.0")
     wishes = DefaultsRequest(evidence=(lost,))
-    found = {
-        each.lever.name: each for each in choose_defaults(parse_target("zen3"), "2.21.0", wishes)
+    actual = {
+        default.lever.name: default
+        for default in choose_defaults(parse_target("zen3"), "2.21.0", wishes)
     }
-    assert not found["onednn"].on
-    assert found["onednn"].evidence == (lost,)
+    assert not actual["onednn"].on
+    assert actual["onednn"].evidence == (lost,)
 
 
 @pytest.mark.parametrize("target", ["cascadelake", "icelake", "zen4", "sapphirerapids"])
@@ -160,7 +170,9 @@ def test_bfloat16_is_asked_for_and_named() -> None:
     assert "bf16" not in by_name("sapphirerapids", trust_emulated=True)
     plan = planned("sapphirerapids", bf16=True)
     assert plan.version == "2.14.1+sapphirerapids.bf16"
-    assert [each.lever for each in plan.defaults if each.on and each.lever.opt_in] == [BF16]
+    assert [default.lever for default in plan.defaults if default.on and default.lever.opt_in] == [
+        BF16
+    ]
     assert plan.key != planned("sapphirerapids").key
     whole = planned("sapphirerapids", scope="full", release="2.20.0", bf16=True)
     assert whole.local == "sapphirerapids.full.bf16"
@@ -188,8 +200,8 @@ def test_a_default_that_is_none_of_ours_is_told() -> None:
 
 
 def test_records_survive_json() -> None:
-    for each in choose_defaults(parse_target("haswell"), "2.14.1", DefaultsRequest(bf16=True)):
-        assert decode_record(Default, convert_record(each)) == each
+    for default in choose_defaults(parse_target("haswell"), "2.14.1", DefaultsRequest(bf16=True)):
+        assert decode_record(Default, convert_record(default)) == default
 
 
 # ---- what a comparison says ----
@@ -205,15 +217,15 @@ def comparison_of(
     other_wheel: bool = False,
     complete: bool = True,
 ) -> Path:
-    stock, other = arm("stock", env=before), arm("onednn", env=after)
+    stock, other_arm = arm("stock", env=before), arm("onednn", env=after)
     if not other_wheel:
-        other = dataclasses.replace(other, wheel_sha256=stock.wheel_sha256)
+        other_arm = dataclasses.replace(other_arm, wheel_sha256=stock.wheel_sha256)
     cells = tuple(cell(name, 2, {"onednn": gain}) for name, gain in gains.items())
-    made = compared(*cells, arms=(stock, other))
-    cpu = dataclasses.replace(made.host.cpu, features=features)
-    host = dataclasses.replace(made.host, cpu=cpu)
+    comparison = compared(*cells, arms=(stock, other_arm))
+    cpu = dataclasses.replace(comparison.host.cpu, features=features)
+    host = dataclasses.replace(comparison.host, cpu=cpu)
     path = folder / "comparison.json"
-    save(path, dataclasses.replace(made, host=host, complete=complete))
+    save(path, dataclasses.replace(comparison, host=host, complete=complete))
     return path
 
 
@@ -223,14 +235,20 @@ OFF = {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_DISABLE_MKL": "1"}
 
 
 def test_a_comparison_on_such_silicon_is_measured(tmp_path: Path) -> None:
-    (found,) = read_measurements(comparison_of(tmp_path, before={}, after=ON, gains=GAINS))
-    assert (found.source, found.isa, found.lever) == (MeasurementSource.MEASURED, "AVX2", "onednn")
-    assert (found.release, found.vcpus) == ("2.14.1", 2)
-    assert [*found.ratios] == [*GAINS]
-    assert found.ratios["mnist_mlp"].verdict == "faster"
-    assert found.mean == pytest.approx((1.2 * 1.5) ** 0.5, rel=0.2)
-    assert found.wins
-    assert by_name("haswell", evidence=(found,))["onednn"].on
+    (lever_measurement,) = read_measurements(
+        comparison_of(tmp_path, before={}, after=ON, gains=GAINS)
+    )
+    assert (lever_measurement.source, lever_measurement.isa, lever_measurement.lever) == (
+        MeasurementSource.MEASURED,
+        "AVX2",
+        "onednn",
+    )
+    assert (lever_measurement.release, lever_measurement.vcpus) == ("2.14.1", 2)
+    assert [*lever_measurement.ratios] == [*GAINS]
+    assert lever_measurement.ratios["mnist_mlp"].verdict == "faster"
+    assert lever_measurement.mean == pytest.approx((1.2 * 1.5) ** 0.5, rel=0.2)
+    assert lever_measurement.wins
+    assert by_name("haswell", evidence=(lever_measurement,))["onednn"].on
 
 
 def test_a_capped_one_is_emulated(tmp_path: Path) -> None:
@@ -242,9 +260,12 @@ def test_a_capped_one_is_emulated(tmp_path: Path) -> None:
         features=frozenset({"avx2", VNNI}),
         gains=GAINS,
     )
-    (found,) = read_measurements(path)
-    assert (found.source, found.isa) == (MeasurementSource.EMULATED, "AVX512_CORE")
-    assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE" in found.setting
+    (lever_measurement,) = read_measurements(path)
+    assert (lever_measurement.source, lever_measurement.isa) == (
+        MeasurementSource.EMULATED,
+        "AVX512_CORE",
+    )
+    assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE" in lever_measurement.setting
 
 
 @pytest.mark.parametrize(
@@ -295,8 +316,8 @@ def test_what_holds_on_a_cpu_is_told() -> None:
 
 
 def data_of(*targets: str, family: str = "x86_64", **wishes: Any) -> dict[str, Any]:
-    plans = build_fleet(planned(each, **wishes) for each in targets).plans
-    carriers = [(each.target.local, each.required, each.defaults) for each in plans]
+    plans = build_fleet(planned(target, **wishes) for target in targets).plans
+    carriers = [(plan.target.local, plan.required, plan.defaults) for plan in plans]
     (text,) = guard.build_defaults_file(family, carriers).values()
     return dict(json.loads(text))
 
@@ -375,10 +396,10 @@ def test_the_environment_has_the_last_word(
     target: str,
     onednn: bool,
 ) -> None:
-    found, settings = shipped.choose_settings(
+    actual, settings = shipped.choose_settings(
         TRUSTED, env, machine(tmp_path, text_of("skylake_avx512"))
     )
-    assert (found, bool(settings)) == (target, onednn)
+    assert (actual, bool(settings)) == (target, onednn)
 
 
 @pytest.mark.usefixtures("older_glibc")
@@ -389,14 +410,16 @@ def test_untrusted_and_bfloat16(tmp_path: Path) -> None:
     assert shipped.choose_settings(data, {}, root) == ("skylake.avx512", {})
     newer = machine(tmp_path, text_of("sapphirerapids"))
     assert shipped.choose_settings(data, {}, newer)[1] == {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}
-    own = {"DNNL_DEFAULT_FPMATH_MODE": "STRICT"}
-    assert shipped.choose_settings(data, own, newer)[1] == {}
+    own_fields = {"DNNL_DEFAULT_FPMATH_MODE": "STRICT"}
+    assert shipped.choose_settings(data, own_fields, newer)[1] == {}
 
 
 @on_x86_64
 def test_a_quota_below_the_affinity_sets_threads(tmp_path: Path) -> None:
     data = data_of("x86_64_v2")
-    (threads,) = (each for each in data["targets"][0]["defaults"] if each["name"] == THREADS.name)
+    (threads,) = (
+        default for default in data["targets"][0]["defaults"] if default["name"] == THREADS.name
+    )
     threads["on"] = True
     mine = len(os.sched_getaffinity(0))
     root = machine(tmp_path, "", quota="10000 100000")

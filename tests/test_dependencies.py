@@ -60,18 +60,18 @@ def lock_of(folder: Path) -> str:
 def test_locked_wheels_are_fetched_with_the_users_own_pip_settings(
     index: Path, paths: Paths
 ) -> None:
-    found = fetch_locked(lock_of(index), PYTHON, paths)
-    assert [path.name for path in found] == sorted(path.name for path in index.glob("*.whl"))
-    assert all(path.is_relative_to(paths.downloads) for path in found)
-    assert [hash_file(path) for path in found] == [hash_file(index / path.name) for path in found]
+    locked = fetch_locked(lock_of(index), PYTHON, paths)
+    assert [path.name for path in locked] == sorted(path.name for path in index.glob("*.whl"))
+    assert all(path.is_relative_to(paths.downloads) for path in locked)
+    assert [hash_file(path) for path in locked] == [hash_file(index / path.name) for path in locked]
 
 
 @pytest.mark.toolchain
 def test_what_is_there_is_not_fetched_again(index: Path, paths: Paths) -> None:
     lock = lock_of(index)
-    found = fetch_locked(lock, PYTHON, paths)
+    locked = fetch_locked(lock, PYTHON, paths)
     shutil.rmtree(index)
-    assert fetch_locked(lock, PYTHON, paths) == found
+    assert fetch_locked(lock, PYTHON, paths) == locked
 
 
 @pytest.mark.toolchain
@@ -79,11 +79,11 @@ def test_only_what_went_bad_or_is_lost_is_fetched_again(
     index: Path, paths: Paths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = lock_of(index)
-    one, two = fetch_locked(lock, PYTHON, paths)
-    one.write_bytes(one.read_bytes()[:100])  # a download that was killed
+    single_path, two = fetch_locked(lock, PYTHON, paths)
+    single_path.write_bytes(single_path.read_bytes()[:100])  # a download that was killed
     (index / two.name).unlink()
-    assert fetch_locked(lock, PYTHON, paths) == (one, two)
-    assert one.read_bytes() == (index / one.name).read_bytes()
+    assert fetch_locked(lock, PYTHON, paths) == (single_path, two)
+    assert single_path.read_bytes() == (index / single_path.name).read_bytes()
     assert "does not have a locked hash" in capsys.readouterr().err
 
 
@@ -135,8 +135,8 @@ def test_a_given_folder_needs_no_network(
     index: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", "")
-    found = fetch_locked(lock_of(index), PYTHON, paths, given=index)
-    assert [path.parent for path in found] == [index, index]
+    locked = fetch_locked(lock_of(index), PYTHON, paths, wheel_folder=index)
+    assert [path.parent for path in locked] == [index, index]
     assert not paths.cache.exists()
 
 
@@ -147,23 +147,27 @@ def test_a_given_folder_must_have_all_of_them_with_the_locked_bytes(
     path = next(index.glob("two*"))
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(DownloadError, match=r"two==2\.5"):
-        fetch_locked(lock, PYTHON, paths, given=index)
+        fetch_locked(lock, PYTHON, paths, wheel_folder=index)
     assert path.exists()  # the folder is the user's
 
 
 def test_a_given_folder_names_the_first_few_that_it_has_not(tmp_path: Path, paths: Paths) -> None:
     lock = "".join(f"p{i}==1 --hash=sha256:{i:064x}\n" for i in range(8))
     with pytest.raises(DownloadError, match="p0==1, p1==1, p2==1, p3==1, p4==1 and 3"):
-        fetch_locked(lock, PYTHON, paths, given=tmp_path)
+        fetch_locked(lock, PYTHON, paths, wheel_folder=tmp_path)
 
 
 def test_the_shipped_locks_are_read_whole() -> None:
     for path in lock_files.LOCKS.glob("*.txt"):
         text = lock_files.filter_requirements(path.read_text("utf-8"), "3.11", "x86_64")
         pinned = parse_lock(text)
-        assert sum(len(each.sha256s) for each in pinned) == text.count("--hash=sha256:")
+        assert sum(len(pinned_package.sha256s) for pinned_package in pinned) == text.count(
+            "--hash=sha256:"
+        )
         assert len(pinned) == text.count("==")
-        assert {"numpy", "keras", "protobuf"} <= {each.exact.name for each in pinned}
+        assert {"numpy", "keras", "protobuf"} <= {
+            pinned_package.exact.name for pinned_package in pinned
+        }
 
 
 @given(
@@ -181,7 +185,7 @@ def test_a_lock_is_read_as_it_was_written(
     rows: list[tuple[str, str, frozenset[str]]], between: str
 ) -> None:
     lines = [
-        between.join((f"{name}=={version}", *(f"--hash=sha256:{each}" for each in sorted(hashes))))
+        between.join((f"{name}=={version}", *(f"--hash=sha256:{key}" for key in sorted(hashes))))
         for name, version, hashes in rows
     ]
     text = "# head\n\n" + "\n    # via x\n".join(lines) + "\n"
@@ -222,11 +226,11 @@ def test_pip_installs_tensorflow_from_what_is_fetched_and_nothing_else(
 ) -> None:
     """The real lock and the real stock wheel, from the user's cache or pip's own index."""
     release = releases.find_release("2.14.1")
-    stock, *others = fetch_stock_and_dependencies(
+    stock, *other_paths = fetch_stock_and_dependencies(
         release, "tensorflow-cpu", PYTHON, settings.paths()
     )
     assert stock.name.startswith("tensorflow_cpu-2.14.1-cp311-")
-    assert len(others) == len(
+    assert len(other_paths) == len(
         parse_lock(
             lock_files.load_requirements(
                 releases.require_stock_wheel(release, "tensorflow-cpu", "cp311", "x86_64")
@@ -238,8 +242,8 @@ def test_pip_installs_tensorflow_from_what_is_fetched_and_nothing_else(
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     report = tmp_path / "report.json"
-    links = [word for path in others for word in ("--find-links", path.parent)][:2]
+    links = [word for path in other_paths for word in ("--find-links", path.parent)][:2]
     words = ["--dry-run", "--ignore-installed", "--quiet", "--report", report, *links]
     run([sys.executable, "-m", "pip", "install", *words, stock], timeout_s=300)
     chosen = json.loads(report.read_text("utf-8"))["install"]
-    assert len(chosen) == 1 + len(others)
+    assert len(chosen) == 1 + len(other_paths)

@@ -60,23 +60,23 @@ def test_arm_has_no_level() -> None:
 
 @pytest.mark.parametrize("name", COMPLETE)
 def test_descriptions_fit_a_terminal_and_say_the_answers(name: str) -> None:
-    found = examined(name)
-    text = describe(found)
+    detection = examined(name)
+    text = describe(detection)
     lines = text.splitlines()
     assert len(lines) <= 20
     assert max(map(len, lines)) <= 100
-    assert found.cpu.name in text
+    assert detection.cpu.name in text
     joined = "".join(text.split())
-    assert found.match.native.spec in joined
-    assert all(miss.name in text for miss in found.match.near)
-    assert all("".join(note.split()) in joined for note in found.notes)
+    assert detection.match.native.spec in joined
+    assert all(miss.name in text for miss in detection.match.near)
+    assert all("".join(note.split()) in joined for note in detection.notes)
 
 
 def test_hidden_features_that_no_compiler_uses_are_explained() -> None:
-    found = examined("x86_64_v4-masked-zen4")
-    said = "compilers do not use flush_l1d, pku unless the source asks for it, so native is tuned "
-    assert said + "for zen4, and a wheel for zen4 runs here" in found.notes
-    assert find_missing_features(parse_target("zen4"), found.cpu) == ()
+    detection = examined("x86_64_v4-masked-zen4")
+    text = "compilers do not use flush_l1d, pku unless the source asks for it, so native is tuned "
+    assert text + "for zen4, and a wheel for zen4 runs here" in detection.notes
+    assert find_missing_features(parse_target("zen4"), detection.cpu) == ()
 
 
 def test_hidden_features_that_compilers_use_are_not_excused() -> None:
@@ -91,18 +91,18 @@ def test_a_quota_below_affinity_is_a_warning() -> None:
 
 @pytest.mark.parametrize("name", COMPLETE)
 def test_json_holds_everything(name: str) -> None:
-    found = examined(name)
-    fields = json.loads(format_json(found))
-    assert fields["cpu"]["features"] == sorted(found.cpu.features)
+    detection = examined(name)
+    fields = json.loads(format_json(detection))
+    assert fields["cpu"]["features"] == sorted(detection.cpu.features)
     assert fields["match"]["best"]["name"] == name.partition("-")[0]
     assert fields["vcpus"]["usable"] == 4
-    assert fields["notes"] == list(found.notes)
+    assert fields["notes"] == list(detection.notes)
 
 
 def test_this_machine_is_detected() -> None:
-    found = detect()
-    assert found.match.best.features <= found.cpu.features
-    assert describe(found)
+    detection = detect()
+    assert detection.match.best.features <= detection.cpu.features
+    assert describe(detection)
 
 
 def test_detection_takes_no_second() -> None:

@@ -46,15 +46,15 @@ SEEN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "cause", "label", "what"), SEEN)
-def test_builds_that_really_failed(name: str, cause: Cause, label: str, what: str) -> None:
-    found = diagnose(read_outcome(RECORDED / f"{name}.json"), log_of(name))
-    assert (found.cause, found.label, found.what) == (cause, label, what)
-    assert found.deciding_line
-    message, hint = explain(found)
+@pytest.mark.parametrize(("name", "cause", "label", "detail"), SEEN)
+def test_builds_that_really_failed(name: str, cause: Cause, label: str, detail: str) -> None:
+    failure = diagnose(read_outcome(RECORDED / f"{name}.json"), log_of(name))
+    assert (failure.cause, failure.label, failure.what) == (cause, label, detail)
+    assert failure.deciding_line
+    message, hint = explain(failure)
     assert "\n" not in message
-    assert found.deciding_line in message
-    assert hint == found.remedy
+    assert failure.deciding_line in message
+    assert hint == failure.remedy
 
 
 @pytest.mark.parametrize(("name", "cause"), [row[:2] for row in SEEN])
@@ -64,7 +64,7 @@ def test_the_log_alone_tells_the_cause(name: str, cause: Cause) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "cause", "what"),
+    ("line", "cause", "detail"),
     [
         ("clang: error: unable to execute command: Killed", Cause.MEMORY, ""),
         ("g++: fatal error: Killed signal terminated program cc1plus", Cause.MEMORY, ""),
@@ -90,14 +90,14 @@ def test_the_log_alone_tells_the_cause(name: str, cause: Cause) -> None:
         ("a.cc:1:1: fatal error: 'x.h' file not found", Cause.COMPILE, ""),
     ],
 )
-def test_what_compilers_and_linkers_say(line: str, cause: Cause, what: str) -> None:
-    found = diagnose(failed(stderr=f"In file included from a.h:\n{line}\n"), "")
-    assert (found.cause, found.label, found.what) == (cause, "//a:b", what)
-    assert found.deciding_line == line.translate(diagnosis._QUOTES)
+def test_what_compilers_and_linkers_say(line: str, cause: Cause, detail: str) -> None:
+    failure = diagnose(failed(stderr=f"In file included from a.h:\n{line}\n"), "")
+    assert (failure.cause, failure.label, failure.what) == (cause, "//a:b", detail)
+    assert failure.deciding_line == line.translate(diagnosis._QUOTES)
 
 
 @pytest.mark.parametrize(
-    ("line", "cause", "what"),
+    ("line", "cause", "detail"),
     [
         (
             "ERROR: The project you're trying to build requires Bazel 6.1.0 (specified in /x)",
@@ -112,10 +112,10 @@ def test_what_compilers_and_linkers_say(line: str, cause: Cause, what: str) -> N
         ("ERROR: something that nobody has seen", Cause.UNKNOWN, ""),
     ],
 )
-def test_what_bazel_says(line: str, cause: Cause, what: str) -> None:
-    found = diagnose(BuildOutcome(finished=False), f"INFO: Found 1 target...\n{line}\n")
-    assert (found.cause, found.what) == (cause, what)
-    assert found.deciding_line == line.removeprefix("ERROR: ")
+def test_what_bazel_says(line: str, cause: Cause, detail: str) -> None:
+    failure = diagnose(BuildOutcome(finished=False), f"INFO: Found 1 target...\n{line}\n")
+    assert (failure.cause, failure.what) == (cause, detail)
+    assert failure.deciding_line == line.removeprefix("ERROR: ")
 
 
 def test_a_mirror_that_was_down_before_another_served_is_no_cause() -> None:
@@ -124,10 +124,10 @@ def test_a_mirror_that_was_down_before_another_served_is_no_cause() -> None:
         "WARNING: Download from https://mirror.example/a.zip failed: class"
         " java.io.FileNotFoundException GET returned 404 Not Found\n"
     )
-    found = diagnose(failed(message="clang failed"), f"{warning}{log_of('compile')}\n{warning}")
-    assert found.cause is Cause.COMPILE
-    found = diagnose(read_outcome(RECORDED / "cache_down.json"), log_of("cache_down"))
-    assert found.cause not in {Cause.REMOTE, Cause.DOWNLOAD}
+    failure = diagnose(failed(message="clang failed"), f"{warning}{log_of('compile')}\n{warning}")
+    assert failure.cause is Cause.COMPILE
+    failure = diagnose(read_outcome(RECORDED / "cache_down.json"), log_of("cache_down"))
+    assert failure.cause not in {Cause.REMOTE, Cause.DOWNLOAD}
 
 
 def test_the_first_failure_decides() -> None:
@@ -136,18 +136,18 @@ def test_the_first_failure_decides() -> None:
         label="//a:b", kind="CppCompile", exit_code=1, stderr="a.cc:1: error: no x"
     )
     second = BuildFailure(label="//c:d", kind="CppCompile", exit_code=137)
-    found = diagnose(
+    failure = diagnose(
         BuildOutcome(finished=True, exit_code=1, failures=(first, second)), log_of("killed")
     )
-    assert (found.cause, found.label) == (Cause.COMPILE, "//a:b")
+    assert (failure.cause, failure.label) == (Cause.COMPILE, "//a:b")
 
 
 @pytest.mark.parametrize(
     ("number", "cause"), [(137, Cause.MEMORY), (132, Cause.HOST_TOOL), (139, Cause.UNKNOWN)]
 )
 def test_a_signal_is_a_cause_without_a_word(number: int, cause: Cause) -> None:
-    found = diagnose(failed(exit_code=number), "")
-    assert (found.cause, found.label) == (cause, "//a:b")
+    failure = diagnose(failed(exit_code=number), "")
+    assert (failure.cause, failure.label) == (cause, "//a:b")
 
 
 @pytest.mark.parametrize(
@@ -160,32 +160,32 @@ def test_bazels_own_exit_is_asked_last(name: str, cause: Cause) -> None:
 
 @pytest.mark.parametrize("outcome", [None, BuildOutcome(finished=False)])
 def test_a_build_that_just_stopped_was_stopped(outcome: BuildOutcome | None) -> None:
-    found = diagnose(outcome, "INFO: Found 1 target...\n[3 / 9] Compiling a.cc\n")
-    assert found.cause is Cause.INTERRUPTED
-    assert plan_next_attempt(FIRST, found) is None
+    failure = diagnose(outcome, "INFO: Found 1 target...\n[3 / 9] Compiling a.cc\n")
+    assert failure.cause is Cause.INTERRUPTED
+    assert plan_next_attempt(FIRST, failure) is None
 
 
 def test_a_message_holds_no_password_and_no_command() -> None:
     line = "Error downloading [https://me:secret@host/a.zip] to /output/a.zip: Connection refused"
-    found = diagnose(failed(kind="LOADING_FAILURE", message=line), "")
-    assert "secret" not in repr(found)
-    assert found.what == "https://host/a.zip"
+    failure = diagnose(failed(kind="LOADING_FAILURE", message=line), "")
+    assert "secret" not in repr(failure)
+    assert failure.what == "https://host/a.zip"
     message, _ = explain(diagnose(failed(exit_code=137), log_of("killed")))
     assert message.endswith("Compiling src/vmul.cc failed: (Killed): clang-16 failed")
 
 
 @given(st.text(), st.text())
 def test_any_text_has_a_diagnosis(stderr: str, log: str) -> None:
-    for found in (diagnose(failed(stderr=stderr), log), diagnose(None, log)):
-        assert found.remedy
-        assert len(found.deciding_line) <= 300
+    for failure in (diagnose(failed(stderr=stderr), log), diagnose(None, log)):
+        assert failure.remedy
+        assert len(failure.deciding_line) <= 300
 
 
 # Remedies -----------------------------------------------------------------------------------------
 
 
-def because(cause: Cause, what: str = "", deciding_line: str = "") -> Diagnosis:
-    return diagnosis._build_diagnosis(cause, label="//a:b", line=deciding_line, what=what)
+def because(cause: Cause, detail: str = "", deciding_line: str = "") -> Diagnosis:
+    return diagnosis._build_diagnosis(cause, label="//a:b", line=deciding_line, detail=detail)
 
 
 def test_out_of_memory_halves_the_jobs_down_to_one() -> None:
@@ -198,39 +198,39 @@ def test_out_of_memory_halves_the_jobs_down_to_one() -> None:
 
 
 def test_a_flag_switches_off_the_kernels_that_need_it_once() -> None:
-    found = because(Cause.FLAG, "-mavx512fp16")
-    assert found.remedy == "Use --define xnn_enable_avx512fp16=false"
-    again = plan_next_attempt(replace(FIRST, defines=("a=b",)), found)
+    failure = because(Cause.FLAG, "-mavx512fp16")
+    assert failure.remedy == "Use --define xnn_enable_avx512fp16=false"
+    again = plan_next_attempt(replace(FIRST, defines=("a=b",)), failure)
     assert again == replace(FIRST, defines=("a=b", "xnn_enable_avx512fp16=false"))
     assert (
-        plan_next_attempt(again, found) is None
+        plan_next_attempt(again, failure) is None
     )  # it was switched off, and somebody else uses the flag
 
 
 def test_every_kernel_that_needs_a_flag_is_switched_off() -> None:
-    found = plan_next_attempt(FIRST, because(Cause.FLAG, "-mgfni"))
-    assert found is not None
-    assert {"xnn_enable_avxvnni=false", "xnn_enable_avx512amx=false"} <= set(found.defines)
+    attempt = plan_next_attempt(FIRST, because(Cause.FLAG, "-mgfni"))
+    assert attempt is not None
+    assert {"xnn_enable_avxvnni=false", "xnn_enable_avx512amx=false"} <= set(attempt.defines)
 
 
 def test_a_download_is_tried_three_more_times() -> None:
-    attempt, found = FIRST, because(Cause.DOWNLOAD, FAR, "Error downloading: Connection refused")
+    attempt, failure = FIRST, because(Cause.DOWNLOAD, FAR, "Error downloading: Connection refused")
     for fetches in (1, 2, 3):
-        again = plan_next_attempt(attempt, found)
+        again = plan_next_attempt(attempt, failure)
         assert again == replace(FIRST, fetches=fetches)
         attempt = again
-    assert plan_next_attempt(attempt, found) is None
+    assert plan_next_attempt(attempt, failure) is None
 
 
-@pytest.mark.parametrize("said", ["GET returned 404 Not Found", "PKIX path building failed"])
-def test_an_answer_that_stays_the_same_is_not_asked_for_again(said: str) -> None:
-    assert plan_next_attempt(FIRST, because(Cause.DOWNLOAD, FAR, said)) is None
+@pytest.mark.parametrize("message", ["GET returned 404 Not Found", "PKIX path building failed"])
+def test_an_answer_that_stays_the_same_is_not_asked_for_again(message: str) -> None:
+    assert plan_next_attempt(FIRST, because(Cause.DOWNLOAD, FAR, message)) is None
 
 
 @pytest.mark.parametrize("cause", list(Cause))
 def test_each_cause_says_what_to_do_and_no_attempt_repeats_itself(cause: Cause) -> None:
-    found = because(cause, "-what")
-    assert found.remedy
-    assert "{" not in found.remedy
-    assert explain(found)[0]
-    assert plan_next_attempt(FIRST, found) != FIRST
+    failure = because(cause, "-what")
+    assert failure.remedy
+    assert "{" not in failure.remedy
+    assert explain(failure)[0]
+    assert plan_next_attempt(FIRST, failure) != FIRST

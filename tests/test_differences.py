@@ -41,8 +41,12 @@ def found(folder: Path, version: str, *, bazel: str = "") -> tuple[TreeDifferenc
 def test_a_releases_own_tree_is_built_as_it_is_planned(tmp_path: Path, release: Release) -> None:
     tree = read_tree(reduced_tree(tmp_path, release.version))
     recipe = recipe_of(release)
-    seen = find_differences(tree, release, recipe, bazel=release.bazel)
-    assert not [each for each in seen if each.weight is Weight.FATAL]
+    tree_differences = find_differences(tree, release, recipe, bazel=release.bazel)
+    assert not [
+        tree_difference
+        for tree_difference in tree_differences
+        if tree_difference.weight is Weight.FATAL
+    ]
     now = adapt_recipe(recipe, tree, release.bazel)
     assert (now.target, now.configure_env) == (recipe.target, recipe.configure_env)
     assert set(release.options) <= set(now.options)
@@ -53,8 +57,11 @@ def test_bazel_stays_in_the_limits_of_configure(tmp_path: Path, release: Release
     tree = read_tree(reduced_tree(tmp_path, release.version))
     assert (tree.bazel_limits is not None) == (Version(release.version) < Version("2.10"))
     for bazel, fatal in ((release.bazel_range[0], False), ("8.0.0", tree.bazel_limits is not None)):
-        seen = find_differences(tree, release, recipe_of(release), bazel=bazel)
-        assert any(each.weight is Weight.FATAL for each in seen) == fatal
+        tree_differences = find_differences(tree, release, recipe_of(release), bazel=bazel)
+        assert (
+            any(tree_difference.weight is Weight.FATAL for tree_difference in tree_differences)
+            == fatal
+        )
 
 
 # Each difference from one change of a tree that has none.
@@ -136,19 +143,19 @@ def test_the_tree_before_its_mutation_has_no_difference(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_one_change_makes_one_difference(tmp_path: Path, name: str) -> None:
-    mutate, what, weight = MUTATIONS[name]
+    mutate, name_of_part, weight = MUTATIONS[name]
     tree = reduced_tree(tmp_path, "2.14.1")
     mutate(tree)
-    (seen,) = found(tree, "2.14.1", bazel="6.1.0")
-    assert (seen.what, seen.weight) == (what, weight)
-    assert seen.table != seen.tree
-    assert seen.advice
+    (tree_difference,) = found(tree, "2.14.1", bazel="6.1.0")
+    assert (tree_difference.what, tree_difference.weight) == (name_of_part, weight)
+    assert tree_difference.table != tree_difference.tree
+    assert tree_difference.advice
 
 
 def test_a_bazel_outside_the_range_of_the_release_is_told(tmp_path: Path) -> None:
-    (seen,) = found(reduced_tree(tmp_path, "2.14.1"), "2.14.1", bazel="4.2.3")
-    assert (seen.what, seen.weight) == ("installed Bazel", Weight.INFORMATION)
-    assert (seen.table, seen.tree) == ("6.1.0 to 6", "to be built with 4.2.3")
+    (tree_difference,) = found(reduced_tree(tmp_path, "2.14.1"), "2.14.1", bazel="4.2.3")
+    assert (tree_difference.what, tree_difference.weight) == ("installed Bazel", Weight.INFORMATION)
+    assert (tree_difference.table, tree_difference.tree) == ("6.1.0 to 6", "to be built with 4.2.3")
 
 
 def test_a_config_that_the_plan_names_must_be_there(tmp_path: Path) -> None:
@@ -157,9 +164,11 @@ def test_a_config_that_the_plan_names_must_be_there(tmp_path: Path) -> None:
     tree = read_tree(reduced_tree(tmp_path, "2.14.1"))
     for name, weights in (("nogcp", []), ("numa", [Weight.FATAL]), ("opt", [])):
         asking = dataclasses.replace(recipe, options=(*recipe.options, f"--config={name}"))
-        seen = find_differences(tree, release, asking, bazel="6.1.0")
-        assert [each.weight for each in seen] == weights
-        assert [each.what for each in seen] == [f"--config={name}"][: len(weights)]
+        tree_differences = find_differences(tree, release, asking, bazel="6.1.0")
+        assert [tree_difference.weight for tree_difference in tree_differences] == weights
+        assert [tree_difference.what for tree_difference in tree_differences] == [
+            f"--config={name}"
+        ][: len(weights)]
 
 
 # The recipe that a tree gets.
@@ -178,7 +187,7 @@ def test_the_tree_decides_about_the_target_and_the_folder(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("release", "bazel", "given"),
+    ("release", "bazel", "flag"),
     [
         ("2.12.1", "5.3.0", True),
         ("2.12.1", "4.2.3", True),
@@ -188,12 +197,12 @@ def test_the_tree_decides_about_the_target_and_the_folder(tmp_path: Path) -> Non
     ],
 )
 def test_host_tools_are_kept_apart_where_the_tree_shares_flags(
-    tmp_path: Path, release: str, bazel: str, given: bool
+    tmp_path: Path, release: str, bazel: str, flag: bool
 ) -> None:
     tree = read_tree(reduced_tree(tmp_path, release))
     recipe = recipe_of(find_release(release))
     options = adapt_recipe(recipe, tree, bazel).options
-    assert (f"{HOST}=true" in options) is given
+    assert (f"{HOST}=true" in options) is flag
     assert options[-1] == "--config=tensorwright"
     assert adapt_recipe(adapt_recipe(recipe, tree, bazel), tree, bazel).options == options
 
@@ -220,7 +229,9 @@ def test_the_real_tree_of_2_14_1_does_not_differ(paths: Paths) -> None:
     archive = source.fetch_source(list_source_pins(find_release("2.14.1")), paths, None)
     tree = source.unpack(archive, hash_file(archive), paths)
     assert found(tree, "2.14.1") == ()
-    assert [(each.what, each.weight) for each in found(tree, "2.17.1")] == [
+    assert [
+        (tree_difference.what, tree_difference.weight) for tree_difference in found(tree, "2.17.1")
+    ] == [
         ("release", Weight.FATAL),
         (".bazelversion", Weight.ADAPTED),
         ("installed Bazel", Weight.INFORMATION),

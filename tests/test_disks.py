@@ -40,8 +40,11 @@ def disk(
 
 
 def looked(*given_disks: Disk, mb: int = 1000) -> dict[str, Finding]:
-    needs = [DiskNeed(purpose="for x", disk=each, megabytes=mb, runs=True) for each in given_disks]
-    return {found.name: found for found in disks.check_disks(needs)}
+    needs = [
+        DiskNeed(purpose="for x", disk=needed_disk, megabytes=mb, runs=True)
+        for needed_disk in given_disks
+    ]
+    return {finding.name: finding for finding in disks.check_disks(needs)}
 
 
 @pytest.mark.parametrize(
@@ -57,13 +60,13 @@ def looked(*given_disks: Disk, mb: int = 1000) -> dict[str, Finding]:
     ],
 )
 def test_the_mount_that_holds_a_path(path: str, kind: str, device: str) -> None:
-    found = disks.find_mount(Path(path), disks.parse_mounts(MOUNTINFO))
-    assert (found.kind, found.device) == (kind, device)
+    mount = disks.find_mount(Path(path), disks.parse_mounts(MOUNTINFO))
+    assert (mount.kind, mount.device) == (kind, device)
 
 
 def test_options_are_those_of_the_mount_and_of_the_file_system() -> None:
-    found = disks.find_mount(Path("/scratch/x"), disks.parse_mounts(MOUNTINFO))
-    assert {"noexec", "nosuid", "size=24684084k"} <= found.options
+    mount = disks.find_mount(Path("/scratch/x"), disks.parse_mounts(MOUNTINFO))
+    assert {"noexec", "nosuid", "size=24684084k"} <= mount.options
 
 
 @given(st.text())
@@ -77,12 +80,12 @@ def test_without_mounts_nothing_is_known() -> None:
 
 
 def test_this_machine_is_read(tmp_path: Path) -> None:
-    found = disks.read_disk(tmp_path / "not" / "yet")
-    assert found.folder == tmp_path / "not" / "yet"
-    assert abs(found.free_mb - shutil.disk_usage(tmp_path).free // 1_000_000) < 5_000
-    assert found.mount.kind != "unknown"
-    assert not found.tried.problem
-    assert abs(found.tried.skew_s) < 10
+    actual = disks.read_disk(tmp_path / "not" / "yet")
+    assert actual.folder == tmp_path / "not" / "yet"
+    assert abs(actual.free_mb - shutil.disk_usage(tmp_path).free // 1_000_000) < 5_000
+    assert actual.mount.kind != "unknown"
+    assert not actual.tried.problem
+    assert abs(actual.tried.skew_s) < 10
     assert list(tmp_path.iterdir()) == []  # what was tried is gone
 
 
@@ -91,13 +94,13 @@ def test_a_machine_without_mountinfo_is_read_all_the_same(tmp_path: Path) -> Non
 
 
 def test_a_folder_where_nothing_can_be_written_says_why() -> None:
-    found = disks.read_disk(Path("/proc/self/fdinfo"))
-    assert found.tried.problem
-    assert looked(found)["writing in /proc/self/fdinfo"].verdict is CheckVerdict.FATAL
+    actual = disks.read_disk(Path("/proc/self/fdinfo"))
+    assert actual.tried.problem
+    assert looked(actual)["writing in /proc/self/fdinfo"].verdict is CheckVerdict.FATAL
 
 
 def test_a_good_disk_has_no_bad_finding() -> None:
-    assert {found.verdict for found in looked(disk()).values()} == {CheckVerdict.OK}
+    assert {finding.verdict for finding in looked(disk()).values()} == {CheckVerdict.OK}
 
 
 def test_what_shares_a_disk_shares_its_space() -> None:
@@ -147,11 +150,11 @@ def test_bazel_wants_a_local_disk(kind: str, verdict: CheckVerdict) -> None:
 )
 def test_each_defect_is_found_alone(changed: Disk, name: str, verdict: CheckVerdict) -> None:
     bad = {
-        found.name: found
-        for found in looked(changed).values()
-        if found.verdict is not CheckVerdict.OK
+        finding.name: finding
+        for finding in looked(changed).values()
+        if finding.verdict is not CheckVerdict.OK
     }
-    assert {each: found.verdict for each, found in bad.items()} == {name: verdict}
+    assert {word: finding.verdict for word, finding in bad.items()} == {name: verdict}
     assert bad[name].advice
 
 
@@ -160,7 +163,7 @@ def test_a_file_system_without_a_count_of_inodes_is_not_judged_by_it() -> None:
 
 
 def test_what_two_folders_of_one_mount_have_in_common_is_said_once() -> None:
-    found = list(
+    findings = list(
         disks.check_disks(
             [
                 DiskNeed(purpose="a", disk=disk(), megabytes=1, runs=True),
@@ -168,8 +171,8 @@ def test_what_two_folders_of_one_mount_have_in_common_is_said_once() -> None:
             ]
         )
     )
-    assert len({each.name for each in found}) == len(found)
-    assert not any("/b" in each.name for each in found)
+    assert len({finding.name for finding in findings}) == len(findings)
+    assert not any("/b" in finding.name for finding in findings)
 
 
 @pytest.mark.toolchain
@@ -177,4 +180,4 @@ def test_this_machines_mounts_are_those_that_findmnt_lists() -> None:
     listed = run(["findmnt", "--raw", "--noheadings", "--output", "TARGET,FSTYPE"])
     pairs = [tuple(line.split(" ")) for line in listed.output.splitlines()]
     ours = disks.parse_mounts(Path("/proc/self/mountinfo").read_text())
-    assert sorted((str(each.point), each.kind) for each in ours) == sorted(pairs)
+    assert sorted((str(mount.point), mount.kind) for mount in ours) == sorted(pairs)

@@ -170,8 +170,8 @@ def install(site: Path, *targets: DispatchTarget, compiler: str = "gcc") -> Whee
     )
     compile_c(compiler, HOST, site / "host", "-ldl")
     compile_c(compiler, KERNELS, site / "kernels.so", "-shared", "-fPIC")
-    for each in targets:
-        shutil.copy(site / "kernels.so", wheel.library(each.name))
+    for dispatch_target in targets:
+        shutil.copy(site / "kernels.so", wheel.library(dispatch_target.name))
     return wheel
 
 
@@ -197,8 +197,8 @@ LOADED = (
 
 def stock(reason: str) -> Answer:
     """The answer of a dispatcher that fell back."""
-    said = f"tensorwright: TensorFlow runs with its stock kernels: {reason}\n"
-    return Answer(loaded="", reason=reason, said=said)
+    text = f"tensorwright: TensorFlow runs with its stock kernels: {reason}\n"
+    return Answer(loaded="", reason=reason, said=text)
 
 
 # ---- the table ----
@@ -269,10 +269,14 @@ def test_nothing_newer_than_glibc_2_17_is_asked_for(wheel: Wheel) -> None:
     with (wheel.kernels / LIBRARY).open("rb") as stream:
         needs = ELFFile(stream).get_section_by_name(".gnu.version_r")
         assert isinstance(needs, GNUVerNeedSection)
-        asked = {version.name for _, versions in needs.iter_versions() for version in versions}
-    assert "GLIBC_2.2.5" in asked
-    numbers = [re.fullmatch(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?", name) for name in asked]
-    assert all(found and (int(found[1]), int(found[2])) <= (2, 17) for found in numbers), asked
+        version_names = {
+            version.name for _, versions in needs.iter_versions() for version in versions
+        }
+    assert "GLIBC_2.2.5" in version_names
+    numbers = [re.fullmatch(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?", name) for name in version_names]
+    assert all(number and (int(number[1]), int(number[2])) <= (2, 17) for number in numbers), (
+        version_names
+    )
 
 
 @on_x86_64
@@ -289,7 +293,7 @@ def test_libdl_is_linked_where_an_older_glibc_has_dlopen(wheel: Wheel) -> None:
 def test_only_the_questions_and_the_table_are_exported(wheel: Wheel) -> None:
     with (wheel.kernels / LIBRARY).open("rb") as stream:
         symbols = ELFFile(stream).get_section_by_name(".dynsym").iter_symbols()
-        defined = {each.name for each in symbols if each["st_shndx"] != "SHN_UNDEF"}
+        defined = {symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"}
     assert defined == {"tensorwright_loaded", "tensorwright_reason", TABLE}
 
 
@@ -371,9 +375,9 @@ def test_a_masked_feature_falls_back_and_is_named(wheel: Wheel) -> None:
     [("SSE2", "SSE2"), ("avx2, sse2", " sse2"), ("sse", ""), ("avx2,avx521f,x", "avx521f")],
 )
 def test_a_mask_with_a_name_that_is_none_falls_back(wheel: Wheel, mask: str, name: str) -> None:
-    why = f'TENSORWRIGHT_MASK names "{name}", which is no CPU feature that is known'
+    reason = f'TENSORWRIGHT_MASK names "{name}", which is no CPU feature that is known'
     masked = "zen4 needs sse, which this CPU lacks (TENSORWRIGHT_MASK is set)"
-    assert wheel.ask(env={"TENSORWRIGHT_MASK": mask}) == stock(why if name else masked)
+    assert wheel.ask(env={"TENSORWRIGHT_MASK": mask}) == stock(reason if name else masked)
 
 
 @on_x86_64
@@ -409,14 +413,14 @@ def test_a_name_from_the_environment_cannot_break_the_line(wheel: Wheel) -> None
 
 @on_x86_64
 @pytest.mark.toolchain
-@pytest.mark.parametrize("wanted", ["skylake_avx512", "skylake.avx512", "skylake-avx512"])
+@pytest.mark.parametrize("expected_text", ["skylake_avx512", "skylake.avx512", "skylake-avx512"])
 def test_a_target_is_found_as_archspec_and_as_the_version_spell_it(
-    tmp_path: Path, wanted: str
+    tmp_path: Path, expected_text: str
 ) -> None:
     wheel = install(tmp_path, target("haswell"), target("skylake.avx512"), target("x"))
-    assert wheel.ask(env={"TENSORWRIGHT_TARGET": wanted}).loaded == "skylake.avx512"
-    for other in ("skylake_", "skylake_avx5122", "skylake_avx51", "_", "skylakeavx512"):
-        assert wheel.ask(env={"TENSORWRIGHT_TARGET": other}).loaded == ""
+    assert wheel.ask(env={"TENSORWRIGHT_TARGET": expected_text}).loaded == "skylake.avx512"
+    for second in ("skylake_", "skylake_avx5122", "skylake_avx51", "_", "skylakeavx512"):
+        assert wheel.ask(env={"TENSORWRIGHT_TARGET": second}).loaded == ""
 
 
 @on_x86_64
@@ -458,9 +462,9 @@ def test_a_library_whose_end_never_reached_the_disk_falls_back(own_wheel: Wheel)
     library = own_wheel.library("zen4")
     whole = library.read_bytes()
     for size in boundaries(library):
-        rest = whole[:size].ljust(len(whole), b"\0")
-        library.write_bytes(rest)
-        assert (own_wheel.ask().loaded == "") is (rest != whole), size
+        remainder = whole[:size].ljust(len(whole), b"\0")
+        library.write_bytes(remainder)
+        assert (own_wheel.ask().loaded == "") is (remainder != whole), size
 
 
 # Offsets in the ELF header: class, byte order, type, machine, size of a program header.
@@ -645,23 +649,25 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
     return install(tmp_path_factory.mktemp("many"), *MANY)
 
 
-def expected(masked: frozenset[str], wanted: str) -> str:
+def expected(masked: frozenset[str], expected_text: str) -> str:
     """The model: the first row, or the wanted one, whose features are all present."""
-    absent = {each.name for each in ABSENT} | masked
-    rows = [row for row in MANY if wanted in {"", row.name}]
+    absent = {dispatch_feature.name for dispatch_feature in ABSENT} | masked
+    rows = [row for row in MANY if expected_text in {"", row.name}]
     return next((r.name for r in rows if not absent & {f.name for f in r.features}), "")
 
 
 @on_x86_64
 @pytest.mark.toolchain
 @given(
-    masked=st.frozensets(st.sampled_from([each.name for each in PRESENT])),
-    wanted=st.sampled_from(["", "nobody", *(row.name for row in MANY)]),
+    masked=st.frozensets(st.sampled_from([dispatch_feature.name for dispatch_feature in PRESENT])),
+    expected_text=st.sampled_from(["", "nobody", *(row.name for row in MANY)]),
 )
-def test_the_decision_is_the_models(many: Wheel, masked: frozenset[str], wanted: str) -> None:
-    env = {"TENSORWRIGHT_MASK": ",".join(sorted(masked)), "TENSORWRIGHT_TARGET": wanted}
+def test_the_decision_is_the_models(
+    many: Wheel, masked: frozenset[str], expected_text: str
+) -> None:
+    env = {"TENSORWRIGHT_MASK": ",".join(sorted(masked)), "TENSORWRIGHT_TARGET": expected_text}
     answer = many.ask(env=env)
-    assert answer.loaded == expected(masked, wanted)
+    assert answer.loaded == expected(masked, expected_text)
     assert (answer.reason == "") is (answer.loaded != "")
     assert answer.said.count("\n") == 1
 
@@ -673,15 +679,15 @@ def test_the_next_target_stands_in_for_a_damaged_library_and_says_so(
     many: Wheel, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     shutil.copytree(many.site, tmp_path / "site")
-    own = replace(many, site=tmp_path / "site")
-    damage(own.library("first"))
-    answer = own.ask()
+    own_site = replace(many, site=tmp_path / "site")
+    damage(own_site.library("first"))
+    answer = own_site.ask()
     assert answer.loaded == "second"
     assert answer.reason.startswith("libfirst.so cannot be loaded: ")
     lines = answer.said.splitlines()
     assert lines[0].startswith("tensorwright: 34 kernels built for second replace the stock ones")
     assert lines[1:] == [f"tensorwright: better ones are in the wheel, but {answer.reason}"]
-    warned = own.ask(env={"TF_CPP_MIN_LOG_LEVEL": "1"})
+    warned = own_site.ask(env={"TF_CPP_MIN_LOG_LEVEL": "1"})
     assert warned.said.splitlines() == lines[1:]
 
 

@@ -112,8 +112,8 @@ def core(site: Path, paths: Paths) -> Callable[[str], Core]:
 def test_a_core_gets_the_library_that_it_can_run(
     core: Callable[[str], Core], model: str, loaded: str, lacks: str
 ) -> None:
-    found, reason = core(model).asked()
-    assert found == loaded
+    actual, reason = core(model).asked()
+    assert actual == loaded
     assert lacks in reason
     assert bool(reason) == bool(lacks)
 

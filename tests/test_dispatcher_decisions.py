@@ -133,7 +133,7 @@ class Host:
     def command(self) -> str:
         lines = [f"cpu {self.xcr0:x} {len(self.rows)}"]
         for (leaf, subleaf), row in self.rows.items():
-            values = " ".join(f"{row.get(each, 0):x}" for each in REGISTERS)
+            values = " ".join(f"{row.get(register, 0):x}" for register in REGISTERS)
             lines.append(f"{leaf:x} {subleaf:x} {values}")
         return "\n".join(lines)
 
@@ -154,10 +154,10 @@ def recorded(name: str) -> Host:
     return Host(name=name, rows=rows, xcr0=xcr0 | 0x60000 * ("amx_tile" in cpu.features), cpu=cpu)
 
 
-def without(host: Host, what: str, *hidden: str, rows: Rows | None = None, xcr0: int = -1) -> Host:
+def without(host: Host, label: str, *hidden: str, rows: Rows | None = None, xcr0: int = -1) -> Host:
     """The host with features that cannot be used, for a reason that `rows` or `xcr0` are."""
     return Host(
-        name=f"{host.name}, {what}",
+        name=f"{host.name}, {label}",
         rows=host.rows | (rows or {}),
         xcr0=host.xcr0 & xcr0,
         cpu=dataclasses.replace(host.cpu, features=host.cpu.features.difference(hidden)),
@@ -166,27 +166,27 @@ def without(host: Host, what: str, *hidden: str, rows: Rows | None = None, xcr0:
 
 def features_where(*, state: int = 0, leaf: int = -1, subleaf: int = -1) -> list[str]:
     """The features that need any of the state, or that stand in the leaf, or in its subleaf."""
-    found = []
+    actual = []
     for row in load_features("x86_64").values():
         assert row.cpuid is not None
-        there = row.cpuid.leaf == leaf and subleaf in {-1, row.cpuid.subleaf}
-        if row.xcr0 & state or there:
-            found.append(row.name)
-    return found
+        matches = row.cpuid.leaf == leaf and subleaf in {-1, row.cpuid.subleaf}
+        if row.xcr0 & state or matches:
+            actual.append(row.name)
+    return actual
 
 
 def variants(host: Host) -> Iterator[Host]:
     """The same CPU under older systems and hypervisors, which hide things in other ways."""
     yield host
-    for what, state in (("no AMX state", 0x60000), ("no AVX-512 state", 0xE0), ("no AVX", 0xE4)):
-        yield without(host, what, *features_where(state=state), xcr0=~state)
+    for label, state in (("no AMX state", 0x60000), ("no AVX-512 state", 0xE0), ("no AVX", 0xE4)):
+        yield without(host, label, *features_where(state=state), xcr0=~state)
     no_xsave = {**host.rows[1, 0], "ecx": host.rows[1, 0]["ecx"] & ~OSXSAVE}
     needing = features_where(state=ONES)
     yield without(host, "a system without XSAVE", *needing, rows={(1, 0): no_xsave})
     # What lies beyond the last leaf or subleaf has every bit set, to fool who does not look.
     full = dict.fromkeys(REGISTERS, ONES)
-    one = {(7, 0): {**host.rows[7, 0], "eax": 0}, (7, 1): full}
-    yield without(host, "leaf 7 alone", *features_where(leaf=7, subleaf=1), rows=one)
+    leaves = {(7, 0): {**host.rows[7, 0], "eax": 0}, (7, 1): full}
+    yield without(host, "leaf 7 alone", *features_where(leaf=7, subleaf=1), rows=leaves)
     last = {(0, 0): {"eax": 6}, (6, 0): full, (7, 0): full}
     high = [*features_where(leaf=7), *features_where(leaf=13)]
     yield without(host, "leaf 6 is the last", *high, rows=last)
@@ -245,10 +245,10 @@ class Driver:
     plans: tuple[Plan, ...]
 
     def answers(self, questions: Iterable[str]) -> list[str]:
-        asked = self.folder / "questions"
-        asked.write_text("\n".join(questions), encoding="utf-8")
+        question_file = self.folder / "questions"
+        question_file.write_text("\n".join(questions), encoding="utf-8")
         env = {"PATH": os.environ["PATH"], "TENSORWRIGHT_TARGET": "off"}
-        words = [self.folder / "driver", asked, self.folder]
+        words = [self.folder / "driver", question_file, self.folder]
         return run(words, env=env, timeout_s=300).output.splitlines()
 
 
@@ -273,16 +273,16 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_each_target_on_each_cpu_runs_or_names_exactly_what_is_missing(driver: Driver) -> None:
     hosts = [variant for host in HOSTS for variant in variants(host)]
     answers = iter(driver.answers(f"{host.command}\neach" for host in hosts))
-    seen = {True: 0, False: 0}
+    counts = {True: 0, False: 0}
     for host, plan in itertools.product(hosts, driver.plans):
         absent = list_nearest_missing(tuned_for([plan]), host.cpu)
         needs = f"{plan.target.local} needs {', '.join(absent)}, which this CPU lacks"
-        wanted = f"0 {needs}" if absent else "1 "
-        assert next(answers) == wanted, (host.name, plan.target.spec)
-        seen[not absent] += 1
+        expected = f"0 {needs}" if absent else "1 "
+        assert next(answers) == expected, (host.name, plan.target.spec)
+        counts[not absent] += 1
     assert next(answers, None) is None
     assert len(driver.plans) >= 25
-    assert min(seen.values()) > 1000
+    assert min(counts.values()) > 1000
 
 
 def fleets(plans: Sequence[Plan]) -> Iterator[tuple[Plan, ...]]:
@@ -297,10 +297,10 @@ def test_a_fleet_gives_each_cpu_the_first_target_that_it_runs(driver: Driver) ->
     numbers = {plan.target.spec: number for number, plan in enumerate(driver.plans)}
     wheels = list(fleets(driver.plans))
     rows = [" ".join(str(numbers[plan.target.spec]) for plan in wheel) for wheel in wheels]
-    asked = "\n".join(f"fleet {len(wheel)} {row}" for wheel, row in zip(wheels, rows, strict=True))
-    answers = iter(driver.answers(f"{host.command}\n{asked}" for host in HOSTS))
-    said = [tuned_for(wheel) for wheel in wheels]
-    for host, tuned in itertools.product(HOSTS, said):
+    text = "\n".join(f"fleet {len(wheel)} {row}" for wheel, row in zip(wheels, rows, strict=True))
+    answers = iter(driver.answers(f"{host.command}\n{text}" for host in HOSTS))
+    facts = [tuned_for(wheel) for wheel in wheels]
+    for host, tuned in itertools.product(HOSTS, facts):
         best = choose_build(tuned, host.cpu)
         assert next(answers) == ("-" if best is None else best.name), (host.name, tuned.targets)
     assert next(answers, None) is None

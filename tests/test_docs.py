@@ -45,11 +45,11 @@ HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 @pytest.fixture(scope="module")
 def options() -> dict[str, set[str]]:
     """Every task's, under each of its names."""
-    every = collect_commands()
+    commands = collect_commands()
     return {
         name: {
             f"--{'no-' if inverse else ''}{word.replace('_', '-')}"
-            for argument in every[name].get_arguments()
+            for argument in commands[name].get_arguments()
             for word in argument.names
             for inverse in ({False, True} if argument.kind is bool else {False})
         }
@@ -69,8 +69,8 @@ def code(path: Path) -> Iterator[str]:
 def calls(path: Path) -> Iterator[list[str]]:
     """The words after `invoke` or `./inv` wherever a page says it, to the next program."""
     for line in code(path):
-        for found in OURS.findall(line):
-            first = re.split(r" (?:&&|\|) ", found)[0]
+        for actual in OURS.findall(line):
+            first = re.split(r" (?:&&|\|) ", actual)[0]
             yield shlex.split(first.replace("…", ""), comments=True)
 
 
@@ -102,28 +102,28 @@ def test_the_pages_name_every_task() -> None:
 
 def anchors(path: Path) -> set[str]:
     """What a forge calls the headings of a page."""
-    kept = (
+    heading_text = (
         re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(path.read_text())
     )
-    return {each.replace(" ", "-") for each in kept}
+    return {name.replace(" ", "-") for name in heading_text}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_lead_somewhere(path: Path) -> None:
-    for target in (one or other for one, other in LINK.findall(path.read_text("utf-8"))):
+    for target in (first or second for first, second in LINK.findall(path.read_text("utf-8"))):
         if "://" in target:
             continue
         file, _, anchor = target.partition("#")
-        there = (path.parent / file) if file else path
-        assert there.exists(), f"{path.name}: {target}"
+        linked = (path.parent / file) if file else path
+        assert linked.exists(), f"{path.name}: {target}"
         if anchor:
-            assert anchor in anchors(there), f"{path.name}: {target}"
+            assert anchor in anchors(linked), f"{path.name}: {target}"
 
 
 def test_every_page_is_reached_from_the_readme() -> None:
     linked = {
-        (README.parent / found[0].partition("#")[0]).resolve()
-        for found in LINK.findall(README.read_text())
+        (README.parent / actual[0].partition("#")[0]).resolve()
+        for actual in LINK.findall(README.read_text())
     }
     assert {path for path in PAGES if path != README} <= linked
 

@@ -51,10 +51,10 @@ def test_the_commands_are_what_a_person_would_type(
 
 
 def test_tests_need_more_than_builds(paths: Paths) -> None:
-    own = {each.name for each in list_dependencies(paths)}
-    tests = {each.name for each in list_dependencies(paths, tests=True)}
-    assert own < tests
-    assert tests - own == {
+    own_names = {dependency.name for dependency in list_dependencies(paths)}
+    tests = {dependency.name for dependency in list_dependencies(paths, tests=True)}
+    assert own_names < tests
+    assert tests - own_names == {
         *("QEMU user mode", "mmdebstrap", "aarch64 cross compiler", "debootstrap", "nginx"),
         "bubblewrap",
         "LLVM 16's linker, profile tools and runtime",
@@ -65,19 +65,23 @@ def test_an_empty_machine_lacks_everything(
     paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", programs(tmp_path / "bin"))
-    found = list_dependencies(paths, tests=True)
-    assert [each.present for each in found] == [""] * len(found)
-    assert all(each.packages and each.purpose for each in found)
+    dependencies = list_dependencies(paths, tests=True)
+    assert [dependency.present for dependency in dependencies] == [""] * len(dependencies)
+    assert all(dependency.packages and dependency.purpose for dependency in dependencies)
 
 
 def test_a_need_of_several_programs_is_met_by_all_of_them(
     paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", programs(tmp_path / "bin", "g++", "nm", "c++filt"))
-    (libraries,) = [each for each in list_dependencies(paths) if "linker" in each.name]
+    (libraries,) = [
+        dependency for dependency in list_dependencies(paths) if "linker" in dependency.name
+    ]
     assert libraries.present == ""
     (tmp_path / "bin" / "ld").symlink_to("/bin/true")
-    (libraries,) = [each for each in list_dependencies(paths) if "linker" in each.name]
+    (libraries,) = [
+        dependency for dependency in list_dependencies(paths) if "linker" in dependency.name
+    ]
     assert libraries.present.count(str(tmp_path / "bin")) == 4
 
 

@@ -48,22 +48,22 @@ def case(made: Made, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def published(wheel: Path, case: Case) -> None:
     """Whatever the options: the gate and the dependencies are others' matters."""
-    wanted = PublishOptions(
+    expected = PublishOptions(
         to=str(case.folder / "index"),
         wheels=str(wheel),
         gate=False,
         only_tuned=True,
         stock_wheel=str(case.stock),
     )
-    publish_wheels(wanted, as_json=False)
+    publish_wheels(expected, as_json=False)
 
 
 def problems(wheel: Path, case: Case) -> str:
     try:
-        found = audit(wheel, paths=settings.paths(), stock=case.stock)
+        wheel_audit = audit(wheel, paths=settings.paths(), stock=case.stock)
     except TensorwrightError as error:
         return str(error)
-    return "\n".join(found.problems)
+    return "\n".join(wheel_audit.problems)
 
 
 def test_the_wheel_that_is_doctored_is_sound(case: Case) -> None:
@@ -72,9 +72,9 @@ def test_the_wheel_that_is_doctored_is_sound(case: Case) -> None:
     assert (case.folder / "index" / "pool" / "tensorflow-cpu" / case.wheel.name).is_file()
 
 
-@pytest.mark.parametrize("what", DOCTORED)
-def test_every_doctored_wheel_is_refused(what: str, case: Case) -> None:
-    doctor, says = DOCTORED[what]
+@pytest.mark.parametrize("name", DOCTORED)
+def test_every_doctored_wheel_is_refused(name: str, case: Case) -> None:
+    doctor, says = DOCTORED[name]
     wheel = doctor(case)
     with pytest.raises((AuditError, WheelError, PublishError, AdmissionError)) as caught:
         published(wheel, case)

@@ -52,8 +52,8 @@ def test_a_file_is_fetched_once(tmp_path: Path) -> None:
 
 def test_a_folder_serves_as_well(tmp_path: Path) -> None:
     (tmp_path / "there.bin").write_bytes(DATA)
-    found = fetch((tmp_path / "there.bin").as_uri(), pin(), tmp_path / "here")
-    assert found.read_bytes() == DATA
+    path = fetch((tmp_path / "there.bin").as_uri(), pin(), tmp_path / "here")
+    assert path.read_bytes() == DATA
 
 
 @pytest.mark.parametrize("sized", [True, False])
@@ -98,11 +98,11 @@ def test_a_refused_range_begins_anew(tmp_path: Path) -> None:
     assert site.asked == [("/file.bin", f"bytes={len(DATA) + 4}-"), ("/file.bin", None)]
 
 
-@pytest.mark.parametrize("left", [b"another file's beginning", DATA[::-1]])
+@pytest.mark.parametrize("partial", [b"another file's beginning", DATA[::-1]])
 def test_wrong_bytes_are_removed_so_that_the_next_run_starts_clean(
-    tmp_path: Path, left: bytes
+    tmp_path: Path, partial: bytes
 ) -> None:
-    (tmp_path / "file.bin.part").write_bytes(left)
+    (tmp_path / "file.bin.part").write_bytes(partial)
     with serving(Site({"/file.bin": DATA})) as site:
         with pytest.raises(ChecksumError, match=pin().sha256):
             fetch(f"{site.url}/file.bin", pin(), tmp_path)
@@ -139,7 +139,7 @@ def test_an_absent_file_is_said_with_its_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         pytest.param(dead_url(), "Connection refused", id="nobody listens"),
         ("http://no-such-host.invalid/file.bin", "no-such-host"),
@@ -151,9 +151,9 @@ def test_an_absent_file_is_said_with_its_address(tmp_path: Path) -> None:
     ],
 )
 def test_an_address_without_an_answer_is_a_download_error(
-    tmp_path: Path, url: str, said: str
+    tmp_path: Path, url: str, message: str
 ) -> None:
-    with pytest.raises(DownloadError, match=said):
+    with pytest.raises(DownloadError, match=message):
         fetch(url, pin(), tmp_path)
 
 
@@ -235,13 +235,13 @@ def test_what_was_kept_is_used_only_if_whole(tmp_path: Path) -> None:
 
 
 def test_a_file_that_somebody_else_fetched_is_taken_after_a_check(tmp_path: Path) -> None:
-    given = tmp_path / "given"
-    given.write_bytes(b"other")
+    path = tmp_path / "given"
+    path.write_bytes(b"other")
     folder = tmp_path / "folder"
     with pytest.raises(ChecksumError):
-        adopt(given, pin(), folder)
-    given.write_bytes(DATA)
+        adopt(path, pin(), folder)
+    path.write_bytes(DATA)
     folder.mkdir()
     (folder / "file.bin").write_bytes(b"an older one")
-    assert adopt(given, pin(), folder).read_bytes() == DATA
-    assert not given.exists()
+    assert adopt(path, pin(), folder).read_bytes() == DATA
+    assert not path.exists()

@@ -64,11 +64,11 @@ def test_units_are_added(hours: int, minutes: int, seconds: int, space: str) -> 
 @given(UP_TO_A_MONTH)
 def test_what_the_console_says_is_read_back(seconds: float) -> None:
     """To what it rounds to: a tenth of a second, a second, a minute."""
-    said = console.format_duration(seconds)
-    rounding = 60 if "h" in said else 1 if "min" in said else 0.05
-    found = durations.parse_duration(said, "--n")
-    assert found == pytest.approx(seconds, abs=rounding * 1.001)
-    assert console.format_duration(found) == said
+    text = console.format_duration(seconds)
+    rounding = 60 if "h" in text else 1 if "min" in text else 0.05
+    duration = durations.parse_duration(text, "--n")
+    assert duration == pytest.approx(seconds, abs=rounding * 1.001)
+    assert console.format_duration(duration) == text
 
 
 @given(st.text())

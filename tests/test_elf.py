@@ -126,11 +126,11 @@ def test_floors_are_the_newest_version_of_each_family(tmp_path: Path) -> None:
     __asm__(".symver memcpy_new,memcpy@GLIBC_2.14");
     extern "C" void* copy(void* a, const void* b) { return memcpy_new(a, b, 99); }
     """
-    found = read_version_floors(library(tmp_path, "x", text, "-nostartfiles"))
-    assert found == {"GLIBC": "2.14"}
+    version_floors = read_version_floors(library(tmp_path, "x", text, "-nostartfiles"))
+    assert version_floors == {"GLIBC": "2.14"}
     text = "#include <string>\nstd::string f(int n) { return std::to_string(n) + 'x'; }"
-    found = read_version_floors(library(tmp_path, "y", text))
-    assert {"GLIBC", "GLIBCXX", "CXXABI"} <= set(found)
+    version_floors = read_version_floors(library(tmp_path, "y", text))
+    assert {"GLIBC", "GLIBCXX", "CXXABI"} <= set(version_floors)
 
 
 def test_versions_are_compared_as_numbers(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_versions_are_compared_as_numbers(tmp_path: Path) -> None:
     extern "C" int f() { return old_one() + new_one(); }
     """
     (tmp_path / "map").write_text("GLIBC_2.9 { old_one; };\nGLIBC_2.14 { new_one; };\n")
-    given = 'extern "C" { int old_one() { return 1; } int new_one() { return 2; } }'
-    lender = library(tmp_path, "lender", given, f"-Wl,--version-script={tmp_path / 'map'}")
+    source = 'extern "C" { int old_one() { return 1; } int new_one() { return 2; } }'
+    lender = library(tmp_path, "lender", source, f"-Wl,--version-script={tmp_path / 'map'}")
     taker = library(tmp_path, "taker", text, "-nostdlib", str(lender))
     assert read_version_floors(taker) == {"GLIBC": "2.14"}
 

@@ -32,16 +32,22 @@ def test_the_emulated_cpu_runs_every_core_that_wheels_are_built_for(emulator: Em
 def test_an_environment_of_another_architecture_runs_under_the_emulator(
     emulator: Emulator, tmp_path: Path, paths: Paths
 ) -> None:
-    own = wheel(tmp_path, "tiny", tag="py3-none-manylinux_2_17_aarch64")
+    own_path = wheel(tmp_path, "tiny", tag="py3-none-manylinux_2_17_aarch64")
     needs = locked(wheel(tmp_path, "dependency"))
     lines = needs.replace(
         "dependency==1.0", (tmp_path / "dependency-1.0-py3-none-any.whl").as_uri()
     )
-    made = foreign_environments.create(own, emulator, requirements=lines, paths=paths)
-    assert made.launcher == emulator.launcher
+    environment = foreign_environments.create(own_path, emulator, requirements=lines, paths=paths)
+    assert environment.launcher == emulator.launcher
     words = "import dependency, tiny, sys, platform; print(platform.machine(), sys.prefix)"
-    assert run([*made.command, "-c", words]).output.split() == ["aarch64", str(made.folder)]
-    assert foreign_environments.create(own, emulator, requirements=lines, paths=paths) == made
+    assert run([*environment.command, "-c", words]).output.split() == [
+        "aarch64",
+        str(environment.folder),
+    ]
+    assert (
+        foreign_environments.create(own_path, emulator, requirements=lines, paths=paths)
+        == environment
+    )
 
 
 def test_what_is_missing_is_named_with_the_command_that_brings_it(

@@ -59,14 +59,16 @@ tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution er
     ],
 )
 def test_the_line_that_explains_an_end_is_found(output: str, line: str | None) -> None:
-    found = find_explanation(output)
-    assert found == line or (line is None and found in output and "[[" not in found)
-    assert ("Check failed" in found) == ("Check failed" in output)
-    assert ("terminate" in found) == ("terminate" in output)
+    explanation = find_explanation(output)
+    assert explanation == line or (
+        line is None and explanation in output and "[[" not in explanation
+    )
+    assert ("Check failed" in explanation) == ("Check failed" in output)
+    assert ("terminate" in explanation) == ("terminate" in output)
 
 
 @given(st.text())
 def test_whatever_a_worker_prints_one_line_is_said(output: str) -> None:
-    found = find_explanation(output)
-    assert len(found.splitlines()) <= 1
-    assert not found or output.strip()
+    explanation = find_explanation(output)
+    assert len(explanation.splitlines()) <= 1
+    assert not explanation or output.strip()

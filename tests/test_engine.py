@@ -36,9 +36,9 @@ class Squares:
     def is_reusable(self, entry: Square) -> bool:
         return entry.stage == "one"
 
-    def choose_next(self, found: Sequence[Square], spent: RunProgress) -> int | None:
+    def choose_next(self, squares: Sequence[Square], spent: RunProgress) -> int | None:
         self.spent.append(spent)
-        known = {each.number for each in found}
+        known = {square.number for square in squares}
         return next((number for number in self.numbers if number not in known), None)
 
     def run_launch(self, number: int, keep: Keep[Square]) -> None:
@@ -54,11 +54,11 @@ def ran(path: Path, experiment: Squares) -> tuple[Square, ...]:
 
 def test_launches_go_on_until_the_experiment_has_enough(tmp_path: Path) -> None:
     path, experiment = tmp_path / "journal.jsonl", Squares(numbers=(3, 1, 2))
-    found = ran(path, experiment)
-    assert [(each.number, each.value) for each in found] == [(3, 9), (1, 1), (2, 4)]
-    assert read_entries(path, KINDS) == found
-    assert [each.launches for each in experiment.spent] == [0, 1, 2, 3]
-    assert all(each.seconds >= 0 for each in experiment.spent)
+    squares = ran(path, experiment)
+    assert [(square.number, square.value) for square in squares] == [(3, 9), (1, 1), (2, 4)]
+    assert read_entries(path, KINDS) == squares
+    assert [run_progress.launches for run_progress in experiment.spent] == [0, 1, 2, 3]
+    assert all(run_progress.seconds >= 0 for run_progress in experiment.spent)
 
 
 def test_a_run_that_was_ended_goes_on_from_its_journal(tmp_path: Path) -> None:
@@ -66,15 +66,15 @@ def test_a_run_that_was_ended_goes_on_from_its_journal(tmp_path: Path) -> None:
     with pytest.raises(WorkerError):
         ran(path, Squares(numbers=(1, 2, 3), breaks=3))
     again = Squares(numbers=(1, 2, 3))
-    assert [each.number for each in ran(path, again)] == [1, 2, 3]
-    assert [each.launches for each in again.spent] == [0, 1]
+    assert [square.number for square in ran(path, again)] == [1, 2, 3]
+    assert [run_progress.launches for run_progress in again.spent] == [0, 1]
 
 
 def test_entries_that_do_not_count_stay_in_the_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    other = Square(number=1, value=1, stage="two")
+    other_square = Square(number=1, value=1, stage="two")
     with open_journal(path, KINDS) as (_, keep):
-        keep(other)
-    found = ran(path, Squares(numbers=(1,)))
-    assert [each.stage for each in found] == ["one"]
-    assert read_entries(path, KINDS) == (other, *found)
+        keep(other_square)
+    squares = ran(path, Squares(numbers=(1,)))
+    assert [square.stage for square in squares] == ["one"]
+    assert read_entries(path, KINDS) == (other_square, *squares)

@@ -33,26 +33,30 @@ def changed(path: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
 
 def test_a_tuned_wheel_says_its_targets_in_the_dispatchers_order(tmp_path: Path) -> None:
     path = stand_in(tmp_path, "2.14.1+fleet.of0a", targets=("zen4", "haswell"))
-    found, metadata = read_entry(path, published=NOW)
-    assert (found.kind, found.targets) == (WheelKind.TUNED, ("zen4", "haswell"))
-    assert (found.file, found.name) == (path.name, "tensorflow-cpu")
-    assert (found.version, found.public) == ("2.14.1+fleet.of0a", "2.14.1")
-    assert found.requires_python == ">=3.9"
-    assert found.published == NOW
-    assert found.size == path.stat().st_size
-    assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    catalog_entry, metadata = read_entry(path, published=NOW)
+    assert (catalog_entry.kind, catalog_entry.targets) == (WheelKind.TUNED, ("zen4", "haswell"))
+    assert (catalog_entry.file, catalog_entry.name) == (path.name, "tensorflow-cpu")
+    assert (catalog_entry.version, catalog_entry.public) == ("2.14.1+fleet.of0a", "2.14.1")
+    assert catalog_entry.requires_python == ">=3.9"
+    assert catalog_entry.published == NOW
+    assert catalog_entry.size == path.stat().st_size
+    assert catalog_entry.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert b"Version: 2.14.1+fleet.of0a\n" in metadata
-    assert found.metadata_sha256 == hashlib.sha256(metadata).hexdigest()
-    assert found.tags == (
+    assert catalog_entry.metadata_sha256 == hashlib.sha256(metadata).hexdigest()
+    assert catalog_entry.tags == (
         "cp311-cp311-manylinux2014_x86_64",
         "cp311-cp311-manylinux_2_17_x86_64",
     )
 
 
 def test_a_full_build_says_what_no_cpu_can_import_it_without(tmp_path: Path) -> None:
-    found = entry(stand_in(tmp_path, "2.14.1+haswell.full", full_build="haswell"))
-    assert (found.kind, found.targets, found.whole) == (WheelKind.TUNED, ("haswell",), True)
-    assert {"avx2", "fma"} <= {*found.required}
+    catalog_entry = entry(stand_in(tmp_path, "2.14.1+haswell.full", full_build="haswell"))
+    assert (catalog_entry.kind, catalog_entry.targets, catalog_entry.whole) == (
+        WheelKind.TUNED,
+        ("haswell",),
+        True,
+    )
+    assert {"avx2", "fma"} <= {*catalog_entry.required}
     kernels = entry(stand_in(tmp_path, "2.14.1+haswell", targets=("haswell",)))
     assert (kernels.whole, kernels.required) == (False, ())
 
@@ -78,7 +82,7 @@ def test_a_plain_wheel_may_have_a_local_version(tmp_path: Path) -> None:
 
 
 def test_stand_ins_are_whole_and_always_the_same(tmp_path: Path) -> None:
-    first, second = (stand_in(tmp_path / each, "1+a", targets=("zen4",)) for each in "ab")
+    first, second = (stand_in(tmp_path / name, "1+a", targets=("zen4",)) for name in "ab")
     assert first.read_bytes() == second.read_bytes()
     assert len(verify_record(first)) == 5
 

@@ -68,34 +68,37 @@ def paths(tmp_path: Path) -> Paths:
 @pytest.mark.toolchain
 def test_a_wheel_is_fetched_with_the_users_own_pip_settings(index: Path, paths: Paths) -> None:
     tag = f"{TAG}-{TAG}-manylinux_2_17_x86_64.manylinux2014_x86_64"
-    there = wheel(index, "tiny", tag=tag)
-    pin = pin_of(there)
-    found = fetch_wheel("tiny==1.0", pin, paths)
-    assert found == paths.downloads / there.name
-    assert found.read_bytes() == there.read_bytes()
-    assert [path.name for path in paths.downloads.glob("[!.]*")] == [there.name]
-    there.unlink()
-    assert fetch_wheel("tiny==1.0", pin, paths) == found  # from the cache
+    index_wheel = wheel(index, "tiny", tag=tag)
+    pin = pin_of(index_wheel)
+    actual = fetch_wheel("tiny==1.0", pin, paths)
+    assert actual == paths.downloads / index_wheel.name
+    assert actual.read_bytes() == index_wheel.read_bytes()
+    assert [path.name for path in paths.downloads.glob("[!.]*")] == [index_wheel.name]
+    index_wheel.unlink()
+    assert fetch_wheel("tiny==1.0", pin, paths) == actual  # from the cache
 
 
 @pytest.mark.toolchain
 def test_a_wheel_for_another_python_is_fetched_too(index: Path, paths: Paths) -> None:
-    there = wheel(index, "tiny", tag="cp39-cp39-manylinux2014_aarch64")
-    assert fetch_wheel("tiny==1.0", pin_of(there), paths).is_file()
+    index_wheel = wheel(index, "tiny", tag="cp39-cp39-manylinux2014_aarch64")
+    assert fetch_wheel("tiny==1.0", pin_of(index_wheel), paths).is_file()
 
 
 @pytest.mark.toolchain
 def test_a_cached_wheel_that_went_bad_is_fetched_again(index: Path, paths: Paths) -> None:
-    there = wheel(index, "tiny", tag=f"{TAG}-{TAG}-manylinux2014_x86_64")
-    found = fetch_wheel("tiny==1.0", pin_of(there), paths)
-    found.write_bytes(found.read_bytes()[:100])
-    assert fetch_wheel("tiny==1.0", pin_of(there), paths).read_bytes() == there.read_bytes()
+    index_wheel = wheel(index, "tiny", tag=f"{TAG}-{TAG}-manylinux2014_x86_64")
+    path = fetch_wheel("tiny==1.0", pin_of(index_wheel), paths)
+    path.write_bytes(path.read_bytes()[:100])
+    assert (
+        fetch_wheel("tiny==1.0", pin_of(index_wheel), paths).read_bytes()
+        == index_wheel.read_bytes()
+    )
 
 
 @pytest.mark.toolchain
 def test_other_bytes_under_the_same_name_are_refused(index: Path, paths: Paths) -> None:
-    there = wheel(index, "tiny", tag=f"{TAG}-{TAG}-manylinux2014_x86_64")
-    pin = Pin(name=there.name, sha256="0" * 64)
+    index_wheel = wheel(index, "tiny", tag=f"{TAG}-{TAG}-manylinux2014_x86_64")
+    pin = Pin(name=index_wheel.name, sha256="0" * 64)
     with pytest.raises(DownloadError, match=r"tiny==1\.0"):
         fetch_wheel("tiny==1.0", pin, paths)
     assert list(paths.downloads.glob("[!.]*")) == []
@@ -112,13 +115,13 @@ def test_an_index_without_the_wheel_is_a_download_error(index: Path, paths: Path
 
 
 def test_a_given_wheel_must_be_the_pinned_one(tmp_path: Path, paths: Paths) -> None:
-    given = wheel(tmp_path, "tiny")
-    assert fetch_wheel("tiny==1.0", pin_of(given), paths, given) == given
+    path = wheel(tmp_path, "tiny")
+    assert fetch_wheel("tiny==1.0", pin_of(path), paths, path) == path
     with pytest.raises(ChecksumError, match=r"tiny-1\.0"):
-        fetch_wheel("tiny==1.0", Pin(name=given.name, sha256="0" * 64), paths, given)
+        fetch_wheel("tiny==1.0", Pin(name=path.name, sha256="0" * 64), paths, path)
     with pytest.raises(DownloadError, match=r"absent\.whl"):
-        fetch_wheel("tiny==1.0", pin_of(given), paths, tmp_path / "absent.whl")
-    assert given.exists()
+        fetch_wheel("tiny==1.0", pin_of(path), paths, tmp_path / "absent.whl")
+    assert path.exists()
 
 
 def locked(*paths: Path) -> str:
@@ -141,13 +144,13 @@ def test_an_environment_holds_the_wheel_and_its_locked_dependencies(
     index: Path, paths: Paths, tmp_path: Path
 ) -> None:
     dependency = wheel(index, "dependency")
-    own = wheel(tmp_path / "own", "tiny", needs="dependency")
-    arm = made(own, locked(dependency), paths)
+    own_path = wheel(tmp_path / "own", "tiny", needs="dependency")
+    arm = made(own_path, locked(dependency), paths)
     assert arm.folder.parent == paths.arms
-    assert (arm.wheel, arm.wheel_sha256) == (own, hash_file(own))
+    assert (arm.wheel, arm.wheel_sha256) == (own_path, hash_file(own_path))
     assert says(arm, "import tiny, dependency; print(tiny.answer + dependency.answer)") == "84"
     assert says(arm, "import sys; print(sys.prefix)") == str(arm.folder)
-    assert made(own, locked(dependency) + "# another lock\n", paths) != arm
+    assert made(own_path, locked(dependency) + "# another lock\n", paths) != arm
 
 
 @pytest.mark.slow
@@ -155,15 +158,15 @@ def test_an_environment_holds_the_wheel_and_its_locked_dependencies(
 def test_an_environment_is_made_once_and_a_half_made_one_anew(
     index: Path, paths: Paths, tmp_path: Path
 ) -> None:
-    own = wheel(tmp_path / "own", "tiny")
-    arm = made(own, "", paths)
-    left = arm.folder / "left"
-    left.touch()
-    assert made(own, "", paths) == arm
-    assert left.exists()
+    own_path = wheel(tmp_path / "own", "tiny")
+    arm = made(own_path, "", paths)
+    leftover = arm.folder / "left"
+    leftover.touch()
+    assert made(own_path, "", paths) == arm
+    assert leftover.exists()
     (arm.folder / environment.MARK).unlink()  # what a killed run leaves
-    assert made(own, "", paths) == arm
-    assert not left.exists()
+    assert made(own_path, "", paths) == arm
+    assert not leftover.exists()
     assert says(arm, "import tiny; print(tiny.answer)") == "42"
     discard("0" * 64, paths)
     assert arm.python.exists()
@@ -177,34 +180,34 @@ def test_environments_share_their_dependencies_and_not_their_fate(
 ) -> None:
     dependency = wheel(index, "dependency")
     lock = locked(dependency)
-    one = made(wheel(tmp_path / "own", "tiny"), lock, paths)
+    arm_environment = made(wheel(tmp_path / "own", "tiny"), lock, paths)
     dependency.unlink()  # what was installed once is not looked for again
-    other = made(wheel(tmp_path / "own", "tinier"), lock, paths)
+    other_environment = made(wheel(tmp_path / "own", "tinier"), lock, paths)
     ask = "import dependency; print(dependency.__file__)"
-    first, second = Path(says(one, ask)), Path(says(other, ask))
+    first, second = Path(says(arm_environment, ask)), Path(says(other_environment, ask))
     assert first != second
     assert first.samefile(second)
-    discard(one.wheel_sha256, paths)
+    discard(arm_environment.wheel_sha256, paths)
     assert not first.exists()
-    assert says(other, "import tinier, dependency; print(dependency.answer)") == "42"
+    assert says(other_environment, "import tinier, dependency; print(dependency.answer)") == "42"
 
 
 @pytest.mark.toolchain
 def test_a_missing_dependency_is_said(index: Path, paths: Paths, tmp_path: Path) -> None:
-    own = wheel(tmp_path / "own", "tiny", needs="dependency>=2")
+    own_path = wheel(tmp_path / "own", "tiny", needs="dependency>=2")
     with pytest.raises(WheelError, match=r"tiny-1\.0-\S+ lacks dependencies: .*`dependency>=2`"):
-        made(own, "", paths)
+        made(own_path, "", paths)
     # Not taken for finished the next time.
     with pytest.raises(WheelError, match="lacks dependencies"):
-        made(own, "", paths)
+        made(own_path, "", paths)
 
 
 @pytest.mark.toolchain
 def test_a_broken_wheel_is_said(index: Path, paths: Paths, tmp_path: Path) -> None:
-    own = wheel(tmp_path / "own", "tiny")
-    own.write_bytes(own.read_bytes()[:200])
+    own_path = wheel(tmp_path / "own", "tiny")
+    own_path.write_bytes(own_path.read_bytes()[:200])
     with pytest.raises(WheelError, match=r"tiny-1\.0-py3-none-any\.whl cannot be installed \(.+\)"):
-        made(own, "", paths)
+        made(own_path, "", paths)
 
 
 @pytest.mark.toolchain
@@ -228,10 +231,10 @@ def test_a_python_that_is_too_old_for_pip_gets_the_pip_that_came_with_it(
     if not is_here(old):
         pytest.skip(f"no Python {old} is here")
     lock = locked(wheel(index, "dependency"))
-    made = create(wheel(tmp_path, "tiny"), python=old, requirements=lock, paths=paths)
+    arm_environment = create(wheel(tmp_path, "tiny"), python=old, requirements=lock, paths=paths)
     assert (paths.arms / f"pip-{old}" / environment.MARK).is_file()
     words: list[str | Path] = [
-        made.python,
+        arm_environment.python,
         "-c",
         "import dependency, sys, tiny; print(sys.version_info[:2])",
     ]
@@ -248,10 +251,10 @@ VERSIONS = "from importlib.metadata import version; print(version('tiny'), versi
 @pytest.mark.toolchain
 def test_a_requirement_becomes_an_environment_with_what_it_needs(index: Path, paths: Paths) -> None:
     wheel(index, "dependency")
-    own = wheel(index, "tiny", needs="dependency")
+    own_path = wheel(index, "tiny", needs="dependency")
     arm = required(paths, " Tiny == 1.0")
-    assert arm.wheel_sha256 == hash_file(own) == hash_file(arm.wheel)
-    assert arm.wheel.name == own.name
+    assert arm.wheel_sha256 == hash_file(own_path) == hash_file(arm.wheel)
+    assert arm.wheel.name == own_path.name
     assert says(arm, VERSIONS) == "1.0 1.0"
     assert says(arm, "import tiny, dependency; print(tiny.answer + dependency.answer)") == "84"
 
@@ -273,14 +276,14 @@ def test_what_was_found_first_is_kept(index: Path, paths: Paths) -> None:
 @pytest.mark.slow
 @pytest.mark.toolchain
 @pytest.mark.parametrize(
-    ("name", "error", "said"),
+    ("name", "error", "message"),
     [
         ("tiny", ChecksumError, r"tiny==1\.0"),
         ("dependency", CommandError, "DO NOT MATCH THE HASHES"),
     ],
 )
 def test_bytes_that_changed_since_are_refused(
-    index: Path, paths: Paths, name: str, error: type[Exception], said: str
+    index: Path, paths: Paths, name: str, error: type[Exception], message: str
 ) -> None:
     wheel(index, "dependency")
     wheel(index, "tiny", needs="dependency")
@@ -289,7 +292,7 @@ def test_bytes_that_changed_since_are_refused(
     shutil.rmtree(paths.downloads)
     changed = index / f"{name}-1.0-py3-none-any.whl"
     changed.write_bytes(changed.read_bytes() + b"\0")
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         required(paths)
 
 

@@ -32,9 +32,9 @@ def test_every_error_has_an_exit_code_of_its_own() -> None:
 
 
 def test_no_error_is_taken_for_success_a_crash_or_ctrl_c() -> None:
-    own = {error.exit_code for error in whole_tree() if error is not TensorwrightError}
-    assert not own & USED_BY_THE_COMMANDS
-    assert all(0 < code < 126 for code in own)  # (the shell's own codes begin at 126)
+    own_numbers = {error.exit_code for error in whole_tree() if error is not TensorwrightError}
+    assert not own_numbers & USED_BY_THE_COMMANDS
+    assert all(0 < code < 126 for code in own_numbers)  # (the shell's own codes begin at 126)
 
 
 def test_every_error_says_what_it_is_for() -> None:
@@ -42,16 +42,16 @@ def test_every_error_says_what_it_is_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "hint", "said"),
+    ("message", "hint", "text"),
     [
         ("no such target", "", "no such target"),
         ("no such target", "Run: invoke targets", "no such target. Run: invoke targets"),
         ("tried:\n  - one\n", "Pass --source", "tried:\n  - one\nPass --source"),
     ],
 )
-def test_a_hint_follows_the_message(message: str, hint: str, said: str) -> None:
+def test_a_hint_follows_the_message(message: str, hint: str, text: str) -> None:
     error = UsageError(message, hint=hint)
-    assert str(error) == said
+    assert str(error) == text
     assert (error.message, error.hint) == (message, hint)
 
 

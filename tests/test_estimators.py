@@ -36,8 +36,8 @@ def test_stock_is_seldom_called_different_from_stock(machine: Machine, trials: i
 @every_machine
 @few_and_many
 def test_five_per_cent_are_seen(machine: Machine, trials: int) -> None:
-    _, seen, _, _ = figures(machine.name, trials)
-    assert seen >= 0.90
+    _, detected, _, _ = figures(machine.name, trials)
+    assert detected >= 0.90
 
 
 @every_machine
@@ -48,9 +48,9 @@ def test_the_interval_holds_the_truth(machine: Machine, trials: int) -> None:
 
 
 @few_and_many
-@pytest.mark.parametrize("other", [mean, middle])
-def test_under_bursts_the_fastest_slices_are_known_better(trials: int, other: Level) -> None:
-    assert figures("bursts", trials)[3] < 0.8 * figures("bursts", trials, own, other)[3]
+@pytest.mark.parametrize("other_level", [mean, middle])
+def test_under_bursts_the_fastest_slices_are_known_better(trials: int, other_level: Level) -> None:
+    assert figures("bursts", trials)[3] < 0.8 * figures("bursts", trials, own, other_level)[3]
 
 
 @few_and_many
@@ -72,5 +72,5 @@ def test_on_a_quiet_machine_the_fastest_slices_cost_little(trials: int) -> None:
 def test_these_machines_are_noisy_enough_to_tell_estimators_apart() -> None:
     """The mean of wall times, as one would take it, misses 5 % on them, or finds what is not."""
     for name in ("bursts", "steal", "busy process"):
-        false, seen, held, _ = figures(name, FEW, wall, mean)
-        assert false > 0.10 or seen < 0.90 or held < 0.85
+        false, detected, held, _ = figures(name, FEW, wall, mean)
+        assert false > 0.10 or detected < 0.90 or held < 0.85

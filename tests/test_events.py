@@ -26,18 +26,18 @@ RECORDED = Path(__file__).with_name("data") / "events"
 
 
 def recorded(name: str) -> BuildOutcome:
-    found = read_outcome(RECORDED / f"{name}.json")
-    assert found is not None
-    return found
+    outcome = read_outcome(RECORDED / f"{name}.json")
+    assert outcome is not None
+    return outcome
 
 
 def test_a_build_that_succeeded_tells_its_actions_and_who_ran_them() -> None:
-    found = recorded("succeeded")
-    assert found.finished
-    assert (found.exit_code, found.exit_name, found.failures) == (0, "SUCCESS", ())
-    assert (found.actions_created, found.actions_executed) == (41, 41)
-    assert found.runners == {"internal": 1, "linux-sandbox": 40}
-    assert found.seconds == pytest.approx(27.4, abs=0.1)
+    outcome = recorded("succeeded")
+    assert outcome.finished
+    assert (outcome.exit_code, outcome.exit_name, outcome.failures) == (0, "SUCCESS", ())
+    assert (outcome.actions_created, outcome.actions_executed) == (41, 41)
+    assert outcome.runners == {"internal": 1, "linux-sandbox": 40}
+    assert outcome.seconds == pytest.approx(27.4, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_a_build_that_succeeded_tells_its_actions_and_who_ran_them() -> None:
 def test_the_first_cause_is_told_and_what_follows_from_it_is_not(
     name: str, label: str, kind: str, exit_code: int, number: int
 ) -> None:
-    found = recorded(name)
-    assert found.finished
-    assert found.exit_code
-    (failure,) = found.failures
+    outcome = recorded(name)
+    assert outcome.finished
+    assert outcome.exit_code
+    (failure,) = outcome.failures
     assert (failure.label, failure.kind, failure.exit_code) == (label, kind, exit_code)
     assert failure.signal == number
     assert failure.message
@@ -66,9 +66,9 @@ def test_the_first_cause_is_told_and_what_follows_from_it_is_not(
 
 @pytest.mark.parametrize("name", ["config", "option", "executor", "heap"])
 def test_a_bazel_that_stopped_before_the_build_has_not_finished(name: str) -> None:
-    found = recorded(name)
-    assert not found.finished
-    assert found.failures == ()
+    outcome = recorded(name)
+    assert not outcome.finished
+    assert outcome.failures == ()
 
 
 def test_no_file_is_no_outcome(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def test_a_file_that_is_cut_anywhere_is_read_up_to_there(size: int) -> None:
     data = (RECORDED / "killed.json").read_bytes()
     whole = [json.loads(line) for line in data.splitlines()]
     lines = data[:size].decode().splitlines()
-    found = [event for line in lines if (event := events._parse_event(line)) is not None]
-    assert found == whole[: len(found)]
-    assert len(lines) - len(found) in {0, 1}
-    assert build_outcome(found).finished is any("finished" in event for event in found)
+    records = [event for line in lines if (event := events._parse_event(line)) is not None]
+    assert records == whole[: len(records)]
+    assert len(lines) - len(records) in {0, 1}
+    assert build_outcome(records).finished is any("finished" in event for event in records)
 
 
 @given(st.binary(max_size=400))
@@ -111,10 +111,10 @@ def action(**detail: object) -> dict[str, Any]:
 
 
 def test_bazel_7_counts_as_bazel_4_does() -> None:
-    found = recorded("killed_7")
-    assert (found.exit_name, found.actions_executed) == ("BUILD_FAILURE", 2)
-    assert found.runners == {"internal": 2}
-    assert found.seconds > 0
+    outcome = recorded("killed_7")
+    assert (outcome.exit_name, outcome.actions_executed) == ("BUILD_FAILURE", 2)
+    assert outcome.runners == {"internal": 2}
+    assert outcome.seconds > 0
 
 
 def test_newer_bazels_count_runners_in_the_metrics() -> None:
@@ -129,8 +129,8 @@ def test_newer_bazels_count_runners_in_the_metrics() -> None:
         ],
     }
     metrics = {"id": {"buildMetrics": {}}, "buildMetrics": {"actionSummary": summary}}
-    found = build_outcome([metrics])
-    assert found.runners == {"remote cache hit": 12, "disk cache hit": 8, "internal": 10}
+    outcome = build_outcome([metrics])
+    assert outcome.runners == {"remote cache hit": 12, "disk cache hit": 8, "internal": 10}
 
 
 def test_newer_bazels_say_in_the_end_why_a_build_failed() -> None:
@@ -157,16 +157,16 @@ def test_a_failed_test_is_a_failure() -> None:
 
 
 def test_what_a_program_said_comes_from_its_file_without_colours(tmp_path: Path) -> None:
-    said = tmp_path / "std err-1"
-    said.write_bytes(b"\x1b[1mclang: \x1b[0;31merror:\x1b[0m no\n" + b"x" * (1 << 17))
-    uri = said.as_uri()
+    path = tmp_path / "std err-1"
+    path.write_bytes(b"\x1b[1mclang: \x1b[0;31merror:\x1b[0m no\n" + b"x" * (1 << 17))
+    uri = path.as_uri()
     (failure,) = build_outcome([action(exitCode=1, stderr={"uri": uri})]).failures
     assert failure.stderr.startswith("clang: error: no\nxxx")
     assert len(failure.stderr) <= 1 << 16
 
 
 @pytest.mark.parametrize(
-    ("file", "said"),
+    ("file", "message"),
     [
         ({"contents": base64.b64encode(b"short").decode()}, "short"),
         ({"contents": "no base64"}, ""),
@@ -176,9 +176,9 @@ def test_what_a_program_said_comes_from_its_file_without_colours(tmp_path: Path)
         ({}, ""),
     ],
 )
-def test_what_a_program_said_may_be_anywhere_or_gone(file: dict[str, str], said: str) -> None:
+def test_what_a_program_said_may_be_anywhere_or_gone(file: dict[str, str], message: str) -> None:
     (failure,) = build_outcome([action(exitCode=1, stderr=file)]).failures
-    assert failure.stderr == said
+    assert failure.stderr == message
 
 
 def test_a_successful_action_and_a_consequence_are_no_failures() -> None:
@@ -210,7 +210,11 @@ def test_progress_is_told_line_by_line_while_the_file_grows(tmp_path: Path) -> N
         file.flush()
         until(lambda: len(updates) == 2)
         file.write(progress(1234, 1234))
-    assert [(each.done, each.total) for each in updates] == [(1, 1200), (1001, 1234), (1234, 1234)]
+    assert [(update.done, update.total) for update in updates] == [
+        (1, 1200),
+        (1001, 1234),
+        (1234, 1234),
+    ]
     assert updates[-1].detail == "Compiling x.cc; 1s local"
 
 
@@ -232,7 +236,7 @@ def test_what_an_earlier_build_left_is_not_told_and_the_mode_stays(tmp_path: Pat
     with events.follow_events(path, updates.append):
         path.write_text(progress(1, 9))
         until(lambda: updates)
-    assert [each.total for each in updates] == [9]
+    assert [update.total for update in updates] == [9]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -246,17 +250,17 @@ def test_a_file_that_cannot_be_followed_is_no_failure(tmp_path: Path, path: str)
 
 
 def test_a_display_that_fails_ends_the_following_and_not_the_build(tmp_path: Path) -> None:
-    asked: list[Progress] = []
+    displays: list[Progress] = []
 
     def fails(updates: Progress) -> None:
-        asked.append(updates)
+        displays.append(updates)
         raise ValueError
 
     path = tmp_path / "events.json"
     with events.follow_events(path, fails):
         path.write_text(progress(1, 9) + progress(2, 9))
-        until(lambda: asked)
-    assert len(asked) == 1
+        until(lambda: displays)
+    assert len(displays) == 1
 
 
 def test_an_error_in_the_block_is_the_blocks(tmp_path: Path) -> None:

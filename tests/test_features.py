@@ -61,8 +61,8 @@ def test_cpuid_bits_are_those_that_archspec_knows() -> None:
         # AMD repeats MMX in its extended leaf; the basic one is Intel's too.
         if names and row.name != "mmx":
             assert row.cpuid is not None
-            seen = (row.cpuid.leaf, row.cpuid.subleaf, row.cpuid.register, row.cpuid.bit)
-            assert seen == theirs[names[0]], row.name
+            place = (row.cpuid.leaf, row.cpuid.subleaf, row.cpuid.register, row.cpuid.bit)
+            assert place == theirs[names[0]], row.name
             compared += 1
     assert compared > 60
 
@@ -98,10 +98,10 @@ def test_every_x86_feature_has_a_cpuid_bit_of_its_own() -> None:
 
 @pytest.mark.parametrize("row", X86_64, ids=lambda row: row.name)
 def test_vector_features_name_the_state_that_they_need(row: Feature) -> None:
-    wanted = {"avx512": 0xE6, "amx": 0x60000, "avx": 0x6}
-    prefix = next((prefix for prefix in wanted if row.name.startswith(prefix)), "")
+    expected = {"avx512": 0xE6, "amx": 0x60000, "avx": 0x6}
+    prefix = next((prefix for prefix in expected if row.name.startswith(prefix)), "")
     if prefix:
-        assert row.xcr0 == wanted[prefix]
+        assert row.xcr0 == expected[prefix]
 
 
 def test_tensorflow_names_come_in_the_order_of_its_source() -> None:

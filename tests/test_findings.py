@@ -32,7 +32,7 @@ SPAN = "geometric mean of 1 workload on 2 vCPUs; A/A 0.994 to 1.006"
 
 
 @pytest.mark.parametrize(
-    ("speedup", "said"),
+    ("speedup", "sentence"),
     [
         (
             compared.about(1.25, 0.04),
@@ -72,13 +72,13 @@ SPAN = "geometric mean of 1 workload on 2 vCPUs; A/A 0.994 to 1.006"
         ),
     ],
 )
-def test_the_answer_in_one_sentence(speedup: Interval, said: str) -> None:
-    (found,) = list_headlines(compared.single(speedup))
-    assert found == said.format(SPAN)
+def test_the_answer_in_one_sentence(speedup: Interval, sentence: str) -> None:
+    (actual,) = list_headlines(compared.single(speedup))
+    assert actual == sentence.format(SPAN)
 
 
 @pytest.mark.parametrize(
-    ("speedup", "noise", "verdict", "said"),
+    ("speedup", "noise", "verdict", "message"),
     [
         (1.25, 0.006, Verdict.FASTER, "is beyond the threshold of 1.0%"),
         (1.25, 0.03, Verdict.FASTER, "is beyond the noise floor of 3.0%"),
@@ -92,35 +92,35 @@ def test_the_answer_in_one_sentence(speedup: Interval, said: str) -> None:
     ],
 )
 def test_the_reason_is_the_rule_that_gave_the_verdict(
-    speedup: float, noise: float, verdict: Verdict, said: str
+    speedup: float, noise: float, verdict: Verdict, message: str
 ) -> None:
     width = 0.035 if verdict is Verdict.INCONCLUSIVE else 0.004
-    found = compared.single(compared.about(speedup, width), compared.about(1.0, noise))
-    (cell,) = found.cells
+    comparison = compared.single(compared.about(speedup, width), compared.about(1.0, noise))
+    (cell,) = comparison.cells
     assert cell.speedups[0].verdict is verdict
-    assert said in explain_verdict(found, cell, cell.speedups[0])
+    assert message in explain_verdict(comparison, cell, cell.speedups[0])
 
 
 def test_too_many_dropped_blocks_are_the_reason_whatever_the_interval() -> None:
     cell = compared.dropped(compared.cell("mnist_mlp", 2, {"tuned": 1.5}))
-    found = compared.comparison(cell)
-    (row,) = (row for row in findings.list_rows(found) if row.arm == "tuned")
+    comparison = compared.comparison(cell)
+    (row,) = (row for row in findings.list_rows(comparison) if row.arm == "tuned")
     assert row.verdict == "inconclusive"
     assert "17 of 40 (run delay 15, speed changed 6)" in row.why
 
 
 @pytest.mark.parametrize(
-    ("dropped", "counting", "every"),
+    ("dropped", "counting", "all_flag"),
     [(3, 37, False), (3, 40, True), (17, 40, True), (3, None, False), (17, None, True)],
 )
 def test_that_all_blocks_count_is_said_where_they_do(
-    dropped: int, counting: int | None, every: bool
+    dropped: int, counting: int | None, all_flag: bool
 ) -> None:
-    found = Gates(dropped=dropped, reasons=(("clock", dropped),), counting=counting)
-    cell = dataclasses.replace(compared.cell("mnist_mlp", 2, {"tuned": 1.5}), gates=found)
-    said = " ".join(list_warnings(compared.comparison(cell)))
-    assert ("All blocks count" in said) == every
-    assert (f"{dropped} of 40 (clock {dropped})" in said) == every
+    gates = Gates(dropped=dropped, reasons=(("clock", dropped),), counting=counting)
+    cell = dataclasses.replace(compared.cell("mnist_mlp", 2, {"tuned": 1.5}), gates=gates)
+    text = " ".join(list_warnings(compared.comparison(cell)))
+    assert ("All blocks count" in text) == all_flag
+    assert (f"{dropped} of 40 (clock {dropped})" in text) == all_flag
 
 
 def test_a_thorough_run_of_tuned_kernels_has_no_warnings() -> None:
@@ -128,7 +128,7 @@ def test_a_thorough_run_of_tuned_kernels_has_no_warnings() -> None:
 
 
 def test_all_that_a_reader_must_know_is_warned_of() -> None:
-    wanted = [
+    expected = [
         ("Incomplete",),
         ("mkl", "OpenMP threads", "not Eigen threads", "NumPy 1.26.0, not 1.26.4"),
         ("mnist_cnn on 1 vCPU: tuned", "Do not use it"),
@@ -137,26 +137,26 @@ def test_all_that_a_reader_must_know_is_warned_of() -> None:
         ("mnist_cnn on 2 vCPUs", "1.151x cannot come from tuned kernels", "0.5%"),
         ("mkl", "41.0%", "mnist_cnn on 2 vCPUs"),
     ]
-    for said, parts in zip(list_warnings(TROUBLED), wanted, strict=True):
-        assert [part for part in parts if part not in said] == [], said
+    for text, parts in zip(list_warnings(TROUBLED), expected, strict=True):
+        assert [part for part in parts if part not in text] == [], text
 
 
 def test_another_generation_of_keras_is_said_and_is_no_fault() -> None:
-    found = compared.single(compared.about(1.25, 0.01))
-    cell = compared.disagreeing(found.cells[0], "tuned", 0.5)
-    free = tuple(dataclasses.replace(each, held=False) for each in cell.agreements)
-    older, newer = found.arms[0], dataclasses.replace(found.arms[1], keras=3)
+    comparison = compared.single(compared.about(1.25, 0.01))
+    cell = compared.disagreeing(comparison.cells[0], "tuned", 0.5)
+    free = tuple(dataclasses.replace(agreement, held=False) for agreement in cell.agreements)
+    older, newer = comparison.arms[0], dataclasses.replace(comparison.arms[1], keras=3)
     cells = (dataclasses.replace(cell, agreements=free),)
-    said = [*list_warnings(dataclasses.replace(found, cells=cells, arms=(older, newer)))]
-    assert [each for each in said if "Keras 2" in each and "Keras 3" in each]
-    assert not [each for each in said if "Do not use it" in each]
+    lines = [*list_warnings(dataclasses.replace(comparison, cells=cells, arms=(older, newer)))]
+    assert [name for name in lines if "Keras 2" in name and "Keras 3" in name]
+    assert not [name for name in lines if "Do not use it" in name]
 
 
 def test_few_launches_and_stock_kernels_are_pointed_out() -> None:
-    found = compared.single(compared.about(1.25, 0.01))
-    few = dataclasses.replace(found.cells[0], launches=3)
+    comparison = compared.single(compared.about(1.25, 0.01))
+    few = dataclasses.replace(comparison.cells[0], launches=3)
     arms = (compared.arm("stock"), compared.arm("tuned"))
-    no_kernels, quick = list_warnings(dataclasses.replace(found, cells=(few,), arms=arms))
+    no_kernels, quick = list_warnings(dataclasses.replace(comparison, cells=(few,), arms=arms))
     assert "stock kernels with stock kernels" in no_kernels
     assert quick == (
         "mnist_mlp on 2 vCPUs: only 3 launches, too few to estimate the variation between "
@@ -165,21 +165,22 @@ def test_few_launches_and_stock_kernels_are_pointed_out() -> None:
 
 
 def test_a_cell_that_took_longer_than_its_budget_is_pointed_out() -> None:
-    found = compared.single(compared.about(1.25, 0.01))
-    (said,) = list_warnings(dataclasses.replace(found, effort=Effort(budget_s=8.0)))
-    assert "took 4 min 11 s with a budget of 8.0 s" in said
-    assert [*list_warnings(dataclasses.replace(found, effort=Effort(budget_s=240.0)))] == []
+    comparison = compared.single(compared.about(1.25, 0.01))
+    (text,) = list_warnings(dataclasses.replace(comparison, effort=Effort(budget_s=8.0)))
+    assert "took 4 min 11 s with a budget of 8.0 s" in text
+    assert [*list_warnings(dataclasses.replace(comparison, effort=Effort(budget_s=240.0)))] == []
 
 
 def test_the_title_says_of_which_wheel_each_arm_is() -> None:
-    found = compared.single(compared.about(1.25, 0.01))
+    comparison = compared.single(compared.about(1.25, 0.01))
     versions = ("2.14.1", "2.20.0+zen3")
-    wheels = [f"tensorflow_cpu-{each}-cp311-cp311-linux_x86_64.whl A=1" for each in versions]
+    wheels = [f"tensorflow_cpu-{version}-cp311-cp311-linux_x86_64.whl A=1" for version in versions]
     arms = [
-        dataclasses.replace(arm, label=label) for arm, label in zip(found.arms, wheels, strict=True)
+        dataclasses.replace(arm, label=label)
+        for arm, label in zip(comparison.arms, wheels, strict=True)
     ]
-    said = findings.format_title(dataclasses.replace(found, arms=tuple(arms)))
-    assert said.startswith("tuned (2.20.0+zen3) against stock (2.14.1) on ")
+    text = findings.format_title(dataclasses.replace(comparison, arms=tuple(arms)))
+    assert text.startswith("tuned (2.20.0+zen3) against stock (2.14.1) on ")
 
 
 def hasty(*places: tuple[str, int]) -> Comparison:
@@ -199,24 +200,32 @@ def test_warnings_of_a_kind_are_one_line_that_counts_and_names_the_cells() -> No
     named = "in 3 of 6 cells (mnist_mlp on 1 and 2 vCPUs; lstm_text on 2 vCPUs)"
     assert unsteady == f"The warm-up did not reach a steady state {named}."
     assert quick.startswith(f"Only 3 launches {named}: too few to estimate the variation ")
-    every = hasty(*((cell.workload, cell.vcpus) for cell in SOUND.cells))
-    assert [each for each in list_warnings(every) if " in all 6 cells" not in each] == []
+    comparison = hasty(*((cell.workload, cell.vcpus) for cell in SOUND.cells))
+    assert [
+        warning for warning in list_warnings(comparison) if " in all 6 cells" not in warning
+    ] == []
 
 
 def test_what_a_warning_sums_up_stands_in_the_report_cell_by_cell() -> None:
     some = hasty(("mnist_mlp", 1), ("lstm_text", 2))
-    (found,) = (each for each in build_document(some, TEMPLATES).sections if each.key == "doubts")
-    (table,) = found.blocks
+    (section,) = (
+        report_section
+        for report_section in build_document(some, TEMPLATES).sections
+        if report_section.key == "doubts"
+    )
+    (table,) = section.blocks
     assert isinstance(table, Table)
     assert [(row[1], row[2]) for row in table.rows] == [("mnist_mlp", "1"), ("lstm_text", "2")] * 2
     assert "in 1 of 3 launches" in table.rows[0][3]
     single = build_document(hasty(("mnist_mlp", 1)), TEMPLATES)
-    assert not [each for each in single.sections if each.key == "doubts"]
+    assert not [
+        report_section for report_section in single.sections if report_section.key == "doubts"
+    ]
 
 
 def test_a_terminal_has_three_lines_of_warnings() -> None:
     shown = format_table(TROUBLED, colour=False)
-    (*_, more) = (each for each in shown.splitlines() if each.startswith("warning: "))
+    (*_, more) = (line for line in shown.splitlines() if line.startswith("warning: "))
     assert shown.count("warning: ") == 3
     assert more == f"warning: {len(list(list_warnings(TROUBLED))) - 2} more in the report"
 
@@ -226,10 +235,10 @@ def test_a_terminal_has_three_lines_of_warnings() -> None:
     ("share", "doubted"), [(0.0, True), (0.01, True), (0.09, False), (0.9, False)]
 )
 def test_a_gain_that_the_kernels_cannot_give_is_doubted(share: float, doubted: bool) -> None:
-    found = compared.single(compared.about(1.25, 0.01))
-    cell = compared.covered(found.cells[0], "tuned", share)
-    said = list(list_warnings(dataclasses.replace(found, cells=(cell,))))
-    assert any("cannot come from tuned kernels" in each for each in said) == doubted
+    comparison = compared.single(compared.about(1.25, 0.01))
+    cell = compared.covered(comparison.cells[0], "tuned", share)
+    warnings = list(list_warnings(dataclasses.replace(comparison, cells=(cell,))))
+    assert any("cannot come from tuned kernels" in name for name in warnings) == doubted
 
 
 @pytest.mark.parametrize(
@@ -237,23 +246,25 @@ def test_a_gain_that_the_kernels_cannot_give_is_doubted(share: float, doubted: b
 )
 def test_a_gain_is_doubted_where_nothing_was_fused(fused: Mapping[str, int], doubted: bool) -> None:
     """What is fused saves dispatch, which is no op's time."""
-    found = compared.single(compared.about(1.25, 0.01))
-    cell = compared.covered(found.cells[0], "tuned", 0.01, fused)
-    said = list_warnings(dataclasses.replace(found, cells=(cell,)))
-    assert any("cannot come from" in each for each in said) == doubted
+    comparison = compared.single(compared.about(1.25, 0.01))
+    cell = compared.covered(comparison.cells[0], "tuned", 0.01, fused)
+    warnings = list_warnings(dataclasses.replace(comparison, cells=(cell,)))
+    assert any("cannot come from" in name for name in warnings) == doubted
 
 
 def test_a_gain_that_other_settings_may_give_is_not_doubted() -> None:
-    found = compared.single(compared.about(1.25, 0.01))
-    cell = compared.covered(found.cells[0], "tuned", 0.01)
+    comparison = compared.single(compared.about(1.25, 0.01))
+    cell = compared.covered(comparison.cells[0], "tuned", 0.01)
     arms = tuple(
         dataclasses.replace(arm, environment=(("TF_ENABLE_ONEDNN_OPTS", "0"),))
         if arm.arm == "stock"
         else arm
         for arm in cell.arms
     )
-    said = list_warnings(dataclasses.replace(found, cells=(dataclasses.replace(cell, arms=arms),)))
-    assert not any("cannot come from" in each for each in said)
+    warnings = list_warnings(
+        dataclasses.replace(comparison, cells=(dataclasses.replace(cell, arms=arms),))
+    )
+    assert not any("cannot come from" in name for name in warnings)
 
 
 def test_what_was_fused_is_said_for_arms_that_fuse() -> None:
@@ -265,8 +276,8 @@ def test_what_was_fused_is_said_for_arms_that_fuse() -> None:
         "stock: loop": 1,
     }
     plain = compared.cell("lstm_text", 2, {"tuned": 1.1})
-    found = compared.comparison(compared.covered(plain, "tuned", 0.02, counts))
-    said = (
+    comparison = compared.comparison(compared.covered(plain, "tuned", 0.02, counts))
+    sentences = (
         "lstm_text",
         "2",
         "tuned",
@@ -274,31 +285,35 @@ def test_what_was_fused_is_said_for_arms_that_fuse() -> None:
         "alone 2",
         "loop 1",
     )
-    assert list(list_fused_ops(found)) == [said]
-    assert f"| {' | '.join(said)} |" in markdown(found, TEMPLATES)
+    assert list(list_fused_ops(comparison)) == [sentences]
+    assert f"| {' | '.join(sentences)} |" in markdown(comparison, TEMPLATES)
     nothing = compared.comparison(compared.covered(plain, "tuned", 0.02))
     assert "Fused ops" not in markdown(nothing, TEMPLATES)
 
 
 def test_what_tuned_kernels_cover_is_said_for_arms_that_have_them() -> None:
-    found = compared.comparison(
+    comparison = compared.comparison(
         compared.covered(compared.cell("lstm_text", 2, {"tuned": 1.1}), "tuned", 0.02)
     )
-    said = ("lstm_text", "2", "tuned", "2.0%", "Tanh 1.5%, TanhGrad 0.5%")
-    assert list(list_coverage(found)) == [said]
-    assert "Tanh" not in format_table(found, colour=False)
-    assert f"| {' | '.join(said)} |" in markdown(found, TEMPLATES)
+    sentences = ("lstm_text", "2", "tuned", "2.0%", "Tanh 1.5%, TanhGrad 0.5%")
+    assert list(list_coverage(comparison)) == [sentences]
+    assert "Tanh" not in format_table(comparison, colour=False)
+    assert f"| {' | '.join(sentences)} |" in markdown(comparison, TEMPLATES)
 
 
 def test_a_program_that_amplifies_rounding_is_named_and_its_arms_are_held_to_that() -> None:
     cell = compared.cell("mnist_cnn", 1, {"tuned": 1.5})
-    far = tuple(dataclasses.replace(each, losses_by_rounding=0.09) for each in cell.agreements)
-    found = compared.comparison(dataclasses.replace(cell, agreements=far))
-    (said,) = (each for each in list_warnings(found) if "rounding" in each)
-    assert said.startswith("mnist_cnn on 1 vCPU: rounding explains first losses or predictions")
-    assert not [each for each in list_warnings(compared.comparison(cell)) if "rounding" in each]
+    far = tuple(
+        dataclasses.replace(agreement, losses_by_rounding=0.09) for agreement in cell.agreements
+    )
+    comparison = compared.comparison(dataclasses.replace(cell, agreements=far))
+    (text,) = (warning for warning in list_warnings(comparison) if "rounding" in warning)
+    assert text.startswith("mnist_cnn on 1 vCPU: rounding explains first losses or predictions")
+    assert not [
+        warning for warning in list_warnings(compared.comparison(cell)) if "rounding" in warning
+    ]
     row = "| mnist_cnn | 1 | tuned | 2.1e-07 | 3.0e-06 | 1e-03 | 9.0e-02 | 0 | yes |"
-    assert row in markdown(found, TEMPLATES)
+    assert row in markdown(comparison, TEMPLATES)
 
 
 @pytest.mark.parametrize("predictions", [0.05, None])
@@ -308,13 +323,13 @@ def test_a_wheel_that_computes_something_else_is_never_a_win(predictions: float 
         compared.cell("mnist_mlp", 2, {"tuned": 1.5}), "tuned", predictions
     )
     arms = (compared.arm("stock"), compared.arm("tuned", library=compared.LIBRARY))
-    found = compared.comparison(right, wrong, arms=arms)
-    (said,) = list_headlines(found)
-    assert said.startswith("tuned computes something else than stock.")
-    assert "Do not use it" in said
-    assert "tuned 1.500x" not in format_line(found).replace("computes something else", "")
-    seen = "not a number" if predictions is None else "5.0e-02"
-    row = f"| mnist_mlp | 2 | tuned | 5.0e-02 | {seen} | 1e-03 | 0 | 0 | no |"
-    assert row in markdown(found, TEMPLATES)
-    (answer,) = build_document(found, TEMPLATES).answers
+    comparison = compared.comparison(right, wrong, arms=arms)
+    (text,) = list_headlines(comparison)
+    assert text.startswith("tuned computes something else than stock.")
+    assert "Do not use it" in text
+    assert "tuned 1.500x" not in format_line(comparison).replace("computes something else", "")
+    difference = "not a number" if predictions is None else "5.0e-02"
+    row = f"| mnist_mlp | 2 | tuned | 5.0e-02 | {difference} | 1e-03 | 0 | 0 | no |"
+    assert row in markdown(comparison, TEMPLATES)
+    (answer,) = build_document(comparison, TEMPLATES).answers
     assert answer.verdict == "computes something else"

@@ -60,7 +60,7 @@ def test_a_full_build_says_what_it_is(haswell: Path, paths: Paths) -> None:
     identity = read_identity(wheel)
     assert identity.version == "2.14.1+haswell.full"
     assert read_stem(wheel) == "tensorflow_cpu-2.14.1+haswell.full"
-    (tag,) = {each.partition("_x86_64")[0] for each in identity.tags if "manylinux_" in each}
+    (tag,) = {name.partition("_x86_64")[0] for name in identity.tags if "manylinux_" in name}
     assert tag.startswith("cp311-cp311-manylinux_2_")
     verify_record(wheel)
     info = f"{read_stem(wheel)}.dist-info"
@@ -75,7 +75,7 @@ def test_a_full_build_says_what_it_is(haswell: Path, paths: Paths) -> None:
     (library,) = facts.tree.libraries.values()
     assert library.census["fma"] > 0
     document = json.loads(read_member(wheel, f"{info}/{sbom.FILE}"))
-    assert {each["name"] for each in document["components"]} >= {
+    assert {component["name"] for component in document["components"]} >= {
         "tensorflow",
         *facts.tree.libraries,
     }
@@ -87,7 +87,9 @@ def test_a_checkout_is_not_said_to_be_the_release(haswell: Path, paths: Paths) -
     )
     info = f"{read_stem(wheel)}.dist-info"
     document = json.loads(read_member(wheel, f"{info}/{sbom.FILE}"))
-    (sources,) = (each for each in document["components"] if each["bom-ref"] == "sources")
+    (sources,) = (
+        component for component in document["components"] if component["bom-ref"] == "sources"
+    )
     assert not {"hashes", "purl"} & sources.keys()
     notice = read_member(wheel, f"{info}/{notices.FILE}")
     assert re.search(rb"the user's source tree\nwhich", notice)
@@ -121,11 +123,11 @@ def test_without_a_licence_it_is_not_finished(haswell: Path, paths: Paths) -> No
 
 
 def test_an_honest_full_build_passes(haswell: Path, paths: Paths) -> None:
-    found = audit(finished(haswell, paths), paths=paths)
-    assert found.problems == ()
-    assert found.remarks == ()
-    assert {library.role for library in found.libraries} == {Role.TREE}
-    assert describe(found).splitlines()[-1].startswith("The audit passed")
+    wheel_audit = audit(finished(haswell, paths), paths=paths)
+    assert wheel_audit.problems == ()
+    assert wheel_audit.remarks == ()
+    assert {library.role for library in wheel_audit.libraries} == {Role.TREE}
+    assert describe(wheel_audit).splitlines()[-1].startswith("The audit passed")
 
 
 def test_flags_that_did_nothing_are_seen_though_others_ask_the_cpu(
@@ -140,15 +142,19 @@ def test_flags_that_did_nothing_are_seen_though_others_ask_the_cpu(
 
 def test_code_that_is_chosen_at_run_time_may_be_for_any_cpu(tmp_path: Path, paths: Paths) -> None:
     extra = DISPATCHED.format(name="xnn_qs8_gemm_ukernel_4x16__avx512vnni")
-    found = audit(finished(raw_wheel(tmp_path / "raw", *HASWELL, extra=extra), paths), paths=paths)
-    assert found.problems == ()
-    assert found.libraries[0].census["avx512_vnni"] == 1
+    wheel_audit = audit(
+        finished(raw_wheel(tmp_path / "raw", *HASWELL, extra=extra), paths), paths=paths
+    )
+    assert wheel_audit.problems == ()
+    assert wheel_audit.libraries[0].census["avx512_vnni"] == 1
 
 
 def test_other_code_beyond_the_target_is_named(tmp_path: Path, paths: Paths) -> None:
     extra = DISPATCHED.format(name="smuggled")
-    found = audit(finished(raw_wheel(tmp_path / "raw", *HASWELL, extra=extra), paths), paths=paths)
-    (problem,) = found.problems
+    wheel_audit = audit(
+        finished(raw_wheel(tmp_path / "raw", *HASWELL, extra=extra), paths), paths=paths
+    )
+    (problem,) = wheel_audit.problems
     assert problem.startswith("tensorflow/libtensorflow_cc.so.2: 1 avx512_vnni instruction, ")
     assert problem.endswith(" smuggled")
 
@@ -157,13 +163,13 @@ def test_without_names_nothing_is_judged_and_that_is_said(tmp_path: Path, paths:
     extra = "static " + DISPATCHED.format(name="hidden").strip().removeprefix('extern "C" ')
     extra += '\nextern "C" void seen() { hidden(); }\n'
     raw = raw_wheel(tmp_path / "raw", *HASWELL, "-s", extra=extra)
-    found = audit(finished(raw, paths), paths=paths)
-    assert found.problems == ()
-    said = (
+    wheel_audit = audit(finished(raw, paths), paths=paths)
+    assert wheel_audit.problems == ()
+    text = (
         "tensorflow/libtensorflow_cc.so.2: 1 avx512_vnni instruction not checked: no function name"
     )
-    assert said in found.remarks
-    assert f"remark: {said}" in describe(found).splitlines()
+    assert text in wheel_audit.remarks
+    assert f"remark: {text}" in describe(wheel_audit).splitlines()
 
 
 def altering(wheel: Path, name: str, old: bytes, new: bytes) -> Path:
@@ -175,7 +181,7 @@ def altering(wheel: Path, name: str, old: bytes, new: bytes) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("member", "old", "new", "said"),
+    ("member", "old", "new", "message"),
     [
         (guard.INIT, guard.FIRST, b"", "does not check the CPU"),
         (guard.INIT, guard.FIRST, b"import os\n" + guard.FIRST, "does not check the CPU"),
@@ -188,16 +194,16 @@ def altering(wheel: Path, name: str, old: bytes, new: bytes) -> Path:
     ],
 )
 def test_what_was_changed_afterwards_is_seen(
-    member: str, old: bytes, new: bytes, said: str, haswell: Path, paths: Paths
+    member: str, old: bytes, new: bytes, message: str, haswell: Path, paths: Paths
 ) -> None:
     wheel = altering(finished(haswell, paths), member, old, new)
-    assert any(said in each for each in audit(wheel, paths=paths).problems)
+    assert any(message in problem for problem in audit(wheel, paths=paths).problems)
 
 
 def test_a_file_of_ours_that_the_notice_does_not_name_is_seen(haswell: Path, paths: Paths) -> None:
     name = guard.DATA.encode()
     wheel = altering(finished(haswell, paths), f"INFO/{notices.FILE}", b"  " + name + b"\n", b"")
-    assert any(notices.FILE in each for each in audit(wheel, paths=paths).problems)
+    assert any(notices.FILE in problem for problem in audit(wheel, paths=paths).problems)
 
 
 # ---- at import ----
@@ -261,12 +267,12 @@ def test_it_is_tried_in_an_environment_of_its_own(haswell: Path, paths: Paths) -
     wheel = finished(haswell, paths)
     facts, cpu = read_tuned(wheel), read_cpu()
     assert facts is not None
-    found = try_wheel(wheel, PLAN, requirements="", cpu=cpu, paths=paths)
+    record = try_wheel(wheel, PLAN, requirements="", cpu=cpu, paths=paths)
     if list_nearest_missing(facts, cpu):
-        assert found == {"refused": [*list_nearest_missing(facts, cpu)]}
+        assert record == {"refused": [*list_nearest_missing(facts, cpu)]}
         assert choose_build(facts, cpu) is None
     else:
-        assert (found["version"], found["sum"], found["losses"]) == ("2.14.1", 262144.0, [])
+        assert (record["version"], record["sum"], record["losses"]) == ("2.14.1", 262144.0, [])
 
 
 def test_a_wheel_that_cannot_be_imported_is_no_wheel(haswell: Path, paths: Paths) -> None:

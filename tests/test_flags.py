@@ -112,10 +112,10 @@ def test_prefetch_for_writing_is_required_where_compilers_use_it() -> None:
 def test_what_no_compiler_uses_by_itself_is_not_required() -> None:
     """A hypervisor that hides one of these must not cost the wheel."""
     target = parse_target("sapphirerapids")
-    asked = compute_required_features(target, {"__x86_64__": "1"})
+    required_features = compute_required_features(target, {"__x86_64__": "1"})
     assert {"waitpkg", "amx_tile", "sha_ni"} & target.features
-    assert not {"waitpkg", "amx_tile", "sha_ni"} & asked
-    assert {"avx512_bf16", "fma"} <= asked
+    assert not {"waitpkg", "amx_tile", "sha_ni"} & required_features
+    assert {"avx512_bf16", "fma"} <= required_features
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_flags(spec: str, family: str, version: str, flags: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "family", "version", "said"),
+    ("spec", "family", "version", "message"),
     [
         ("skylake", "msvc", "19", "Use gcc 6.0 or clang 3.9"),
         ("zen5", "gcc", "12.2.0", "too old for zen5. Use gcc 14.1 or clang 19.1"),
@@ -174,11 +174,11 @@ def test_flags(spec: str, family: str, version: str, flags: str) -> None:
     ],
 )
 def test_a_compiler_that_cannot_serve_names_the_one_needed(
-    spec: str, family: str, version: str, said: str
+    spec: str, family: str, version: str, message: str
 ) -> None:
     with pytest.raises(CompilerError) as caught:
         compute_march_flags(parse_target(spec), family, version)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("family", ["gcc", "clang"])
@@ -218,7 +218,7 @@ def test_a_compiler_that_did_not_obey_is_caught() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "words", "asked"),
+    ("family", "words", "link_flags"),
     [
         ("clang", ("-O3", "-mno-avx512f"), ()),
         ("clang", ("-flto=thin", "-O3"), ("-fuse-ld=lld",)),
@@ -228,6 +228,6 @@ def test_a_compiler_that_did_not_obey_is_caught() -> None:
     ],
 )
 def test_the_link_gets_what_the_objects_ask_for(
-    family: str, words: tuple[str, ...], asked: tuple[str, ...]
+    family: str, words: tuple[str, ...], link_flags: tuple[str, ...]
 ) -> None:
-    assert compute_link_flags(family, words) == asked
+    assert compute_link_flags(family, words) == link_flags

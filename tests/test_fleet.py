@@ -46,10 +46,10 @@ def test_no_library_hides_a_better_one(names: set[str]) -> None:
 
 
 def test_the_local_version_stands_for_the_set_and_is_no_number() -> None:
-    one, other = fleet("haswell", "zen4"), fleet("haswell", "zen3")
-    assert one.version != other.version
-    assert str(Version(one.version)) == one.version
-    assert one.key != other.key
+    wheel_fleet, second = fleet("haswell", "zen4"), fleet("haswell", "zen3")
+    assert wheel_fleet.version != second.version
+    assert str(Version(wheel_fleet.version)) == wheel_fleet.version
+    assert wheel_fleet.key != second.key
 
 
 def test_the_libraries_of_a_fleet_have_names_of_their_own() -> None:
@@ -59,7 +59,7 @@ def test_the_libraries_of_a_fleet_have_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arch", "said"),
+    ("arch", "message"),
     [
         ("haswell,haswell", "haswell twice"),
         ("haswell,stock", "stock cannot"),
@@ -67,8 +67,8 @@ def test_the_libraries_of_a_fleet_have_names_of_their_own() -> None:
         (" , ", "no target"),
     ],
 )
-def test_sets_that_make_no_wheel_are_refused(arch: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_sets_that_make_no_wheel_are_refused(arch: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         resolve_fleet(Request(arch=arch, compiler="clang@16.0.6", python="3.11"))
 
 

@@ -91,7 +91,7 @@ def test_a_journal_of_nobody_knows_what_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / KIND.journal).write_text("{}\n", encoding="utf-8")
     with pytest.raises(UsageError, match="unknown run"):
         folder.begin(KIND, Spec(), tmp_path)
-    assert [each.name for each in tmp_path.iterdir()] == [KIND.journal]
+    assert [path.name for path in tmp_path.iterdir()] == [KIND.journal]
 
 
 # --- finished -------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def paths(root: Path) -> Paths:
 
 def test_the_newest_stopped_run_that_asked_the_same_is_found(tmp_path: Path) -> None:
     older, newer = begun(tmp_path / "a", age_s=30), begun(tmp_path / "b", age_s=20)
-    other = begun(tmp_path / "c", Spec(seed=2), age_s=10)
+    other_path = begun(tmp_path / "c", Spec(seed=2), age_s=10)
     done = finished(begun(tmp_path / "d"))
     damaged = begun(tmp_path / "e")
     (damaged / KIND.spec).write_text("{", encoding="utf-8")
@@ -134,28 +134,30 @@ def test_the_newest_stopped_run_that_asked_the_same_is_found(tmp_path: Path) -> 
     folders = [*tmp_path.iterdir(), tmp_path / "none"]
     assert folder.find_unfinished(KIND, Spec(), folders) == newer
     assert folder.find_unfinished(KIND, Spec(), [older, done, damaged, torn]) == older
-    assert folder.find_unfinished(KIND, Spec(seed=2), folders) == other
+    assert folder.find_unfinished(KIND, Spec(seed=2), folders) == other_path
     assert folder.find_unfinished(KIND, Spec(seed=3), folders) is None
 
 
 def test_a_folder_that_was_named_is_taken_and_else_the_stopped_runs_or_a_new_one(
     tmp_path: Path,
 ) -> None:
-    here = paths(tmp_path)
-    new = folder.choose_folder(KIND, Spec(), "", here)
-    assert new.parent == here.reports
+    own_paths = paths(tmp_path)
+    new = folder.choose_folder(KIND, Spec(), "", own_paths)
+    assert new.parent == own_paths.reports
     assert new.name.startswith("sizing-")
     assert not new.exists()
-    stopped = begun(here.reports / "sizing-20260101-000000")
-    assert folder.choose_folder(KIND, Spec(), "", here) == stopped
-    assert folder.choose_folder(KIND, Spec(), str(tmp_path / "named"), here) == tmp_path / "named"
-    assert folder.choose_folder(KIND, Spec(seed=2), "", here) != stopped
+    stopped = begun(own_paths.reports / "sizing-20260101-000000")
+    assert folder.choose_folder(KIND, Spec(), "", own_paths) == stopped
+    assert (
+        folder.choose_folder(KIND, Spec(), str(tmp_path / "named"), own_paths) == tmp_path / "named"
+    )
+    assert folder.choose_folder(KIND, Spec(seed=2), "", own_paths) != stopped
 
 
 def test_the_newest_result_is_that_of_any_run(tmp_path: Path) -> None:
-    here = paths(tmp_path)
-    assert folder.find_newest(KIND, here) is None
+    own_paths = paths(tmp_path)
+    assert folder.find_newest(KIND, own_paths) is None
     for number, name in enumerate(("b", "a")):
-        out = finished(begun(here.reports / name), complete=False)
+        out = finished(begun(own_paths.reports / name), complete=False)
         os.utime(out / KIND.result, (1_000_000 + number,) * 2)
-    assert folder.find_newest(KIND, here) == here.reports / "a" / KIND.result
+    assert folder.find_newest(KIND, own_paths) == own_paths.reports / "a" / KIND.result

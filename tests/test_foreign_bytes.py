@@ -220,17 +220,17 @@ def use_facts(path: Path) -> None:
 
 
 def use_admission(path: Path) -> None:
-    found = conformance.read_record(path.with_name(WHEEL), SHA)
-    for each in conformance.list_statuses(tuned_for(("zen4",)), found):
-        conformance.describe(each)
-    if found is not None:
-        format_json(found)
+    conformance_record = conformance.read_record(path.with_name(WHEEL), SHA)
+    for status in conformance.list_statuses(tuned_for(("zen4",)), conformance_record):
+        conformance.describe(status)
+    if conformance_record is not None:
+        format_json(conformance_record)
 
 
 def use_index(path: Path) -> None:
-    found = index_catalog.parse(path.read_bytes(), "here")
-    pages.render(found.entries, "x86_64")
-    index_catalog.merge_entries(found.entries, [entry_of("2.14.1")])
+    actual = index_catalog.parse(path.read_bytes(), "here")
+    pages.render(actual.entries, "x86_64")
+    index_catalog.merge_entries(actual.entries, [entry_of("2.14.1")])
 
 
 def go_on(path: Path) -> None:
@@ -246,8 +246,8 @@ def use_result(path: Path) -> None:
 
 def use_comparison(path: Path) -> None:
     find_comparisons(path.parent, SHA)
-    found = comparison.load(path)
-    format_json(found)
+    measured_comparison = comparison.load(path)
+    format_json(measured_comparison)
 
 
 def use_profile(path: Path) -> None:
@@ -255,9 +255,9 @@ def use_profile(path: Path) -> None:
 
 
 def use_kit(path: Path) -> None:
-    found = kit_runs.read_launches(path)
-    group_launches(found)
-    kit_runs.compose_runs(found, catalog.find_book("2017-07-gce").prices[0])
+    kit_launches = kit_runs.read_launches(path)
+    group_launches(kit_launches)
+    kit_runs.compose_runs(kit_launches, catalog.find_book("2017-07-gce").prices[0])
 
 
 def resume_kit(path: Path) -> None:
@@ -508,26 +508,26 @@ READERS: Mapping[str, Reader] = {
 
 def short_selection() -> bytes:
     path = Path(selection.__file__).parent / "selections/2.14.1-haswell.json"
-    found = load(path, schema=selection.SCHEMA)
-    return format_json({**found, "rows": found["rows"][:2], "kept": found["kept"][:2]}).encode()
+    actual = load(path, schema=selection.SCHEMA)
+    return format_json({**actual, "rows": actual["rows"][:2], "kept": actual["kept"][:2]}).encode()
 
 
-@pytest.mark.parametrize("what", READERS)
-def test_an_answer_is_a_value_or_an_error_of_ours(what: str) -> None:
-    @given(READERS[what].inputs())
+@pytest.mark.parametrize("reader", READERS)
+def test_an_answer_is_a_value_or_an_error_of_ours(reader: str) -> None:
+    @given(READERS[reader].inputs())
     def answers(data: bytes) -> None:
-        answer(READERS[what], data)
+        answer(READERS[reader], data)
 
     answers()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", READERS)
-def test_so_it_is_with_many_inputs(what: str) -> None:
+@pytest.mark.parametrize("reader", READERS)
+def test_so_it_is_with_many_inputs(reader: str) -> None:
     @settings(max_examples=MANY)
-    @given(READERS[what].inputs())
+    @given(READERS[reader].inputs())
     def answers(data: bytes) -> None:
-        answer(READERS[what], data)
+        answer(READERS[reader], data)
 
     answers()
 
@@ -538,10 +538,10 @@ def answer(reader: Reader, data: bytes) -> None:
         for name, content in {**reader.beside, reader.name: data}.items():
             (root / name).write_bytes(content)
         for read in reader.reads:
-            said = refusal(read, root / reader.name)
-            assert len(said) < LONGEST, said[:LONGEST]
-            assert "\n" not in said.strip()
-            assert said.replace("\n", "").replace("\t", "").isprintable()
+            text = refusal(read, root / reader.name)
+            assert len(text) < LONGEST, text[:LONGEST]
+            assert "\n" not in text.strip()
+            assert text.replace("\n", "").replace("\t", "").isprintable()
 
 
 def refusal(read: Read, path: Path) -> str:
@@ -583,7 +583,7 @@ def test_a_note_may_claim_more_bytes_than_there_is_memory(tmp_path: Path) -> Non
     broken = tmp_path / "a.so"
     broken.write_bytes(LIBRARY.read_bytes())
     with elf.open_library(broken) as library:
-        notes = (each for each in library.iter_sections() if isinstance(each, NoteSection))
+        notes = (section for section in library.iter_sections() if isinstance(section, NoteSection))
         offset = next(notes)["sh_offset"]
     with broken.open("r+b") as file:
         file.seek(offset + 4)  # n_descsz, behind n_namesz
@@ -609,8 +609,8 @@ def test_an_audit_finds_out_of_any_member_that_it_is_broken(tmp_path: Path) -> N
     def answers(changed: tuple[str, bytes]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             broken = packed(Path(folder) / path.name, sound | dict((changed,)), STEM)
-            said = refusal(functools.partial(look_through, stock=stock), broken)
-            assert len(said) < LONGEST, said[:LONGEST]
+            text = refusal(functools.partial(look_through, stock=stock), broken)
+            assert len(text) < LONGEST, text[:LONGEST]
 
     answers()
 
@@ -654,7 +654,7 @@ METADATA = f"{INFO}/METADATA"
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (lambda: saying(b"\x03\x00", 4 << 30), r"METADATA is too large \(4294967296 bytes\)"),
         (lambda: saying(b"\x03\x00", 10 << 30), r"METADATA is too large \(10737418240 bytes\)"),
@@ -668,19 +668,19 @@ METADATA = f"{INFO}/METADATA"
     ],
 )
 def test_a_wheel_that_would_fill_disk_or_memory_is_refused(
-    tmp_path: Path, data: Callable[[], bytes], said: str
+    tmp_path: Path, data: Callable[[], bytes], message: str
 ) -> None:
     path = tmp_path / WHEEL
     path.write_bytes(data())
     for read in (lambda path: wheel.read_member(path, METADATA), unpack_wheel):
-        with confined(tmp_path), pytest.raises(WheelError, match=said):
+        with confined(tmp_path), pytest.raises(WheelError, match=message):
             read(path)
-    assert {each.name for each in tmp_path.iterdir()} <= {WHEEL, "out"}
+    assert {file.name for file in tmp_path.iterdir()} <= {WHEEL, "out"}
     assert not list(tmp_path.glob("out/*"))
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("facts", "message"),
     [
         (b"[" + b'{"":0},' * 9_000_000 + b"0]", "it has .* bytes"),
         (b'{"schema": 6, "libraries": ' + b"[" * 900 + b"]" * 900 + b"}", "nested more than 64"),
@@ -690,11 +690,11 @@ def test_a_wheel_that_would_fill_disk_or_memory_is_refused(
     ],
 )
 def test_facts_that_would_fill_the_memory_or_the_stack_are_refused(
-    tmp_path: Path, facts: bytes, said: str
+    tmp_path: Path, facts: bytes, message: str
 ) -> None:
     path = tmp_path / WHEEL
     path.write_bytes(with_facts(facts))
-    with confined(tmp_path), pytest.raises(WheelError, match=said):
+    with confined(tmp_path), pytest.raises(WheelError, match=message):
         tuned.read_tuned(path)
 
 
@@ -720,7 +720,7 @@ def header(name: str, kind: bytes, size: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (
             lambda: (
@@ -741,12 +741,12 @@ def header(name: str, kind: bytes, size: int) -> bytes:
     ],
 )
 def test_sources_that_would_fill_memory_or_disk_are_refused(
-    tmp_path: Path, data: Callable[[], bytes], said: str
+    tmp_path: Path, data: Callable[[], bytes], message: str
 ) -> None:
     path = tmp_path / "v2.tar"
     path.write_bytes(data())
     for read in (unpack_sources, stage_sources):
-        with confined(tmp_path), pytest.raises(ChecksumError, match=said):
+        with confined(tmp_path), pytest.raises(ChecksumError, match=message):
             read(path)
     assert list((tmp_path / "cache/sources").iterdir()) == []
 
@@ -757,16 +757,16 @@ def test_sources_that_would_fill_memory_or_disk_are_refused(
 @pytest.fixture(scope="module")
 def index() -> Iterator[Callable[[bytes], str]]:
     """A server that answers each request with the bytes that it was last given, as they are."""
-    said = [b""]
+    datas = [b""]
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             with contextlib.suppress(OSError):
                 self.request.recv(1 << 16)
-                self.request.sendall(said[0])
+                self.request.sendall(datas[0])
 
     def answering(data: bytes) -> str:
-        said[0] = data
+        datas[0] = data
         return f"http://127.0.0.1:{server.server_address[1]}/"
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
@@ -778,8 +778,8 @@ def index() -> Iterator[Callable[[bytes], str]]:
 
 
 def ask(url: str, wheel: Path) -> None:
-    with open_index(url, f"{url}simple/", Credentials()) as found:
-        plan_uploads([wheel], found)
+    with open_index(url, f"{url}simple/", Credentials()) as actual:
+        plan_uploads([wheel], actual)
 
 
 def http_answer(kind: str, body: bytes, more: str = "") -> bytes:
@@ -819,14 +819,14 @@ def need_answer(index: Callable[[bytes], str], data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / WHEEL
         path.write_bytes(zipped(sound_members()))
-        said = refusal(lambda wheel: ask(index(data), wheel), path)
-    assert len(said) < LONGEST
-    assert said.isprintable()
+        text = refusal(lambda wheel: ask(index(data), wheel), path)
+    assert len(text) < LONGEST
+    assert text.isprintable()
 
 
-@pytest.mark.parametrize("what", ANSWERS)
-def test_an_index_may_answer_what_it_likes(index: Callable[[bytes], str], what: str) -> None:
-    @given(ANSWERS[what]())
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_an_index_may_answer_what_it_likes(index: Callable[[bytes], str], kind: str) -> None:
+    @given(ANSWERS[kind]())
     def answers(data: bytes) -> None:
         need_answer(index, data)
 
@@ -834,10 +834,10 @@ def test_an_index_may_answer_what_it_likes(index: Callable[[bytes], str], what: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ANSWERS)
-def test_an_index_may_answer_often(index: Callable[[bytes], str], what: str) -> None:
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_an_index_may_answer_often(index: Callable[[bytes], str], kind: str) -> None:
     @settings(max_examples=MANY)
-    @given(ANSWERS[what]())
+    @given(ANSWERS[kind]())
     def answers(data: bytes) -> None:
         need_answer(index, data)
 
@@ -845,7 +845,7 @@ def test_an_index_may_answer_often(index: Callable[[bytes], str], what: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (lambda: http_answer(JSON_PAGE, b" " * (33 << 20)), "more than 33554432 bytes"),
         (
@@ -869,10 +869,10 @@ def test_an_index_may_answer_often(index: Callable[[bytes], str], what: str) -> 
     ],
 )
 def test_a_page_that_is_none_or_too_much_is_refused(
-    index: Callable[[bytes], str], tmp_path: Path, data: Callable[[], bytes], said: str
+    index: Callable[[bytes], str], tmp_path: Path, data: Callable[[], bytes], message: str
 ) -> None:
     path = tmp_path / WHEEL
     path.write_bytes(zipped(sound_members()))
     url = index(data())
-    with confined(tmp_path), pytest.raises(PublishError, match=said):
+    with confined(tmp_path), pytest.raises(PublishError, match=message):
         ask(url, path)

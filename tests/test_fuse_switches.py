@@ -23,9 +23,9 @@ def switches(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     native = settings.ROOT / "build/tfbuild/native"
     folder = tmp_path_factory.mktemp("switches")
     built = library(folder, "switches", SOURCE, f"-I{native}", "-lstdc++", kind="cc")
-    found = ctypes.CDLL(str(built))
-    found.wanted.restype = found.named.restype = ctypes.c_bool
-    return found
+    actual = ctypes.CDLL(str(built))
+    actual.wanted.restype = actual.named.restype = ctypes.c_bool
+    return actual
 
 
 @pytest.mark.parametrize(

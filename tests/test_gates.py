@@ -97,8 +97,8 @@ def test_a_busy_or_a_slow_machine_is_no_reason(meters: dict[str, float]) -> None
 
 
 def test_reasons_are_counted_with_the_most_frequent_first() -> None:
-    found = [("throttled",), (), ("clock", "throttled"), ("throttled",), ("clock",), ("other",)]
-    assert count_reasons(found) == (("throttled", 3), ("clock", 2), ("other", 1))
+    actual = [("throttled",), (), ("clock", "throttled"), ("throttled",), ("clock",), ("other",)]
+    assert count_reasons(actual) == (("throttled", 3), ("clock", 2), ("other", 1))
     assert count_reasons([(), ()]) == ()
 
 
@@ -119,17 +119,17 @@ def test_reasons_are_counted_with_the_most_frequent_first() -> None:
 def test_others_are_a_share_of_what_all_vcpus_had(meters: dict[str, float], share: float) -> None:
     """One sample of four is disturbed; two vCPUs had eight times its wall time."""
     assert compute_others_share(block(**meters)) == pytest.approx(share, abs=1e-12)
-    wide = [dataclasses.replace(each, vcpus=4) for each in block(**meters)]
+    wide = [dataclasses.replace(timed_sample, vcpus=4) for timed_sample in block(**meters)]
     assert compute_others_share(wide) == pytest.approx(share / 2, abs=1e-12)
 
 
 def test_ticks_that_one_sample_has_too_many_of_and_another_too_few_are_nobodys() -> None:
-    first, *rest = block(busy_s=USED_S + 0.12)
-    assert compute_others_share((first, *rest)) > 0.05
+    first, *remainder = block(busy_s=USED_S + 0.12)
+    assert compute_others_share((first, *remainder)) > 0.05
     assert compute_others_share(
-        (dataclasses.replace(first, busy_s=USED_S - 0.12), *rest)
+        (dataclasses.replace(first, busy_s=USED_S - 0.12), *remainder)
     ) == pytest.approx(0)
-    assert compute_others_share((dataclasses.replace(first, busy_s=USED_S - 0.2), *rest)) == 0
+    assert compute_others_share((dataclasses.replace(first, busy_s=USED_S - 0.2), *remainder)) == 0
 
 
 def test_nobody_took_anything_where_nothing_was_timed() -> None:

@@ -81,10 +81,12 @@ def test_any_cpu_is_what_archspec_takes_it_for(data: st.DataObject) -> None:
 
 def test_every_target_has_its_data() -> None:
     for family in ARCHITECTURES:
-        names = {each["name"] for each in known(family)["targets"]}
+        names = {known_target["name"] for known_target in known(family)["targets"]}
         assert family in names
         assert names <= set(TARGETS)
-    assert {"haswell", "zen4", "x86_64_v3"} <= {each["name"] for each in known("x86_64")["targets"]}
+    assert {"haswell", "zen4", "x86_64_v3"} <= {
+        known_target["name"] for known_target in known("x86_64")["targets"]
+    }
 
 
 @pytest.mark.parametrize("text", ["", "vendor_id : GenuineIntel\n", "flags : sse2\n", "\0"])
@@ -128,7 +130,7 @@ def test_the_defaults_come_first_the_check_last_and_nothing_else_changes() -> No
 
 
 @pytest.mark.parametrize(
-    ("init", "seen"),
+    ("init", "message"),
     [
         (b"", "import os as _os"),
         (STAND_IN.replace(b"import os as _os", b"import os"), "import os as _os"),
@@ -138,8 +140,8 @@ def test_the_defaults_come_first_the_check_last_and_nothing_else_changes() -> No
         (STAND_IN + b"'\xff'", "not valid Python"),
     ],
 )
-def test_an_init_that_is_not_tensorflows_is_refused(init: bytes, seen: str) -> None:
-    with pytest.raises(WheelError, match=seen):
+def test_an_init_that_is_not_tensorflows_is_refused(init: bytes, message: str) -> None:
+    with pytest.raises(WheelError, match=message):
         amend_init(init)
 
 
@@ -184,13 +186,19 @@ def test_the_cpu_is_asked_before_the_first_import() -> None:
 def test_wherever_the_first_statement_is_it_comes_after(init: bytes) -> None:
     text = guard.guard_init(init)
     assert text.count(FIRST) == 1
-    kept = [each for each in ast.parse(text).body if not isinstance(each, ast.Expr)]
-    futures = [each for each in kept if ast.unparse(each).startswith("from __future__")]
-    assert ast.unparse(kept[len(futures)]) == "from tensorflow import _tensorwright_cpu"
+    statements = [
+        statement for statement in ast.parse(text).body if not isinstance(statement, ast.Expr)
+    ]
+    futures = [
+        statement
+        for statement in statements
+        if ast.unparse(statement).startswith("from __future__")
+    ]
+    assert ast.unparse(statements[len(futures)]) == "from tensorflow import _tensorwright_cpu"
 
 
 @pytest.mark.parametrize(
-    ("init", "seen"),
+    ("init", "message"),
     [
         (b"import (", "not valid Python"),
         (b"\0", "not valid Python"),
@@ -198,8 +206,8 @@ def test_wherever_the_first_statement_is_it_comes_after(init: bytes) -> None:
         (b"\xef\xbb\xbfimport os\n", "not valid Python"),
     ],
 )
-def test_an_init_without_a_place_for_it_is_refused(init: bytes, seen: str) -> None:
-    with pytest.raises(WheelError, match=seen):
+def test_an_init_without_a_place_for_it_is_refused(init: bytes, message: str) -> None:
+    with pytest.raises(WheelError, match=message):
         guard.guard_init(init)
 
 

@@ -19,9 +19,9 @@ REQUEST = Request(arch="skylake", compiler="clang@16.0.6", python="3.11")
 
 def test_the_estimate_is_for_the_jobs_that_were_asked_for() -> None:
     fleet, _ = resolve_fleet(REQUEST)
-    found = json.loads(describe_plan(REQUEST, "3", as_json=True))
-    assert found["jobs"] == {"count": 3, "limited_by": "--jobs"}
-    assert found["estimate"]["seconds"] == estimate(fleet, 3).seconds
+    document = json.loads(describe_plan(REQUEST, "3", as_json=True))
+    assert document["jobs"] == {"count": 3, "limited_by": "--jobs"}
+    assert document["estimate"]["seconds"] == estimate(fleet, 3).seconds
     assert "3 in parallel, limited by --jobs" in describe_plan(REQUEST, "3", as_json=False)
 
 
@@ -83,12 +83,12 @@ def test_the_libraries_of_a_full_build_are_no_kernel_library(tmp_path: Path) -> 
 
 
 def test_a_wheel_is_described_to_machines(tmp_path: Path) -> None:
-    found = json.loads(describe_built([built(tmp_path)], as_json=True))
-    assert found["wheel"] == str(tmp_path / "tuned.whl")
-    (part,) = found["parts"]
+    document = json.loads(describe_built([built(tmp_path)], as_json=True))
+    assert document["wheel"] == str(tmp_path / "tuned.whl")
+    (part,) = document["parts"]
     units = [verdict["unit"] for verdict in part["verdicts"]]
     assert units == ["cwise_op_tanh", "relu_op", "softmax_op"]
-    assert found["reused"] is False
+    assert document["reused"] is False
 
 
 @pytest.mark.parametrize("scope", ["kernels", "full"])

@@ -67,8 +67,8 @@ def verdict(file: str) -> TargetVerdict:
 
 
 @given(st.integers(0), st.lists(entries, max_size=3).map(tuple))
-def test_a_catalog_is_read_as_it_was_written(revision: int, found: tuple[Entry, ...]) -> None:
-    whole = Catalog(revision=revision, entries=found)
+def test_a_catalog_is_read_as_it_was_written(revision: int, actual: tuple[Entry, ...]) -> None:
+    whole = Catalog(revision=revision, entries=actual)
     assert catalog.parse(whole.to_bytes(), "here") == whole
 
 
@@ -98,11 +98,11 @@ def test_a_foreign_catalog_says_how_to_mend_it(text: str) -> None:
 
 
 def test_merging_gives_one_order() -> None:
-    one, two, three = (entry(f"{letter}-1-py3-none-any.whl") for letter in "abc")
-    assert catalog.merge_entries((three, one), (two,)) == catalog.merge_entries(
-        (two,), (one, three)
+    catalog_entry, two, three = (entry(f"{letter}-1-py3-none-any.whl") for letter in "abc")
+    assert catalog.merge_entries((three, catalog_entry), (two,)) == catalog.merge_entries(
+        (two,), (catalog_entry, three)
     )
-    assert catalog.merge_entries((), (three, two, one)) == (one, two, three)
+    assert catalog.merge_entries((), (three, two, catalog_entry)) == (catalog_entry, two, three)
 
 
 def test_a_wheel_that_comes_again_keeps_its_time_and_its_verdicts() -> None:
@@ -110,9 +110,9 @@ def test_a_wheel_that_comes_again_keeps_its_time_and_its_verdicts() -> None:
     again = entry("a.whl", published="2021-01-01T00:00:00+00:00")
     assert catalog.merge_entries((first,), (again,)) == (first,)
     measured = dataclasses.replace(again, verdicts=(verdict("y"), verdict("x")))
-    (found,) = catalog.merge_entries((first,), (measured,))
-    assert [each.file for each in found.verdicts] == ["x", "y"]
-    assert found.published == NOW
+    (catalog_entry,) = catalog.merge_entries((first,), (measured,))
+    assert [target_verdict.file for target_verdict in catalog_entry.verdicts] == ["x", "y"]
+    assert catalog_entry.published == NOW
 
 
 def test_a_catalog_of_before_wheels_told_how_they_passed_is_read() -> None:
@@ -130,7 +130,7 @@ def gated(*, passed: bool, faults: tuple[str, ...] = (), gaps: tuple[str, ...] =
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "kept"),
+    ("old", "new", "catalog_entry"),
     [
         (gated(passed=False, gaps=("g",)), gated(passed=True), gated(passed=True)),
         (gated(passed=True), gated(passed=False), gated(passed=True)),
@@ -148,15 +148,19 @@ def gated(*, passed: bool, faults: tuple[str, ...] = (), gaps: tuple[str, ...] =
         (gated(passed=False), entry("a.whl"), gated(passed=False)),
     ],
 )
-def test_a_fault_stays_and_so_does_having_passed(old: Entry, new: Entry, kept: Entry) -> None:
-    assert catalog.merge_entries((old,), (new,)) == (kept,)
+def test_a_fault_stays_and_so_does_having_passed(
+    old: Entry, new: Entry, catalog_entry: Entry
+) -> None:
+    assert catalog.merge_entries((old,), (new,)) == (catalog_entry,)
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_name_keeps_its_bytes(*, known: bool) -> None:
-    one, other = entry("a.whl", "3" * 64), entry("a.whl", "4" * 64)
+    catalog_entry, second = entry("a.whl", "3" * 64), entry("a.whl", "4" * 64)
     with pytest.raises(PublishError, match=f"{'3' * 64}; this one has {'4' * 64}"):
-        catalog.merge_entries((one,) if known else (), (other,) if known else (one, other))
+        catalog.merge_entries(
+            (catalog_entry,) if known else (), (second,) if known else (catalog_entry, second)
+        )
 
 
 def test_a_catalog_is_made_again_from_the_pool(tmp_path: Path) -> None:
@@ -167,9 +171,12 @@ def test_a_catalog_is_made_again_from_the_pool(tmp_path: Path) -> None:
     judgements = {hash_file(tuned): compared(tmp_path / "report", tuned)}
     publish(wheels, store, judgements=judgements, now=NOW, family="x86_64")
     known = catalog.parse(store.read(catalog.KEY), store.where).entries
-    assert sum(len(each.verdicts) for each in known) == 1
-    found = catalog.reindex_pool(store).entries
-    assert tuple(dataclasses.replace(each, published=NOW) for each in found) == known
+    assert sum(len(catalog_entry.verdicts) for catalog_entry in known) == 1
+    actual = catalog.reindex_pool(store).entries
+    assert (
+        tuple(dataclasses.replace(catalog_entry, published=NOW) for catalog_entry in actual)
+        == known
+    )
 
 
 def test_a_damaged_wheel_in_the_pool_is_named(tmp_path: Path) -> None:
@@ -190,7 +197,9 @@ def test_a_wheel_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
 
 
 def test_entries_of_wheels_survive(tmp_path: Path) -> None:
-    found, _ = read_entry(stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",)), published=NOW)
-    whole = Catalog(revision=3, entries=(found,))
+    catalog_entry, _ = read_entry(
+        stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",)), published=NOW
+    )
+    whole = Catalog(revision=3, entries=(catalog_entry,))
     assert json.loads(whole.to_bytes())["entries"][0]["kind"] == "tuned"
     assert catalog.parse(whole.to_bytes(), "here") == whole

@@ -150,8 +150,8 @@ def test_an_audit_fetches_the_stock_wheel_or_says_that_it_did_not(
     alone = invoke("audit", str(sound), "--no-fetch", **env)
     assert alone.returncode == 0
     assert "not compared (--stock PATH)" in alone.stdout.splitlines()[-1]
-    given = invoke("audit", str(sound), "--stock", str(away), **env)
-    assert given.stdout.splitlines()[-1] == "The audit passed."
+    completed = invoke("audit", str(sound), "--stock", str(away), **env)
+    assert completed.stdout.splitlines()[-1] == "The audit passed."
     fetched = invoke("audit", str(sound), **env, PIP_FIND_LINKS=str(invoke.folder))
     assert fetched.stdout.splitlines()[-1] == "The audit passed."
     assert stock.is_file()
@@ -162,15 +162,15 @@ def test_an_audit_fetches_the_stock_wheel_or_says_that_it_did_not(
 
 @pytest.mark.toolchain
 def test_json_is_all_that_stands_on_standard_output(invoke: Tasks, sound: Path) -> None:
-    found = json.loads(invoke("audit", str(sound), "--json").stdout)
-    assert found["problems"] == []
+    document = json.loads(invoke("audit", str(sound), "--json").stdout)
+    assert document["problems"] == []
     compared(invoke.folder / "measured", sound)
     words = ("--wheels", str(sound), "--comparison", "measured", "--only-tuned", "--json")
-    asked = json.loads(invoke("publish", "--to", "index", "--dry-run", *words).stdout)
+    answer = json.loads(invoke("publish", "--to", "index", "--dry-run", *words).stdout)
     assert not (invoke.folder / "index").exists()
     done = json.loads(invoke("publish", "--to", "index", *words).stdout)
-    assert (asked.pop("dry_run"), done.pop("dry_run")) == (True, False)
-    assert asked == done
+    assert (answer.pop("dry_run"), done.pop("dry_run")) == (True, False)
+    assert answer == done
     (verdict,) = done["judgements"][sound.name]["verdicts"]
     assert (verdict["verdict"], verdict["speedup"]) == ("faster", 1.3)
     (chosen,) = done["choices"]["haswell"]
@@ -182,8 +182,8 @@ def test_json_is_all_that_stands_on_standard_output(invoke: Tasks, sound: Path) 
 
 @pytest.mark.toolchain
 def test_a_port_that_is_taken_is_named(invoke: Tasks, tree: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = str(other.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as other_server:
+        port = str(other_server.getsockname()[1])
         message = said(invoke("serve", "--at", str(tree), "--port", port), 24)
     assert f"port {port} of 127.0.0.1" in message
     assert "--port" in said(invoke("serve", "--at", str(tree), "--port", "http"), 2)
@@ -214,16 +214,16 @@ def test_what_is_served_can_be_installed_until_ctrl_c(
 ) -> None:
     with started(invoke, "serve", "--at", str(tree)) as process:
         assert process.stderr is not None
-        found = re.search(
+        match = re.search(
             r"serving .* at (http://(127\.0\.0\.1:\d+))/simple/", process.stderr.readline()
         )
-        assert found is not None
-        with contextlib.closing(http.client.HTTPConnection(found[2])) as server:
+        assert match is not None
+        with contextlib.closing(http.client.HTTPConnection(match[2])) as server:
             server.request("GET", "/simple/haswell/tensorflow-cpu/")
             assert sound.name in server.getresponse().read().decode()
-        words = ("--at", found[1], "--target", "haswell")
+        words = ("--at", match[1], "--target", "haswell")
         shown = invoke("install-snippet", *words, no_proxy="127.0.0.1").stdout
-        assert f"--index-url {found[1]}/simple/haswell/ 'tensorflow-cpu==2.14.1+tried'" in shown
+        assert f"--index-url {match[1]}/simple/haswell/ 'tensorflow-cpu==2.14.1+tried'" in shown
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")

@@ -21,7 +21,9 @@ NET = find_workload("alexnet:image=64:batch=2")
 
 def framed(records: list[bytes]) -> bytes:
     """As TFRecords are: the length, a checksum of it, the data, a checksum of them."""
-    return b"".join(struct.pack("<Q", len(each)) + b"crc1" + each + b"crc2" for each in records)
+    return b"".join(
+        struct.pack("<Q", len(record)) + b"crc1" + record + b"crc2" for record in records
+    )
 
 
 def images(folder: Path, **classes: int) -> Path:

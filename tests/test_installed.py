@@ -54,8 +54,8 @@ def test_it_plans_and_renders_as_in_a_checkout(script: Path, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     invoke = (sys.executable, "-m", "invoke", "--search-root", str(ROOT))
     checkout = [*invoke, "plan", *words, "--json"]
-    here = subprocess.run(checkout, capture_output=True, text=True, check=True).stdout
-    assert json.loads(done.stdout)["key"] == json.loads(here)["key"]
+    stdout = subprocess.run(checkout, capture_output=True, text=True, check=True).stdout
+    assert json.loads(done.stdout)["key"] == json.loads(stdout)["key"]
     rendered = tensorwright(script, tmp_path, "render", *words)
     assert rendered.returncode == 0, rendered.stderr
     assert list((tmp_path / "reports" / "rendered").rglob("BUILD.bazel"))

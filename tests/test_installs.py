@@ -41,7 +41,7 @@ from tfbuild.upstream.kernels import select
 # Every CPU that runs the tests has these; none has the other.
 RUNS = test_tuned.with_library(required_features=())
 HOT, QUICK = (
-    test_tuned.with_library(required_features=(), kernels=tuple(each.name for each in select(name)))
+    test_tuned.with_library(required_features=(), kernels=tuple(unit.name for unit in select(name)))
     for name in ("hot", "mini")
 )
 FOREIGN = test_tuned.with_library(target="tomorrow", required_features=("avx99",))
@@ -55,8 +55,8 @@ def paths_of_this_test(tmp_path: Path) -> Paths:
     return dataclasses.replace(settings.paths(), cache=tmp_path / "cache", pool=pool)
 
 
-def pooled(pool: Path, local: str, said: Tuned | None, age_s: int = 0) -> Path:
-    path = test_tuned.wheel(pool, None if said is None else said.to_bytes())
+def pooled(pool: Path, local: str, tuned_facts: Tuned | None, age_s: int = 0) -> Path:
+    path = test_tuned.wheel(pool, None if tuned_facts is None else tuned_facts.to_bytes())
     renamed = path.rename(pool / path.name.replace("haswell", local))
     os.utime(renamed, (1_000_000 - age_s, 1_000_000 - age_s))
     return renamed
@@ -108,18 +108,18 @@ def test_a_pool_of_wheels_that_do_not_fit_is_no_answer(here: Paths) -> None:
 
 def test_a_given_candidate_is_what_tuned_means(here: Paths, tmp_path: Path) -> None:
     pooled(here.pool, "newest", RUNS)
-    given = pooled(tmp_path, "given", RUNS)
-    assert sources(chosen("", here, str(given))) == ["tensorflow-cpu==2.14.1", given]
-    assert sources(chosen("stock,tuned:onednn=off", here, str(given)))[1] == given
+    path = pooled(tmp_path, "given", RUNS)
+    assert sources(chosen("", here, str(path))) == ["tensorflow-cpu==2.14.1", path]
+    assert sources(chosen("stock,tuned:onednn=off", here, str(path)))[1] == path
 
 
 def test_stock_is_the_candidates_own_package_version_and_python(here: Paths) -> None:
     path = here.pool / f"tensorflow-2.13.1+haswell-cp39-cp39-{'manylinux_2_17_x86_64'}.whl"
     test_tuned.wheel(here.pool, RUNS.to_bytes()).rename(path)
-    stock, tuned, other = chosen("stock,tuned,tensorflow-cpu==2.14.1", here)
+    stock, tuned, other_choice = chosen("stock,tuned,tensorflow-cpu==2.14.1", here)
     assert stock.source == WheelSource(requirement="tensorflow==2.13.1", python="3.9")
     assert tuned.source == WheelSource(path=path, python="3.9")
-    assert other.source == WheelSource(requirement="tensorflow-cpu==2.14.1", python="3.9")
+    assert other_choice.source == WheelSource(requirement="tensorflow-cpu==2.14.1", python="3.9")
 
 
 def test_without_a_candidate_stock_is_the_default_release(here: Paths) -> None:
@@ -182,7 +182,7 @@ def test_a_wheel_that_this_cpu_cannot_run_is_refused_by_name_and_feature(
 def libc() -> str:
     """The path of the C library that this process has: it can be preloaded anywhere."""
     maps = Path("/proc/self/maps").read_text(encoding="utf-8")
-    return next(found[0] for found in re.finditer(r"/\S+/libc[.-]\S+", maps))
+    return next(match[0] for match in re.finditer(r"/\S+/libc[.-]\S+", maps))
 
 
 def test_a_library_that_can_be_preloaded_is(here: Paths) -> None:
@@ -193,8 +193,8 @@ def test_a_library_that_can_be_preloaded_is(here: Paths) -> None:
 
 def test_a_dry_run_names_wheels_and_environment(here: Paths) -> None:
     tuned = pooled(here.pool, "newest", RUNS)
-    said = describe(chosen("stock,off=tuned:onednn=off:env.TF_X='a b'", here))
-    stock, off = said.splitlines()
+    description = describe(chosen("stock,off=tuned:onednn=off:env.TF_X='a b'", here))
+    stock, off = description.splitlines()
     assert stock.split() == ["stock", "tensorflow-cpu==2.14.1"]
     assert (
         off
@@ -235,27 +235,27 @@ def test_each_wheel_is_installed_once_and_its_arms_share_it(
     mine = tmp_path / published.name
     mine.write_bytes(published.read_bytes() + b"\0")  # (bytes after a zip's end do no harm)
     text = f"stock=tiny==1.0,off=tiny==1.0:onednn=off,mine={mine},half={mine}:bf16=on"
-    stock, off, own, half = install(chosen(text, here), here)
-    assert (stock.python, own.python) == (off.python, half.python)
-    assert stock.python != own.python
+    stock, off, own_arm, half = install(chosen(text, here), here)
+    assert (stock.python, own_arm.python) == (off.python, half.python)
+    assert stock.python != own_arm.python
     folders = {path.name.partition("-")[0] for path in here.arms.iterdir()}
     assert len(folders) == 3  # (one of them is bare: what both wheels need)
     assert "bare" in folders
-    for arm in (stock, own):
+    for arm in (stock, own_arm):
         code = "import tiny, dependency; print(tiny.answer + dependency.answer)"
         assert says(arm.python, code) == "84"
-    assert own.wheel_sha256 == hash_file(mine) != stock.wheel_sha256 == hash_file(published)
+    assert own_arm.wheel_sha256 == hash_file(mine) != stock.wheel_sha256 == hash_file(published)
     assert off.env == (("TF_ENABLE_ONEDNN_OPTS", "0"), ("TF_DISABLE_MKL", "1"))
     assert (stock.label, off.label) == (published.name, f"{published.name} onednn=off")
     assert (stock.tolerance, half.tolerance) == (TOLERANCE, BFLOAT16_TOLERANCE)
-    assert [arm.name for arm in (stock, off, own, half)] == ["stock", "off", "mine", "half"]
-    assert not any(arm.tuned for arm in (stock, off, own, half))
+    assert [arm.name for arm in (stock, off, own_arm, half)] == ["stock", "off", "mine", "half"]
+    assert not any(arm.tuned for arm in (stock, off, own_arm, half))
     assert "stock, off: tiny==1.0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("on", "expected"), [(True, BFLOAT16_TOLERANCE), (False, TOLERANCE)])
 def test_a_wheel_that_rounds_to_bfloat16_may_differ_as_far(on: bool, expected: float) -> None:
-    lever = next(each for each in load_levers() if each.name == BF16)
+    lever = next(default_lever for default_lever in load_levers() if default_lever.name == BF16)
     rounding = dataclasses.replace(test_tuned.LIBRARY, defaults=(Default(lever=lever, on=on),))
     assert choose_tolerance(parse_arm("tuned"), rounding) == expected
     assert choose_tolerance(parse_arm("tuned"), None) == TOLERANCE
@@ -263,10 +263,10 @@ def test_a_wheel_that_rounds_to_bfloat16_may_differ_as_far(on: bool, expected: f
 
 def test_an_arm_knows_what_its_kernels_were_chosen_by() -> None:
     measured = dataclasses.replace(test_tuned.LIBRARY, measured=(ROW,), measured_on="a CPU")
-    found = build_kernel_table(measured)
-    assert found is not None
-    assert (found.rows, found.measured_on) == ((ROW,), "a CPU")
-    assert found.library == Path(measured.file).name
+    kernel_table = build_kernel_table(measured)
+    assert kernel_table is not None
+    assert (kernel_table.rows, kernel_table.measured_on) == ((ROW,), "a CPU")
+    assert kernel_table.library == Path(measured.file).name
     assert build_kernel_table(test_tuned.LIBRARY) is None
     assert build_kernel_table(None) is None
 

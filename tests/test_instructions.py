@@ -54,8 +54,8 @@ SOME = {
 
 @pytest.mark.parametrize("text", SOME)
 def test_x86_64_instructions_need_what_intel_says(text: str) -> None:
-    found = list(decode("x86_64", bytes.fromhex(text)))
-    assert [needs for _, _, needs in found] == [tuple(SOME[text].split())]
+    actual = list(decode("x86_64", bytes.fromhex(text)))
+    assert [needs for _, _, needs in actual] == [tuple(SOME[text].split())]
     assert count_features("x86_64", [bytes.fromhex(text)]) == Counter(SOME[text].split())
 
 
@@ -63,9 +63,9 @@ def test_every_feature_of_the_table_is_one_of_iceds_or_has_no_instruction() -> N
     silent = {row.name for row in X86_64.values() if not row.iced}
     assert silent == NO_INSTRUCTION | {"lahf_lm"}
     assert {row.iced for row in X86_64.values() if row.iced} <= ICED
-    seen = {name for code in CODES for name in list_code_features(code)}
+    names = {name for code in CODES for name in list_code_features(code)}
     baseline = {"mmx", "sse", "sse2"}
-    assert X86_64.keys() - seen == NO_INSTRUCTION | baseline
+    assert X86_64.keys() - names == NO_INSTRUCTION | baseline
 
 
 def test_no_feature_of_iced_passes_silently() -> None:
@@ -154,11 +154,11 @@ ARM_FLAGS = "-march=armv9-a+sve2-aes+sve2-bitperm+fp16fml+crypto+sha3+sm4+rng+bf
 
 @pytest.mark.toolchain
 def test_aarch64_instructions_are_told_by_their_text(tmp_path: Path) -> None:
-    source, made, code = tmp_path / "a.s", tmp_path / "a.o", tmp_path / "a.bin"
+    source, path, code = tmp_path / "a.s", tmp_path / "a.o", tmp_path / "a.bin"
     source.write_text("\n".join([*ARM, ""]))
     clang = ["clang-16", "--target=aarch64-linux-gnu", ARM_FLAGS, "-c"]
-    subprocess.run([*clang, str(source), "-o", str(made)], check=True)
-    copy = ["aarch64-linux-gnu-objcopy", "-O", "binary", "-j", ".text", str(made), str(code)]
+    subprocess.run([*clang, str(source), "-o", str(path)], check=True)
+    copy = ["aarch64-linux-gnu-objcopy", "-O", "binary", "-j", ".text", str(path), str(code)]
     subprocess.run(copy, check=True)
     words = memoryview(code.read_bytes()).cast("I")
     assert {

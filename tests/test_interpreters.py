@@ -74,9 +74,9 @@ def test_what_does_not_answer_as_the_version_is_none(program: Program, text: str
 def test_the_newest_of_pyenv_comes_before_uv(program: Program, home: Path) -> None:
     uv = f".local/share/uv/python/cpython-{OTHER}.2-linux-x86_64-gnu/bin/python{OTHER}"
     pyenv = f".pyenv/versions/{OTHER}.{{}}/bin/python{OTHER}"
-    made = [program(name, python(OTHER)) for name in (pyenv.format(9), uv, pyenv.format(10))]
-    assert find_python(OTHER) == made[2]
-    assert [*find_candidates(OTHER, {"HOME": str(home)})] == [made[2], made[0], made[1]]
+    paths = [program(name, python(OTHER)) for name in (pyenv.format(9), uv, pyenv.format(10))]
+    assert find_python(OTHER) == paths[2]
+    assert [*find_candidates(OTHER, {"HOME": str(home)})] == [paths[2], paths[0], paths[1]]
 
 
 def test_folders_that_the_environment_names_come_first(program: Program, home: Path) -> None:

@@ -150,7 +150,7 @@ def test_another_lock_for_users_takes_what_developers_added_away(checkout: Path)
 
 def test_the_two_locks_are_apart_and_hold_what_the_project_names() -> None:
     user, developer = (
-        {name_of(each) for each in entries(path.read_text(encoding="utf-8"))}
+        {name_of(entry) for entry in entries(path.read_text(encoding="utf-8"))}
         for path in (USER, DEVELOPER)
     )
     assert not user & developer
@@ -158,7 +158,7 @@ def test_the_two_locks_are_apart_and_hold_what_the_project_names() -> None:
     extras = project["optional-dependencies"]
 
     def named(*lists: list[str]) -> set[str]:
-        return {canonicalize_name(Requirement(each).name) for part in lists for each in part}
+        return {canonicalize_name(Requirement(name).name) for part in lists for name in part}
 
     assert named(project["dependencies"], extras["s3"]) <= user
     assert named(extras["dev"]) <= user | developer
@@ -167,8 +167,8 @@ def test_the_two_locks_are_apart_and_hold_what_the_project_names() -> None:
 
 def test_arguments_reach_invoke_from_any_folder(checkout: Path) -> None:
     finish(checkout)
-    found = json.loads(inv(checkout, "--list", "-F", "json").stdout)
-    assert "quickstart" in {task["name"] for task in found["tasks"]}
+    document = json.loads(inv(checkout, "--list", "-F", "json").stdout)
+    assert "quickstart" in {task["name"] for task in document["tasks"]}
     assert inv(checkout).stdout == inv(checkout, "--list").stdout
     assert inv(checkout, "no-such-task").returncode == 2
 

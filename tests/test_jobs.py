@@ -44,8 +44,8 @@ def machine(
 def test_memory_is_what_the_machine_and_the_cgroup_give(
     tmp_path: Path, limit: str, used: int, inactive: int | None, expected: int
 ) -> None:
-    found = read_available_mb(machine(tmp_path, 16 * GB, limit, used, inactive))
-    assert abs(found - expected) <= 1
+    available_mb = read_available_mb(machine(tmp_path, 16 * GB, limit, used, inactive))
+    assert abs(available_mb - expected) <= 1
 
 
 def test_this_machine_has_memory() -> None:
@@ -72,16 +72,16 @@ def test_jobs_keep_to_memory(cpus: int, memory: int, per_job: int, expected: Job
 def test_there_is_always_a_job_and_never_more_than_fit(
     cpus: int, memory: int, per_job: int
 ) -> None:
-    found = choose_jobs(cpus, memory, per_job)
-    assert 1 <= found.count <= cpus
-    assert found.count == 1 or found.count * per_job < memory
+    jobs = choose_jobs(cpus, memory, per_job)
+    assert 1 <= jobs.count <= cpus
+    assert jobs.count == 1 or jobs.count * per_job < memory
 
 
 def test_the_user_has_the_last_word() -> None:
     assert choose_jobs(2, 0, 3_000, "16") == Jobs(count=16, limited_by="--jobs")
 
 
-@pytest.mark.parametrize("wanted", ["0", "-1", "two", "1.5", " ", "²", "1e3", "0x2", "+2"])
-def test_a_number_of_jobs_that_is_none_is_refused(wanted: str) -> None:
+@pytest.mark.parametrize("expected", ["0", "-1", "two", "1.5", " ", "²", "1e3", "0x2", "+2"])
+def test_a_number_of_jobs_that_is_none_is_refused(expected: str) -> None:
     with pytest.raises(UsageError, match="--jobs"):
-        choose_jobs(2, 24_000, 3_000, wanted)
+        choose_jobs(2, 24_000, 3_000, expected)

@@ -28,10 +28,10 @@ KINDS: Kinds[Note] = {"note": Note}
 notes = st.builds(Note, text=st.text(max_size=8), number=st.integers())
 
 
-def write(path: Path, found: Sequence[Note]) -> None:
+def write(path: Path, actual: Sequence[Note]) -> None:
     with open_journal(path, KINDS) as (_, keep):
-        for each in found:
-            keep(each)
+        for note in actual:
+            keep(note)
 
 
 def read(path: Path) -> tuple[Note, ...]:
@@ -52,21 +52,21 @@ def limited(most_bytes: int) -> Iterator[None]:
 # --- there and back -------------------------------------------------------------------------------
 
 
-@given(found=st.lists(notes, min_size=1, max_size=5, unique=True), data=st.data())
+@given(actual=st.lists(notes, min_size=1, max_size=5, unique=True), data=st.data())
 @at_most(60)
 def test_a_journal_that_was_cut_anywhere_loses_one_line_at_most(
-    found: list[Note], data: st.DataObject
+    actual: list[Note], data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "deep" / "notes.jsonl"
-        write(path, found)
+        write(path, actual)
         whole = path.read_bytes()
         cut = data.draw(st.integers(0, len(whole)))
         path.write_bytes(whole[:cut])
-        kept = whole[:cut].count(b"\n")
-        assert read(path) == tuple(found[:kept])
-        write(path, found[kept:])
-        assert read(path) == tuple(found)
+        count = whole[:cut].count(b"\n")
+        assert read(path) == tuple(actual[:count])
+        write(path, actual[count:])
+        assert read(path) == tuple(actual)
         assert path.read_bytes() == whole
 
 
@@ -89,7 +89,7 @@ def test_a_line_that_is_there_twice_counts_once(tmp_path: Path) -> None:
     write(path, [Note(text="a"), Note(text="b")])
     path.write_bytes(path.read_bytes() * 2)
     write(path, [Note(text="c")])
-    assert [each.text for each in read(path)] == ["a", "b", "c"]
+    assert [note.text for note in read(path)] == ["a", "b", "c"]
 
 
 # --- what cannot be read --------------------------------------------------------------------------

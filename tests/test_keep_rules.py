@@ -28,9 +28,10 @@ EVEN = (0.01, -0.01, 0.012, -0.012)
 SLOWER = (-0.10, -0.11, -0.09, -0.10)
 
 
-def reasons(*every: TimedCallSite) -> dict[str, str]:
+def reasons(*sites: TimedCallSite) -> dict[str, str]:
     return {
-        choice.op: why for choice, why in reject_candidates(create_rows(every), RATE, {})[0].items()
+        choice.op: reason
+        for choice, reason in reject_candidates(create_rows(sites), RATE, {})[0].items()
     }
 
 
@@ -54,61 +55,65 @@ def test_a_kernel_that_wins_and_loses_nowhere_is_worth_confirming() -> None:
 
 
 def test_a_loss_at_one_place_throws_a_kernel_out() -> None:
-    found = reasons(timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *SLOWER, threads=2))
-    assert found == {"Tanh": "0.905x at float[8], 2 threads"}
+    fields = reasons(
+        timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *SLOWER, threads=2)
+    )
+    assert fields == {"Tanh": "0.905x at float[8], 2 threads"}
 
 
 def test_a_loss_that_is_sure_but_tiny_does_not() -> None:
     tiny = (-0.004, -0.0041, -0.0039, -0.004)
-    found = reasons(timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *tiny))
-    assert found == {"Tanh": ""}
+    fields = reasons(timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *tiny))
+    assert fields == {"Tanh": ""}
 
 
 def test_gains_must_outweigh_what_is_lost() -> None:
     unsure = (-0.9, 0.1, -0.9, 0.1)
-    found = reasons(
+    fields = reasons(
         timed(ranked("Tanh", 9, share=0.001), *FASTER),
         timed(ranked("Tanh", 8, share=0.9), *unsure),
     )
-    assert found == {"Tanh": "no gain over all its call sites"}
+    assert fields == {"Tanh": "no gain over all its call sites"}
 
 
 def test_kernels_are_judged_apart() -> None:
-    other = TypedOp(op="Mul", types="T=1")
-    found = reasons(timed(ranked(), *FASTER), timed(ranked("Mul", 3), *EVEN, choice=other))
-    assert found == {"Tanh": "", "Mul": "no gain beyond noise"}
+    other_typed_op = TypedOp(op="Mul", types="T=1")
+    fields = reasons(
+        timed(ranked(), *FASTER), timed(ranked("Mul", 3), *EVEN, choice=other_typed_op)
+    )
+    assert fields == {"Tanh": "", "Mul": "no gain beyond noise"}
 
 
 def test_a_gain_that_fresh_launches_do_not_show_is_dropped() -> None:
-    found = create_rows([timed(ranked(), *FASTER)])
-    kept = confirm_candidates(found, {0: series(*FASTER)}, RATE, {})
-    assert kept[1] == (TANH,)
-    assert kept[0][0].kept
-    assert kept[0][0].confirmed is not None
-    judged, none = confirm_candidates(found, {0: series(*EVEN)}, RATE, {})
+    rows = create_rows([timed(ranked(), *FASTER)])
+    confirmed = confirm_candidates(rows, {0: series(*FASTER)}, RATE, {})
+    assert confirmed[1] == (TANH,)
+    assert confirmed[0][0].kept
+    assert confirmed[0][0].confirmed is not None
+    judged, none = confirm_candidates(rows, {0: series(*EVEN)}, RATE, {})
     assert none == ()
     assert judged[0].reason.startswith("not confirmed")
 
 
 def test_a_loss_in_fresh_launches_drops_a_kernel() -> None:
-    found = create_rows([timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *EVEN)])
-    judged, kept = confirm_candidates(found, {0: series(*FASTER), 1: series(*SLOWER)}, RATE, {})
-    assert kept == ()
+    rows = create_rows([timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *EVEN)])
+    judged, typed_ops = confirm_candidates(rows, {0: series(*FASTER), 1: series(*SLOWER)}, RATE, {})
+    assert typed_ops == ()
     assert {row.reason for row in judged} == {"not confirmed: 0.905x at float[8], 1 thread"}
 
 
 def test_a_place_that_was_not_timed_again_confirms_nothing() -> None:
-    found = create_rows([timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *EVEN)])
-    judged, kept = confirm_candidates(found, {0: series(*FASTER)}, RATE, {})
-    assert kept == ()
+    rows = create_rows([timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *EVEN)])
+    judged, typed_ops = confirm_candidates(rows, {0: series(*FASTER)}, RATE, {})
+    assert typed_ops == ()
     assert {row.reason for row in judged} == {"not confirmed: not timed at float[8], 1 thread"}
 
 
 def test_a_kernel_that_was_not_timed_at_a_place_is_not_kept() -> None:
-    found, missing = create_rows([timed(ranked(), *FASTER)]), {TANH: "float[9]"}
-    assert reject_candidates(found, RATE, missing)[0] == {TANH: "not timed at float[9]"}
-    judged, kept = confirm_candidates(found, {}, RATE, missing)
-    assert (kept, judged[0].reason) == ((), "not timed at float[9]")
+    rows, missing = create_rows([timed(ranked(), *FASTER)]), {TANH: "float[9]"}
+    assert reject_candidates(rows, RATE, missing)[0] == {TANH: "not timed at float[9]"}
+    judged, typed_ops = confirm_candidates(rows, {}, RATE, missing)
+    assert (typed_ops, judged[0].reason) == ((), "not timed at float[9]")
 
 
 def test_a_place_that_looks_slower_by_chance_throws_no_kernel_out() -> None:
@@ -140,8 +145,8 @@ def test_a_machine_that_drifts_is_seen_in_the_control(
     drifting = dataclasses.replace(
         cell.series, again=tuple(stock - ratio for stock, ratio in second)
     )
-    found = compute_control([dataclasses.replace(cell, series=drifting)], RATE)
-    assert (found.won, found.lost) == (won, lost)
+    control = compute_control([dataclasses.replace(cell, series=drifting)], RATE)
+    assert (control.won, control.lost) == (won, lost)
 
 
 def test_times_of_a_disturbed_machine_are_not_kept() -> None:
@@ -156,10 +161,10 @@ def test_no_kernel_at_all_is_no_error() -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1))
 def test_what_is_discovered_is_what_is_smallest(probabilities: list[float]) -> None:
-    found = find_discoveries(probabilities, RATE)
-    worst = max((probabilities[number] for number in found), default=0.0)
-    assert all(p > worst for n, p in enumerate(probabilities) if n not in found)
-    assert all(probabilities[number] <= RATE for number in found)
+    discoveries = find_discoveries(probabilities, RATE)
+    worst = max((probabilities[number] for number in discoveries), default=0.0)
+    assert all(p > worst for n, p in enumerate(probabilities) if n not in discoveries)
+    assert all(probabilities[number] <= RATE for number in discoveries)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.5, 2)), min_size=1))
@@ -176,8 +181,8 @@ def test_among_kernels_without_gain_hardly_any_is_found() -> None:
 
     def p(levels: list[list[float]]) -> float:
         stock, again, tuned = map(tuple, levels)
-        found = Series(stock_s=1.0, tuned_s=1.0, stock=stock, again=again, tuned=tuned)
-        return found.gain.p_faster
+        actual = Series(stock_s=1.0, tuned_s=1.0, stock=stock, again=again, tuned=tuned)
+        return actual.gain.p_faster
 
-    wrong = sum(bool(find_discoveries([p(each) for each in every], RATE)) for every in draws)
+    wrong = sum(bool(find_discoveries([p(value) for value in draw], RATE)) for draw in draws)
     assert wrong <= 8

@@ -17,10 +17,10 @@ ADD, WHERE = TypedOp(op="AddV2", types="T=1|2"), TypedOp(op="Where", types="T=10
 
 
 def selected() -> SelectionResult:
-    found = create_rows(
+    rows = create_rows(
         [timed(ranked("AddV2", 8, 4), *EVEN, choice=ADD), timed(ranked(share=0.3), *FASTER)]
     )
-    judged, kept = confirm_candidates(found, {1: series(*FASTER)}, RATE, {})
+    judged, typed_ops = confirm_candidates(rows, {1: series(*FASTER)}, RATE, {})
     return SelectionResult(
         selection=Selection(
             made="2026-01-01",
@@ -30,7 +30,7 @@ def selected() -> SelectionResult:
             plan_key="ab",
             rate=RATE,
             kernels=("cwise_op_tanh",),
-            kept=kept,
+            kept=typed_ops,
             rows=judged,
         ),
         control=Control(cells=2, won=0, lost=1, reach=0.013),
@@ -47,12 +47,12 @@ def selected() -> SelectionResult:
 
 
 def test_a_table_begins_with_what_takes_longest() -> None:
-    said = build_table(selected()).format_text(colour=False)
-    assert said.index("Tanh") < said.index("AddV2")
-    assert "1 of 3 kernels" in said
-    assert "AddV2 T=1|2 stays stock" in said
-    assert "0 of 2 cells faster and 1 slower" in said
-    assert "T=10 stays stock: not timed at bool[3]" in said
+    text = build_table(selected()).format_text(colour=False)
+    assert text.index("Tanh") < text.index("AddV2")
+    assert "1 of 3 kernels" in text
+    assert "AddV2 T=1|2 stays stock" in text
+    assert "0 of 2 cells faster and 1 slower" in text
+    assert "T=10 stays stock: not timed at bool[3]" in text
 
 
 def test_markdown_has_a_cell_for_each_heading_whatever_the_types() -> None:
@@ -63,6 +63,6 @@ def test_markdown_has_a_cell_for_each_heading_whatever_the_types() -> None:
 
 def test_a_selection_of_nothing_is_said_as_such() -> None:
     empty = dataclasses.replace(selected().selection, kept=())
-    found = build_table(dataclasses.replace(selected(), selection=empty))
-    assert any("0 of 3 kernels kept" in line for line in found.lines)
+    sheet = build_table(dataclasses.replace(selected(), selection=empty))
+    assert any("0 of 3 kernels kept" in line for line in sheet.lines)
     assert TANH not in empty.kept

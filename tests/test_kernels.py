@@ -64,7 +64,7 @@ def test_our_units_have_all_sources_of_their_folder_and_are_in_no_set() -> None:
         name for name in read_native_files() if name.startswith("fused/") and name.endswith(".cc")
     }
     taken = {source for unit in units for source in unit.sources}
-    assert {each for each in taken if each.startswith(OWN)} == {f"{OWN}/{name}" for name in ours}
+    assert {name for name in taken if name.startswith(OWN)} == {f"{OWN}/{name}" for name in ours}
     assert taken - {f"{OWN}/{name}" for name in ours} == {f"{FOLDER}/tensor_list.cc"}
     assert [unit.label for unit in units] == ["fused__loops", "fused__products", "fused__updates"]
     assert all(unit.name not in names(choice) for unit in units for choice in (*SETS, "all"))
@@ -232,10 +232,10 @@ def test_labels_stay_apart() -> None:
 def test_the_cost_of_measured_sources_is_their_sum() -> None:
     file = "training_ops.cc"
     unit = KernelUnit(name="x", sources=(f"{FOLDER}/{file}", f"{FOLDER}/xent_op.cc"))
-    found = estimate_cost((unit,))
-    assert found.seconds == COSTS[file]["seconds"] + COSTS["xent_op.cc"]["seconds"]
-    assert found.megabytes == max(COSTS[file]["megabytes"], COSTS["xent_op.cc"]["megabytes"])
-    assert (found.measured, found.sources) == (2, 2)
+    compile_cost = estimate_cost((unit,))
+    assert compile_cost.seconds == COSTS[file]["seconds"] + COSTS["xent_op.cc"]["seconds"]
+    assert compile_cost.megabytes == max(COSTS[file]["megabytes"], COSTS["xent_op.cc"]["megabytes"])
+    assert (compile_cost.measured, compile_cost.sources) == (2, 2)
 
 
 def test_what_is_selected_of_a_source_costs_less_than_the_whole() -> None:
@@ -247,10 +247,10 @@ def test_what_is_selected_of_a_source_costs_less_than_the_whole() -> None:
 
 
 def test_an_unmeasured_source_costs_the_median_and_the_most_memory() -> None:
-    found = estimate_cost(select("no_such_kernel_op", NOT_SURVEYED))
-    assert found.seconds == statistics.median(row["seconds"] for row in COSTS.values())
-    assert found.megabytes == max(row["megabytes"] for row in COSTS.values())
-    assert (found.measured, found.sources) == (0, 1)
+    compile_cost = estimate_cost(select("no_such_kernel_op", NOT_SURVEYED))
+    assert compile_cost.seconds == statistics.median(row["seconds"] for row in COSTS.values())
+    assert compile_cost.megabytes == max(row["megabytes"] for row in COSTS.values())
+    assert (compile_cost.measured, compile_cost.sources) == (0, 1)
 
 
 def test_a_source_of_two_units_is_compiled_once() -> None:
@@ -260,5 +260,5 @@ def test_a_source_of_two_units_is_compiled_once() -> None:
 
 
 def test_nothing_costs_nothing() -> None:
-    found = estimate_cost(())
-    assert (found.seconds, found.megabytes, found.sources) == (0, 0, 0)
+    compile_cost = estimate_cost(())
+    assert (compile_cost.seconds, compile_cost.megabytes, compile_cost.sources) == (0, 0, 0)

@@ -33,8 +33,10 @@ def test_no_workload_at_all_is_told(workloads: str) -> None:
 
 
 def test_a_workload_is_profiled_once_however_often_it_is_named() -> None:
-    said = handlers.describe_profiling(ProfileOptions(workloads="lstm_text, mnist_mlp,lstm_text,"))
-    assert said.startswith("profile lstm_text, mnist_mlp: ")
+    description = handlers.describe_profiling(
+        ProfileOptions(workloads="lstm_text, mnist_mlp,lstm_text,")
+    )
+    assert description.startswith("profile lstm_text, mnist_mlp: ")
 
 
 def test_a_file_and_workloads_exclude_each_other() -> None:
@@ -54,9 +56,9 @@ def test_a_profile_is_not_written_over_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_six_workloads_are_profiled_already() -> None:
-    found = read_profile(handlers.PROFILED)
-    assert [each.name for each in found.programs] == list(WORKLOADS)
-    for program in found.programs:
+    profile = read_profile(handlers.PROFILED)
+    assert [profiled_program.name for profiled_program in profile.programs] == list(WORKLOADS)
+    for program in profile.programs:
         placed, traced = sum(row.seconds for row in program.places), sum(program.op_s.values())
         assert (
             0.5 * traced < placed <= 1.1 * traced
@@ -65,19 +67,19 @@ def test_the_six_workloads_are_profiled_already() -> None:
 
 def test_single_ops_of_a_million_elements_are_a_profile() -> None:
     """What README names for --profile."""
-    found = read_profile(handlers.PROFILED.with_name("million.json"))
-    ops = {row.place.op for program in found.programs for row in program.places}
+    profile = read_profile(handlers.PROFILED.with_name("million.json"))
+    ops = {row.place.op for program in profile.programs for row in program.places}
     assert {"Tanh", "Sigmoid", "Exp", "Log", "Erf", "Softplus", "Pow", "RandomUniform"} <= ops
 
 
 def test_a_selection_for_a_model_says_that_it_profiles_it_first() -> None:
-    said = handlers.describe_selecting(SelectOptions(workload="lstm_text"))
-    assert said.startswith("profile lstm_text: ")
-    assert "then time" in said
+    description = handlers.describe_selecting(SelectOptions(workload="lstm_text"))
+    assert description.startswith("profile lstm_text: ")
+    assert "then time" in description
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("select_options", "expected"),
     [
         (SelectOptions(workload="lstm_text", profile="profile.json"), "--workload .* --profile"),
         (SelectOptions(phase="infer", profile="profile.json"), "--phase .* --profile"),
@@ -85,16 +87,16 @@ def test_a_selection_for_a_model_says_that_it_profiles_it_first() -> None:
     ],
 )
 def test_a_profile_and_what_is_to_be_profiled_exclude_each_other(
-    asked: SelectOptions, expected: str
+    select_options: SelectOptions, expected: str
 ) -> None:
     with pytest.raises(UsageError, match=expected):
-        handlers.describe_selecting(asked)
+        handlers.describe_selecting(select_options)
 
 
 def test_requests_are_profiled_by_how_many_examples_they_have() -> None:
-    said = handlers.describe_profiling(ProfileOptions(workload="lstm_text", phase="infer"))
+    description = handlers.describe_profiling(ProfileOptions(workload="lstm_text", phase="infer"))
     names = "lstm_text:batch=1:clients=1, lstm_text:batch=32:clients=1"
-    assert said.startswith(f"profile {names}: ")
+    assert description.startswith(f"profile {names}: ")
     selected = handlers.describe_selecting(SelectOptions(workload="lstm_text", phase="infer"))
     assert selected.startswith(f"profile {names}: ")
 
@@ -116,8 +118,8 @@ def test_a_model_and_kernels_exclude_each_other(named: Request) -> None:
 
 
 def test_a_build_for_a_model_says_that_it_profiles_it_first() -> None:
-    said = handlers.describe_program_kernels("lstm_text", Request())
-    assert said.startswith("profile lstm_text ")
+    description = handlers.describe_program_kernels("lstm_text", Request())
+    assert description.startswith("profile lstm_text ")
 
 
 def test_ops_that_matter_and_that_sources_register_are_compiled() -> None:
@@ -137,8 +139,10 @@ def test_steps_are_a_whole_number(steps: str) -> None:
 
 
 def test_a_dry_run_says_what_would_be_profiled() -> None:
-    said = handlers.describe_profiling(ProfileOptions(workloads="mnist_mlp,lstm_text", steps="3"))
-    assert said.startswith("profile mnist_mlp, lstm_text: 3 steps ")
+    description = handlers.describe_profiling(
+        ProfileOptions(workloads="mnist_mlp,lstm_text", steps="3")
+    )
+    assert description.startswith("profile mnist_mlp, lstm_text: 3 steps ")
 
 
 @pytest.mark.parametrize(

@@ -83,15 +83,15 @@ def test_a_passphrase_is_not_handed_to_programs_by_a_key_without_one(
     assert PASSWORD not in os.environ
 
 
-@pytest.mark.parametrize(("given_", "why"), [("", PASSWORD), ("wrong one", "wrong passphrase")])
+@pytest.mark.parametrize(("given_", "reason"), [("", PASSWORD), ("wrong one", "wrong passphrase")])
 def test_a_passphrase_that_lacks_or_does_not_fit_is_said_and_not_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_: str, why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_: str, reason: str
 ) -> None:
     path = key_file(tmp_path, passphrase=SECRET.encode())
     monkeypatch.setenv(PASSWORD, given_)
     with (tmp_path / "empty").open("w+") as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        with pytest.raises(UsageError, match=why) as caught:
+        with pytest.raises(UsageError, match=reason) as caught:
             read_signing_key(path)
     assert "wrong one" not in str(caught.value)
 
@@ -99,7 +99,7 @@ def test_a_passphrase_that_lacks_or_does_not_fit_is_said_and_not_repeated(
 def test_on_a_terminal_the_passphrase_is_asked_for_and_not_shown(tmp_path: Path) -> None:
     path = key_file(tmp_path, passphrase=SECRET.encode())
     ours, theirs = pty.openpty()
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(str(ROOT / each) for each in ROOTS)}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in ROOTS)}
     with subprocess.Popen(
         [sys.executable, "-c", PROMPT, path],
         env=env,
@@ -128,7 +128,7 @@ def test_other_kinds_of_keys_are_refused(tmp_path: Path) -> None:
     openssl("pkey", "-in", private, "-pubout", "-out", public)
     for read, path in (
         (read_signing_key, private),
-        (lambda each: read_public_keys(str(each)), public),
+        (lambda key_path: read_public_keys(str(key_path)), public),
     ):
         with pytest.raises(UsageError, match="is not an ed25519 key") as caught:
             read(path)
@@ -186,6 +186,6 @@ def test_a_key_that_is_shown_does_not_show_what_is_private(tmp_path: Path) -> No
 
 
 def test_a_stored_key_with_the_id_of_another_is_none(tmp_path: Path) -> None:
-    one, other = made_key(tmp_path, "one").public, made_key(tmp_path, "other").public
+    key, second = made_key(tmp_path, "one").public, made_key(tmp_path, "other").public
     with pytest.raises(ValueError, match="does not match its PEM"):
-        create_verifier(PublicKey(id=one.id, pem=other.pem))
+        create_verifier(PublicKey(id=key.id, pem=second.pem))

@@ -41,7 +41,7 @@ def line(phase: str = "train", launch: int = 0, **fields: Any) -> dict[str, Any]
 
 
 def written(path: Path, *lines: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(each) + "\n" for each in lines), "utf-8")
+    path.write_text("".join(json.dumps(row) + "\n" for row in lines), "utf-8")
     return path
 
 
@@ -64,8 +64,8 @@ def test_the_file_holds_what_runs_and_nothing_of_this_machine() -> None:
 
 
 def test_what_is_planned_goes_launch_by_launch() -> None:
-    asked = list(inside.plan_launches("mnist_mlp,lstm_text", "run", 2))
-    assert [(each["launch"], each["workload"], each["phase"]) for each in asked] == [
+    planned = list(inside.plan_launches("mnist_mlp,lstm_text", "run", 2))
+    assert [(row["launch"], row["workload"], row["phase"]) for row in planned] == [
         (0, "mnist_mlp", "train"),
         (0, "mnist_mlp", "validate"),
         (0, "lstm_text", "train"),
@@ -76,18 +76,18 @@ def test_what_is_planned_goes_launch_by_launch() -> None:
 
 
 def test_the_kit_knows_the_sets() -> None:
-    asked = inside.plan_launches("modern,neumf,mnist_mlp", "train", 1)
-    assert tuple(each["workload"] for each in asked) == (*SETS["modern"], "mnist_mlp")
+    planned = inside.plan_launches("modern,neumf,mnist_mlp", "train", 1)
+    assert tuple(row["workload"] for row in planned) == (*SETS["modern"], "mnist_mlp")
 
 
 @pytest.mark.parametrize(
-    ("workloads", "phases_", "said"),
+    ("workloads", "phases_", "message"),
     [("resnet", "run", "unknown workload resnet"), ("six", "trian", "unknown phase 'trian'")],
 )
-def test_what_there_is_not_ends_with_a_line(workloads: str, phases_: str, said: str) -> None:
+def test_what_there_is_not_ends_with_a_line(workloads: str, phases_: str, message: str) -> None:
     with pytest.raises(SystemExit) as caught:
         list(inside.plan_launches(workloads, phases_, 1))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("content", ["x\n", "[]\n", '{"schema": 99}\n'])
@@ -126,8 +126,8 @@ def test_launches_are_read_with_the_mean_of_their_steps(tmp_path: Path) -> None:
 
 
 def test_without_a_name_the_device_is_the_arm(tmp_path: Path) -> None:
-    (found,) = read_launches(written(tmp_path / "s.jsonl", line(arm="")))
-    assert found.arm == "Tesla K80"
+    (kit_launch,) = read_launches(written(tmp_path / "s.jsonl", line(arm="")))
+    assert kit_launch.arm == "Tesla K80"
 
 
 @pytest.mark.parametrize(
@@ -177,12 +177,12 @@ def test_a_run_is_composed_of_its_phases() -> None:
     both = launches(0.01, 0.01, 0.012) + launches(0.002, 0.002, 0.002, phase="validate")
     (run,) = compose_runs(both, PRICE)
     schedule = find_workload("mnist_mlp").schedule
-    one = schedule.epochs * (schedule.steps * 0.01 + schedule.validation * 0.002)
+    single_value = schedule.epochs * (schedule.steps * 0.01 + schedule.validation * 0.002)
     assert isinstance(run.seconds, Interval)
-    assert run.seconds.low < one < run.seconds.high
+    assert run.seconds.low < single_value < run.seconds.high
     assert (run.vcpus, run.arm) == (None, "K80")
     (once,) = compose_runs(both[:1] + both[3:4], PRICE)
-    assert once.seconds == pytest.approx(one)
+    assert once.seconds == pytest.approx(single_value)
 
 
 def test_half_a_run_is_no_run() -> None:
@@ -193,18 +193,22 @@ def test_half_a_run_is_no_run() -> None:
 def test_a_gpu_elsewhere_can_be_what_costs_are_relative_to() -> None:
     measured = sound()
     workload = measured.cells[0].workload
-    own = launches(0.001, 0.001) + launches(0.0005, 0.0005, phase="validate")
+    own_kit_launches = launches(0.001, 0.001) + launches(0.0005, 0.0005, phase="validate")
     book = catalog.find_book("2017-07-gce")
     machines = {cell.vcpus: book.find_price("cpu8") for cell in measured.cells}
-    found = bill.compute_bill(
-        measured, book, machines, baseline="K80", others=compose_runs(own, book.find_price("gpu"))
+    actual = bill.compute_bill(
+        measured,
+        book,
+        machines,
+        baseline="K80",
+        extra_runs=compose_runs(own_kit_launches, book.find_price("gpu")),
     )
-    rows = [row for row in found.rows if row.workload == workload]
+    rows = [row for row in actual.rows if row.workload == workload]
     gpu = next(row for row in rows if row.arm == "K80")
     assert (get_value(gpu.relative_time), get_value(gpu.relative_cost)) == pytest.approx((1.0, 1.0))
-    others = [row for row in rows if row.arm != "K80"]
-    assert others
-    assert all(get_value(row.relative_time) > 1 for row in others)
+    other_rows = [row for row in rows if row.arm != "K80"]
+    assert other_rows
+    assert all(get_value(row.relative_time) > 1 for row in other_rows)
 
 
 def test_phases_are_over_launches_and_keep_their_marks() -> None:
@@ -213,12 +217,12 @@ def test_phases_are_over_launches_and_keep_their_marks() -> None:
         **{name: getattr(whole[0], name) for name in KitLaunch.__dataclass_fields__}
         | {"launch": 2, "outcome": "out of memory", "reason": "no room", "step_s": None}
     )
-    (found,) = group_launches([*whole, lost])
-    assert found.launches == 2
-    assert found.speed is not None
-    assert get_value(found.speed) == pytest.approx(128 / (0.01 * 0.02) ** 0.5)
-    assert found.reason == "out of memory: no room"
-    assert "out of memory: no room" in handler.build_table((found,)).format_text(colour=False)
+    (phase,) = group_launches([*whole, lost])
+    assert phase.launches == 2
+    assert phase.speed is not None
+    assert get_value(phase.speed) == pytest.approx(128 / (0.01 * 0.02) ** 0.5)
+    assert phase.reason == "out of memory: no room"
+    assert "out of memory: no room" in handler.build_table((phase,)).format_text(colour=False)
 
 
 def test_a_file_that_is_not_there_is_said() -> None:

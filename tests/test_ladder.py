@@ -12,26 +12,26 @@ LINEUP = lineup.PRESETS / "ladder.toml"
 
 def test_the_shipped_lineup_is_a_ladder() -> None:
     arms = tomllib.loads(LINEUP.read_text(encoding="utf-8"))["arm"]
-    found = find_ladder([arm["name"] for arm in arms])
-    assert found is not None
-    assert found.wheels == ("stock", "tuned")
-    assert found.rungs == ("compiled", "gemm", "onednn")
+    ladder = find_ladder([arm["name"] for arm in arms])
+    assert ladder is not None
+    assert ladder.wheels == ("stock", "tuned")
+    assert ladder.rungs == ("compiled", "gemm", "onednn")
     for arm in arms:
-        rung = next(rung for (rung, _), name in found.arms.items() if name == arm["name"])
-        assert found.find_arm(rung, arm["wheel"]) == arm["name"]
+        rung = next(rung for (rung, _), name in ladder.arms.items() if name == arm["name"])
+        assert ladder.find_arm(rung, arm["wheel"]) == arm["name"]
 
 
 def test_a_rung_may_lack_a_wheel() -> None:
-    found = find_ladder(["stock-a", "stock-b", "tuned-a", "tuned-b", "stock-c"])
-    assert found is not None
-    assert found.rungs == ("a", "b", "c")
-    assert found.find_arm("c", "tuned") == ""
+    ladder = find_ladder(["stock-a", "stock-b", "tuned-a", "tuned-b", "stock-c"])
+    assert ladder is not None
+    assert ladder.rungs == ("a", "b", "c")
+    assert ladder.find_arm("c", "tuned") == ""
 
 
 def test_other_arms_may_stand_beside_a_ladder() -> None:
-    found = find_ladder(["stock-a", "stock-b", "mkl-a", "mkl-b", "old-2.13"])
-    assert found is not None
-    assert (found.wheels, found.rungs) == (("stock",), ("a", "b"))
+    ladder = find_ladder(["stock-a", "stock-b", "mkl-a", "mkl-b", "old-2.13"])
+    assert ladder is not None
+    assert (ladder.wheels, ladder.rungs) == (("stock",), ("a", "b"))
 
 
 @pytest.mark.parametrize(

@@ -75,12 +75,12 @@ def get_first_word(function: Function) -> str:
 
 def test_functions_begin_with_a_verb() -> None:
     functions = [(path, node) for path, node in list_functions() if not is_property(node)]
-    others = [
+    other_lines = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
         for path, node in functions
         if get_first_word(node) not in VERBS
     ]
-    assert len(others) <= (1 - VERB_SHARE) * len(functions), "\n".join(others)
+    assert len(other_lines) <= (1 - VERB_SHARE) * len(functions), "\n".join(other_lines)
 
 
 def test_every_listed_verb_is_used() -> None:
@@ -106,8 +106,8 @@ def list_texts(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_messages_have_no_retired_word(path: Path) -> None:
-    found = {text: RETIRED.findall(text) for text in list_texts(path)}
-    assert {text: words for text, words in found.items() if words} == {}
+    actual = {text: RETIRED.findall(text) for text in list_texts(path)}
+    assert {text: words for text, words in actual.items() if words} == {}
 
 
 @pytest.mark.parametrize("path", [*PAGES, *TEMPLATES], ids=lambda path: path.name)

@@ -280,11 +280,11 @@ def modules(folder: str) -> list[Path]:
 @pytest.mark.parametrize(
     ("folder", "package", "order"),
     [
-        *((f"build/tfbuild/{each}", f"tfbuild.{each}", TFBUILD[each]) for each in TFBUILD),
+        *((f"build/tfbuild/{name}", f"tfbuild.{name}", TFBUILD[name]) for name in TFBUILD),
         ("build/tfbuild/probe", "tfbuild.probe", PROBE),
         ("wheels/tfwheels", "tfwheels", TFWHEELS),
         ("build/tensorwright", "tensorwright", TENSORWRIGHT),
-        *((f"benchmarks/tfbench/{each}", f"tfbench.{each}", TFBENCH[each]) for each in TFBENCH),
+        *((f"benchmarks/tfbench/{name}", f"tfbench.{name}", TFBENCH[name]) for name in TFBENCH),
     ],
 )
 def test_modules_import_only_what_stands_below_them(
@@ -301,8 +301,8 @@ def test_modules_import_only_what_stands_below_them(
 @pytest.mark.parametrize("root", PACKAGES)
 def test_packages_are_in_one_order(root: str) -> None:
     order = PACKAGES[root]
-    there = {path.stem for path in (ROOT / root).iterdir()} - {"__init__", "__pycache__"}
-    assert there - NOT_OURS_TO_IMPORT == set(order), "every package needs a place in the order"
+    packages = {path.stem for path in (ROOT / root).iterdir()} - {"__init__", "__pycache__"}
+    assert packages - NOT_OURS_TO_IMPORT == set(order), "every package needs a place in the order"
     for place, name in enumerate(order):
         module = (ROOT / root / name).with_suffix(".py")
         for path in [module] if module.is_file() else (ROOT / root / name).glob("*.py"):
@@ -310,16 +310,16 @@ def test_packages_are_in_one_order(root: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "others"),
+    ("folder", "other_names"),
     [
         ("build/tfbuild", {"tfbench", "tfwheels", "tensorwright"}),
         ("benchmarks/tfbench", {"tfwheels", "tensorwright"}),
         ("wheels/tfwheels", {"tfbench", "tensorwright"}),
     ],
 )
-def test_packages_do_not_import_each_other(folder: str, others: set[str]) -> None:
+def test_packages_do_not_import_each_other(folder: str, other_names: set[str]) -> None:
     for path in (ROOT / folder).rglob("*.py"):
-        assert not roots(path) & others, path
+        assert not roots(path) & other_names, path
 
 
 def test_the_toolchain_never_imports_what_only_an_arm_has() -> None:
@@ -334,12 +334,12 @@ def test_the_toolchain_never_imports_what_only_an_arm_has() -> None:
 @pytest.mark.parametrize("folder", WORKERS)
 def test_workers_import_only_what_an_arm_has(folder: str) -> None:
     package = ".".join(Path(folder).parts[1:])
-    there = IN_AN_ARM | sys.stdlib_module_names
+    allowed = IN_AN_ARM | sys.stdlib_module_names
     for name in WORKERS[folder]:
         path = ROOT / folder / f"{name}.py"
-        foreign = {found for found in imports(path) if found.partition(".")[0] not in there}
+        foreign = {actual for actual in imports(path) if actual.partition(".")[0] not in allowed}
         assert siblings(path, package) <= set(WORKERS[folder]), path
-        assert all(f"{found}.".startswith(f"{package}.") for found in foreign), path
+        assert all(f"{actual}.".startswith(f"{package}.") for actual in foreign), path
 
 
 @pytest.mark.parametrize("folder", WORKERS)
@@ -360,11 +360,11 @@ def test_commands_import_what_they_run_only_inside_functions() -> None:
     records = [ROOT / "build/tfbuild/option.py", *ROOT.glob("*/*/commands.py")]
     assert len(records) == 4
     for path in (ROOT / "tasks.py", *modules("build/tensorwright"), *records):
-        found = set(imports(path, at_top=True))
+        names = set(imports(path, at_top=True))
         ours = {
-            name for name in found if name.partition(".")[0] in {"tfbuild", "tfbench", "tfwheels"}
+            name for name in names if name.partition(".")[0] in {"tfbuild", "tfbench", "tfwheels"}
         }
         assert all({name, name.rpartition(".")[0]} & LIGHT for name in ours), path
-        others = {name.partition(".")[0] for name in found - ours}
-        assert others <= {"invoke", "tensorwright", *sys.stdlib_module_names}, path
+        other_names = {name.partition(".")[0] for name in names - ours}
+        assert other_names <= {"invoke", "tensorwright", *sys.stdlib_module_names}, path
     assert {"tfbuild", "tfbench"} <= roots(ROOT / "build/tensorwright/build.py")

@@ -88,9 +88,9 @@ def test_a_target_that_is_none_has_no_folder(target: str) -> None:
 
 def test_a_link_is_relative_and_quotes_the_plus() -> None:
     folder = build_folder_key("zen4", "tensorflow-cpu")
-    found = build_link(KEY, folder=folder)
-    assert found == f"../../../pool/tensorflow-cpu/{WHEEL.replace('+', '%2B')}"
-    assert posixpath.normpath(folder + unquote(found)) == KEY
+    link = build_link(KEY, folder=folder)
+    assert link == f"../../../pool/tensorflow-cpu/{WHEEL.replace('+', '%2B')}"
+    assert posixpath.normpath(folder + unquote(link)) == KEY
 
 
 def test_a_place_is_under_the_root(tmp_path: Path) -> None:
@@ -130,29 +130,34 @@ FILES = (
 
 
 def test_an_object_store_gets_every_file_with_its_type_and_the_folders_too() -> None:
-    found = {
-        each.key: each for each in build_manifest({file: compute_digest(b"a") for file in FILES})
+    stored_objects = {
+        stored_object.key: stored_object
+        for stored_object in build_manifest({file: compute_digest(b"a") for file in FILES})
     }
     folders = {"simple/", "simple/zen4/", "simple/zen4/tensorflow-cpu/"}
     folders.add(build_variants_folder("tensorflow-cpu"))
-    assert found.keys() == {*FILES, *folders}
+    assert stored_objects.keys() == {*FILES, *folders}
     for folder in folders:
-        assert found[folder].file == f"{folder}index.html"
-        assert found[folder].content_type == "text/html; charset=utf-8"
-    assert found["simple/zen4/index.json"].content_type == "application/vnd.pypi.simple.v1+json"
-    assert found[KEY].content_type == "application/octet-stream"
-    assert found[f"{KEY}.metadata"].content_type == "application/octet-stream"
-    assert found[f"{KEY}.comparison.json"].content_type == "application/json"
-    assert found[VARIANT].content_type == "application/octet-stream"
-    assert found[MEANING].content_type == "application/json"
-    for key, each in found.items():
-        assert ("immutable" in each.cache_control) == ("pool" in key.split("/"))
-        assert (each.sha256, each.size) == compute_digest(b"a")
+        assert stored_objects[folder].file == f"{folder}index.html"
+        assert stored_objects[folder].content_type == "text/html; charset=utf-8"
+    assert (
+        stored_objects["simple/zen4/index.json"].content_type
+        == "application/vnd.pypi.simple.v1+json"
+    )
+    assert stored_objects[KEY].content_type == "application/octet-stream"
+    assert stored_objects[f"{KEY}.metadata"].content_type == "application/octet-stream"
+    assert stored_objects[f"{KEY}.comparison.json"].content_type == "application/json"
+    assert stored_objects[VARIANT].content_type == "application/octet-stream"
+    assert stored_objects[MEANING].content_type == "application/json"
+    for key, stored in stored_objects.items():
+        assert ("immutable" in stored.cache_control) == ("pool" in key.split("/"))
+        assert (stored.sha256, stored.size) == compute_digest(b"a")
 
 
 def test_an_object_store_gets_what_others_point_to_first() -> None:
     keys = [
-        each.key for each in build_manifest({file: compute_digest(b"a") for file in sorted(FILES)})
+        stored_object.key
+        for stored_object in build_manifest({file: compute_digest(b"a") for file in sorted(FILES)})
     ]
     assert keys.index(KEY) < keys.index(f"{KEY}.metadata")
     assert keys.index(f"{KEY}.metadata") < keys.index("simple/zen4/tensorflow-cpu/index.html")

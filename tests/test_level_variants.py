@@ -72,67 +72,67 @@ def put(store: Store, *wheels: Path, now: str = NOW) -> tuple[str, ...]:
 
 def label(file: str) -> str:
     """x86_64_v3 of a variant, "plain" of any other file."""
-    found = re.search(r"-(x86_64_v\d)\.whl$", file)
-    return found[1] if found else "plain"
+    match = re.search(r"-(x86_64_v\d)\.whl$", file)
+    return match[1] if match else "plain"
 
 
-def links(found: Mapping[str, bytes], page: str) -> dict[str, tuple[str, str]]:
+def links(actual: Mapping[str, bytes], page: str) -> dict[str, tuple[str, str]]:
     """What a page of either form lists: key and SHA-256 by file name."""
     if page.endswith(".json"):
         shown = [
-            (each["filename"], each["url"], each["hashes"]["sha256"])
-            for each in json.loads(found[page])["files"]
+            (file["filename"], file["url"], file["hashes"]["sha256"])
+            for file in json.loads(actual[page])["files"]
         ]
     else:
-        anchors = re.findall(r'href="([^"#]+)#sha256=(\w+)"[^>]*>([^<]+)<', found[page].decode())
+        anchors = re.findall(r'href="([^"#]+)#sha256=(\w+)"[^>]*>([^<]+)<', actual[page].decode())
         shown = [(name, url, digest) for url, digest, name in anchors]
     return {name: (normpath(join(page, "..", unquote(url))), sha) for name, url, sha in shown}
 
 
-def listed(found: Mapping[str, bytes], form: str = "json") -> set[str]:
+def listed(actual: Mapping[str, bytes], form: str = "json") -> set[str]:
     """The labels of the wheels on TensorFlow's page."""
-    return {label(name) for name in links(found, f"{PAGE}.{form}") if name != MEANING}
+    return {label(name) for name in links(actual, f"{PAGE}.{form}") if name != MEANING}
 
 
-def need_consistent(found: Mapping[str, bytes]) -> None:
+def need_consistent(actual: Mapping[str, bytes]) -> None:
     """Every link leads to bytes of its hash, a wheel's METADATA is beside it, and what a page says
     of labels is about the variants that it lists."""
-    shown = [key for key in found if re.fullmatch(r"variants/simple/[^/]+/index\.\w+", key)]
+    shown = [key for key in actual if re.fullmatch(r"variants/simple/[^/]+/index\.\w+", key)]
     assert shown
     for page in shown:
-        there = links(found, page)
-        for key, digest in there.values():
-            assert sha256(found[key]) == digest
-            assert key.endswith(MEANING) or f"{key}.metadata" in found
-        if MEANING in there:
-            said = json.loads(found[there[MEANING][0]])["variants"]
-            assert {*said} == listed(found, page.rpartition(".")[2]) - {"plain"}
+        page_links = links(actual, page)
+        for key, digest in page_links.values():
+            assert sha256(actual[key]) == digest
+            assert key.endswith(MEANING) or f"{key}.metadata" in actual
+        if MEANING in page_links:
+            variants = json.loads(actual[page_links[MEANING][0]])["variants"]
+            assert {*variants} == listed(actual, page.rpartition(".")[2]) - {"plain"}
 
 
-def need_agreement(found: Mapping[str, bytes]) -> None:
+def need_agreement(actual: Mapping[str, bytes]) -> None:
     """Both forms of TensorFlow's page say the same."""
-    need_consistent(found)
-    assert links(found, f"{PAGE}.json") == links(found, f"{PAGE}.html")
+    need_consistent(actual)
+    assert links(actual, f"{PAGE}.json") == links(actual, f"{PAGE}.html")
 
 
 def test_a_page_lists_the_stock_wheel_the_variants_and_their_meaning(
     store: Folder, wheels: Mapping[str, Path]
 ) -> None:
     before = files(store)
-    made = put(store, wheels["x86_64_v4"], wheels["x86_64_v3"])
+    lines = put(store, wheels["x86_64_v4"], wheels["x86_64_v3"])
     after = files(store)
-    assert [label(file) for file in made] == ["x86_64_v4", "x86_64_v3"]
+    assert [label(file) for file in lines] == ["x86_64_v4", "x86_64_v3"]
     assert listed(after) == {"plain", "x86_64_v3", "x86_64_v4"}
     need_agreement(after)
     assert MEANING in links(after, f"{PAGE}.html")
     assert {key: after[key] for key in before} == before, "the index itself is as it was"
-    for each in json.loads(after[f"{PAGE}.json"])["files"]:
-        key, _ = links(after, f"{PAGE}.json")[each["filename"]]
-        assert each["size"] == len(after[key])
-        if each["filename"] != MEANING:
-            assert each["core-metadata"]["sha256"] == sha256(after[f"{key}.metadata"])
+    for page_file in json.loads(after[f"{PAGE}.json"])["files"]:
+        key, _ = links(after, f"{PAGE}.json")[page_file["filename"]]
+        assert page_file["size"] == len(after[key])
+        if page_file["filename"] != MEANING:
+            assert page_file["core-metadata"]["sha256"] == sha256(after[f"{key}.metadata"])
     assert {file.rpartition("/")[2] for file in after if file.startswith("variants/pool")} == {
-        *(f"{file}{end}" for file in made for end in ("", ".metadata")),
+        *(f"{file}{end}" for file in lines for end in ("", ".metadata")),
         MEANING,
     }
 
@@ -145,7 +145,7 @@ def test_dependencies_have_pages_and_are_not_copied(
     (file,) = page["files"]
     assert file["url"] == f"../../../pool/numpy/{wheels['numpy'].name}"
     projects = json.loads(files(store)["variants/simple/index.json"])["projects"]
-    assert [each["name"] for each in projects] == ["numpy", "tensorflow-cpu"]
+    assert [project["name"] for project in projects] == ["numpy", "tensorflow-cpu"]
 
 
 def test_a_wheel_that_is_in_no_level_is_left_out_with_a_note(
@@ -166,11 +166,11 @@ def another_v3(folder: Path) -> Path:
 def test_two_wheels_of_one_level_are_refused_by_their_names(
     store: Folder, wheels: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    other = another_v3(tmp_path)
+    other_path = another_v3(tmp_path)
     with pytest.raises(PublishError) as caught:
-        put(store, wheels["x86_64_v3"], other)
+        put(store, wheels["x86_64_v3"], other_path)
     assert wheels["x86_64_v3"].name in caught.value.message
-    assert other.name in caught.value.message
+    assert other_path.name in caught.value.message
     assert not store.list_sizes("variants")
 
 
@@ -178,12 +178,12 @@ def test_a_level_that_is_taken_is_refused_and_nothing_changes(
     store: Folder, wheels: Mapping[str, Path], tmp_path: Path
 ) -> None:
     put(store, wheels["x86_64_v3"])
-    before, other = stamps(store), another_v3(tmp_path)
+    before, other_path = stamps(store), another_v3(tmp_path)
     for dry_run in (False, True):
         with pytest.raises(PublishError) as caught:
-            publish_variants([other], store, now=NOW, dry_run=dry_run)
+            publish_variants([other_path], store, now=NOW, dry_run=dry_run)
         assert wheels["x86_64_v3"].name in caught.value.message
-        assert other.name in caught.value.message
+        assert other_path.name in caught.value.message
     assert stamps(store) == before
 
 
@@ -192,8 +192,8 @@ def test_two_pythons_may_have_one_level(
 ) -> None:
     older = stand_in(tmp_path, "2.14.1+x86.64.v3", targets=("x86_64_v3",), python="cp310")
     publish([older], store, judgements={}, now=NOW)
-    made = put(store, wheels["x86_64_v3"], older)
-    assert [file.split("-")[2] for file in made] == ["cp311", "cp310"]
+    lines = put(store, wheels["x86_64_v3"], older)
+    assert [file.split("-")[2] for file in lines] == ["cp311", "cp310"]
     need_consistent(files(store))
 
 
@@ -201,7 +201,7 @@ def test_a_level_that_comes_later_changes_nothing_in_the_pool(
     store: Folder, wheels: Mapping[str, Path]
 ) -> None:
     put(store, wheels["x86_64_v3"])
-    before = {key: each for key, each in stamps(store).items() if "/simple/" not in key}
+    before = {key: stamp for key, stamp in stamps(store).items() if "/simple/" not in key}
     put(store, wheels["x86_64_v4"], now=LATER)
     after = stamps(store)
     assert {key for key in before if before[key] != after[key]} == {KEY, MANIFEST}
@@ -210,9 +210,9 @@ def test_a_level_that_comes_later_changes_nothing_in_the_pool(
 
 
 def test_what_is_there_is_not_written_again(store: Folder, wheels: Mapping[str, Path]) -> None:
-    made = put(store, wheels["x86_64_v3"])
+    lines = put(store, wheels["x86_64_v3"])
     before = stamps(store)
-    assert put(store, wheels["x86_64_v3"], now=LATER) == made
+    assert put(store, wheels["x86_64_v3"], now=LATER) == lines
     assert stamps(store) == before
 
 
@@ -276,13 +276,13 @@ def test_a_lost_catalog_or_wheel_is_noticed(store: Folder, wheels: Mapping[str, 
 
 def test_the_manifest_has_every_file_of_the_tree(store: Folder, wheels: Mapping[str, Path]) -> None:
     put(store, wheels["x86_64_v3"])
-    found = {key: data for key, data in files(store).items() if key.startswith("variants/")}
-    objects = {each["key"]: each for each in json.loads(found[MANIFEST])["objects"]}
-    assert {each["file"] for each in objects.values()} == set(found) - {MANIFEST, KEY}
-    for each in objects.values():
-        assert sha256(found[each["file"]]) == each["sha256"]
+    actual = {key: data for key, data in files(store).items() if key.startswith("variants/")}
+    objects = {entry["key"]: entry for entry in json.loads(actual[MANIFEST])["objects"]}
+    assert {entry["file"] for entry in objects.values()} == set(actual) - {MANIFEST, KEY}
+    for stored_entry in objects.values():
+        assert sha256(actual[stored_entry["file"]]) == stored_entry["sha256"]
     assert "variants/simple/tensorflow-cpu/" in objects
-    (meaning,) = (each for key, each in objects.items() if key.endswith(MEANING))
+    (meaning,) = (entry for key, entry in objects.items() if key.endswith(MEANING))
     assert meaning["content_type"] == "application/json"
 
 
@@ -320,12 +320,12 @@ def test_a_bucket_gets_the_same_tree(store: Folder, wheels: Mapping[str, Path]) 
     fill(bucket, wheels)
     put(bucket, wheels["x86_64_v3"])
     put(bucket, wheels["x86_64_v4"], wheels["x86_64_v3"])
-    found = files(bucket)
+    actual = files(bucket)
     put(store, wheels["x86_64_v3"])
     put(store, wheels["x86_64_v4"], wheels["x86_64_v3"])
     same = {key: data for key, data in files(store).items() if key.startswith("variants/")}
-    assert {key: found[key] for key in same} == same
-    assert found["variants/simple/tensorflow-cpu/"] == found[f"{PAGE}.html"]
+    assert {key: actual[key] for key in same} == same
+    assert actual["variants/simple/tensorflow-cpu/"] == actual[f"{PAGE}.html"]
 
 
 # ---- installers ----
@@ -359,11 +359,11 @@ def chosen(installer: Iterable[str | Path], server: TreeServer, folder: Path) ->
     where = ("--target", folder, "--index-url", index)
     run([*installer, *where, "tensorflow-cpu==2.14.1", "numpy"], env=env, timeout_s=120)
     assert (folder / "numpy").is_dir()
-    said = folder / "tensorflow_cpu-2.14.1.dist-info" / FILE
-    if not said.exists():
+    path = folder / "tensorflow_cpu-2.14.1.dist-info" / FILE
+    if not path.exists():
         return "plain"
-    (found,) = json.loads(said.read_text(encoding="utf-8"))["variants"]
-    return str(found)
+    (actual,) = json.loads(path.read_text(encoding="utf-8"))["variants"]
+    return str(actual)
 
 
 @pytest.mark.toolchain
@@ -378,9 +378,9 @@ def test_uv_takes_the_best_level_that_this_cpu_has(
             page.unlink()
     # (uv looks at the CPU itself and knows of no mask)
     best = f"x86_64_v{compute_x86_64_level(read_cpu(env={}).features)}"
-    wanted = best if best in {"x86_64_v3", "x86_64_v4"} else "plain"
+    expected = best if best in {"x86_64_v3", "x86_64_v4"} else "plain"
     with running(TreeServer(tmp_path / "tree" if form == "html" else served.root, 0)) as server:
-        assert chosen([*UV, PREVIEW], server, tmp_path / "with") == wanted
+        assert chosen([*UV, PREVIEW], server, tmp_path / "with") == expected
 
 
 @pytest.mark.toolchain

@@ -189,20 +189,20 @@ def test_a_suggestion_is_what_is_near_or_all_that_there_is() -> None:
 
 
 def test_the_linkers_list_is_read_for_one_machine() -> None:
-    found = parse_ldconfig(LISTING, "x86_64")
-    assert found["libjemalloc.so.2"] == Path("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2")
-    assert found["libjemalloc.so.10"] == Path("/a folder/libjemalloc.so.10")
-    assert "libmimalloc.so.2" not in found
+    ldconfig = parse_ldconfig(LISTING, "x86_64")
+    assert ldconfig["libjemalloc.so.2"] == Path("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2")
+    assert ldconfig["libjemalloc.so.10"] == Path("/a folder/libjemalloc.so.10")
+    assert "libmimalloc.so.2" not in ldconfig
     assert set(parse_ldconfig(LISTING, "aarch64")) == {"libmimalloc.so.2"}
     assert parse_ldconfig("", "x86_64") == {}
 
 
 def test_the_newest_library_is_taken() -> None:
-    found = parse_ldconfig(LISTING, "x86_64")
-    assert malloc_among(found, "jemalloc") == found["libjemalloc.so.10"]
-    assert malloc_among(found, "tcmalloc") == found["libtcmalloc.so.4"]
-    assert malloc_among(found, "mimalloc") is None
-    both = found | {"libtcmalloc_minimal.so.4": Path("/lib/libtcmalloc_minimal.so.4")}
+    ldconfig = parse_ldconfig(LISTING, "x86_64")
+    assert malloc_among(ldconfig, "jemalloc") == ldconfig["libjemalloc.so.10"]
+    assert malloc_among(ldconfig, "tcmalloc") == ldconfig["libtcmalloc.so.4"]
+    assert malloc_among(ldconfig, "mimalloc") is None
+    both = ldconfig | {"libtcmalloc_minimal.so.4": Path("/lib/libtcmalloc_minimal.so.4")}
     assert malloc_among(both, "tcmalloc") == Path("/lib/libtcmalloc_minimal.so.4")
 
 
@@ -210,18 +210,18 @@ def test_this_machines_own_list_is_understood() -> None:
     ldconfig = shutil.which("ldconfig", path=f"{os.environ['PATH']}:/sbin:/usr/sbin")
     if ldconfig is None:
         pytest.skip("this machine has no ldconfig")
-    said = subprocess.run([ldconfig, "-p"], check=True, capture_output=True, text=True).stdout
-    assert parse_ldconfig(said, platform.machine())["libc.so.6"].is_file()
+    output = subprocess.run([ldconfig, "-p"], check=True, capture_output=True, text=True).stdout
+    assert parse_ldconfig(output, platform.machine())["libc.so.6"].is_file()
 
 
 @pytest.mark.parametrize("name", MALLOCS)
 def test_an_allocator_is_found_or_its_package_is_named(name: str) -> None:
-    said = ""
+    text = ""
     try:
         assert find_malloc(name).is_file()
     except UsageError as error:
-        said = str(error)
-    assert not said or re.fullmatch(rf"{name} is not installed.+{MALLOCS[name].package}.+", said)
+        text = str(error)
+    assert not text or re.fullmatch(rf"{name} is not installed.+{MALLOCS[name].package}.+", text)
 
 
 CONVOLUTION = """
@@ -234,7 +234,7 @@ print(float(tf.reduce_sum(tf.nn.conv2d(image, tf.ones((3, 3, 16, 32)), 1, "SAME"
 @pytest.fixture(scope="module", name="onednn_says")
 def what_onednn_says(stock_python: Path) -> dict[str, str]:
     """oneDNN's own account of a convolution, with a lever each."""
-    said = {}
+    values = {}
     for setting in ("onednn=on", "onednn=off", "isa=SSE41", "bf16=on"):
         name, _, value = setting.partition("=")
         env = {"ONEDNN_VERBOSE": "1", "TF_ENABLE_ONEDNN_OPTS": "1", "HOME": "/nonexistent"}
@@ -246,8 +246,8 @@ def what_onednn_says(stock_python: Path) -> dict[str, str]:
             capture_output=True,
             text=True,
         )
-        said[setting] = done.stdout
-    return said
+        values[setting] = done.stdout
+    return values
 
 
 @pytest.mark.slow
@@ -269,8 +269,10 @@ def test_the_stock_wheel_knows_every_name(stock_python: Path) -> None:
     libraries = sorted(stock_python.parents[1].glob("lib/*/site-packages/tensorflow/lib*.so.2"))
     assert len(libraries) == 2
     content = b"".join(path.read_bytes() for path in libraries)
-    others = {"LD_PRELOAD", JIT}  # the linker's, and the worker's
-    names = [name.removeprefix("ONEDNN_") for name in list_variables(LEVERS) if name not in others]
+    other_names = {"LD_PRELOAD", JIT}  # the linker's, and the worker's
+    names = [
+        name.removeprefix("ONEDNN_") for name in list_variables(LEVERS) if name not in other_names
+    ]
     isas = [name.lower() for name in ISAS]
     missing = [name for name in (*names, *isas) if name.encode() not in content]
     # The one that only MKL builds read; in those OMP_NUM_THREADS is their OpenMP library's.

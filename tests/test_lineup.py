@@ -34,9 +34,9 @@ WHEEL = "wheels/tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.
 
 
 def one_line(caught: pytest.ExceptionInfo[UsageError]) -> str:
-    said = str(caught.value)
-    assert len(said.splitlines()) == 1
-    return said
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    return message
 
 
 def test_without_a_word_stock_and_tuned_are_compared() -> None:
@@ -170,13 +170,13 @@ def test_any_text_is_a_line_up_or_an_error_of_one_line(text: str) -> None:
     if text.strip().endswith(".toml"):
         return
     specs: tuple[ArmSpec, ...] = ()
-    said = ""
+    message = ""
     try:
         specs = read_lineup(text)
     except UsageError as error:
-        said = str(error)
-    if said:
-        assert len(said.splitlines()) == 1
+        message = str(error)
+    if message:
+        assert len(message.splitlines()) == 1
     else:
         assert len({spec.name for spec in specs}) == len(specs) >= 2
 
@@ -322,11 +322,11 @@ def test_every_preset_can_be_read_and_begins_with_stock() -> None:
 
 def test_the_ladder_has_both_wheels_on_each_rung_and_begins_at_the_lowest() -> None:
     ladder = read_lineup("ladder")
-    found = find_ladder([spec.name for spec in ladder])
-    assert found is not None
-    assert found.wheels == ("stock", "tuned")
+    actual = find_ladder([spec.name for spec in ladder])
+    assert actual is not None
+    assert actual.wheels == ("stock", "tuned")
     assert [(spec.wheel, spec.name) for spec in ladder] == [
-        (wheel, found.find_arm(rung, wheel)) for rung in found.rungs for wheel in found.wheels
+        (wheel, actual.find_arm(rung, wheel)) for rung in actual.rungs for wheel in actual.wheels
     ]
     stock = [spec.levers for spec in ladder if spec.wheel == "stock"]
     assert [*map(set, stock)] == [
@@ -338,10 +338,10 @@ def test_the_ladder_has_both_wheels_on_each_rung_and_begins_at_the_lowest() -> N
 
 
 def test_levers_are_tried_one_by_one_on_the_stock_wheel() -> None:
-    first, *others = (*read_lineup("levers"), *read_lineup("mallocs")[1:])
+    first, *other_specs = (*read_lineup("levers"), *read_lineup("mallocs")[1:])
     assert first == parse_arm("stock")
-    assert all(spec.wheel == "stock" and len(spec.levers) == 1 for spec in others)
-    assert {name for spec in others for name, _ in spec.levers} == set(LEVERS)
+    assert all(spec.wheel == "stock" and len(spec.levers) == 1 for spec in other_specs)
+    assert {name for spec in other_specs for name, _ in spec.levers} == set(LEVERS)
 
 
 def test_the_control_tells_compiler_and_flags_apart() -> None:

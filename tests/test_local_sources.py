@@ -89,10 +89,10 @@ def test_a_folder_in_another_checkout_has_not_its_commit(tree: Path) -> None:
 
 def test_an_archive_is_the_releases_own_by_its_hash_only(tree: Path, tmp_path: Path) -> None:
     path = archived(tree, tmp_path / "some.tar.xz")
-    own = SourcePin(kind="home", origin="x", file=Pin(name="other", sha256=hash_file(path)))
-    assert create_pins(path, (own,), STAGING) == (own,)
-    (given,) = create_pins(path, (), STAGING)
-    assert given == SourcePin(
+    own_pin = SourcePin(kind="home", origin="x", file=Pin(name="other", sha256=hash_file(path)))
+    assert create_pins(path, (own_pin,), STAGING) == (own_pin,)
+    (pin,) = create_pins(path, (), STAGING)
+    assert pin == SourcePin(
         kind=KIND, origin="", file=Pin(name="some.tar.xz", sha256=hash_file(path))
     )
 

@@ -20,10 +20,10 @@ def versions(requirements: str) -> dict[str, str]:
 def test_each_wheel_of_a_release_with_kernels_has_one_version_of_each(wheel: StockWheel) -> None:
     requirements = load_requirements(wheel)
     lines = [line for line in requirements.splitlines() if "==" in line]
-    found = versions(requirements)
-    assert len(lines) == len(found)
-    assert {"keras", "numpy", "protobuf", "setuptools", "wheel"} <= found.keys()
-    assert not {"tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws"} & found.keys()
+    fields = versions(requirements)
+    assert len(lines) == len(fields)
+    assert {"keras", "numpy", "protobuf", "setuptools", "wheel"} <= fields.keys()
+    assert not {"tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws"} & fields.keys()
     assert ";" not in requirements
     blocks = re.split(r"(?m)^(?=\w)", requirements)[1:]
     assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", block) for block in blocks)

@@ -47,14 +47,14 @@ def test_a_number_of_vcpus_has_one_machine() -> None:
 
 def test_the_only_machine_that_fits_is_found() -> None:
     north = book().restrict(region="north", mode=Mode.ON_DEMAND)
-    found = find_machines(north, [1, 2, 8], {})
-    assert {count: each.name for count, each in found.items()} == {1: "m1", 2: "m2", 8: "m8"}
-    assert found[2] == north.find_price("m2")
+    prices = find_machines(north, [1, 2, 8], {})
+    assert {count: machine.name for count, machine in prices.items()} == {1: "m1", 2: "m2", 8: "m8"}
+    assert prices[2] == north.find_price("m2")
 
 
 def test_a_named_machine_may_have_more_vcpus_than_were_used() -> None:
-    found = find_machines(book(), [1], {1: "m8"})
-    assert found[1].name == "m8"
+    prices = find_machines(book(), [1], {1: "m8"})
+    assert prices[1].name == "m8"
     assert find_machines(book(), [4], {4: "bare"})[4].name == "bare"
 
 

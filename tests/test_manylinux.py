@@ -40,7 +40,7 @@ def test_a_platform_that_nobody_knows_is_refused(platform: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("floors", "needed", "said"),
+    ("floors", "needed", "problems"),
     [
         ({"GLIBC": "2.17", "GLIBCXX": "3.4.19"}, ["libc.so.6"], []),
         ({"GLIBC": "2.34"}, [], ["it requires GLIBC 2.34"]),
@@ -50,13 +50,13 @@ def test_a_platform_that_nobody_knows_is_refused(platform: str) -> None:
     ],
 )
 def test_what_a_platform_does_not_promise_is_said(
-    floors: dict[str, str], needed: list[str], said: list[str]
+    floors: dict[str, str], needed: list[str], problems: list[str]
 ) -> None:
     policy = find_policy(STOCK)
     assert policy is not None
-    found = list(find_breaches(policy, floors, needed, {"libtensorflow_cc.so.2"}))
-    assert len(found) == len(said)
-    for line, part in zip(found, said, strict=True):
+    breaches = list(find_breaches(policy, floors, needed, {"libtensorflow_cc.so.2"}))
+    assert len(breaches) == len(problems)
+    for line, part in zip(breaches, problems, strict=True):
         assert part in line
         assert line.endswith("which manylinux_2_17_x86_64 does not permit")
 

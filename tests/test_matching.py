@@ -49,33 +49,33 @@ def test_machines_of_one_kind_may_be_of_different_sizes() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(OTHER_CPU) - {"features"}))
 def test_a_cpu_of_another_kind_is_named_with_both_values(name: str) -> None:
-    (found,) = compare_hosts(host(), other_cpu(name))
-    one = getattr(host().cpu, name)
-    assert str(found) == f"CPU {name} ({one} vs. {OTHER_CPU[name]})"
+    (field_difference,) = compare_hosts(host(), other_cpu(name))
+    value = getattr(host().cpu, name)
+    assert str(field_difference) == f"CPU {name} ({value} vs. {OTHER_CPU[name]})"
 
 
 def test_of_the_features_only_those_that_differ_are_named() -> None:
-    (found,) = compare_hosts(host(), other_cpu("features"))
-    assert str(found) == "CPU features on one machine only (avx512f fma vs. amx_bf16)"
+    (field_difference,) = compare_hosts(host(), other_cpu("features"))
+    assert str(field_difference) == "CPU features on one machine only (avx512f fma vs. amx_bf16)"
     fewer = dataclasses.replace(host().cpu, features=frozenset({"avx2"}))
-    (found,) = compare_hosts(host(), host(cpu=fewer))
-    assert (found.one, found.other) == ("avx512f fma", "none")
+    (field_difference,) = compare_hosts(host(), host(cpu=fewer))
+    assert (field_difference.one, field_difference.other) == ("avx512f fma", "none")
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_HOST))
 def test_a_system_of_another_kind_is_named_with_both_values(name: str) -> None:
-    (found,) = compare_hosts(host(), host(**{name: OTHER_HOST[name]}))
-    one = getattr(host(), name) or "unknown"
-    assert str(found) == f"{name} ({one} vs. {OTHER_HOST[name]})"
+    (field_difference,) = compare_hosts(host(), host(**{name: OTHER_HOST[name]}))
+    value = getattr(host(), name) or "unknown"
+    assert str(field_difference) == f"{name} ({value} vs. {OTHER_HOST[name]})"
 
 
 @pytest.mark.parametrize("name", HONEST)
 def test_a_recorded_cpu_is_like_itself_only(name: str) -> None:
-    one = host(cpu=cpu_of(name))
-    assert compare_hosts(one, one) == ()
-    for other in set(HONEST) - {name}:
-        if cpu_of(other) != cpu_of(name):
-            assert compare_hosts(one, host(cpu=cpu_of(other)))
+    measured_host = host(cpu=cpu_of(name))
+    assert compare_hosts(measured_host, measured_host) == ()
+    for second in set(HONEST) - {name}:
+        if cpu_of(second) != cpu_of(name):
+            assert compare_hosts(measured_host, host(cpu=cpu_of(second)))
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_a_recorded_cpu_is_like_itself_only(name: str) -> None:
     ],
 )
 def test_another_arm_is_named_with_both_values(field: str, value: object, expected: str) -> None:
-    (found,) = compare_arms(arm("stock"), arm("stock", **{field: value}))
-    assert str(found) == expected
+    (field_difference,) = compare_arms(arm("stock"), arm("stock", **{field: value}))
+    assert str(field_difference) == expected
 
 
 def test_an_arm_may_stand_elsewhere() -> None:

@@ -58,11 +58,11 @@ def test_more_jobs_take_more_and_the_largest_always_fits_in(family: str, count: 
 
 @given(st.integers(0, 2_000_000), st.integers(1, 512), FAMILIES)
 def test_as_many_jobs_as_fit_and_not_one_more(mb: int, cores: int, family: str) -> None:
-    found = memory.choose_budget(mb, cores, family=family)
-    assert 1 <= found.jobs <= min(cores, 128)
-    assert found.fits or found.jobs == 1
-    more = memory.choose_budget(mb, cores, family=family, wanted=str(found.jobs + 1))
-    assert found.jobs == min(cores, 128) or not more.fits
+    budget = memory.choose_budget(mb, cores, family=family)
+    assert 1 <= budget.jobs <= min(cores, 128)
+    assert budget.fits or budget.jobs == 1
+    more = memory.choose_budget(mb, cores, family=family, jobs_option=str(budget.jobs + 1))
+    assert budget.jobs == min(cores, 128) or not more.fits
 
 
 @given(st.integers(0, 200_000), st.integers(0, 50_000), st.integers(1, 64))
@@ -84,10 +84,10 @@ def test_what_limits_is_said(mb: int, cores: int, limit: str) -> None:
 
 
 def test_the_user_has_the_last_word() -> None:
-    found = memory.choose_budget(4_000, 2, wanted="16")
-    assert (found.jobs, found.limited_by, found.fits) == (16, "--jobs", False)
+    budget = memory.choose_budget(4_000, 2, jobs_option="16")
+    assert (budget.jobs, budget.limited_by, budget.fits) == (16, "--jobs", False)
     with pytest.raises(UsageError, match="--jobs 0"):
-        memory.choose_budget(4_000, 2, wanted="0")
+        memory.choose_budget(4_000, 2, jobs_option="0")
 
 
 def test_what_was_not_measured_is_said() -> None:
@@ -118,18 +118,24 @@ def test_a_real_bazel_accepts_its_own_options_and_not_those_of_another(
 ) -> None:
     monkeypatch.setenv("USE_BAZEL_VERSION", str(bazel.DEBIAN_BAZEL))
     paths = settings.paths()
-    found = bazel.find_bazel(paths, "4.2.1")
+    bazel_tool = bazel.find_bazel(paths, "4.2.1")
     ours = dataclasses.replace(paths, cache=tmp_path)
     (tmp_path / "WORKSPACE").touch()
 
     def canonical(version: str) -> Completed:
         startup, build = memory.build_resource_options(version, BUDGET)
-        asked = (*bazel.build_startup_options(found, ours), *startup, "canonicalize-flags")
-        words: list[str | Path] = [found.bazelisk, *asked, "--for_command=build", "--", *build]
-        return run(words, cwd=tmp_path, env=bazel.build_environment(found.use), timeout_s=300)
+        command = (*bazel.build_startup_options(bazel_tool, ours), *startup, "canonicalize-flags")
+        words: list[str | Path] = [
+            bazel_tool.bazelisk,
+            *command,
+            "--for_command=build",
+            "--",
+            *build,
+        ]
+        return run(words, cwd=tmp_path, env=bazel.build_environment(bazel_tool.use), timeout_s=300)
 
-    assert Version(found.version) < Version("5")
-    lines = canonical(found.version).output.splitlines()
+    assert Version(bazel_tool.version) < Version("5")
+    lines = canonical(bazel_tool.version).output.splitlines()
     assert {"--jobs=3", "--local_ram_resources=6000"} <= set(lines)
     with pytest.raises(CommandError, match="Unrecognized option: --local_resources"):
         canonical("8.0.0")

@@ -25,20 +25,22 @@ def test_machines_of_several_sizes_make_one_comparison() -> None:
     effort = Effort(looks=(3,), blocks=6)
     small = machine(2, seconds=60.0, made="2026-01-03", effort=effort)
     large = machine(16, seconds=30.0, made="2026-01-02")
-    found = merge_comparisons([("a16", large), ("a2", small)])
-    assert [(each.workload, each.vcpus) for each in found.cells] == [
+    measured_comparison = merge_comparisons([("a16", large), ("a2", small)])
+    assert [
+        (compared_cell.workload, compared_cell.vcpus) for compared_cell in measured_comparison.cells
+    ] == [
         ("mnist_mlp", 2),
         ("mnist_cnn", 2),
         ("mnist_mlp", 16),
         ("mnist_cnn", 16),
     ]
-    assert found.cells == (*small.cells, *large.cells)
-    assert found.overall == (*small.overall, *large.overall)
-    assert found.parts == ("a16", "a2")
-    assert (found.seconds, found.made) == (90.0, "2026-01-03")
-    assert found.host == large.host
-    assert found.effort == effort
-    assert found.complete
+    assert measured_comparison.cells == (*small.cells, *large.cells)
+    assert measured_comparison.overall == (*small.overall, *large.overall)
+    assert measured_comparison.parts == ("a16", "a2")
+    assert (measured_comparison.seconds, measured_comparison.made) == (90.0, "2026-01-03")
+    assert measured_comparison.host == large.host
+    assert measured_comparison.effort == effort
+    assert measured_comparison.complete
 
 
 def test_one_part_that_is_not_complete_leaves_the_whole_incomplete() -> None:
@@ -46,9 +48,14 @@ def test_one_part_that_is_not_complete_leaves_the_whole_incomplete() -> None:
 
 
 def test_workloads_may_be_shared_out_between_machines_of_one_size() -> None:
-    found = merge_comparisons([("a", machine(2, "mnist_mlp")), ("b", machine(2, "lstm_text"))])
-    assert [each.workload for each in found.cells] == ["mnist_mlp", "lstm_text"]
-    assert [each.vcpus for each in found.overall] == [2, 2]
+    measured_comparison = merge_comparisons(
+        [("a", machine(2, "mnist_mlp")), ("b", machine(2, "lstm_text"))]
+    )
+    assert [compared_cell.workload for compared_cell in measured_comparison.cells] == [
+        "mnist_mlp",
+        "lstm_text",
+    ]
+    assert [overall.vcpus for overall in measured_comparison.overall] == [2, 2]
 
 
 def test_what_was_merged_merges_again_under_its_own_parts() -> None:
@@ -94,11 +101,14 @@ def test_the_order_of_parts_is_only_that_of_their_names(
         )
         for number in range(4)
     ]
-    one, other = merge_comparisons(parts), merge_comparisons([parts[number] for number in order])
-    assert ordered(one) == ordered(other)
-    assert [each.vcpus for each in one.cells] == sorted(sizes)
-    assert one.complete == all(complete)
-    assert math.isclose(one.seconds, sum(seconds))
+    measured_comparison, second = (
+        merge_comparisons(parts),
+        merge_comparisons([parts[number] for number in order]),
+    )
+    assert ordered(measured_comparison) == ordered(second)
+    assert [compared_cell.vcpus for compared_cell in measured_comparison.cells] == sorted(sizes)
+    assert measured_comparison.complete == all(complete)
+    assert math.isclose(measured_comparison.seconds, sum(seconds))
 
 
 @pytest.mark.parametrize("parts", [[], [("a", machine(2))]])
@@ -124,9 +134,11 @@ def test_a_cell_stands_once() -> None:
 
 
 def test_machines_of_two_kinds_are_refused_and_every_difference_is_named() -> None:
-    other = host(4, kernel="6.2.0", clocksource="hpet")
+    other_host = host(4, kernel="6.2.0", clocksource="hpet")
     with pytest.raises(HostError) as caught:
-        merge_comparisons([("a", machine(2)), ("b", machine(4)), ("c", machine(8, host=other))])
+        merge_comparisons(
+            [("a", machine(2)), ("b", machine(4)), ("c", machine(8, host=other_host))]
+        )
     assert caught.value.message.startswith("cannot merge a and c: ")
     assert caught.value.message.endswith(": kernel (6.1.0 vs. 6.2.0); clocksource (tsc vs. hpet)")
 
@@ -159,9 +171,11 @@ def test_what_was_asked_otherwise_is_refused_and_named(
 
 def test_candidates_may_stand_in_another_order() -> None:
     names = ("stock", "control", "tuned")
-    one = machine(2, arms=tuple(map(arm, names)))
-    other = machine(4, arms=tuple(map(arm, ("stock", "tuned", "control"))))
-    assert [each.name for each in merge_comparisons([("a", one), ("b", other)]).arms] == [
+    measured_comparison = machine(2, arms=tuple(map(arm, names)))
+    second = machine(4, arms=tuple(map(arm, ("stock", "tuned", "control"))))
+    assert [
+        facts.name for facts in merge_comparisons([("a", measured_comparison), ("b", second)]).arms
+    ] == [
         "stock",
         "tuned",
         "control",

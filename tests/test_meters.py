@@ -56,14 +56,14 @@ def test_run_delay_is_that_of_all_threads_and_never_falls() -> None:
     try:
         for thread in threads:
             thread.start()
-        own = Path("/proc/thread-self/schedstat").read_text("ascii").split()
+        own_words = Path("/proc/thread-self/schedstat").read_text("ascii").split()
         together = read_run_delay_s()
     finally:
         release.set()
         for thread in threads:
             thread.join()
     assert 0 <= before <= together
-    assert together >= int(own[1]) / 1e9
+    assert together >= int(own_words[1]) / 1e9
 
 
 # --- busy and stolen ------------------------------------------------------------------------------
@@ -84,8 +84,8 @@ def test_busy_and_stolen_ticks_are_summed_over_the_cells_own_cpus(
     cpus: tuple[int, ...], busy: int, steal: int, tmp_path: Path
 ) -> None:
     """By hand: user, nice, system, irq and softirq; idle, iowait and guests' time are not busy."""
-    found = read_busy_and_steal_s(cpus, written(tmp_path / "stat", STAT))
-    assert found == pytest.approx((busy * TICK_S, steal * TICK_S))
+    busy_and_steal_s = read_busy_and_steal_s(cpus, written(tmp_path / "stat", STAT))
+    assert busy_and_steal_s == pytest.approx((busy * TICK_S, steal * TICK_S))
 
 
 def test_a_kernel_that_does_not_know_steal_saw_none(tmp_path: Path) -> None:
@@ -117,10 +117,10 @@ def test_a_process_that_works_makes_its_cpu_busy() -> None:
 # --- throttling -----------------------------------------------------------------------------------
 
 
-def grouped(root: Path, said: str, stats: dict[str, str]) -> Path:
+def grouped(root: Path, message: str, stats: dict[str, str]) -> Path:
     """A root in which /proc/self/cgroup says that, and these folders have a cpu.stat."""
     (root / "proc/self").mkdir(parents=True)
-    written(root / "proc/self/cgroup", said)
+    written(root / "proc/self/cgroup", message)
     for folder, text in stats.items():
         place = root / "sys/fs/cgroup" / folder
         place.mkdir(parents=True, exist_ok=True)
@@ -155,9 +155,9 @@ def test_a_container_that_cannot_see_its_folder_reads_the_root_it_has(tmp_path: 
 
 @pytest.mark.parametrize("mount", ["cpu,cpuacct", "cpu"])
 def test_version_1_is_followed_in_the_hierarchy_of_the_cpu(mount: str, tmp_path: Path) -> None:
-    said = "5:memory:/x\n4:cpu,cpuacct:/x\n0::/\n"
+    text = "5:memory:/x\n4:cpu,cpuacct:/x\n0::/\n"
     stats = {mount: "", f"{mount}/x": V1, "memory/x": V1, "unified": ROOT_V2}
-    assert read_throttled_s(grouped(tmp_path, said, stats)) == pytest.approx(1.5)
+    assert read_throttled_s(grouped(tmp_path, text, stats)) == pytest.approx(1.5)
 
 
 def test_a_mount_with_two_names_counts_once(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tfbench.inside.synthetic import BEGIN, PART
 from tfbench.inside.workload import draw_synthetic_data
 from tfbench.inside.workloads import SETS, find_workload
 
-NAMES = [each.name for each in MODERN]
+NAMES = [workload.name for workload in MODERN]
 
 
 def dense(inputs: int, outputs: int) -> int:
@@ -105,21 +105,23 @@ def test_signals_are_standardised_and_their_classes_differ(name: str) -> None:
     assert abs(float(flat.mean())) < 0.02
     assert abs(float(flat.std()) - 1) < 0.02
     half = len(flat) // 2
-    curves = np.stack([flat[:half][names[:half] == each].mean(axis=0) for each in set(names)])
-    found = (flat[half:] @ curves.T).argmax(axis=1)
-    assert (found == names[half:]).mean() > 0.9, "a matched filter tells them"
+    curves = np.stack(
+        [flat[:half][names[:half] == class_name].mean(axis=0) for class_name in set(names)]
+    )
+    actual = (flat[half:] @ curves.T).argmax(axis=1)
+    assert (actual == names[half:]).mean() > 0.9, "a matched filter tells them"
 
 
 def test_a_fifth_of_the_pairs_is_rated_by_users_of_their_kind() -> None:
-    asked, rated = draw_synthetic_data(find_workload("neumf"), 3)
-    users, items = asked.reshape(-1, 2).T
+    pairs, rated = draw_synthetic_data(find_workload("neumf"), 3)
+    users, items = pairs.reshape(-1, 2).T
     assert users.min() >= 0
     assert users.max() < 6_040
     assert items.min() >= 0
     assert items.max() < 3_706
-    one = rated.ravel() == 1
-    assert abs(one.mean() - 0.2) < 0.02
+    positive = rated.ravel() == 1
+    assert abs(positive.mean() - 0.2) < 0.02
     alike = users % 2 == items % 2
-    assert alike[one].mean() > 0.99
-    assert abs(alike[~one].mean() - 0.5) < 0.05
-    assert np.median(items[one]) < np.median(items[~one]) / 2, "common items are common"
+    assert alike[positive].mean() > 0.99
+    assert abs(alike[~positive].mean() - 0.5) < 0.05
+    assert np.median(items[positive]) < np.median(items[~positive]) / 2, "common items are common"

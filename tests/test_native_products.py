@@ -132,7 +132,7 @@ HERE = {*Path("/proc/cpuinfo").read_text("utf-8").partition("flags")[2].partitio
 @pytest.fixture(scope="module", params=INSTRUCTIONS)
 def native(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> ctypes.CDLL:
     flags = INSTRUCTIONS[request.param]
-    if not {each[2:] for each in flags} <= HERE:
+    if not {flag[2:] for flag in flags} <= HERE:
         pytest.skip(f"this CPU has no {request.param}")
     folder = tmp_path_factory.mktemp("products")
     (folder / "tensorwright").symlink_to(settings.ROOT / "build/tfbuild/native")
@@ -173,7 +173,7 @@ def axes(draw: st.DrawFn) -> tuple[int, ...]:
 def padded(images: Any, axis: int, of: Sequence[int]) -> Any:
     size, out, taps, stride, dilation, before = of
     after = max((out - 1) * stride + (taps - 1) * dilation + 1 - before - size, 0)
-    return np.pad(images, [(before, after) if each == axis else (0, 0) for each in range(4)])
+    return np.pad(images, [(before, after) if number == axis else (0, 0) for number in range(4)])
 
 
 @given(
@@ -191,24 +191,26 @@ def test_gradients_of_filters_are_those_of_the_definition(
     rng = np.random.default_rng(images)
     inputs = drawn(rng, images, rows[0], columns[0], channels)
     back = drawn(rng, images, rows[1], columns[1], filters)
-    made = [np.full((rows[2], columns[2], channels, filters), np.nan, "float32") for _ in range(2)]
+    arrays = [
+        np.full((rows[2], columns[2], channels, filters), np.nan, "float32") for _ in range(2)
+    ]
     sums = [np.full(filters, np.nan, "float32") for _ in range(2)]
-    for result, bias, shared in zip(made, sums, (1, threads), strict=True):
+    for result, bias, shared in zip(arrays, sums, (1, threads), strict=True):
         sizes = (images, channels, filters, *rows, *columns, shared)
-        native.gradient(numbers(sizes), *(floats(each) for each in (inputs, back, result, bias)))
+        native.gradient(numbers(sizes), *(floats(array) for array in (inputs, back, result, bias)))
     wide = padded(padded(inputs.astype("float64"), 1, rows), 2, columns)
-    exact, most = np.empty(made[0].shape), np.empty(made[0].shape)
+    exact, most = np.empty(arrays[0].shape), np.empty(arrays[0].shape)
     for row, column in np.ndindex(rows[2], columns[2]):
         top, left = row * rows[4], column * columns[4]
         part = wide[:, top :: rows[3], left :: columns[3]][:, : rows[1], : columns[1]]
         exact[row, column] = np.einsum("nyxc,nyxf->cf", part, back)
         most[row, column] = np.einsum("nyxc,nyxf->cf", np.abs(part), np.abs(back))
     rounded = ROUNDING * images * rows[1] * columns[1]
-    assert (np.abs(made[0] - exact) <= rounded * most).all()
+    assert (np.abs(arrays[0] - exact) <= rounded * most).all()
     flat = back.astype("float64").reshape(-1, filters)
     assert (np.abs(sums[0] - flat.sum(0)) <= rounded * np.abs(flat).sum(0)).all()
-    for one, other in (made, sums):
-        assert one.tobytes() == other.tobytes(), "threads change no bit"
+    for first, second in (arrays, sums):
+        assert first.tobytes() == second.tobytes(), "threads change no bit"
 
 
 @given(st.integers(1, 40), st.integers(1, 600), st.integers(1, 70), st.booleans())
@@ -217,15 +219,16 @@ def test_products_are_those_of_the_definition(
 ) -> None:
     rng = np.random.default_rng(depth)
     left, right, bias = drawn(rng, rows, depth), drawn(rng, depth, columns), drawn(rng, columns)
-    made = np.full((rows, columns), np.nan, "float32")
+    array = np.full((rows, columns), np.nan, "float32")
     native.product(
-        numbers((rows, depth, columns, relu)), *(floats(each) for each in (left, right, bias, made))
+        numbers((rows, depth, columns, relu)),
+        *(floats(tensor) for tensor in (left, right, bias, array)),
     )
     exact = left.astype("float64") @ right + bias
     if relu:
         exact = np.maximum(exact, 0)
     most = np.abs(left).astype("float64") @ np.abs(right) + np.abs(bias)
-    assert (np.abs(made - exact) <= ROUNDING * (depth + 1) * most).all()
+    assert (np.abs(array - exact) <= ROUNDING * (depth + 1) * most).all()
 
 
 Side: TypeAlias = tuple[int, int, int]
@@ -282,17 +285,17 @@ def test_minimal_filtering_is_a_convolution(
     inputs, bias = drawn(rng, images, rows[0], columns[0], channels), drawn(rng, filters)
     taps = drawn(rng, math.prod(SCHEMES[scheme]), channels, filters)
     given_taps = np.ascontiguousarray(taps[::-1].transpose(0, 2, 1)) if turned else taps
-    made = np.full((images, rows[1], columns[1], filters), np.nan, "float32")
+    array = np.full((images, rows[1], columns[1], filters), np.nan, "float32")
     sizes = (images, channels, filters, *rows, *columns, turned, relu)
     run = getattr(native, f"{scheme}_outputs")
-    run(numbers(sizes), *(floats(each) for each in (inputs, given_taps, bias, made)))
+    run(numbers(sizes), *(floats(tensor) for tensor in (inputs, given_taps, bias, array)))
     exact, most = bias.astype("float64"), np.abs(bias).astype("float64")
     for part, tap in zip(shifted(inputs, convolution), taps, strict=True):
         exact = exact + part @ tap
         most = most + np.abs(part) @ np.abs(tap)
     if relu:
         exact = np.maximum(exact, 0)
-    assert (np.abs(made - exact) <= FILTERED * channels * most.max()).all()
+    assert (np.abs(array - exact) <= FILTERED * channels * most.max()).all()
 
 
 @given(convolved(), st.sampled_from([1e9, 3e38, np.inf, np.nan]), st.integers(0, 10**6))
@@ -305,16 +308,16 @@ def test_an_output_depends_on_nothing_that_its_taps_do_not_reach(
     rng = np.random.default_rng(at)
     inputs, bias = drawn(rng, 1, rows[0], columns[0], count), drawn(rng, count)
     taps = drawn(rng, math.prod(SCHEMES[scheme]), count, count)
-    other, reached = inputs.copy(), np.zeros_like(inputs)
+    second, reached = inputs.copy(), np.zeros_like(inputs)
     row, column = divmod(at % (rows[0] * columns[0]), columns[0])
-    other[0, row, column], reached[0, row, column] = value, 1
-    sizes, made = numbers((1, count, count, *rows, *columns, 0, 0)), []
-    for images in (inputs, other):
-        made.append(np.full((1, rows[1], columns[1], count), np.nan, "float32"))
+    second[0, row, column], reached[0, row, column] = value, 1
+    sizes, outputs = numbers((1, count, count, *rows, *columns, 0, 0)), []
+    for images in (inputs, second):
+        outputs.append(np.full((1, rows[1], columns[1], count), np.nan, "float32"))
         run = getattr(native, f"{scheme}_outputs")
-        run(sizes, *(floats(each) for each in (images, taps, bias, made[-1])))
+        run(sizes, *(floats(array) for array in (images, taps, bias, outputs[-1])))
     foreign = sum(part[..., 0] for part in shifted(reached, convolution)) == 0
-    assert made[0][foreign].tobytes() == made[1][foreign].tobytes()
+    assert outputs[0][foreign].tobytes() == outputs[1][foreign].tobytes()
 
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 5), convolved(), st.integers(0, 8))
@@ -332,17 +335,17 @@ def test_minimal_filtering_gives_gradients_of_filters(
     inputs = drawn(rng, images, rows[0], columns[0], channels)
     back = drawn(rng, images, rows[1], columns[1], filters)
     shape = (math.prod(SCHEMES[scheme]), channels, filters)
-    made = [np.full(shape, np.nan, "float32") for _ in range(2)]
+    arrays = [np.full(shape, np.nan, "float32") for _ in range(2)]
     sums = [np.full(filters, np.nan, "float32") for _ in range(2)]
     run = getattr(native, f"{scheme}_gradient")
-    for result, bias, each in zip(made, sums, (0, threads), strict=True):
-        sizes = numbers((images, channels, filters, *rows, *columns, each))
+    for result, bias, number in zip(arrays, sums, (0, threads), strict=True):
+        sizes = numbers((images, channels, filters, *rows, *columns, number))
         run(sizes, *(floats(array) for array in (inputs, back, result, bias)))
     flat = back.astype("float64").reshape(-1, filters)
     wide = [part.reshape(-1, channels) for part in shifted(inputs, convolution)]
     most = max((np.abs(part).T @ np.abs(flat)).max() for part in wide)
-    for part, tap in zip(wide, made[0], strict=True):
+    for part, tap in zip(wide, arrays[0], strict=True):
         assert (np.abs(tap - part.T @ flat) <= FILTERED * (len(flat) + 4) * most).all()
     assert (np.abs(sums[0] - flat.sum(0)) <= FILTERED * len(flat) * np.abs(flat).sum(0)).all()
-    for one, other in (made, sums):
-        assert one.tobytes() == other.tobytes(), "threads change no bit"
+    for first, second in (arrays, sums):
+        assert first.tobytes() == second.tobytes(), "threads change no bit"

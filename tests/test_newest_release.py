@@ -49,12 +49,12 @@ def test_the_newest_of_all_is_taken_where_its_home_answers(paths: Paths, home: P
 def test_what_was_fetched_before_is_taken_and_the_reason_said(paths: Paths, home: Path) -> None:
     paths.downloads.mkdir(parents=True)
     (paths.downloads / list_source_pins(find_release("2.17"))[0].file.name).touch()
-    release, why = find_newest_release(paths)
+    release, reason = find_newest_release(paths)
     assert release.version == "2.17.1"
-    assert why.startswith(
+    assert reason.startswith(
         f"the sources of {list_kernel_releases()[-1].version} cannot be downloaded ("
     )
-    assert why.endswith("); those of 2.17.1 are available")
+    assert reason.endswith("); those of 2.17.1 are available")
 
 
 def test_what_the_mirror_has_is_taken(paths: Paths, home: Path, tmp_path: Path) -> None:
@@ -67,16 +67,16 @@ def test_what_the_mirror_has_is_taken(paths: Paths, home: Path, tmp_path: Path) 
 def test_debian_has_the_sources_of_one(paths: Paths, home: Path, tmp_path: Path) -> None:
     (tmp_path / "apt-get").write_text("#!/bin/sh\n", encoding="utf-8")
     (tmp_path / "apt-get").chmod(0o755)
-    release, why = find_newest_release(paths)
+    release, reason = find_newest_release(paths)
     assert release.version == "2.14.1"
-    assert why.endswith("); Debian has those of 2.14.1")
+    assert reason.endswith("); Debian has those of 2.14.1")
 
 
 def test_without_any_sources_the_newest_is_tried_and_says_what_is_wrong(
     paths: Paths, home: Path
 ) -> None:
-    release, why = find_newest_release(paths)
-    assert (release.version, why) == (list_kernel_releases()[-1].version, "")
+    release, reason = find_newest_release(paths)
+    assert (release.version, reason) == (list_kernel_releases()[-1].version, "")
 
 
 def test_a_release_without_a_wheel_for_a_python_that_is_here_is_passed_over(
@@ -90,9 +90,9 @@ def test_a_release_without_a_wheel_for_a_python_that_is_here_is_passed_over(
     assert find_newest_release(paths)[0].version == "2.20.0"
     assert find_newest_release(paths, ["3.10"])[0].version == "2.20.0"
     (paths.downloads / list_source_pins(find_release("2.20"))[0].file.name).unlink()
-    release, why = find_newest_release(paths)
+    release, reason = find_newest_release(paths)
     assert release.version == list_kernel_releases()[-1].version
-    assert why.endswith("); 2.14.1 has no wheel for an installed Python")
+    assert reason.endswith("); 2.14.1 has no wheel for an installed Python")
     assert find_newest_release(paths, ["3.11"])[0].version == "2.14.1"
     assert find_newest_release(paths, ["3.9", "3.13"])[1].endswith(
         "2.14.1 has no wheel for Python 3.9 and 3.13"
@@ -131,8 +131,8 @@ def test_newest_becomes_a_version_and_says_which(
     paths.downloads.mkdir(parents=True)
     (paths.downloads / list_source_pins(find_release("2.17"))[0].file.name).touch()
     assert resolve_release(Request(release=NEWEST), paths).release == "2.17.1"
-    said = capsys.readouterr().err
-    assert "release 2.17.1: the sources of" in said
+    output = capsys.readouterr().err
+    assert "release 2.17.1: the sources of" in output
     full = resolve_release(Request(release=NEWEST, scope="full"), paths)
     assert full.release == load_releases()[-1].version
     assert "the newest" in capsys.readouterr().err

@@ -118,7 +118,7 @@ def test_the_statement_names_what_was_changed_and_from_what() -> None:
     tuned = tuned_for(("haswell", "zen4"))
     text = text_for(tuned)
     assert text.startswith("This is a modified TensorFlow. It was not published by the TensorFlow")
-    for what in (
+    for phrase in (
         "Tensorwright made version 2.14.1+haswell of\n  stock.whl\n  sha256 " + tuned.stock_sha256,
         "sources.tar.xz\n  sha256 " + tuned.source_sha256,
         "  tensorflow/__init__.py\n    a line at its end\n",
@@ -126,7 +126,7 @@ def test_the_statement_names_what_was_changed_and_from_what() -> None:
         "  tensorflow/core/kernels/first.so\n",
         f"{tuned.compiler} compiled them",
     ):
-        assert what in text
+        assert phrase in text
     changed, added = text.index("Changed files:"), text.index("Added files:")
     assert changed < text.index("tensorflow/__init__.py") < added
     for library in tuned.libraries:

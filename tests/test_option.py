@@ -23,7 +23,7 @@ def test_fields_carry_default_and_help() -> None:
         Option(field="dry_run", name="dry-run", help="do nothing", default=False),
         Option(field="import_", name="import", help="a file", old=("csv",), default="none"),
     )
-    assert [each.is_switch for each in list_options(Example)] == [False, True, False]
+    assert [task_option.is_switch for task_option in list_options(Example)] == [False, True, False]
 
 
 def test_a_record_is_made_of_its_own_values() -> None:
@@ -36,7 +36,7 @@ def test_a_part_has_some_options_with_its_own_words_and_fixes_others() -> None:
         Example,
         "wheel",
         "import_",
-        given={"import_": "own", "inner": "i"},
+        defaults={"import_": "own", "inner": "i"},
         helps={"import_": "told"},
     )
     wheel, read = list_options(some)

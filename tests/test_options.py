@@ -32,7 +32,7 @@ def test_an_unknown_workload_is_told_which_names_and_sets_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "--workloads is empty"),
         (" , ", "--workloads is empty"),
@@ -42,10 +42,10 @@ def test_an_unknown_workload_is_told_which_names_and_sets_there_are() -> None:
         ("modern:batch=4", "modern is a set, so it takes no sizes"),
     ],
 )
-def test_other_workloads_are_refused(text: str, said: str) -> None:
+def test_other_workloads_are_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         options.parse_workloads(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_numbers_of_cpus_are_those_that_are_here() -> None:

@@ -53,22 +53,22 @@ def request(**options: object) -> Request:
     return Request(**(usual | {"compiler": CLANG} | options))  # type: ignore[arg-type]
 
 
-def made_of(fleet: Fleet, left: int = 0) -> Tuned:
-    """What a build of the fleet says of its wheel, where admission lets all but the first `left`
-    units in."""
+def made_of(fleet: Fleet, unadmitted: int = 0) -> Tuned:
+    """What a build of the fleet says of its wheel, where admission lets all but the first
+    `unadmitted` units in."""
     return assemble.build_record(
         fleet,
-        [_made(plan, left) for plan in fleet.plans],
+        [_made(plan, unadmitted) for plan in fleet.plans],
         bazel="4.2.3",
         source_sha256=fleet.first.sources[-1].file.sha256,
         nearness=SourceMatch(own=fleet.first.sources[0].kind != "given", compared=1),
     )
 
 
-def _made(plan: Plan, left: int) -> LinkedLibrary:
+def _made(plan: Plan, unadmitted: int) -> LinkedLibrary:
     verdicts = tuple(
         UnitVerdict(unit=unit.name, reason="it differs")
-        if number < left
+        if number < unadmitted
         else UnitVerdict(unit=unit.name, registrations=tuple(_registrations(plan, unit.name)))
         for number, unit in enumerate(plan.kernels)
     )
@@ -84,11 +84,11 @@ def _made(plan: Plan, left: int) -> LinkedLibrary:
 def _registrations(plan: Plan, unit: str) -> Iterator[TypedOp]:
     rows = kernels.load_known_sources(plan.release).values()
     ops = {op for row in rows if row.unit == unit for op in row.ops}
-    yield from (each for each in plan.selection or () if each.op in ops)
+    yield from (typed_op for typed_op in plan.selection or () if typed_op.op in ops)
     yield from (TypedOp(op=op, types="T=2") for op in ops)
 
 
-def found(fleet: Fleet, said: Tuned, *, compiler: str = CLANG) -> Origin:
+def found(fleet: Fleet, tuned_facts: Tuned, *, compiler: str = CLANG) -> Origin:
     plan = fleet.first
     tag = f"cp{plan.python.replace('.', '')}"
     identity = WheelIdentity(
@@ -96,8 +96,8 @@ def found(fleet: Fleet, said: Tuned, *, compiler: str = CLANG) -> Origin:
         version=fleet.version,
         tags=(f"{tag}-{tag}-manylinux_2_17_{plan.target.family}",),
     )
-    here = parse_compiler(compiler, plan.target.family)
-    return resolve_origin(said, identity, here)
+    chosen_compiler = parse_compiler(compiler, plan.target.family)
+    return resolve_origin(tuned_facts, identity, chosen_compiler)
 
 
 X86 = ("skylake", "haswell", "zen4,haswell", STOCK_FLAGS, "x86_64_v4+avx512_bf16/zen4")
@@ -108,7 +108,7 @@ X86 = ("skylake", "haswell", "zen4,haswell", STOCK_FLAGS, "x86_64_v4+avx512_bf16
 def test_the_plans_of_any_wheel_are_found_again(data: st.DataObject) -> None:
     arch = data.draw(st.sampled_from((*X86, "neoverse_v1")), label="arch")
     wide = arch not in {"neoverse_v1", STOCK_FLAGS}
-    asked = request(
+    wheel_request = request(
         arch=arch,
         release=data.draw(st.sampled_from(("2.14.1", "2.20.0")), label="release"),
         compiler=data.draw(st.sampled_from((CLANG, "gcc@13.2.0")), label="compiler"),
@@ -118,29 +118,36 @@ def test_the_plans_of_any_wheel_are_found_again(data: st.DataObject) -> None:
         bf16=wide and data.draw(st.booleans(), label="bf16"),
         trust_emulated=data.draw(st.booleans(), label="trust"),
     )
-    fleet, _ = resolve_fleet(asked)
-    left = data.draw(st.integers(0, len(fleet.first.kernels) - 1), label="units that stay stock")
-    origin = found(fleet, made_of(fleet, left), compiler=asked.compiler)
+    fleet, _ = resolve_fleet(wheel_request)
+    stock_units = data.draw(
+        st.integers(0, len(fleet.first.kernels) - 1), label="units that stay stock"
+    )
+    origin = found(fleet, made_of(fleet, stock_units), compiler=wheel_request.compiler)
     assert origin.fleet == fleet
     assert origin.unknown == ()
 
 
 @pytest.mark.parametrize("flags", ["", "-O3"])
 @pytest.mark.parametrize("refused", [(), (TypedOp(op="Tanh", types="T=14"),)])
-@pytest.mark.parametrize("own", [(), ("fused/loops", "fused/updates")])
+@pytest.mark.parametrize("own_lines", [(), ("fused/loops", "fused/updates")])
 def test_what_was_selected_is_found_again(
-    own: tuple[str, ...], flags: str, refused: tuple[TypedOp, ...], tmp_path: Path
+    own_lines: tuple[str, ...], flags: str, refused: tuple[TypedOp, ...], tmp_path: Path
 ) -> None:
     """Also where admission has refused some of it, as long as it was measured."""
-    rows = tuple(dataclasses.replace(ROW, types=each.types) for each in (TANH, *refused))
-    kept = tuple(sorted((TANH, *refused)))
-    save(tmp_path / "s.json", dataclasses.replace(SELECTION, kept=kept, rows=rows, own=own))
+    rows = tuple(dataclasses.replace(ROW, types=typed_op.types) for typed_op in (TANH, *refused))
+    typed_ops = tuple(sorted((TANH, *refused)))
+    save(
+        tmp_path / "s.json",
+        dataclasses.replace(SELECTION, kept=typed_ops, rows=rows, own=own_lines),
+    )
     fleet, _ = resolve_fleet(request(selection=str(tmp_path / "s.json"), flags=flags))
-    said = made_of(fleet)
-    (library,) = said.libraries
-    less = tuple(each for each in library.registrations if each not in refused)
-    said = with_library(said, registrations=less)
-    origin = found(fleet, said)
+    facts = made_of(fleet)
+    (library,) = facts.libraries
+    less = tuple(
+        registration for registration in library.registrations if registration not in refused
+    )
+    facts = with_library(facts, registrations=less)
+    origin = found(fleet, facts)
     if flags and refused:  # then tuned.json has neither what was measured nor all that was asked
         assert origin.unknown == ("skylake",)
     else:
@@ -152,19 +159,21 @@ def test_part_of_the_recorded_selection_is_found_again() -> None:
     whole, _ = resolve_fleet(request(flags="-O3"))
     fleet, _ = resolve_fleet(request(flags="-O3", without=whole.first.kernels[0].name))
     assert fleet.first.selection != whole.first.selection
-    said = made_of(fleet, 1)
-    assert len(said.libraries[0].registrations) < len(fleet.first.selection or ())
-    assert found(fleet, said).fleet == fleet
+    facts = made_of(fleet, 1)
+    assert len(facts.libraries[0].registrations) < len(fleet.first.selection or ())
+    assert found(fleet, facts).fleet == fleet
 
 
 @pytest.mark.parametrize("trust", [False, True])
 def test_evidence_and_whether_it_was_trusted_are_found_again(trust: bool) -> None:
     with patch("tfbuild.planning.request.read_measurements", return_value=(EMULATED,)):
-        asked = request(
+        wheel_request = request(
             arch="skylake_avx512", release="2.20.0", evidence="c.json", trust_emulated=trust
         )
-        fleet, _ = resolve_fleet(asked)
-    (default,) = (each for each in fleet.first.defaults if each.lever == LEVER)
+        fleet, _ = resolve_fleet(wheel_request)
+    (default,) = (
+        target_default for target_default in fleet.first.defaults if target_default.lever == LEVER
+    )
     assert default.on is trust
     assert found(fleet, made_of(fleet)).fleet == fleet
 
@@ -172,9 +181,9 @@ def test_evidence_and_whether_it_was_trusted_are_found_again(trust: bool) -> Non
 def test_sources_that_were_given_are_found_by_their_name(tmp_path: Path) -> None:
     (tmp_path / "mine.tar").write_bytes(b"sources")
     fleet, _ = resolve_fleet(request(source=str(tmp_path / "mine.tar")))
-    said = made_of(fleet)
-    assert found(fleet, said).fleet == fleet
-    renamed = dataclasses.replace(said, source_file="renamed.tar")
+    facts = made_of(fleet)
+    assert found(fleet, facts).fleet == fleet
+    renamed = dataclasses.replace(facts, source_file="renamed.tar")
     assert found(fleet, renamed).unknown == ("skylake",)
 
 
@@ -190,19 +199,19 @@ FLEET, _ = resolve_fleet(request(kernels="mini"))
 SAID = made_of(FLEET)
 
 
-def with_library(said: Tuned, **changes: object) -> Tuned:
-    (library,) = said.libraries
+def with_library(tuned_facts: Tuned, **changes: object) -> Tuned:
+    (library,) = tuned_facts.libraries
     changed: KernelLibrary = dataclasses.replace(library, **changes)  # type: ignore[arg-type]
-    return dataclasses.replace(said, libraries=(changed,))
+    return dataclasses.replace(tuned_facts, libraries=(changed,))
 
 
 def test_flags_and_features_are_decided_and_not_believed() -> None:
     """With the key that such a plan would have, too."""
     wrong = dataclasses.replace(FLEET.first, flags=("-march=native",), required=("avx",))
-    said = with_library(
+    facts = with_library(
         SAID, flags=wrong.flags, required_features=wrong.required, plan_key=wrong.key
     )
-    origin = found(FLEET, said)
+    origin = found(FLEET, facts)
     assert origin.unknown == ()
     assert origin.fleet == FLEET
 
@@ -214,7 +223,7 @@ def test_a_plan_of_another_tensorwright_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"registrations": (TypedOp(op='T"}};int evil', types="T=1"),)}, "evil"),
         ({"registrations": (TypedOp(op="Tanh", types='T=1"},};\n#include "/x'),)}, "include"),
@@ -225,24 +234,24 @@ def test_a_plan_of_another_tensorwright_is_unknown() -> None:
     ],
 )
 def test_what_is_no_name_is_refused_before_anything_is_compiled(
-    changes: dict[str, object], said: str
+    changes: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(RebuildError, match=said) as caught:
+    with pytest.raises(RebuildError, match=message) as caught:
         found(FLEET, with_library(SAID, **changes))
     assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"stock_sha256": "3" * 64}, "stock wheel"),
         ({"source_sha256": "3" * 64}, "3333"),
         ({"release": "1.0.0"}, "1.0.0"),
     ],
 )
-def test_what_is_not_known_here_is_named(changes: dict[str, object], said: str) -> None:
+def test_what_is_not_known_here_is_named(changes: dict[str, object], message: str) -> None:
     wrong: Tuned = dataclasses.replace(SAID, **changes)  # type: ignore[arg-type]
-    with pytest.raises(RebuildError, match=said):
+    with pytest.raises(RebuildError, match=message):
         found(FLEET, wrong)
 
 

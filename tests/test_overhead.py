@@ -44,13 +44,13 @@ def steps(form: Form) -> int:
 
 
 def timed(true: Terms) -> dict[Form, tuple[Counts, float]]:
-    found = {form: count_parts(form, steps(form)) for form in FORMS}
-    return {form: (each, true.compute_seconds(each)) for form, each in found.items()}
+    actual = {form: count_parts(form, steps(form)) for form in FORMS}
+    return {form: (counts, true.compute_seconds(counts)) for form, counts in actual.items()}
 
 
 def test_the_articles_forms_have_the_articles_counts() -> None:
-    own, once = FORMS[:2]
-    assert count_parts(own, steps(own)) == Counts(epochs=20, calls=120, steps=120)
+    own_form, once = FORMS[:2]
+    assert count_parts(own_form, steps(own_form)) == Counts(epochs=20, calls=120, steps=120)
     assert count_parts(once, steps(once)) == Counts(epochs=1, calls=105, steps=105)
 
 
@@ -63,20 +63,20 @@ def test_calls_are_rounded_up_in_each_epoch() -> None:
 def test_terms_are_found_again(epoch_s: float, call_s: float, step_s: float) -> None:
     true = Terms(epoch_s=epoch_s, call_s=call_s, step_s=step_s)
     measured = timed(true)
-    found = solve_terms(measured)
-    assert compute_largest_error(found, measured) < 1e-6
+    actual = solve_terms(measured)
+    assert compute_largest_error(actual, measured) < 1e-6
     # A term that makes up a share of no form cannot be found better than that share.
     for name in ("epoch_s", "call_s", "step_s"):
-        assert getattr(found, name) == pytest.approx(
+        assert getattr(actual, name) == pytest.approx(
             getattr(true, name), rel=1e-3, abs=1e-5 * max(epoch_s, call_s, step_s)
         )
 
 
 def test_no_term_is_below_nothing() -> None:
-    measured = {form: (each, 0.1 / each.epochs) for form, (each, _) in timed(TRUE).items()}
-    found = solve_terms(measured)
-    assert min(found.epoch_s, found.call_s, found.step_s) >= 0
-    assert compute_largest_error(found, measured) > 0.1, "such times are no such sum, and it shows"
+    measured = {form: (counts, 0.1 / counts.epochs) for form, (counts, _) in timed(TRUE).items()}
+    actual = solve_terms(measured)
+    assert min(actual.epoch_s, actual.call_s, actual.step_s) >= 0
+    assert compute_largest_error(actual, measured) > 0.1, "such times are no such sum, and it shows"
 
 
 def test_forms_that_are_alike_tell_nothing_apart() -> None:
@@ -106,8 +106,8 @@ def test_enough_steps_per_execution_leave_little_to_win() -> None:
     number = choose_steps_per_execution(TRUE, form, 105)
     best = TRUE.compute_seconds(Counts(epochs=1, calls=1, steps=105))
     chosen, fewer = (
-        TRUE.compute_seconds(Counts(epochs=1, calls=-(-105 // each), steps=105))
-        for each in (number, number // 2)
+        TRUE.compute_seconds(Counts(epochs=1, calls=-(-105 // size), steps=105))
+        for size in (number, number // 2)
     )
     assert chosen <= best * 1.05 < fewer
     assert choose_steps_per_execution(Terms(epoch_s=1.0, call_s=0.0, step_s=1e-6), form, 105) == 1
@@ -128,7 +128,7 @@ def launch(true: Terms, slower: float = 1.0) -> dict[str, Any]:
 
 
 def overhead(*launches: dict[str, Any], marks: tuple[tuple[str, str], ...] = ()) -> Overhead:
-    found = CellResult(
+    cell_result = CellResult(
         place={"arm": "stock", "device": "CPU"},
         outcome=Outcome.OK,
         reason="",
@@ -141,24 +141,24 @@ def overhead(*launches: dict[str, Any], marks: tuple[tuple[str, str], ...] = ())
         vcpus=2,
         seed=1,
         wheels=(),
-        answers=(results.build_answer(found, FORMS),) if launches else (),
+        answers=(results.build_answer(cell_result, FORMS),) if launches else (),
         marks=marks,
     )
 
 
 def test_launches_give_intervals() -> None:
-    (found,) = overhead(launch(TRUE), launch(TRUE, 1.1), launch(TRUE, 0.9)).answers
-    assert found.epoch_s.value == pytest.approx(0.004)
-    assert found.epoch_s.low < 0.004 < found.epoch_s.high
+    (answer,) = overhead(launch(TRUE), launch(TRUE, 1.1), launch(TRUE, 0.9)).answers
+    assert answer.epoch_s.value == pytest.approx(0.004)
+    assert answer.epoch_s.low < 0.004 < answer.epoch_s.high
     # What slows everything alike changes no share and no speedup.
-    assert found.dispatch.high - found.dispatch.low < 1e-6
-    assert found.forms[0].speedup.value == pytest.approx(1.0)
-    once = found.forms[1]
+    assert answer.dispatch.high - answer.dispatch.low < 1e-6
+    assert answer.forms[0].speedup.value == pytest.approx(1.0)
+    once = answer.forms[1]
     assert once.speedup.value == pytest.approx(
         (TRUE.compute_seconds(Counts(epochs=20, calls=120, steps=120)) / 120)
         / (TRUE.compute_seconds(Counts(epochs=1, calls=105, steps=105)) / 105)
     )
-    assert found.error < 1e-6
+    assert answer.error < 1e-6
 
 
 def test_advice_names_what_to_write() -> None:
@@ -175,19 +175,19 @@ def test_where_nothing_is_won_the_script_is_left_alone() -> None:
 
 
 def test_marks_are_told_and_the_page_has_the_tables_rows() -> None:
-    found = overhead(launch(TRUE), launch(TRUE, 1.1), marks=(("other", "not here: no GPU:0"),))
-    assert "other: not here: no GPU:0" in text.build_table(found).format_text(colour=False)
-    (table,) = [each for each in text.build_section(found).blocks if isinstance(each, Table)]
-    assert table.rows == tuple(text.format_rows(found))
+    actual = overhead(launch(TRUE), launch(TRUE, 1.1), marks=(("other", "not here: no GPU:0"),))
+    assert "other: not here: no GPU:0" in text.build_table(actual).format_text(colour=False)
+    (table,) = [block for block in text.build_section(actual).blocks if isinstance(block, Table)]
+    assert table.rows == tuple(text.format_rows(actual))
     assert len(table.rows) == len(FORMS)
-    assert len(list(text.draw_figures(found))) == 1
+    assert len(list(text.draw_figures(actual))) == 1
 
 
 # --- options --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"workload": "iris"}, "Did you mean iris_mlp"),
         ({"workload": "nowhere/model.py"}, "file not found"),
@@ -196,17 +196,17 @@ def test_marks_are_told_and_the_page_has_the_tables_rows() -> None:
         ({"vcpus": "4096"}, "usable"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
+def test_options_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         handler.parse_options(OverheadOptions(**options))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_forms_can_always_tell_the_terms_apart() -> None:
     for epochs in (2, 3, 5, 100):
-        for each in (1, 6, 32):
-            found = terms.list_forms(epochs, each)
+        for size in (1, 6, 32):
+            forms = terms.list_forms(epochs, size)
             measured = {
-                form: (count_parts(form, form.epochs * form.repeat * each), 1.0) for form in found
+                form: (count_parts(form, form.epochs * form.repeat * size), 1.0) for form in forms
             }
             solve_terms(measured)

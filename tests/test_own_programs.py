@@ -62,21 +62,21 @@ def test_what_is_ours_to_say_needs_no_name(tmp_path: Path) -> None:
     ],
 )
 def test_targets_are_made_up_by_the_loss(loss: str, shape: tuple[int, ...], kind: type) -> None:
-    found = programs._draw_targets(loss, shape, DRAW, 6)
-    assert found.dtype == kind
-    assert found.shape == ((6,) if loss.startswith("sparse") else (6, *shape))
+    targets = programs._draw_targets(loss, shape, DRAW, 6)
+    assert targets.dtype == kind
+    assert targets.shape == ((6,) if loss.startswith("sparse") else (6, *shape))
     if loss == "categorical_crossentropy":
-        assert (found.sum(axis=-1) == 1).all()
+        assert (targets.sum(axis=-1) == 1).all()
     if "crossentropy" in loss:
-        assert found.min() >= 0
-        assert found.max() < shape[-1] or found.max() == 1
+        assert targets.min() >= 0
+        assert targets.max() < shape[-1] or targets.max() == 1
 
 
 def test_lists_of_arrays_become_tuples_and_lists_of_numbers_stay() -> None:
     pair = [np.zeros((2, 3)), np.ones(2)]
-    found = programs._convert_lists((pair, {"y": [0, 1]}))
-    assert isinstance(found[0], tuple)
-    assert found[1]["y"].tolist() == [0, 1]
+    actual = programs._convert_lists((pair, {"y": [0, 1]}))
+    assert isinstance(actual[0], tuple)
+    assert actual[1]["y"].tolist() == [0, 1]
     assert programs._convert_lists([[0, 1], [1, 0]]).shape == (2, 2)
 
 

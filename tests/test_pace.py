@@ -9,60 +9,60 @@ from tfbuild.watching.pace import Pace, Progress
 
 def fed(pace: Pace, start: int, end: int, *, per_s: float, before: float = 0) -> Progress:
     """Fed once a second from `start` to `end` with a total of 10,000."""
-    found = [
+    actual = [
         pace.update(at, int(before + per_s * (at - start)), 10_000) for at in range(start, end)
     ]
-    return found[-1]
+    return actual[-1]
 
 
 def test_nothing_is_estimated_in_the_first_minute() -> None:
-    found = fed(Pace(), 0, 60, per_s=10)
-    assert (found.done, found.total) == (590, 10_000)
-    assert found.per_minute is None
-    assert found.left_s is None
-    assert found.tempo == ""
+    progress = fed(Pace(), 0, 60, per_s=10)
+    assert (progress.done, progress.total) == (590, 10_000)
+    assert progress.per_minute is None
+    assert progress.left_s is None
+    assert progress.tempo == ""
 
 
 def test_a_steady_build_has_one_rate_and_one_time() -> None:
-    found = fed(Pace(), 0, 301, per_s=10)
-    assert found.per_minute == pytest.approx(600)
-    assert found.left_s == pytest.approx((700, 700))
-    assert found.tempo == "600 a minute, 11 min 40 s left"
+    progress = fed(Pace(), 0, 301, per_s=10)
+    assert progress.per_minute == pytest.approx(600)
+    assert progress.left_s == pytest.approx((700, 700))
+    assert progress.tempo == "600 a minute, 11 min 40 s left"
 
 
 def test_a_build_that_became_slower_has_a_range() -> None:
     pace = Pace()
     fed(pace, 0, 300, per_s=10)
-    found = fed(pace, 300, 600, per_s=5, before=3000)
-    assert found.left_s is not None
-    least, most = found.left_s
-    left = 10_000 - found.done
-    assert left / 10 < least < left / 5
-    assert most == pytest.approx(left / 5, rel=0.01)
-    assert " to " in found.tempo
+    progress = fed(pace, 300, 600, per_s=5, before=3000)
+    assert progress.left_s is not None
+    least, most = progress.left_s
+    remaining = 10_000 - progress.done
+    assert remaining / 10 < least < remaining / 5
+    assert most == pytest.approx(remaining / 5, rel=0.01)
+    assert " to " in progress.tempo
 
 
 def test_only_what_happened_lately_counts() -> None:
     """The cached actions of a build that goes on end in seconds, and say nothing of the rest."""
     pace = Pace()
     fed(pace, 0, 10, per_s=500)
-    found = fed(pace, 10, 900, per_s=1, before=4500)
-    assert found.per_minute == pytest.approx(60, rel=0.01)
+    progress = fed(pace, 10, 900, per_s=1, before=4500)
+    assert progress.per_minute == pytest.approx(60, rel=0.01)
 
 
 def test_one_long_action_has_no_estimate() -> None:
     pace = Pace()
     fed(pace, 0, 300, per_s=10)
-    found = fed(pace, 300, 600, per_s=0, before=3000)
-    assert found.left_s is None
-    assert found.tempo.endswith(" a minute")
+    progress = fed(pace, 300, 600, per_s=0, before=3000)
+    assert progress.left_s is None
+    assert progress.tempo.endswith(" a minute")
 
 
 def test_a_total_that_still_grows_has_no_estimate() -> None:
     pace = Pace()
-    found = [pace.update(at, at * 10, 5000 + at * 20) for at in range(300)][-1]
-    assert found.per_minute == pytest.approx(600)
-    assert found.left_s is None
+    progress = [pace.update(at, at * 10, 5000 + at * 20) for at in range(300)][-1]
+    assert progress.per_minute == pytest.approx(600)
+    assert progress.left_s is None
 
 
 @given(
@@ -77,8 +77,8 @@ def test_an_estimate_is_a_range_of_times(steps: list[tuple[float, int, int]]) ->
     pace, at = Pace(), 0.0
     for seconds, done, more in steps:
         at += seconds
-        found = pace.update(at, done, done + more)
-        assert (found.done, found.total) == (done, done + more)
-        assert found.per_minute is None or found.per_minute >= 0
-        if found.left_s is not None:
-            assert 0 <= found.left_s[0] <= found.left_s[1]
+        progress = pace.update(at, done, done + more)
+        assert (progress.done, progress.total) == (done, done + more)
+        assert progress.per_minute is None or progress.per_minute >= 0
+        if progress.left_s is not None:
+            assert 0 <= progress.left_s[0] <= progress.left_s[1]

@@ -57,10 +57,10 @@ def test_what_apt_only_knows_by_name_is_not_offered() -> None:
 
 @pytest.mark.usefixtures("system")
 @pytest.mark.parametrize(
-    ("wanted", "package"), [(16, "clang-17"), (18, "clang-18"), (21, "clang-19")]
+    ("expected", "package"), [(16, "clang-17"), (18, "clang-18"), (21, "clang-19")]
 )
-def test_the_nearest_newer_version_is_named_else_the_newest(wanted: int, package: str) -> None:
-    assert packages.choose_package("clang", wanted) == package
+def test_the_nearest_newer_version_is_named_else_the_newest(expected: int, package: str) -> None:
+    assert packages.choose_package("clang", expected) == package
 
 
 @pytest.mark.usefixtures("system")

@@ -84,16 +84,16 @@ PAGES = ("sound", "troubled", "climbed", "article")
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_element_is_closed_and_every_id_is_there_once(name: str) -> None:
-    found = Outline(page(name))
-    assert found.open == []
-    ids = [attributes["id"] for _, attributes in found.elements if "id" in attributes]
+    outline = Outline(page(name))
+    assert outline.open == []
+    ids = [attributes["id"] for _, attributes in outline.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_comes_from_elsewhere_and_nothing_runs(name: str) -> None:
-    found = Outline(page(name))
-    tags = {tag for tag, _ in found.elements}
+    outline = Outline(page(name))
+    tags = {tag for tag, _ in outline.elements}
     assert not tags & {
         "script",
         "link",
@@ -104,8 +104,8 @@ def test_nothing_comes_from_elsewhere_and_nothing_runs(name: str) -> None:
         "base",
         "foreignobject",
     }
-    ids = {attributes["id"] for _, attributes in found.elements if "id" in attributes}
-    for _, attributes in found.elements:
+    ids = {attributes["id"] for _, attributes in outline.elements if "id" in attributes}
+    for _, attributes in outline.elements:
         for attribute, value in attributes.items():
             assert not attribute.startswith("on")
             assert attribute not in {"src", "srcset", "data", "action"}
@@ -122,42 +122,42 @@ def test_nothing_comes_from_elsewhere_and_nothing_runs(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "figures"), list(zip(PAGES, (15, 8, 2, 13), strict=True)))
 def test_every_figure_has_a_heading_and_a_text_alternative(name: str, figures: int) -> None:
-    found = Outline(page(name))
-    drawings = found.all("svg")
-    assert len(drawings) == len(found.all("figure")) == figures
-    ids = [attributes.get("id") for _, attributes in found.elements]
+    outline = Outline(page(name))
+    drawings = outline.all("svg")
+    assert len(drawings) == len(outline.all("figure")) == figures
+    ids = [attributes.get("id") for _, attributes in outline.elements]
     for drawing in drawings:
         assert drawing["role"] == "img"
         title, description = drawing["aria-labelledby"].split()
         assert title in ids
         assert description in ids
-    assert all("figure" in each for each in found.inside["h3"])
-    assert len(found.by_tag["desc"]) == figures
-    assert all(len(each) > 40 for each in found.by_tag["desc"])
+    assert all("figure" in word for word in outline.inside["h3"])
+    assert len(outline.by_tag["desc"]) == figures
+    assert all(len(word) > 40 for word in outline.by_tag["desc"])
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_table_is_named_and_scrolls_in_a_place_of_its_own(name: str) -> None:
-    found = Outline(page(name))
-    tables = found.inside["table"]
+    outline = Outline(page(name))
+    tables = outline.inside["table"]
     assert tables
-    assert all(each.endswith("section div") for each in tables)
-    regions = [each for each in found.all("div") if each.get("class") == "scroll"]
-    assert len(regions) == len(tables) == len(found.all("caption"))
+    assert all(place.endswith("section div") for place in tables)
+    regions = [row for row in outline.all("div") if row.get("class") == "scroll"]
+    assert len(regions) == len(tables) == len(outline.all("caption"))
     for region in regions:
         assert region["role"] == "region"
         assert region["tabindex"] == "0"
         assert region["aria-label"]
-    assert all(each["scope"] == "col" for each in found.all("th"))
+    assert all(row["scope"] == "col" for row in outline.all("th"))
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_headings_come_in_order_and_the_contents_lead_to_all_sections(name: str) -> None:
-    found = Outline(page(name))
-    assert len(found.all("h1")) == 1
-    sections = [attributes["id"] for attributes in found.all("section")]
-    assert [each["href"] for each in found.all("a")] == [f"#{each}" for each in sections]
-    (viewport,) = (each for each in found.all("meta") if each.get("name") == "viewport")
+    outline = Outline(page(name))
+    assert len(outline.all("h1")) == 1
+    sections = [attributes["id"] for attributes in outline.all("section")]
+    assert [row["href"] for row in outline.all("a")] == [f"#{section}" for section in sections]
+    (viewport,) = (row for row in outline.all("meta") if row.get("name") == "viewport")
     assert viewport["content"] == "width=device-width, initial-scale=1"
 
 
@@ -170,25 +170,25 @@ def test_the_answer_comes_first_and_then_what_to_doubt() -> None:
         "Warnings Incomplete",
         "Speedup of a training step",
     ]
-    places = [words.index(each) for each in order[:1] + order[1:]]
+    places = [words.index(name) for name in order[:1] + order[1:]]
     assert places == sorted(places)
     assert "Warnings" not in Outline(page("sound")).words
 
 
 def test_figures_of_the_page_are_those_of_the_records() -> None:
     words = Outline(page("sound")).words
-    given = compared.sound()
-    for mean in given.overall:
+    comparison = compared.sound()
+    for mean in comparison.overall:
         interval = mean.speedup.interval
         shown = f"{interval.value:.3f}x {mean.speedup.verdict} {interval.low:.3f} to"
         assert f"{mean.speedup.arm}, {mean.vcpus} vCPU" in words
         assert shown in words
-    for cell in given.cells:
-        for each in cell.speedups:
-            low, high = each.interval.low, each.interval.high
+    for cell in comparison.cells:
+        for speedup in cell.speedups:
+            low, high = speedup.interval.low, speedup.interval.high
             assert (
-                f"{cell.workload} {cell.vcpus} {each.arm} {each.verdict} "
-                f"{each.interval.value:.3f}x ({low:.3f} to {high:.3f})"
+                f"{cell.workload} {cell.vcpus} {speedup.arm} {speedup.verdict} "
+                f"{speedup.interval.value:.3f}x ({low:.3f} to {high:.3f})"
             ) in words
 
 
@@ -197,7 +197,7 @@ def test_a_failure_is_a_marked_row_with_its_reason_below() -> None:
     assert "mnist_mlp 1 mkl failed" in words
     assert "mkl failed: the worker of arm mkl was killed (signal 9): no memory?" in words
     assert "mnist_cnn 1 tuned computes something else" in words
-    marks = [each["class"] for each in Outline(page("troubled")).all("span") if "class" in each]
+    marks = [row["class"] for row in Outline(page("troubled")).all("span") if "class" in row]
     assert {"verdict failed", "verdict computes", "verdict inconclusive"} <= set(marks)
 
 
@@ -216,16 +216,16 @@ def test_hostile_names_are_shown_and_do_nothing() -> None:
     )
     cell = compared.cell("mnist_mlp", 2, {HOSTILE: 1.1})
     cell = dataclasses.replace(cell, failures=(ArmFailure(arm="x", reason=HOSTILE),))
-    given = dataclasses.replace(
+    comparison = dataclasses.replace(
         compared.comparison(cell, arms=arms), parts=(HOSTILE,), made=HOSTILE
     )
-    text = html(given, TEMPLATES, samples=compared.samples(given))
-    found = Outline(text)
-    assert not found.all("script")
-    assert len(found.all("svg")) == len(found.all("figure"))
-    assert not any(name.startswith("on") for _, each in found.elements for name in each)
-    assert HOSTILE in found.words
-    assert found.words.count(HOSTILE) > 10
+    text = html(comparison, TEMPLATES, samples=compared.samples(comparison))
+    outline = Outline(text)
+    assert not outline.all("script")
+    assert len(outline.all("svg")) == len(outline.all("figure"))
+    assert not any(name.startswith("on") for _, row in outline.elements for name in row)
+    assert HOSTILE in outline.words
+    assert outline.words.count(HOSTILE) > 10
 
 
 def test_hostile_models_of_a_log_are_shown_and_do_nothing() -> None:
@@ -237,34 +237,34 @@ def test_hostile_models_of_a_log_are_shown_and_do_nothing() -> None:
         for build, platform, vcpus in (("gpu", "gpu", None), ("pip", "cpu8", 8))
     ]
     bill = compute_bill_from_totals(totals, book)
-    found = Outline(article_html(bill, TEMPLATES))
-    assert not found.all("script")
-    assert HOSTILE in found.words
+    outline = Outline(article_html(bill, TEMPLATES))
+    assert not outline.all("script")
+    assert HOSTILE in outline.words
 
 
 def test_a_run_in_which_nothing_started_has_a_page_that_says_so() -> None:
     cell = compared.baseline_failed(compared.cell("mnist_mlp", 2, {"tuned": 1.1}))
-    given = dataclasses.replace(compared.comparison(cell), arms=(), overall=())
-    found = Outline(html(given, TEMPLATES))
-    assert found.by_tag["h1"] == ["No arm started on Example CPU @ 2.00GHz"]
-    assert "stock failed: the worker of arm stock hangs: 600 s" in found.words
-    assert not found.all("svg")
+    comparison = dataclasses.replace(compared.comparison(cell), arms=(), overall=())
+    outline = Outline(html(comparison, TEMPLATES))
+    assert outline.by_tag["h1"] == ["No arm started on Example CPU @ 2.00GHz"]
+    assert "stock failed: the worker of arm stock hangs: 600 s" in outline.words
+    assert not outline.all("svg")
 
 
 def test_an_arm_that_never_started_is_named() -> None:
     arms = (compared.arm("stock"),)
     cell = compared.failed(compared.cell("mnist_mlp", 2, {"tuned": 1.1}), "tuned", "no such file")
-    found = Outline(html(compared.comparison(cell, arms=arms), TEMPLATES))
-    assert found.by_tag["h1"] == ["tuned against stock on Example CPU @ 2.00GHz"]
-    assert "No result for tuned: it was not timed." in found.words
-    assert "mnist_mlp on 2 vCPUs: tuned failed: no such file" in found.words
+    outline = Outline(html(compared.comparison(cell, arms=arms), TEMPLATES))
+    assert outline.by_tag["h1"] == ["tuned against stock on Example CPU @ 2.00GHz"]
+    assert "No result for tuned: it was not timed." in outline.words
+    assert "mnist_mlp on 2 vCPUs: tuned failed: no such file" in outline.words
 
 
 def test_the_same_comparison_gives_the_same_page() -> None:
     page.cache_clear()
-    one = page("climbed")
+    single_text = page("climbed")
     page.cache_clear()
-    assert page("climbed") == one
+    assert page("climbed") == single_text
 
 
 def test_both_schemes_name_every_colour() -> None:

@@ -71,7 +71,7 @@ def changed(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
 
 
 def versions_on(page: bytes) -> list[str]:
-    return [str(parse_wheel_filename(each["text"])[1]) for each in anchors(page)]
+    return [str(parse_wheel_filename(anchor["text"])[1]) for anchor in anchors(page)]
 
 
 @pytest.fixture(name="pages", scope="module")
@@ -107,7 +107,9 @@ def test_a_page_without_tensorflow_says_why_in_both_forms(
     the next one, which has the stock wheel."""
     folder = f"simple/{target.name}/tensorflow-cpu/"
     text, page = pages[f"{folder}index.html"].decode(), json.loads(pages[f"{folder}index.json"])
-    listed = [each["name"] for each in json.loads(pages[f"{folder[:-15]}index.json"])["projects"]]
+    listed = [
+        project["name"] for project in json.loads(pages[f"{folder[:-15]}index.json"])["projects"]
+    ]
     assert "tensorflow-cpu" in listed
     assert versions_on(pages[f"simple/{target.name}/numpy/index.html"]) == ["1.10.0", "1.24.0"]
     if "avx" in target.features:
@@ -201,7 +203,7 @@ def test_a_json_page_says_the_same_and_sizes_versions_and_times(pages: dict[str,
     assert page["name"] == "tensorflow-cpu"
     assert page["versions"] == ["2.13.1", "2.14.1+zen4"]
     links = anchors(pages[f"{ZEN5}index.html"])
-    assert [each["filename"] for each in page["files"]] == [each["text"] for each in links]
+    assert [file["filename"] for file in page["files"]] == [link["text"] for link in links]
     entry = POOL[1]
     assert page["files"][1] == {
         "filename": entry.file,
@@ -227,15 +229,15 @@ def test_plain_packages_are_listed_whole_for_the_machines_of_the_family(
 
 def test_a_target_lists_its_projects_and_simple_the_targets(pages: dict[str, bytes]) -> None:
     names = ["keras-preprocessing", "numpy", "tensorflow-cpu"]
-    assert [each["href"] for each in anchors(pages["simple/zen5/index.html"])] == [
+    assert [anchor["href"] for anchor in anchors(pages["simple/zen5/index.html"])] == [
         f"{name}/" for name in names
     ]
     listed = json.loads(pages["simple/zen5/index.json"])
-    assert [each["name"] for each in listed["projects"]] == names
+    assert [project["name"] for project in listed["projects"]] == names
     targets = sorted(target.name for target in list_targets("x86_64"))
     links = anchors(pages["simple/index.html"])
-    assert [each["href"] for each in links] == [f"{name}/" for name in targets]
-    assert [each["text"] for each in links] == targets
+    assert [link["href"] for link in links] == [f"{name}/" for name in targets]
+    assert [link["text"] for link in links] == targets
     assert b"archspec cpu" in pages["simple/index.html"]
     assert "simple/index.json" not in pages
 
@@ -243,15 +245,15 @@ def test_a_target_lists_its_projects_and_simple_the_targets(pages: dict[str, byt
 def test_no_installer_takes_a_target_for_a_file(pages: dict[str, bytes]) -> None:
     archives = (".whl", ".tar.gz", ".zip", ".tar.bz2")
     for page in ("simple/index.html", "simple/zen5/index.html"):
-        assert not [each for each in anchors(pages[page]) if each["href"].endswith(archives)]
+        assert not [anchor for anchor in anchors(pages[page]) if anchor["href"].endswith(archives)]
 
 
 def test_both_families_can_stand_in_one_tree() -> None:
     both = render(POOL)
     assert len(anchors(both["simple/index.html"])) == len(list_targets())
     for family in ("x86_64", "aarch64"):
-        own = render(POOL, family)
-        assert changed(own, both) & own.keys() == {"simple/index.html"}
+        own_files = render(POOL, family)
+        assert changed(own_files, both) & own_files.keys() == {"simple/index.html"}
 
 
 def test_a_project_that_has_nothing_for_a_target_has_no_page_there() -> None:
@@ -272,7 +274,7 @@ def test_another_process_with_other_hash_seeds_writes_the_same_bytes() -> None:
         "pages = render(POOL)\n"
         "print(hashlib.sha256(repr(sorted(pages.items())).encode()).hexdigest())\n"
     )
-    paths = os.pathsep.join(str(ROOT / each) for each in ("build", "wheels", "."))
+    paths = os.pathsep.join(str(ROOT / word) for word in ("build", "wheels", "."))
 
     def printed(seed: str) -> bytes:
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths}
@@ -291,8 +293,8 @@ def pages_of(*targets: str) -> set[str]:
 def test_an_added_wheel_changes_only_its_own_pages(pages: dict[str, bytes]) -> None:
     added = entry_of("2.14.1+skylake.avx512", targets=("skylake_avx512",))
     after = render((*POOL, added), "x86_64")
-    own = ("skylake_avx512", "cascadelake", "icelake", "sapphirerapids")
-    assert changed(pages, after) == pages_of(*own)
+    targets = ("skylake_avx512", "cascadelake", "icelake", "sapphirerapids")
+    assert changed(pages, after) == pages_of(*targets)
 
 
 def test_a_wheel_that_is_nowhere_the_best_changes_nothing(pages: dict[str, bytes]) -> None:
@@ -345,5 +347,5 @@ def test_a_thousand_wheels_on_every_page(tmp_path: Path) -> None:
         count = 60 if "avx" in target.features else 0
         assert len(anchors(pages[f"{folder}tensorflow-cpu/index.html"])) == count
         assert len(anchors(pages[f"{folder}index.html"])) == 41
-    fewer = render([each for each in entries if each.version != "2.7.0+icelake"], "x86_64")
+    fewer = render([entry for entry in entries if entry.version != "2.7.0+icelake"], "x86_64")
     assert changed(fewer, pages) == pages_of("icelake", "sapphirerapids")

@@ -27,8 +27,8 @@ def test_the_profiles_of_another_llvm_are_of_no_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    other = compilers.Compiler(
+    other_compiler = compilers.Compiler(
         family="clang", version="99.0.0", path=tmp_path / "clang", architecture="x86_64"
     )
     with pytest.raises(ToolError, match=r"llvm-profdata .* 99"):
-        pgo.find_llvm_profdata(other)
+        pgo.find_llvm_profdata(other_compiler)

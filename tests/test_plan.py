@@ -40,10 +40,10 @@ def fields_of(record: Any, *path: str) -> Iterator[tuple[str, ...]]:
 
 def changed(record: Any, path: tuple[str, ...]) -> Any:
     """The record with another value in one field."""
-    name, *rest = path
+    name, *remainder = path
     value = getattr(record, name)
-    other = changed(value, tuple(rest)) if rest else another(value)
-    return dataclasses.replace(record, **{name: other})
+    other_value = changed(value, tuple(remainder)) if remainder else another(value)
+    return dataclasses.replace(record, **{name: other_value})
 
 
 def another(value: object) -> object:
@@ -71,7 +71,7 @@ def test_every_field_is_part_of_the_key(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
+    "other_fields",
     [
         {"arch": "haswell"},
         {"arch": "skylake+avx512f"},
@@ -86,8 +86,8 @@ def test_every_field_is_part_of_the_key(plan: Plan) -> None:
     ],
     ids=str,
 )
-def test_every_choice_is_part_of_the_key(other: dict[str, str]) -> None:
-    assert planned(**{"arch": "skylake"} | other).key != KERNELS.key
+def test_every_choice_is_part_of_the_key(other_fields: dict[str, str]) -> None:
+    assert planned(**{"arch": "skylake"} | other_fields).key != KERNELS.key
 
 
 def test_releases_have_keys_of_their_own() -> None:
@@ -177,11 +177,11 @@ def test_a_kernels_plan_compiles_as_the_release_does() -> None:
     assert {f"-l:{Path(library).name}" for library in facts.libraries} <= set(recipe.linkopts)
 
 
-@pytest.mark.parametrize(("compiler", "wanted"), [("gcc@12.2.0", True), ("clang@16.0.6", False)])
-def test_only_gcc_is_told_to_make_no_unique_symbols(compiler: str, *, wanted: bool) -> None:
+@pytest.mark.parametrize(("compiler", "expected"), [("gcc@12.2.0", True), ("clang@16.0.6", False)])
+def test_only_gcc_is_told_to_make_no_unique_symbols(compiler: str, *, expected: bool) -> None:
     recipe = planned(compiler=compiler).kernel_recipe
     assert recipe is not None
-    assert ("-fno-gnu-unique" in recipe.copts) == wanted
+    assert ("-fno-gnu-unique" in recipe.copts) == expected
 
 
 @pytest.mark.parametrize(
@@ -212,8 +212,8 @@ def test_tools_of_the_build_are_never_compiled_for_the_target(release: str) -> N
     """Up to 2.12 TensorFlow's own .bazelrc makes them share the target's configuration."""
     plan = planned(scope="full", release=release)
     assert plan.full_recipe is not None
-    asked = "--distinct_host_configuration=true" in plan.full_recipe.options
-    assert asked == (release in {"2.8.4", "2.9.3", "2.10.1", "2.11.1", "2.12.1"})
+    distinct = "--distinct_host_configuration=true" in plan.full_recipe.options
+    assert distinct == (release in {"2.8.4", "2.9.3", "2.10.1", "2.11.1", "2.12.1"})
 
 
 def test_xnnpack_keeps_its_own_flags_on_aarch64() -> None:
@@ -279,7 +279,7 @@ def test_kernels_for_aarch64_are_compiled_as_its_wheels_are() -> None:
     assert {"-DDNNL_AARCH64_USE_ACL=1", "-O3"} <= set(recipe.copts)
     assert "-DTF_LLVM_X86_AVAILABLE=1" not in recipe.copts
     # Eigen::half stays what it is in the stock libraries, whatever the core has.
-    assert [each for each in recipe.copts if each.startswith("-U__ARM_FEATURE_FP16")]
+    assert [name for name in recipe.copts if name.startswith("-U__ARM_FEATURE_FP16")]
     assert any("mkl_dnn_acl_compatible" in root for root in recipe.include_roots)
     assert "-march=armv8-a" in recipe.dispatcher_copts
     assert planned("neoverse_v1").package == "tensorflow-cpu-aws"
@@ -329,11 +329,11 @@ def test_a_compiler_too_old_for_the_target_is_refused_with_the_one_needed() -> N
 @pytest.mark.parametrize("plan", [KERNELS, planned(kernels="mini")])
 @given(jobs=st.integers(min_value=1, max_value=512))
 def test_more_jobs_take_less_time_and_more_memory(plan: Plan, jobs: int) -> None:
-    one, more = estimate(plan, jobs), estimate(plan, jobs + 1)
-    assert 0 < more.seconds < one.seconds
-    assert 0 < one.memory_mb <= more.memory_mb
-    assert 0 < one.disk_mb == more.disk_mb
-    assert one.basis
+    fewer, more = estimate(plan, jobs), estimate(plan, jobs + 1)
+    assert 0 < more.seconds < fewer.seconds
+    assert 0 < fewer.memory_mb <= more.memory_mb
+    assert 0 < fewer.disk_mb == more.disk_mb
+    assert fewer.basis
 
 
 def test_more_kernels_take_more_time() -> None:
@@ -361,14 +361,14 @@ def test_how_a_tree_is_built_is_in_its_version_and_its_key(tmp_path: Path) -> No
     program.write_text("1\n")
     plain, lto = planned(scope="full"), planned(scope="full", lto=True)
     pgo = planned(scope="full", lto=True, pgo=str(program))
-    assert [each.local for each in (plain, lto, pgo)] == [
+    assert [plan.local for plan in (plain, lto, pgo)] == [
         "skylake.full",
         "skylake.full.lto",
         "skylake.full.lto.pgo",
     ]
     program.write_text("2\n")
-    other = planned(scope="full", lto=True, pgo=str(program))
-    assert len({each.key for each in (plain, lto, pgo, other)}) == 4
+    other_value = planned(scope="full", lto=True, pgo=str(program))
+    assert len({plan.key for plan in (plain, lto, pgo, other_value)}) == 4
 
 
 def test_options_of_the_tree_are_for_clang_and_the_full_scope() -> None:

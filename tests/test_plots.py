@@ -49,7 +49,7 @@ def texts(drawing: Drawing) -> list[str]:
     return [element.text or "" for element in root.iter(f"{SVG}text")]
 
 
-@pytest.mark.parametrize("drawing", every(), ids=lambda each: each.key)
+@pytest.mark.parametrize("drawing", every(), ids=lambda case: case.key)
 def test_every_figure_is_xml_with_a_title_a_description_and_readable_text(
     drawing: Drawing,
 ) -> None:
@@ -62,43 +62,43 @@ def test_every_figure_is_xml_with_a_title_a_description_and_readable_text(
 
 
 def test_a_figure_per_number_of_vcpus_shows_every_arm_of_every_cell() -> None:
-    one, two = plots.draw_speedups(SOUND)
-    assert (one.title, two.title) == ("Speedup on 1 vCPU", "Speedup on 2 vCPUs")
+    drawing, two = plots.draw_speedups(SOUND)
+    assert (drawing.title, two.title) == ("Speedup on 1 vCPU", "Speedup on 2 vCPUs")
     for cell in SOUND.cells:
-        shown = one if cell.vcpus == 1 else two
+        shown = drawing if cell.vcpus == 1 else two
         assert cell.workload in texts(shown)
-        for each in cell.speedups:
-            assert f"{each.interval.value:.3f}x" in texts(shown)
+        for speedup in cell.speedups:
+            assert f"{speedup.interval.value:.3f}x" in texts(shown)
             assert (
-                f"{each.arm} {each.interval.value:.3f}x "
-                f"({each.interval.low:.3f} to {each.interval.high:.3f})" in shown.description
+                f"{speedup.arm} {speedup.interval.value:.3f}x "
+                f"({speedup.interval.low:.3f} to {speedup.interval.high:.3f})" in shown.description
             )
 
 
 def test_an_arm_without_an_answer_has_a_row_that_says_so() -> None:
-    one, _ = plots.draw_speedups(TROUBLED)
-    assert texts(one).count("no result") == 5
-    assert "mkl no result" in one.description
+    drawing, _ = plots.draw_speedups(TROUBLED)
+    assert texts(drawing).count("no result") == 5
+    assert "mkl no result" in drawing.description
 
 
 def test_the_geometric_means_are_a_group_and_a_figure_of_their_own() -> None:
     (drawing,) = plots.draw_scaling(SOUND)
-    for each in SOUND.overall:
-        assert f"{each.speedup.arm} {each.speedup.interval.value:.3f}x" in drawing.description
+    for overall in SOUND.overall:
+        assert f"{overall.speedup.arm} {overall.speedup.interval.value:.3f}x" in drawing.description
     assert "geometric mean" in texts(next(plots.draw_speedups(SOUND)))
     assert list(plots.draw_scaling(dataclasses.replace(SOUND, overall=()))) == []
 
 
 def test_times_and_costs_of_a_bill_have_their_intervals_in_words() -> None:
-    found = {each.title: each for each in plots.draw_bill_figures(BILL)}
+    drawings = {bill_figure.title: bill_figure for bill_figure in plots.draw_bill_figures(BILL)}
     for row in BILL.rows:
-        for what, amount in (("time", row.relative_time), ("cost", row.relative_cost)):
-            shown = found[f"{row.workload}: {what}"]
+        for quantity, amount in (("time", row.relative_time), ("cost", row.relative_cost)):
+            shown = drawings[f"{row.workload}: {quantity}"]
             assert f"{row.arm} {wording.format_relative(amount)}" in shown.description
 
 
 def test_the_articles_times_and_costs_are_shown_as_it_printed_them() -> None:
-    drawings = {each.title: each for each in plots.draw_bill_figures(ARTICLE)}
+    drawings = {bill_figure.title: bill_figure for bill_figure in plots.draw_bill_figures(ARTICLE)}
     assert len(drawings) == 12
     times, costs = drawings["mnist_cnn: time"], drawings["mnist_cnn: cost"]
     assert {"6.46", "3.67", "2.36", "2.92", "1.00"} <= set(texts(times))
@@ -126,7 +126,7 @@ def test_a_ladder_shows_its_rungs_in_order() -> None:
 def test_samples_of_every_timed_cell_are_all_there() -> None:
     drawings = list(plots.draw_samples(TROUBLED, SAMPLES))
     timed = [cell for cell in TROUBLED.cells if cell.stopped_by]
-    assert [each.title for each in drawings] == [
+    assert [drawn.title for drawn in drawings] == [
         f"{cell.workload} on {cell.vcpus} vCPU{'s' if cell.vcpus > 1 else ''}" for cell in timed
     ]
     for cell, drawing in zip(timed, drawings, strict=True):
@@ -146,19 +146,19 @@ def test_samples_of_every_timed_cell_are_all_there() -> None:
 
 def test_without_samples_there_is_no_figure_of_them() -> None:
     assert list(plots.draw_samples(SOUND, ())) == []
-    other = dataclasses.replace(SAMPLES[0], phase="validate")
-    assert list(plots.draw_samples(TROUBLED, [other])) == []
+    other_sample = dataclasses.replace(SAMPLES[0], phase="validate")
+    assert list(plots.draw_samples(TROUBLED, [other_sample])) == []
 
 
 # --- charts -------------------------------------------------------------------------------------
 
 
 def xs(line: Line2D) -> list[float]:
-    return [float(each) for each in np.asarray(line.get_xdata())]
+    return [float(value) for value in np.asarray(line.get_xdata())]
 
 
 def ys(line: Line2D) -> list[float]:
-    return [float(each) for each in np.asarray(line.get_ydata())]
+    return [float(value) for value in np.asarray(line.get_ydata())]
 
 
 def row(value: float, low: float, high: float, *, solid: bool = True) -> ChartPoint:
@@ -216,7 +216,11 @@ def test_a_model_far_beyond_the_others_does_not_squeeze_them() -> None:
 
 
 def over(rows: tuple[ChartPoint, ...]) -> Figure:
-    amounts = tuple((place, each.amount) for place, each in enumerate(rows, 1) if each.amount)
+    amounts = tuple(
+        (place, chart_point.amount)
+        for place, chart_point in enumerate(rows, 1)
+        if chart_point.amount
+    )
     return charts.plot_speedups([ChartLine(label="a", series=0, amounts=amounts)], {})
 
 

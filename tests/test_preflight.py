@@ -29,7 +29,7 @@ def paths(tmp_path: Path, mirror: str = "") -> Paths:
 
 
 def looked(tmp_path: Path, *, offline: bool, env: dict[str, str]) -> dict[str, Finding]:
-    found = preflight.run_checks(
+    findings = preflight.run_checks(
         planned(scope="full"),
         find_release("2.14.1"),
         paths=paths(tmp_path),
@@ -38,33 +38,33 @@ def looked(tmp_path: Path, *, offline: bool, env: dict[str, str]) -> dict[str, F
         offline=offline,
         env=env,
     )
-    assert len(render_table(found).splitlines()) >= len(found)
-    return {each.name: each for each in found}
+    assert len(render_table(findings).splitlines()) >= len(findings)
+    return {finding.name: finding for finding in findings}
 
 
 def test_this_machine_is_looked_at_without_a_network(tmp_path: Path) -> None:
-    found = looked(tmp_path, offline=True, env=dict(os.environ))
-    wanted = {"memory", "compiler", "C library", "Python 3.11", "patchelf", "clock", "open files"}
-    assert wanted <= set(found)
-    assert found["memory"].verdict is CheckVerdict.OK
-    assert found["network"].verdict is CheckVerdict.OK
-    assert found["clock"].verdict is CheckVerdict.UNKNOWN
-    assert found["realpath"].verdict is CheckVerdict.OK
+    findings = looked(tmp_path, offline=True, env=dict(os.environ))
+    expected = {"memory", "compiler", "C library", "Python 3.11", "patchelf", "clock", "open files"}
+    assert expected <= set(findings)
+    assert findings["memory"].verdict is CheckVerdict.OK
+    assert findings["network"].verdict is CheckVerdict.OK
+    assert findings["clock"].verdict is CheckVerdict.UNKNOWN
+    assert findings["realpath"].verdict is CheckVerdict.OK
     assert list(tmp_path.iterdir()) == []
 
 
 def test_programs_are_looked_for_on_the_path_that_is_given(tmp_path: Path) -> None:
-    found = looked(tmp_path, offline=True, env={"PATH": str(tmp_path)})
-    assert found["realpath"].verdict is CheckVerdict.FATAL
+    findings = looked(tmp_path, offline=True, env={"PATH": str(tmp_path)})
+    assert findings["realpath"].verdict is CheckVerdict.FATAL
 
 
 def test_a_proxy_that_is_gone_is_found_before_the_build(tmp_path: Path) -> None:
     """Nothing listens on port 9 here: every host is asked there, and none on the internet."""
     env = {"https_proxy": "http://127.0.0.1:9", "PATH": os.environ["PATH"]}
-    found = looked(tmp_path, offline=False, env=env)
-    assert found["host github.com"].verdict is CheckVerdict.FATAL
-    assert found["host github.com"].seen.endswith("through 127.0.0.1:9")
-    assert found["host releases.bazel.build"].verdict is CheckVerdict.WARNING
+    findings = looked(tmp_path, offline=False, env=env)
+    assert findings["host github.com"].verdict is CheckVerdict.FATAL
+    assert findings["host github.com"].seen.endswith("through 127.0.0.1:9")
+    assert findings["host releases.bazel.build"].verdict is CheckVerdict.WARNING
 
 
 def test_temporary_files_count_where_they_go(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_temporary_files_count_where_they_go(tmp_path: Path) -> None:
 
 def test_memory_is_held_against_the_model() -> None:
     assert preflight.check_memory(memory.choose_budget(64_000, 4)).verdict is CheckVerdict.OK
-    short = preflight.check_memory(memory.choose_budget(64_000, 4, wanted="400"))
+    short = preflight.check_memory(memory.choose_budget(64_000, 4, jobs_option="400"))
     assert short.verdict is CheckVerdict.FATAL
     assert "for --jobs 400 (limited by --jobs)" in short.wanted
     assert preflight.check_memory(memory.choose_budget(2_000, 4)).verdict is CheckVerdict.FATAL
@@ -118,8 +118,8 @@ def answers(**reached: bool) -> list[HostAnswer]:
 def test_one_of_the_places_of_the_archives_is_enough(
     reached: dict[str, bool], verdicts: list[str]
 ) -> None:
-    found = preflight.check_network(answers(**reached), offline=False)
-    assert [each.verdict for each in found] == verdicts
+    findings = preflight.check_network(answers(**reached), offline=False)
+    assert [finding.verdict for finding in findings] == verdicts
 
 
 @pytest.mark.parametrize(
@@ -145,30 +145,30 @@ def test_the_clock(now: float, skews: list[float], verdict: CheckVerdict) -> Non
     ],
 )
 def test_limits(files: int | None, processes: int | None, verdicts: list[str]) -> None:
-    found = preflight.check_limits(files, processes, jobs=8)
-    assert [each.verdict for each in found] == verdicts
+    findings = preflight.check_limits(files, processes, jobs=8)
+    assert [finding.verdict for finding in findings] == verdicts
 
 
 def test_the_machines_python_is_asked() -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    found = preflight.read_python(version)
-    assert found.path == sys.executable
-    assert found.headers is Path(sysconfig.get_paths()["include"], "Python.h").is_file()
+    interpreter = preflight.read_python(version)
+    assert interpreter.path == sys.executable
+    assert interpreter.headers is Path(sysconfig.get_paths()["include"], "Python.h").is_file()
     assert preflight.read_python("3.99").problem
 
 
 @pytest.mark.toolchain
 def test_the_compiler_of_this_machine_is_judged(tmp_path: Path) -> None:
-    here = compilers.find_compiler("g++")
-    found = preflight.run_checks(
+    compiler = compilers.find_compiler("g++")
+    findings = preflight.run_checks(
         planned(scope="full"),
         find_release("2.14.1"),
         paths=paths(tmp_path),
-        compiler=here,
-        budget=memory.choose_budget(64_000, 4, family=here.family),
+        compiler=compiler,
+        budget=memory.choose_budget(64_000, 4, family=compiler.family),
         offline=True,
         env=dict(os.environ),
     )
-    seen = next(each for each in found if each.name == "compiler")
-    assert seen.seen == f"gcc {here.version}"
-    assert seen.verdict is CheckVerdict.WARNING  # 2.14 is tested with clang
+    compiler_finding = next(candidate for candidate in findings if candidate.name == "compiler")
+    assert compiler_finding.seen == f"gcc {compiler.version}"
+    assert compiler_finding.verdict is CheckVerdict.WARNING  # 2.14 is tested with clang

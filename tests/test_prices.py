@@ -65,22 +65,22 @@ def test_a_price_is_a_record_that_can_be_saved() -> None:
 
 
 def test_a_book_finds_the_one_price_that_is_meant() -> None:
-    here = price(region="north", zone="north-a")
-    there = price(region="south", zone="south-a")
+    north = price(region="north", zone="north-a")
+    south = price(region="south", zone="south-a")
     spot = price(region="south", zone="south-a", mode=Mode.SPOT)
-    book = create_book("mine", [here, there, spot, price("m16")])
-    assert book.restrict(region="north").find_price("m8") is here
-    assert book.restrict(region="north-a").find_price("m8") is here
+    book = create_book("mine", [north, south, spot, price("m16")])
+    assert book.restrict(region="north").find_price("m8") is north
+    assert book.restrict(region="north-a").find_price("m8") is north
     assert book.restrict(mode=Mode.SPOT).find_price("m8") is spot
-    assert book.restrict(region="south", mode=Mode.ON_DEMAND).find_price("m8") is there
+    assert book.restrict(region="south", mode=Mode.ON_DEMAND).find_price("m8") is south
 
 
 def test_a_book_has_what_fits_a_region_and_a_mode() -> None:
-    here = price(region="north", zone="north-a")
+    north = price(region="north", zone="north-a")
     spot = price("m16", region="south", mode=Mode.SPOT)
-    book = create_book("mine", [here, spot])
-    assert book.fitting == (here, spot)
-    assert book.restrict(region="north-a").fitting == (here,)
+    book = create_book("mine", [north, spot])
+    assert book.fitting == (north, spot)
+    assert book.restrict(region="north-a").fitting == (north,)
     assert book.restrict(mode=Mode.SPOT).fitting == (spot,)
     assert book.restrict(region="north", mode=Mode.SPOT).fitting == ()
 

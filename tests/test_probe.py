@@ -124,10 +124,10 @@ def test_nothing_of_a_probe_outlives_it() -> None:
         pids = [int(process.stdout.readline()) for _ in range(2)]
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)
-        left = [pid for pid in pids if not gone(pid, within_s=2)]
-        for pid in left:
+        alive = [pid for pid in pids if not gone(pid, within_s=2)]
+        for pid in alive:
             os.kill(pid, signal.SIGKILL)
-    assert left == []
+    assert alive == []
 
 
 def test_a_child_whose_parent_had_ended_before_it_asked_ends_too() -> None:

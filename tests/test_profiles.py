@@ -41,21 +41,21 @@ def profile(*programs: ProfiledProgram) -> Profile:
 
 def test_programs_weigh_the_same_however_long_they_take() -> None:
     big, small = call_site("Tanh", 1000), call_site("Tanh", 10)
-    found = rank_call_sites(
+    sites = rank_call_sites(
         profile(
             program("long", (big, 2, 90.0), (small, 10, 10.0)),
             program("short", (small, 1000, 2.0)),
         )
     )
-    assert [(each.place, round(each.share, 6)) for each in found] == [(small, 0.55), (big, 0.45)]
-    assert [each.most for each in found] == [1.0, 0.9]
+    assert [(site.place, round(site.share, 6)) for site in sites] == [(small, 0.55), (big, 0.45)]
+    assert [site.most for site in sites] == [1.0, 0.9]
 
 
 def test_a_call_takes_what_it_takes_where_there_are_most() -> None:
     small = call_site("Tanh", 10)
     both = profile(program("a", (small, 1, 5.0)), program("b", (small, 1000, 2.0)))
-    (found,) = rank_call_sites(both)
-    assert found.call_s == pytest.approx(0.002)
+    (site,) = rank_call_sites(both)
+    assert site.call_s == pytest.approx(0.002)
 
 
 def rows_of(count: int) -> CallSite:
@@ -83,52 +83,56 @@ def test_what_varies_from_step_to_step_is_one_place_of_the_middle_size() -> None
 
 
 def test_what_varies_in_more_than_its_sizes_stays_apart() -> None:
-    other = dataclasses.replace(rows_of(70), types={"dtype": (FLOAT,), "Tindices": (9,)})
+    other_site = dataclasses.replace(rows_of(70), types={"dtype": (FLOAT,), "Tindices": (9,)})
     small = dataclasses.replace(EMBEDDING, shape=(10, 50))
-    places = [rows_of(70), other, dataclasses.replace(rows_of(70), inputs=(small,))]
-    rows = [ProfiledCallSite(place=each, calls=0.5, seconds=0.5) for each in places]
+    places = [rows_of(70), other_site, dataclasses.replace(rows_of(70), inputs=(small,))]
+    rows = [ProfiledCallSite(place=place, calls=0.5, seconds=0.5) for place in places]
     assert list(merge_varying_sizes(rows)) == rows
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.floats(0.1, 3)), max_size=9))
 def test_no_time_is_lost_when_places_are_gathered(rows: list[tuple[int, float]]) -> None:
-    made = [
+    sites = [
         ProfiledCallSite(place=rows_of(size), calls=calls, seconds=calls) for size, calls in rows
     ]
-    assert sum(row.seconds for row in merge_varying_sizes(made)) == pytest.approx(
-        sum(row.seconds for row in made)
+    assert sum(row.seconds for row in merge_varying_sizes(sites)) == pytest.approx(
+        sum(row.seconds for row in sites)
     )
 
 
 def test_reads_of_a_variable_count_for_what_updates_its_rows() -> None:
     """Another variable's reads are its own."""
-    read, other = (
-        CallSite(op="ReadVariableOp", types={"dtype": (FLOAT,)}, inputs=(each,))
-        for each in (EMBEDDING, dataclasses.replace(EMBEDDING, shape=(7,)))
+    read, other_site = (
+        CallSite(op="ReadVariableOp", types={"dtype": (FLOAT,)}, inputs=(call_site_input,))
+        for call_site_input in (EMBEDDING, dataclasses.replace(EMBEDDING, shape=(7,)))
     )
     half = ProfiledCallSite(place=rows_of(80), calls=1, seconds=0.1)
     again = ProfiledCallSite(place=rows_of(90), calls=3, seconds=0.3)
-    alone = ProfiledCallSite(place=other, calls=1, seconds=1)
-    found = list(
+    alone = ProfiledCallSite(place=other_site, calls=1, seconds=1)
+    sites = list(
         adjust_row_variables([half, ProfiledCallSite(place=read, calls=4, seconds=8), again, alone])
     )
-    assert [row.place for row in found] == [half.place, again.place, other]
-    assert [row.seconds for row in found] == pytest.approx([2.1, 6.3, 1])
+    assert [row.place for row in sites] == [half.place, again.place, other_site]
+    assert [row.seconds for row in sites] == pytest.approx([2.1, 6.3, 1])
 
 
 @pytest.mark.parametrize("op", ["AssignAddVariableOp", "AssignSubVariableOp"])
 def test_updates_of_a_variable_whose_rows_are_read_are_marked(op: str) -> None:
     """And no others: stock does not copy those."""
-    other = dataclasses.replace(EMBEDDING, shape=(7,))
+    other_input = dataclasses.replace(EMBEDDING, shape=(7,))
     gather, whole, alone = (
-        CallSite(op=name, types={"dtype": (FLOAT,)}, inputs=(each,))
-        for name, each in (("ResourceGather", EMBEDDING), (op, EMBEDDING), (op, other))
+        CallSite(op=name, types={"dtype": (FLOAT,)}, inputs=(call_site_input,))
+        for name, call_site_input in (
+            ("ResourceGather", EMBEDDING),
+            (op, EMBEDDING),
+            (op, other_input),
+        )
     )
-    found = adjust_row_variables(
-        [ProfiledCallSite(place=each, calls=1, seconds=1) for each in (gather, whole, alone)]
+    sites = adjust_row_variables(
+        [ProfiledCallSite(place=site, calls=1, seconds=1) for site in (gather, whole, alone)]
     )
     marked = dataclasses.replace(whole, attributes={"_by_rows": "b: true"})
-    assert [row.place for row in found] == [gather, marked, alone]
+    assert [row.place for row in sites] == [gather, marked, alone]
 
 
 def test_variables_that_the_trace_does_not_tell_apart_stay_as_they_are() -> None:

@@ -16,8 +16,8 @@ def compiled(family: str, version: str, release: str) -> Finding:
     compiler = Compiler(
         family=family, version=version, path=Path("/usr/bin") / family, architecture="x86_64"
     )
-    (found,) = programs.check_compiler(compiler, find_release(release))
-    return found
+    (finding,) = programs.check_compiler(compiler, find_release(release))
+    return finding
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_newer_glibc_than_the_stock_wheels_is_told(
 def test_where_there_is_no_stock_wheel_nothing_is_claimed_about_glibc() -> None:
     plan = planned(scope="full", release="2.11", python="3.7")
     assert plan.stock is None
-    found = programs.check_glibc(("glibc", "2.36"), plan)
-    assert found.verdict is CheckVerdict.UNKNOWN
+    finding = programs.check_glibc(("glibc", "2.36"), plan)
+    assert finding.verdict is CheckVerdict.UNKNOWN
 
 
 HERE = Interpreter(path="/usr/bin/python3", headers=True)
@@ -108,19 +108,19 @@ def test_bazel_brings_python_from_2_14_on(
 
 
 def test_programs_are_those_that_the_releases_scripts_call() -> None:
-    found = {"realpath": "/usr/bin/realpath"}
+    fields = {"realpath": "/usr/bin/realpath"}
     missing = [
-        each.name
-        for each in programs.check_programs(found, find_release("2.14"))
-        if each.verdict is CheckVerdict.FATAL
+        finding.name
+        for finding in programs.check_programs(fields, find_release("2.14"))
+        if finding.verdict is CheckVerdict.FATAL
     ]
     assert missing == ["patchelf"]
-    assert [each.name for each in programs.list_programs(find_release("2.14"))] == [
+    assert [program.name for program in programs.list_programs(find_release("2.14"))] == [
         *missing,
-        *found,
+        *fields,
     ]
 
 
 def test_of_a_release_whose_scripts_nobody_read_nothing_is_claimed() -> None:
-    (found,) = programs.check_programs({}, find_release("2.20"))
-    assert found.verdict is CheckVerdict.UNKNOWN
+    (finding,) = programs.check_programs({}, find_release("2.20"))
+    assert finding.verdict is CheckVerdict.UNKNOWN

@@ -48,7 +48,7 @@ STEPS = (StepCounts(target="haswell", run=3, cached=1),)
 
 def table(*rows: tuple[str, str], number: int = 1) -> str:
     """Constants with pointers, such as that of what is registered and that of the targets."""
-    inner = ", ".join(f'{{"{one}", "{two}", {number}}}' for one, two in rows)
+    inner = ", ".join(f'{{"{single_text}", "{two}", {number}}}' for single_text, two in rows)
     return (
         "struct row { const char *one, *two; long number; };\n"
         f"static const struct row rows[] = {{{inner}}};\n"
@@ -89,12 +89,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 def wheel_of(
     folder: Path,
-    made: Mapping[str, Path],
+    created: Mapping[str, Path],
     kernels: str = "kernels",
     dispatching: str = "dispatcher",
 ) -> Path:
-    stock = stock_wheel(folder / "stock", {CORE: made["core"]})
-    return tuned_wheel(stock, {"haswell": made[kernels]}, made[dispatching], more={})
+    stock = stock_wheel(folder / "stock", {CORE: created["core"]})
+    return tuned_wheel(stock, {"haswell": created[kernels]}, created[dispatching], more={})
 
 
 @pytest.fixture
@@ -105,15 +105,15 @@ def fresh(made: Mapping[str, Path], tmp_path: Path) -> Path:
 def proven(
     wheel: Path, fresh: Path, tmp_path: Path, *, unknown: tuple[str, ...] = ()
 ) -> RebuildResult:
-    facts, said = read_tuned(wheel), read_tuned(fresh)
+    facts, tuned = read_tuned(wheel), read_tuned(fresh)
     assert facts is not None
-    assert said is not None
+    assert tuned is not None
     clang = parse_compiler("clang@16.0.6", "x86_64")
     pair = WheelPair(
         wheel=wheel,
         fresh=fresh,
         origin=Origin(facts=facts, compiler=clang, fleet=FLEET, unknown=unknown),
-        made=said,
+        made=tuned,
         papers=papers_of(facts, stock_of(fresh)),
         folder=tmp_path / "unpacked",
     )
@@ -130,17 +130,17 @@ def mended(wheel: Path, **fields: object) -> Path:
     """With other fields of its library in tuned.json, written as a build writes them."""
     facts = read_tuned(wheel)
     assert facts is not None
-    (said,) = facts.libraries
-    said = dataclasses.replace(said, **fields)  # type: ignore[arg-type]
-    return saying(wheel, stock_of(wheel), libraries=convert_record((said,)))
+    (kernel_library,) = facts.libraries
+    kernel_library = dataclasses.replace(kernel_library, **fields)  # type: ignore[arg-type]
+    return saying(wheel, stock_of(wheel), libraries=convert_record((kernel_library,)))
 
 
 def test_the_same_bytes_are_a_proof(made: Mapping[str, Path], fresh: Path, tmp_path: Path) -> None:
-    found = proven(wheel_of(tmp_path / "own", made), fresh, tmp_path)
-    assert found.proof is Proof.SAME
-    assert not (*found.reasons, *found.findings, *found.agreeing)
-    require_proof(found)
-    text = describe(found)
+    rebuild_result = proven(wheel_of(tmp_path / "own", made), fresh, tmp_path)
+    assert rebuild_result.proof is Proof.SAME
+    assert not (*rebuild_result.reasons, *rebuild_result.findings, *rebuild_result.agreeing)
+    require_proof(rebuild_result)
+    text = describe(rebuild_result)
     assert text.startswith("rebuild: the same bytes with clang 16.0.6 and Bazel 4.2.3\n")
     assert "haswell: 3 compiles and links run now, 1 result from the disk cache" in text
     assert "invoke admit" in text
@@ -152,15 +152,17 @@ def test_a_flipped_byte_is_found_though_all_hashes_were_mended(
     content = bytearray(made["kernels"].read_bytes())
     place = elf.read_code(made["kernels"]).sections[-1].offset + 8
     content[place] ^= 1
-    other = tmp_path / "flipped.so"
-    other.write_bytes(content)
-    found = proven(wheel_of(tmp_path / "own", {**made, "kernels": other}), fresh, tmp_path)
-    assert found.proof is Proof.OTHER
-    (line,) = (each for each in found.findings if each.startswith(KERNELS))
+    other_path = tmp_path / "flipped.so"
+    other_path.write_bytes(content)
+    rebuild_result = proven(
+        wheel_of(tmp_path / "own", {**made, "kernels": other_path}), fresh, tmp_path
+    )
+    assert rebuild_result.proof is Proof.OTHER
+    (line,) = (finding for finding in rebuild_result.findings if finding.startswith(KERNELS))
     assert f"differs from byte {place:,} on, in .text" in line
-    assert any("haswell: sha256 (" in each for each in found.findings)
+    assert any("haswell: sha256 (" in finding for finding in rebuild_result.findings)
     with pytest.raises(AuditError, match="haswell"):
-        require_proof(found)
+        require_proof(rebuild_result)
 
 
 @pytest.mark.parametrize(
@@ -173,45 +175,52 @@ def test_a_flipped_byte_is_found_though_all_hashes_were_mended(
 def test_other_code_of_the_same_compiler_is_found(
     kernels: str, dispatching: str, file: str, made: Mapping[str, Path], fresh: Path, tmp_path: Path
 ) -> None:
-    found = proven(wheel_of(tmp_path / "own", made, kernels, dispatching), fresh, tmp_path)
-    assert found.proof is Proof.OTHER
-    assert any(each.startswith(f"{file} (") for each in found.findings)
+    rebuild_result = proven(wheel_of(tmp_path / "own", made, kernels, dispatching), fresh, tmp_path)
+    assert rebuild_result.proof is Proof.OTHER
+    assert any(finding.startswith(f"{file} (") for finding in rebuild_result.findings)
 
 
 def test_of_another_compiler_what_can_be_compared_is(
     made: Mapping[str, Path], fresh: Path, tmp_path: Path
 ) -> None:
     wheel = wheel_of(tmp_path / "own", made, "kernels by gcc", "dispatcher by gcc")
-    found = proven(wheel, fresh, tmp_path)
-    assert found.proof is Proof.NONE
-    assert any("GCC" in each and "clang version 16" in each for each in found.reasons)
-    assert found.findings == ()
-    text = "\n".join(found.agreeing)
+    rebuild_result = proven(wheel, fresh, tmp_path)
+    assert rebuild_result.proof is Proof.NONE
+    assert any(
+        "GCC" in reason and "clang version 16" in reason for reason in rebuild_result.reasons
+    )
+    assert rebuild_result.findings == ()
+    text = "\n".join(rebuild_result.agreeing)
     assert "the dispatcher has the same table" in text
     assert "haswell registers the same 12 kernels" in text
     assert "tuned.json differs only in what depends on the compiler" in text
     with pytest.raises(RebuildError, match="proves nothing"):
-        require_proof(found)
+        require_proof(rebuild_result)
 
 
 @pytest.mark.parametrize(
-    ("kernels", "dispatching", "said"),
+    ("kernels", "dispatching", "message"),
     [
         ("more kernels by gcc", "dispatcher by gcc", KERNELS),
         ("kernels by gcc", "dispatcher with another table by gcc", DISPATCHER),
     ],
 )
 def test_another_compiler_excuses_no_other_table(
-    kernels: str, dispatching: str, said: str, made: Mapping[str, Path], fresh: Path, tmp_path: Path
+    kernels: str,
+    dispatching: str,
+    message: str,
+    made: Mapping[str, Path],
+    fresh: Path,
+    tmp_path: Path,
 ) -> None:
     wheel = wheel_of(tmp_path / "own", made, kernels, dispatching)
-    found = proven(wheel, fresh, tmp_path)
-    assert found.proof is Proof.OTHER
-    assert [each.partition(" ")[0] for each in found.findings] == [said]
+    rebuild_result = proven(wheel, fresh, tmp_path)
+    assert rebuild_result.proof is Proof.OTHER
+    assert [finding.partition(" ")[0] for finding in rebuild_result.findings] == [message]
 
 
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("members", "message"),
     [
         ({"tensorflow/plain.py": b"plain = False\n"}, "tensorflow/plain.py ("),
         ({"tensorflow/plain.py": None}, "tensorflow/plain.py is missing"),
@@ -223,24 +232,24 @@ def test_another_compiler_excuses_no_other_table(
 def test_no_compiler_makes_other_files(
     compiler: str,
     members: dict[str, bytes | None],
-    said: str,
+    message: str,
     made: Mapping[str, Path],
     fresh: Path,
     tmp_path: Path,
 ) -> None:
     honest = wheel_of(tmp_path / "own", made, f"kernels{compiler}", f"dispatcher{compiler}")
-    found = proven(altered(honest, members), fresh, tmp_path)
-    assert found.proof is Proof.OTHER
-    assert found.findings[0].startswith(said)
+    rebuild_result = proven(altered(honest, members), fresh, tmp_path)
+    assert rebuild_result.proof is Proof.OTHER
+    assert rebuild_result.findings[0].startswith(message)
 
 
 def test_another_compiler_excuses_nothing_that_tuned_json_says_of_admission(
     made: Mapping[str, Path], fresh: Path, tmp_path: Path
 ) -> None:
     wheel = wheel_of(tmp_path / "own", made, "kernels by gcc", "dispatcher by gcc")
-    found = proven(mended(wheel, stay_stock={"bias_op": "it is slow"}), fresh, tmp_path)
-    assert found.proof is Proof.OTHER
-    assert "haswell: stay_stock.bias_op (" in found.findings[0]
+    rebuild_result = proven(mended(wheel, stay_stock={"bias_op": "it is slow"}), fresh, tmp_path)
+    assert rebuild_result.proof is Proof.OTHER
+    assert "haswell: stay_stock.bias_op (" in rebuild_result.findings[0]
 
 
 def test_the_same_files_in_another_archive_are_no_proof(
@@ -249,19 +258,19 @@ def test_the_same_files_in_another_archive_are_no_proof(
     wheel = wheel_of(tmp_path / "own", made)
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.comment = b"one more"
-    found = proven(wheel, fresh, tmp_path)
-    assert (found.proof, found.findings) == (Proof.NONE, ())
-    assert "compressed differently" in found.reasons[0]
+    rebuild_result = proven(wheel, fresh, tmp_path)
+    assert (rebuild_result.proof, rebuild_result.findings) == (Proof.NONE, ())
+    assert "compressed differently" in rebuild_result.reasons[0]
 
 
 def test_a_plan_of_another_version_accuses_nobody(
     made: Mapping[str, Path], fresh: Path, tmp_path: Path
 ) -> None:
     wheel = wheel_of(tmp_path / "own", made, "kernels, other flags")
-    found = proven(wheel, fresh, tmp_path, unknown=("haswell",))
-    assert found.proof is Proof.NONE
-    assert "another version built the wheel" in found.reasons[0]
-    assert any(each.startswith(KERNELS) for each in found.findings)
+    rebuild_result = proven(wheel, fresh, tmp_path, unknown=("haswell",))
+    assert rebuild_result.proof is Proof.NONE
+    assert "another version built the wheel" in rebuild_result.reasons[0]
+    assert any(finding.startswith(KERNELS) for finding in rebuild_result.findings)
 
 
 def test_the_record_of_it_is_plain_json(

@@ -56,7 +56,7 @@ def test_a_list_has_as_many_tensors_as_its_attribute_says(index: int) -> None:
 @given(INDEXES)
 def test_sizes_are_bounded(index: int) -> None:
     case = propose(TRANSPOSE, {"T": FLOAT}, index)
-    assert all(given.array.size <= 7**5 for given in case.inputs)
+    assert all(op_input.array.size <= 7**5 for op_input in case.inputs)
 
 
 def test_some_proposals_are_empty() -> None:
@@ -67,10 +67,10 @@ def test_some_proposals_are_empty() -> None:
 def test_attributes_take_their_defaults_first_and_lawful_values_later() -> None:
     lawful = (b"SAME", b"VALID")
     op = Op("Pool", [], [Attr("padding", "string", lawful), Attr("flag", "bool", default=True)])
-    found = [dict(propose(op, {}, index).attributes) for index in range(99)]
-    assert {row["padding"] for row in found} == set(lawful)
-    assert {row["flag"] for row in found[:24]} == {True}
-    assert {row["flag"] for row in found} == {True, False}
+    records = [dict(propose(op, {}, index).attributes) for index in range(99)]
+    assert {row["padding"] for row in records} == set(lawful)
+    assert {row["flag"] for row in records[:24]} == {True}
+    assert {row["flag"] for row in records} == {True, False}
 
 
 def test_stateful_ops_get_a_seed() -> None:
@@ -84,7 +84,7 @@ def test_a_sparse_tensor_is_consistent() -> None:
         "SparseAny", [Arg(name, number) for name, number in zip(names, (9, FLOAT, 9), strict=True)]
     )
     for index in range(40):
-        indices, values, shape = (given.array for given in propose(op, {}, index).inputs)
+        indices, values, shape = (op_input.array for op_input in propose(op, {}, index).inputs)
         assert indices.shape == (len(values), len(shape))
         assert (indices < shape).all()
         assert len(np.unique(indices, axis=0)) == len(values)
@@ -112,7 +112,7 @@ def test_functions_cannot_be_guessed() -> None:
 @pytest.mark.parametrize("number", [*range(1, 20), 22, 23])
 def test_every_data_type_has_values_or_says_so(number: int) -> None:
     op = Op("Identity", [Arg("input", type_attr="T")], [Attr("T", "type")])
-    (array,) = (given.array for given in propose(op, {"T": number}, 2).inputs)
+    (array,) = (op_input.array for op_input in propose(op, {"T": number}, 2).inputs)
     assert array.dtype == get_dtype(number)
     assert array.size
     if number == BOOL:

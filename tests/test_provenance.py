@@ -44,13 +44,16 @@ def said(key: SigningKey, tuned: Tuned | None = TUNED) -> dict[str, Any]:
     fields = json.loads(make_statement(ENTRY, tuned, key.public))
     assert (fields["_type"], fields["predicateType"]) == (STATEMENT, PREDICATE)
     assert fields["subject"] == [{"name": ENTRY.file, "digest": {"sha256": ENTRY.sha256}}]
-    found: dict[str, Any] = fields["predicate"]
-    assert found["runDetails"]["builder"]["id"].endswith(key.public.id)
-    return found
+    record: dict[str, Any] = fields["predicate"]
+    assert record["runDetails"]["builder"]["id"].endswith(key.public.id)
+    return record
 
 
-def materials(found: dict[str, Any]) -> dict[str, Any]:
-    return {each["name"]: each for each in found["buildDefinition"]["resolvedDependencies"]}
+def materials(record: dict[str, Any]) -> dict[str, Any]:
+    return {
+        resolved_dependency["name"]: resolved_dependency
+        for resolved_dependency in record["buildDefinition"]["resolvedDependencies"]
+    }
 
 
 # What is said -------------------------------------------------------------------------------------
@@ -58,12 +61,12 @@ def materials(found: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_statement_says_what_the_wheel_says_of_itself(key: SigningKey) -> None:
     definition = said(key)["buildDefinition"]
-    asked = definition["externalParameters"]
+    parameters = definition["externalParameters"]
     assert definition["buildType"] == BUILT
-    assert (asked["release"], asked["scope"]) == ("2.14.1", "kernels")
-    assert [each["target"] for each in asked["builds"]] == ["zen4", "haswell"]
-    assert asked["builds"][0]["flags"] == ["-march=zen4"]
-    assert asked["builds"][0]["kernels"] == ["cwise_op_tanh"]
+    assert (parameters["release"], parameters["scope"]) == ("2.14.1", "kernels")
+    assert [build["target"] for build in parameters["builds"]] == ["zen4", "haswell"]
+    assert parameters["builds"][0]["flags"] == ["-march=zen4"]
+    assert parameters["builds"][0]["kernels"] == ["cwise_op_tanh"]
     assert definition["internalParameters"]["plan_keys"]["haswell"] == "4" * 64
     made_from = materials(said(key))
     assert made_from["stock wheel"]["uri"] == "pkg:pypi/tensorflow-cpu@2.14.1"
@@ -79,9 +82,9 @@ def test_a_full_build_says_its_options(key: SigningKey) -> None:
     tuned = dataclasses.replace(
         tuned, tree=dataclasses.replace(tuned.tree, options={"lto": "thin"})
     )
-    asked = said(key, tuned)["buildDefinition"]["externalParameters"]
-    assert asked["scope"] == "full"
-    assert asked["builds"][0]["options"] == {"lto": "thin"}
+    parameters = said(key, tuned)["buildDefinition"]["externalParameters"]
+    assert parameters["scope"] == "full"
+    assert parameters["builds"][0]["options"] == {"lto": "thin"}
 
 
 def test_what_has_no_hash_or_is_only_near_is_not_said_to_be_more(key: SigningKey) -> None:
@@ -92,9 +95,9 @@ def test_what_has_no_hash_or_is_only_near_is_not_said_to_be_more(key: SigningKey
 
 
 def test_a_wheel_that_was_taken_over_is_said_to_be_that(key: SigningKey) -> None:
-    found = said(key, None)
-    assert found["buildDefinition"]["buildType"] == REPUBLISHED
-    (material,) = materials(found).values()
+    record = said(key, None)
+    assert record["buildDefinition"]["buildType"] == REPUBLISHED
+    (material,) = materials(record).values()
     assert material["digest"] == {"sha256": ENTRY.sha256}
 
 
@@ -105,9 +108,9 @@ def test_the_same_wheel_and_key_give_the_same_bytes(key: SigningKey, signed: byt
 def test_the_object_has_the_form_of_pep_740_and_claims_no_identity(
     key: SigningKey, signed: bytes
 ) -> None:
-    found = json.loads(signed)
-    assert found["version"] == 1
-    (bundle,) = found["attestation_bundles"]
+    document = json.loads(signed)
+    assert document["version"] == 1
+    (bundle,) = document["attestation_bundles"]
     assert (bundle["publisher"]["kind"], bundle["publisher"]["claims"]) == ("Key File", None)
     (attestation,) = bundle["attestations"]
     material = attestation["verification_material"]
@@ -139,12 +142,12 @@ def test_a_trusted_key_is_found_among_several(
 def test_other_bytes_another_name_and_another_key_are_refused(
     key: SigningKey, other: SigningKey, signed: bytes
 ) -> None:
-    for file, sha256, public, why in (
+    for file, sha256, public, reason in (
         (ENTRY.file, "0" * 64, key.public, "other bytes"),
         (ENTRY.file.replace("zen4", "zen5"), ENTRY.sha256, key.public, "other bytes"),
         (ENTRY.file, ENTRY.sha256, other.public, "not signed by any"),
     ):
-        with pytest.raises(PublishError, match=why):
+        with pytest.raises(PublishError, match=reason):
             verify_provenance(signed, file, sha256, (public,))
     with pytest.raises(PublishError, match="not signed by any"):
         verify_provenance(signed, ENTRY.file, ENTRY.sha256, ())
@@ -158,13 +161,13 @@ def test_other_bytes_another_name_and_another_key_are_refused(
 def test_no_bit_of_an_envelope_can_change(
     key: SigningKey, signed: bytes, place: int, bit: int, name: str
 ) -> None:
-    found = json.loads(signed)
-    envelope = found["attestation_bundles"][0]["attestations"][0]["envelope"]
+    document = json.loads(signed)
+    envelope = document["attestation_bundles"][0]["attestations"][0]["envelope"]
     content = bytearray(base64.b64decode(envelope[name]))
     content[place % len(content)] ^= 1 << bit
     envelope[name] = base64.b64encode(content).decode()
     with pytest.raises(PublishError, match="not signed by any"):
-        verify_provenance(json.dumps(found).encode(), ENTRY.file, ENTRY.sha256, (key.public,))
+        verify_provenance(json.dumps(document).encode(), ENTRY.file, ENTRY.sha256, (key.public,))
 
 
 def test_a_signed_statement_of_another_kind_does_not_count(key: SigningKey) -> None:
@@ -182,10 +185,10 @@ def test_what_others_have_added_does_no_harm(
     key: SigningKey, other: SigningKey, signed: bytes
 ) -> None:
     """PEP 740 allows more keys, more attestations and more bundles."""
-    found, theirs = json.loads(signed), json.loads(sign(b"{}", other))
-    found["attestation_bundles"] = [*theirs["attestation_bundles"], *found["attestation_bundles"]]
-    found["more"] = {"a": 1}
-    data = json.dumps(found).encode()
+    actual, theirs = json.loads(signed), json.loads(sign(b"{}", other))
+    actual["attestation_bundles"] = [*theirs["attestation_bundles"], *actual["attestation_bundles"]]
+    actual["more"] = {"a": 1}
+    data = json.dumps(actual).encode()
     assert verify_provenance(data, ENTRY.file, ENTRY.sha256, (key.public,)) == key.public.id
 
 
@@ -238,15 +241,15 @@ def test_json_that_is_no_provenance_is_one_error(key: SigningKey, data: object) 
 def test_a_part_that_is_something_else_is_one_error(
     key: SigningKey, signed: bytes, path: tuple[Any, ...], value: object
 ) -> None:
-    found = copy.deepcopy(json.loads(signed))
-    inner = found
+    document = copy.deepcopy(json.loads(signed))
+    inner = document
     for step in path[:-1]:
         inner = inner[step]
     if inner[path[-1]] == value:
         return
     inner[path[-1]] = value
     with pytest.raises(PublishError) as caught:
-        verify_provenance(json.dumps(found).encode(), ENTRY.file, ENTRY.sha256, (key.public,))
+        verify_provenance(json.dumps(document).encode(), ENTRY.file, ENTRY.sha256, (key.public,))
     assert str(caught.value).isprintable()
 
 
@@ -255,16 +258,16 @@ def test_json_without_an_end_is_one_error(key: SigningKey) -> None:
 
 
 def test_a_named_key_is_an_id(signed: bytes) -> None:
-    found = json.loads(signed)
+    document = json.loads(signed)
     for foreign in ("\x1b[31m", "0" * 63, 7, None):
-        found["attestation_bundles"][0]["publisher"]["key"] = foreign
+        document["attestation_bundles"][0]["publisher"]["key"] = foreign
         with pytest.raises(PublishError, match="names no signer"):
-            read_claimed_signer(json.dumps(found).encode(), ENTRY.file)
+            read_claimed_signer(json.dumps(document).encode(), ENTRY.file)
 
 
 def test_the_key_lies_nowhere_in_what_is_written(signed: bytes, tmp_path: Path) -> None:
-    made = made_key(tmp_path)
-    data = sign(make_statement(ENTRY, TUNED, made.public), made)
+    key = made_key(tmp_path)
+    data = sign(make_statement(ENTRY, TUNED, key.public), key)
     secret = (tmp_path / "key.pem").read_text().splitlines()[1]
     raw = base64.b64decode(secret)[-32:]
     for form in (secret.encode(), raw, raw.hex().encode(), base64.b64encode(raw)):

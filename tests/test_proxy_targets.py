@@ -24,7 +24,7 @@ from tfbuild.planning.proxy_targets import (
 CLANG: Compiler = parse_compiler("clang@16.0.6", "x86_64")
 NAMES = ("haswell", "skylake", "cascadelake", "sapphirerapids", "zen3", "zen4", "x86_64_v4")
 PLANS = {name: planned(name, kernels="mini") for name in (*NAMES, "skylake_avx512", "x86_64")}
-X86 = tuple(each.spec for each in list_targets("x86_64"))
+X86 = tuple(target.spec for target in list_targets("x86_64"))
 
 
 def ran_as(target: str, cpu: str, *beside: str) -> str:
@@ -65,17 +65,17 @@ def test_a_plan_of_the_fleet_with_narrower_vectors_does_not() -> None:
 
 def test_the_stand_in_has_the_plans_sources_and_the_fleets_flags() -> None:
     plan = planned("skylake_avx512", kernels="mini", flags="-O3")
-    found = choose_proxy_plan(plan, (PLANS["haswell"],), cpu_of("haswell"), CLANG)
-    assert (found.kernels, found.source_flags) == (plan.kernels, plan.source_flags)
-    assert found.kernel_recipe == plan.kernel_recipe
-    assert found.flags == PLANS["haswell"].flags
-    assert found.key != PLANS["haswell"].key
+    proxy_plan = choose_proxy_plan(plan, (PLANS["haswell"],), cpu_of("haswell"), CLANG)
+    assert (proxy_plan.kernels, proxy_plan.source_flags) == (plan.kernels, plan.source_flags)
+    assert proxy_plan.kernel_recipe == plan.kernel_recipe
+    assert proxy_plan.flags == PLANS["haswell"].flags
+    assert proxy_plan.key != PLANS["haswell"].key
 
 
 def test_of_the_same_sources_it_is_the_fleets_own_plan() -> None:
     haswell = PLANS["haswell"]
-    found = choose_proxy_plan(PLANS["skylake_avx512"], (haswell,), cpu_of("haswell"), CLANG)
-    assert found.key == haswell.key
+    plan = choose_proxy_plan(PLANS["skylake_avx512"], (haswell,), cpu_of("haswell"), CLANG)
+    assert plan.key == haswell.key
 
 
 def test_nothing_stands_in_on_another_architecture() -> None:
@@ -86,13 +86,13 @@ def test_nothing_stands_in_on_another_architecture() -> None:
 
 @given(st.sampled_from(X86), st.sampled_from([name for name in HONEST if "neo" not in name]))
 def test_the_nearest_asks_nothing_that_either_lacks(target: str, cpu: str) -> None:
-    here, wanted = cpu_of(cpu), parse_target(target)
-    if here.architecture != "x86_64":
+    host_cpu, expected = cpu_of(cpu), parse_target(target)
+    if host_cpu.architecture != "x86_64":
         return
-    found = list_nearest_targets(wanted, here)
-    assert found
-    assert "x86_64" in {each.name for each in found}
-    levels = [compute_x86_64_level(each.features) for each in found]
+    targets = list_nearest_targets(expected, host_cpu)
+    assert targets
+    assert "x86_64" in {named_target.name for named_target in targets}
+    levels = [compute_x86_64_level(named_target.features) for named_target in targets]
     assert levels == sorted(levels, reverse=True)
 
 

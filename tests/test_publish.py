@@ -63,9 +63,9 @@ def put(
 def files(store: Store, *folders: str) -> dict[str, bytes]:
     """All that is there, or in these folders, but for what begins with a dot, which no server
     shows."""
-    keys = (key for each in folders or ("",) for key in store.list_sizes(each))
-    found = {key: store.read(key) for key in keys if not key.startswith(".")}
-    return {key: data for key, data in found.items() if data is not None}
+    keys = (key for name in folders or ("",) for key in store.list_sizes(name))
+    actual = {key: store.read(key) for key in keys if not key.startswith(".")}
+    return {key: data for key, data in actual.items() if data is not None}
 
 
 def stamps(folder: Folder) -> dict[str, tuple[int, int]]:
@@ -74,37 +74,37 @@ def stamps(folder: Folder) -> dict[str, tuple[int, int]]:
     return {key: (path.stat().st_ino, path.stat().st_mtime_ns) for key, path in paths.items()}
 
 
-def listed(found: Files, target: str, project: str = PROJECT) -> set[str]:
+def listed(actual: Files, target: str, project: str = PROJECT) -> set[str]:
     """The wheels on the target's page."""
-    page = json.loads(found[f"simple/{target}/{project}/index.json"])
-    return {each["filename"] for each in page["files"]}
+    page = json.loads(actual[f"simple/{target}/{project}/index.json"])
+    return {file["filename"] for file in page["files"]}
 
 
-def need_consistent(found: Files) -> None:
+def need_consistent(actual: Files) -> None:
     """Every file that a page names is there, with the hashes that the page gives."""
-    shown = [key for key in found if re.fullmatch(r"simple/[^/]+/[^/]+/index\.\w+", key)]
+    shown = [key for key in actual if re.fullmatch(r"simple/[^/]+/[^/]+/index\.\w+", key)]
     assert shown
     for key in shown:
         if key.endswith(".json"):
-            for each in json.loads(found[key])["files"]:
-                wheel = normpath(join(key, "..", unquote(each["url"])))
-                assert sha256(found[wheel]) == each["hashes"]["sha256"]
-                assert len(found[wheel]) == each["size"]
-                metadata = found[f"{wheel}.metadata"]
-                assert sha256(metadata) == each["core-metadata"]["sha256"]
+            for file in json.loads(actual[key])["files"]:
+                wheel = normpath(join(key, "..", unquote(file["url"])))
+                assert sha256(actual[wheel]) == file["hashes"]["sha256"]
+                assert len(actual[wheel]) == file["size"]
+                metadata = actual[f"{wheel}.metadata"]
+                assert sha256(metadata) == file["core-metadata"]["sha256"]
         else:
-            links = re.findall(r'href="([^"#]+)#sha256=(\w+)"', found[key].decode())
-            assert links or b" lacks avx" in found[key]
+            links = re.findall(r'href="([^"#]+)#sha256=(\w+)"', actual[key].decode())
+            assert links or b" lacks avx" in actual[key]
             for url, digest in links:
-                assert sha256(found[normpath(join(key, "..", unquote(url)))]) == digest
+                assert sha256(actual[normpath(join(key, "..", unquote(url)))]) == digest
 
 
-def need_agreement(found: Files, names: set[str]) -> None:
+def need_agreement(actual: Files, names: set[str]) -> None:
     """These targets have their pages, and both forms of each list the same."""
     for name in names:
-        assert {f"simple/{name}/index.html", f"simple/{name}/index.json"} <= set(found)
-        html = found[f"simple/{name}/{PROJECT}/index.html"].decode()
-        assert set(re.findall(r">([^<]+\.whl)<", html)) == listed(found, name)
+        assert {f"simple/{name}/index.html", f"simple/{name}/index.json"} <= set(actual)
+        html = actual[f"simple/{name}/{PROJECT}/index.html"].decode()
+        assert set(re.findall(r">([^<]+\.whl)<", html)) == listed(actual, name)
 
 
 def sha256(data: bytes) -> str:
@@ -138,17 +138,17 @@ def test_each_target_gets_one_wheel_and_the_summary_says_which(
     folder: Folder, wheels: dict[str, Path]
 ) -> None:
     done = put(folder, wheels["stock"], wheels["haswell"], wheels["zen4"])
-    found = files(folder)
-    need_consistent(found)
-    need_agreement(found, ALL)
-    wanted = {"zen4": "zen4", "zen5": "zen4", "skylake": "haswell", "ivybridge": "stock"}
-    assert (listed(found, "nehalem"), done.choices["nehalem"]) == (set(), ())
-    for target, wheel in wanted.items():
-        assert listed(found, target) == {wheels[wheel].name}
-        assert [each.entry.file for each in done.choices[target]] == [wheels[wheel].name]
+    actual = files(folder)
+    need_consistent(actual)
+    need_agreement(actual, ALL)
+    expected = {"zen4": "zen4", "zen5": "zen4", "skylake": "haswell", "ivybridge": "stock"}
+    assert (listed(actual, "nehalem"), done.choices["nehalem"]) == (set(), ())
+    for target, wheel in expected.items():
+        assert listed(actual, target) == {wheels[wheel].name}
+        assert [choice.entry.file for choice in done.choices[target]] == [wheels[wheel].name]
     assert set(done.choices) == ALL
     assert set(done.added) == {wheels[name].name for name in ("stock", "haswell", "zen4")}
-    assert set(done.pages) == {key for key in found if key.startswith("simple/")}
+    assert set(done.pages) == {key for key in actual if key.startswith("simple/")}
 
 
 def test_a_tuned_wheel_for_arm_stands_beside_the_stock_one_of_its_package(
@@ -159,9 +159,9 @@ def test_a_tuned_wheel_for_arm_stands_beside_the_stock_one_of_its_package(
     stock = stand_in(tmp_path, "2.14.1", name=name, machine="aarch64")
     tuned = stand_in(tmp_path, "2.14.1+v1", name=name, machine="aarch64", targets=(core,))
     publish([stock, tuned], folder, judgements={}, now=NOW)
-    found = files(folder)
-    assert listed(found, core, "tensorflow-cpu-aws") == {tuned.name}
-    assert listed(found, "neoverse_n1", "tensorflow-cpu-aws") == {stock.name}
+    actual = files(folder)
+    assert listed(actual, core, "tensorflow-cpu-aws") == {tuned.name}
+    assert listed(actual, "neoverse_n1", "tensorflow-cpu-aws") == {stock.name}
 
 
 def test_the_same_again_writes_nothing(folder: Folder, wheels: dict[str, Path]) -> None:
@@ -206,13 +206,13 @@ def test_the_manifest_has_every_file_that_an_object_store_needs(
     folder: Folder, wheels: dict[str, Path]
 ) -> None:
     put(folder, wheels["stock"], wheels["zen4"])
-    found = files(folder)
-    objects = json.loads(found[MANIFEST])["objects"]
-    assert {each["file"] for each in objects} == set(found) - {MANIFEST, catalog.KEY}
-    for each in objects:
-        assert sha256(found[each["file"]]) == each["sha256"]
-        assert len(found[each["file"]]) == each["size"]
-    assert f"simple/zen4/{PROJECT}/" in {each["key"] for each in objects}
+    actual = files(folder)
+    objects = json.loads(actual[MANIFEST])["objects"]
+    assert {entry["file"] for entry in objects} == set(actual) - {MANIFEST, catalog.KEY}
+    for stored in objects:
+        assert sha256(actual[stored["file"]]) == stored["sha256"]
+        assert len(actual[stored["file"]]) == stored["size"]
+    assert f"simple/zen4/{PROJECT}/" in {entry["key"] for entry in objects}
 
 
 def test_a_verdict_is_published_beside_its_wheel(
@@ -230,7 +230,7 @@ def test_a_verdict_is_published_beside_its_wheel(
 
 
 def gatings(folder: Folder) -> list[GateResult | None]:
-    return [each.gating for each in catalog.parse(folder.read(catalog.KEY), "").entries]
+    return [entry.gating for entry in catalog.parse(folder.read(catalog.KEY), "").entries]
 
 
 def test_how_a_wheel_passed_is_kept_also_when_the_catalog_is_made_again(
@@ -273,10 +273,10 @@ def test_other_bytes_under_a_published_name_are_refused(
     if not known:
         folder.put(catalog.KEY, Catalog().to_bytes())
     before = stamps(folder)
-    other = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",), content=b"other")
+    other_path = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",), content=b"other")
     with pytest.raises(PublishError) as caught:
-        put(folder, other)
-    assert hash_file(other) in caught.value.message
+        put(folder, other_path)
+    assert hash_file(other_path) in caught.value.message
     assert hash_file(wheels["zen4"]) in caught.value.message
     assert stamps(folder) == before
 
@@ -293,8 +293,8 @@ def test_an_index_that_has_lost_a_wheel_says_so_and_writes_no_page(
     assert {key: files(folder)[key] for key in shown} == shown
     done = put(folder, wheels["haswell"], wheels["zen4"])
     need_consistent(files(folder))
-    given = tuple(wheels[name].name for name in ("haswell", "zen4"))
-    assert (done.added, done.restored, done.present) == (given[:1], given[1:], ())
+    lines = tuple(wheels[name].name for name in ("haswell", "zen4"))
+    assert (done.added, done.restored, done.present) == (lines[:1], lines[1:], ())
 
 
 def test_lost_metadata_is_restored(folder: Folder, wheels: dict[str, Path]) -> None:
@@ -325,7 +325,7 @@ def test_other_bytes_of_the_same_size_in_the_pool_are_noticed(
     before = wheel.stat()
     wheel.write_bytes(tampered(wheel.read_bytes()))
     os.utime(wheel, ns=(before.st_atime_ns, before.st_mtime_ns))
-    left = stamps(folder)
+    remaining = stamps(folder)
     with pytest.raises(PublishError) as caught:
         publish(
             [wheels["haswell"], wheels["zen4"]],
@@ -335,10 +335,10 @@ def test_other_bytes_of_the_same_size_in_the_pool_are_noticed(
             reindex=reindex,
             dry_run=dry_run,
         )
-    for said in (f"pool/{PROJECT}/{wheel.name}", hash_file(wheel), hash_file(wheels["zen4"])):
-        assert said in caught.value.message
+    for text in (f"pool/{PROJECT}/{wheel.name}", hash_file(wheel), hash_file(wheels["zen4"])):
+        assert text in caught.value.message
     assert "publish the wheel again" in caught.value.hint
-    assert stamps(folder) == left
+    assert stamps(folder) == remaining
     wheel.unlink()
     assert put(folder, wheels["haswell"], wheels["zen4"]).restored == (wheel.name,)
     need_consistent(files(folder))
@@ -356,15 +356,15 @@ def test_files_of_others_in_the_pool_are_left_alone(
     folder: Folder, wheels: dict[str, Path]
 ) -> None:
     put(folder, wheels["stock"])
-    note, other = folder.root / "pool" / "ä b.txt", folder.root / "pool" / "x" / "y.whl"
-    other.parent.mkdir()
-    for path in (note, other):
+    note, other_path = folder.root / "pool" / "ä b.txt", folder.root / "pool" / "x" / "y.whl"
+    other_path.parent.mkdir()
+    for path in (note, other_path):
         path.write_bytes(b"of somebody else")
     put(folder, wheels["zen4"])
-    assert {note.read_bytes(), other.read_bytes()} == {b"of somebody else"}
+    assert {note.read_bytes(), other_path.read_bytes()} == {b"of somebody else"}
     assert b"somebody" not in b"".join(files(folder, "simple").values())
     shown = json.loads(files(folder)[MANIFEST])["objects"]
-    assert not [each for each in shown if each["file"].endswith(("b.txt", "y.whl"))]
+    assert not [entry for entry in shown if entry["file"].endswith(("b.txt", "y.whl"))]
     with pytest.raises(WheelError, match=r"y\.whl"):
         put(folder, reindex=True)
     link = folder.root / "pool" / PROJECT / wheels["haswell"].name
@@ -399,8 +399,8 @@ def test_a_bucket_tells_of_other_bytes_without_sending_them(
         send(bucket, at, tampered(right))
         with pytest.raises(PublishError) as caught:
             put(bucket, wheels["zen4"], reindex=send is in_parts)
-        for said in (key, sha256(tampered(right)), sha256(right)):
-            assert said in caught.value.message
+        for text in (key, sha256(tampered(right)), sha256(right)):
+            assert text in caught.value.message
         assert "publish the wheel again" in caught.value.hint
     bucket.client.delete_object(**at)
     assert put(bucket, wheels["zen4"]).restored == (wheels["zen4"].name,)
@@ -433,10 +433,10 @@ def test_a_torn_catalog_is_made_again_from_the_pool(
     with pytest.raises(RecordError, match="--reindex"):
         put(folder, wheels["stock"])
     put(folder, reindex=True)
-    found = files(folder)
-    need_consistent(found)
+    actual = files(folder)
+    need_consistent(actual)
     for target in list_targets("x86_64"):
-        assert listed(found, target.name) == listed(whole, target.name)
+        assert listed(actual, target.name) == listed(whole, target.name)
     put(folder, wheels["stock"])
 
 
@@ -457,9 +457,9 @@ def test_a_first_publish_that_was_killed_is_finished_by_the_next(
     folder: Folder, wheels: dict[str, Path], moment: int
 ) -> None:
     assert killed(functools.partial(die_at_write, moment), folder, wheels["stock"])
-    found = files(folder)
-    if any(key.startswith(f"simple/ivybridge/{PROJECT}") for key in found):
-        need_consistent(found)
+    actual = files(folder)
+    if any(key.startswith(f"simple/ivybridge/{PROJECT}") for key in actual):
+        need_consistent(actual)
     put(folder, wheels["stock"])
     need_agreement(files(folder), ALL)
     need_consistent(files(folder))
@@ -499,11 +499,11 @@ def test_a_publish_killed_at_any_write_leaves_an_index_that_works(
         old = listed(files(folder), "zen4")
         if not killed(functools.partial(die_at_write, moment), folder, wheel):
             break
-        left = files(folder)
-        need_consistent(left)
-        assert {key for key in left if key.startswith("simple")} >= shown
-        assert listed(left, "haswell") == {wheels["haswell"].name}
-        assert listed(left, "zen4") - {wheel.name} == old
+        remaining = files(folder)
+        need_consistent(remaining)
+        assert {key for key in remaining if key.startswith("simple")} >= shown
+        assert listed(remaining, "haswell") == {wheels["haswell"].name}
+        assert listed(remaining, "zen4") - {wheel.name} == old
         put(folder, wheel)
         need_agreement(files(folder), ALL)
         assert listed(files(folder), "zen4") == {*old, wheel.name}
@@ -537,9 +537,9 @@ def test_a_publish_killed_at_any_request_leaves_a_bucket_that_works(
         doomed = again(bucket)
         if not killed(functools.partial(die_at_request, doomed, moment), doomed, wheel):
             break
-        left = files(bucket, *TOUCHED)
-        need_consistent(left)
-        assert listed(left, "zen4") - {wheel.name} == old
+        remaining = files(bucket, *TOUCHED)
+        need_consistent(remaining)
+        assert listed(remaining, "zen4") - {wheel.name} == old
         put(bucket, wheel)
         assert listed(files(bucket, *TOUCHED), "zen4") == {*old, wheel.name}
     assert moment > 7, "wheel, METADATA, pages, manifest, catalog: each is a request"
@@ -622,12 +622,12 @@ def test_two_processes_publish_to_one_bucket(bucket: Bucket, wheels: dict[str, P
     late.go.set()
     process.join()
     assert process.exitcode == 0
-    found = files(bucket)
-    need_consistent(found)
-    need_agreement(found, FEW)
-    assert listed(found, "haswell") == {wheels["haswell"].name}
-    assert listed(found, "zen4") == {wheels["zen4"].name}
-    names = {entry.file for entry in catalog.parse(found[catalog.KEY], "").entries}
+    actual = files(bucket)
+    need_consistent(actual)
+    need_agreement(actual, FEW)
+    assert listed(actual, "haswell") == {wheels["haswell"].name}
+    assert listed(actual, "zen4") == {wheels["zen4"].name}
+    names = {entry.file for entry in catalog.parse(actual[catalog.KEY], "").entries}
     assert names == {wheels[name].name for name in ("stock", "haswell", "zen4")}
 
 
@@ -678,10 +678,10 @@ class Late(Other):
         super().__init__(store)
         self.ready, self.go = FORK.Event(), FORK.Event()
 
-    def swap(self, key: str, data: bytes, seen: bytes | None) -> bool:
+    def swap(self, key: str, data: bytes, current: bytes | None) -> bool:
         self.ready.set()
         assert self.go.wait(30)
-        return self.store.swap(key, data, seen)
+        return self.store.swap(key, data, current)
 
 
 class Loser(Other):

@@ -39,19 +39,21 @@ UNKNOWN = compared.about(1.0, 0.08)
 LOSS = compared.about(0.9, 0.01)
 
 
-def of_the_wheel(given: Comparison, **tuned: object) -> Comparison:
+def of_the_wheel(comparison: Comparison, **tuned: object) -> Comparison:
     """The comparison as if its arms were the stock wheel and ours, on a Skylake."""
-    own = {"wheel_sha256": SHA256, "raised_kernels": 404} | tuned
+    own_record = {"wheel_sha256": SHA256, "raised_kernels": 404} | tuned
     arms = tuple(
         dataclasses.replace(arm, wheel_sha256=TUNED.stock_sha256)
         if arm.name == "stock"
-        else dataclasses.replace(arm, **own)  # type: ignore[arg-type]
+        else dataclasses.replace(arm, **own_record)  # type: ignore[arg-type]
         if arm.name == "tuned"
         else arm
-        for arm in given.arms
+        for arm in comparison.arms
     )
-    cpu = dataclasses.replace(given.host.cpu, features=SKYLAKE)
-    return dataclasses.replace(given, arms=arms, host=dataclasses.replace(given.host, cpu=cpu))
+    cpu = dataclasses.replace(comparison.host.cpu, features=SKYLAKE)
+    return dataclasses.replace(
+        comparison, arms=arms, host=dataclasses.replace(comparison.host, cpu=cpu)
+    )
 
 
 def saved(folder: Path, comparison: Comparison, name: str = "one") -> Path:
@@ -75,18 +77,18 @@ def test_an_arms_own_tolerance_is_what_the_gate_lets_pass() -> None:
 
 @pytest.mark.parametrize(("interval", "word"), [(FASTER, "faster"), (NO_DIFFERENCE, "equivalent")])
 def test_a_wheel_that_is_as_fast_passes(tmp_path: Path, interval: Interval, word: str) -> None:
-    seen = require_passed(FILE, SHA256, TUNED, [single(tmp_path, interval)])
-    (verdict,) = seen.verdicts
+    judgement = require_passed(FILE, SHA256, TUNED, [single(tmp_path, interval)])
+    (verdict,) = judgement.verdicts
     assert (verdict.verdict, verdict.cpu) == (word, "Example CPU @ 2.00GHz")
     assert verdict.speedup == pytest.approx(interval.value)
     assert verdict.low < verdict.speedup < verdict.high
-    assert seen.silent == ()
+    assert judgement.silent == ()
 
 
 def test_the_verdict_names_the_file_that_is_published_beside_the_wheel(tmp_path: Path) -> None:
-    seen = require_passed(FILE, SHA256, TUNED, [single(tmp_path, FASTER)])
-    (verdict,) = seen.verdicts
-    (name, content) = next(iter(seen.published.items()))
+    judgement = require_passed(FILE, SHA256, TUNED, [single(tmp_path, FASTER)])
+    (verdict,) = judgement.verdicts
+    (name, content) = next(iter(judgement.published.items()))
     assert verdict.file == name == format_comparison_name(FILE, verdict.sha256)
     path = tmp_path / name
     path.write_bytes(content)
@@ -98,8 +100,8 @@ def test_the_verdict_names_the_file_that_is_published_beside_the_wheel(tmp_path:
 def test_without_a_comparison_there_is_no_verdict(tmp_path: Path) -> None:
     with pytest.raises(GateError) as caught:
         require_passed(FILE, SHA256, TUNED, [])
-    asked = f"On a CPU that runs skylake, run: invoke compare --candidate wheels/{FILE}. "
-    assert asked in str(caught.value)
+    advice = f"On a CPU that runs skylake, run: invoke compare --candidate wheels/{FILE}. "
+    assert advice in str(caught.value)
 
 
 def test_an_inconclusive_comparison_is_no_verdict(tmp_path: Path) -> None:
@@ -110,30 +112,32 @@ def test_an_inconclusive_comparison_is_no_verdict(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"margin": 0.05}, "its --margin of 5.0% can hide losses of more than 2%"),
         ({"threshold": 0.05}, "its --threshold of 5.0% can hide losses of more than 2%"),
     ],
 )
-def test_what_hides_a_loss_is_no_verdict(fields: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_what_hides_a_loss_is_no_verdict(
+    fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     same = of_the_wheel(compared.single(compared.about(1.001, 0.004)))
     assert require_passed(FILE, SHA256, TUNED, [saved(tmp_path, same)]).verdicts
     with pytest.raises(GateError, match="has no verdict") as caught:
         require_passed(FILE, SHA256, TUNED, [saved(tmp_path, dataclasses.replace(same, **fields))])
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 def test_a_gain_is_one_within_any_margin(tmp_path: Path) -> None:
-    found = dataclasses.replace(of_the_wheel(compared.single(FASTER)), margin=0.05)
-    assert require_passed(FILE, SHA256, TUNED, [saved(tmp_path, found)]).verdicts
+    comparison = dataclasses.replace(of_the_wheel(compared.single(FASTER)), margin=0.05)
+    assert require_passed(FILE, SHA256, TUNED, [saved(tmp_path, comparison)]).verdicts
 
 
 def test_a_longer_comparison_gives_the_answer_that_a_short_one_had_not(tmp_path: Path) -> None:
     paths = [single(tmp_path, UNKNOWN), single(tmp_path, FASTER, "long")]
-    seen = require_passed(FILE, SHA256, TUNED, paths)
-    assert [each.verdict for each in seen.verdicts] == ["faster"]
-    assert len(seen.gaps) == 1
+    judgement = require_passed(FILE, SHA256, TUNED, paths)
+    assert [verdict.verdict for verdict in judgement.verdicts] == ["faster"]
+    assert len(judgement.gaps) == 1
 
 
 def test_a_loss_cannot_be_measured_away(tmp_path: Path) -> None:
@@ -146,11 +150,11 @@ def test_a_loss_cannot_be_measured_away(tmp_path: Path) -> None:
 def test_requests_can_refuse_a_wheel_and_are_no_verdict(
     tmp_path: Path, gain: float, error: str
 ) -> None:
-    one = dataclasses.replace(
+    cell = dataclasses.replace(
         compared.cell("mnist_mlp", 2, {"tuned": gain}), workload="mnist_mlp:batch=1:clients=1"
     )
     arms = (compared.arm("stock"), compared.arm("tuned", library=compared.LIBRARY))
-    path = saved(tmp_path, of_the_wheel(compared.comparison(one, arms=arms)))
+    path = saved(tmp_path, of_the_wheel(compared.comparison(cell, arms=arms)))
     with pytest.raises(GateError, match=error):
         require_passed(FILE, SHA256, TUNED, [path])
 
@@ -166,8 +170,8 @@ def test_a_loss_in_one_workload_refuses_a_gain_in_the_mean(tmp_path: Path) -> No
         require_passed(FILE, SHA256, TUNED, [path])
     assert "over all workloads" not in str(caught.value)
     assert "--no-gate" in caught.value.hint
-    seen = judge_comparisons(FILE, SHA256, TUNED, [path])  # what --no-gate publishes
-    assert [each.verdict for each in seen.verdicts] == ["faster"]
+    judgement = judge_comparisons(FILE, SHA256, TUNED, [path])  # what --no-gate publishes
+    assert [verdict.verdict for verdict in judgement.verdicts] == ["faster"]
 
 
 def test_the_least_of_several_figures_is_the_one_that_is_published(tmp_path: Path) -> None:
@@ -177,17 +181,17 @@ def test_the_least_of_several_figures_is_the_one_that_is_published(tmp_path: Pat
     arms = (compared.arm("stock"), compared.arm("tuned", library=compared.LIBRARY))
     comparison = of_the_wheel(compared.comparison(*cells, arms=arms))
     (verdict,) = require_passed(FILE, SHA256, TUNED, [saved(tmp_path, comparison)]).verdicts
-    rows = [each.speedup.interval.value for each in comparison.overall]
+    rows = [overall.speedup.interval.value for overall in comparison.overall]
     assert verdict.speedup == min(rows) < max(rows)
 
 
 def test_other_arms_do_not_speak_for_the_wheel(tmp_path: Path) -> None:
     comparison = of_the_wheel(compared.sound())
     worse = [
-        each.verdict
+        speedup.verdict
         for cell in comparison.cells
-        for each in cell.speedups
-        if each.arm == "control" and each.verdict is Verdict.SLOWER
+        for speedup in cell.speedups
+        if speedup.arm == "control" and speedup.verdict is Verdict.SLOWER
     ]
     assert worse
     assert require_passed(FILE, SHA256, TUNED, [saved(tmp_path, comparison)]).verdicts
@@ -243,11 +247,11 @@ def test_a_worker_that_died_refuses_its_wheel_only(tmp_path: Path) -> None:
         path = saved(tmp_path, dataclasses.replace(comparison, cells=cells), arm)
         faults = judge_comparisons(FILE, SHA256, TUNED, [path]).faults
         assert bool(faults) is refused
-        assert all("mnist_mlp on 1 vCPU" in each for each in faults)
+        assert all("mnist_mlp on 1 vCPU" in fault for fault in faults)
 
 
 @pytest.mark.parametrize(
-    ("changed", "why"),
+    ("changed", "reason"),
     [
         ({"kernel_library": None}, "none of its kernels"),
         ({"kernel_library": "/arms/tuned/kernels/haswell.so"}, "none of its kernels"),
@@ -257,18 +261,18 @@ def test_a_worker_that_died_refuses_its_wheel_only(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_about_the_wheels_kernels_is_no_verdict(
-    tmp_path: Path, changed: dict[str, Any], why: str
+    tmp_path: Path, changed: dict[str, Any], reason: str
 ) -> None:
     for interval in (FASTER, LOSS):
-        with pytest.raises(GateError, match=f"no verdict: .*{why}"):
+        with pytest.raises(GateError, match=f"no verdict: .*{reason}"):
             require_passed(FILE, SHA256, TUNED, [single(tmp_path, interval, **changed)])
 
 
 def test_a_baseline_that_is_not_the_stock_wheel_is_no_verdict(tmp_path: Path) -> None:
     path = single(tmp_path, FASTER)
-    other = dataclasses.replace(TUNED, stock_sha256="5" * 64)
+    other_facts = dataclasses.replace(TUNED, stock_sha256="5" * 64)
     with pytest.raises(GateError, match="not the stock wheel"):
-        require_passed(FILE, SHA256, other, [path])
+        require_passed(FILE, SHA256, other_facts, [path])
 
 
 def test_a_cpu_that_cannot_run_the_library_is_no_verdict(tmp_path: Path) -> None:
@@ -287,9 +291,9 @@ def test_a_run_that_was_stopped_is_no_verdict(tmp_path: Path) -> None:
 
 
 def test_a_fleet_needs_one_verdict_and_says_which_targets_have_none(tmp_path: Path) -> None:
-    seen = require_passed(FILE, SHA256, FLEET, [single(tmp_path, FASTER)])
-    assert len(seen.verdicts) == 1
-    assert seen.silent == ("skylake_avx512",)
+    judgement = require_passed(FILE, SHA256, FLEET, [single(tmp_path, FASTER)])
+    assert len(judgement.verdicts) == 1
+    assert judgement.silent == ("skylake_avx512",)
 
 
 def test_a_library_that_was_forced_in_a_fleet_is_judged_too(tmp_path: Path) -> None:
@@ -316,13 +320,13 @@ def test_a_word_that_benchmarks_do_not_say_is_no_verdict(tmp_path: Path) -> None
 
 def test_comparisons_of_the_wheel_are_found_the_newest_first(tmp_path: Path) -> None:
     comparison = of_the_wheel(compared.single(FASTER))
-    for name, made in (("b", "2026-01-02T00:00:00+00:00"), ("a", "2026-03-01T00:00:00+00:00")):
-        saved(tmp_path, dataclasses.replace(comparison, made=made), name)
+    for name, text in (("b", "2026-01-02T00:00:00+00:00"), ("a", "2026-03-01T00:00:00+00:00")):
+        saved(tmp_path, dataclasses.replace(comparison, made=text), name)
     single(tmp_path, FASTER, "other", wheel_sha256="cd" * 32)
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / COMPARISON).write_text("{", "utf-8")
-    found = find_comparisons(tmp_path, SHA256)
-    assert [path.parent.name for path in found] == ["a", "b"]
+    comparisons = find_comparisons(tmp_path, SHA256)
+    assert [path.parent.name for path in comparisons] == ["a", "b"]
     assert find_comparisons(tmp_path / "nowhere", SHA256) == ()
 
 
@@ -340,7 +344,7 @@ def test_what_is_published_names_no_folder_and_no_user() -> None:
     )
     text = serialize_public(comparison).decode()
     leaks = ("/home", "/arms", "/usr", "/ann", "Ann", "run.py")
-    assert [each for each in leaks if each in text] == []
+    assert [leak for leak in leaks if leak in text] == []
     assert "a.so:libjemalloc.so.2" in text
     assert "no such file: 'x.npz'" in text
     assert '"parts":["one"]' in text

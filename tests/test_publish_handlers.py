@@ -72,19 +72,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def stock(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the sound wheel was made of, and was published."""
-    found = small_stock(made)
-    pin_stock(monkeypatch, found)
-    return found
+    path = small_stock(made)
+    pin_stock(monkeypatch, path)
+    return path
 
 
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     """A checkout of its own, with an empty pool."""
     root = tmp_path / "checkout"
-    found = Paths(root=root, cache=tmp_path / "cache", pool=root / "wheels")
-    found.pool.mkdir(parents=True)
-    monkeypatch.setattr(settings, "paths", lambda: found)
-    return found
+    own_paths = Paths(root=root, cache=tmp_path / "cache", pool=root / "wheels")
+    own_paths.pool.mkdir(parents=True)
+    monkeypatch.setattr(settings, "paths", lambda: own_paths)
+    return own_paths
 
 
 @pytest.fixture
@@ -105,8 +105,8 @@ def publish(index: Path) -> Publish:
     """Without the stock wheel and what that needs."""
 
     def run(*, as_json: bool = False, **options: Any) -> str:
-        given: dict[str, Any] = {"to": str(index), "only_tuned": True} | options
-        return publish_wheels(PublishOptions(**given), as_json=as_json)
+        record: dict[str, Any] = {"to": str(index), "only_tuned": True} | options
+        return publish_wheels(PublishOptions(**record), as_json=as_json)
 
     return run
 
@@ -153,11 +153,11 @@ def test_the_same_again_adds_nothing_and_still_says_the_verdict(
 @pytest.mark.toolchain
 @pytest.mark.usefixtures("sound")
 def test_a_dry_run_says_the_same_and_writes_nothing(publish: Publish, index: Path) -> None:
-    said = publish(gate=False, dry_run=True)
+    text = publish(gate=False, dry_run=True)
     assert not index.exists()
     done = publish(gate=False)
-    assert said.startswith(f"{index}: 1 wheel ")
-    assert said.splitlines()[1:] == done.splitlines()[1 : said.count("\n")]
+    assert text.startswith(f"{index}: 1 wheel ")
+    assert text.splitlines()[1:] == done.splitlines()[1 : text.count("\n")]
 
 
 @pytest.mark.toolchain
@@ -171,15 +171,15 @@ def test_of_the_pool_comes_what_may_and_of_the_rest_the_reason(
     stand_in(paths.pool, "2.14.1")
     torn = paths.pool / "torn-1.0-py3-none-any.whl"
     torn.write_bytes(sound.read_bytes()[:1000])
-    found = json.loads(publish(as_json=True))
-    assert found["added"] == [SOUND]
-    assert {*found["left_out"]} == {false.name, older.name, torn.name}
-    said = capsys.readouterr()
-    warned = [line for line in said.err.splitlines() if line.startswith("warning: excluded: ")]
+    document = json.loads(publish(as_json=True))
+    assert document["added"] == [SOUND]
+    assert {*document["left_out"]} == {false.name, older.name, torn.name}
+    output = capsys.readouterr()
+    warned = [line for line in output.err.splitlines() if line.startswith("warning: excluded: ")]
     assert len(warned) == 3
-    assert said.out == ""
-    assert f"{older.name}: tuned.json has schema 1" in said.err
-    assert f"{false.name} failed the audit: " in said.err
+    assert output.out == ""
+    assert f"{older.name}: tuned.json has schema 1" in output.err
+    assert f"{false.name} failed the audit: " in output.err
 
 
 @pytest.mark.toolchain
@@ -291,9 +291,9 @@ def test_the_stock_wheel_is_fetched_with_the_users_own_settings_of_pip(
 
 
 @pytest.mark.toolchain
-@pytest.mark.parametrize("given", ["file", "folder"])
+@pytest.mark.parametrize("text", ["file", "folder"])
 def test_the_stock_wheel_may_be_given_and_is_checked(
-    given: str,
+    text: str,
     sound: Path,
     stock: Path,
     publish: Publish,
@@ -304,14 +304,14 @@ def test_the_stock_wheel_may_be_given_and_is_checked(
 ) -> None:
     (paths.downloads / stock.name).unlink()
     without_network(monkeypatch)
-    own = stock if given == "file" else stock.parent
-    assert publish(gate=False, stock_wheel=str(own)).startswith(f"{index}: 1 wheel added")
-    other = tmp_path / "other"
-    other.mkdir()
-    shutil.copy(sound, other / stock.name)
-    own = other / stock.name if given == "file" else other
+    own_path = stock if text == "file" else stock.parent
+    assert publish(gate=False, stock_wheel=str(own_path)).startswith(f"{index}: 1 wheel added")
+    other_path = tmp_path / "other"
+    other_path.mkdir()
+    shutil.copy(sound, other_path / stock.name)
+    own_path = other_path / stock.name if text == "file" else other_path
     with pytest.raises(ChecksumError, match="is pinned to"):
-        publish(gate=False, wheels=str(sound), stock_wheel=str(own))
+        publish(gate=False, wheels=str(sound), stock_wheel=str(own_path))
 
 
 # ---- what was measured ----
@@ -355,24 +355,24 @@ def test_a_loss_is_published_only_when_told_and_stands_in_the_summary_and_on_the
     path.write_text(json.dumps(fields), encoding="utf-8")
     with pytest.raises(GateError, match=r"slower .*0\.900x"):
         publish(comparison=str(path))
-    said = publish(comparison=str(path), gate=False)
-    assert "0.900x (0.850 to 0.950)" in said
-    assert "published without passing the gate: it is slower over all workloads on 2 vCPUs" in said
+    text = publish(comparison=str(path), gate=False)
+    assert "0.900x (0.850 to 0.950)" in text
+    assert "published without passing the gate: it is slower over all workloads on 2 vCPUs" in text
     assert "warning: " in capsys.readouterr().err
     page = (index / "simple/haswell/tensorflow-cpu/index.html").read_text("ascii")
     assert f"<p>{SOUND}: published without passing the gate: it is slower" in page
-    found = json.loads(publish(comparison=str(path), gate=False, as_json=True))
-    assert found["judgements"][SOUND]["passed"] is False
-    assert "it is slower" in found["caveats"][SOUND][0]
+    document = json.loads(publish(comparison=str(path), gate=False, as_json=True))
+    assert document["judgements"][SOUND]["passed"] is False
+    assert "it is slower" in document["caveats"][SOUND][0]
 
 
 @pytest.mark.toolchain
 def test_a_gap_is_published_without_the_folders_of_this_machine(
     sound: Path, publish: Publish, tmp_path: Path, index: Path
 ) -> None:
-    other = tmp_path / "a b: of ann" / "measured"
-    compared(other, stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",)))
-    publish(wheels=str(sound), comparison=str(other), gate=False)
+    other_path = tmp_path / "a b: of ann" / "measured"
+    compared(other_path, stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",)))
+    publish(wheels=str(sound), comparison=str(other_path), gate=False)
     shown = [path.read_text() for path in index.rglob("*") if path.suffix in {".json", ".html"}]
     assert any("passing the gate: it compares other wheels" in text for text in shown)
     assert not [text for text in shown if "of ann" in text]
@@ -463,17 +463,17 @@ def candidate(*targets: str, version: str) -> WheelCandidate:
 def rows(text: str) -> dict[str, list[str]]:
     """What each wheel's first line says, by version and Python."""
     words = (line.split() for line in text.splitlines() if line.startswith("tensorflow-cpu"))
-    return {" ".join(each[1:3]): each[3:] for each in words}
+    return {" ".join(word[1:3]): word[3:] for word in words}
 
 
 def test_each_python_has_a_row_of_its_own() -> None:
-    found = rows(describe(PUBLISHED, NO_CANDIDATES, "here", dry_run=False))
-    assert list(found) == [
+    actual = rows(describe(PUBLISHED, NO_CANDIDATES, "here", dry_run=False))
+    assert list(actual) == [
         *("2.14.1+x86.64.v3 cp311", "2.14.1+fleet cp311", "2.14.1 cp311", "2.14.1 cp310")
     ]
-    assert found["2.14.1 cp310"][:3] == ["stock", "x86_64_v3", "x86_64_v4"]
-    assert found["2.14.1 cp311"][:3] == ["stock", "sandybridge", "ivybridge"]
-    assert found["2.14.1+x86.64.v3 cp311"][1:3] == ["x86_64_v3", "x86_64_v4"]
+    assert actual["2.14.1 cp310"][:3] == ["stock", "x86_64_v3", "x86_64_v4"]
+    assert actual["2.14.1 cp311"][:3] == ["stock", "sandybridge", "ivybridge"]
+    assert actual["2.14.1+x86.64.v3 cp311"][1:3] == ["x86_64_v3", "x86_64_v4"]
 
 
 def test_every_target_stands_in_the_table() -> None:
@@ -483,15 +483,17 @@ def test_every_target_stands_in_the_table() -> None:
 
 def test_targets_that_no_wheel_runs_on_are_named_with_what_they_lack() -> None:
     text = describe(PUBLISHED, NO_CANDIDATES, "here", dry_run=False)
-    (line,) = (each for each in text.splitlines() if each.startswith("no TensorFlow for "))
-    names, _, why = line.removeprefix("no TensorFlow for ").partition(": ")
+    (line,) = (
+        text_line for text_line in text.splitlines() if text_line.startswith("no TensorFlow for ")
+    )
+    names, _, reason = line.removeprefix("no TensorFlow for ").partition(": ")
     assert {*names.split()} == {name for name, listed in CHOICES.items() if not listed}
-    assert "they lack avx, which" in why
-    assert "--scope full --arch" in why
-    found = build_fields(PUBLISHED, NO_CANDIDATES, "here", dry_run=False)["lacking"]
-    assert isinstance(found, dict)
-    assert found.keys() == {*names.split()}
-    assert found["nehalem"] == ("avx",)
+    assert "they lack avx, which" in reason
+    assert "--scope full --arch" in reason
+    actual = build_fields(PUBLISHED, NO_CANDIDATES, "here", dry_run=False)["lacking"]
+    assert isinstance(actual, dict)
+    assert actual.keys() == {*names.split()}
+    assert actual["nehalem"] == ("avx",)
 
 
 def test_an_index_that_nothing_was_given_for_names_none() -> None:
@@ -508,31 +510,33 @@ def test_what_was_restored_and_what_nobody_looked_at_is_said() -> None:
     done = dataclasses.replace(PUBLISHED, restored=("e", "f"), unread=("c",))
     text = describe(done, NO_CANDIDATES, "s3://here/", dry_run=False)
     assert text.startswith("s3://here/: 2 wheels added, 2 restored, 1 already there, ")
-    (line,) = (each for each in text.splitlines() if each.startswith("the bytes of "))
+    (line,) = (
+        text_line for text_line in text.splitlines() if text_line.startswith("the bytes of ")
+    )
     assert "bytes of c were not compared: " in line
     assert "--reindex" in line
     assert "2 would be restored" in describe(done, NO_CANDIDATES, "here", dry_run=True)
-    found = build_fields(done, NO_CANDIDATES, "here", dry_run=False)
-    assert (found["restored"], found["unread"]) == (("e", "f"), ("c",))
+    fields = build_fields(done, NO_CANDIDATES, "here", dry_run=False)
+    assert (fields["restored"], fields["unread"]) == (("e", "f"), ("c",))
 
 
 def test_a_wheel_that_did_not_pass_says_so_in_the_summary() -> None:
     """As the index has it, which may know more of it than was judged now."""
-    made = candidate("zen4", version="2.14.1+zen4")
-    candidates = Candidates(made=(made,), refused={})
+    wheel_candidate = candidate("zen4", version="2.14.1+zen4")
+    candidates = Candidates(made=(wheel_candidate,), refused={})
     words = "tensorflow-cpu 2.14.1+zen4 cp311: published without passing the gate"
     assert f"\n{words}\n" in describe(PUBLISHED, candidates, "here", dry_run=False)
     assert f"\n{words}\n" in describe_uploads((), candidates, "https://i", dry_run=False)
     near = dataclasses.replace(
-        made.entry, gating=GateResult(passed=True), near="other sources: 1 of 2"
+        wheel_candidate.entry, gating=GateResult(passed=True), near="other sources: 1 of 2"
     )
     choices = {"zen4": choose((near,), parse_target("zen4"))}
     published = dataclasses.replace(PUBLISHED, choices=choices)
     text = describe(published, candidates, "here", dry_run=False)
     assert "without passing" not in text
     assert "cp311: compiled from other sources: 1 of 2\n" in text
-    found = build_fields(published, candidates, "here", dry_run=False)["caveats"]
-    assert found == {near.file: ("compiled from other sources: 1 of 2",)}
+    actual = build_fields(published, candidates, "here", dry_run=False)["caveats"]
+    assert actual == {near.file: ("compiled from other sources: 1 of 2",)}
 
 
 def test_a_wheel_that_no_page_lists_says_why() -> None:
@@ -542,9 +546,9 @@ def test_a_wheel_that_no_page_lists_says_why() -> None:
         PUBLISHED, Candidates(made=(everywhere, nowhere), refused={}), "here", dry_run=False
     )
     assert "2.14.1+haswell cp311    none" in text
-    found = rows(text)
-    assert " ".join(found["2.14.1+haswell cp311"]).endswith("nearer")
-    assert "no target" in " ".join(found["2.14.1+odd cp311"])
+    actual = rows(text)
+    assert " ".join(actual["2.14.1+haswell cp311"]).endswith("nearer")
+    assert "no target" in " ".join(actual["2.14.1+odd cp311"])
 
 
 def verdict(target: str) -> TargetVerdict:
@@ -562,12 +566,15 @@ def test_a_fleet_has_a_line_for_each_target() -> None:
 
 def test_what_is_published_is_written_as_it_is() -> None:
     """No word of a CPU or a folder is taken for markup or an emoji."""
-    made = candidate("zen4", version="2.14.1+zen4")
+    wheel_candidate = candidate("zen4", version="2.14.1+zen4")
     judgement = Judgement(verdicts=(verdict("zen4"),), faults=(), gaps=(), silent=(), published={})
     candidates = Candidates(
         made=(
             WheelCandidate(
-                wheel=made.wheel, entry=made.entry, tuned=made.tuned, judgement=judgement
+                wheel=wheel_candidate.wheel,
+                entry=wheel_candidate.entry,
+                tuned=wheel_candidate.tuned,
+                judgement=judgement,
             ),
         ),
         refused={},
@@ -597,11 +604,18 @@ def test_a_wheel_that_only_this_cpu_of_its_target_runs_is_pointed_out() -> None:
 
 
 def test_an_upload_says_how_many_and_what_each_is() -> None:
-    made = candidate("zen4", version="2.14.1+zen4")
+    wheel_candidate = candidate("zen4", version="2.14.1+zen4")
     sent = [
-        Upload(wheel=made.wheel, project="tensorflow-cpu", sha256="0", state=UploadState.SENT),
+        Upload(
+            wheel=wheel_candidate.wheel,
+            project="tensorflow-cpu",
+            sha256="0",
+            state=UploadState.SENT,
+        ),
     ]
-    text = describe_uploads(sent, Candidates(made=(made,), refused={}), "https://i", dry_run=False)
+    text = describe_uploads(
+        sent, Candidates(made=(wheel_candidate,), refused={}), "https://i", dry_run=False
+    )
     assert text.splitlines()[0] == "https://i: 1 wheel sent, 0 already there"
     assert "\ntensorflow-cpu 2.14.1+zen4 cp311  none     sent\n" in text
 
@@ -611,10 +625,10 @@ def test_an_upload_says_how_many_and_what_each_is() -> None:
 
 def as_stand_in(wheel: Path, stock: Path) -> Path:
     """The wheel, which says that its kernels were run as compiled for another target."""
-    said = tuned_for(("haswell",)).libraries[0].admission
+    unit_conformances = tuned_for(("haswell",)).libraries[0].admission
     fields = json.loads(format_canonical(read_tuned(wheel)))
     fields["libraries"][0]["admission"] = {
-        unit: {"ran_as": "x86_64_v2", "ops": ["Tanh"]} for unit in said
+        unit: {"ran_as": "x86_64_v2", "ops": ["Tanh"]} for unit in unit_conformances
     }
     return saying(wheel, stock, **fields)
 
@@ -624,10 +638,10 @@ def recorded(wheel: Path, reason: str = "") -> None:
     trial = ConformanceTrial(
         cpu="A CPU", kind="k", judge="j", units={"cwise_op_tanh": UnitOutcome(reason=reason)}
     )
-    found = ConformanceRecord(
+    record = ConformanceRecord(
         wheel=wheel.name, wheel_sha256=hash_file(wheel), targets={"haswell": trial}
     )
-    conformance.save_record(wheel, found)
+    conformance.save_record(wheel, record)
 
 
 @pytest.mark.toolchain
@@ -653,9 +667,9 @@ def test_with_a_record_of_its_bytes_it_goes_on_to_the_gate(
     with pytest.raises(GateError, match="has no verdict"):
         publish()
     compared(paths.reports / "one", wheel)
-    found = json.loads(publish(as_json=True))
-    (standing,) = found["admissions"][wheel.name]
-    assert (standing["ran_as"], standing["proven"]) == (["x86_64_v2"], True)
+    document = json.loads(publish(as_json=True))
+    (admission,) = document["admissions"][wheel.name]
+    assert (admission["ran_as"], admission["proven"]) == (["x86_64_v2"], True)
 
 
 @pytest.mark.toolchain

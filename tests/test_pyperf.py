@@ -37,9 +37,9 @@ def test_every_arm_has_a_file_with_a_benchmark_per_cell_and_a_run_per_launch(
     assert list(texts) == ["stock", "stock again", "tuned"]
     path = tmp_path / "tuned.json"
     path.write_text(texts["tuned"], encoding="utf-8")
-    found = pyperf.BenchmarkSuite.load(str(path))
-    assert found.get_benchmark_names() == ["mnist_mlp@1", "mnist_mlp@2"]
-    for bench in found.get_benchmarks():
+    actual = pyperf.BenchmarkSuite.load(str(path))
+    assert actual.get_benchmark_names() == ["mnist_mlp@1", "mnist_mlp@2"]
+    for bench in actual.get_benchmarks():
         runs = [((0.15 + 0.001 * launch) / 40,) * 2 for launch in range(3)]
         assert [run.values for run in bench.get_runs()] == runs
         assert bench.get_unit() == "second"
@@ -48,8 +48,8 @@ def test_every_arm_has_a_file_with_a_benchmark_per_cell_and_a_run_per_launch(
 
 def test_metadata_are_such_that_pyperf_takes_them() -> None:
     facts = (arm("stock", label="two\nlines", env=(("A", "1"),)), arm("tuned", git_version=""))
-    made = comparison(cell(), arms=facts, host=host(2, hugepages=""))
-    texts = export_suites(made, taken())
+    measured_comparison = comparison(cell(), arms=facts, host=host(2, hugepages=""))
+    texts = export_suites(measured_comparison, taken())
     stock, again, tuned = (
         pyperf.BenchmarkSuite.loads(text).get_metadata() for text in texts.values()
     )
@@ -68,9 +68,11 @@ def test_pyperf_compares_two_of_them(tmp_path: Path) -> None:
     for name in ("stock", "tuned"):
         (tmp_path / f"{name}.json").write_text(texts[name], encoding="utf-8")
     command = [sys.executable, "-m", "pyperf", "compare_to", "stock.json", "tuned.json"]
-    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert "mnist_mlp@1: " in said
-    assert "1.99x faster" in said
+    output = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    assert "mnist_mlp@1: " in output
+    assert "1.99x faster" in output
 
 
 def test_only_what_arms_are_judged_by_is_exported() -> None:
@@ -90,8 +92,8 @@ def test_what_is_written_is_read_to_the_last_bit(walls: list[list[float]], steps
         for launch, blocks in enumerate(walls)
         for block, wall in enumerate(blocks)
     ]
-    (found,) = pyperf.BenchmarkSuite.loads(
+    (actual,) = pyperf.BenchmarkSuite.loads(
         export_suites(COMPARISON, samples)["stock"]
     ).get_benchmarks()
     expected = [tuple(wall / steps for wall in blocks) for blocks in walls]
-    assert [run.values for run in found.get_runs()] == expected
+    assert [run.values for run in actual.get_runs()] == expected

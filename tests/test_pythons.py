@@ -22,10 +22,10 @@ def pythons(request: Request) -> list[str]:
 
 
 def test_each_python_is_a_plan_that_differs_in_the_stock_wheel_only() -> None:
-    (one, other), _ = resolve_fleets(REQUEST)
-    assert (one.first.python, other.first.python) == ("3.12", "3.10")
-    assert one.key != other.key
-    assert dataclasses.replace(one.first, python="3.10", stock=other.first.stock) == other.first
+    (fleet, second), _ = resolve_fleets(REQUEST)
+    assert (fleet.first.python, second.first.python) == ("3.12", "3.10")
+    assert fleet.key != second.key
+    assert dataclasses.replace(fleet.first, python="3.10", stock=second.first.stock) == second.first
 
 
 def test_all_are_those_that_the_release_has_wheels_for() -> None:

@@ -22,22 +22,22 @@ from tfbuild.planning.request import resolve_fleet
 
 def test_a_full_build_is_refused_in_one_line_that_says_how_to(tmp_path: Path) -> None:
     wheel = stand_in(tmp_path, "2.14.1+haswell.full", full_build="haswell")
-    found = handlers.rebuild_wheel(AuditOptions(wheel=str(wheel)))
-    assert found.proof is Proof.NONE
-    (reason,) = found.reasons
+    rebuild_result = handlers.rebuild_wheel(AuditOptions(wheel=str(wheel)))
+    assert rebuild_result.proof is Proof.NONE
+    (reason,) = rebuild_result.reasons
     assert "core-hours" in reason
     assert "invoke build --scope full --release 2.14.1 --arch haswell" in reason
     with pytest.raises(RebuildError, match="proves nothing"):
-        require_proof(found)
+        require_proof(rebuild_result)
 
 
 def given(folder: Path) -> Path:
     """A wheel of sources that somebody gave, as far as it says so."""
     (folder / "mine.tar").write_bytes(b"sources")
     fleet, _ = resolve_fleet(request(source=str(folder / "mine.tar"), kernels="mini"))
-    said = made_of(fleet)
+    facts = made_of(fleet)
     stem = f"tensorflow_cpu-{fleet.version}"
-    members = {tuned.FILE: said.to_bytes(), "RECORD": b""}
+    members = {tuned.FILE: facts.to_bytes(), "RECORD": b""}
     return written(
         folder / f"{stem}-cp311-cp311-manylinux_2_17_x86_64.whl",
         {f"{stem}.dist-info/{name}": content for name, content in members.items()},
@@ -61,10 +61,10 @@ def test_what_cannot_be_compared_has_an_exit_code_of_its_own(
     words = ("audit", str(wheel), "--stock", str(stock), "--rebuild")
     done = invoke(*words, "--json")
     assert done.returncode == 42
-    found = json.loads(done.stdout)
-    assert found["problems"] == []
-    assert found["rebuild"]["proof"] == "not proven"
-    assert "1111" in found["rebuild"]["reasons"][0]
+    document = json.loads(done.stdout)
+    assert document["problems"] == []
+    assert document["rebuild"]["proof"] == "not proven"
+    assert "1111" in document["rebuild"]["reasons"][0]
     done = invoke(*words)
     assert (done.returncode, done.stdout.count("rebuild: not proven\n")) == (42, 1)
 

@@ -105,9 +105,9 @@ def test_neither_the_order_of_names_nor_of_members_changes_the_key(record: Outer
 
 
 @given(outers, outers)
-def test_different_records_have_different_keys(one: Outer, other: Outer) -> None:
-    assert (hash_record(one) == hash_record(other)) == (
-        convert_record(one) == convert_record(other)
+def test_different_records_have_different_keys(outer: Outer, other: Outer) -> None:
+    assert (hash_record(outer) == hash_record(other)) == (
+        convert_record(outer) == convert_record(other)
     )
 
 
@@ -141,9 +141,9 @@ def test_no_number_is_refused(value: object) -> None:
 
 
 @given(outers, outers)
-def test_differences_are_there_when_records_differ(one: Outer, other: Outer) -> None:
-    saved = json.loads(format_canonical(one))
-    assert find_differences(saved, one) == []
+def test_differences_are_there_when_records_differ(outer: Outer, other: Outer) -> None:
+    saved = json.loads(format_canonical(outer))
+    assert find_differences(saved, outer) == []
     assert bool(find_differences(saved, other)) == (saved != convert_record(other))
 
 
@@ -180,7 +180,7 @@ def test_a_torn_file_is_never_taken_for_a_record(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"\xff\xfe\x00", "valid JSON"),
         (b"[" * 100_000, "valid JSON"),
@@ -192,10 +192,10 @@ def test_a_torn_file_is_never_taken_for_a_record(
         (b'{"schema": "3"}', "schema '3'"),
     ],
 )
-def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
-    with pytest.raises(RecordError, match=said):
+    with pytest.raises(RecordError, match=message):
         load(path, schema=3)
 
 
@@ -212,7 +212,7 @@ def test_bytes_and_text_are_written_as_they_are(tmp_path: Path, content: str | b
     path.write_text("old")
     write_atomic(path, content)
     assert path.read_bytes() == (content.encode() if isinstance(content, str) else content)
-    assert [each.name for each in tmp_path.iterdir()] == ["x"]
+    assert [file.name for file in tmp_path.iterdir()] == ["x"]
 
 
 def test_a_disk_that_runs_full_leaves_the_old_bytes(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_disk_that_runs_full_leaves_the_old_bytes(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
     assert path.read_text() == "old"
-    assert [each.name for each in tmp_path.iterdir()] == ["x"]
+    assert [file.name for file in tmp_path.iterdir()] == ["x"]
 
 
 def test_a_folder_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_full_file_system_leaves_the_old_bytes(full_disk: Path) -> None:
         with pytest.raises(DiskError, match="No space left on device"):
             write_atomic(path, bytes(1_000_000))
         assert path.read_text() == "old"
-        assert [each.name for each in full_disk.iterdir()] == ["x"]
+        assert [file.name for file in full_disk.iterdir()] == ["x"]
     finally:
         subprocess.run(["umount", full_disk], check=True)
 
@@ -278,8 +278,8 @@ def test_a_killed_writer_leaves_the_old_bytes_or_the_new(tmp_path: Path) -> None
             assert writer.stdout is not None
             writer.stdout.readline()
             for _ in range(20):
-                seen = path.read_text()
-                assert seen == "old" or (len(seen) == 3_000_000 and len(set(seen)) == 1)
+                text = path.read_text()
+                assert text == "old" or (len(text) == 3_000_000 and len(set(text)) == 1)
             writer.kill()
-        seen = path.read_text()
-        assert seen == "old" or (len(seen) == 3_000_000 and len(set(seen)) == 1)
+        text = path.read_text()
+        assert text == "old" or (len(text) == 3_000_000 and len(set(text)) == 1)

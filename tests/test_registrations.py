@@ -146,7 +146,7 @@ def test_any_text_is_gone_through(text: str) -> None:
 
 @given(st.lists(st.text(alphabet="ab<> ", min_size=1, max_size=5), min_size=1, max_size=5))
 def test_arguments_come_apart_as_they_were_joined(arguments: list[str]) -> None:
-    stripped = [each.strip() for each in arguments]
+    stripped = [argument.strip() for argument in arguments]
     assert list(_split_arguments(",".join(arguments))) == stripped
     call = f"({','.join(arguments)})"
     assert _find_closing(call + " tail )", 0) == len(call) - 1

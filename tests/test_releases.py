@@ -49,17 +49,17 @@ def test_every_series_from_2_8_to_2_21_is_there_in_order() -> None:
     assert series == [(2, minor) for minor in range(8, 22)]
 
 
-@pytest.mark.parametrize("asked", ["2.14", "2.14.1", "v2.14.1", " 2.14.1\n"])
-def test_a_release_is_found_by_series_or_version(asked: str) -> None:
-    assert find_release(asked).version == "2.14.1"
+@pytest.mark.parametrize("version", ["2.14", "2.14.1", "v2.14.1", " 2.14.1\n"])
+def test_a_release_is_found_by_series_or_version(version: str) -> None:
+    assert find_release(version).version == "2.14.1"
 
 
 @pytest.mark.parametrize(
-    ("asked", "closest"), [("2.14.0", "2.14.1"), ("2.1", "2.8.4|2.1"), ("2.99.1", "2.")]
+    ("version", "closest"), [("2.14.0", "2.14.1"), ("2.1", "2.8.4|2.1"), ("2.99.1", "2.")]
 )
-def test_an_unknown_release_names_the_closest_and_all(asked: str, closest: str) -> None:
-    with pytest.raises(ReleaseError, match=re.escape(f"TensorFlow {asked} ")) as caught:
-        find_release(asked)
+def test_an_unknown_release_names_the_closest_and_all(version: str, closest: str) -> None:
+    with pytest.raises(ReleaseError, match=re.escape(f"TensorFlow {version} ")) as caught:
+        find_release(version)
     assert re.search(closest, caught.value.hint)
     assert all(release.version in caught.value.hint for release in load_releases())
 
@@ -77,7 +77,7 @@ def test_hashes_are_whole_and_none_is_used_twice(release: Release) -> None:
 
 
 def test_a_pythons_tag_is_that_of_wheels() -> None:
-    assert [format_python_tag(each) for each in ("3.9", "3.11")] == ["cp39", "cp311"]
+    assert [format_python_tag(word) for word in ("3.9", "3.11")] == ["cp39", "cp311"]
 
 
 @EVERY_RELEASE
@@ -135,8 +135,14 @@ def test_the_bazel_range_has_two_ends(bazel: str, accepted: bool) -> None:
 
 def test_the_host_flag_is_for_trees_that_share_flags_and_bazels_that_know_it() -> None:
     needing = [release for release in load_releases() if release.distinct_host]
-    assert [each.version for each in needing] == ["2.8.4", "2.9.3", "2.10.1", "2.11.1", "2.12.1"]
-    assert all(Version(each.bazel) < Version("6") for each in needing)
+    assert [release.version for release in needing] == [
+        "2.8.4",
+        "2.9.3",
+        "2.10.1",
+        "2.11.1",
+        "2.12.1",
+    ]
+    assert all(Version(release.bazel) < Version("6") for release in needing)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +169,11 @@ def test_a_config_that_a_release_needs_is_one_that_it_has(release: Release) -> N
 
 def test_clang_is_a_question_since_2_14() -> None:
     asking = [
-        each.version for each in load_releases() if "TF_NEED_CLANG" in dict(each.configure_env)
+        release.version
+        for release in load_releases()
+        if "TF_NEED_CLANG" in dict(release.configure_env)
     ]
-    assert asking == [each.version for each in load_releases()][6:]
+    assert asking == [release.version for release in load_releases()][6:]
     assert asking[0] == "2.14.1"
 
 
@@ -179,7 +187,9 @@ def test_every_question_is_answered_or_kept_from_being_asked(release: Release) -
 
 def test_a_release_without_a_question_gets_no_answer_for_it() -> None:
     answered = [
-        each.version for each in load_releases() if "TF_NEED_TENSORRT" in dict(each.configure_env)
+        release.version
+        for release in load_releases()
+        if "TF_NEED_TENSORRT" in dict(release.configure_env)
     ]
     assert len(answered) == 13
     assert "2.21.0" not in answered
@@ -270,7 +280,8 @@ def test_defines_come_and_go_with_the_release(define: str, first: str, last: str
         release.version
         for release in load_releases()
         if release.kernels
-        and define in {each.name for each in find_kernel_facts(release, "x86_64").defines}
+        and define
+        in {definition.name for definition in find_kernel_facts(release, "x86_64").defines}
     ]
     assert (having[0], having[-1]) == (first, last)
 
@@ -318,7 +329,7 @@ def test_bazel_binaries_are_pinned_once_each() -> None:
 def pinned(lock: Path) -> dict[str, set[str]]:
     """Every requirement of a lock with its hashes. Fails on a line not pinned to one version."""
     text = re.sub(r"\\\n\s*", " ", lock.read_text(encoding="utf-8"))
-    found: dict[str, set[str]] = {}
+    actual: dict[str, set[str]] = {}
     for line in text.splitlines():
         if not line or line.startswith("#"):
             continue
@@ -326,8 +337,8 @@ def pinned(lock: Path) -> dict[str, set[str]]:
         requirement = Requirement(spec)
         (version,) = requirement.specifier
         assert version.operator == "=="
-        found.setdefault(requirement.name, set()).update(digest.strip() for digest in hashes)
-    return found
+        actual.setdefault(requirement.name, set()).update(digest.strip() for digest in hashes)
+    return actual
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,11 @@ COMPILERS = ["clang@16.0.6", "gcc@12.2.0"]
 def test_plans_render_to_the_golden_files(name: str) -> None:
     folder = GOLDEN / name
     files = [path for path in folder.rglob("*") if path.is_file()]
-    there = {str(path.relative_to(folder)): path.read_text("utf-8") for path in files}
-    made = rendered(CASES[name])
-    assert sorted(there) == sorted(made), f"if that is meant: {COMMAND}"
-    for path, text in made.items():
-        assert there[path] == text, f"{name}/{path} differs; if that is meant: {COMMAND}"
+    golden_files = {str(path.relative_to(folder)): path.read_text("utf-8") for path in files}
+    rendered_files = rendered(CASES[name])
+    assert sorted(golden_files) == sorted(rendered_files), f"if that is meant: {COMMAND}"
+    for path, text in rendered_files.items():
+        assert golden_files[path] == text, f"{name}/{path} differs; if that is meant: {COMMAND}"
 
 
 def test_no_golden_folder_is_left_over() -> None:
@@ -80,19 +80,19 @@ def test_our_own_sources_are_rendered_as_they_are() -> None:
 def test_the_dispatcher_asks_for_all_that_compilers_may_use(target: Target) -> None:
     plan = planned(target.name, compiler="gcc@99.0")
     row = build_dispatch_target(plan)
-    asked = {feature.name for feature in row.features}
-    assert filter_codegen(plan.required, "x86_64") <= asked <= set(plan.required)
+    feature_names = {feature.name for feature in row.features}
+    assert filter_codegen(plan.required, "x86_64") <= feature_names <= set(plan.required)
     assert row.name == plan.target.local
     assert f'"{row.name}"' in render(plan, TEMPLATES)[f"tensorwright/{dispatcher.HEADER}"]
 
 
 def test_a_vector_unit_is_asked_of_the_operating_system_too() -> None:
     features = {
-        each.name: each
-        for each in build_dispatch_target(planned("sapphirerapids")).features
-        if isinstance(each, DispatchFeature)
+        feature.name: feature
+        for feature in build_dispatch_target(planned("sapphirerapids")).features
+        if isinstance(feature, DispatchFeature)
     }
-    states = {name: each.xcr0 for name, each in features.items()}
+    states = {name: feature.xcr0 for name, feature in features.items()}
     assert 0 < states["avx"] < states["avx512f"]
     assert states["avx512f"] & states["avx"] == states["avx"]
     assert states["sse2"] == 0
@@ -101,9 +101,9 @@ def test_a_vector_unit_is_asked_of_the_operating_system_too() -> None:
 def test_linux_is_asked_for_the_features_of_an_arm_core() -> None:
     plan = planned("neoverse_v1", release="2.20.0")
     features = {
-        each.name: each
-        for each in build_dispatch_target(plan).features
-        if isinstance(each, HwcapFeature)
+        feature.name: feature
+        for feature in build_dispatch_target(plan).features
+        if isinstance(feature, HwcapFeature)
     }
     assert features.keys() == set(plan.required)
     assert (features["sve"].word, features["sve"].bit) == (1, 22)
@@ -141,9 +141,9 @@ def test_admission_changes_only_the_list_of_what_is_linked() -> None:
     plan = planned()
     name = "admitted.bzl"
     assert render(plan, TEMPLATES)[name] == render_admitted(plan.kernels, TEMPLATES)[name]
-    first, *kept = plan.kernels
+    first, *units = plan.kernels
     assert f'"{first.label}"' in render_admitted(plan.kernels, TEMPLATES)[name]
-    assert f'"{first.label}"' not in render_admitted(tuple(kept), TEMPLATES)[name]
+    assert f'"{first.label}"' not in render_admitted(tuple(units), TEMPLATES)[name]
     assert render_admitted((), TEMPLATES)[name].endswith("ADMITTED = [\n]\n")
 
 
@@ -160,10 +160,10 @@ def test_configure_gets_every_answer_with_the_machines_own_paths(
     script = f"set -eu; set -a; . {shlex.quote(str(tmp_path / 'configure.env'))}; env"
     env = {"PATH": "/usr/bin:/bin", "PYTHON_BIN": "/my tools/python", "CLANG": "/my tools/clang"}
     done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True)
-    seen = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    answers = dict(line.split("=", 1) for line in done.stdout.splitlines())
     paths = {"{python_bin}": "/my tools/python", "{clang}": "/my tools/clang"}
     for name, value in plan.full_recipe.configure_env:
-        assert seen[name] == paths.get(value, value)
+        assert answers[name] == paths.get(value, value)
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -64,20 +64,20 @@ def planned(
 ) -> tuple[list[int], float]:
     """The blocks of a cell's launches, and its seconds. What a launch really costs is by a factor
     more, each in turn; the next one is planned by the median of those before."""
-    found: list[int] = []
-    seen: list[float] = []
+    numbers: list[int] = []
+    widths: list[float] = []
     spent_s = 0.0
-    while len(found) < effort.looks[-1]:
-        usual = statistics.median(seen or [1.0])
+    while len(numbers) < effort.looks[-1]:
+        usual = statistics.median(widths or [1.0])
         known = LaunchCost(start_s=usual * cost.start_s, block_s=usual * cost.block_s)
-        count = choose_block_count(effort, known, spread, past=found, spent_s=spent_s)
+        count = choose_block_count(effort, known, spread, past=numbers, spent_s=spent_s)
         if not count:
             break
-        factor = factors[len(found) % len(factors)]
-        found.append(count)
-        seen.append(factor)
+        factor = factors[len(numbers) % len(factors)]
+        numbers.append(count)
+        widths.append(factor)
         spent_s += factor * (cost.start_s + count * cost.block_s)
-    return found, spent_s
+    return numbers, spent_s
 
 
 @given(cost=costs, spread=spreads, times=st.floats(1, 60))
@@ -85,12 +85,12 @@ def test_what_is_planned_fits_a_budget_that_is_long_enough(
     cost: LaunchCost, spread: Spread, times: float
 ) -> None:
     effort = Effort(budget_s=times * estimate_shortest_s(cost) * (1 + 1e-9))
-    found, spent_s = planned(effort, cost, spread)
-    assert len(found) >= FEWEST_LAUNCHES
-    assert min(found) >= FEWEST_BLOCKS
+    numbers, spent_s = planned(effort, cost, spread)
+    assert len(numbers) >= FEWEST_LAUNCHES
+    assert min(numbers) >= FEWEST_BLOCKS
     assert effort.budget_s is not None
     assert spent_s <= effort.budget_s * (1 + 1e-9)
-    if len(found) < effort.looks[-1]:
+    if len(numbers) < effort.looks[-1]:
         one_s = cost.start_s + max(cost.start_s, FEWEST_BLOCKS * cost.block_s)
         assert effort.budget_s - spent_s < one_s + cost.block_s, "no launch more is worth it"
 
@@ -105,8 +105,8 @@ def test_launches_that_take_a_little_more_or_less_than_planned_fit_it_within_a_t
     cost: LaunchCost, spread: Spread, times: float, factors: list[float]
 ) -> None:
     effort = Effort(budget_s=times * estimate_shortest_s(cost))
-    found, spent_s = planned(effort, cost, spread, factors=factors)
-    assert len(found) >= FEWEST_LAUNCHES
+    numbers, spent_s = planned(effort, cost, spread, factors=factors)
+    assert len(numbers) >= FEWEST_LAUNCHES
     assert effort.budget_s is not None
     assert spent_s <= (1 + OVER) * effort.budget_s
 
@@ -115,8 +115,8 @@ def test_launches_that_take_a_little_more_or_less_than_planned_fit_it_within_a_t
 def test_the_fewest_launches_are_measured_however_short_the_budget_is(
     cost: LaunchCost, spread: Spread, share: float
 ) -> None:
-    found, spent_s = planned(Effort(budget_s=share * estimate_shortest_s(cost)), cost, spread)
-    assert found == [FEWEST_BLOCKS] * FEWEST_LAUNCHES
+    numbers, spent_s = planned(Effort(budget_s=share * estimate_shortest_s(cost)), cost, spread)
+    assert numbers == [FEWEST_BLOCKS] * FEWEST_LAUNCHES
     assert spent_s == pytest.approx(estimate_shortest_s(cost))
 
 
@@ -135,10 +135,10 @@ def test_a_number_of_blocks_that_was_asked_is_kept(
 ) -> None:
     assert planned(Effort(blocks=count), cost, spread)[0] == [count] * Effort().looks[-1]
     launch_s = cost.start_s + count * cost.block_s
-    found, spent_s = planned(Effort(blocks=count, budget_s=times * launch_s), cost, spread)
-    assert set(found) == {count}
-    assert len(found) == FEWEST_LAUNCHES or spent_s <= (1 + OVER) * times * launch_s
-    assert len(found) == Effort().looks[-1] or len(found) > times - 1
+    numbers, spent_s = planned(Effort(blocks=count, budget_s=times * launch_s), cost, spread)
+    assert set(numbers) == {count}
+    assert len(numbers) == FEWEST_LAUNCHES or spent_s <= (1 + OVER) * times * launch_s
+    assert len(numbers) == Effort().looks[-1] or len(numbers) > times - 1
 
 
 @given(cost=costs, spread=spreads, times=st.floats(1, 30))
@@ -147,17 +147,18 @@ def test_where_starts_differ_more_launches_are_not_longer(
 ) -> None:
     more = dataclasses.replace(spread, between=4 * spread.between)
     for effort in (Effort(), Effort(budget_s=times * estimate_shortest_s(cost))):
-        here, there = (
-            choose_block_count(effort, cost, each, past=(), spent_s=0.0) for each in (spread, more)
+        blocks, other_blocks = (
+            choose_block_count(effort, cost, chosen_spread, past=(), spent_s=0.0)
+            for chosen_spread in (spread, more)
         )
-        assert there <= here
+        assert other_blocks <= blocks
 
 
 def test_in_a_minute_there_are_more_launches_than_the_fewest() -> None:
     """mnist_mlp with three arms: 8 s to start, 1.6 s a block."""
     cost = LaunchCost(start_s=8.0, block_s=1.6)
-    found, spent_s = planned(Effort(budget_s=60.0), cost, USUAL)
-    assert len(found) == FAVOURED
+    numbers, spent_s = planned(Effort(budget_s=60.0), cost, USUAL)
+    assert len(numbers) == FAVOURED
     assert 54 <= spent_s <= 60
 
 
@@ -184,17 +185,17 @@ def simulated(
 @pytest.mark.parametrize("sizes", [(5,), (2, 12)])
 def test_known_variances_are_found_again(between: float, sizes: tuple[int, ...]) -> None:
     """Also where launches are not equally long."""
-    found = estimate_spread(simulated(between, 3e-4, sizes * (600 // len(sizes))))
-    assert found.within == pytest.approx(3e-4, rel=0.1)
-    assert found.between == pytest.approx(between, rel=0.3)
+    spread = estimate_spread(simulated(between, 3e-4, sizes * (600 // len(sizes))))
+    assert spread.within == pytest.approx(3e-4, rel=0.1)
+    assert spread.between == pytest.approx(between, rel=0.3)
 
 
 @pytest.mark.parametrize(("between", "share"), [(0.0, 0.1), (1e-5, 0.1), (1e-2, 1.0)])
 def test_neither_nothing_nor_all_is_believed_of_what_starts_bring(
     between: float, share: float
 ) -> None:
-    found = estimate_spread(simulated(between, 3e-4, (5,) * 600))
-    assert found.between == pytest.approx(share * found.within)
+    spread = estimate_spread(simulated(between, 3e-4, (5,) * 600))
+    assert spread.between == pytest.approx(share * spread.within)
 
 
 @pytest.mark.parametrize(
@@ -211,6 +212,6 @@ def test_too_little_to_tell_is_taken_for_the_usual(launches: list[list[float]]) 
 
 
 def test_spreads_are_averaged_over_arms() -> None:
-    one, other = Spread(between=1.0, within=4.0), Spread(between=3.0, within=2.0)
-    assert average_spreads([one, other]) == Spread(between=2.0, within=3.0)
+    spread, second = Spread(between=1.0, within=4.0), Spread(between=3.0, within=2.0)
+    assert average_spreads([spread, second]) == Spread(between=2.0, within=3.0)
     assert average_spreads([]) == USUAL

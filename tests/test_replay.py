@@ -43,7 +43,7 @@ EVERY = [entry for cell in CELLS for entry in cell]
 
 def run(
     folder: Path,
-    found: Sequence[Entry] = EVERY,
+    actual: Sequence[Entry] = EVERY,
     **changed: Any,
 ) -> Path:
     """A folder as a run leaves it."""
@@ -51,7 +51,7 @@ def run(
         json.dumps(records.convert_record(SETTING) | changed), encoding="utf-8"
     )
     with open_journal(folder / KIND.journal, KINDS) as (_, keep):
-        for entry in found:
+        for entry in actual:
             keep(entry)
     return folder
 
@@ -68,18 +68,18 @@ def undated(comparison: Comparison) -> Comparison:
 
 
 def expected(*cells: Sequence[Entry]) -> Comparison:
-    return summarise_run(SETTING, [measured(cell) for cell in cells], made="")
+    return summarise_run(SETTING, [measured(cell) for cell in cells], timestamp="")
 
 
 # --- made-up runs ---------------------------------------------------------------------------------
 
 
 def test_a_recorded_run_gives_the_comparison_of_its_samples(tmp_path: Path) -> None:
-    found, samples = recompute_comparison(run(tmp_path))
-    assert undated(found) == expected(*CELLS)
+    comparison, samples = recompute_comparison(run(tmp_path))
+    assert undated(comparison) == expected(*CELLS)
     assert samples == tuple(entry for entry in EVERY if isinstance(entry, Sample))
-    assert found.complete
-    assert [each.speedups[0].verdict for each in found.cells] == [Verdict.FASTER] * 2
+    assert comparison.complete
+    assert [cell.speedups[0].verdict for cell in comparison.cells] == [Verdict.FASTER] * 2
 
 
 def test_a_recorded_run_is_as_old_as_it_says_and_not_as_its_files(tmp_path: Path) -> None:
@@ -96,15 +96,15 @@ def test_a_packed_run_gives_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("schema", [OLDER, SCHEMA])
 def test_runs_of_older_schemas_are_read(schema: int, tmp_path: Path) -> None:
-    found, _ = recompute_comparison(run(tmp_path, schema=schema))
-    assert undated(found) == expected(*CELLS)
-    assert found.schema == SCHEMA
+    comparison, _ = recompute_comparison(run(tmp_path, schema=schema))
+    assert undated(comparison) == expected(*CELLS)
+    assert comparison.schema == SCHEMA
 
 
 def test_a_cell_that_was_not_begun_is_left_out(tmp_path: Path) -> None:
-    found, _ = recompute_comparison(run(tmp_path, CELLS[0]))
-    assert undated(found) == expected(CELLS[0])
-    assert not found.complete
+    comparison, _ = recompute_comparison(run(tmp_path, CELLS[0]))
+    assert undated(comparison) == expected(CELLS[0])
+    assert not comparison.complete
 
 
 def test_half_a_line_at_the_end_is_what_a_killed_run_leaves(tmp_path: Path) -> None:
@@ -165,12 +165,17 @@ def real(name: str) -> Comparison:
 
 
 def test_on_a_noisy_machine_most_gains_of_six_models_are_found() -> None:
-    found = real(SIX)
-    tuned = [each for cell in found.cells for each in cell.speedups if each.arm == "tunedon"]
+    comparison = real(SIX)
+    tuned = [
+        speedup
+        for cell in comparison.cells
+        for speedup in cell.speedups
+        if speedup.arm == "tunedon"
+    ]
     assert len(tuned) == 12
-    assert sum(each.verdict is Verdict.FASTER for each in tuned) >= 8
-    means = [each.speedup for each in found.overall if each.speedup.arm == "tunedon"]
-    assert [each.verdict for each in means] == [Verdict.FASTER] * 2
+    assert sum(speedup.verdict is Verdict.FASTER for speedup in tuned) >= 8
+    means = [overall.speedup for overall in comparison.overall if overall.speedup.arm == "tunedon"]
+    assert [mean.verdict for mean in means] == [Verdict.FASTER] * 2
 
 
 def test_on_a_noisy_machine_stock_is_nowhere_called_different_from_stock() -> None:

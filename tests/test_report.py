@@ -38,15 +38,15 @@ def tables(page: Document) -> dict[str, Table]:
 
 
 def section(page: Document, key: str) -> Section:
-    return next(each for each in page.sections if each.key == key)
+    return next(report_section for report_section in page.sections if report_section.key == key)
 
 
 # --- the terminal -------------------------------------------------------------------------------
 
 
 def test_the_table_as_a_pipe_gets_it() -> None:
-    found = compared.single(Interval(value=1.25, low=1.2, high=1.3))
-    assert format_table(found, colour=False).splitlines()[:6] == [
+    comparison = compared.single(Interval(value=1.25, low=1.2, high=1.3))
+    assert format_table(comparison, colour=False).splitlines()[:6] == [
         "tuned against stock on Example CPU @ 2.00GHz",
         "workload  ┃ vCPUs ┃ arm   ┃ stock ms ┃ arm ms ┃ speedup ┃   95% interval ┃            A/A ┃ verdict",  # noqa: E501
         "━━━━━━━━━━╇━━━━━━━╇━━━━━━━╇━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━",
@@ -60,16 +60,19 @@ def test_the_table_as_a_pipe_gets_it() -> None:
 
 
 def test_long_names_of_arms_leave_the_rows_readable() -> None:
-    found = compared.single(Interval(value=1.25, low=1.2, high=1.3))
+    comparison = compared.single(Interval(value=1.25, low=1.2, high=1.3))
     named = ("stock-onednn-off-isa-AVX512_CORE", "tuned-isa-AVX512_CORE")
     arms = [
-        dataclasses.replace(arm, name=name) for arm, name in zip(found.arms, named, strict=True)
+        dataclasses.replace(arm, name=name)
+        for arm, name in zip(comparison.arms, named, strict=True)
     ]
-    (cell,) = found.cells
-    speedups = tuple(dataclasses.replace(each, arm=named[1]) for each in cell.speedups)
+    (cell,) = comparison.cells
+    speedups = tuple(dataclasses.replace(speedup, arm=named[1]) for speedup in cell.speedups)
     times = [dataclasses.replace(arm, arm=n) for arm, n in zip(cell.arms, named, strict=False)]
     shown = dataclasses.replace(cell, speedups=speedups, arms=(*times, *cell.arms[2:]))
-    text = format_table(dataclasses.replace(found, arms=tuple(arms), cells=(shown,)), colour=False)
+    text = format_table(
+        dataclasses.replace(comparison, arms=tuple(arms), cells=(shown,)), colour=False
+    )
     row = next(line for line in text.splitlines() if line.startswith("mnist_mlp"))
     assert "baseline ms" in text
     assert "1.200 to 1.300" in row
@@ -77,8 +80,11 @@ def test_long_names_of_arms_leave_the_rows_readable() -> None:
 
 
 def test_the_answer_is_the_last_line_of_the_table() -> None:
-    found = compared.single(Interval(value=1.25, low=1.2, high=1.3))
-    assert format_table(found, colour=False).splitlines()[-1] == list(list_headlines(found))[-1]
+    comparison = compared.single(Interval(value=1.25, low=1.2, high=1.3))
+    assert (
+        format_table(comparison, colour=False).splitlines()[-1]
+        == list(list_headlines(comparison))[-1]
+    )
 
 
 def test_colour_is_for_terminals_only() -> None:
@@ -88,32 +94,32 @@ def test_colour_is_for_terminals_only() -> None:
 
 def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
     arms = (compared.arm("stock"), compared.arm("[red]x", library=compared.LIBRARY))
-    found = compared.comparison(compared.cell("mnist_mlp", 2, {"[red]x": 1.1}), arms=arms)
-    assert "[red]x" in format_table(found, colour=False)
-    assert "[red]x against" in format_table(found, colour=False)
+    comparison = compared.comparison(compared.cell("mnist_mlp", 2, {"[red]x": 1.1}), arms=arms)
+    assert "[red]x" in format_table(comparison, colour=False)
+    assert "[red]x against" in format_table(comparison, colour=False)
 
 
 def requests_only() -> Comparison:
     """Of 32 examples from two clients; the 99th percentile is four times the mean."""
-    one = compared.cell("mnist_mlp", 2, {"tuned": 1.2})
+    cell = compared.cell("mnist_mlp", 2, {"tuned": 1.2})
     arms = tuple(
         dataclasses.replace(
-            each,
+            arm,
             phases=(PhaseTime(phase="infer", step_ms=compared.about(2.0, 0.01)),),
             run_s=None,
             losses=(),
             latency=Latency(median_ms=compared.about(3.9, 0.02), p99_ms=compared.about(8.0, 0.05)),
         )
-        for each in one.arms
+        for arm in cell.arms
     )
-    asked = dataclasses.replace(one, workload="mnist_mlp:batch=32:clients=2", arms=arms)
-    return compared.comparison(asked, arms=(compared.arm("stock"), compared.arm("tuned")))
+    compared_cell = dataclasses.replace(cell, workload="mnist_mlp:batch=32:clients=2", arms=arms)
+    return compared.comparison(compared_cell, arms=(compared.arm("stock"), compared.arm("tuned")))
 
 
 def test_requests_are_named_and_show_their_99th_percentile() -> None:
-    found = format_table(requests_only(), colour=False)
-    assert "(p99)" in found
-    assert "mnist_mlp 32x2 │     2 │ tuned │ 2.00 (8.00) │ 2.00 (8.00) │" in found
+    text = format_table(requests_only(), colour=False)
+    assert "(p99)" in text
+    assert "mnist_mlp 32x2 │     2 │ tuned │ 2.00 (8.00) │ 2.00 (8.00) │" in text
     assert "(p99)" not in format_table(SOUND, colour=False)
 
 
@@ -153,21 +159,21 @@ def test_everything_in_one_line() -> None:
     assert format_line(compared.single(Interval(value=1.25, low=1.2, high=1.3))) == (
         "against stock: 2 vCPUs: tuned faster, 1.250x (1.202 to 1.300) (verdicts: 1 faster)"
     )
-    found = format_line(TROUBLED)
-    assert "\n" not in found
-    assert found.endswith(
+    text = format_line(TROUBLED)
+    assert "\n" not in text
+    assert text.endswith(
         "(verdicts: 1 computes something else, 3 equivalent, 2 failed, 2 faster, 3 inconclusive, "
         "3 not timed, 5 slower, incomplete)"
     )
-    assert "tuned computes something else, 1.031x (1.023 to 1.039)" in found
+    assert "tuned computes something else, 1.031x (1.023 to 1.039)" in text
 
 
 def test_a_comparison_without_any_answer_says_so_in_one_line() -> None:
     cell = compared.baseline_failed(compared.cell("mnist_mlp", 2, {"tuned": 1.1}))
     arms = (compared.arm("stock"), compared.arm("tuned"))
-    found = compared.comparison(cell, arms=arms)
-    assert format_line(found) == "against stock: no result (verdicts: 1 failed, 1 not timed)"
-    (headline,) = list_headlines(found)
+    comparison = compared.comparison(cell, arms=arms)
+    assert format_line(comparison) == "against stock: no result (verdicts: 1 failed, 1 not timed)"
+    (headline,) = list_headlines(comparison)
     assert "tuned" in headline
 
 
@@ -185,8 +191,8 @@ def test_the_bill_on_a_terminal() -> None:
 
 
 def test_the_page_begins_with_the_answer_and_the_table() -> None:
-    found = compared.single(compared.about(1.25, 0.04))
-    assert markdown(found, TEMPLATES).startswith(
+    comparison = compared.single(compared.about(1.25, 0.04))
+    assert markdown(comparison, TEMPLATES).startswith(
         "# tuned against stock on Example CPU @ 2.00GHz\n"
         "\n"
         "1 model on 2 vCPUs of Example CPU @ 2.00GHz, measured 2026-01-02 03:04 UTC in "
@@ -219,13 +225,13 @@ def test_figures_in_the_page_are_those_of_the_records() -> None:
     reasons = {row[:3]: row for row in shown["Verdicts and their reasons"].rows}
     phases = {row[:3]: row for row in shown["Phases per batch and runs"].rows}
     for cell in SOUND.cells:
-        for each in cell.speedups:
-            key = (cell.workload, str(cell.vcpus), each.arm)
-            assert f"{each.interval.value:.3f}x" in rows[key][4]
-            assert f"({each.interval.low:.3f} to {each.interval.high:.3f})" in rows[key][4]
-            assert reasons[key][5] == wording.format_level(each.confidence)
-            assert each.medians is not None
-            assert f"({each.medians.low:.3f} to {each.medians.high:.3f})" in reasons[key][6]
+        for speedup in cell.speedups:
+            key = (cell.workload, str(cell.vcpus), speedup.arm)
+            assert f"{speedup.interval.value:.3f}x" in rows[key][4]
+            assert f"({speedup.interval.low:.3f} to {speedup.interval.high:.3f})" in rows[key][4]
+            assert reasons[key][5] == wording.format_level(speedup.confidence)
+            assert speedup.medians is not None
+            assert f"({speedup.medians.low:.3f} to {speedup.medians.high:.3f})" in reasons[key][6]
         for times in cell.arms:
             key = (cell.workload, str(cell.vcpus), times.arm)
             assert phases[key][3].startswith(f"{times.phases[0].step_ms.value:.2f} (")
@@ -249,11 +255,11 @@ def test_the_page_records_what_must_be_known() -> None:
     arms = {row[0]: row for row in shown["Arms"].rows}
     assert "OpenMP" in arms["mkl"]
     assert "KMP_BLOCKTIME=0" in arms["mkl"]
-    assert any("skylake.so, 20" in each for each in arms["tuned"])
+    assert any("skylake.so, 20" in name for name in arms["tuned"])
     assert compared.arm("stock").wheel_sha256 in arms["stock"]
-    seen = shown["Environment variables of the workers"].rows
-    assert ("tuned", "2", "OMP_NUM_THREADS=2, TF_NUM_INTRAOP_THREADS=2") in seen
-    assert len(seen) == len({row[:2] for row in seen})
+    rows = shown["Environment variables of the workers"].rows
+    assert ("tuned", "2", "OMP_NUM_THREADS=2, TF_NUM_INTRAOP_THREADS=2") in rows
+    assert len(rows) == len({row[:2] for row in rows})
 
 
 def test_kernels_that_were_chosen_by_measurement_are_shown_with_what_lost() -> None:
@@ -265,9 +271,9 @@ def test_kernels_that_were_chosen_by_measurement_are_shown_with_what_lost() -> N
             compared.arm("tuned", library=compared.LIBRARY), kernel_table=chosen_by
         ),
     )
-    made = build_document(dataclasses.replace(SOUND, arms=arms), TEMPLATES)
-    said, rows = section(made, "kernels").blocks[0], tables(made)
-    assert "1 of 2 kernels" in str(said)
+    page = build_document(dataclasses.replace(SOUND, arms=arms), TEMPLATES)
+    sentence, rows = section(page, "kernels").blocks[0], tables(page)
+    assert "1 of 2 kernels" in str(sentence)
     chosen = rows["Kernels of tuned against stock kernels"].rows
     assert chosen[0] == (
         *("Tanh", "float[128,512]", "1", "2.00%", "20.0", "10.0", "2.000", "1.900 to 2.100"),
@@ -277,7 +283,9 @@ def test_kernels_that_were_chosen_by_measurement_are_shown_with_what_lost() -> N
 
 
 def test_without_such_kernels_there_is_no_table_of_them() -> None:
-    assert "kernels" not in {each.key for each in build_document(SOUND, TEMPLATES).sections}
+    assert "kernels" not in {
+        report_section.key for report_section in build_document(SOUND, TEMPLATES).sections
+    }
 
 
 def test_only_looks_that_could_decide_are_listed_beside_the_last() -> None:
@@ -314,7 +322,11 @@ def test_a_ladder_has_a_table_of_rungs_and_wheels() -> None:
     assert [column.name for column in shown.columns] == ["rung", "vCPUs", "stock", "tuned"]
     assert [row[0] for row in shown.rows] == ["compiled", "gemm", "onednn"]
     assert shown.rows[0][2] == "1, the baseline"
-    assert not [each for each in build_document(SOUND, TEMPLATES).sections if each.key == "ladder"]
+    assert not [
+        report_section
+        for report_section in build_document(SOUND, TEMPLATES).sections
+        if report_section.key == "ladder"
+    ]
 
 
 def test_a_template_that_asks_for_an_unknown_name_is_an_error(tmp_path: Path) -> None:
@@ -334,8 +346,8 @@ def test_no_text_breaks_out_of_a_markdown_cell(text: str) -> None:
 def test_hostile_names_stay_names_in_markdown() -> None:
     hostile = "<script>|*x*"
     arms = (compared.arm("stock"), compared.arm(hostile, library=compared.LIBRARY))
-    found = compared.comparison(compared.cell("mnist_mlp", 2, {hostile: 1.1}), arms=arms)
-    text = markdown(found, TEMPLATES)
+    comparison = compared.comparison(compared.cell("mnist_mlp", 2, {hostile: 1.1}), arms=arms)
+    text = markdown(comparison, TEMPLATES)
     assert "<script>" not in text.replace("\\<script\\>", "")
     assert "\\<script\\>\\|\\*x\\*" in text
 
@@ -345,8 +357,8 @@ def test_hostile_names_stay_names_in_markdown() -> None:
 
 def test_the_articles_geometric_means_are_its_answers() -> None:
     page = costs.build_totals_document(ARTICLE, shipped=True)
-    found = [(answer.label, answer.figure) for answer in page.answers]
-    assert found == [
+    actual = [(answer.label, answer.figure) for answer in page.answers]
+    assert actual == [
         ("compiled over pip, 8 vCPUs", "1.430x"),
         ("compiled over pip, 16 vCPUs", "1.282x"),
         ("compiled over pip, 32 vCPUs", "0.975x"),
@@ -394,7 +406,9 @@ def test_what_could_not_be_priced_is_said() -> None:
 
 
 def test_sections_appear_once_and_in_one_order() -> None:
-    keys = [each.key for each in build_document(SOUND, TEMPLATES, BILL).sections]
+    keys = [
+        report_section.key for report_section in build_document(SOUND, TEMPLATES, BILL).sections
+    ]
     assert keys == [
         *("speedups", "scaling", "cost", "coverage", "verdicts", "samples", "agreement"),
         *("phases", "starting", "arms", "machine", "method", "limits"),

@@ -37,12 +37,12 @@ def test_a_report_of_nothing_is_an_error(tmp_path: Path) -> None:
 
 
 def test_every_form_is_written_beside_the_comparison(measured: Path) -> None:
-    said = report(comparison=str(measured))
+    text = report(comparison=str(measured))
     assert {path.name for path in measured.iterdir()} == {
         *("comparison.json", "report.md", "report.html", "report.csv"),
         *("speedups-1.svg", "speedups-2.svg"),
     }
-    assert str(measured / "report.html") in said
+    assert str(measured / "report.html") in text
 
 
 def test_a_comparison_of_an_earlier_version_loads_with_its_verdict(tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_one_line_writes_nothing(measured: Path) -> None:
 
 
 def test_prices_bring_costs_into_every_form(measured: Path) -> None:
-    said = report(comparison=str(measured), prices="2017-07-gce", machines="1=cpu8,2=cpu16")
-    assert "2017-07-gce" in said
+    text = report(comparison=str(measured), prices="2017-07-gce", machines="1=cpu8,2=cpu16")
+    assert "2017-07-gce" in text
     assert "cpu16" in (measured / "report.md").read_text(encoding="utf-8")
     both = json.loads(
         report(
@@ -93,7 +93,7 @@ def brought(folder: Path) -> Path:
         for phase in find_workload("mnist_mlp").schedule.phases
     ]
     path = folder / "samples.jsonl"
-    path.write_text("".join(json.dumps(each) + "\n" for each in lines), "utf-8")
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     return path
 
 
@@ -115,7 +115,7 @@ def test_a_run_of_the_kit_stands_beside_the_comparison(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"kit": "samples.jsonl=gpu"}, "Add, for example, --prices"),
         ({"build_usd": "3"}, "--build-usd"),
@@ -123,18 +123,18 @@ def test_a_run_of_the_kit_stands_beside_the_comparison(
     ],
 )
 def test_an_option_that_nothing_would_read_is_refused(
-    measured: Path, options: dict[str, Any], said: str
+    measured: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         report(**(options if len(options) > 1 else options | {"comparison": str(measured)}))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_article_is_computed_again(tmp_path: Path) -> None:
-    said = report(totals="2017", out=str(tmp_path))
+    text = report(totals="2017", out=str(tmp_path))
     for factor in ("1.430x", "1.282x", "0.975x", "1.041x"):
-        assert factor in said
-    assert "cheapest for all 6 models: compiled on 8 vCPUs" in said
+        assert factor in text
+    assert "cheapest for all 6 models: compiled on 8 vCPUs" in text
     assert {path.name for path in tmp_path.iterdir()} == {"report.md", "report.html"}
 
 
@@ -146,13 +146,13 @@ def test_logs_of_epochs_become_runs(tmp_path: Path) -> None:
         f"mlp/pip/cpu8={tmp_path}/pip.csv,mlp/compiled/cpu8={tmp_path}/compiled.csv,"
         f"mlp/gpu={tmp_path}/gpu.csv"
     )
-    found = json.loads(report(logs=logs, out=str(tmp_path / "out"), as_json=True))
-    assert {row["arm"]: row["run_s"] for row in found["rows"]} == {
+    document = json.loads(report(logs=logs, out=str(tmp_path / "out"), as_json=True))
+    assert {row["arm"]: row["run_s"] for row in document["rows"]} == {
         "pip": 90.0,
         "compiled": 60.0,
         "gpu": 30.0,
     }
-    assert found["speedups"] == [[8, "compiled", 1.5]]
+    assert document["speedups"] == [[8, "compiled", 1.5]]
 
 
 @pytest.mark.parametrize(

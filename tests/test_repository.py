@@ -32,8 +32,8 @@ def git(*words: str) -> list[str]:
 
 def files() -> list[str]:
     """Everything that is tracked, or would be."""
-    found = git("ls-files", "--cached", "--others", "--exclude-standard")
-    return [name for name in found if (ROOT / name).is_file()]
+    actual = git("ls-files", "--cached", "--others", "--exclude-standard")
+    return [name for name in actual if (ROOT / name).is_file()]
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_no_output_is_committed_by_accident(name: str) -> None:
 
 
 def test_no_file_names_a_registry_or_a_folder_of_one_machine() -> None:
-    found = [
+    actual = [
         f"{name}:{number}: {line.strip()[:120]}"
         for name in files()
         for number, line in enumerate(text_of(ROOT / name).splitlines(), 1)
         if FOREIGN.search(line)
     ]
-    assert found == []
+    assert actual == []
 
 
 def text_of(path: Path) -> str:
@@ -135,7 +135,7 @@ def test_integration_tests_ask_one_module_for_the_cpu(path: Path) -> None:
     """tests/own_cpu.py: or they pass on the CPU that they were written on only."""
     tree = ast.parse(path.read_text("utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    names = {each.name for node in imports for each in node.names}
-    texts = {each.value for each in ast.walk(tree) if isinstance(each, ast.Constant)}
+    names = {name.name for node in imports for name in node.names}
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     assert names.isdisjoint({"read_cpu", "detect", "cpuinfo"})
-    assert not any("/proc/cpuinfo" in str(each) for each in texts)
+    assert not any("/proc/cpuinfo" in str(text) for text in texts)

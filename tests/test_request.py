@@ -27,10 +27,13 @@ OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 @pytest.mark.parametrize("name", ["g++", "clang-16"])
 def test_a_compiler_that_is_here_is_asked_what_it_does(name: str) -> None:
     plan, compiler = resolve_plan(Request(arch="haswell", compiler=name, python="3.11"))
-    found = find_compiler(name, "x86_64")
-    assert compiler == found
-    assert (plan.compiler, plan.compiler_version) == (found.family, found.version)
-    used = filter_codegen(list_implied_features(read_macros(found, plan.flags)), "x86_64")
+    chosen_compiler = find_compiler(name, "x86_64")
+    assert compiler == chosen_compiler
+    assert (plan.compiler, plan.compiler_version) == (
+        chosen_compiler.family,
+        chosen_compiler.version,
+    )
+    used = filter_codegen(list_implied_features(read_macros(chosen_compiler, plan.flags)), "x86_64")
     assert used <= set(plan.required)
     assert filter_codegen(plan.target.features, "x86_64") <= set(plan.required)
 
@@ -103,11 +106,11 @@ def test_a_compiler_older_than_the_cpu_builds_for_the_nearest_target_it_knows(
     arch: str, family: str, version: str, name: str
 ) -> None:
     compiler = Compiler(family=family, version=version, path=Path(family), architecture="x86_64")
-    wanted = parse_target(arch)
-    found = find_buildable_target(wanted, compiler)
-    assert found.name == name
-    assert found.features <= wanted.features
-    assert compute_march_flags(found, family, version)
+    expected = parse_target(arch)
+    target = find_buildable_target(expected, compiler)
+    assert target.name == name
+    assert target.features <= expected.features
+    assert compute_march_flags(target, family, version)
 
 
 STOCK = Request(arch=" Stock ", release="2.14.1", python="3.11")

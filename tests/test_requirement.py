@@ -198,9 +198,9 @@ def test_what_the_index_has_is_written_down_once(
     assert path.name.startswith(f"pluggy-1.7.0-{format_python_tag(HERE)}-")
     assert lock.needs == ()
     assert f"--hash=sha256:{lock.own.sha256}" in DEVELOPER.read_text("utf-8")
-    said = capfd.readouterr().err
-    assert said.count("\n") == 1
-    assert str(path) in said
+    output = capfd.readouterr().err
+    assert output.count("\n") == 1
+    assert str(path) in output
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     assert pluggy_lock(paths) == lock

@@ -21,10 +21,10 @@ WRONG = measured([start(STOCK.name), start(TUNED.name, losses=(2.3, *(None,) * 4
 
 @pytest.mark.parametrize("cells", [(WHOLE,), (WHOLE, FAILED, WRONG), (FAILED,), (WRONG,), ()])
 def test_a_comparison_loads_back_as_it_was_saved(cells: Any, tmp_path: Path) -> None:
-    made = comparison(*cells)
-    save(tmp_path / "comparison.json", made)
-    assert load(tmp_path / "comparison.json") == made
-    merged = dataclasses.replace(made, parts=("here", "there"), complete=False)
+    measured_comparison = comparison(*cells)
+    save(tmp_path / "comparison.json", measured_comparison)
+    assert load(tmp_path / "comparison.json") == measured_comparison
+    merged = dataclasses.replace(measured_comparison, parts=("here", "there"), complete=False)
     save(tmp_path / "comparison.json", merged)
     assert load(tmp_path / "comparison.json") == merged
 
@@ -105,17 +105,17 @@ def test_a_comparison_that_cannot_be_written_is_an_error(tmp_path: Path) -> None
 def test_both_losses_and_predictions_must_agree(
     losses: float | None, predictions: float | None, agrees: bool
 ) -> None:
-    one = Agreement(arm="tuned", losses=losses, predictions=predictions, tolerance=1e-3)
-    assert one.agrees is agrees
+    agreement = Agreement(arm="tuned", losses=losses, predictions=predictions, tolerance=1e-3)
+    assert agreement.agrees is agrees
 
 
 def test_the_baseline_is_the_first_arm() -> None:
-    found = comparison(WHOLE)
-    assert found.baseline == STOCK.name
-    assert found.cells[0].arms[0].losses == LOSSES
+    measured_comparison = comparison(WHOLE)
+    assert measured_comparison.baseline == STOCK.name
+    assert measured_comparison.cells[0].arms[0].losses == LOSSES
 
 
 def test_a_comparison_in_which_nothing_started_has_no_name_for_its_baseline() -> None:
-    found = comparison(measured([fault(STOCK.name)]))
-    assert found.arms == ()
-    assert found.baseline == "the baseline"
+    measured_comparison = comparison(measured([fault(STOCK.name)]))
+    assert measured_comparison.arms == ()
+    assert measured_comparison.baseline == "the baseline"

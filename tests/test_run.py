@@ -24,10 +24,10 @@ def python(code: str) -> list[str]:
 
 def test_both_streams_come_back_in_order(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "x.log"
-    seen: list[str] = []
-    done = run(["sh", "-c", "echo one; echo two >&2; echo three"], log=log, on_line=seen.append)
+    lines: list[str] = []
+    done = run(["sh", "-c", "echo one; echo two >&2; echo three"], log=log, on_line=lines.append)
     assert done.output == "one\ntwo\nthree\n"
-    assert seen == ["one", "two", "three"]
+    assert lines == ["one", "two", "three"]
     assert log.read_text() == done.output
     assert done.returncode == 0
     assert done.argv == ("sh", "-c", "echo one; echo two >&2; echo three")
@@ -75,10 +75,10 @@ def test_the_error_names_command_log_and_last_lines(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     with pytest.raises(CommandError) as caught:
         run(["sh", "-c", "seq 100; exit 3"], log=log)
-    first, *rest = caught.value.message.splitlines()
+    first, *remainder = caught.value.message.splitlines()
     assert first.startswith("sh exited with 3 ")
     assert str(log) in first
-    assert rest == [str(number) for number in range(101 - TAIL_LINES, 101)]
+    assert remainder == [str(number) for number in range(101 - TAIL_LINES, 101)]
     assert len(log.read_text().splitlines()) == 100
 
 

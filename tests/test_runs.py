@@ -78,9 +78,9 @@ def test_a_baseline_is_exactly_itself() -> None:
 
 def test_relative_time_and_cost_differ_by_the_prices() -> None:
     gpu, cpu = costing("gpu", 100.0, 2.0), costing("cpu", 150.0, 0.5)
-    found = together(gpu, cpu).compute_relative(cpu, gpu)
-    assert math.isclose(get_value(found.time), 1.5)
-    assert math.isclose(get_value(found.usd), 0.375)
+    relative = together(gpu, cpu).compute_relative(cpu, gpu)
+    assert math.isclose(get_value(relative.time), 1.5)
+    assert math.isclose(get_value(relative.usd), 0.375)
 
 
 @given(slow=amounts, fast=amounts)
@@ -103,21 +103,26 @@ def runs_at(points: list[tuple[int, int]]) -> list[TrainingRun]:
 
 
 def test_the_front_leaves_out_what_is_beaten_in_both() -> None:
-    found = runs_at([(5, 1), (1, 5), (3, 3), (4, 3), (3, 4), (6, 6), (3, 3)])
-    assert [each.name for each in found if not is_dominated(each, found)] == ["0", "1", "2", "6"]
-    assert find_cheapest(found).name == "0"
-    assert find_fastest(found).name == "1"
+    runs = runs_at([(5, 1), (1, 5), (3, 3), (4, 3), (3, 4), (6, 6), (3, 3)])
+    assert [training_run.name for training_run in runs if not is_dominated(training_run, runs)] == [
+        "0",
+        "1",
+        "2",
+        "6",
+    ]
+    assert find_cheapest(runs).name == "0"
+    assert find_fastest(runs).name == "1"
 
 
 @given(points=st.lists(st.tuples(places, places), min_size=1, max_size=8))
 def test_a_front_holds_the_cheapest_the_fastest_and_no_rival_of_its_own(
     points: list[tuple[int, int]],
 ) -> None:
-    found = runs_at(points)
-    front = [each for each in found if not is_dominated(each, found)]
-    assert find_cheapest(found) in front
-    assert find_fastest(found) in front
-    where = sorted(each.place for each in front)
+    runs = runs_at(points)
+    front = [training_run for training_run in runs if not is_dominated(training_run, runs)]
+    assert find_cheapest(runs) in front
+    assert find_fastest(runs) in front
+    where = sorted(training_run.place for training_run in front)
     assert [usd for _, usd in where] == sorted((usd for _, usd in where), reverse=True)
     for seconds, usd in points:
         assert any(s <= seconds and u <= usd for s, u in where)

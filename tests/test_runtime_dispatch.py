@@ -68,16 +68,16 @@ def test_every_row_says_why_and_where_that_stands_and_has_been_seen() -> None:
 
 @pytest.mark.toolchain
 def test_every_instruction_beyond_the_stock_flags_is_somebodys(tmp_path: Path) -> None:
-    asked = VNNI.replace("smuggled", "xnn_qs8_gemm_ukernel_4x16__avx512vnni")
-    text = KERNEL + asked + VNNI
+    source = VNNI.replace("smuggled", "xnn_qs8_gemm_ukernel_4x16__avx512vnni")
+    text = KERNEL + source + VNNI
     path = library(tmp_path, "mixed", text, *QUICK, "-march=haswell")
-    found, counted = attribute_instructions(path), count_instructions(path)
-    assert found.dispatched == {"XNNPACK": {"avx512_vnni": 1}}
-    assert found.own["avx512_vnni"] == 1
-    assert found.first["avx512_vnni"] == ("smuggled",)
-    assert found.own["fma"] == counted["fma"] > 0
-    assert not found.nameless
-    assert not {"avx", "sse2", "x86_64"} & {*found.own}
+    attribution, counted = attribute_instructions(path), count_instructions(path)
+    assert attribution.dispatched == {"XNNPACK": {"avx512_vnni": 1}}
+    assert attribution.own["avx512_vnni"] == 1
+    assert attribution.first["avx512_vnni"] == ("smuggled",)
+    assert attribution.own["fma"] == counted["fma"] > 0
+    assert not attribution.nameless
+    assert not {"avx", "sse2", "x86_64"} & {*attribution.own}
 
 
 @pytest.mark.toolchain
@@ -88,18 +88,18 @@ def test_a_stripped_library_has_functions_without_names(tmp_path: Path) -> None:
         + "\nint seen(void) { return smuggled(); }"
     )
     path = library(tmp_path, "stripped", text, *QUICK, "-s")
-    found = attribute_instructions(path)
-    assert found.nameless == {"avx512_vnni": 1}
-    assert not found.own
+    attribution = attribute_instructions(path)
+    assert attribution.nameless == {"avx512_vnni": 1}
+    assert not attribution.own
 
 
 @pytest.mark.toolchain
 def test_what_was_found_is_kept_and_a_torn_record_is_none(tmp_path: Path) -> None:
-    found = attribute_instructions(library(tmp_path, "small", VNNI, *QUICK))
+    attribution = attribute_instructions(library(tmp_path, "small", VNNI, *QUICK))
     record = get_record_path("0" * 64, tmp_path)
     assert load_attribution(record) is None
-    save(record, found)
-    assert load_attribution(record) == found
+    save(record, attribution)
+    assert load_attribution(record) == attribution
     record.write_text(record.read_text()[:40])
     assert load_attribution(record) is None
     assert get_record_path("1" * 64, tmp_path) != record

@@ -57,26 +57,26 @@ kinds = starts | samples | ends | faults
 journals = st.lists(kinds, max_size=8)
 
 
-def write(path: Path, found: Sequence[Entry]) -> None:
+def write(path: Path, entries: Sequence[Entry]) -> None:
     with open_journal(path, KINDS) as (_, keep):
-        for entry in found:
+        for entry in entries:
             keep(entry)
 
 
 # --- there and back -------------------------------------------------------------------------------
 
 
-@given(found=journals, more=journals)
+@given(entries=journals, more=journals)
 @at_most(60)
-def test_entries_come_back_as_they_were_written(found: list[Entry], more: list[Entry]) -> None:
+def test_entries_come_back_as_they_were_written(entries: list[Entry], more: list[Entry]) -> None:
     """Also those that a second run wrote behind the first one's."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "deep" / "samples.jsonl"
-        write(path, found)
+        write(path, entries)
         write(path, more)
-        once = {format_canonical(each): each for each in (*found, *more)}
+        once = {format_canonical(entry): entry for entry in (*entries, *more)}
         assert read_entries(path, KINDS) == tuple(once.values())
-        assert path.read_bytes().count(b"\n") == len(found) + len(more)
+        assert path.read_bytes().count(b"\n") == len(entries) + len(more)
 
 
 # --- what is no entry -----------------------------------------------------------------------------
@@ -155,8 +155,8 @@ def test_a_time_that_is_no_positive_number_is_refused(name: str, seconds: float)
 def test_on_one_cpu_a_sample_takes_what_it_used_and_what_it_waited_for(
     meters: dict[str, float], own_s: float
 ) -> None:
-    found = sample(STOCK.name, vcpus=1, wall_s=0.25, **meters)
-    assert found.own_s == pytest.approx(own_s)
+    timed_sample = sample(STOCK.name, vcpus=1, wall_s=0.25, **meters)
+    assert timed_sample.own_s == pytest.approx(own_s)
 
 
 def test_slices_share_what_the_sample_waited_for() -> None:
@@ -171,8 +171,8 @@ def test_slices_share_what_the_sample_waited_for() -> None:
 
 
 def test_a_sample_without_slices_is_one() -> None:
-    found = sample(STOCK.name, wall_s=0.25, steps=10)
-    assert found.step_s == (0.025,)
+    timed_sample = sample(STOCK.name, wall_s=0.25, steps=10)
+    assert timed_sample.step_s == (0.025,)
 
 
 @pytest.mark.parametrize("wrong", [(0.0, 0.1, 0.1), (0.5, -0.1, 0.1), (0.5, 0.1, math.nan)])
@@ -188,5 +188,5 @@ def test_a_sample_took_no_longer_than_the_wall_clock_says(
     cpu_s: float, busy_s: float, steal_s: float, many: bool
 ) -> None:
     meters = {"wall_s": 0.25, "cpu_s": cpu_s, "busy_s": busy_s, "steal_s": steal_s}
-    found = sample(STOCK.name, vcpus=2 if many else 1, **meters)
-    assert (0.25 if many else min(0.25, cpu_s)) <= found.own_s <= 0.25
+    timed_sample = sample(STOCK.name, vcpus=2 if many else 1, **meters)
+    assert (0.25 if many else min(0.25, cpu_s)) <= timed_sample.own_s <= 0.25

@@ -47,9 +47,9 @@ def sha256(component: dict[str, Any]) -> str:
 def references(node: object) -> list[str]:
     """Every bom-ref in the document."""
     if isinstance(node, dict):
-        own = [node["bom-ref"]] if "bom-ref" in node else []
-        return own + [ref for each in node.values() for ref in references(each)]
-    return [ref for each in node for ref in references(each)] if isinstance(node, list) else []
+        own_references = [node["bom-ref"]] if "bom-ref" in node else []
+        return own_references + [ref for child in node.values() for ref in references(child)]
+    return [ref for child in node for ref in references(child)] if isinstance(node, list) else []
 
 
 def test_it_follows_the_schema() -> None:
@@ -72,36 +72,47 @@ def test_the_wheel_descends_from_the_stock_wheel(bom: dict[str, Any]) -> None:
 
 
 def test_every_kernel_library_is_a_file_with_its_hash_and_flags(bom: dict[str, Any]) -> None:
-    files = {each["name"]: each for each in bom["components"] if each["type"] == "file"}
+    files = {
+        component["name"]: component
+        for component in bom["components"]
+        if component["type"] == "file"
+    }
     assert set(files) == {library.file for library in FLEET.libraries}
     for library in FLEET.libraries:
         assert sha256(files[library.file]) == library.sha256
-        said = {each["name"]: each["value"] for each in files[library.file]["properties"]}
-        assert said["tensorwright:target"] == library.target
-        assert said["tensorwright:flags"].split() == list(library.flags)
-        assert said["tensorwright:required_features"].split() == list(library.required_features)
+        properties = {prop["name"]: prop["value"] for prop in files[library.file]["properties"]}
+        assert properties["tensorwright:target"] == library.target
+        assert properties["tensorwright:flags"].split() == list(library.flags)
+        assert properties["tensorwright:required_features"].split() == list(
+            library.required_features
+        )
         assert files[library.file]["licenses"] == [{"expression": "Apache-2.0 AND MPL-2.0"}]
 
 
 def test_sources_and_headers_are_what_the_libraries_are_made_of(bom: dict[str, Any]) -> None:
-    graph = {each["ref"]: each.get("dependsOn", []) for each in bom["dependencies"]}
+    graph = {
+        dependency["ref"]: dependency.get("dependsOn", []) for dependency in bom["dependencies"]
+    }
     assert set(graph["wheel"]) == {"archspec", *(library.file for library in FLEET.libraries)}
     for library in FLEET.libraries:
         assert set(graph[library.file]) == {"sources", "Eigen", "Abseil"}
-    by_ref = {each["bom-ref"]: each for each in bom["components"]}
+    by_ref = {component["bom-ref"]: component for component in bom["components"]}
     assert sha256(by_ref["sources"]) == FLEET.source_sha256
     assert "sources.tar.xz" in by_ref["sources"]["description"]
     assert by_ref["Eigen"]["licenses"] == [{"expression": "MPL-2.0"}]
 
 
 def test_every_reference_is_unique_and_known(bom: dict[str, Any]) -> None:
-    found = references(bom)
-    assert len(set(found)) == len(found)
-    assert {each["ref"] for each in bom["dependencies"]} <= set(found)
+    actual = references(bom)
+    assert len(set(actual)) == len(actual)
+    assert {dependency["ref"] for dependency in bom["dependencies"]} <= set(actual)
 
 
 def test_it_names_the_tools_and_no_time(bom: dict[str, Any]) -> None:
-    tools = {each["name"]: each["version"] for each in bom["metadata"]["tools"]["components"]}
+    tools = {
+        component["name"]: component["version"]
+        for component in bom["metadata"]["tools"]["components"]
+    }
     family, version = FLEET.compiler.split(" ")
     assert tools[family] == version
     assert tools["Bazel"] == FLEET.bazel
@@ -130,5 +141,5 @@ def test_another_wheel_is_another_document() -> None:
         bytes_of(version="2.14.1+other"),
         bytes_of(tuned_for(("haswell", "zen4"))),
     ]
-    serials = {json.loads(each)["serialNumber"] for each in documents}
+    serials = {json.loads(document)["serialNumber"] for document in documents}
     assert len(serials) == 3

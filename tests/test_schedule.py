@@ -93,15 +93,15 @@ def test_a_launch_has_the_same_schedule_whenever_it_is_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [(4, "mnist_mlp", 2, 7), (3, "mnist_cnn", 2, 7), (3, "mnist_mlp", 1, 7)]
+    "second", [(4, "mnist_mlp", 2, 7), (3, "mnist_cnn", 2, 7), (3, "mnist_mlp", 1, 7)]
 )
-def test_seed_workload_and_vcpus_decide_the_schedule(other: tuple[int, str, int, int]) -> None:
-    assert orders(create_random(*other)) != orders(create_random(3, "mnist_mlp", 2, 7))
+def test_seed_workload_and_vcpus_decide_the_schedule(second: tuple[int, str, int, int]) -> None:
+    assert orders(create_random(*second)) != orders(create_random(3, "mnist_mlp", 2, 7))
 
 
 def test_every_launch_has_another_schedule() -> None:
-    found = [orders(create_random(3, "mnist_mlp", 2, launch)) for launch in range(20)]
-    assert all(one != other for place, one in enumerate(found) for other in found[:place])
+    actual = [orders(create_random(3, "mnist_mlp", 2, launch)) for launch in range(20)]
+    assert all(first != second for place, first in enumerate(actual) for second in actual[:place])
 
 
 @given(seed=st.integers())
@@ -176,7 +176,7 @@ def test_every_cell_ends_at_the_first_look_that_is_narrow_or_at_the_last(
     launches = 0
     while (end := find_stop_reason(launches, widths[launches], effort)) is None:
         launches += 1
-    narrow = [each for each in looks if widths[each] <= 0.01]
+    narrow = [number for number in looks if widths[number] <= 0.01]
     assert launches == (narrow[0] if narrow else looks[-1])
     assert end is (Stop.PRECISION if narrow else Stop.LAUNCHES)
 

@@ -32,11 +32,11 @@ def interval(value: float, half: float = 0.01) -> Interval:
 
 
 def speedup(arm: str, value: float, half: float = 0.01) -> Speedup:
-    found = interval(value, half)
+    actual = interval(value, half)
     return Speedup(
         arm=arm,
-        interval=found,
-        verdict=choose_verdict(with_interval(found), Thresholds(floor=NOISE)),
+        interval=actual,
+        verdict=choose_verdict(with_interval(actual), Thresholds(floor=NOISE)),
         confidence=0.5,
     )
 
@@ -78,7 +78,7 @@ def setup(*words: str) -> Setup:
 @given(st.lists(st.integers(), min_size=1, max_size=40), st.integers(1, 8))
 def test_groups_hold_everything_once_and_are_about_equal(items: list[int], most: int) -> None:
     groups = split_groups(items, most)
-    assert sorted(each for group in groups for each in group) == sorted(items)
+    assert sorted(number for group in groups for number in group) == sorted(items)
     sizes = [len(group) for group in groups]
     assert max(sizes) <= most
     assert max(sizes) - min(sizes) <= 1
@@ -89,22 +89,24 @@ def test_nothing_makes_no_group() -> None:
 
 
 def test_what_is_clearly_worse_or_computes_something_else_is_out() -> None:
-    found = find_promising(
+    speedups = find_promising(
         [cell({"fast": 1.2, "slow": 0.8, "even": 1.001}), cell({"wrong": 2.0}, wrong=("wrong",))]
     )
-    assert [each.arm for each in found] == ["fast", "even"]
+    assert [arm_speedup.arm for arm_speedup in speedups] == ["fast", "even"]
 
 
 def test_a_wide_interval_keeps_what_seems_slower() -> None:
-    assert [each.arm for each in find_promising([cell({"maybe": 0.95}, half=0.2)])] == ["maybe"]
+    assert [
+        arm_speedup.arm for arm_speedup in find_promising([cell({"maybe": 0.95}, half=0.2)])
+    ] == ["maybe"]
 
 
 @given(st.lists(st.integers(), min_size=1, max_size=30))
 def test_halving_keeps_the_best_and_ends(ranked: list[int]) -> None:
-    left, rounds = tuple(ranked), 0
-    while len(left) > FINALISTS:
-        left, rounds = select_better_half(left), rounds + 1
-    assert left == tuple(ranked[: len(left)])
+    remaining, rounds = tuple(ranked), 0
+    while len(remaining) > FINALISTS:
+        remaining, rounds = select_better_half(remaining), rounds + 1
+    assert remaining == tuple(ranked[: len(remaining)])
     assert rounds == count_halvings(len(ranked)) <= 5
 
 

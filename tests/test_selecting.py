@@ -75,8 +75,8 @@ def memory(folder: Path) -> TimingCache:
 def journal(folder: Path, *lines: TimingLine) -> None:
     (folder / "out").mkdir(exist_ok=True)
     with open_journal(folder / "out" / KIND.journal, KINDS) as (_, keep):
-        for each in lines:
-            keep(each)
+        for timing_line in lines:
+            keep(timing_line)
 
 
 def line(launch: int, key: str = SITE.key, *, reason: str = "") -> TimingLine:
@@ -95,8 +95,12 @@ def line(launch: int, key: str = SITE.key, *, reason: str = "") -> TimingLine:
 
 def test_what_is_known_is_not_timed_again(tmp_path: Path) -> None:
     memory(tmp_path).save_series("recipe", SITE.place, 1, series(*EVEN))
-    found = selected(tmp_path)
-    assert (found.recalled, found.selection.kept, found.untimed) == (1, (), ())
+    selection_result = selected(tmp_path)
+    assert (
+        selection_result.recalled,
+        selection_result.selection.kept,
+        selection_result.untimed,
+    ) == (1, (), ())
     assert (tmp_path / "out" / KIND.result).is_file()
 
 
@@ -118,12 +122,14 @@ def test_a_place_that_could_not_be_timed_is_told_with_its_reason(tmp_path: Path)
     memory(tmp_path).save_series("recipe", SITE.place, 1, series(0.2, 0.21, 0.19, 0.2))
     folders.begin(KIND, dataclasses.replace(SETTING, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, line(0, OTHER.key, reason="it aborts"))
-    found = selected(
+    selection_result = selected(
         tmp_path, served=tuple(ServedCallSite(site=s, choice=TANH) for s in (SITE, OTHER))
     )
-    assert [(each.place, each.reason) for each in found.untimed] == [("float[5]", "it aborts")]
-    assert found.selection.kept == ()
-    assert [row.reason for row in found.selection.rows] == ["not timed at float[5]"]
+    assert [(untimed.place, untimed.reason) for untimed in selection_result.untimed] == [
+        ("float[5]", "it aborts")
+    ]
+    assert selection_result.selection.kept == ()
+    assert [row.reason for row in selection_result.selection.rows] == ["not timed at float[5]"]
 
 
 def test_where_nothing_can_be_timed_it_is_said_why(tmp_path: Path) -> None:

@@ -118,23 +118,23 @@ def test_with_sources_nothing_is_compiled_but_what_is_selected(tmp_path: Path) -
 
 
 def test_flags_of_sources_that_are_not_compiled_are_left_out(tmp_path: Path) -> None:
-    one, other = (f"tensorflow/core/kernels/cwise_op_add_{number}.cc" for number in (1, 2))
-    flags = {one: ("-O3",), other: ("-O1",)}
-    chosen = saved(tmp_path, kernels=("cwise_op_add",), flags=flags, sources=(one,))
-    assert planned(selection=chosen).source_flags == {one: ("-O3",)}
+    first, second = (f"tensorflow/core/kernels/cwise_op_add_{number}.cc" for number in (1, 2))
+    flags = {first: ("-O3",), second: ("-O1",)}
+    chosen = saved(tmp_path, kernels=("cwise_op_add",), flags=flags, sources=(first,))
+    assert planned(selection=chosen).source_flags == {first: ("-O3",)}
 
 
 def test_sources_are_needed_that_register_or_define_what_others_lack() -> None:
     def symbols(taken: str, strong: str) -> Symbols:
         return Symbols(taken=frozenset(taken), strong=frozenset(strong), weak=frozenset())
 
-    found = {
+    actual = {
         "a": symbols("x", ""),
         "b": symbols("y", "x"),
         "c": symbols("", "y"),
         "d": symbols("", "z"),
     }
-    assert needed(found, frozenset("a")) == ("a", "b", "c")
+    assert needed(actual, frozenset("a")) == ("a", "b", "c")
 
 
 def test_the_table_is_sorted_as_the_library_looks_it_up() -> None:
@@ -152,39 +152,45 @@ def test_nothing_selected_is_still_a_table() -> None:
 def test_a_selection_leaves_out_what_was_not_admitted() -> None:
     admitted = UnitVerdict(unit="cwise_op_tanh", registrations=(TANH,), cases=3)
     refused = UnitVerdict(unit="cwise_op_log", reason="it crashed")
-    other = TypedOp(op="Log", types="T=1")
+    other_typed_op = TypedOp(op="Log", types="T=1")
     assert select_registrations([admitted, refused], None) == (TANH,)
-    assert select_registrations([admitted, refused], [other, TANH]) == (TANH,)
-    assert select_registrations([admitted, refused], [other]) == ()
+    assert select_registrations([admitted, refused], [other_typed_op, TANH]) == (TANH,)
+    assert select_registrations([admitted, refused], [other_typed_op]) == ()
 
 
 # ---- what this project measured itself ----
 
 
 @pytest.mark.parametrize(
-    "own", _load_recorded_selections(), ids=lambda own: f"{own.release}-{own.target}"
+    "selection",
+    _load_recorded_selections(),
+    ids=lambda selection: f"{selection.release}-{selection.target}",
 )
-def test_a_recorded_selection_can_be_built(own: Selection) -> None:
-    units = select(",".join(own.kernels), own.release)
-    assert {unit.name for unit in units} == set(own.kernels)
-    assert parse_target(own.target).spec == own.target
+def test_a_recorded_selection_can_be_built(selection: Selection) -> None:
+    units = select(",".join(selection.kernels), selection.release)
+    assert {unit.name for unit in units} == set(selection.kernels)
+    assert parse_target(selection.target).spec == selection.target
     sources = {
-        source for unit in select(",".join(own.kernels), own.release) for source in unit.sources
+        source
+        for unit in select(",".join(selection.kernels), selection.release)
+        for source in unit.sources
     }
-    assert set(own.flags) <= sources
-    assert set(own.sources) <= sources
-    assert all(set(unit.sources) & set(own.sources) for unit in units)
-    assert set(own.own) <= set(list_fused_groups())
+    assert set(selection.flags) <= sources
+    assert set(selection.sources) <= sources
+    assert all(set(unit.sources) & set(selection.sources) for unit in units)
+    assert set(selection.own) <= set(list_fused_groups())
 
 
 @pytest.mark.parametrize(
-    "own", _load_recorded_selections(), ids=lambda own: f"{own.release}-{own.target}"
+    "selection",
+    _load_recorded_selections(),
+    ids=lambda selection: f"{selection.release}-{selection.target}",
 )
-def test_a_recorded_selection_keeps_what_won_and_was_confirmed(own: Selection) -> None:
-    assert own.kept
-    assert {row.choice for row in own.rows if row.kept} == set(own.kept)
-    for choice in own.kept:
-        rows = [row for row in own.rows if row.choice == choice]
+def test_a_recorded_selection_keeps_what_won_and_was_confirmed(selection: Selection) -> None:
+    assert selection.kept
+    assert {row.choice for row in selection.rows if row.kept} == set(selection.kept)
+    for choice in selection.kept:
+        rows = [row for row in selection.rows if row.choice == choice]
         assert all(row.confirmed for row in rows)
         assert any(row.confirmed and row.confirmed[1] > 1 for row in rows)
 
@@ -204,27 +210,31 @@ def test_a_recorded_selection_keeps_what_won_and_was_confirmed(own: Selection) -
 def test_hot_kernels_are_those_of_the_nearest_kind_of_cpu(
     target: str, measured: str | None
 ) -> None:
-    found = find_recorded_selection(RELEASE, parse_target(target))
-    assert (found.target if found else None) == measured
+    selection = find_recorded_selection(RELEASE, parse_target(target))
+    assert (selection.target if selection else None) == measured
     assert find_recorded_selection("2.8.4", parse_target(target)) is None
 
 
 def test_hot_kernels_are_registered_as_they_were_selected() -> None:
     plan, _ = resolve_plan(Request(arch="skylake_avx512", compiler="clang@16.0.6"))
-    found = find_recorded_selection(RELEASE, plan.target)
-    assert found is not None
-    assert found.own == ("fused/loops", "fused/products", "fused/updates")
-    assert plan.selection == tuple(sorted((*found.kept, *registrations_of(*found.own))))
+    selection = find_recorded_selection(RELEASE, plan.target)
+    assert selection is not None
+    assert selection.own == ("fused/loops", "fused/products", "fused/updates")
+    assert plan.selection == tuple(sorted((*selection.kept, *registrations_of(*selection.own))))
     assert plan.selection == tuple(sorted(plan.selection)), "a wheel names them in this order"
     assert plan.only_selected
-    assert plan.measured == found.rows
-    assert plan.measured_on == f"{found.cpu}, code for skylake_avx512"
-    assert {unit.name for unit in plan.kernels} == {*found.kernels, *found.own}
+    assert plan.measured == selection.rows
+    assert plan.measured_on == f"{selection.cpu}, code for skylake_avx512"
+    assert {unit.name for unit in plan.kernels} == {*selection.kernels, *selection.own}
 
 
 def registrations_of(*units: str) -> tuple[TypedOp, ...]:
-    every = (each for name in units for each in find_fused_registrations(name))
-    return tuple(sorted(TypedOp(op=op, types=types) for op, types in every))
+    registrations = (
+        fused_registration
+        for name in units
+        for fused_registration in find_fused_registrations(name)
+    )
+    return tuple(sorted(TypedOp(op=op, types=types) for op, types in registrations))
 
 
 def test_units_of_ours_are_left_out_of_the_hot_kernels_by_name() -> None:
@@ -234,7 +244,7 @@ def test_units_of_ours_are_left_out_of_the_hot_kernels_by_name() -> None:
     less, _ = resolve_plan(dataclasses.replace(request, without="fused/updates"))
     ours = registrations_of("fused/updates")
     assert len(ours) == 8
-    assert less.selection == tuple(each for each in both.selection if each not in ours)
+    assert less.selection == tuple(typed_op for typed_op in both.selection if typed_op not in ours)
     assert {*both.sources_compiled} - {*less.sources_compiled} == {"tensorwright/fused/updates.cc"}
     assert both.measured == less.measured
 
@@ -246,8 +256,8 @@ def test_a_selection_of_the_users_has_the_units_of_ours_that_it_says(tmp_path: P
     assert plan.selection == (TANH, *registrations_of(*fused))
     assert [unit.name for unit in plan.kernels] == ["cwise_op_tanh", *fused]
     assert planned(selection=chosen, without=",".join(fused)).selection == (TANH,)
-    one = planned(selection=saved(tmp_path), kernels="hot,fused/loops")
-    assert one.selection == (TANH, *registrations_of("fused/loops"))
+    wheel_plan = planned(selection=saved(tmp_path), kernels="hot,fused/loops")
+    assert wheel_plan.selection == (TANH, *registrations_of("fused/loops"))
 
 
 def test_units_of_ours_go_with_what_is_selected_where_they_were_measured() -> None:

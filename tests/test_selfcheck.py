@@ -61,11 +61,11 @@ def interval(low: float, high: float) -> Interval:
 
 
 def finding(low: float, high: float, *, truth: float = 1.0) -> TrialFinding:
-    found = interval(low, high)
+    actual = interval(low, high)
     verdict = Verdict.FASTER if low > 1 else Verdict.INCONCLUSIVE
     return TrialFinding(
         truth=truth,
-        interval=found,
+        interval=actual,
         medians=interval(1.5, 1.6),
         verdict=verdict,
     )
@@ -100,45 +100,45 @@ def test_a_row_counts_what_was_found_covered_and_undisturbed() -> None:
         trial(1, finding(1.01, 1.2)),
         trial(2, finding(0.8, 0.9)),
     ]
-    row, other = create_rows(trials)
-    assert (row.arm, other.arm) == ("stock again", "arm")
+    row, other_row = create_rows(trials)
+    assert (row.arm, other_row.arm) == ("stock again", "arm")
     assert (row.found.hits, row.found.trials) == (2, 3)
     assert row.said.hits == 1
     assert row.covered.hits == 1
     assert row.covered_by_medians.hits == 0
-    assert other.found.hits == 0
+    assert other_row.found.hits == 0
     assert (row.seconds, row.measuring) == (11.0, 0.5)
 
 
 def test_truths_and_parts_have_rows_of_their_own() -> None:
     both = (finding(0.9, 1.1), finding(0.8, 0.95, truth=1 / 1.1))
-    found = create_rows([trial(0, *both, part="slowed"), trial(1, *both, part="slowed, loaded")])
-    assert [(row.part, row.truth) for row in found] == [
+    rows = create_rows([trial(0, *both, part="slowed"), trial(1, *both, part="slowed, loaded")])
+    assert [(row.part, row.truth) for row in rows] == [
         ("slowed", 1.0),
         ("slowed", 1 / 1.1),
         ("slowed, loaded", 1.0),
         ("slowed, loaded", 1 / 1.1),
     ]
-    assert found[1].covered.hits == 1
+    assert rows[1].covered.hits == 1
 
 
 def test_widths_are_medians_over_the_longest_trials() -> None:
     short = Trial(part="same", number=9, seconds=1.0, findings=(), widths=((9.0, 9.0),))
-    found = compute_median_widths([short, trial(0), trial(2)])
-    assert found == ((3, 0.5, 0.04), (4, 1.0, 0.03))
+    median_widths = compute_median_widths([short, trial(0), trial(2)])
+    assert median_widths == ((3, 0.5, 0.04), (4, 1.0, 0.03))
     assert compute_median_widths([short]) == ()
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=300))
 def test_rates_have_exact_binomial_intervals(hits: list[bool]) -> None:
-    found = compute_rate(hits)
+    rate = compute_rate(hits)
     low, high = stats.beta.ppf(
         [0.025, 0.975],
         [sum(hits) or 1, sum(hits) + 1],
         [len(hits) - sum(hits) + 1, (len(hits) - sum(hits)) or 1],
     )
-    assert found.low == pytest.approx(low if any(hits) else 0, abs=1e-9)
-    assert found.high == pytest.approx(high if not all(hits) else 1, abs=1e-9)
+    assert rate.low == pytest.approx(low if any(hits) else 0, abs=1e-9)
+    assert rate.high == pytest.approx(high if not all(hits) else 1, abs=1e-9)
 
 
 def test_it_fails_only_when_false_positives_are_clearly_too_many() -> None:
@@ -157,10 +157,10 @@ def test_a_few_trials_prove_nothing_and_it_says_so() -> None:
 
 
 def test_table_and_page_show_each_row() -> None:
-    made = check(*(trial(n, finding(0.9, 1.1)) for n in range(8)))
+    self_check = check(*(trial(n, finding(0.9, 1.1)) for n in range(8)))
     table, page = (
-        selfcheck_text.build_table(made).format_text(colour=False),
-        selfcheck_text.render_markdown(made),
+        selfcheck_text.build_table(self_check).format_text(colour=False),
+        selfcheck_text.render_markdown(self_check),
     )
     assert "\x1b" not in table
     for text in (table, page):
@@ -174,8 +174,8 @@ def test_table_and_page_show_each_row() -> None:
 
 def write(path: Path, *trials: Trial) -> None:
     with open_journal(path, KINDS) as (_, keep):
-        for each in trials:
-            keep(each)
+        for written_trial in trials:
+            keep(written_trial)
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"is": "trial", "part": 3}', "[]"])
@@ -223,10 +223,10 @@ def test_trials_of_another_machine_or_seed_are_not_mixed(
 
 
 def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
-    there = [trial(number, finding(0.9, 1.1)) for number in range(3)]
+    finished = [trial(number, finding(0.9, 1.1)) for number in range(3)]
     assert ran(tmp_path) == ()
-    write(tmp_path / KIND.journal, *there, trial(0, finding(0.9, 1.1), part="slowed"))
-    assert list(ran(tmp_path, TrialPart(name="same", trials=2))) == there
+    write(tmp_path / KIND.journal, *finished, trial(0, finding(0.9, 1.1), part="slowed"))
+    assert list(ran(tmp_path, TrialPart(name="same", trials=2))) == finished
 
 
 def test_only_trials_that_were_asked_for_are_counted(
@@ -240,14 +240,14 @@ def test_only_trials_that_were_asked_for_are_counted(
     monkeypatch.setattr(selfcheck, "_run_tasks", made)
     assert ran(tmp_path) == ()
     write(tmp_path / KIND.journal, *(trial(number, finding(0.9, 1.1)) for number in (0, 5, 6)))
-    said: list[tuple[int, int, str]] = []
-    found = ran(
+    progress: list[tuple[int, int, str]] = []
+    trials = ran(
         tmp_path,
         TrialPart(name="same", trials=3),
-        listen=lambda done, total, _, left: said.append((done, total, left)),
+        listen=lambda done, total, _, remaining_s: progress.append((done, total, remaining_s)),
     )
-    assert said == [(2, 3, "about 30.0 s left"), (3, 3, "about 0.0 s left")]
-    assert [each.number for each in found] == [0, 5, 6, 1, 2]
+    assert progress == [(2, 3, "about 30.0 s left"), (3, 3, "about 0.0 s left")]
+    assert [counted.number for counted in trials] == [0, 5, 6, 1, 2]
 
 
 # --- its processes --------------------------------------------------------------------------------
@@ -268,11 +268,11 @@ def alive(pid: int) -> bool:
 
 
 def children(pid: int) -> set[int]:
-    found: set[int] = set()
+    numbers: set[int] = set()
     with contextlib.suppress(OSError):  # (it has ended meanwhile)
-        for each in Path(f"/proc/{pid}/task").glob("*/children"):
-            found |= set(map(int, each.read_text(encoding="ascii").split()))
-    return found
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            numbers |= set(map(int, path.read_text(encoding="ascii").split()))
+    return numbers
 
 
 def descendants(pid: int) -> set[int]:
@@ -352,14 +352,14 @@ def checking(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def busy(pid: int) -> bool:
     """Whether every CPU has its competing process and a worker."""
-    words = [named(each) for each in descendants(pid)]
+    words = [named(descendant) for descendant in descendants(pid)]
     cpus = len(os.sched_getaffinity(0))
     return min(sum(kind in word for word in words) for kind in ("select", "cat")) >= cpus
 
 
 def starting(pid: int) -> bool:
     """Whether it has begun to start its pool."""
-    return any("spawn_main" in named(each) for each in descendants(pid))
+    return any("spawn_main" in named(descendant) for descendant in descendants(pid))
 
 
 @pytest.mark.parametrize("moment", [starting, *later(busy)])
@@ -369,21 +369,21 @@ def test_ctrl_c_ends_every_process_without_a_word(
     """The terminal sends it to the whole group, whatever it is doing then."""
     with checking(tmp_path) as process:
         wait_until(lambda: moment(process.pid))
-        there = descendants(process.pid)
+        processes = descendants(process.pid)
         os.killpg(process.pid, signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
-        assert (process.returncode, said) == (130, "")
-        wait_until(lambda: not any(map(alive, there)))
+        text, _ = process.communicate(timeout=60)
+        assert (process.returncode, text) == (130, "")
+        wait_until(lambda: not any(map(alive, processes)))
 
 
 def test_an_interrupt_of_the_check_alone_ends_its_processes_too(tmp_path: Path) -> None:
     with checking(tmp_path) as process:
         wait_until(lambda: busy(process.pid))
-        there = descendants(process.pid)
+        processes = descendants(process.pid)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
-        assert (process.returncode, said) == (130, "")
-        wait_until(lambda: not any(map(alive, there)))
+        text, _ = process.communicate(timeout=60)
+        assert (process.returncode, text) == (130, "")
+        wait_until(lambda: not any(map(alive, processes)))
 
 
 def test_each_process_has_a_cpu_for_itself(tmp_path: Path) -> None:

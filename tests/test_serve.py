@@ -180,7 +180,7 @@ def test_nothing_can_be_sent_to_it(served: TreeServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "part"),
+    ("expected", "part"),
     [
         ("bytes=0-0", range(1)),
         ("bytes=10-19", range(10, 20)),
@@ -190,24 +190,25 @@ def test_nothing_can_be_sent_to_it(served: TreeServer) -> None:
         ("bytes=-9999", range(5120)),
     ],
 )
-def test_a_range_is_sent_alone(served: TreeServer, wanted: str, part: range) -> None:
-    status, headers, body = ask(served, f"/{WHEEL}", Range=wanted)
+def test_a_range_is_sent_alone(served: TreeServer, expected: str, part: range) -> None:
+    status, headers, body = ask(served, f"/{WHEEL}", Range=expected)
     assert (status, body) == (HTTPStatus.PARTIAL_CONTENT, BYTES[part.start : part.stop])
     assert headers["Content-Range"] == f"bytes {part.start}-{part.stop - 1}/{len(BYTES)}"
 
 
-@pytest.mark.parametrize("wanted", ["bytes=5120-", "bytes=9999-10000", "bytes=-0"])
-def test_a_range_beyond_the_end_is_refused(served: TreeServer, wanted: str) -> None:
-    status, headers, body = ask(served, f"/{WHEEL}", Range=wanted)
+@pytest.mark.parametrize("expected", ["bytes=5120-", "bytes=9999-10000", "bytes=-0"])
+def test_a_range_beyond_the_end_is_refused(served: TreeServer, expected: str) -> None:
+    status, headers, body = ask(served, f"/{WHEEL}", Range=expected)
     assert (status, body) == (HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, b"")
     assert headers["Content-Range"] == f"bytes */{len(BYTES)}"
 
 
 @pytest.mark.parametrize(
-    "wanted", ["bytes=0-1,4-5", "lines=0-1", "bytes=-", "bytes=5-1", "bytes=a-", f"bytes={10**99}-"]
+    "expected",
+    ["bytes=0-1,4-5", "lines=0-1", "bytes=-", "bytes=5-1", "bytes=a-", f"bytes={10**99}-"],
 )
-def test_what_is_no_single_range_gets_all(served: TreeServer, wanted: str) -> None:
-    status, _, body = ask(served, f"/{WHEEL}", Range=wanted)
+def test_what_is_no_single_range_gets_all(served: TreeServer, expected: str) -> None:
+    status, _, body = ask(served, f"/{WHEEL}", Range=expected)
     assert (status, body) == (HTTPStatus.OK, BYTES)
 
 
@@ -221,12 +222,12 @@ def test_a_download_that_goes_on_begins_anew_where_nothing_says_that_it_is_the_s
 @given(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99))
 def test_a_part_is_what_the_slice_is(size: int, first: int, length: int) -> None:
     content = bytes(range(size))
-    for wanted, expected in (
+    for expected_text, expected in (
         (f"bytes={first}-{first + length}", content[first : first + length + 1]),
         (f"bytes={first}-", content[first:]),
         (f"bytes=-{length}", content[-length:] if length else b""),
     ):
-        part = parse_range(size, wanted)
+        part = parse_range(size, expected_text)
         assert part is not None
         assert bytes(content[index] for index in part) == expected
 
@@ -280,11 +281,11 @@ def test_every_key_lies_in_the_tree(tmp_path_factory: pytest.TempPathFactory, ur
     (root / "ab").mkdir(parents=True, exist_ok=True)
     for inside in (root / "a", root / "ab" / "index.html", root.parent / "b"):
         inside.touch()
-    found = resolve_request(root, url, "")
-    if found.status is HTTPStatus.OK:
-        assert found.key in ("a", "ab/index.html")
-    elif found.location:
-        assert found.location == "/ab/"
+    answer = resolve_request(root, url, "")
+    if answer.status is HTTPStatus.OK:
+        assert answer.key in ("a", "ab/index.html")
+    elif answer.location:
+        assert answer.location == "/ab/"
 
 
 # ---- clients and ports ----
@@ -312,7 +313,7 @@ def test_what_is_logged_is_one_plain_line_per_request(
             client.sendall(b"GET /\x1b[31m\xe9 HTTP/1.0\r\n\r\n")
             while client.recv(1000):
                 pass
-    (line,) = (each for each in capfd.readouterr().err.splitlines() if "GET" in each)
+    (line,) = (text_line for text_line in capfd.readouterr().err.splitlines() if "GET" in text_line)
     assert line.isascii()
     assert line.isprintable()
     assert "404" in line
@@ -375,8 +376,8 @@ def test_ctrl_c_ends_it_cleanly(root: Path) -> None:
         assert process.stderr is not None
         first = process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        rest = process.stderr.read()
+        remainder = process.stderr.read()
     assert process.returncode == 0
     assert f"http://{HOST}:" in first
-    assert rest.endswith("stopped\n")
-    assert "Traceback" not in rest
+    assert remainder.endswith("stopped\n")
+    assert "Traceback" not in remainder

@@ -13,10 +13,10 @@ CLIENTS = 3
 
 
 def test_requests_go_through_the_batches_in_turns() -> None:
-    seen: list[int] = []
-    server = Server(seen.append, [1, 2, 3], clients=1)
+    batches: list[int] = []
+    server = Server(batches.append, [1, 2, 3], clients=1)
     assert server.send_requests(5) >= 0
-    assert seen == [1, 2, 3, 1, 2]
+    assert batches == [1, 2, 3, 1, 2]
     assert sum(server.answered.values()) == 5
 
 

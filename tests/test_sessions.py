@@ -52,9 +52,9 @@ def test_what_a_worker_leaves_in_its_temporary_folder_goes_with_it(tmp_path: Pat
 
 def test_a_sample_gets_our_own_time_beside_the_workers(tmp_path: Path) -> None:
     with answering(tmp_path, {"wall_s": 0.25, "canary_s": 0.001}) as opened:
-        found = opened.sample("train", 1)
-    assert found.pop("elapsed_s") > 0
-    assert found == {"wall_s": 0.25, "canary_s": 0.001}
+        record = opened.sample("train", 1)
+    assert record.pop("elapsed_s") > 0
+    assert record == {"wall_s": 0.25, "canary_s": 0.001}
 
 
 @pytest.mark.parametrize(("name", "expected"), [("wall_s", "sample"), ("canary_s", "canary")])

@@ -38,24 +38,31 @@ def test_where_the_cache_lies(env: dict[str, str], cache: str) -> None:
 
 
 def test_every_folder_lies_in_the_checkout_or_in_the_cache() -> None:
-    found = paths({"TENSORWRIGHT_CACHE": "/mine", "TENSORWRIGHT_MIRROR": "https://x.example/"})
-    assert found.mirror == "https://x.example/"
-    assert found.root == ROOT
-    assert {found.templates, found.reports, found.pool} == {
+    own_paths = paths({"TENSORWRIGHT_CACHE": "/mine", "TENSORWRIGHT_MIRROR": "https://x.example/"})
+    assert own_paths.mirror == "https://x.example/"
+    assert own_paths.root == ROOT
+    assert {own_paths.templates, own_paths.reports, own_paths.pool} == {
         ROOT / "templates",
         ROOT / "reports",
         ROOT / "wheels",
     }
-    cached = [found.downloads, found.sources, found.stock, found.work, found.arms, found.tools]
+    cached = [
+        own_paths.downloads,
+        own_paths.sources,
+        own_paths.stock,
+        own_paths.work,
+        own_paths.arms,
+        own_paths.tools,
+    ]
     assert len(set(cached)) == len(cached)
     assert all(folder.parent == Path("/mine") for folder in cached)
 
 
 def test_reports_have_folders_that_sort_by_time() -> None:
-    found = paths({"HOME": "/home/me"})
-    assert found.choose_report_folder().parent == found.reports
-    assert re.fullmatch(r"\d{8}-\d{6}", found.choose_report_folder().name)
-    assert re.fullmatch(r"merged-\d{8}-\d{6}", found.choose_report_folder("merged").name)
+    own_paths = paths({"HOME": "/home/me"})
+    assert own_paths.choose_report_folder().parent == own_paths.reports
+    assert re.fullmatch(r"\d{8}-\d{6}", own_paths.choose_report_folder().name)
+    assert re.fullmatch(r"merged-\d{8}-\d{6}", own_paths.choose_report_folder("merged").name)
 
 
 def holder(folder: Path) -> subprocess.Popen[str]:
@@ -98,8 +105,8 @@ def test_a_holder_that_was_ended_leaves_the_folder_free(tmp_path: Path, number: 
         held.send_signal(number)
         held.wait(30)
     with lock_folder(tmp_path, "a build"):
-        said = (tmp_path / ".lock").read_text()
-        assert said == f"process {os.getpid()} is using {tmp_path} for a build"
+        text = (tmp_path / ".lock").read_text()
+        assert text == f"process {os.getpid()} is using {tmp_path} for a build"
 
 
 def test_the_folder_is_free_again_after_an_error(tmp_path: Path) -> None:

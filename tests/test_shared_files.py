@@ -38,9 +38,9 @@ def paths(tmp_path: Path) -> Paths:
 @pytest.fixture
 def old(tmp_path: Path, paths: Paths) -> Environment:
     path = wheel(tmp_path / "wheels", "1.0", OLD)
-    found = create(path, python=HERE, requirements="", paths=paths)
-    says(found, "import pkg.same, pkg.changed, pkg.gone")  # Python compiles them
-    return found
+    environment = create(path, python=HERE, requirements="", paths=paths)
+    says(environment, "import pkg.same, pkg.changed, pkg.gone")  # Python compiles them
+    return environment
 
 
 def says(arm: Environment, code: str) -> str:
@@ -60,8 +60,8 @@ def inside(arm: Environment) -> dict[str, str]:
     }
 
 
-def made(path: Path, paths: Paths, like: Environment | None) -> Environment:
-    return create(path, python=HERE, requirements="", paths=paths, like=like)
+def made(path: Path, paths: Paths, template: Environment | None) -> Environment:
+    return create(path, python=HERE, requirements="", paths=paths, sibling=template)
 
 
 def test_it_is_what_uv_makes(tmp_path: Path, paths: Paths, old: Environment) -> None:
@@ -79,13 +79,15 @@ def test_it_is_what_uv_makes(tmp_path: Path, paths: Paths, old: Environment) -> 
 
 def test_what_both_have_is_on_the_disk_once(tmp_path: Path, paths: Paths, old: Environment) -> None:
     shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), paths, old)
-    here, there = (locate_packages(each.folder, HERE) / "pkg" for each in (shared, old))
+    shared_package, old_package = (
+        locate_packages(environment.folder, HERE) / "pkg" for environment in (shared, old)
+    )
     same, changed = "__pycache__/same.*.pyc", "__pycache__/changed.*.pyc"
-    assert (here / "same.py").samefile(there / "same.py")
-    assert next(here.glob(same)).samefile(next(there.glob(same)))
-    assert not list(here.glob(changed))
-    assert list(there.glob(changed))
-    assert not (here / "gone.py").exists()
+    assert (shared_package / "same.py").samefile(old_package / "same.py")
+    assert next(shared_package.glob(same)).samefile(next(old_package.glob(same)))
+    assert not list(shared_package.glob(changed))
+    assert list(old_package.glob(changed))
+    assert not (shared_package / "gone.py").exists()
     assert says(old, "import pkg.gone, pkg.changed; print(pkg.changed.x)") == "1"
 
 
@@ -114,14 +116,17 @@ def test_a_wheel_with_files_for_other_places_is_left_to_uv(
 def test_one_with_other_dependencies_is_not_like_it(
     tmp_path: Path, paths: Paths, old: Environment
 ) -> None:
-    other = Environment(
+    other_environment = Environment(
         folder=old.folder.rename(old.folder.with_name("other")),
         wheel=old.wheel,
         wheel_sha256=old.wheel_sha256,
     )
-    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), paths, other)
-    here, there = (locate_packages(each.folder, HERE) / "pkg/same.py" for each in (shared, other))
-    assert not here.samefile(there)
+    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), paths, other_environment)
+    shared_file, other_file = (
+        locate_packages(environment.folder, HERE) / "pkg/same.py"
+        for environment in (shared, other_environment)
+    )
+    assert not shared_file.samefile(other_file)
 
 
 def test_uv_is_asked_whether_it_takes_the_wheel(

@@ -33,8 +33,8 @@ def published(tmp_path_factory: pytest.TempPathFactory, key: SigningKey, other: 
     index = Folder(root=folder / "tree")
     for version, signer in (("2.14.1", key), ("2.13.1", None), ("2.12.1", other)):
         signing = Signing(key=signer)
-        made = stand_in(folder, version, content=bytes(1000))
-        publish([made], index, judgements={}, now=NOW, family="x86_64", signing=signing)
+        path = stand_in(folder, version, content=bytes(1000))
+        publish([path], index, judgements={}, now=NOW, family="x86_64", signing=signing)
     return index.root
 
 
@@ -42,8 +42,8 @@ def published(tmp_path_factory: pytest.TempPathFactory, key: SigningKey, other: 
 def wheel(published: Path, tmp_path: Path) -> Path:
     """The signed one, in a copy of the tree."""
     copy = shutil.copytree(published, tmp_path / "tree")
-    (found,) = (copy / POOL).glob("*-2.14.1-*.whl")
-    return found
+    (path,) = (copy / POOL).glob("*-2.14.1-*.whl")
+    return path
 
 
 @pytest.fixture
@@ -61,13 +61,16 @@ def test_a_signed_wheel_is_handed_out_and_no_other(
 ) -> None:
     code, _, body = ask(served, f"/{POOL}/{wheel.name}")
     assert (code, body) == (HTTPStatus.OK, wheel.read_bytes())
-    for version, why in (("2.13.1", "it is unsigned"), ("2.12.1", "not signed by any of the keys")):
+    for version, reason in (
+        ("2.13.1", "it is unsigned"),
+        ("2.12.1", "not signed by any of the keys"),
+    ):
         file = wheel.name.replace("2.14.1", version)
         for method in ("GET", "HEAD"):
             assert status(served, file, method) == HTTPStatus.NOT_FOUND
-        said = capfd.readouterr().err
-        assert f"refused {POOL}/{file}" in said
-        assert why in said
+        output = capfd.readouterr().err
+        assert f"refused {POOL}/{file}" in output
+        assert reason in output
 
 
 def test_pages_and_metadata_are_handed_out(served: TreeServer, wheel: Path) -> None:
@@ -92,9 +95,9 @@ def _flipped(path: Path) -> None:
 
 def _flipped_in_secret(path: Path) -> None:
     """With the size and the time that the file had."""
-    seen = path.stat()
+    stat = path.stat()
     _flipped(path)
-    os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["handed out before", "not yet asked for"])
@@ -109,12 +112,12 @@ def test_a_change_is_noticed_and_what_is_put_right_is_handed_out_again(
     beside: str,
 ) -> None:
     harmed = wheel.with_name(wheel.name + beside)
-    kept = shutil.copy2(harmed, tmp_path / "kept")
+    copy = shutil.copy2(harmed, tmp_path / "kept")
     if first:
         assert status(served, wheel.name) == HTTPStatus.OK
     harm(harmed)
     assert status(served, wheel.name) == HTTPStatus.NOT_FOUND
-    shutil.copy2(kept, harmed)
+    shutil.copy2(copy, harmed)
     assert status(served, wheel.name) == HTTPStatus.OK
 
 

@@ -53,8 +53,8 @@ def tree(published: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def wheel(tree: Path) -> Path:
-    (found,) = tree.glob("pool/*/*+haswell-*.whl")
-    return found
+    (path,) = tree.glob("pool/*/*+haswell-*.whl")
+    return path
 
 
 @pytest.fixture
@@ -82,25 +82,25 @@ def snippet_of(at: Path | str, trust: str) -> Snippet:
 def test_the_lines_name_the_key_and_hold_all_that_they_need(
     tree: Path, key: SigningKey, trusted: str
 ) -> None:
-    made = snippet_of(tree, trusted)
-    assert made.signer == key.public.id
-    program, pem, pip, uv = made.check
+    snippet = snippet_of(tree, trusted)
+    assert snippet.signer == key.public.id
+    program, pem, pip, uv = snippet.check
     assert Path(check_wheel.__file__).read_text("utf-8") in program
     assert key.public.pem in pem
     for line, tool in ((pip, "&& pip"), (uv, "&& uv pip")):
         assert line.startswith(f"python3 check_wheel.py {tree.as_uri()}/pool/")
-        assert f"{tool} install --no-deps ./{made.file} &&" in line
+        assert f"{tool} install --no-deps ./{snippet.file} &&" in line
         assert "--require-hashes" in line
-    text = describe(made)
+    text = describe(snippet)
     assert key.public.id in text
-    assert all(line in text for line in made.check)
+    assert all(line in text for line in snippet.check)
 
 
 @on_x86_64
 def test_without_a_key_there_are_no_such_lines(tree: Path) -> None:
-    made = snippet_of(tree, "")
-    assert (made.signer, made.check) == ("", ())
-    assert "check_wheel" not in describe(made)
+    snippet = snippet_of(tree, "")
+    assert (snippet.signer, snippet.check) == ("", ())
+    assert "check_wheel" not in describe(snippet)
 
 
 def test_the_program_needs_python_alone() -> None:
@@ -111,7 +111,7 @@ def test_the_program_needs_python_alone() -> None:
         for name in (
             [node.module or ""]
             if isinstance(node, ast.ImportFrom)
-            else [each.name for each in node.names]
+            else [alias.name for alias in node.names]
             if isinstance(node, ast.Import)
             else []
         )
@@ -150,8 +150,8 @@ def test_a_page_that_gives_another_hash_than_was_signed_has_no_lines(
 def test_a_server_gives_the_lines_that_the_folder_gives(
     tree: Path, served: TreeServer, trusted: str
 ) -> None:
-    one, two = snippet_of(tree, trusted), snippet_of(served.url, trusted)
-    assert [line.replace(tree.as_uri(), served.url) for line in one.check] == list(two.check)
+    snippet, two = snippet_of(tree, trusted), snippet_of(served.url, trusted)
+    assert [line.replace(tree.as_uri(), served.url) for line in snippet.check] == list(two.check)
 
 
 # What it does -------------------------------------------------------------------------------------
@@ -180,14 +180,14 @@ def shell(tmp_path: Path) -> dict[str, str]:
 
 
 def lines(
-    made: Snippet, shell: dict[str, str], folder: Path, tool: str
+    snippet: Snippet, shell: dict[str, str], folder: Path, tool: str
 ) -> subprocess.CompletedProcess[str]:
     """The printed lines with one of the installers, as one who copies them runs them."""
     work = folder / f"work-{tool}"
     work.mkdir(exist_ok=True)
-    for name in ("requirements.txt", made.lock):  # it needs nothing else, so that is its lock
-        (work / (name or "requirements.txt")).write_text(made.requirements, "utf-8")
-    program, pem, pip, uv = made.check
+    for name in ("requirements.txt", snippet.lock):  # it needs nothing else, so that is its lock
+        (work / (name or "requirements.txt")).write_text(snippet.requirements, "utf-8")
+    program, pem, pip, uv = snippet.check
     script = "\n".join((program, pem, pip if tool == "pip" else uv))
     return subprocess.run(
         ["bash", "-c", script], env=shell, cwd=work, capture_output=True, text=True, check=False
@@ -212,12 +212,12 @@ def test_a_signed_wheel_is_checked_and_installed(
 def test_installers_take_a_wheel_from_a_signed_page_as_from_any_other(
     served: TreeServer, trusted: str, shell: dict[str, str], tmp_path: Path, tool: str
 ) -> None:
-    made = snippet_of(served.url, trusted)
+    snippet = snippet_of(served.url, trusted)
     page = served.root / "simple/skylake/tensorflow-cpu/index.json"
     assert json.loads(page.read_text("utf-8"))["meta"]["api-version"] == "1.3"
-    (tmp_path / "requirements.txt").write_text(made.requirements, "utf-8")
+    (tmp_path / "requirements.txt").write_text(snippet.requirements, "utf-8")
     command = f"{tool}pip install --require-hashes --no-deps -r requirements.txt"
-    assert command in (*made.uv, *(line.removeprefix("uv ") for line in made.uv))
+    assert command in (*snippet.uv, *(line.removeprefix("uv ") for line in snippet.uv))
     subprocess.run(["bash", "-c", command], env=shell, cwd=tmp_path, check=True)
     assert installed(tmp_path) == OURS
 
@@ -230,12 +230,12 @@ def _one_bit(wheel: Path) -> None:
 
 def _envelope(wheel: Path, name: str) -> None:
     path = wheel.with_name(f"{wheel.name}.provenance")
-    found = json.loads(path.read_text("utf-8"))
-    envelope = found["attestation_bundles"][0]["attestations"][0]["envelope"]
+    document = json.loads(path.read_text("utf-8"))
+    envelope = document["attestation_bundles"][0]["attestations"][0]["envelope"]
     content = bytearray(base64.b64decode(envelope[name]))
     content[len(content) // 2] ^= 1
     envelope[name] = base64.b64encode(content).decode()
-    path.write_text(json.dumps(found), "utf-8")
+    path.write_text(json.dumps(document), "utf-8")
 
 
 def _torn(wheel: Path) -> None:
@@ -257,10 +257,10 @@ HARMS: dict[str, Callable[[Path], None]] = {
 def test_what_was_changed_since_the_lines_were_printed_is_not_installed(
     served: TreeServer, wheel: Path, trusted: str, shell: dict[str, str], tmp_path: Path, harm: str
 ) -> None:
-    made = snippet_of(served.url, trusted)
+    snippet = snippet_of(served.url, trusted)
     HARMS[harm](wheel)
     for tool in ("pip", "uv"):
-        done = lines(made, shell, tmp_path, tool)
+        done = lines(snippet, shell, tmp_path, tool)
         assert done.returncode == 1
         assert "do not install it" in done.stderr
         assert "Traceback" not in done.stderr
@@ -278,9 +278,9 @@ def test_another_key_or_no_openssl_installs_nothing(
     tmp_path: Path,
     key: SigningKey,
 ) -> None:
-    made = snippet_of(served.url, trusted)
-    wrong = tuple(line.replace(key.public.pem, other.public.pem) for line in made.check)
-    done = lines(dataclasses.replace(made, check=wrong), shell, tmp_path, "pip")
+    snippet = snippet_of(served.url, trusted)
+    wrong = tuple(line.replace(key.public.pem, other.public.pem) for line in snippet.check)
+    done = lines(dataclasses.replace(snippet, check=wrong), shell, tmp_path, "pip")
     assert done.returncode == 1
     assert "are NOT signed by publisher.pem" in done.stderr
     bare = tmp_path / "bare"
@@ -288,7 +288,7 @@ def test_another_key_or_no_openssl_installs_nothing(
     for name in ("bash", "cat"):
         (bare / name).symlink_to(shutil.which(name) or name)
     (bare / "python3").symlink_to(tmp_path / "venv" / "bin" / "python")
-    done = lines(made, shell | {"PATH": f"{tmp_path / 'bin'}:{bare}"}, tmp_path, "pip")
+    done = lines(snippet, shell | {"PATH": f"{tmp_path / 'bin'}:{bare}"}, tmp_path, "pip")
     assert done.returncode == 1
     assert "cannot check" in done.stderr
     assert "openssl" in done.stderr

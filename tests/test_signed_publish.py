@@ -54,8 +54,8 @@ def test_the_summary_says_who_signed_and_what_is_unsigned() -> None:
     text = describe(published, candidates, "index", dry_run=False)
     assert f"2 wheels signed by key {'f' * 64}\n" in text
     assert "4 wheels unsigned: b.whl, 0.whl, 1.whl and 1 more\n" in text
-    found = json.loads(format_json(build_fields(published, candidates, "index", dry_run=False)))
-    assert found["signers"] == signers
+    document = json.loads(format_json(build_fields(published, candidates, "index", dry_run=False)))
+    assert document["signers"] == signers
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_from_the_key_to_the_lines_of_a_client(
 ) -> None:
     key = read_signing_key(key_file(tmp_path))
     public_file(tmp_path, key.public)
-    other = made_key(tmp_path, "other")
-    public_file(tmp_path, other.public, "their")
+    other_key = made_key(tmp_path, "other")
+    public_file(tmp_path, other_key.public, "their")
     wheels = ("--wheels", str(sound))
     refused = invoke("publish", *here, *wheels, "--trust", "public.pem")
     assert (refused.returncode, refused.stdout) == (36, "")

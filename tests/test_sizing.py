@@ -75,8 +75,8 @@ def cell(
     )
 
 
-def rows(*found: CellResult) -> tuple[SizingRow, ...]:
-    return results.build_rows(found)
+def rows(*cell_results: CellResult) -> tuple[SizingRow, ...]:
+    return results.build_rows(cell_results)
 
 
 # --- inputs ---------------------------------------------------------------------------------------
@@ -93,10 +93,10 @@ def rows(*found: CellResult) -> tuple[SizingRow, ...]:
     ],
 )
 def test_an_input_is_a_kind_or_a_speed(words: str, mb_s: float, iops: float, cold: bool) -> None:
-    found = sources.parse_source(words)
-    assert (found.mb_s, found.iops, found.cold) == (mb_s, iops, cold)
-    asked = found.build_request("/data", "/sink", generate=9)
-    assert (asked["kind"], asked["generate"], asked["mb_s"]) == ("files", 9, mb_s)
+    source = sources.parse_source(words)
+    assert (source.mb_s, source.iops, source.cold) == (mb_s, iops, cold)
+    request = source.build_request("/data", "/sink", generate=9)
+    assert (request["kind"], request["generate"], request["mb_s"]) == ("files", 9, mb_s)
 
 
 def test_memory_reads_no_files() -> None:
@@ -115,7 +115,7 @@ def test_what_is_no_input_is_refused(words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "busy", "reading", "found"),
+    ("outcome", "busy", "reading", "actual"),
     [
         (Outcome.OK, 0.95, 0.1, Bound.COMPUTE),
         (Outcome.OK, 0.95, 0.9, Bound.INPUT),
@@ -128,19 +128,19 @@ def test_what_is_no_input_is_refused(words: str) -> None:
     ],
 )
 def test_what_bounds_a_cell(
-    outcome: Outcome, busy: float | None, reading: float | None, found: Bound | None
+    outcome: Outcome, busy: float | None, reading: float | None, actual: Bound | None
 ) -> None:
-    assert find_bottleneck(outcome, busy, reading) is found
+    assert find_bottleneck(outcome, busy, reading) is actual
 
 
 def test_a_row_has_the_shares_of_its_launches() -> None:
     reads: dict[str, Any] = {"meters": {"read_s": 6.4, "read_bytes": 40_000_000}, "cpu_s": 4.0}
-    (one,) = rows(cell(1.0, vcpus=2, source="cold", cached_bytes=4096, **reads))
-    assert one.speed is not None
-    assert get_value(one.speed) == pytest.approx(10.0)
-    assert (one.busy, one.reading, one.read_mb_s) == pytest.approx((0.25, 0.8, 5.0))
-    assert one.bound is Bound.INPUT
-    assert one.cached == 4096
+    (row,) = rows(cell(1.0, vcpus=2, source="cold", cached_bytes=4096, **reads))
+    assert row.speed is not None
+    assert get_value(row.speed) == pytest.approx(10.0)
+    assert (row.busy, row.reading, row.read_mb_s) == pytest.approx((0.25, 0.8, 5.0))
+    assert row.bound is Bound.INPUT
+    assert row.cached == 4096
 
 
 @given(st.lists(st.floats(0, 1e5), max_size=40))
@@ -158,29 +158,29 @@ def test_growth_is_between_the_first_and_the_last_quarter() -> None:
 
 
 def test_the_knee_is_the_smallest_size_near_the_plateau() -> None:
-    found = rows(cell(1.0, vcpus=1), cell(0.51, vcpus=2), cell(0.5, vcpus=4))
-    (knee,) = find_knees(found, 0.05, None)
+    sizing_rows = rows(cell(1.0, vcpus=1), cell(0.51, vcpus=2), cell(0.5, vcpus=4))
+    (knee,) = find_knees(sizing_rows, 0.05, None)
     assert knee.vcpus == 2
     assert get_value(knee.speed) == pytest.approx(10 / 0.51)
     assert knee.plateau == pytest.approx(20.0)
-    (strict,) = find_knees(found, 0.001, None)
+    (strict,) = find_knees(sizing_rows, 0.001, None)
     assert strict.vcpus == 4
 
 
 def test_with_as_many_cpus_the_least_memory_is_enough() -> None:
-    found = rows(
+    sizing_rows = rows(
         cell(0.5, vcpus=2),
         cell(0.5, vcpus=2, memory=2000.0),
         cell(0.5, vcpus=2, memory=1000.0),
         cell(0.0, vcpus=2, memory=500.0, outcome=Outcome.OUT_OF_MEMORY),
     )
-    (knee,) = find_knees(found, 0.05, None)
+    (knee,) = find_knees(sizing_rows, 0.05, None)
     assert (knee.vcpus, knee.memory_mb) == (2, 1000.0)
 
 
 def test_where_nothing_ran_there_is_no_knee() -> None:
-    found = rows(cell(0.0, memory=500.0, outcome=Outcome.OUT_OF_MEMORY))
-    assert find_knees(found, 0.05, None) == ()
+    sizing_rows = rows(cell(0.0, memory=500.0, outcome=Outcome.OUT_OF_MEMORY))
+    assert find_knees(sizing_rows, 0.05, None) == ()
 
 
 def price(name: str, usd: float, vcpus: float | None, gib: float | None, **more: Any) -> Price:
@@ -210,9 +210,11 @@ BOOK: PriceBook = create_book(
 
 
 def test_the_cheapest_machine_that_holds() -> None:
-    found = find_cheapest_machine(BOOK, 2, 1000.0)
-    assert found is not None
-    assert found.name == "fits", "small lacks memory, of unknown it is not known, gpu has a GPU"
+    cheapest_machine = find_cheapest_machine(BOOK, 2, 1000.0)
+    assert cheapest_machine is not None
+    assert cheapest_machine.name == "fits", (
+        "small lacks memory, of unknown it is not known, gpu has a GPU"
+    )
     more = find_cheapest_machine(BOOK, 4, 1000.0)
     assert more is not None
     assert more.name == "larger"
@@ -221,16 +223,16 @@ def test_the_cheapest_machine_that_holds() -> None:
 
 def test_memory_has_a_margin_for_the_system() -> None:
     exact = 4 * 2**30 / 1e6
-    found = find_cheapest_machine(BOOK, 2, exact)
-    assert found is not None
-    assert found.name == "larger"
+    cheapest_machine = find_cheapest_machine(BOOK, 2, exact)
+    assert cheapest_machine is not None
+    assert cheapest_machine.name == "larger"
 
 
 # --- for people -----------------------------------------------------------------------------------
 
 
-def sizing(*found: CellResult, means: str = "", book: PriceBook | None = None) -> Sizing:
-    every = rows(*found)
+def sizing(*cell_results: CellResult, means: str = "", book: PriceBook | None = None) -> Sizing:
+    sizing_rows = rows(*cell_results)
     return Sizing(
         made="2026-01-01T00:00:00+00:00",
         host=host(),
@@ -238,28 +240,28 @@ def sizing(*found: CellResult, means: str = "", book: PriceBook | None = None) -
         within=0.05,
         means=means,
         wheels=(),
-        rows=every,
-        knees=find_knees(every, 0.05, book),
+        rows=sizing_rows,
+        knees=find_knees(sizing_rows, 0.05, book),
         book=book.name if book else "",
     )
 
 
 def test_every_mark_and_every_knee_is_told() -> None:
-    found = sizing(
+    actual = sizing(
         cell(1.0, vcpus=1),
         cell(0.5, vcpus=2),
         cell(0.0, vcpus=2, memory=500.0, outcome=Outcome.OUT_OF_MEMORY),
         means="cgroup",
         book=BOOK,
     )
-    shown = text.build_table(found).format_text(colour=False)
+    shown = text.build_table(actual).format_text(colour=False)
     assert "2 vCPUs are enough, 20.0 examples/s" in shown
     assert "Cheapest such machine: fits" in shown
     assert "2 vCPUs, 500 MB: out of memory" in shown
     assert "by cgroup" in shown
-    (table,) = [each for each in text.build_section(found).blocks if isinstance(each, Table)]
-    assert table.rows == tuple(text.format_rows(found))
-    assert len(list(text.draw_figures(found))) == 1
+    (table,) = [block for block in text.build_section(actual).blocks if isinstance(block, Table)]
+    assert table.rows == tuple(text.format_rows(actual))
+    assert len(list(text.draw_figures(actual))) == 1
 
 
 def test_files_that_stayed_in_memory_are_told() -> None:
@@ -277,14 +279,14 @@ def read(**options: str) -> handler.SizingConfig:
 
 
 def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:
-    asked = read(inputs="memory,cached", vcpus="1", launches="1", workloads="ptb_lstm_small")
-    places = [dict(cell.place) for cell in asked.list_cells(["stock"], read_host(), tmp_path)]
+    config = read(inputs="memory,cached", vcpus="1", launches="1", workloads="ptb_lstm_small")
+    places = [dict(cell.place) for cell in config.list_cells(["stock"], read_host(), tmp_path)]
     assert len(places) == 2 * 2 + 1
     assert [p["input"] for p in places if p["phase"] == PREPROCESS] == ["cached"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"memory": "100"}, "is too small to import TensorFlow"),
         ({"memory": "1GB"}, "not a list of whole numbers"),
@@ -297,10 +299,10 @@ def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:
         ({"seconds": "0"}, "--seconds"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
+def test_options_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         read(**options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_sizes_are_of_one_wheel() -> None:

@@ -34,26 +34,26 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_slice_ends_with_the_step_in_which_its_time_has_passed(clock: Clock) -> None:
-    found = time_calls([clock.call(1, 0.01)] * 8)
-    assert [each.steps for each in found] == [3, 5]  # the last two are too few for one
-    assert [each.wall_s for each in found] == pytest.approx([0.03, 0.05])
-    assert [each.cpu_s for each in found] == pytest.approx([0.015, 0.025])
+    actual = time_calls([clock.call(1, 0.01)] * 8)
+    assert [call_slice.steps for call_slice in actual] == [3, 5]  # the last two are too few for one
+    assert [call_slice.wall_s for call_slice in actual] == pytest.approx([0.03, 0.05])
+    assert [call_slice.cpu_s for call_slice in actual] == pytest.approx([0.015, 0.025])
 
 
 def test_long_steps_are_slices_of_their_own(clock: Clock) -> None:
-    found = time_calls([clock.call(1, 0.1), clock.call(1, 0.2), clock.call(1, 0.3)])
-    assert [each.wall_s for each in found] == pytest.approx([0.1, 0.2, 0.3])
+    actual = time_calls([clock.call(1, 0.1), clock.call(1, 0.2), clock.call(1, 0.3)])
+    assert [call_slice.wall_s for call_slice in actual] == pytest.approx([0.1, 0.2, 0.3])
 
 
 def test_a_call_may_take_several_steps(clock: Clock) -> None:
-    found = time_calls([clock.call(8, 0.02), clock.call(8, 0.02), clock.call(3, 0.03)])
-    assert [each.steps for each in found] == [16, 3]
+    actual = time_calls([clock.call(8, 0.02), clock.call(8, 0.02), clock.call(3, 0.03)])
+    assert [call_slice.steps for call_slice in actual] == [16, 3]
 
 
 def test_a_sample_shorter_than_a_slice_is_one(clock: Clock) -> None:
-    (found,) = time_calls([clock.call(1, 0.001)] * 3)
-    assert found.steps == 3
-    assert found.wall_s == pytest.approx(0.003)
+    (call_slice,) = time_calls([clock.call(1, 0.001)] * 3)
+    assert call_slice.steps == 3
+    assert call_slice.wall_s == pytest.approx(0.003)
     assert time_calls([]) == []
 
 
@@ -63,18 +63,20 @@ def test_the_last_result_is_read_before_the_clock(clock: Clock) -> None:
             clock.now += 1.0
             return 0.5
 
-    (found,) = time_calls([(1, Late)])
-    assert found.wall_s == pytest.approx(1.0)
+    (call_slice,) = time_calls([(1, Late)])
+    assert call_slice.wall_s == pytest.approx(1.0)
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.floats(1e-6, 0.1)), min_size=1, max_size=60))
 def test_slices_make_up_the_sample(calls: list[tuple[int, float]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         clock = Clock(patch)
-        found = time_calls([clock.call(*each) for each in calls])
-    assert sum(each.steps for each in found) == sum(steps for steps, _ in calls)
-    assert sum(each.wall_s for each in found) == pytest.approx(sum(s for _, s in calls))
-    assert all(each.wall_s >= SLICE_S * (1 - 1e-9) for each in found[:-1])
+        actual = time_calls([clock.call(*call) for call in calls])
+    assert sum(call_slice.steps for call_slice in actual) == sum(steps for steps, _ in calls)
+    assert sum(call_slice.wall_s for call_slice in actual) == pytest.approx(
+        sum(s for _, s in calls)
+    )
+    assert all(call_slice.wall_s >= SLICE_S * (1 - 1e-9) for call_slice in actual[:-1])
 
 
 def test_real_clocks_tell_what_a_real_step_takes() -> None:
@@ -85,7 +87,7 @@ def test_real_clocks_tell_what_a_real_step_takes() -> None:
         return 0.0
 
     calls: Iterator[tuple[int, Callable[[], float]]] = iter([(1, busy)] * 12)
-    found = time_calls(calls)
-    assert sum(each.steps for each in found) == 12
-    assert sum(each.cpu_s for each in found) >= 12 * 0.005
-    assert all(each.wall_s > 0 for each in found)
+    actual = time_calls(calls)
+    assert sum(call_slice.steps for call_slice in actual) == 12
+    assert sum(call_slice.cpu_s for call_slice in actual) >= 12 * 0.005
+    assert all(call_slice.wall_s > 0 for call_slice in actual)

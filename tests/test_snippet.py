@@ -68,10 +68,10 @@ on_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the wheel
 
 
 def test_an_index_that_carries_everything_is_the_only_one_that_is_asked() -> None:
-    made = make_snippet(WANTED, CARRIED, NEEDS, "lock.txt")
+    snippet = make_snippet(WANTED, CARRIED, NEEDS, "lock.txt")
     page = "https://example.org/tf/simple/icelake/"
-    assert list(made.pip) == [f"{ALONE} --index-url {page} 'tensorflow-cpu==2.14.1+haswell'"]
-    assert made.requirements.splitlines() == [
+    assert list(snippet.pip) == [f"{ALONE} --index-url {page} 'tensorflow-cpu==2.14.1+haswell'"]
+    assert snippet.requirements.splitlines() == [
         "--index-url https://example.org/tf/simple/icelake/",
         "--only-binary :all:",
         f"tensorflow-cpu==2.14.1+haswell --hash=sha256:{'a' * 64}",
@@ -79,43 +79,43 @@ def test_an_index_that_carries_everything_is_the_only_one_that_is_asked() -> Non
         f"two==2.5 --hash=sha256:{'d' * 64}",
     ]
     page = '"https://example.org/tf/simple/$(archspec cpu)/"'
-    assert list(made.fleet) == [f"{ALONE} --index-url {page} 'tensorflow-cpu==2.14.1'"]
-    assert (made.lock, made.notes) == ("", ())
-    assert (made.file, made.sha256) == (WHEEL, "a" * 64)
+    assert list(snippet.fleet) == [f"{ALONE} --index-url {page} 'tensorflow-cpu==2.14.1'"]
+    assert (snippet.lock, snippet.notes) == ("", ())
+    assert (snippet.file, snippet.sha256) == (WHEEL, "a" * 64)
 
 
 @pytest.mark.parametrize("lost", ["one", "two"])
 def test_what_the_index_does_not_carry_is_installed_first_by_hash(lost: str) -> None:
-    made = make_snippet(WANTED, CARRIED | {lost: ()}, NEEDS, "lock.txt")
-    assert made.lock == "lock.txt"
-    for lines in (made.pip, made.fleet, made.uv):
+    snippet = make_snippet(WANTED, CARRIED | {lost: ()}, NEEDS, "lock.txt")
+    assert snippet.lock == "lock.txt"
+    for lines in (snippet.pip, snippet.fleet, snippet.uv):
         assert lines[0].endswith("pip install --require-hashes --no-deps -r lock.txt")
         assert "--no-deps" in lines[1]
-    assert made.requirements.count("--hash") == 1
-    assert f"{lost}==" in made.notes[0]
+    assert snippet.requirements.count("--hash") == 1
+    assert f"{lost}==" in snippet.notes[0]
 
 
 def test_other_bytes_of_a_dependency_are_not_carried() -> None:
-    other = ListedWheel(file="two-2.5-py3-none-any.whl", sha256="f" * 64)
-    made = make_snippet(WANTED, CARRIED | {"two": (other,)}, NEEDS, "lock.txt")
-    assert made.lock == "lock.txt"
-    assert "f" * 64 not in format_json(made)
+    other_listed_wheel = ListedWheel(file="two-2.5-py3-none-any.whl", sha256="f" * 64)
+    snippet = make_snippet(WANTED, CARRIED | {"two": (other_listed_wheel,)}, NEEDS, "lock.txt")
+    assert snippet.lock == "lock.txt"
+    assert "f" * 64 not in format_json(snippet)
 
 
 def test_without_a_lock_nothing_is_installed_beside_the_wheel() -> None:
-    made = make_snippet(WANTED, CARRIED, (), "")
-    assert len(made.pip) == 1
-    assert "--no-deps" in made.pip[0]
-    assert "no lock file" in made.notes[0]
+    snippet = make_snippet(WANTED, CARRIED, (), "")
+    assert len(snippet.pip) == 1
+    assert "--no-deps" in snippet.pip[0]
+    assert "no lock file" in snippet.notes[0]
 
 
 def test_uv_takes_from_the_index_only_what_is_pinned_to_it() -> None:
-    made = tomllib.loads(make_snippet(WANTED, CARRIED, NEEDS).pyproject)
-    assert made["project"]["dependencies"] == ["tensorflow-cpu==2.14.1+haswell"]
-    (index,) = made["tool"]["uv"]["index"]
+    record = tomllib.loads(make_snippet(WANTED, CARRIED, NEEDS).pyproject)
+    assert record["project"]["dependencies"] == ["tensorflow-cpu==2.14.1+haswell"]
+    (index,) = record["tool"]["uv"]["index"]
     assert index["url"] == "https://example.org/tf/simple/icelake/"
     assert index["explicit"] is True
-    assert made["tool"]["uv"]["sources"] == {"tensorflow-cpu": {"index": index["name"]}}
+    assert record["tool"]["uv"]["sources"] == {"tensorflow-cpu": {"index": index["name"]}}
 
 
 @given(st.sets(st.sampled_from(["one", "two"])), st.booleans())
@@ -123,21 +123,21 @@ def test_no_line_names_an_extra_index_or_leaves_a_version_open(
     lost: set[str], locked: bool
 ) -> None:
     listed = CARRIED | dict.fromkeys(lost, ())
-    made = make_snippet(WANTED, listed, NEEDS if locked else (), "lock.txt" if locked else "")
-    text = describe(made)
+    snippet = make_snippet(WANTED, listed, NEEDS if locked else (), "lock.txt" if locked else "")
+    text = describe(snippet)
     assert not {"--extra-index-url", "--find-links", "UV_INDEX"} & {*text.split()}
-    for line in (*made.pip, *made.uv, *made.fleet):
+    for line in (*snippet.pip, *snippet.uv, *snippet.fleet):
         by_hash = "--require-hashes" in line and "--no-deps" in line
         alone = "PIP_CONFIG_FILE=/dev/null" in line and "--isolated" in line
         assert by_hash or (alone and line.count("--index-url") == 1)
-    for line in made.requirements.splitlines()[2:]:
+    for line in snippet.requirements.splitlines()[2:]:
         requirement, *hashes = line.split()
         assert str(Requirement(requirement).specifier).startswith("==")
         assert hashes
 
 
 @pytest.mark.parametrize(
-    ("changed", "why"),
+    ("changed", "reason"),
     [
         ({"version": "2.13.1"}, r"tensorflow-cpu 2\.13\.1 .*Python 3\.11"),
         ({"python": "3.9"}, r"tensorflow-cpu 2\.14\.1 .*Python 3\.9"),
@@ -147,15 +147,15 @@ def test_no_line_names_an_extra_index_or_leaves_a_version_open(
         ({"version": "latest"}, "'latest'"),
     ],
 )
-def test_what_the_page_does_not_list_is_said(changed: dict[str, str], why: str) -> None:
-    with pytest.raises(UsageError, match=why) as caught:
+def test_what_the_page_does_not_list_is_said(changed: dict[str, str], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason) as caught:
         make_snippet(replace(WANTED, **changed), CARRIED, NEEDS)
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_the_local_version_may_be_given() -> None:
-    made = make_snippet(replace(WANTED, version="2.14.1+haswell"), CARRIED, NEEDS)
-    assert made.requirement == "tensorflow-cpu==2.14.1+haswell"
+    snippet = make_snippet(replace(WANTED, version="2.14.1+haswell"), CARRIED, NEEDS)
+    assert snippet.requirement == "tensorflow-cpu==2.14.1+haswell"
 
 
 @pytest.mark.parametrize("version", ["", "2.14.1", "2.13.1"])
@@ -168,10 +168,10 @@ def test_a_cpu_without_avx_is_told_what_it_lacks_and_what_may_stand_there(
     place = {"version": version, "arch": "nehalem", "python": PYTHON}
     with pytest.raises(HostError, match=r"simple/nehalem/ lists no tensorflow-cpu") as caught:
         resolve_snippet(SnippetOptions(at=store.where, **place))
-    said = str(caught.value)
-    assert "nehalem lacks avx, which the stock code in TensorFlow's wheels needs" in said
-    assert "--scope full --arch nehalem" in said
-    assert len(said.splitlines()) == 1
+    message = str(caught.value)
+    assert "nehalem lacks avx, which the stock code in TensorFlow's wheels needs" in message
+    assert "--scope full --arch nehalem" in message
+    assert len(message.splitlines()) == 1
     full = stand_in(tmp_path, "2.14.1+nehalem.full", full_build="nehalem", python=TAG)
     publish([full], store, judgements={}, now=NOW, family="x86_64")
     if version == "2.13.1":
@@ -183,9 +183,9 @@ def test_a_cpu_without_avx_is_told_what_it_lacks_and_what_may_stand_there(
 
 def test_the_stock_wheel_on_an_older_indexs_page_is_not_taken_where_it_would_kill() -> None:
     stock = ListedWheel(file=WHEEL.replace("+haswell", ""), sha256="a" * 64)
-    wanted = replace(WANTED, target="nehalem")
+    expected = replace(WANTED, target="nehalem")
     with pytest.raises(HostError, match="nehalem lacks avx"):
-        make_snippet(wanted, {"tensorflow-cpu": (stock,)}, NEEDS)
+        make_snippet(expected, {"tensorflow-cpu": (stock,)}, NEEDS)
     assert make_snippet(WANTED, {"tensorflow-cpu": (stock,)}, NEEDS).file == stock.file
 
 
@@ -202,8 +202,8 @@ def test_http_to_another_machine_is_noted() -> None:
         ("https://example.org", False),
         ("file:///srv/index", False),
     ):
-        made = make_snippet(replace(WANTED, base=base), CARRIED, NEEDS)
-        assert any("https://" in note for note in made.notes) is noted
+        snippet = make_snippet(replace(WANTED, base=base), CARRIED, NEEDS)
+        assert any("https://" in note for note in snippet.notes) is noted
 
 
 @pytest.mark.parametrize(
@@ -280,48 +280,48 @@ def shell(tmp_path: Path, hostile: dict[str, str]) -> dict[str, str]:
     pip.chmod(0o755)
     path = f"{pip.parent}:{Path(sys.executable).parent}:/usr/bin:/bin"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-    own = {"PATH": path, "VIRTUAL_ENV": str(venv), "UV_CACHE_DIR": str(tmp_path / "uv")}
-    return inherited | hostile | own | {"UV_OFFLINE": "1"}
+    own_fields = {"PATH": path, "VIRTUAL_ENV": str(venv), "UV_CACHE_DIR": str(tmp_path / "uv")}
+    return inherited | hostile | own_fields | {"UV_OFFLINE": "1"}
 
 
 def installed(tmp_path: Path) -> dict[str, bytes]:
     """What the virtual environment has: the version of each package and what makes it ours."""
     site = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
-    found = {}
+    actual = {}
     for folder in site.glob("*.dist-info"):
         name, _, version = folder.name.removesuffix(".dist-info").partition("-")
-        found[f"{name} {version}"] = (site / name / "content").read_bytes()
-    return found
+        actual[f"{name} {version}"] = (site / name / "content").read_bytes()
+    return actual
 
 
-def lines(made: Snippet, shell: dict[str, str], folder: Path, commands: tuple[str, ...]) -> None:
-    (folder / "requirements.txt").write_text(made.requirements, "utf-8")
+def lines(snippet: Snippet, shell: dict[str, str], folder: Path, commands: tuple[str, ...]) -> None:
+    (folder / "requirements.txt").write_text(snippet.requirements, "utf-8")
     for command in commands:
         subprocess.run(["bash", "-c", command], check=True, env=shell, cwd=folder)
 
 
 @pytest.fixture
 def needs(tmp_path: Path, tree: Path) -> tuple[PinnedPackage, ...]:
-    found = []
+    actual = []
     for path in sorted((tmp_path / "pool").glob("[ot][nw]*.whl")):
         name, version, _ = path.name.split("-", 2)
         exact = ExactRequirement(name=name, version=version)
-        found.append(PinnedPackage(exact=exact, sha256s=frozenset({hash_file(path), "0" * 64})))
-    return tuple(found)
+        actual.append(PinnedPackage(exact=exact, sha256s=frozenset({hash_file(path), "0" * 64})))
+    return tuple(actual)
 
 
 def snippet_for(tree: Path, target: str, needs: tuple[PinnedPackage, ...]) -> Snippet:
     listed = _read_folder_pages(
-        tree, target, ["tensorflow-cpu", *(each.exact.name for each in needs)]
+        tree, target, ["tensorflow-cpu", *(need.exact.name for need in needs)]
     )
-    wanted = Query(
+    expected = Query(
         base=tree.as_uri(),
         target=target,
         package="tensorflow-cpu",
         version="2.14.1",
         python=PYTHON,
     )
-    return make_snippet(wanted, listed, needs)
+    return make_snippet(expected, listed, needs)
 
 
 OURS = {"one 1.0": b"", "two 2.5": b"", "tensorflow_cpu 2.14.1+haswell": b""}
@@ -332,8 +332,8 @@ OURS = {"one 1.0": b"", "two 2.5": b"", "tensorflow_cpu 2.14.1+haswell": b""}
 def test_pip_installs_what_is_pinned_whatever_its_settings_say(
     tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
-    made = snippet_for(tree, "skylake", needs)
-    lines(made, shell, tmp_path, (f"{made.uv[-1].removeprefix('uv ')}",))
+    snippet = snippet_for(tree, "skylake", needs)
+    lines(snippet, shell, tmp_path, (f"{snippet.uv[-1].removeprefix('uv ')}",))
     assert installed(tmp_path) == OURS
 
 
@@ -342,8 +342,8 @@ def test_pip_installs_what_is_pinned_whatever_its_settings_say(
 def test_uv_installs_what_is_pinned_whatever_its_settings_say(
     tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
-    made = snippet_for(tree, "skylake", needs)
-    lines(made, shell, tmp_path, made.uv)
+    snippet = snippet_for(tree, "skylake", needs)
+    lines(snippet, shell, tmp_path, snippet.uv)
     assert installed(tmp_path) == OURS
 
 
@@ -352,10 +352,10 @@ def test_uv_installs_what_is_pinned_whatever_its_settings_say(
 def test_the_line_for_pip_asks_one_index_only(
     tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
-    made = snippet_for(tree, "skylake", needs)
-    unpinned = made.pip[0].replace("'tensorflow-cpu==2.14.1+haswell'", "tensorflow-cpu one two")
-    assert unpinned != made.pip[0]
-    lines(made, shell, tmp_path, (unpinned,))  # even then
+    snippet = snippet_for(tree, "skylake", needs)
+    unpinned = snippet.pip[0].replace("'tensorflow-cpu==2.14.1+haswell'", "tensorflow-cpu one two")
+    assert unpinned != snippet.pip[0]
+    lines(snippet, shell, tmp_path, (unpinned,))  # even then
     assert installed(tmp_path) == OURS
 
 
@@ -365,9 +365,9 @@ def test_the_settings_would_have_let_the_other_index_win(
     tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
     """Else the tests beside this one show nothing."""
-    made = snippet_for(tree, "skylake", needs)
-    open_line = made.pip[0].replace("PIP_CONFIG_FILE=/dev/null pip --isolated", "pip")
-    lines(made, shell, tmp_path, (open_line.replace("==2.14.1+haswell", ""),))
+    snippet = snippet_for(tree, "skylake", needs)
+    open_line = snippet.pip[0].replace("PIP_CONFIG_FILE=/dev/null pip --isolated", "pip")
+    lines(snippet, shell, tmp_path, (open_line.replace("==2.14.1+haswell", ""),))
     assert installed(tmp_path) == {"tensorflow_cpu 99.0": b"hostile"}
 
 
@@ -377,9 +377,9 @@ def test_the_line_for_a_fleet_installs_this_hosts_own_wheel(
     tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
     host = match_cpu(read_cpu()).best.name
-    made = snippet_for(tree, host, needs)
-    lines(made, shell, tmp_path, made.fleet)
-    name, version = made.requirement.split("==")
+    snippet = snippet_for(tree, host, needs)
+    lines(snippet, shell, tmp_path, snippet.fleet)
+    name, version = snippet.requirement.split("==")
     assert installed(tmp_path) == {f"{name.replace('-', '_')} {version}": b""}
 
 
@@ -388,11 +388,11 @@ def test_the_line_for_a_fleet_installs_this_hosts_own_wheel(
 def test_a_project_of_uv_locks_what_the_snippet_says(
     tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
-    made = snippet_for(tree, "skylake", needs)
+    snippet = snippet_for(tree, "skylake", needs)
     project = tmp_path / "project"
     project.mkdir()
     head = f'name = "x"\nversion = "0"\nrequires-python = "=={PYTHON}.*"\n'
-    text = made.pyproject.replace("[project]\n", f"[project]\n{head}")
+    text = snippet.pyproject.replace("[project]\n", f"[project]\n{head}")
     (project / "pyproject.toml").write_text(text, "utf-8")
     subprocess.run(["uv", "lock", "--quiet"], check=True, env=shell, cwd=project)
     locked = {
@@ -407,12 +407,12 @@ def test_a_project_of_uv_locks_what_the_snippet_says(
 def test_a_wheel_that_was_tampered_with_is_not_installed(
     tmp_path: Path, tree: Path, needs: tuple[PinnedPackage, ...], shell: dict[str, str]
 ) -> None:
-    made = snippet_for(tree, "skylake", needs)
-    (wheel,) = tree.rglob(made.file)
+    snippet = snippet_for(tree, "skylake", needs)
+    (wheel,) = tree.rglob(snippet.file)
     wheel.write_bytes(stand_in(tmp_path / "b", "2.14.1+haswell", content=b"x").read_bytes())
-    for commands in (made.uv, (made.uv[0].removeprefix("uv "),)):
+    for commands in (snippet.uv, (snippet.uv[0].removeprefix("uv "),)):
         with pytest.raises(subprocess.CalledProcessError):
-            lines(made, shell, tmp_path, commands)
+            lines(snippet, shell, tmp_path, commands)
     assert installed(tmp_path) == {}
 
 
@@ -436,31 +436,31 @@ def test_a_folder_and_a_server_give_the_same(
     tree: Path, served: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TWINE_PASSWORD", "not for this host")
-    one = resolve_snippet(
+    snippet = resolve_snippet(
         SnippetOptions(at=str(tree), version="2.14.1", arch="skylake", python="3.11")
     )
-    other = resolve_snippet(
+    other_snippet = resolve_snippet(
         SnippetOptions(at=f"{served}/", version="2.14.1", arch="skylake", python="3.11")
     )
-    assert one.sha256 == other.sha256
-    assert describe(one).replace(tree.as_uri(), served) == describe(other)
-    assert other.page == f"{served}/simple/skylake/"
+    assert snippet.sha256 == other_snippet.sha256
+    assert describe(snippet).replace(tree.as_uri(), served) == describe(other_snippet)
+    assert other_snippet.page == f"{served}/simple/skylake/"
 
 
 @on_x86_64
 def test_the_real_lock_is_named_where_the_index_does_not_carry_it(tree: Path) -> None:
-    made = resolve_snippet(
+    snippet = resolve_snippet(
         SnippetOptions(at=str(tree), version="2.14.1", arch="skylake", python="3.11")
     )
-    assert made.lock == "2.14.1.txt"
-    assert "absl-py" in made.notes[0]
-    assert "/build/tfbuild/upstream/locks" not in made.pip[0]
+    assert snippet.lock == "2.14.1.txt"
+    assert "absl-py" in snippet.notes[0]
+    assert "/build/tfbuild/upstream/locks" not in snippet.pip[0]
 
 
 @on_x86_64
 def test_the_target_is_this_hosts_own_unless_another_is_asked_for(tree: Path) -> None:
-    made = resolve_snippet(SnippetOptions(at=str(tree), version="2.14.1", python=PYTHON))
-    assert made.target == match_cpu(read_cpu()).best.name
+    snippet = resolve_snippet(SnippetOptions(at=str(tree), version="2.14.1", python=PYTHON))
+    assert snippet.target == match_cpu(read_cpu()).best.name
 
 
 def test_a_page_on_disk_that_is_none_is_said(tree: Path) -> None:

@@ -104,19 +104,19 @@ def tree(folder: Path) -> dict[str, bytes]:
 def test_the_home_serves_and_the_cache_after_it(paths: Paths) -> None:
     with serving(Site({"/v2.tar.gz": DATA})) as site:
         chosen = pins(f"{site.url}/v2.tar.gz")
-        found = fetch_source(chosen, paths, None)
-    assert found == paths.downloads / "v2.tar.gz"
+        source = fetch_source(chosen, paths, None)
+    assert source == paths.downloads / "v2.tar.gz"
     assert fetch_source(chosen, paths, None).read_bytes() == DATA  # the server is gone
 
 
 def test_a_mirror_is_asked_before_the_home(paths: Paths, tmp_path: Path) -> None:
     (tmp_path / "mirror").mkdir()
     (tmp_path / "mirror" / "v2.tar.gz").write_bytes(DATA)
-    found = fetch_source(pins(), mirrored(paths, str(tmp_path / "mirror")), None)
-    assert found.read_bytes() == DATA
+    source = fetch_source(pins(), mirrored(paths, str(tmp_path / "mirror")), None)
+    assert source.read_bytes() == DATA
     with serving(Site({"/at/v2.tar.gz": DATA})) as site:
-        found.unlink()
-        assert fetch_source(pins(), mirrored(paths, f"{site.url}/at/"), None) == found
+        source.unlink()
+        assert fetch_source(pins(), mirrored(paths, f"{site.url}/at/"), None) == source
 
 
 def test_the_home_serves_what_a_mirror_lacks(paths: Paths, tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_a_cached_archive_that_went_bad_is_fetched_again(paths: Paths) -> None:
     paths.downloads.mkdir(parents=True)
     (paths.downloads / "v2.tar.gz").write_bytes(DATA[:-1])
     with serving(Site({"/v2.tar.gz": DATA})) as site:
-        found = fetch_source(pins(f"{site.url}/v2.tar.gz"), paths, None)
-    assert found.read_bytes() == DATA
+        source = fetch_source(pins(f"{site.url}/v2.tar.gz"), paths, None)
+    assert source.read_bytes() == DATA
 
 
 def test_the_error_lists_everything_that_was_tried(
@@ -170,17 +170,17 @@ def test_what_broke_off_is_listed_and_the_next_run_goes_on(paths: Paths) -> None
 
 
 def test_a_given_file_must_have_one_of_the_pinned_hashes(paths: Paths, tmp_path: Path) -> None:
-    given = tmp_path / "under another name"
-    with pytest.raises(DownloadError, match=given.name):
-        fetch_source(pins(), paths, given)
-    given.write_bytes(DATA + b"?")
+    path = tmp_path / "under another name"
+    with pytest.raises(DownloadError, match=path.name):
+        fetch_source(pins(), paths, path)
+    path.write_bytes(DATA + b"?")
     with pytest.raises(ChecksumError) as caught:
-        fetch_source(pins(), paths, given)
-    assert hash_file(given) in caught.value.message
+        fetch_source(pins(), paths, path)
+    assert hash_file(path) in caught.value.message
     assert f"v2.tar.gz ({pins()[0].file.sha256})" in caught.value.message
-    assert given.exists()
-    given.write_bytes(DATA)
-    assert fetch_source(pins(), paths, given) == given
+    assert path.exists()
+    path.write_bytes(DATA)
+    assert fetch_source(pins(), paths, path) == path
 
 
 @pytest.mark.parametrize("packer", sorted(PACKERS))
@@ -189,7 +189,7 @@ def test_only_what_a_build_reads_is_staged(paths: Paths, tmp_path: Path, packer:
     folder = stage(path, "ab" * 32, STAGING, paths)
     assert folder == paths.sources / "abababababababab-staged" / "tree"
     assert tree(folder) == WANTED
-    assert all(each.stat().st_mode & 0o111 == 0 for each in folder.rglob("*") if each.is_file())
+    assert all(file.stat().st_mode & 0o111 == 0 for file in folder.rglob("*") if file.is_file())
     path.unlink()
     assert stage(path, "ab" * 32, STAGING, paths) == folder  # done once
 

@@ -23,17 +23,17 @@ def written(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def compared(tmp_path: Path, wheel: dict[str, str], *, own: bool = False) -> SourceMatch:
+def compared(tmp_path: Path, wheel: dict[str, str], *, own_flag: bool = False) -> SourceMatch:
     tree = written(tmp_path / "tree", TREE)
-    return compare(tree, written(tmp_path / "include", wheel), own=own)
+    return compare(tree, written(tmp_path / "include", wheel), is_own=own_flag)
 
 
 def test_equal_headers_are_exact_whatever_else_there_is(tmp_path: Path) -> None:
-    other = {**WHEEL, "tensorflow/core/kernels/cwise_op_tanh.cc": "other", "Eigen/Core": "x"}
-    found = compared(tmp_path, other)
-    assert found == SourceMatch(own=False, compared=2)
-    assert found.exact
-    assert found.summary == "matching sources: all 2 headers equal the wheel's"
+    other_fields = {**WHEEL, "tensorflow/core/kernels/cwise_op_tanh.cc": "other", "Eigen/Core": "x"}
+    nearness = compared(tmp_path, other_fields)
+    assert nearness == SourceMatch(own=False, compared=2)
+    assert nearness.exact
+    assert nearness.summary == "matching sources: all 2 headers equal the wheel's"
 
 
 def test_ends_of_lines_make_no_difference(tmp_path: Path) -> None:
@@ -42,10 +42,10 @@ def test_ends_of_lines_make_no_difference(tmp_path: Path) -> None:
 
 def test_what_differs_is_named_and_counted(tmp_path: Path) -> None:
     name = "tensorflow/core/kernels/fill_functor.h"
-    found = compared(tmp_path, {**WHEEL, name: "long a;\n"})
-    assert found.differing == (name,)
-    assert not found.exact
-    assert found.summary == (
+    nearness = compared(tmp_path, {**WHEEL, name: "long a;\n"})
+    assert nearness.differing == (name,)
+    assert not nearness.exact
+    assert nearness.summary == (
         "other sources: 1 of 2 headers differ from the wheel's, 1 of them in core/kernels; "
         "the wheel's headers are used"
     )
@@ -53,9 +53,9 @@ def test_what_differs_is_named_and_counted(tmp_path: Path) -> None:
 
 def test_the_releases_own_archive_is_exact_and_what_differs_is_said(tmp_path: Path) -> None:
     changed = {**WHEEL, "tensorflow/core/framework/op.h": "generated\n"}
-    found = compared(tmp_path, changed, own=True)
-    assert found.exact
-    assert found.summary.startswith("the release's own sources: 1 of 2 headers differ")
+    nearness = compared(tmp_path, changed, own_flag=True)
+    assert nearness.exact
+    assert nearness.summary.startswith("the release's own sources: 1 of 2 headers differ")
 
 
 def test_nothing_in_common_is_an_error(tmp_path: Path) -> None:

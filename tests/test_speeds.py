@@ -17,17 +17,17 @@ TIMES = st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=30)
 
 def test_the_printed_figures_are_those_of_the_script() -> None:
     # Speeds 100, 50, 100 and 200; the mean is the batch over the mean time, not their mean.
-    found = compute_printed_speed([0.1, 0.2, 0.1, 0.05], batch=10)
-    assert found.mean == pytest.approx(10 / 0.1125)
+    printed_speed = compute_printed_speed([0.1, 0.2, 0.1, 0.05], batch=10)
+    assert printed_speed.mean == pytest.approx(10 / 0.1125)
     spread = math.sqrt(((100 - 112.5) ** 2 * 2 + (50 - 112.5) ** 2 + (200 - 112.5) ** 2) / 4)
-    assert found.uncertainty == pytest.approx(spread / 2)
+    assert printed_speed.uncertainty == pytest.approx(spread / 2)
     # Deviations from the median 100: 0, 50, 0, 100; their median is 25.
-    assert found.jitter == pytest.approx(1.4826 * 25)
+    assert printed_speed.jitter == pytest.approx(1.4826 * 25)
 
 
 def test_steps_that_all_take_as_long_have_no_jitter() -> None:
-    found = compute_printed_speed([0.25] * 7, batch=8)
-    assert (found.mean, found.uncertainty, found.jitter) == (32.0, 0.0, 0.0)
+    printed_speed = compute_printed_speed([0.25] * 7, batch=8)
+    assert (printed_speed.mean, printed_speed.uncertainty, printed_speed.jitter) == (32.0, 0.0, 0.0)
 
 
 @given(TIMES, st.integers(1, 512))
@@ -44,11 +44,11 @@ def test_of_one_launch_there_is_no_interval() -> None:
 
 def test_launches_are_the_replicates_and_not_their_steps() -> None:
     calm = [{"step_s": [0.1] * 50, "batch": 4}, {"step_s": [0.1] * 50, "batch": 4}]
-    found = compute_speed([*calm, {"step_s": [0.2] * 50, "batch": 4}])
-    assert isinstance(found, Interval)
-    assert found.value == pytest.approx((40 * 40 * 20) ** (1 / 3))
-    assert found.low < 20
-    assert found.high > 40
+    speed = compute_speed([*calm, {"step_s": [0.2] * 50, "batch": 4}])
+    assert isinstance(speed, Interval)
+    assert speed.value == pytest.approx((40 * 40 * 20) ** (1 / 3))
+    assert speed.low < 20
+    assert speed.high > 40
 
 
 @pytest.mark.parametrize("times", [[], [0.0], [0.1, math.nan], [-1.0], [math.inf]])

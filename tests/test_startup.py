@@ -57,13 +57,13 @@ QUIET = ImportLaunch(
 def launches(ratio: float, rounds: int = 8, noise: float = 0.002) -> list[ImportLaunch]:
     """What would be seen, if tuned took `ratio` times as long to import as stock."""
     chance = Random(1)  # noqa: S311  (no secret)
-    found = []
+    actual = []
     for block in range(rounds):
         speed = math.exp(chance.gauss(0, 0.1))  # of the machine, while the block lasts
         for position, arm in enumerate(draw_block_order([STOCK, REPEAT, TUNED], chance)):
             factor = speed * math.exp(chance.gauss(0, noise))
             took = (ratio if arm == TUNED else 1.0) * factor
-            found.append(
+            actual.append(
                 dataclasses.replace(
                     QUIET,
                     arm=arm,
@@ -73,7 +73,7 @@ def launches(ratio: float, rounds: int = 8, noise: float = 0.002) -> list[Import
                     process_s=took + 0.2 * factor,
                 )
             )
-    return found
+    return actual
 
 
 def of_tuned(ratio: float, noise: float = 0.002) -> ImportOverhead:
@@ -95,16 +95,22 @@ def of_tuned(ratio: float, noise: float = 0.002) -> ImportOverhead:
     ],
 )
 def test_a_known_overhead_is_found_and_judged(ratio: float, verdict: ImportVerdict) -> None:
-    found = of_tuned(ratio)
-    assert found.imported.low < ratio < found.imported.high
-    assert found.imported.half_width < 0.01
-    assert found.verdict is verdict
-    assert math.copysign(1, found.added_s) == math.copysign(1, ratio - 1) or ratio == 1
+    import_overhead = of_tuned(ratio)
+    assert import_overhead.imported.low < ratio < import_overhead.imported.high
+    assert import_overhead.imported.half_width < 0.01
+    assert import_overhead.verdict is verdict
+    assert math.copysign(1, import_overhead.added_s) == math.copysign(1, ratio - 1) or ratio == 1
 
 
 def test_the_whole_process_takes_less_of_a_difference() -> None:
-    found = of_tuned(1.1)
-    assert 1.07 < found.process.low < found.process.high < 1.1 < found.imported.high
+    import_overhead = of_tuned(1.1)
+    assert (
+        1.07
+        < import_overhead.process.low
+        < import_overhead.process.high
+        < 1.1
+        < import_overhead.imported.high
+    )
 
 
 def test_what_lies_on_the_limit_is_not_known() -> None:
@@ -138,8 +144,8 @@ def test_a_verdict_needs_the_whole_interval_on_one_side(
 def disturbed(blocks: int, of: int = 8) -> list[ImportLaunch]:
     """A quota stopped the first blocks."""
     return [
-        dataclasses.replace(each, throttled_s=0.1) if each.block < blocks else each
-        for each in launches(1.0, rounds=of)
+        dataclasses.replace(launch, throttled_s=0.1) if launch.block < blocks else launch
+        for launch in launches(1.0, rounds=of)
     ]
 
 
@@ -166,8 +172,8 @@ def test_one_round_gives_no_interval() -> None:
 
 
 def startup(ratio: float, *, dropped: int = 0) -> Startup:
-    seen = [*disturbed(dropped)] if dropped else launches(ratio)
-    measured = select_blocks(seen)
+    import_launches = [*disturbed(dropped)] if dropped else launches(ratio)
+    measured = select_blocks(import_launches)
     repeat = compute_overhead(measured, STOCK, REPEAT, floor=0.0)
     return Startup(
         made="2026-11-21T12:00:00+00:00",
@@ -183,7 +189,7 @@ def startup(ratio: float, *, dropped: int = 0) -> Startup:
         ),
         twin=repeat,
         overheads=(compute_overhead(measured, STOCK, TUNED, floor=repeat.imported.reach),),
-        launches=tuple(seen),
+        launches=tuple(import_launches),
     )
 
 
@@ -196,7 +202,7 @@ def test_the_text_says_how_much() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "line"),
+    ("actual", "line"),
     [
         (startup(1.1), "more than 5% slower than stock (+"),
         (startup(1.05), "It is inconclusive whether"),
@@ -204,8 +210,8 @@ def test_the_text_says_how_much() -> None:
         (startup(1.0, dropped=5), "are too many to drop"),
     ],
 )
-def test_the_text_says_what_is_not_known(found: Startup, line: str) -> None:
-    assert line in build_table(found).format_text(colour=False)
+def test_the_text_says_what_is_not_known(actual: Startup, line: str) -> None:
+    assert line in build_table(actual).format_text(colour=False)
 
 
 def test_the_record_is_read_back_whole(tmp_path: Path) -> None:
@@ -260,19 +266,21 @@ def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
         arm_with(tmp_path, "stock", waits(0.02)),
         arm_with(tmp_path, "tuned", waits(0.2)),
     )
-    asked = ImportSpec(host=read_host(), arms=arms, rounds=3, seed=1)
-    found = measure(asked, tmp_path)
-    assert [each.arm for each in found.arms] == [STOCK, REPEAT, TUNED]
-    assert len(found.launches) == 3 * 2 * 3
-    orders = [[each.arm for each in found.launches if each.block == block] for block in range(3)]
+    spec = ImportSpec(host=read_host(), arms=arms, rounds=3, seed=1)
+    actual = measure(spec, tmp_path)
+    assert [arm.arm for arm in actual.arms] == [STOCK, REPEAT, TUNED]
+    assert len(actual.launches) == 3 * 2 * 3
+    orders = [
+        [launch.arm for launch in actual.launches if launch.block == block] for block in range(3)
+    ]
     assert all(order == order[::-1] for order in orders)
-    assert all(0.02 <= each.import_s < each.process_s for each in found.launches)
-    (overhead_of_tuned,) = found.overheads
+    assert all(0.02 <= launch.import_s < launch.process_s for launch in actual.launches)
+    (overhead_of_tuned,) = actual.overheads
     assert overhead_of_tuned.imported.value > 2
     assert overhead_of_tuned.process.value > 1
-    assert "tuned" in build_table(found).format_text(colour=False)
-    again = measure(asked, tmp_path)  # (as a run does that was stopped before it wrote its result)
-    assert again.launches == found.launches
+    assert "tuned" in build_table(actual).format_text(colour=False)
+    again = measure(spec, tmp_path)  # (as a run does that was stopped before it wrote its result)
+    assert again.launches == actual.launches
 
 
 def test_a_process_that_fails_is_named(tmp_path: Path, launcher: Launcher) -> None:
@@ -303,8 +311,8 @@ def test_a_tuned_arm_is_timed_once_its_kernels_loaded(tmp_path: Path, launcher: 
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     """
     launcher.warm_caches(arm := arm_with(tmp_path, "tuned", program, tuned=True))
-    found = launcher.measure_import(turn(arm))
-    assert (found.arm, found.block, found.position) == ("tuned", 0, 0)
+    import_launch = launcher.measure_import(turn(arm))
+    assert (import_launch.arm, import_launch.block, import_launch.position) == ("tuned", 0, 0)
 
 
 def test_a_tensorflow_from_elsewhere_is_an_error(tmp_path: Path, launcher: Launcher) -> None:

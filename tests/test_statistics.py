@@ -58,13 +58,17 @@ def holds(interval: Interval, truth: float) -> bool:
     return interval.low <= truth <= interval.high
 
 
-def over(found: Sequence[list[list[float]]]) -> Interval:
+def over(actual: Sequence[list[list[float]]]) -> Interval:
     """Workloads, each of them launches of blocks."""
-    return combine_cells([compute_medians(cell) for cell in found])
+    return combine_cells([compute_medians(cell) for cell in actual])
 
 
-def same(one: Interval, other: Interval, rel_tol: float = 1e-9) -> bool:
-    pairs = ((one.value, other.value), (one.low, other.low), (one.high, other.high))
+def same(interval: Interval, other_interval: Interval, rel_tol: float = 1e-9) -> bool:
+    pairs = (
+        (interval.value, other_interval.value),
+        (interval.low, other_interval.low),
+        (interval.high, other_interval.high),
+    )
     return all(math.isclose(a, b, rel_tol=rel_tol) for a, b in pairs)
 
 
@@ -73,14 +77,14 @@ def same(one: Interval, other: Interval, rel_tol: float = 1e-9) -> bool:
 
 @given(a=seconds, scale=st.floats(1e-3, 1e3))
 def test_a_ratio_does_not_depend_on_the_unit(a: list[float], scale: float) -> None:
-    b = [each * 1.5 for each in reversed(a)]
+    b = [value * 1.5 for value in reversed(a)]
     scaled = compute_log_ratio([x * scale for x in a], [x * scale for x in b])
     assert math.isclose(compute_log_ratio(a, b), scaled, abs_tol=1e-9)
 
 
 @given(a=seconds)
 def test_swapping_the_arms_swaps_the_sign(a: list[float]) -> None:
-    b = [each**0.5 for each in a]
+    b = [value**0.5 for value in a]
     assert math.isclose(compute_log_ratio(a, b), -compute_log_ratio(b, a), abs_tol=1e-12)
 
 
@@ -130,7 +134,7 @@ def test_a_level_of_many_is_the_mean_of_the_fastest_quarter(count: int, fastest:
 def test_a_level_knows_no_unit_and_no_order(
     times: list[float], scale: float, order: random.Random
 ) -> None:
-    scaled = [scale * each for each in order.sample(times, len(times))]
+    scaled = [scale * value for value in order.sample(times, len(times))]
     assert math.isclose(compute_level(scaled), math.log(scale) + compute_level(times), abs_tol=1e-9)
     least, middle = math.log(min(times)), math.log(float(np.median(times)))
     assert least - 1e-9 <= compute_level(times) <= middle + 1e-9
@@ -138,8 +142,8 @@ def test_a_level_knows_no_unit_and_no_order(
 
 @given(times=seconds, late=st.floats(0, 1e6))
 def test_the_slower_ones_may_take_as_long_as_they_like(times: list[float], late: float) -> None:
-    kept = (len(times) + 1) // 2
-    slow = [each + late * (place >= kept) for place, each in enumerate(sorted(times))]
+    kept_number = (len(times) + 1) // 2
+    slow = [time + late * (place >= kept_number) for place, time in enumerate(sorted(times))]
     assert compute_level(slow) == compute_level(times)
 
 
@@ -150,14 +154,14 @@ def test_the_slower_ones_may_take_as_long_as_they_like(times: list[float], late:
 @few
 def test_the_interval_is_scipys_t_interval_of_the_launches_medians(cell: list[list[float]]) -> None:
     medians = [float(np.median(blocks)) for blocks in cell]
-    found = estimate_geometric_mean(cell)
-    assert math.isclose(math.log(found.value), np.mean(medians), abs_tol=1e-12)
+    interval = estimate_geometric_mean(cell)
+    assert math.isclose(math.log(interval.value), np.mean(medians), abs_tol=1e-12)
     if len(set(medians)) == 1:  # scipy warns of it and gives nothing
-        assert math.isclose(found.low, found.high)
+        assert math.isclose(interval.low, interval.high)
         return
     expected = stats.ttest_1samp(medians, 0).confidence_interval(0.95)
-    assert math.isclose(math.log(found.low), expected.low, rel_tol=1e-9, abs_tol=1e-12)
-    assert math.isclose(math.log(found.high), expected.high, rel_tol=1e-9, abs_tol=1e-12)
+    assert math.isclose(math.log(interval.low), expected.low, rel_tol=1e-9, abs_tol=1e-12)
+    assert math.isclose(math.log(interval.high), expected.high, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def test_a_launch_counts_as_the_median_of_its_blocks() -> None:
@@ -191,10 +195,12 @@ def test_the_inverse_ratio_has_the_inverse_interval(cell: list[list[float]]) -> 
 def test_a_common_factor_moves_the_interval_and_leaves_its_width(
     cell: list[list[float]], shift: float
 ) -> None:
-    here = estimate_geometric_mean(cell)
-    there = estimate_geometric_mean([[value + shift for value in blocks] for blocks in cell])
-    moved = Interval(**{n: getattr(here, n) * math.exp(shift) for n in ("value", "low", "high")})
-    assert same(there, moved)
+    interval = estimate_geometric_mean(cell)
+    shifted = estimate_geometric_mean([[value + shift for value in blocks] for blocks in cell])
+    moved = Interval(
+        **{n: getattr(interval, n) * math.exp(shift) for n in ("value", "low", "high")}
+    )
+    assert same(shifted, moved)
 
 
 @given(cell=launches, scale=st.floats(0.1, 2))
@@ -224,9 +230,9 @@ def test_one_wild_block_does_not_move_the_estimate() -> None:
 
 
 def test_launches_that_agree_to_the_last_digit_leave_no_width() -> None:
-    found = estimate_geometric_mean([[0.25, 0.25], [0.25]])
-    assert found.low == found.value == found.high == math.exp(0.25)
-    assert found.half_width == 0
+    interval = estimate_geometric_mean([[0.25, 0.25], [0.25]])
+    assert interval.low == interval.value == interval.high == math.exp(0.25)
+    assert interval.half_width == 0
 
 
 def test_launches_that_differ_widen_the_interval_beyond_what_blocks_show() -> None:
@@ -266,8 +272,8 @@ def fitted(levels: dict[str, list[float]]) -> float:
         [[*np.eye(rows)[row], *np.eye(columns)[column, 1:]] for row, column in places]
     )
     values = np.array([table[place] for place in places])
-    found = np.linalg.lstsq(design, values, rcond=None)[0]
-    squares = float(((values - design @ found) ** 2).sum())
+    actual = np.linalg.lstsq(design, values, rcond=None)[0]
+    squares = float(((values - design @ actual) ** 2).sum())
     return squares / float((rows - 1) * (columns - 1))
 
 
@@ -276,16 +282,16 @@ def fitted(levels: dict[str, list[float]]) -> float:
 def test_of_two_arms_a_contrast_is_scipys_paired_t_test(levels: dict[str, list[float]]) -> None:
     two = {arm: levels[arm] for arm in (STOCK, REPEAT)}
     differences = np.subtract(two[STOCK], two[REPEAT])
-    found = compute_contrast(two, REPEAT, [STOCK])
-    assert math.isclose(found.mean, differences.mean(), abs_tol=1e-12)
-    assert found.freedom == len(differences) - 1
+    contrast = compute_contrast(two, REPEAT, [STOCK])
+    assert math.isclose(contrast.mean, differences.mean(), abs_tol=1e-12)
+    assert contrast.freedom == len(differences) - 1
     if np.ptp(differences) < 1e-9:  # scipy warns of it and gives nothing
         return
     test = stats.ttest_rel(two[STOCK], two[REPEAT], alternative="greater")
-    assert found.p_faster == pytest.approx(test.pvalue)
+    assert contrast.p_faster == pytest.approx(test.pvalue)
     expected = stats.ttest_rel(two[STOCK], two[REPEAT]).confidence_interval(LEVEL)
-    assert math.log(found.interval.low) == pytest.approx(expected.low, abs=1e-9)
-    assert math.log(found.interval.high) == pytest.approx(expected.high, abs=1e-9)
+    assert math.log(contrast.interval.low) == pytest.approx(expected.low, abs=1e-9)
+    assert math.log(contrast.interval.high) == pytest.approx(expected.high, abs=1e-9)
 
 
 @given(levels=tables(fewest=3), both=st.booleans())
@@ -295,12 +301,12 @@ def test_a_contrast_has_the_larger_of_its_own_and_the_pooled_variance(
 ) -> None:
     baseline = [STOCK, REPEAT] if both else [STOCK]
     launches = len(levels[STOCK])
-    base = np.mean([levels[each] for each in baseline], axis=0)
+    base = np.mean([levels[name] for name in baseline], axis=0)
     differences = base - np.array(levels[ARM])
     pooled = (1 + 1 / len(baseline)) * fitted(levels)
-    found = compute_contrast(levels, ARM, baseline)
-    assert found.mean == pytest.approx(differences.mean(), abs=1e-12)
-    assert found.variance * launches == pytest.approx(
+    contrast = compute_contrast(levels, ARM, baseline)
+    assert contrast.mean == pytest.approx(differences.mean(), abs=1e-12)
+    assert contrast.variance * launches == pytest.approx(
         max(float(differences.var(ddof=1)), pooled), abs=1e-12
     )
 
@@ -319,15 +325,15 @@ def test_what_a_launch_brings_to_all_arms_does_not_count(
     levels: dict[str, list[float]], shifts: list[float]
 ) -> None:
     moved = {
-        arm: [each + shift for each, shift in zip(row, shifts, strict=False)]
+        arm: [value + shift for value, shift in zip(row, shifts, strict=False)]
         for arm, row in levels.items()
     }
-    here, there = (
+    contrast, shifted = (
         compute_contrast(levels, REPEAT, [STOCK]),
         compute_contrast(moved, REPEAT, [STOCK]),
     )
-    assert here.mean == pytest.approx(there.mean, abs=1e-9)
-    assert here.variance == pytest.approx(there.variance, abs=1e-9)
+    assert contrast.mean == pytest.approx(shifted.mean, abs=1e-9)
+    assert contrast.variance == pytest.approx(shifted.variance, abs=1e-9)
 
 
 @given(levels=tables())
@@ -395,15 +401,15 @@ def test_a_contrast_covers_the_truth_whether_its_arm_varies_less_or_more(spread:
 
 def test_what_the_twin_shows_makes_a_contrast_better_known() -> None:
     chance, spreads = generator(16), {STOCK: 0.01, REPEAT: 0.01, ARM: 0.01}
-    every = [drawn(spreads, chance) for _ in range(200)]
+    pairs = [drawn(spreads, chance) for _ in range(200)]
     pooled = [
-        compute_contrast(levels, ARM, [STOCK, REPEAT]).interval.half_width for levels in every
+        compute_contrast(levels, ARM, [STOCK, REPEAT]).interval.half_width for levels in pairs
     ]
     paired = [
         compute_contrast(
             {arm: levels[arm] for arm in (STOCK, ARM)}, ARM, [STOCK]
         ).interval.half_width
-        for levels in every
+        for levels in pairs
     ]
     assert np.median(pooled) < 0.9 * np.median(paired)
 
@@ -419,14 +425,14 @@ contrasts = st.builds(
 )
 
 
-@given(found=contrasts)
-def test_confidence_and_interval_say_the_same(found: Contrast) -> None:
-    interval = found.interval
+@given(contrast=contrasts)
+def test_confidence_and_interval_say_the_same(contrast: Contrast) -> None:
+    interval = contrast.interval
     assert interval.low <= interval.value <= interval.high
-    assert 0 <= found.confidence <= 1
-    if abs(found.confidence - LEVEL) > 1e-9:
-        assert (found.confidence > LEVEL) is (interval.low > 1 or interval.high < 1)
-    assert (found.p_faster <= 0.5) is (found.mean >= 0)
+    assert 0 <= contrast.confidence <= 1
+    if abs(contrast.confidence - LEVEL) > 1e-9:
+        assert (contrast.confidence > LEVEL) is (interval.low > 1 or interval.high < 1)
+    assert (contrast.p_faster <= 0.5) is (contrast.mean >= 0)
 
 
 @pytest.mark.parametrize(
@@ -435,31 +441,33 @@ def test_confidence_and_interval_say_the_same(found: Contrast) -> None:
 def test_a_contrast_without_a_spread_is_known(
     mean: float, p_faster: float, confidence: float
 ) -> None:
-    found = Contrast(mean=mean, variance=0.0, freedom=3)
-    assert (found.p_faster, found.confidence) == (p_faster, confidence)
-    assert found.interval.low == found.interval.value == found.interval.high == math.exp(mean)
+    contrast = Contrast(mean=mean, variance=0.0, freedom=3)
+    assert (contrast.p_faster, contrast.confidence) == (p_faster, confidence)
+    assert (
+        contrast.interval.low == contrast.interval.value == contrast.interval.high == math.exp(mean)
+    )
 
 
-@given(found=contrasts, times=st.integers(1, 6))
+@given(contrast=contrasts, times=st.integers(1, 6))
 def test_the_mean_of_equal_contrasts_is_known_better_by_their_number(
-    found: Contrast, times: int
+    contrast: Contrast, times: int
 ) -> None:
-    mean = average_contrasts([found] * times)
-    assert mean.mean == pytest.approx(found.mean, abs=1e-12)
-    assert mean.variance == pytest.approx(found.variance / times)
-    assert mean.freedom == pytest.approx(found.freedom * times)
+    mean = average_contrasts([contrast] * times)
+    assert mean.mean == pytest.approx(contrast.mean, abs=1e-12)
+    assert mean.variance == pytest.approx(contrast.variance / times)
+    assert mean.freedom == pytest.approx(contrast.freedom * times)
 
 
-@given(found=st.lists(contrasts, min_size=1, max_size=5))
-def test_a_mean_has_the_freedom_of_the_least_known_or_more(found: list[Contrast]) -> None:
-    least, all_of_it = min(x.freedom for x in found), sum(x.freedom for x in found)
-    assert least * (1 - 1e-9) <= average_contrasts(found).freedom <= all_of_it * (1 + 1e-9)
+@given(actual=st.lists(contrasts, min_size=1, max_size=5))
+def test_a_mean_has_the_freedom_of_the_least_known_or_more(actual: list[Contrast]) -> None:
+    least, all_of_it = min(x.freedom for x in actual), sum(x.freedom for x in actual)
+    assert least * (1 - 1e-9) <= average_contrasts(actual).freedom <= all_of_it * (1 + 1e-9)
 
 
 def test_the_mean_of_what_is_known_exactly_is_known_exactly() -> None:
-    one, other = (Contrast(mean=each, variance=0.0, freedom=2) for each in (0.1, 0.3))
-    found = average_contrasts([one, other])
-    assert found.interval.low == found.interval.high == pytest.approx(math.exp(0.2))
+    contrast, second = (Contrast(mean=value, variance=0.0, freedom=2) for value in (0.1, 0.3))
+    actual = average_contrasts([contrast, second])
+    assert actual.interval.low == actual.interval.high == pytest.approx(math.exp(0.2))
 
 
 # --- several cells --------------------------------------------------------------------------------
@@ -471,13 +479,13 @@ def test_the_mean_of_one_cell_is_its_estimate(cell: list[list[float]]) -> None:
     assert over([cell]) == estimate_geometric_mean(cell)
 
 
-@given(found=cells, order=st.randoms())
+@given(actual=cells, order=st.randoms())
 @few
 def test_the_order_of_cells_does_not_matter(
-    found: list[list[list[float]]], order: random.Random
+    actual: list[list[list[float]]], order: random.Random
 ) -> None:
-    shuffled = order.sample(found, len(found))
-    assert same(over(shuffled), over(found))
+    shuffled = order.sample(actual, len(actual))
+    assert same(over(shuffled), over(actual))
 
 
 @given(cell=launches, times=st.integers(2, 6))
@@ -486,22 +494,22 @@ def test_equal_cells_have_the_width_of_one_over_the_root_of_their_number(
     cell: list[list[float]], times: int
 ) -> None:
     """Each with n launches, they have n - 1 degrees of freedom each."""
-    found = over([cell] * times)
+    interval = over([cell] * times)
     medians = compute_medians(cell)
     error = float(medians.std(ddof=1)) / math.sqrt(len(cell) * times)
     half = float(stats.t.ppf(0.975, times * (len(cell) - 1))) * error
-    assert math.isclose(found.value, estimate_geometric_mean(cell).value, rel_tol=1e-9)
-    assert math.isclose(found.half_width, half, rel_tol=1e-6, abs_tol=1e-12)
+    assert math.isclose(interval.value, estimate_geometric_mean(cell).value, rel_tol=1e-9)
+    assert math.isclose(interval.half_width, half, rel_tol=1e-6, abs_tol=1e-12)
 
 
 def test_the_mean_of_two_cells_is_welchs_interval() -> None:
     """The mean of two is half the sum, and a sum's interval is that of a difference, mirrored."""
     chance = generator(3)
-    one, other = chance.normal(0.1, 0.01, 5), chance.normal(0.3, 0.05, 9)
-    welch = stats.ttest_ind(one, -other, equal_var=False).confidence_interval(0.95)
-    found = combine_cells([one, other])
-    assert math.isclose(math.log(found.low), welch.low / 2, rel_tol=1e-9)
-    assert math.isclose(math.log(found.high), welch.high / 2, rel_tol=1e-9)
+    first, second = chance.normal(0.1, 0.01, 5), chance.normal(0.3, 0.05, 9)
+    welch = stats.ttest_ind(first, -second, equal_var=False).confidence_interval(0.95)
+    interval = combine_cells([first, second])
+    assert math.isclose(math.log(interval.low), welch.low / 2, rel_tol=1e-9)
+    assert math.isclose(math.log(interval.high), welch.high / 2, rel_tol=1e-9)
 
 
 def test_the_geometric_mean_weighs_workloads_alike() -> None:
@@ -511,8 +519,10 @@ def test_the_geometric_mean_weighs_workloads_alike() -> None:
 
 def test_a_mean_over_workloads_is_better_known_than_each() -> None:
     chance = generator(5)
-    found = [simulated(0.1, chance, between=0.01) for _ in range(6)]
-    assert over(found).half_width < min(estimate_geometric_mean(cell).half_width for cell in found)
+    actual = [simulated(0.1, chance, between=0.01) for _ in range(6)]
+    assert over(actual).half_width < min(
+        estimate_geometric_mean(cell).half_width for cell in actual
+    )
 
 
 def test_no_workloads_have_no_mean() -> None:
@@ -545,22 +555,22 @@ def test_t_covers_the_truth_whether_launches_differ_or_not(between: float) -> No
 def test_the_mean_of_workloads_that_are_known_unequally_well_covers_the_truth() -> None:
     chance, trials, hits = generator(14), 400, 0
     for _ in range(trials):
-        found = [simulated(0.1, chance, between=sd) for sd in (0.002, 0.01, 0.03)]
-        hits += holds(over(found), math.exp(0.1))
+        actual = [simulated(0.1, chance, between=sd) for sd in (0.002, 0.01, 0.03)]
+        hits += holds(over(actual), math.exp(0.1))
     assert hits / trials >= 0.92
 
 
 def test_equal_arms_are_rarely_called_different() -> None:
     chance, trials, wrong = generator(12), 400, 0
     for _ in range(trials):
-        found = estimate_geometric_mean(simulated(0.0, chance, between=0.005))
-        wrong += said(found, Thresholds(floor=0.0)) in (Verdict.FASTER, Verdict.SLOWER)
+        interval = estimate_geometric_mean(simulated(0.0, chance, between=0.005))
+        wrong += said(interval, Thresholds(floor=0.0)) in (Verdict.FASTER, Verdict.SLOWER)
     assert 0 < wrong / trials <= 0.08
 
 
 def test_a_gain_of_five_per_cent_is_found_in_one_per_cent_noise() -> None:
-    found = estimate_geometric_mean(simulated(math.log(1.05), generator(13), between=0.01))
-    assert said(found, Thresholds(floor=0.01)) is Verdict.FASTER
+    interval = estimate_geometric_mean(simulated(math.log(1.05), generator(13), between=0.01))
+    assert said(interval, Thresholds(floor=0.01)) is Verdict.FASTER
 
 
 # --- trends ---------------------------------------------------------------------------------------
@@ -582,15 +592,15 @@ def test_a_trend_is_seen_and_one_slow_round_is_none(values: Sequence[float], tre
 
 def test_noise_without_a_trend_seldom_shows_one() -> None:
     chance = generator(8)
-    seen = sum(has_trend(chance.normal(0, 1, 6).tolist()) for _ in range(400))
-    assert seen / 400 <= 0.08
+    trends = sum(has_trend(chance.normal(0, 1, 6).tolist()) for _ in range(400))
+    assert trends / 400 <= 0.08
 
 
 # --- verdicts -------------------------------------------------------------------------------------
 
 
-def said(found: Interval, thresholds: Thresholds) -> Verdict:
-    return choose_verdict(with_interval(found), thresholds)
+def said(interval: Interval, thresholds: Thresholds) -> Verdict:
+    return choose_verdict(with_interval(interval), thresholds)
 
 
 @pytest.mark.parametrize(
@@ -651,8 +661,8 @@ def test_a_difference_must_pass_the_floor_and_the_threshold(
 def test_a_small_difference_below_the_floor_is_noise_where_the_floor_is_small_too(
     floor: float, expected: Verdict
 ) -> None:
-    found = Interval(value=1.019, low=1.01, high=1.028)
-    assert said(found, Thresholds(floor=floor)) is expected
+    interval = Interval(value=1.019, low=1.01, high=1.028)
+    assert said(interval, Thresholds(floor=floor)) is expected
 
 
 @given(
@@ -665,12 +675,12 @@ def test_within_is_what_two_one_sided_tests_say(
     mean: float, spread: float, freedom: int, margin: float
 ) -> None:
     """Each of "it is below" and "it is above" is given up at 5 %."""
-    found = Contrast(mean=mean, variance=spread**2, freedom=freedom)
+    contrast = Contrast(mean=mean, variance=spread**2, freedom=freedom)
     ends = math.log(1 - margin), math.log(1 + margin)
     below = stats.t.sf((mean - ends[0]) / spread, freedom)
     above = stats.t.sf((ends[1] - mean) / spread, freedom)
     if abs(max(below, above) - 0.05) > 1e-9:
-        assert found.is_within(margin) == (max(below, above) < 0.05)
+        assert contrast.is_within(margin) == (max(below, above) < 0.05)
 
 
 def test_no_difference_is_one_whatever_the_floor() -> None:
@@ -687,12 +697,14 @@ def test_the_bar_itself_is_not_passed() -> None:
 
 @given(value=st.floats(0.5, 2), width=st.floats(1e-4, 0.5), floor=st.floats(0, 0.5))
 def test_faster_and_slower_are_mirror_images(value: float, width: float, floor: float) -> None:
-    one = Interval(value=value, low=value / (1 + width), high=value * (1 + width))
-    other = Interval(value=1 / value, low=1 / one.high, high=1 / one.low)
+    interval = Interval(value=value, low=value / (1 + width), high=value * (1 + width))
+    other_interval = Interval(value=1 / value, low=1 / interval.high, high=1 / interval.low)
     turned = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
-    found = said(one, Thresholds(floor=floor, margin=0))
+    verdict = said(interval, Thresholds(floor=floor, margin=0))
     if abs(abs(math.log(value)) - floor) > 1e-9:
-        assert said(other, Thresholds(floor=floor, margin=0)) is turned.get(found, found)
+        assert said(other_interval, Thresholds(floor=floor, margin=0)) is turned.get(
+            verdict, verdict
+        )
 
 
 def test_1_itself_is_not_left_out() -> None:

@@ -44,17 +44,17 @@ def sha256(data: bytes) -> str:
 @pytest.fixture
 def bucket(s3: Served, request: pytest.FixtureRequest) -> Bucket:
     """A part of the bucket for each test."""
-    found = open_store(f"s3://{NAME}/{sha256(request.node.nodeid.encode())[:12]}")
-    assert isinstance(found, Bucket)
-    return found
+    actual = open_store(f"s3://{NAME}/{sha256(request.node.nodeid.encode())[:12]}")
+    assert isinstance(actual, Bucket)
+    return actual
 
 
 @pytest.fixture(params=["folder", BUCKET])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "folder":
         return open_store(str(tmp_path / "index"))
-    found: Store = request.getfixturevalue("bucket")
-    return found
+    actual: Store = request.getfixturevalue("bucket")
+    return actual
 
 
 def test_a_page_is_read_as_it_was_put_and_can_be_replaced(store: Store) -> None:
@@ -70,10 +70,10 @@ def test_a_wheel_is_stored_once_and_its_name_keeps_its_bytes(store: Store, tmp_p
     digest = sha256(wheel.read_bytes())
     assert store.put_new(WHEEL, wheel, digest)
     assert not store.put_new(WHEEL, wheel, digest)
-    other = tmp_path / "b.whl"
-    other.write_bytes(b"other")
+    other_path = tmp_path / "b.whl"
+    other_path.write_bytes(b"other")
     with pytest.raises(PublishError, match=rf"{digest}, not {sha256(b'other')}") as caught:
-        store.put_new(WHEEL, other, sha256(b"other"))
+        store.put_new(WHEEL, other_path, sha256(b"other"))
     assert WHEEL in caught.value.message
     assert store.read(WHEEL) == wheel.read_bytes()
 
@@ -148,14 +148,14 @@ def test_a_folder_follows_no_link(tmp_path: Path, link: str) -> None:
 
 @pytest.mark.parametrize("name", [".lock", ".part"])
 def test_nor_its_own_files_when_they_are_links(tmp_path: Path, name: str) -> None:
-    other = tmp_path / "other"
-    other.write_text("of somebody else")
+    other_path = tmp_path / "other"
+    other_path.write_text("of somebody else")
     folder = Folder(root=tmp_path / "index")
     folder.root.mkdir()
-    (folder.root / name).symlink_to(other)
+    (folder.root / name).symlink_to(other_path)
     with pytest.raises(PublishError, match="link"), folder.lock():
         folder.put(PAGE, b"x")
-    assert other.read_text() == "of somebody else"
+    assert other_path.read_text() == "of somebody else"
 
 
 def test_files_of_a_folder_are_for_everybody_to_read_and_share_nothing(tmp_path: Path) -> None:
@@ -231,16 +231,22 @@ def test_objects_have_the_keys_and_headers_of_the_manifest(s3: Served, bucket: S
     for key, data in files.items():
         bucket.put(key, data)
     prefix = bucket.where.removeprefix(f"s3://{NAME}/")
-    wanted = [each for key in files for each in build_manifest({key: compute_digest(files[key])})]
-    assert "simple/zen4/tensorflow-cpu/" in {each.key for each in wanted}
-    for each in wanted:
-        quoted = (prefix + each.key).replace("+", "%2B")
+    expected = [
+        stored_object
+        for key in files
+        for stored_object in build_manifest({key: compute_digest(files[key])})
+    ]
+    assert "simple/zen4/tensorflow-cpu/" in {stored_object.key for stored_object in expected}
+    for entry in expected:
+        quoted = (prefix + entry.key).replace("+", "%2B")
         url = f"{s3.url}/{NAME}/{quoted}"
         with urllib.request.urlopen(url) as answer:  # noqa: S310  (on this machine)
-            assert answer.read() == files[each.file]
-            assert answer.headers["Content-Type"] == each.content_type
-            assert answer.headers["Cache-Control"] == each.cache_control
-    assert bucket.list_sizes("") == {each.key: each.size for each in wanted}
+            assert answer.read() == files[entry.file]
+            assert answer.headers["Content-Type"] == entry.content_type
+            assert answer.headers["Cache-Control"] == entry.cache_control
+    assert bucket.list_sizes("") == {
+        stored_object.key: stored_object.size for stored_object in expected
+    }
 
 
 class Overtaken(Bucket):
@@ -262,17 +268,17 @@ def test_of_two_that_store_under_one_name_at_once_one_wins(
     with pytest.raises(PublishError, match=f"{sha256(b'rival')}, not {sha256(b'wheel')}"):
         late.put_new(WHEEL, b"wheel" if in_memory else wheel, sha256(b"wheel"))
     assert bucket.read(WHEEL) == b"rival"
-    other = f"{WHEEL}.metadata"
-    assert not late.put_new(other, b"rival", sha256(b"rival")), "it is the same"
+    other_text = f"{WHEEL}.metadata"
+    assert not late.put_new(other_text, b"rival", sha256(b"rival")), "it is the same"
 
 
 @pytest.mark.toolchain
-@pytest.mark.parametrize("seen", [None, b"1"])
-def test_of_two_that_swap_at_once_one_wins(bucket: Bucket, seen: bytes | None) -> None:
-    if seen is not None:
-        bucket.put("catalog.json", seen)
+@pytest.mark.parametrize("current", [None, b"1"])
+def test_of_two_that_swap_at_once_one_wins(bucket: Bucket, current: bytes | None) -> None:
+    if current is not None:
+        bucket.put("catalog.json", current)
     late = Overtaken(client=bucket.client, name=bucket.name, prefix=bucket.prefix)
-    assert not late.swap("catalog.json", b"2", seen)
+    assert not late.swap("catalog.json", b"2", current)
     assert bucket.read("catalog.json") == b"rival"
 
 
@@ -331,7 +337,7 @@ def test_other_places_are_refused_and_not_repeated(text: str) -> None:
 @given(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
 def test_any_text_is_a_store_or_a_usage_error(text: str) -> None:
     try:
-        found = open_store(text)
+        actual = open_store(text)
     except (UsageError, ToolError):
         return
-    assert found.where == str(Path(text).expanduser()) or text.startswith("s3://")
+    assert actual.where == str(Path(text).expanduser()) or text.startswith("s3://")

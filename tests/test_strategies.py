@@ -95,7 +95,7 @@ def cell(
         "moved": 0.25,
         "peak_mb": 512.0,
     }
-    answers = [{**answer, "step_s": [each, each]} | changed for each in step_s]
+    answers = [{**answer, "step_s": [value, value]} | changed for value in step_s]
     ok = outcome is Outcome.OK
     return CellResult(
         place={"arm": "stock", "workload": NET, "strategy": strategy, "devices": devices},
@@ -105,7 +105,7 @@ def cell(
     )
 
 
-def result(*found: CellResult, **changed: Any) -> StrategiesResult:
+def result(*cell_results: CellResult, **changed: Any) -> StrategiesResult:
     whole: dict[str, Any] = {
         "made": "2026-01-02T03:04:05+00:00",
         "host": HOST,
@@ -113,7 +113,7 @@ def result(*found: CellResult, **changed: Any) -> StrategiesResult:
         "arms": (Wheel(arm="stock", label="tensorflow-cpu 2.14.1", wheel_sha256="0" * 64),),
         "matrix": matrix(),
         "tolerance": TOLERANCE,
-        "rows": build_rows(found),
+        "rows": build_rows(cell_results),
     }
     return StrategiesResult(**whole | changed)
 
@@ -122,14 +122,14 @@ def result(*found: CellResult, **changed: Any) -> StrategiesResult:
 
 
 def test_the_defaults_are_all_strategies_on_one_device_and_two() -> None:
-    found = parse_options(StrategiesOptions())
-    assert found.strategies == STRATEGIES
-    assert found.devices == (1, 2)
-    assert found.workloads == handler.NETS
+    options = parse_options(StrategiesOptions())
+    assert options.strategies == STRATEGIES
+    assert options.devices == (1, 2)
+    assert options.workloads == handler.NETS
 
 
 @pytest.mark.parametrize(
-    ("wanted", "message"),
+    ("expected", "message"),
     [
         (StrategiesOptions(strategies="centrall"), "Did you mean central?"),
         (StrategiesOptions(strategies="ring,zzz"), "Available: central"),
@@ -144,16 +144,16 @@ def test_the_defaults_are_all_strategies_on_one_device_and_two() -> None:
         (StrategiesOptions(seed="-1"), "--seed"),
     ],
 )
-def test_bad_options_say_what_to_do(wanted: StrategiesOptions, message: str) -> None:
+def test_bad_options_say_what_to_do(expected: StrategiesOptions, message: str) -> None:
     with pytest.raises(UsageError) as error:
-        parse_options(wanted)
+        parse_options(expected)
     assert message in str(error.value)
 
 
 def test_one_device_alone_is_always_measured() -> None:
-    found = parse_options(QUICK)
-    assert found.places[0] == (INDEPENDENT, 1)
-    assert {number for _, number in found.places[1:]} == {2}
+    options = parse_options(QUICK)
+    assert options.places[0] == (INDEPENDENT, 1)
+    assert {number for _, number in options.places[1:]} == {2}
     assert matrix(devices=(1,), strategies=(INDEPENDENT,)).places == ((INDEPENDENT, 1),)
 
 
@@ -166,12 +166,12 @@ def test_references_are_there_for_what_has_one() -> None:
 
 
 def test_every_launch_is_a_cell_of_its_own_and_the_first_is_checked() -> None:
-    found = list_cells(matrix(), ["stock", "tuned"], (0, 1))
-    assert len({cell.key for cell in found}) == len(found)
+    cells = list_cells(matrix(), ["stock", "tuned"], (0, 1))
+    assert len({cell.key for cell in cells}) == len(cells)
     # Per arm: one device alone and seven strategies in three launches, references for 1 and 2.
-    assert len(found) == 2 * (8 * 3 + 2)
-    assert all(cell.request["checked"] == (cell.launch == 0) for cell in found)
-    assert all(cell.launch == 0 for cell in found if cell.request["strategy"] == REFERENCE)
+    assert len(cells) == 2 * (8 * 3 + 2)
+    assert all(cell.request["checked"] == (cell.launch == 0) for cell in cells)
+    assert all(cell.launch == 0 for cell in cells if cell.request["strategy"] == REFERENCE)
 
 
 def test_only_cells_on_cpus_hide_the_gpus() -> None:
@@ -205,8 +205,8 @@ def test_only_hierarchical_on_an_odd_number_is_refused(strategy: str, devices: i
 def test_what_a_machine_lacks(
     strategy: str, kind: str, devices: int, gpus: int, message: str
 ) -> None:
-    found = find_hardware_problem(strategy, kind, devices, gpus)
-    assert message in found if message else found == ""
+    hardware_problem = find_hardware_problem(strategy, kind, devices, gpus)
+    assert message in hardware_problem if message else hardware_problem == ""
 
 
 def test_a_lost_gradient_is_noticed() -> None:
@@ -233,9 +233,9 @@ def test_steps_fit_into_the_time(seconds: float, step_s: float, steps: int) -> N
 
 @given(st.integers(1, 64), st.integers(1, 10**9))
 def test_a_ring_loads_every_device_alike(devices: int, size: int) -> None:
-    found = compute_traffic(RING, devices, size, apart=False)
-    assert found.busiest * devices == pytest.approx(2 * found.total)
-    assert found == compute_traffic(NCCL, devices, size, apart=False)
+    traffic = compute_traffic(RING, devices, size, apart=False)
+    assert traffic.busiest * devices == pytest.approx(2 * traffic.total)
+    assert traffic == compute_traffic(NCCL, devices, size, apart=False)
 
 
 @pytest.mark.parametrize(
@@ -252,8 +252,8 @@ def test_a_ring_loads_every_device_alike(devices: int, size: int) -> None:
     ],
 )
 def test_bytes_on_four_devices(strategy: str, apart: bool, total: float, busiest: float) -> None:
-    found = compute_traffic(strategy, 4, 1000, apart=apart)
-    assert (found.total, found.busiest) == (1000 * total, 1000 * busiest)
+    traffic = compute_traffic(strategy, 4, 1000, apart=apart)
+    assert (traffic.total, traffic.busiest) == (1000 * total, 1000 * busiest)
 
 
 def test_one_device_exchanges_with_nobody_but_a_server() -> None:
@@ -267,12 +267,12 @@ def test_one_device_exchanges_with_nobody_but_a_server() -> None:
 
 
 def test_rates_shares_and_efficiency() -> None:
-    found = result(
+    strategies_result = result(
         cell(INDEPENDENT, 1, (0.25, 0.25, 0.25)),
         cell(INDEPENDENT, 2, (0.4, 0.4, 0.4)),
         cell(RING, 2, (0.5, 0.5, 0.5)),
     )
-    alone, bound, ring = (row.figures for row in found.rows)
+    alone, bound, ring = (row.figures for row in strategies_result.rows)
     assert alone
     assert bound
     assert ring
@@ -288,10 +288,10 @@ def test_rates_shares_and_efficiency() -> None:
 
 
 def test_efficiency_is_of_the_own_strategy_where_it_was_measured_alone() -> None:
-    found = result(
+    strategies_result = result(
         cell(INDEPENDENT, 1, (0.25, 0.25)), cell(RING, 1, (0.3, 0.3)), cell(RING, 2, (0.5, 0.5))
     )
-    ring = found.rows[-1].figures
+    ring = strategies_result.rows[-1].figures
     assert ring
     assert ring.own
     assert ring.efficiency
@@ -301,23 +301,23 @@ def test_efficiency_is_of_the_own_strategy_where_it_was_measured_alone() -> None
 
 def test_a_machine_that_is_slow_for_a_while_does_not_widen_a_ratio() -> None:
     """Launches of one number are near each other in time."""
-    found = result(
+    strategies_result = result(
         cell(INDEPENDENT, 2, (0.4, 0.8, 0.4)),
         cell(RING, 2, (0.5, 1.0, 0.5)),
     )
-    ring = found.rows[-1].figures
+    ring = strategies_result.rows[-1].figures
     assert ring
     assert ring.share
     assert ring.share.half_width < 1e-9 < ring.rate.half_width
 
 
 def test_a_marked_cell_has_a_reason_and_takes_no_part() -> None:
-    found = result(
+    strategies_result = result(
         cell(INDEPENDENT, 2, outcome=Outcome.FAILED),
         cell(RING, 2),
         cell(NCCL, 2, (), Outcome.NOT_HERE),
     )
-    failed, ring, nccl = found.rows
+    failed, ring, nccl = strategies_result.rows
     assert failed.figures is None
     assert nccl.reason == "because"
     assert ring.figures
@@ -332,10 +332,10 @@ def test_times_that_are_none_are_refused() -> None:
 # ---- parity ----
 
 
-def parity(strategy: str, devices: int, *others: CellResult, **changed: Any) -> tuple[Parity, Any]:
-    found = result(*others, cell(strategy, devices, **changed)).rows[-1].figures
-    assert found
-    return found.parity, found.apart
+def parity(strategy: str, devices: int, *cells: CellResult, **changed: Any) -> tuple[Parity, Any]:
+    figures = result(*cells, cell(strategy, devices, **changed)).rows[-1].figures
+    assert figures
+    return figures.parity, figures.apart
 
 
 def test_first_steps_are_held_to_one_device_with_the_whole_batch() -> None:
@@ -368,12 +368,12 @@ def test_zero_against_zero_is_the_same() -> None:
 
 
 def test_published_efficiency() -> None:
-    found = published.read_published()
-    inception = found.find_model("inception_v3:image=128:batch=8")
+    reference = published.read_published()
+    inception = reference.find_model("inception_v3:image=128:batch=8")
     assert inception
     assert inception.compute_efficiency(8) == pytest.approx(1131 / (8 * 142))
     assert round(inception.compute_efficiency(8), 3) == 0.996
-    efficiency = {model.name: round(model.compute_efficiency(8), 3) for model in found.models}
+    efficiency = {model.name: round(model.compute_efficiency(8), 3) for model in reference.models}
     assert efficiency == {
         "InceptionV3": 0.996,
         "ResNet-50": 0.990,
@@ -381,17 +381,17 @@ def test_published_efficiency() -> None:
         "AlexNet": 0.746,
         "VGG16": 0.877,
     }
-    assert found.find_model("iris_mlp") is None
+    assert reference.find_model("iris_mlp") is None
 
 
 def test_published_nets_change_over_where_parameters_outweigh_computing() -> None:
     """The rule of the articles, in their own figures: no net stands on the wrong side."""
-    found = published.read_published()
-    low, high = found.split
+    reference = published.read_published()
+    low, high = reference.split
     assert low < high
-    for model in found.models:
-        assert apply_rule(model.intensity, found.split) is model.family
-    assert apply_rule(math.sqrt(low * high), found.split) is None
+    for model in reference.models:
+        assert apply_rule(model.intensity, reference.split) is model.family
+    assert apply_rule(math.sqrt(low * high), reference.split) is None
 
 
 @pytest.mark.parametrize("content", ["", "devices = [1]", "devices = 1 2", "model = 3"])
@@ -410,57 +410,57 @@ QUIET = (0.25, 0.2501, 0.2499)
 
 
 def scaled(factor: float) -> tuple[float, ...]:
-    return tuple(each * factor for each in QUIET)
+    return tuple(value * factor for value in QUIET)
 
 
 def advice(times: Mapping[str, tuple[float, ...]], **changed: Any) -> tuple[Advice, ...]:
     """On two devices, with one device alone and a reference."""
-    found = result(
+    strategies_result = result(
         cell(REFERENCE, 2),
         cell(INDEPENDENT, 1, QUIET, **changed),
-        *(cell(name, 2, each, **changed) for name, each in times.items()),
+        *(cell(name, 2, time, **changed) for name, time in times.items()),
     )
-    return build_advice(found, published.read_published())
+    return build_advice(strategies_result, published.read_published())
 
 
 def test_the_fastest_synchronous_strategy_is_best() -> None:
-    (found,) = advice({RING: scaled(1.0), CENTRAL: scaled(1.2), INDEPENDENT: scaled(0.5)})
-    assert found.best == RING
-    assert found.sure
-    assert found.lead
-    assert found.lead.value == pytest.approx(1.2)
-    assert found.intensity == pytest.approx(4_000_000 / 0.25, rel=1e-3)
-    assert found.rule is StrategyFamily.PARAMETER_SERVER
-    assert found.agrees is False
+    (advice_row,) = advice({RING: scaled(1.0), CENTRAL: scaled(1.2), INDEPENDENT: scaled(0.5)})
+    assert advice_row.best == RING
+    assert advice_row.sure
+    assert advice_row.lead
+    assert advice_row.lead.value == pytest.approx(1.2)
+    assert advice_row.intensity == pytest.approx(4_000_000 / 0.25, rel=1e-3)
+    assert advice_row.rule is StrategyFamily.PARAMETER_SERVER
+    assert advice_row.agrees is False
 
 
 def test_what_is_not_told_apart_is_said() -> None:
-    (found,) = advice({RING: (0.2, 0.3, 0.25), CENTRAL: (0.3, 0.2, 0.25)})
-    assert not found.sure
-    assert len(found.tied) == 1
-    assert found.agrees is None
+    (advice_row,) = advice({RING: (0.2, 0.3, 0.25), CENTRAL: (0.3, 0.2, 0.25)})
+    assert not advice_row.sure
+    assert len(advice_row.tied) == 1
+    assert advice_row.agrees is None
 
 
 def test_many_parameters_ask_for_an_all_reduce() -> None:
-    (found,) = advice({RING: scaled(1.0), CENTRAL: scaled(1.2)}, trainable_bytes=4_000_000_000)
-    assert found.rule is StrategyFamily.ALL_REDUCE
-    assert found.agrees is True
+    (advice_row,) = advice({RING: scaled(1.0), CENTRAL: scaled(1.2)}, trainable_bytes=4_000_000_000)
+    assert advice_row.rule is StrategyFamily.ALL_REDUCE
+    assert advice_row.agrees is True
 
 
 def test_an_asynchronous_strategy_is_named_but_not_best() -> None:
-    (found,) = advice({RING: scaled(1.0), SERVER: scaled(0.5)})
-    assert (found.best, found.faster) == (RING, SERVER)
-    assert found.lead is None
+    (advice_row,) = advice({RING: scaled(1.0), SERVER: scaled(0.5)})
+    assert (advice_row.best, advice_row.faster) == (RING, SERVER)
+    assert advice_row.lead is None
 
 
 def test_no_advice_rests_on_wrong_updates() -> None:
     wrong = cell(CENTRAL, 2, scaled(0.5), moved=0.1)
     right = cell(RING, 2, scaled(1.0))
-    found = result(cell(REFERENCE, 2), wrong, right)
-    (only,) = build_advice(found, published.read_published())
+    strategies_result = result(cell(REFERENCE, 2), wrong, right)
+    (only,) = build_advice(strategies_result, published.read_published())
     assert only.best == RING
     assert only.intensity is None
-    assert any("advice does not use" in line for line in text.list_warnings(found))
+    assert any("advice does not use" in line for line in text.list_warnings(strategies_result))
     assert build_advice(result(cell(REFERENCE, 2), wrong), published.read_published()) == ()
 
 
@@ -487,29 +487,31 @@ def test_the_terminal_shows_figures_marks_and_the_answer() -> None:
 
 
 def test_on_gpus_nothing_is_said_of_logical_devices() -> None:
-    found = result(cell(RING, 2, QUIET, device="NVIDIA H100"), matrix=matrix(kind="gpu"))
-    assert "logical" not in text.build_table(found).format_text(colour=False)
+    strategies_result = result(
+        cell(RING, 2, QUIET, device="NVIDIA H100"), matrix=matrix(kind="gpu")
+    )
+    assert "logical" not in text.build_table(strategies_result).format_text(colour=False)
 
 
 def test_several_arms_have_a_column() -> None:
-    one = whole()
+    strategies_result = whole()
     tuned = Wheel(arm="tuned", label="tuned", wheel_sha256="")
-    two = dataclasses.replace(one, arms=(*one.arms, tuned))
+    two = dataclasses.replace(strategies_result, arms=(*strategies_result.arms, tuned))
     heads = [
-        text.build_table(each).format_text(colour=False).splitlines()[1].split()[0]
-        for each in (one, two)
+        text.build_table(measured_strategies).format_text(colour=False).splitlines()[1].split()[0]
+        for measured_strategies in (strategies_result, two)
     ]
     assert heads == ["workload", "arm"]
 
 
 def test_the_report_has_the_published_table_and_the_figures(tmp_path: Path) -> None:
-    found = whole()
-    document = text.build_document(found)
+    strategies_result = whole()
+    document = text.build_document(strategies_result)
     shown = report.render_markdown(document, ROOT / "templates")
     assert "| InceptionV3 | parameter server | 142 | 284 | 569 | 1131 |" in shown
     assert "0.996" in shown
-    figures = tuple(text.draw_figures(found))
-    assert len({each.key for each in figures}) == len(figures) == 2
+    figures = tuple(text.draw_figures(strategies_result))
+    assert len({figure.key for figure in figures}) == len(figures) == 2
     html = page.render_html(document, {text.KEY: figures}, ROOT / "templates")
     assert html.count("<svg") == 2
     assert "not here" in html

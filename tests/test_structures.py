@@ -23,7 +23,7 @@ def tables(folder: Path, numbers: dict[str, dict[str, int]], compiler: str = "cl
     """A library with these tables, as native/structures.cc writes them."""
     text = "struct row { const char* what; unsigned long long number; };\n"
     for name, table in numbers.items():
-        rows = ", ".join(f'{{"{what}", {number}}}' for what, number in table.items())
+        rows = ", ".join(f'{{"{part}", {number}}}' for part, number in table.items())
         text += f"const struct row {name}[] = {{{rows}}};\n"
     return library(folder, "structures", text, "-nostdlib", compiler=compiler)
 
@@ -41,7 +41,7 @@ def test_what_differs_is_told_in_the_order_of_the_wheels_table() -> None:
 
 
 def test_what_only_one_table_tells_is_a_difference() -> None:
-    less = {what: SEEN[what] for what in SEEN if what != "sizeof(Var)"}
+    less = {part: SEEN[part] for part in SEEN if part != "sizeof(Var)"}
     (lost,) = find_differences(less, SEEN)
     (gained,) = find_differences(SEEN, less)
     assert lost.words == "sizeof(Var) is missing for kernels, 104 in the wheel"

@@ -65,13 +65,13 @@ def noisy(
     )
 
 
-def summed(found: Sequence[Entry], by: Criteria | None = None) -> ComparedCell:
-    return summarise_cell(measured(found), by or criteria())
+def summed(actual: Sequence[Entry], by: Criteria | None = None) -> ComparedCell:
+    return summarise_cell(measured(actual), by or criteria())
 
 
-def times(found: ComparedCell, arm: str) -> ArmTimes:
-    (one,) = (each for each in found.arms if each.arm == arm)
-    return one
+def times(cell: ComparedCell, arm: str) -> ArmTimes:
+    (arm_times,) = (candidate for candidate in cell.arms if candidate.arm == arm)
+    return arm_times
 
 
 def off(factor: float) -> tuple[float, ...]:
@@ -84,39 +84,39 @@ def off(factor: float) -> tuple[float, ...]:
 @given(speedup=st.floats(0.5, 2), pace=st.floats(1e-4, 0.5))
 @at_most(20)
 def test_the_speedup_is_the_one_that_was_put_in(speedup: float, pace: float) -> None:
-    found = summed(entries(paces(speedup, pace)))
-    (one,) = found.speedups
-    assert one.arm == TUNED.name
-    assert one.medians is not None
-    for interval in (one.interval, one.medians):
+    cell = summed(entries(paces(speedup, pace)))
+    (arm_speedup,) = cell.speedups
+    assert arm_speedup.arm == TUNED.name
+    assert arm_speedup.medians is not None
+    for interval in (arm_speedup.interval, arm_speedup.medians):
         assert interval.value == pytest.approx(speedup)
         assert interval.low == pytest.approx(speedup)
         assert interval.high == pytest.approx(speedup)
-    assert found.noise is not None
-    assert found.noise.value == pytest.approx(1)
+    assert cell.noise is not None
+    assert cell.noise.value == pytest.approx(1)
     for arm, truth in ((STOCK.name, pace), (TUNED.name, pace / speedup)):
-        step_ms = times(found, arm).step_ms
+        step_ms = times(cell, arm).step_ms
         assert step_ms is not None
         assert step_ms.value == pytest.approx(1000 * truth)
 
 
 def test_in_noise_the_interval_holds_the_truth_and_the_verdict_follows() -> None:
     for truth, expected in ((1.25, Verdict.FASTER), (0.8, Verdict.SLOWER)):
-        found = summed(noisy(truth))
-        (one,) = found.speedups
-        assert one.interval.low < truth < one.interval.high
-        assert one.verdict is expected
-        assert one.medians is not None
-        assert one.medians.low < truth < one.medians.high
-        assert 0.999 < one.confidence <= 1
-        assert found.noise is not None
-        assert found.noise.low < 1 < found.noise.high
+        cell = summed(noisy(truth))
+        (speedup,) = cell.speedups
+        assert speedup.interval.low < truth < speedup.interval.high
+        assert speedup.verdict is expected
+        assert speedup.medians is not None
+        assert speedup.medians.low < truth < speedup.medians.high
+        assert 0.999 < speedup.confidence <= 1
+        assert cell.noise is not None
+        assert cell.noise.low < 1 < cell.noise.high
 
 
 def test_arms_that_take_the_same_time_are_neither_faster_nor_slower() -> None:
-    found = [summed(noisy(1.0, seed=seed)).speedups[0] for seed in range(20)]
-    assert sum(each.verdict in (Verdict.FASTER, Verdict.SLOWER) for each in found) <= 1
-    assert sum(each.confidence > 0.5 for each in found) < 18, "as often as not"
+    speedups = [summed(noisy(1.0, seed=seed)).speedups[0] for seed in range(20)]
+    assert sum(speedup.verdict in (Verdict.FASTER, Verdict.SLOWER) for speedup in speedups) <= 1
+    assert sum(speedup.confidence > 0.5 for speedup in speedups) < 18, "as often as not"
 
 
 def test_a_gain_must_pass_the_noise_of_the_baseline_and_the_threshold() -> None:
@@ -130,19 +130,21 @@ def test_a_gain_must_pass_the_noise_of_the_baseline_and_the_threshold() -> None:
 
 
 def test_a_cell_says_how_it_was_measured() -> None:
-    found = summed(entries(paces(), launches=3, blocks=4))
-    assert (found.workload, found.vcpus, found.batch) == ("mnist_mlp", 2, 128)
-    assert (found.steps, found.launches, found.blocks, found.seconds) == (STEPS, 3, 12, 60.0)
-    assert (found.unsteady, found.failures, found.agrees) == (0, (), True)
-    assert [arm.arm for arm in found.arms] == [STOCK.name, TUNED.name]
-    assert [each.arm for each in found.agreements] == [TUNED.name]
-    assert (found.gates.dropped, found.gates.reasons, found.others) == (0, (), 0.0)
+    cell = summed(entries(paces(), launches=3, blocks=4))
+    assert (cell.workload, cell.vcpus, cell.batch) == ("mnist_mlp", 2, 128)
+    assert (cell.steps, cell.launches, cell.blocks, cell.seconds) == (STEPS, 3, 12, 60.0)
+    assert (cell.unsteady, cell.failures, cell.agrees) == (0, (), True)
+    assert [arm.arm for arm in cell.arms] == [STOCK.name, TUNED.name]
+    assert [agreement.arm for agreement in cell.agreements] == [TUNED.name]
+    assert (cell.gates.dropped, cell.gates.reasons, cell.others) == (0, (), 0.0)
 
 
 def test_launches_that_never_became_steady_are_counted() -> None:
     journal = [
-        dataclasses.replace(each, steady=False) if isinstance(each, End) and each.launch else each
-        for each in entries(paces())
+        dataclasses.replace(entry, steady=False)
+        if isinstance(entry, End) and entry.launch
+        else entry
+        for entry in entries(paces())
     ]
     assert summed(journal).unsteady == 2
 
@@ -161,16 +163,18 @@ def test_a_cell_says_what_ended_it(effort: Effort, stopped_by: str) -> None:
 
 
 def test_intervals_are_looked_at_after_each_launch_from_the_third() -> None:
-    found = summed(noisy())
-    assert [(each.launches, each.seconds) for each in found.looks] == [
+    cell = summed(noisy())
+    assert [
+        (interim_analysis.launches, interim_analysis.seconds) for interim_analysis in cell.looks
+    ] == [
         (3, 60.0),
         (4, 80.0),
         (5, 100.0),
         (6, 120.0),
     ]
-    widths = [found.speedups[0].interval.half_width]
-    assert found.noise is not None
-    assert found.looks[-1].half_width == max(*widths, found.noise.half_width)
+    widths = [cell.speedups[0].interval.half_width]
+    assert cell.noise is not None
+    assert cell.looks[-1].half_width == max(*widths, cell.noise.half_width)
 
 
 # --- an arm ---------------------------------------------------------------------------------------
@@ -179,17 +183,17 @@ def test_intervals_are_looked_at_after_each_launch_from_the_third() -> None:
 def test_what_an_arm_took_besides_time() -> None:
     journal = [
         dataclasses.replace(
-            each,
-            cpu_s=0.1 * (1 + each.launch) * (1 if each.arm == STOCK.name else 2),
+            entry,
+            cpu_s=0.1 * (1 + entry.launch) * (1 if entry.arm == STOCK.name else 2),
             idle_s=0.5,
-            idle_cpu_s=0.05 if each.arm == TUNED.name else 0.0,
+            idle_cpu_s=0.05 if entry.arm == TUNED.name else 0.0,
         )
-        if isinstance(each, Sample)
-        else each
-        for each in entries(paces(), launches=3)
+        if isinstance(entry, Sample)
+        else entry
+        for entry in entries(paces(), launches=3)
     ]
-    found = summed(journal)
-    stock, tuned = times(found, STOCK.name), times(found, TUNED.name)
+    cell = summed(journal)
+    stock, tuned = times(cell, STOCK.name), times(cell, TUNED.name)
     assert [stock.cpu_ms, tuned.cpu_ms] == pytest.approx([20.0, 40.0])
     assert [stock.idle_share, tuned.idle_share] == pytest.approx([0.0, 0.1])
     assert (stock.peak_mb, tuned.peak_mb) == (500.0, 522.0)
@@ -198,10 +202,10 @@ def test_what_an_arm_took_besides_time() -> None:
 
 def test_start_up_is_the_median_over_launches() -> None:
     journal = [
-        dataclasses.replace(each, facts={**each.facts, "import_s": (9.0, 1.0, 2.0)[each.launch]})
-        if isinstance(each, Start)
-        else each
-        for each in entries(paces(), launches=3)
+        dataclasses.replace(entry, facts={**entry.facts, "import_s": (9.0, 1.0, 2.0)[entry.launch]})
+        if isinstance(entry, Start)
+        else entry
+        for entry in entries(paces(), launches=3)
     ]
     stock = times(summed(journal), STOCK.name)
     assert (stock.import_s, stock.build_s, stock.first_steps_s) == (2.0, 0.2, 0.4)
@@ -210,14 +214,14 @@ def test_start_up_is_the_median_over_launches() -> None:
 @pytest.mark.parametrize("launch", [0, 2])
 def test_op_times_come_from_the_launch_that_has_them(launch: int) -> None:
     journal = [
-        end(each.launch, profiles={TUNED.name: PROFILE})
-        if isinstance(each, End) and each.launch == launch
-        else each
-        for each in entries(paces(), launches=3)
+        end(entry.launch, profiles={TUNED.name: PROFILE})
+        if isinstance(entry, End) and entry.launch == launch
+        else entry
+        for entry in entries(paces(), launches=3)
     ]
-    found = summed(journal)
-    assert times(found, STOCK.name).coverage is None
-    covered = times(found, TUNED.name).coverage
+    cell = summed(journal)
+    assert times(cell, STOCK.name).coverage is None
+    covered = times(cell, TUNED.name).coverage
     assert covered is not None
     assert covered == compute_coverage(PROFILE)
 
@@ -258,14 +262,14 @@ def test_every_workload_has_its_run_worked_out_by_hand() -> None:
 @pytest.mark.parametrize(("workload", "seconds"), RUNS.items())
 def test_a_run_is_composed_of_its_phases_as_by_hand(workload: str, seconds: float) -> None:
     journal = entries(paces(1.25, 0.025), workload=workload, phases=ALL_PHASES)
-    found = summed(journal)
-    stock, tuned = times(found, STOCK.name), times(found, TUNED.name)
-    assert [each.phase for each in stock.phases] == [TRAIN, VALIDATE, AUGMENT]
+    cell = summed(journal)
+    stock, tuned = times(cell, STOCK.name), times(cell, TUNED.name)
+    assert [phase.phase for phase in stock.phases] == [TRAIN, VALIDATE, AUGMENT]
     assert stock.run_s is not None
     assert tuned.run_s is not None
     assert stock.run_s.value == pytest.approx(seconds)
     assert tuned.run_s.value == pytest.approx(seconds / 1.25)
-    run = found.speedups[0].run
+    run = cell.speedups[0].run
     assert run is not None
     assert run.value == pytest.approx(1.25)
 
@@ -284,19 +288,19 @@ def test_a_run_is_composed_of_its_phases_as_by_hand(workload: str, seconds: floa
 def test_a_run_is_composed_only_where_all_its_phases_were_timed(
     workload: str, phases: Sequence[str], composed: bool
 ) -> None:
-    found = summed(entries(paces(), workload=workload, phases=phases))
-    assert all((arm.run_s is not None) is composed for arm in found.arms)
-    assert (found.speedups[0].run is not None) is composed
+    cell = summed(entries(paces(), workload=workload, phases=phases))
+    assert all((arm.run_s is not None) is composed for arm in cell.arms)
+    assert (cell.speedups[0].run is not None) is composed
 
 
 def test_a_run_weighs_phases_that_gain_differently() -> None:
     """Training 2x faster, validation not at all."""
     journal = entries(paces(1.0, 0.02), phases=(TRAIN, VALIDATE))
     journal = [
-        dataclasses.replace(each, wall_s=each.wall_s / 2)
-        if isinstance(each, Sample) and (each.arm, each.phase) == (TUNED.name, TRAIN)
-        else each
-        for each in journal
+        dataclasses.replace(entry, wall_s=entry.wall_s / 2)
+        if isinstance(entry, Sample) and (entry.arm, entry.phase) == (TUNED.name, TRAIN)
+        else entry
+        for entry in journal
     ]
     run = summed(journal).speedups[0].run
     assert run is not None
@@ -304,8 +308,8 @@ def test_a_run_weighs_phases_that_gain_differently() -> None:
 
 
 def test_a_runs_interval_is_as_wide_as_its_launches_differ() -> None:
-    found = summed(noisy(phases=(TRAIN, VALIDATE)))
-    run, speedup = found.speedups[0].run, found.speedups[0].interval
+    cell = summed(noisy(phases=(TRAIN, VALIDATE)))
+    run, speedup = cell.speedups[0].run, cell.speedups[0].interval
     assert run is not None
     assert run.low < 1.25 < run.high
     assert run.half_width < 3 * speedup.half_width
@@ -319,31 +323,31 @@ def requested(count: int) -> list[Entry]:
     slow = count // 50
     return [
         dataclasses.replace(
-            each,
+            entry,
             phase=INFER,
             answered={
-                str(find_bin(PACES[each.arm])): count - slow,
-                str(find_bin(10 * PACES[each.arm])): slow,
+                str(find_bin(PACES[entry.arm])): count - slow,
+                str(find_bin(10 * PACES[entry.arm])): slow,
             },
         )
-        if isinstance(each, Sample)
-        else each
-        for each in entries(PACES, workload="mnist_mlp:batch=1:clients=1", launches=3, blocks=4)
+        if isinstance(entry, Sample)
+        else entry
+        for entry in entries(PACES, workload="mnist_mlp:batch=1:clients=1", launches=3, blocks=4)
     ]
 
 
 def test_requests_are_judged_and_have_quantiles() -> None:
-    found = summed(requested(100))
-    assert found.speedups[0].interval.value == pytest.approx(1.25)
-    assert (found.batch, found.steps) == (1, STEPS)
+    cell = summed(requested(100))
+    assert cell.speedups[0].interval.value == pytest.approx(1.25)
+    assert (cell.batch, cell.steps) == (1, STEPS)
     for arm in (STOCK.name, TUNED.name):
-        one = times(found, arm)
-        assert [each.phase for each in one.phases] == [INFER]
-        assert one.run_s is None
-        assert one.latency is not None
-        assert one.latency.median_ms.value == pytest.approx(1000 * PACES[arm], rel=WIDTH)
-        assert one.latency.p99_ms is not None
-        assert one.latency.p99_ms.value == pytest.approx(10_000 * PACES[arm], rel=WIDTH)
+        arm_times = times(cell, arm)
+        assert [phase.phase for phase in arm_times.phases] == [INFER]
+        assert arm_times.run_s is None
+        assert arm_times.latency is not None
+        assert arm_times.latency.median_ms.value == pytest.approx(1000 * PACES[arm], rel=WIDTH)
+        assert arm_times.latency.p99_ms is not None
+        assert arm_times.latency.p99_ms.value == pytest.approx(10_000 * PACES[arm], rel=WIDTH)
 
 
 def test_few_requests_have_no_99th_of_a_hundred() -> None:
@@ -368,55 +372,55 @@ def longer(sample: Sample, factor: float) -> dict[str, Any]:
 def slowed(
     journal: Sequence[Entry],
     blocks: Sequence[tuple[int, int]],
-    **seen: Any,
+    **options: Any,
 ) -> list[Entry]:
     """In these blocks, by launch and number, the tuned arm took thrice as long; and what meters
     saw of it."""
     return [
-        dataclasses.replace(each, **longer(each, 3 if each.arm == TUNED.name else 1), **seen)
-        if isinstance(each, Sample) and (each.launch, each.block) in blocks
-        else each
-        for each in journal
+        dataclasses.replace(entry, **longer(entry, 3 if entry.arm == TUNED.name else 1), **options)
+        if isinstance(entry, Sample) and (entry.launch, entry.block) in blocks
+        else entry
+        for entry in journal
     ]
 
 
 def test_blocks_that_a_quota_stopped_do_not_count_and_are_told_of() -> None:
     """Three of four in one launch."""
     journal, hit = entries(paces(), launches=3, blocks=4), [(1, 0), (1, 1), (1, 3)]
-    found = summed(slowed(journal, hit, throttled_s=0.1))
-    (one,) = found.speedups
-    assert (found.gates.dropped, found.gates.reasons) == (3, (("throttled", 3),))
-    assert one.interval.value == pytest.approx(1.25)
-    assert one.medians is not None
-    assert one.medians.value == pytest.approx(1.25)
-    assert one.verdict is Verdict.FASTER
-    assert (found.blocks, found.gates.counting) == (12, 9)
+    cell = summed(slowed(journal, hit, throttled_s=0.1))
+    (speedup,) = cell.speedups
+    assert (cell.gates.dropped, cell.gates.reasons) == (3, (("throttled", 3),))
+    assert speedup.interval.value == pytest.approx(1.25)
+    assert speedup.medians is not None
+    assert speedup.medians.value == pytest.approx(1.25)
+    assert speedup.verdict is Verdict.FASTER
+    assert (cell.blocks, cell.gates.counting) == (12, 9)
     (unseen,) = summed(slowed(journal, hit)).speedups
     assert unseen.interval.value < 1.1
 
 
 def test_a_launch_half_of_which_others_disturbed_counts_by_its_other_half() -> None:
     journal = entries(paces(), launches=3, blocks=4)
-    found = summed(slowed(journal, [(1, 0), (1, 3)], busy_s=1.0, cpu_s=0.5))
-    (one,) = found.speedups
-    assert found.gates.dropped == 0
-    assert one.interval.value == pytest.approx(1.25)
-    assert one.medians is not None
-    assert one.medians.value < 1.1
+    cell = summed(slowed(journal, [(1, 0), (1, 3)], busy_s=1.0, cpu_s=0.5))
+    (speedup,) = cell.speedups
+    assert cell.gates.dropped == 0
+    assert speedup.interval.value == pytest.approx(1.25)
+    assert speedup.medians is not None
+    assert speedup.medians.value < 1.1
 
 
 def test_a_cell_says_what_others_took_of_it() -> None:
     """Of two vCPUs, in one block of twelve."""
     journal = entries(paces(1.0, 0.025), launches=3, blocks=4)
-    found = summed(
+    cell = summed(
         [
-            dataclasses.replace(each, steal_s=0.3 * each.wall_s)
-            if isinstance(each, Sample) and (each.launch, each.block) == (1, 2)
-            else each
-            for each in journal
+            dataclasses.replace(entry, steal_s=0.3 * entry.wall_s)
+            if isinstance(entry, Sample) and (entry.launch, entry.block) == (1, 2)
+            else entry
+            for entry in journal
         ]
     )
-    assert found.others == pytest.approx(0.3 / 2 / 12)
+    assert cell.others == pytest.approx(0.3 / 2 / 12)
 
 
 def test_where_too_much_was_disturbed_there_is_no_verdict() -> None:
@@ -443,22 +447,22 @@ def three(journal: Sequence[Entry], arms: Sequence[str] = (TUNED.name, OTHER)) -
 def test_an_arm_that_failed_is_marked_and_the_others_survive() -> None:
     journal = entries(paces() | {OTHER: 0.01})
     journal.append(fault(TUNED.name, 3))
-    found = summarise_cell(three(journal, [OTHER]), criteria())
-    assert [each.arm for each in found.failures] == [TUNED.name]
-    assert "SIGKILL" in found.failures[0].reason
-    assert [each.arm for each in found.speedups] == [OTHER]
-    assert found.speedups[0].interval.value == pytest.approx(2.5)
-    assert [arm.arm for arm in found.arms] == [STOCK.name, OTHER]
+    cell = summarise_cell(three(journal, [OTHER]), criteria())
+    assert [failure.arm for failure in cell.failures] == [TUNED.name]
+    assert "SIGKILL" in cell.failures[0].reason
+    assert [speedup.arm for speedup in cell.speedups] == [OTHER]
+    assert cell.speedups[0].interval.value == pytest.approx(2.5)
+    assert [arm.arm for arm in cell.arms] == [STOCK.name, OTHER]
 
 
 @pytest.mark.parametrize("failing", [STOCK.name, REPEAT])
 @pytest.mark.parametrize("launches", [0, 1, 3])
 def test_without_its_baseline_a_cell_is_marked_and_empty(failing: str, launches: int) -> None:
     journal = [*entries(paces(), launches=launches), fault(failing, launches)]
-    found = summed(journal)
-    assert [each.arm for each in found.failures] == [failing]
-    assert (found.noise, found.speedups, found.arms) == (None, (), ())
-    assert (found.steps, found.stopped_by) == (0, "")
+    cell = summed(journal)
+    assert [failure.arm for failure in cell.failures] == [failing]
+    assert (cell.noise, cell.speedups, cell.arms) == (None, (), ())
+    assert (cell.steps, cell.stopped_by) == (0, "")
     assert summarise_overall([measured(journal)], criteria()) == ()
 
 
@@ -466,13 +470,13 @@ def test_an_arm_that_computes_something_else_is_told_of_and_not_timed() -> None:
     """What a launch leaves in which the only candidate disagreed: the baseline's samples."""
     journal = entries({STOCK.name: 0.025, REPEAT: 0.025}, launches=1)
     journal.insert(0, start(TUNED.name, losses=off(1.1)))
-    found = summed(journal)
-    assert not found.agrees
-    assert (found.speedups, found.noise, found.stopped_by) == ((), None, "")
-    tuned = times(found, TUNED.name)
+    cell = summed(journal)
+    assert not cell.agrees
+    assert (cell.speedups, cell.noise, cell.stopped_by) == ((), None, "")
+    tuned = times(cell, TUNED.name)
     assert tuned.losses == off(1.1)
     assert (tuned.phases, tuned.step_ms, tuned.run_s, tuned.cpu_ms) == ((), None, None, None)
-    assert times(found, STOCK.name).losses == LOSSES
+    assert times(cell, STOCK.name).losses == LOSSES
 
 
 def test_a_disagreement_in_a_launch_too_short_to_count_is_not_forgotten() -> None:
@@ -482,41 +486,41 @@ def test_a_disagreement_in_a_launch_too_short_to_count_is_not_forgotten() -> Non
     assert not alone.agrees
     assert alone.launches == 0
     later = entries({STOCK.name: 1.0, REPEAT: 1.0, OTHER: 1.0}, launches=4)
-    found = summarise_cell(
-        three([*disagreed, *(each for each in later if each.launch)]), criteria()
+    cell = summarise_cell(
+        three([*disagreed, *(entry for entry in later if entry.launch)]), criteria()
     )
-    assert not found.agrees
-    assert [each.arm for each in found.speedups] == [OTHER]
+    assert not cell.agrees
+    assert [speedup.arm for speedup in cell.speedups] == [OTHER]
 
 
 def test_losses_that_are_no_numbers_do_not_agree_and_can_be_shown() -> None:
     journal = entries(paces(), launches=2)
     nothing = (2.3, *(None,) * 4)
     journal.append(start(TUNED.name, 1, losses=nothing))
-    found = summed(journal)
-    assert not found.agrees
-    assert found.agreements[0].losses is None
+    cell = summed(journal)
+    assert not cell.agrees
+    assert cell.agreements[0].losses is None
 
 
 def test_an_arm_that_disagrees_later_on_does_not_hold_up_the_others() -> None:
     """It was timed in one launch, which gives no interval."""
     journal: list[Entry] = [
-        each
-        for each in entries(paces() | {OTHER: 0.01}, launches=3)
-        if not (isinstance(each, Start | Sample) and each.arm == TUNED.name and each.launch)
+        entry
+        for entry in entries(paces() | {OTHER: 0.01}, launches=3)
+        if not (isinstance(entry, Start | Sample) and entry.arm == TUNED.name and entry.launch)
     ]
     journal.append(start(TUNED.name, 1, losses=off(1.1)))
-    found = summarise_cell(three(journal), criteria())
-    assert [each.arm for each in found.speedups] == [OTHER]
-    assert not found.agrees
+    cell = summarise_cell(three(journal), criteria())
+    assert [speedup.arm for speedup in cell.speedups] == [OTHER]
+    assert not cell.agrees
     (mean,) = summarise_overall([three(journal)], criteria())
     assert mean.speedup.arm == OTHER
 
 
 def test_nothing_measured_is_a_cell_without_figures() -> None:
-    found = summed([])
-    assert (found.launches, found.blocks, found.seconds, found.arms) == (0, 0, 0, ())
-    assert (found.noise, found.speedups, found.looks) == (None, (), ())
+    cell = summed([])
+    assert (cell.launches, cell.blocks, cell.seconds, cell.arms) == (0, 0, 0, ())
+    assert (cell.noise, cell.speedups, cell.looks) == (None, (), ())
 
 
 # --- all cells ------------------------------------------------------------------------------------
@@ -528,12 +532,12 @@ def test_the_overall_figure_is_the_geometric_mean_at_each_number_of_vcpus() -> N
         measured(entries(paces(1.1), workload="lstm_text", vcpus=2)),
         measured(entries(paces(0.9), workload="mnist_mlp", vcpus=1)),
     ]
-    two, one = summarise_overall(cells, criteria())
-    assert (two.vcpus, two.workloads, one.vcpus, one.workloads) == (2, 2, 1, 1)
+    two, overall = summarise_overall(cells, criteria())
+    assert (two.vcpus, two.workloads, overall.vcpus, overall.workloads) == (2, 2, 1, 1)
     assert two.speedup.interval.value == pytest.approx(math.sqrt(1.5 * 1.1))
-    assert one.speedup.interval.value == pytest.approx(0.9)
-    assert (two.speedup.verdict, one.speedup.verdict) == (Verdict.FASTER, Verdict.SLOWER)
-    assert two.noise.value == one.noise.value == pytest.approx(1)
+    assert overall.speedup.interval.value == pytest.approx(0.9)
+    assert (two.speedup.verdict, overall.speedup.verdict) == (Verdict.FASTER, Verdict.SLOWER)
+    assert two.noise.value == overall.noise.value == pytest.approx(1)
     assert (two.speedup.run, two.speedup.medians) == (None, None)
 
 
@@ -557,9 +561,9 @@ def test_a_cell_without_a_baseline_does_not_count_overall() -> None:
 def test_arms_are_described_by_their_first_workers() -> None:
     journal = entries(paces(), launches=2)
     first = start(STOCK.name, facts={"threading": "OpenMP"})
-    found = collect_arm_facts([STOCK, TUNED], [measured([]), measured([first, *journal])])
-    assert [each.name for each in found] == [STOCK.name, TUNED.name]
-    stock, tuned = found
+    arms = collect_arm_facts([STOCK, TUNED], [measured([]), measured([first, *journal])])
+    assert [arm.name for arm in arms] == [STOCK.name, TUNED.name]
+    stock, tuned = arms
     assert (stock.threading, tuned.threading) == ("OpenMP", "Eigen")
     assert (tuned.wheel_sha256, tuned.env) == (TUNED.wheel_sha256, TUNED.env)
     assert (stock.kernel_library, tuned.kernel_library) == (None, "/k/skylake.so")
@@ -572,9 +576,9 @@ def test_arms_are_described_by_their_first_workers() -> None:
 def test_the_table_of_kernels_is_that_of_the_library_that_was_loaded(
     library: str, known: bool
 ) -> None:
-    found = KernelTable(library=library, measured_on="a CPU", rows=())
+    kernel_table = KernelTable(library=library, measured_on="a CPU", rows=())
     journal = entries(paces(), launches=2)
-    arms = [STOCK, dataclasses.replace(TUNED, kernel_table=found)]
+    arms = [STOCK, dataclasses.replace(TUNED, kernel_table=kernel_table)]
     stock, tuned = collect_arm_facts(arms, [measured(journal)])
-    assert tuned.kernel_table == (found if known else None)
+    assert tuned.kernel_table == (kernel_table if known else None)
     assert stock.kernel_table is None

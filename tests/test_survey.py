@@ -45,9 +45,9 @@ FOUND = Survey(
 
 
 def test_every_source_has_a_row_that_says_what_became_of_it() -> None:
-    found = {row.source: row for row in build_rows(FOUND)}
-    assert list(found) == sorted(FOUND.table)
-    assert {source: row.outcome for source, row in found.items()} == {
+    survey_rows = {row.source: row for row in build_rows(FOUND)}
+    assert list(survey_rows) == sorted(FOUND.table)
+    assert {source: row.outcome for source, row in survey_rows.items()} == {
         "add_1.cc": SourceOutcome.ADMITTED,
         "add_2.cc": SourceOutcome.ADMITTED,
         "broken.cc": SourceOutcome.BROKEN,
@@ -57,11 +57,13 @@ def test_every_source_has_a_row_that_says_what_became_of_it() -> None:
         "needy.cc": SourceOutcome.REFUSED,
         "stays.cc": SourceOutcome.REFUSED,
     }
-    assert found["add_2.cc"].sources == ("add_1.cc", "add_2.cc", "common.cc")
-    assert (found["add_1.cc"].registrations, found["add_1.cc"].cases) == (12, 90)
-    assert found["stays.cc"].reason == TAKES
-    assert found["mixed.cc"].reason == "broken.cc, which registers the same op, does not compile"
-    assert found["needy.cc"].reason == "a source that it needs does not compile"
+    assert survey_rows["add_2.cc"].sources == ("add_1.cc", "add_2.cc", "common.cc")
+    assert (survey_rows["add_1.cc"].registrations, survey_rows["add_1.cc"].cases) == (12, 90)
+    assert survey_rows["stays.cc"].reason == TAKES
+    assert (
+        survey_rows["mixed.cc"].reason == "broken.cc, which registers the same op, does not compile"
+    )
+    assert survey_rows["needy.cc"].reason == "a source that it needs does not compile"
 
 
 def test_before_the_first_pass_has_ended_only_the_ops_are_known() -> None:
@@ -140,6 +142,6 @@ def test_what_was_seen_is_kept_and_a_torn_file_is_told(tmp_path: Path) -> None:
 def test_no_batch_begins_once_the_time_is_up() -> None:
     units = [unit(f"u{n}", f"u{n}.cc") for n in range(50)]
     batches = list(survey._split_batches(units, time.monotonic() + 60, "units"))
-    assert [each for batch in batches for each in batch] == units
+    assert [kernel_unit for batch in batches for kernel_unit in batch] == units
     assert len(batches) > 1
     assert list(survey._split_batches(units, time.monotonic(), "units")) == []

@@ -51,10 +51,15 @@ def scratch(folder: Path) -> Path:
     return folder / "scratch.so"
 
 
-def arm_rows(said: Tuned) -> tuple[DispatchTarget, ...]:
+def arm_rows(tuned_facts: Tuned) -> tuple[DispatchTarget, ...]:
     return tuple(
-        build_target(each.name, Path(each.file).name, each.required_features, "aarch64")
-        for each in said.libraries
+        build_target(
+            kernel_library.name,
+            Path(kernel_library.file).name,
+            kernel_library.required_features,
+            "aarch64",
+        )
+        for kernel_library in tuned_facts.libraries
     )
 
 
@@ -71,33 +76,33 @@ def test_the_other_compiler_leaves_the_same_table(fleet: Path, folder: Path) -> 
 
 
 def test_the_order_of_the_targets_is_compared(fleet: Path) -> None:
-    other = dataclasses.replace(FLEET, libraries=FLEET.libraries[::-1])
-    (problem,) = find_problems(other, fleet)
+    other_facts = dataclasses.replace(FLEET, libraries=FLEET.libraries[::-1])
+    (problem,) = find_problems(other_facts, fleet)
     assert "lists zen4, skylake.avx512, haswell" in problem
 
 
 def test_on_aarch64_it_is_words_and_bits(folder: Path) -> None:
-    said, own = tuned_for(ARM), folder / "arm"
-    own.mkdir()
-    rows = arm_rows(said)
-    (own / HEADER).write_text(render_header(rows, TEMPLATES))
-    words = ["aarch64-linux-gnu-gcc", *list_compile_flags("aarch64"), f"-I{own}", str(SOURCE)]
-    subprocess.run([*words, "-o", str(own / "arm.so"), *LINK_FLAGS], check=True)
-    assert read_table(own / "arm.so") == rows
+    facts, own_path = tuned_for(ARM), folder / "arm"
+    own_path.mkdir()
+    rows = arm_rows(facts)
+    (own_path / HEADER).write_text(render_header(rows, TEMPLATES))
+    words = ["aarch64-linux-gnu-gcc", *list_compile_flags("aarch64"), f"-I{own_path}", str(SOURCE)]
+    subprocess.run([*words, "-o", str(own_path / "arm.so"), *LINK_FLAGS], check=True)
+    assert read_table(own_path / "arm.so") == rows
     assert {row.features[0].__class__.__name__ for row in rows} == {"HwcapFeature"}
-    assert list(find_problems(said, own / "arm.so")) == []
+    assert list(find_problems(facts, own_path / "arm.so")) == []
     fewer = dataclasses.replace(
-        said.libraries[1], required_features=said.libraries[1].required_features[1:]
+        facts.libraries[1], required_features=facts.libraries[1].required_features[1:]
     )
-    other = dataclasses.replace(said, libraries=(said.libraries[0], fewer))
-    (problem,) = find_problems(other, own / "arm.so")
-    assert f"checks {said.libraries[1].required_features[0]}" in problem
+    other_facts = dataclasses.replace(facts, libraries=(facts.libraries[0], fewer))
+    (problem,) = find_problems(other_facts, own_path / "arm.so")
+    assert f"checks {facts.libraries[1].required_features[0]}" in problem
 
 
 def test_a_dispatcher_of_the_other_architecture_is_a_problem(fleet: Path) -> None:
-    found = list(find_problems(tuned_for(ARM), fleet))
-    assert found
-    assert found[0].startswith("the dispatcher lists zen4")
+    problems = list(find_problems(tuned_for(ARM), fleet))
+    assert problems
+    assert problems[0].startswith("the dispatcher lists zen4")
 
 
 def test_what_cannot_be_read_is_a_problem(scratch: Path) -> None:
@@ -136,7 +141,9 @@ def test_a_library_without_a_table_of_names_is_an_error(fleet: Path, scratch: Pa
     content = bytearray(fleet.read_bytes())
     with fleet.open("rb") as file:
         library = ELFFile(file)
-        dynamic = next(each for each in library.iter_segments() if each["p_type"] == "PT_DYNAMIC")
+        dynamic = next(
+            segment for segment in library.iter_segments() if segment["p_type"] == "PT_DYNAMIC"
+        )
         number = [tag["d_tag"] for tag in dynamic.iter_tags()].index("DT_STRTAB")
         tag = dynamic["p_offset"] + 16 * number
     content[tag : tag + 8] = (0x15).to_bytes(8, "little")  # (DT_DEBUG)

@@ -44,48 +44,48 @@ def made(features: frozenset[str], vendor: str = "GenuineIntel") -> Cpu:
 
 @pytest.mark.parametrize("name", COMPLETE)
 def test_recorded_cpus_match_the_target_in_their_name(name: str) -> None:
-    found = match_cpu(cpu_of(name))
-    assert found.best.spec == name.partition("-")[0]
-    assert found.best.features <= found.native.features <= cpu_of(name).features
+    match = match_cpu(cpu_of(name))
+    assert match.best.spec == name.partition("-")[0]
+    assert match.best.features <= match.native.features <= cpu_of(name).features
 
 
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_cpus_are_their_own_native_and_have_no_notes(name: str) -> None:
-    found = match_cpu(cpu_of(name))
-    assert found.native == found.best
-    assert found.notes == ()
+    match = match_cpu(cpu_of(name))
+    assert match.native == match.best
+    assert match.notes == ()
 
 
 def test_a_masked_zen4_keeps_its_vector_units() -> None:
-    found = match_cpu(cpu_of("x86_64_v4-masked-zen4"))
-    assert [(miss.name, miss.missing) for miss in found.near] == [("zen4", ("flush_l1d", "pku"))]
-    assert found.native.name == "x86_64_v4"
-    assert found.native.tune == "zen4"
-    wanted = {"avx512_bf16", "avx512_vnni", "avx512ifma", "avx512vbmi", "avx512_vbmi2"}
-    wanted |= {"avx512_bitalg", "avx512_vpopcntdq", "gfni", "vaes", "vpclmulqdq"}
-    assert wanted <= set(found.native.extras)
-    assert not {"clzero", "clwb", "fsgsbase"} & set(found.native.extras)
-    assert "lacks flush_l1d, pku" in found.notes[0]
+    match = match_cpu(cpu_of("x86_64_v4-masked-zen4"))
+    assert [(miss.name, miss.missing) for miss in match.near] == [("zen4", ("flush_l1d", "pku"))]
+    assert match.native.name == "x86_64_v4"
+    assert match.native.tune == "zen4"
+    expected = {"avx512_bf16", "avx512_vnni", "avx512ifma", "avx512vbmi", "avx512_vbmi2"}
+    expected |= {"avx512_bitalg", "avx512_vpopcntdq", "gfni", "vaes", "vpclmulqdq"}
+    assert expected <= set(match.native.extras)
+    assert not {"clzero", "clwb", "fsgsbase"} & set(match.native.extras)
+    assert "lacks flush_l1d, pku" in match.notes[0]
 
 
 def test_a_lying_model_number_is_told() -> None:
-    found = match_cpu(cpu_of("icelake-lying-model-167"))
-    assert [(miss.name, miss.missing) for miss in found.near] == [("sapphirerapids", ("waitpkg",))]
-    assert found.native.spec == "icelake+avx512_bf16/sapphirerapids"
-    assert "model 167 is Rocket Lake" in found.notes[0]
-    assert "the flags match sapphirerapids: amx_bf16" in found.notes[0]
+    match = match_cpu(cpu_of("icelake-lying-model-167"))
+    assert [(miss.name, miss.missing) for miss in match.near] == [("sapphirerapids", ("waitpkg",))]
+    assert match.native.spec == "icelake+avx512_bf16/sapphirerapids"
+    assert "model 167 is Rocket Lake" in match.notes[0]
+    assert "the flags match sapphirerapids: amx_bf16" in match.notes[0]
 
 
 def test_a_true_model_167_is_told_from_the_lying_one() -> None:
-    found = match_cpu(cpu_of("cannonlake-rocketlake-11900"))
-    assert "lacks clwb" in found.notes[0]
+    match = match_cpu(cpu_of("cannonlake-rocketlake-11900"))
+    assert "lacks clwb" in match.notes[0]
 
 
 def test_a_hidden_group_is_a_note_and_no_other_tuning() -> None:
-    found = match_cpu(cpu_of("skylake-aws-8175m"))
-    assert found.native.spec == "skylake+avx512cd+avx512f"
-    assert found.near[0].missing == ("avx512bw", "avx512dq", "avx512vl")
-    assert "hypervisor" in found.notes[0]
+    match = match_cpu(cpu_of("skylake-aws-8175m"))
+    assert match.native.spec == "skylake+avx512cd+avx512f"
+    assert match.near[0].missing == ("avx512bw", "avx512dq", "avx512vl")
+    assert "hypervisor" in match.notes[0]
 
 
 def test_this_machine_matches_as_archspec_says() -> None:
@@ -114,10 +114,10 @@ def test_more_features_never_match_a_lesser_level(
 def test_native_asks_only_for_what_is_there(name: str, hidden: frozenset[str]) -> None:
     uarch = TARGETS[name]
     cpu = made(frozenset(uarch.features) - hidden, uarch.vendor)
-    found = match_cpu(cpu)
-    assert found.best.features <= found.native.features <= cpu.features
-    assert not any(load_features("x86_64")[extra].banned for extra in found.native.extras)
-    for miss in found.near:
+    match = match_cpu(cpu)
+    assert match.best.features <= match.native.features <= cpu.features
+    assert not any(load_features("x86_64")[extra].banned for extra in match.native.extras)
+    for miss in match.near:
         assert miss.missing == tuple(sorted(TARGETS[miss.name].features - cpu.features))
 
 
@@ -160,7 +160,7 @@ def test_features_that_the_target_has_are_no_extras() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("skylak", r"Did you mean skylake or skylake_avx512\?"),
         ("neoverse_n", r"Did you mean neoverse_n1 or neoverse_n2\?"),
@@ -178,8 +178,8 @@ def test_features_that_the_target_has_are_no_extras() -> None:
         ("skylake/neoverse_v1", "neoverse_v1"),
     ],
 )
-def test_what_cannot_be_is_refused(spec: str, said: str) -> None:
-    with pytest.raises(TargetError, match=said):
+def test_what_cannot_be_is_refused(spec: str, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
         parse_target(spec)
 
 
@@ -228,7 +228,9 @@ def test_model_numbers_name_one_line_each() -> None:
                     model=number,
                     stepping=model.steppings[0],
                 )
-                assert [other.name for other in load_models() if other.has_cpu(cpu)] == [model.name]
+                assert [
+                    other_model.name for other_model in load_models() if other_model.has_cpu(cpu)
+                ] == [model.name]
 
 
 @pytest.mark.parametrize(

@@ -85,19 +85,19 @@ def listed(text: str) -> dict[str, list[str]]:
 
 
 def test_the_list_shows_what_people_use_by_group(invoke: Tasks) -> None:
-    found = listed(invoke("--list").stdout)
-    assert found == COMMON
-    assert sum(map(len, found.values())) == 12
+    actual = listed(invoke("--list").stdout)
+    assert actual == COMMON
+    assert sum(map(len, actual.values())) == 12
 
 
 def test_every_task_is_listed_where_all_are_asked_for(invoke: Tasks) -> None:
-    found = listed(invoke("--list", "all").stdout)
-    every = {name.rpartition(".")[2] for names in found.values() for name in names}
-    assert every == NAMES
-    assert sum(map(len, found.values())) == len(NAMES)
-    assert {group: [name for name in found[group] if name in COMMON[group]] for group in found} == (
-        COMMON
-    )
+    actual = listed(invoke("--list", "all").stdout)
+    all_names = {name.rpartition(".")[2] for names in actual.values() for name in names}
+    assert all_names == NAMES
+    assert sum(map(len, actual.values())) == len(NAMES)
+    assert {
+        group: [name for name in actual[group] if name in COMMON[group]] for group in actual
+    } == (COMMON)
 
 
 def test_one_group_is_listed_whole(invoke: Tasks) -> None:
@@ -106,10 +106,10 @@ def test_one_group_is_listed_whole(invoke: Tasks) -> None:
 
 
 def test_programs_read_every_task_and_a_line_about_each(invoke: Tasks) -> None:
-    found = json.loads(invoke("--list", "-F", "json").stdout)
-    assert {task["name"] for task in found["tasks"]} == NAMES - {"articles"}
-    assert all(task["help"].endswith(".") for task in found["tasks"])
-    (articles,) = found["collections"]
+    document = json.loads(invoke("--list", "-F", "json").stdout)
+    assert {task["name"] for task in document["tasks"]} == NAMES - {"articles"}
+    assert all(task["help"].endswith(".") for task in document["tasks"])
+    (articles,) = document["collections"]
     assert {task["name"] for task in articles["tasks"]} == ARTICLES | {"all"}
 
 
@@ -142,8 +142,8 @@ def test_the_list_loads_nothing_but_invoke_and_the_declared_options(invoke: Task
 def test_every_option_is_explained(name: str) -> None:
     arguments = collect_commands()[name].get_arguments()
     assert [argument.name for argument in arguments if not argument.help] == []
-    told = ParserContext(name=name, args=arguments).help_tuples()
-    assert len(told) == len(arguments), "which --help prints"
+    helps = ParserContext(name=name, args=arguments).help_tuples()
+    assert len(helps) == len(arguments), "which --help prints"
 
 
 # A line that cannot be read -----------------------------------------------------------------------
@@ -205,8 +205,8 @@ def test_targets_lists_what_arch_accepts(invoke: Tasks) -> None:
     rows = invoke("targets", "--family", "aarch64").stdout.splitlines()
     assert rows[0].split() == ["--arch", "family", "vendor", "runs", "here"]
     assert {row.split()[1] for row in rows[1:]} == {"aarch64"}
-    found = json.loads(invoke("targets", "--json").stdout)
-    assert {"skylake", "zen3", "neoverse_v1"} <= {target["name"] for target in found}
+    document = json.loads(invoke("targets", "--json").stdout)
+    assert {"skylake", "zen3", "neoverse_v1"} <= {target["name"] for target in document}
 
 
 def test_a_mask_that_hides_nothing_known_is_a_usage_error(invoke: Tasks) -> None:
@@ -225,25 +225,25 @@ def test_an_unknown_family_is_a_usage_error(invoke: Tasks) -> None:
 def test_releases_lists_what_release_accepts(invoke: Tasks) -> None:
     rows = invoke("releases").stdout.splitlines()
     assert [row for row in rows if row.startswith("2.14.1 ") and "kernels, full" in row]
-    found = json.loads(invoke("releases", "--json").stdout)
-    assert [row["version"] for row in found] == [row.split()[0] for row in rows[1:]]
+    document = json.loads(invoke("releases", "--json").stdout)
+    assert [row["version"] for row in document] == [row.split()[0] for row in rows[1:]]
 
 
 # Plan ---------------------------------------------------------------------------------------------
 
 
 def test_the_plan_as_json_carries_its_key(invoke: Tasks) -> None:
-    found = json.loads(invoke("plan", *DECLARED, "--json").stdout)
-    (plan,) = found["plans"]
-    assert found["key"] == hash_record(plan)
+    document = json.loads(invoke("plan", *DECLARED, "--json").stdout)
+    (plan,) = document["plans"]
+    assert document["key"] == hash_record(plan)
     assert plan["target"]["name"] == "skylake"
-    assert found["estimate"]["seconds"] > 0
+    assert document["estimate"]["seconds"] > 0
 
 
 def test_the_key_does_not_depend_on_the_machine_or_the_jobs(invoke: Tasks) -> None:
     def key(*words: str, **env: str) -> str:
-        found = json.loads(invoke("plan", *DECLARED, "--json", *words, **env).stdout)
-        return str(found["key"])
+        document = json.loads(invoke("plan", *DECLARED, "--json", *words, **env).stdout)
+        return str(document["key"])
 
     keys = {
         key(),
@@ -264,8 +264,8 @@ def test_the_plan_says_in_words_what_would_be_done(invoke: Tasks) -> None:
 
 def test_a_full_plan_is_complete_and_says_what_was_verified(invoke: Tasks) -> None:
     text = invoke("build", *FULL, "--dry-run").stdout
-    for what in ("build_pip_package", "--copt=-march=skylake", "TF_NEED_CUDA=0", "verified"):
-        assert what in text
+    for phrase in ("build_pip_package", "--copt=-march=skylake", "TF_NEED_CUDA=0", "verified"):
+        assert phrase in text
     assert "not installed" in said(invoke("build", *FULL), 14)
 
 
@@ -303,10 +303,10 @@ def test_the_archives_of_a_tree_are_listed(invoke: Tasks, tmp_path: Path) -> Non
     lines = invoke("vendor", *DECLARED, "--tree", str(tree), "--dry-run").stdout.splitlines()
     assert lines[0] == f"{'0' * 64}  https://example.com/a.tar.gz"
     assert lines[1].startswith("1 archive;")
-    found = json.loads(
+    document = json.loads(
         invoke("vendor", *DECLARED, "--tree", str(tree), "--dry-run", "--json").stdout
     )
-    assert [each["name"] for each in found["archives"]] == ["a"]
+    assert [archive["name"] for archive in document["archives"]] == ["a"]
 
 
 def test_a_folder_without_a_tree_is_an_error(invoke: Tasks, tmp_path: Path) -> None:
@@ -325,8 +325,8 @@ def test_container_files_are_written(invoke: Tasks, choice: tuple[str, ...]) -> 
 
 
 def test_native_is_resolved_before_it_is_planned(invoke: Tasks) -> None:
-    found = json.loads(invoke("plan", "--compiler", "gcc@99.0", "--json").stdout)
-    (plan,) = found["plans"]
+    document = json.loads(invoke("plan", "--compiler", "gcc@99.0", "--json").stdout)
+    (plan,) = document["plans"]
     assert plan["target"]["name"] != "native"
     assert "native" not in " ".join(plan["flags"])
 
@@ -431,8 +431,8 @@ def test_no_task_installs_what_it_must_not(task: str, first: bool, invoke: Tasks
     (bin_folder / "npm").write_text(f"#!/bin/sh\n: >{called}\n")
     (bin_folder / "npm").chmod(0o755)
     words = ("--no-install", task) if first else (task, "--no-install")
-    own = () if task == "quickstart" else ("--arch", "x86_64_v2", "--compiler", "clang-16")
-    done = invoke(*words, *own, PATH=str(bin_folder))
+    options = () if task == "quickstart" else ("--arch", "x86_64_v2", "--compiler", "clang-16")
+    done = invoke(*words, *options, PATH=str(bin_folder))
     assert done.returncode == ToolError.exit_code
     assert "npm install --global @bazel/bazelisk" in done.stderr
     assert not called.exists()
@@ -521,15 +521,15 @@ def tooled(invoke: Tasks) -> Tasks:
 
 @pytest.mark.toolchain
 def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(tooled: Tasks) -> None:
-    own = ("unshare", "--map-root-user", "--mount", "sh", "-c")
-    if subprocess.run([*own, "mount -t tmpfs none /mnt"], check=False).returncode:
+    prefix = ("unshare", "--map-root-user", "--mount", "sh", "-c")
+    if subprocess.run([*prefix, "mount -t tmpfs none /mnt"], check=False).returncode:
         pytest.skip("this kernel lets nobody mount a small disk")
     script = (
         'tools=$(readlink "$0/tools"); mount -t tmpfs -o size=256k none "$0"; '
         'ln -s "$tools" "$0/tools"; exec "$@"'
     )
     done = subprocess.run(
-        [*own, script, str(tooled.cache), *tooled.argv("build", *OWN)],
+        [*prefix, script, str(tooled.cache), *tooled.argv("build", *OWN)],
         cwd=tooled.folder,
         env=tooled.env,
         capture_output=True,

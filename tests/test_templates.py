@@ -39,8 +39,10 @@ def given(name: str) -> set[str]:
     """The names that the code gives to a template."""
     if name in ELSEWHERE:
         return keywords_of_filling(ELSEWHERE[name])
-    found = {template: set(context) for each in EVERY for template, context in each.items()}
-    return found[name]
+    actual = {
+        template: set(context) for contexts in EVERY for template, context in contexts.items()
+    }
+    return actual[name]
 
 
 def keywords_of_filling(module: Path) -> set[str]:
@@ -60,5 +62,5 @@ def test_templates_use_all_that_they_are_given_and_nothing_else(name: str) -> No
 
 
 def test_every_template_is_used() -> None:
-    used = {name for each in EVERY for name in each}
+    used = {name for context in EVERY for name in context}
     assert sorted(used | set(ELSEWHERE)) == NAMES

@@ -28,16 +28,16 @@ def test_every_target_stands_in_the_table_once(family: str | None) -> None:
 
 
 def test_the_table_says_what_this_cpu_can_run() -> None:
-    here = read_cpu()
+    cpu = read_cpu()
     rows = terminal_tables.format_targets(None, as_json=False).splitlines()[1:]
-    said = {row.split()[0]: row.split()[-1] for row in rows}
-    assert said == {
-        target.name: "no" if find_missing_features(target, here) else "yes"
+    fields = {row.split()[0]: row.split()[-1] for row in rows}
+    assert fields == {
+        target.name: "no" if find_missing_features(target, cpu) else "yes"
         for target in list_targets(None)
     }
-    other = "aarch64" if os.uname().machine == "x86_64" else "x86_64"
-    assert said[os.uname().machine] == "yes"
-    assert said[other] == "no"
+    other_text = "aarch64" if os.uname().machine == "x86_64" else "x86_64"
+    assert fields[os.uname().machine] == "yes"
+    assert fields[other_text] == "no"
 
 
 def test_targets_as_json() -> None:

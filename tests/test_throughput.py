@@ -46,7 +46,7 @@ def result_of(batch: int, *launches: float, augmented: bool = False, **fields: A
     return CellResult(place=place, **whole | fields)
 
 
-def throughput(*found: CellResult, price: str = "") -> Throughput:
+def throughput(*cell_results: CellResult, price: str = "") -> Throughput:
     book = catalog.find_book("2017-07-gce")
     return Throughput(
         made="2026-01-01T00:00:00+00:00",
@@ -56,14 +56,14 @@ def throughput(*found: CellResult, price: str = "") -> Throughput:
         seed=1,
         steps=4,
         wheels=(),
-        rows=results.build_rows(found),
+        rows=results.build_rows(cell_results),
         price=book.find_price(price) if price else None,
     )
 
 
 def row(batch: int, value: float, share: float = 0.01) -> ThroughputRow:
-    (found,) = results.build_rows([result_of(batch, 1.0, 1.0)])
-    fields = {name: getattr(found, name) for name in ThroughputRow.__dataclass_fields__}
+    (throughput_row,) = results.build_rows([result_of(batch, 1.0, 1.0)])
+    fields = {name: getattr(throughput_row, name) for name in ThroughputRow.__dataclass_fields__}
     return ThroughputRow(**fields | {"speed": spread(value, share)})
 
 
@@ -76,19 +76,23 @@ FULL = CellResult(
 
 
 def test_speed_is_examples_over_seconds() -> None:
-    (one,) = results.build_rows([result_of(8, 0.5, 0.5)])
-    assert one.speed is not None
-    assert get_value(one.speed) == pytest.approx(16.0)
-    assert one.printed is not None
-    assert one.printed.mean == pytest.approx(16.0)
-    assert (one.peak_mb, one.launches) == (900.0, 2)
+    (throughput_row,) = results.build_rows([result_of(8, 0.5, 0.5)])
+    assert throughput_row.speed is not None
+    assert get_value(throughput_row.speed) == pytest.approx(16.0)
+    assert throughput_row.printed is not None
+    assert throughput_row.printed.mean == pytest.approx(16.0)
+    assert (throughput_row.peak_mb, throughput_row.launches) == (900.0, 2)
 
 
 def test_out_of_memory_is_a_row_and_not_a_crash() -> None:
-    (one,) = results.build_rows([FULL])
-    assert (one.speed, one.printed, one.outcome) == (None, None, Outcome.OUT_OF_MEMORY)
-    found = throughput(result_of(8, 0.5, 0.5), FULL)
-    shown = text.build_table(found).format_text(colour=False)
+    (throughput_row,) = results.build_rows([FULL])
+    assert (throughput_row.speed, throughput_row.printed, throughput_row.outcome) == (
+        None,
+        None,
+        Outcome.OUT_OF_MEMORY,
+    )
+    actual = throughput(result_of(8, 0.5, 0.5), FULL)
+    shown = text.build_table(actual).format_text(colour=False)
     assert "resnet50, batch 4096, stock: out of memory" in shown
 
 
@@ -112,31 +116,31 @@ def test_what_overlaps_is_said_to_be_unsure() -> None:
 
 
 def test_augmentation_is_compared_with_the_same_batch_without() -> None:
-    found = throughput(result_of(8, 0.5, 0.5001), result_of(8, 1.0, 1.0001, augmented=True))
-    assert "reduces the speed by 50.0%" in " ".join(text.list_lines(found))
+    actual = throughput(result_of(8, 0.5, 0.5001), result_of(8, 1.0, 1.0001, augmented=True))
+    assert "reduces the speed by 50.0%" in " ".join(text.list_lines(actual))
     vague = throughput(result_of(8, 0.5, 1.0), result_of(8, 0.7, 1.1, augmented=True))
     assert "no measurable cost" in " ".join(text.list_lines(vague))
 
 
 def test_speed_per_dollar_is_over_the_books_price() -> None:
-    found = throughput(result_of(8, 0.5, 0.5), price="cpu8")
-    assert found.price is not None
-    (row,) = text.format_rows(found)
-    per_dollar = row[text.list_headings(found).index("#per $/h")]
+    actual = throughput(result_of(8, 0.5, 0.5), price="cpu8")
+    assert actual.price is not None
+    (row,) = text.format_rows(actual)
+    per_dollar = row[text.list_headings(actual).index("#per $/h")]
     assert float(per_dollar) == pytest.approx(16.0 / (0.06 * 1.0607), rel=0.01)
-    assert "#per $/h" in text.list_headings(found)
-    assert "as of 2017-07" in text.build_table(found).format_text(colour=False)
+    assert "#per $/h" in text.list_headings(actual)
+    assert "as of 2017-07" in text.build_table(actual).format_text(colour=False)
 
 
 def test_the_page_has_the_tables_rows() -> None:
-    found = throughput(result_of(8, 0.5, 0.6), FULL)
-    (table,) = [each for each in text.build_section(found).blocks if isinstance(each, Table)]
-    assert table.rows == tuple(text.format_rows(found))
-    drawn = list(text.draw_figures(found))
+    actual = throughput(result_of(8, 0.5, 0.6), FULL)
+    (table,) = [block for block in text.build_section(actual).blocks if isinstance(block, Table)]
+    assert table.rows == tuple(text.format_rows(actual))
+    drawn = list(text.draw_figures(actual))
     assert len(drawn) == 1
     assert "at 8" in drawn[0].description
     assert list(text.draw_figures(throughput(FULL))) == []
-    assert "out of memory" in format_json(found)
+    assert "out of memory" in format_json(actual)
 
 
 # --- options --------------------------------------------------------------------------------------
@@ -147,16 +151,16 @@ def read(**options: str) -> handler.ThroughputConfig:
 
 
 def test_cells_are_every_batch_with_and_without_augmentation() -> None:
-    asked = read(batches="4,8", image="64", augmentation="both", launches="3", steps="20")
-    cells = asked.list_cells(["stock"], read_host())
+    config = read(batches="4,8", image="64", augmentation="both", launches="3", steps="20")
+    cells = config.list_cells(["stock"], read_host())
     assert len(cells) == 2 * 2 * 3
-    assert len({each.key for each in cells}) == len(cells)
-    names = {each.request["workload"] for each in cells}
+    assert len({cell.key for cell in cells}) == len(cells)
+    names = {cell.request["workload"] for cell in cells}
     assert {find_workload(name).inputs for name in names} == {(4, 64, 64, 3), (8, 64, 64, 3)}
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"workloads": "resnet"}, "Did you mean resnet50"),
         ({"batches": "0"}, "is not a list of batch sizes"),
@@ -172,10 +176,10 @@ def test_cells_are_every_batch_with_and_without_augmentation() -> None:
         ({"steps": "0"}, "--steps"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
+def test_options_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         read(**options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_dry_run_says_what_would_be_measured(
@@ -188,25 +192,25 @@ def test_a_dry_run_says_what_would_be_measured(
 
 
 def test_a_workload_of_ones_own_has_its_own_batch(tmp_path: Path) -> None:
-    own = tmp_path / "model.py"
-    own.write_text("def build(): ...\n", "utf-8")
-    (cell,) = read(workload=str(own), launches="1").list_cells(["stock"], read_host())
+    own_path = tmp_path / "model.py"
+    own_path.write_text("def build(): ...\n", "utf-8")
+    (cell,) = read(workload=str(own_path), launches="1").list_cells(["stock"], read_host())
     assert cell.request["workload"] == "own:model.py"
-    assert dict(cell.env) == {PROGRAM: str(own)}
-    found = result_of(0, 0.5, 0.5)
-    answers = tuple({**each, "batch": 7} for each in found.answers)
-    (one,) = results.build_rows([dataclasses.replace(found, answers=answers)])
-    assert one.batch == 7
+    assert dict(cell.env) == {PROGRAM: str(own_path)}
+    cell_result = result_of(0, 0.5, 0.5)
+    answers = tuple({**answer, "batch": 7} for answer in cell_result.answers)
+    (throughput_row,) = results.build_rows([dataclasses.replace(cell_result, answers=answers)])
+    assert throughput_row.batch == 7
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"workload": "resnet50"}, "Use --workloads resnet50"),
         ({"workload": "nowhere/model.py"}, "file not found"),
     ],
 )
-def test_what_is_no_file_of_ones_own_is_refused(options: dict[str, str], said: str) -> None:
+def test_what_is_no_file_of_ones_own_is_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         read(**options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)

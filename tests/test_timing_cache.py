@@ -42,5 +42,5 @@ def test_a_damaged_file_is_timed_anew(content: str, tmp_path: Path) -> None:
 
 def test_a_hidden_feature_makes_another_cpu() -> None:
     cpu = host(4).cpu
-    other = dataclasses.replace(cpu, features=cpu.features | {"amx_tile"})
-    assert cpu.kind != other.kind
+    other_cpu = dataclasses.replace(cpu, features=cpu.features | {"amx_tile"})
+    assert cpu.kind != other_cpu.kind

@@ -25,17 +25,17 @@ def line(launch: int, tuned_s: float, **fields: str) -> TimingLine:
 
 
 def test_a_launch_is_one_number_for_each_arm() -> None:
-    found, reasons = group_series([line(0, 1.0), line(1, 4.0)])
-    each = found["a", 1]
-    assert each.ratios == pytest.approx([math.log(2), -math.log(2)])
-    assert each.again == each.stock == pytest.approx([math.log(2), math.log(2)])
-    assert (each.stock_s, each.tuned_s) == (2.0, 2.5)
+    series, reasons = group_series([line(0, 1.0), line(1, 4.0)])
+    site_series = series["a", 1]
+    assert site_series.ratios == pytest.approx([math.log(2), -math.log(2)])
+    assert site_series.again == site_series.stock == pytest.approx([math.log(2), math.log(2)])
+    assert (site_series.stock_s, site_series.tuned_s) == (2.0, 2.5)
     assert reasons == {}
 
 
 def test_a_place_that_failed_once_has_no_times() -> None:
-    found, reasons = group_series([line(0, 1.0), line(1, 1.0, reason="it does not run")])
-    assert found == {}
+    series, reasons = group_series([line(0, 1.0), line(1, 1.0, reason="it does not run")])
+    assert series == {}
     assert reasons == {"a": "it does not run"}
 
 

@@ -57,11 +57,11 @@ def test_properties_of_the_users_are_the_only_ones(name: str) -> None:
 )
 def test_the_files_that_compile_are_found(name: str, takes_part: set[str]) -> None:
     compiler = compilers.find_compiler(name)
-    found = {path.name for path in toolchain._find_files(compiler)}
-    assert takes_part <= found
-    assert {"libc.so.6", "libgcc.a"} <= found
-    assert any(file.startswith("libstdc++.so") for file in found)
-    assert any("-ld" in file or file == "ld" for file in found)
+    names = {path.name for path in toolchain._find_files(compiler)}
+    assert takes_part <= names
+    assert {"libc.so.6", "libgcc.a"} <= names
+    assert any(file.startswith("libstdc++.so") for file in names)
+    assert any("-ld" in file or file == "ld" for file in names)
 
 
 @pytest.mark.toolchain
@@ -82,7 +82,7 @@ def test_a_compiler_of_the_same_name_and_version_with_other_bytes_is_another(
     patched = tmp_path / "g++"
     patched.write_bytes(real.path.resolve().read_bytes() + b"\0")
     patched.chmod(0o755)
-    other = dataclasses.replace(real, path=patched)
-    before, after = toolchain.identify_toolchain(real), toolchain.identify_toolchain(other)
+    other_compiler = dataclasses.replace(real, path=patched)
+    before, after = toolchain.identify_toolchain(real), toolchain.identify_toolchain(other_compiler)
     assert (before.compiler, before.glibc) == (after.compiler, after.glibc)
     assert before.identity != after.identity

@@ -91,7 +91,7 @@ def test_a_tree_that_names_no_release_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "empty"),
         (b"\n \n", "empty"),
@@ -103,10 +103,10 @@ def test_a_tree_that_names_no_release_is_refused(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("name", [".bazelrc", "configure.py", f"{PIP_PACKAGE}/BUILD"])
 def test_a_file_of_other_bytes_is_refused(
-    tmp_path: Path, name: str, content: bytes, said: str
+    tmp_path: Path, name: str, content: bytes, message: str
 ) -> None:
     (reduced_tree(tmp_path, "2.14.1") / name).write_bytes(content)
-    with pytest.raises(TreeError, match=said) as caught:
+    with pytest.raises(TreeError, match=message) as caught:
         read_tree(tmp_path)
     assert name in caught.value.message
     assert "\n" not in caught.value.message
@@ -271,7 +271,7 @@ def test_options_of_the_program_are_found() -> None:
 
 
 def test_configures_questions_are_told_from_what_it_only_names() -> None:
-    named, asked, limits = parse_configure(
+    named, prompted, limits = parse_configure(
         "_TF_MIN_BAZEL_VERSION = '4.2.1'\n_TF_MAX_BAZEL_VERSION = '4.99.0'\n"
         "def main():\n"
         "  get_var(environ_cp, 'TF_NEED_CUDA', 'CUDA', False)\n"
@@ -280,7 +280,7 @@ def test_configures_questions_are_told_from_what_it_only_names() -> None:
         "  print('TF_NEED_CUDA is asked for')\n"
     )
     assert named == {"TF_NEED_CUDA", "CLANG_COMPILER_PATH", "TF_ENABLE_XLA"}
-    assert asked == {"TF_NEED_CUDA", "CLANG_COMPILER_PATH"}
+    assert prompted == {"TF_NEED_CUDA", "CLANG_COMPILER_PATH"}
     assert limits == ("4.2.1", "4.99.0")
     assert parse_configure("_TF_MIN_BAZEL_VERSION = '1'\n")[2] is None
     with pytest.raises(TreeError, match=r"configure\.py .*newest"):
@@ -301,11 +301,11 @@ def real_tree(paths: Paths) -> Path:
 def test_the_real_tree_of_2_14_1_is_read(real_tree: Path) -> None:
     tree = read_tree(real_tree)
     assert (tree.release, tree.bazel, tree.bazel_limits) == ("2.14.1", "6.1.0", None)
-    own = list_configs(lines_of((real_tree / ".bazelrc").read_text()))
-    assert len(own) == 70
-    assert {"avx_linux", "linux", "release_cpu_linux", "mkl_aarch64_threadpool"} <= own
-    assert {"opt", "avx2_linux", "numa"}.isdisjoint(own)
-    assert own <= tree.configs
+    own_configs = list_configs(lines_of((real_tree / ".bazelrc").read_text()))
+    assert len(own_configs) == 70
+    assert {"avx_linux", "linux", "release_cpu_linux", "mkl_aarch64_threadpool"} <= own_configs
+    assert {"opt", "avx2_linux", "numa"}.isdisjoint(own_configs)
+    assert own_configs <= tree.configs
     assert tree.wheel_options >= {"--cpu", "--project_name", "--nightly_flag"}
 
 

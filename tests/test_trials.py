@@ -43,7 +43,7 @@ def negated(case: Case) -> Outcome:
 
 
 def multiplied(case: Case) -> Outcome:
-    a, b = (given.array for given in case.inputs)
+    a, b = (op_input.array for op_input in case.inputs)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
         return "InvalidArgumentError"
     with np.errstate(all="ignore"):
@@ -51,20 +51,22 @@ def multiplied(case: Case) -> Outcome:
 
 
 def test_a_kernel_that_accepts_all_gets_several_ranks_and_awkward_numbers() -> None:
-    found = explored(NEGATE, negated)
-    plain = [known.case for known in found if not known.case.sliced and not known.case.gradient]
+    reference_cases = explored(NEGATE, negated)
+    plain = [
+        known.case for known in reference_cases if not known.case.sliced and not known.case.gradient
+    ]
     shapes = {case.inputs[0].array.shape for case in plain}
     assert len(shapes) == KEPT + EMPTY
     assert len({len(shape) for shape in shapes}) >= 4
     assert any(np.isnan(case.inputs[0].array).any() for case in plain)
-    assert any(known.case.sliced for known in found)
-    assert any(get_tolerance_name(known.case) == "gradient of Neg" for known in found)
+    assert any(known.case.sliced for known in reference_cases)
+    assert any(get_tolerance_name(known.case) == "gradient of Neg" for known in reference_cases)
 
 
 def test_a_kernel_that_demands_matching_sizes_is_fed_and_refuses_too() -> None:
-    found = explored(MATMUL, multiplied)
-    accepted = [known for known in found if not isinstance(known.outcome, str)]
-    refused = [known for known in found if isinstance(known.outcome, str)]
+    reference_cases = explored(MATMUL, multiplied)
+    accepted = [known for known in reference_cases if not isinstance(known.outcome, str)]
+    refused = [known for known in reference_cases if isinstance(known.outcome, str)]
     assert len(accepted) >= KEPT
     assert len(refused) == REFUSED
     sums = [known for known in accepted if not known.case.gradient]
@@ -117,21 +119,21 @@ def test_the_stock_kernels_say_what_they_accept(
     """LSTMBlockCell aborts the process for most sizes: the other ops come through."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    wanted = [
+    expected = [
         ["LSTMBlockCell", "T=1"],
         ["Conv2D", "T=1"],
         ["ScatterAdd", "T=1,Tindices=3"],
         ["Sum", "T=1,Tidx=3"],
     ]
-    words: list[str | Path] = [stock_arm.python, program, json.dumps(wanted)]
-    found = [
+    words: list[str | Path] = [stock_arm.python, program, json.dumps(expected)]
+    document = [
         json.loads(
             run(words, cwd=tmp_path, env=build_probe_env(), timeout_s=300).output.splitlines()[-1]
         )
         for _ in range(times)
     ]
-    once = found[0]
-    assert all(again == once for again in found)
+    once = document[0]
+    assert all(again == once for again in document)
     for op in ("Conv2D", "ScatterAdd", "Sum"):
         assert sum(not refused for _, refused in once[op]) >= 4
         assert any(refused for _, refused in once[op])
@@ -142,6 +144,6 @@ def test_the_battery_passes_on_the_stock_wheel(stock_arm: Environment, tmp_path:
     answer = tmp_path / "battery.json"
     words: list[str | Path] = [stock_arm.python, "-m", "tfbuild.probe.battery", answer]
     run(words, cwd=tmp_path, env=build_probe_env(), timeout_s=300)
-    found = json.loads(answer.read_text())
-    assert found["failed"] == {}
-    assert len(found["passed"]) >= 15
+    document = json.loads(answer.read_text())
+    assert document["failed"] == {}
+    assert len(document["passed"]) >= 15

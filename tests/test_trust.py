@@ -64,7 +64,7 @@ def put(
 
 
 def contents(index: Folder) -> dict[str, bytes | None]:
-    return {each: index.read(each) for each in index.list_sizes("") if not each.startswith(".")}
+    return {size: index.read(size) for size in index.list_sizes("") if not size.startswith(".")}
 
 
 def beside(wheel: Path) -> str:
@@ -80,7 +80,9 @@ def test_all_that_is_published_is_signed_also_what_was_taken_over(
     done = put(index, tuned, stock, key=key)
     assert done.signers == {tuned.name: key.public.id, stock.name: key.public.id}
     entries = catalog.parse(index.read(catalog.KEY), "").entries
-    objects = {each["key"]: each for each in json.loads(index.read(MANIFEST) or b"")["objects"]}
+    objects = {
+        stored["key"]: stored for stored in json.loads(index.read(MANIFEST) or b"")["objects"]
+    }
     for entry in entries:
         where = f"pool/tensorflow-cpu/{entry.file}.provenance"
         data = index.read(where)
@@ -99,11 +101,11 @@ def test_a_page_leads_to_the_provenance_and_says_what_is_unsigned(
     put(index, older)
     put(index, tuned, key=key)
     page, text = (index.read(f"{PAGE}/index.{form}") or b"" for form in ("json", "html"))
-    found = json.loads(page)
-    links = {each["filename"]: each["provenance"] for each in found["files"]}
+    document = json.loads(page)
+    links = {file["filename"]: file["provenance"] for file in document["files"]}
     assert links[older.name] is None
     assert normpath(join(PAGE, links[tuned.name].replace("%2B", "+"))) == beside(tuned)
-    assert found["meta"]["api-version"] == "1.3"
+    assert document["meta"]["api-version"] == "1.3"
     lines = {
         line.partition(".whl")[0]: line for line in text.decode().splitlines() if "<a " in line
     }
@@ -118,7 +120,7 @@ def test_a_page_leads_to_the_provenance_and_says_what_is_unsigned(
         parse_json_project_page(page.decode()).files,
         parse_html_project_page(text.decode(), "tensorflow-cpu").files,
     ):
-        assert {each.filename for each in files} == {older.name, tuned.name}
+        assert {file.filename for file in files} == {older.name, tuned.name}
 
 
 def test_without_a_key_pages_are_as_they_were(index: Folder, tuned: Path) -> None:
@@ -154,11 +156,11 @@ def test_an_index_made_anew_still_knows_who_signed(
 ) -> None:
     put(index, tuned, key=key)
     put(index, stock)
-    before = {each.file: each.provenance for each in catalog.reindex_pool(index).entries}
+    before = {entry.file: entry.provenance for entry in catalog.reindex_pool(index).entries}
     (index.root / catalog.KEY).unlink()
     put(index, reindex=True)
     entries = catalog.parse(index.read(catalog.KEY), "").entries
-    assert {each.file: each.provenance for each in entries} == before
+    assert {entry.file: entry.provenance for entry in entries} == before
     assert before[stock.name] is None
     signed = before[tuned.name]
     assert signed is not None
@@ -190,7 +192,7 @@ def test_variants_are_unsigned_and_the_others_on_their_pages_are_not(
     put(index, tuned, stock, key=key)
     (variant,) = publish_variants([tuned], index, now=NOW)
     page = json.loads(index.read("variants/simple/tensorflow-cpu/index.json") or b"")
-    links = {each["filename"]: each["provenance"] for each in page["files"]}
+    links = {file["filename"]: file["provenance"] for file in page["files"]}
     assert links[variant] is None
     (known,) = json.loads(index.read("variants/catalog.json") or b"")["variants"]
     assert known["entry"]["provenance"] is None
@@ -355,8 +357,8 @@ def test_a_bucket_is_one_of_signed_wheels_as_a_folder_is(
     assert done.signers == {tuned.name: key.public.id}
     with pytest.raises(PublishError, match="is unsigned"):
         put(bucket, stock)
-    found = s3.client.get_object(Bucket=NAME, Key=beside(tuned))
-    assert found["ContentType"] == "application/vnd.pypi.integrity.v1+json"
+    actual = s3.client.get_object(Bucket=NAME, Key=beside(tuned))
+    assert actual["ContentType"] == "application/vnd.pypi.integrity.v1+json"
     entry, _ = read_entry(tuned, published=NOW)
     data = sign(make_statement(entry, None, other.public), other)
     s3.client.put_object(Bucket=NAME, Key=beside(tuned), Body=data)

@@ -213,7 +213,7 @@ def test_the_control_in_the_pool_is_found(own: Path, pool: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"compiler": "gcc 12.2.0"}, "gcc 12.2.0, not by clang 16.0.6"),
         ({"compiler": "clang 16.0.5"}, "clang 16.0.5, not by clang 16.0.6"),
@@ -223,11 +223,11 @@ def test_the_control_in_the_pool_is_found(own: Path, pool: Path) -> None:
     ],
 )
 def test_a_control_that_does_not_fit_is_refused_and_said_why(
-    changes: dict[str, Any], said: str, own: Path, pool: Path
+    changes: dict[str, Any], message: str, own: Path, pool: Path
 ) -> None:
     control = with_library(**{"target": STOCK_FLAGS, **changes})
     wheel(pool, control.to_bytes(), stem=CONTROL_STEM)
-    with pytest.raises(WheelError, match=said):
+    with pytest.raises(WheelError, match=message):
         find_control(own, pool)
 
 
@@ -251,9 +251,9 @@ def test_the_command_names_a_set_and_g_plus_plus(tmp_path: Path, pool: Path) -> 
     hot = tuple(unit.name for unit in select("hot"))
     facts = with_library(kernels=hot, compiler="gcc 12.2.0")
     tags = "cp39-cp39-manylinux_2_17_x86_64.manylinux2014_x86_64"
-    own = wheel(tmp_path, facts.to_bytes(), stem="tensorflow-2.14.1+zen4", tags=tags)
+    own_path = wheel(tmp_path, facts.to_bytes(), stem="tensorflow-2.14.1+zen4", tags=tags)
     with pytest.raises(WheelError) as caught:
-        find_control(own, pool)
+        find_control(own_path, pool)
     assert caught.value.hint.endswith(
         "--package tensorflow --python 3.9 --kernels hot --compiler g++-12"
     )

@@ -50,15 +50,15 @@ def setting(**changed: Any) -> TuningSetting:
 
 def tried(
     stage: TuningStage,
-    own: Setup,
+    own_setup: Setup,
     value: float,
     verdict: Verdict,
     **changed: Any,
 ) -> TriedArm:
     whole: dict[str, Any] = {
         "stage": stage,
-        "arm": "+".join(map(str, own)),
-        "changes": own,
+        "arm": "+".join(map(str, own_setup)),
+        "changes": own_setup,
         "speedup": interval(value),
         "noise": interval(1.0),
         "verdict": verdict,
@@ -77,7 +77,7 @@ WON = (
 )
 
 
-def tuning(*found: TriedArm, **changed: Any) -> Tuning:
+def tuning(*tried_arms: TriedArm, **changed: Any) -> Tuning:
     whole: dict[str, Any] = {
         "schema": SCHEMA,
         "made": "2026-01-02T03:04:05+00:00",
@@ -90,7 +90,7 @@ def tuning(*found: TriedArm, **changed: Any) -> Tuning:
         "host": HOST,
         "baseline": STOCK.label,
         "trial": TRIAL,
-        "tried": found,
+        "tried": tried_arms,
         "variables": (),
         "wheel": STOCK.label,
     }
@@ -101,20 +101,20 @@ def tuning(*found: TriedArm, **changed: Any) -> Tuning:
 
 
 def test_wheels_settings_and_advice_are_tried_alone() -> None:
-    found = list_candidates(setting(), TRIAL)
-    assert all(len(each) == 1 for each in found)
-    levers = [each.lever for (each,) in found]
+    candidates = list_candidates(setting(), TRIAL)
+    assert all(len(changes) == 1 for changes in candidates)
+    levers = [change.lever for (change,) in candidates]
     assert levers[0] == "wheel"
-    assert [str(each) for (each,) in found if each.lever == "onednn"] == ["onednn=off"]
+    assert [str(change) for (change,) in candidates if change.lever == "onednn"] == ["onednn=off"]
     assert {*levers} <= {*KINDS}
 
 
 def test_nothing_to_try_is_told_before_anything_is_installed(tmp_path: Path) -> None:
-    wanted = TuneOptions(workload="lstm_text", arms="stock", levers="wheel", vcpus="1")
+    expected = TuneOptions(workload="lstm_text", arms="stock", levers="wheel", vcpus="1")
     with pytest.raises(UsageError, match="1 vCPU: wheel"):
-        handler.describe(wanted)
+        handler.describe(expected)
     with pytest.raises(UsageError, match="no settings to try"):
-        handler.read_config(wanted, here(tmp_path))
+        handler.read_config(expected, here(tmp_path))
 
 
 def test_a_trial_may_leave_nothing_to_try() -> None:
@@ -133,8 +133,8 @@ def test_a_damaged_trial_is_told_in_a_line(content: str, tmp_path: Path) -> None
 
 
 def test_only_the_levers_that_were_asked_for_are_tried() -> None:
-    found = list_candidates(setting(levers=("intra", SCRIPT[0])), TRIAL)
-    assert [str(each) for (each,) in found] == ["intra=1", HINT]
+    candidates = list_candidates(setting(levers=("intra", SCRIPT[0])), TRIAL)
+    assert [str(change) for (change,) in candidates] == ["intra=1", HINT]
 
 
 def test_a_run_goes_on_only_in_an_equal_one_that_is_not_finished(tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_an_option_that_makes_no_sense_is_refused(
     option: str, value: str, message: str, tmp_path: Path
 ) -> None:
     plain: dict[str, Any] = {"workload": "lstm_text", "arms": "stock"}
-    wanted = TuneOptions(**plain | {option: value})
+    expected = TuneOptions(**plain | {option: value})
     with pytest.raises(UsageError, match=message):
-        handler.read_config(wanted, here(tmp_path))
+        handler.read_config(expected, here(tmp_path))
 
 
 def test_bfloat16_is_tried_only_when_it_is_allowed(tmp_path: Path) -> None:
@@ -206,10 +206,10 @@ def test_requests_are_tuned_without_what_only_training_has(
     workload: str, asked_for: str, tmp_path: Path
 ) -> None:
     plain = TuneOptions(workload=workload, phase="infer", arms="stock")
-    found = handler.read_config(plain, here(tmp_path))
-    assert found.workload == asked_for
-    setups = list_candidates(found.create_setting([STOCK]), TRIAL)
-    assert {each.lever for (each,) in setups}.isdisjoint(SCRIPT)
+    tuning_config = handler.read_config(plain, here(tmp_path))
+    assert tuning_config.workload == asked_for
+    setups = list_candidates(tuning_config.create_setting([STOCK]), TRIAL)
+    assert {change.lever for (change,) in setups}.isdisjoint(SCRIPT)
     with pytest.raises(UsageError, match="no settings to try"):
         handler.read_config(dataclasses.replace(plain, levers="jit_compile"), here(tmp_path))
 
@@ -221,25 +221,25 @@ def test_a_users_file_is_known_by_its_content(tmp_path: Path) -> None:
         before = hash_path(path.parent if path.suffix == ".pb" else path)
         path.write_text("two")
         assert hash_path(path.parent if path.suffix == ".pb" else path) != before
-    found = handler.read_config(
+    tuning_config = handler.read_config(
         TuneOptions(workload=str(tmp_path / "model"), arms="stock"), here(tmp_path)
     )
-    assert found.program == tmp_path / "model"
-    assert found.workload == "own:model"
-    own = found.create_setting([STOCK])
-    assert dict(own.build_arm(()).env) == {"TENSORWRIGHT_PROGRAM": str(tmp_path / "model")}
+    assert tuning_config.program == tmp_path / "model"
+    assert tuning_config.workload == "own:model"
+    own_setting = tuning_config.create_setting([STOCK])
+    assert dict(own_setting.build_arm(()).env) == {"TENSORWRIGHT_PROGRAM": str(tmp_path / "model")}
 
 
 def test_a_dry_run_says_what_would_be_tried_and_makes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path / "cache"))
-    said = handler.describe(
+    description = handler.describe(
         TuneOptions(workload="lstm_text", arms="stock", levers="onednn,jit_compile", vcpus="1")
     )
-    assert "onednn=on, onednn=off, jit_compile=True" in said
-    assert "tensorflow-cpu==" in said
-    assert "20 min" in said
+    assert "onednn=on, onednn=off, jit_compile=True" in description
+    assert "tensorflow-cpu==" in description
+    assert "20 min" in description
     assert list(tmp_path.iterdir()) == []
 
 
@@ -256,12 +256,15 @@ def test_the_budget_is_shared_out_whole() -> None:
 
 
 def test_a_cell_says_of_each_arm_how_it_went() -> None:
-    own = {"fast": setup("intra=1"), "wrong": setup("bf16=on"), "dead": setup("onednn=off")}
-    found = dataclasses.replace(
+    setups = {"fast": setup("intra=1"), "wrong": setup("bf16=on"), "dead": setup("onednn=off")}
+    compared_cell = dataclasses.replace(
         cell({"fast": 1.2, "wrong": 1.5}, wrong=("wrong",)),
         failures=(ArmFailure(arm="dead", reason="the worker was ended by SIGKILL\nand more"),),
     )
-    rows = {each.arm: each for each in collect_tried_arms(TuningStage.SCREEN, found, own)}
+    rows = {
+        tried_arm.arm: tried_arm
+        for tried_arm in collect_tried_arms(TuningStage.SCREEN, compared_cell, setups)
+    }
     assert rows["fast"].is_faster
     assert rows["fast"].reason == ""
     assert rows["wrong"].reason == "computes something else"
@@ -271,24 +274,24 @@ def test_a_cell_says_of_each_arm_how_it_went() -> None:
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
-    found = tuning(*WON, variables=(("TF_NUM_INTRAOP_THREADS", "1"),))
-    records.save(tmp_path / KIND.result, found)
+    actual = tuning(*WON, variables=(("TF_NUM_INTRAOP_THREADS", "1"),))
+    records.save(tmp_path / KIND.result, actual)
     assert (
-        records.decode_record(Tuning, records.load(tmp_path / KIND.result, schema=SCHEMA)) == found
+        records.decode_record(Tuning, records.load(tmp_path / KIND.result, schema=SCHEMA)) == actual
     )
 
 
 def test_the_gain_is_that_of_the_confirmation() -> None:
-    found = tuning(*WON)
-    assert found.best == WON[1]
-    said = "\n".join(text.list_lines(found))
-    assert "Best: intra=1, malloc=jemalloc: 1.150x" in said
-    assert "compile(steps_per_execution=8) with intra=1, malloc=jemalloc: 1.200x" in said
-    assert "1.300x" not in said
+    actual = tuning(*WON)
+    assert actual.best == WON[1]
+    message = "\n".join(text.list_lines(actual))
+    assert "Best: intra=1, malloc=jemalloc: 1.150x" in message
+    assert "compile(steps_per_execution=8) with intra=1, malloc=jemalloc: 1.200x" in message
+    assert "1.300x" not in message
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("tried_arms", "words"),
     [
         ((WON[0],), "No setting is faster"),
         ((tried(TuningStage.CONFIRM, BEST, 1.001, Verdict.EQUIVALENT),), "beyond noise: intra=1"),
@@ -297,24 +300,24 @@ def test_the_gain_is_that_of_the_confirmation() -> None:
     ],
 )
 def test_without_a_confirmed_gain_nothing_is_exported(
-    found: tuple[TriedArm, ...], words: str
+    tried_arms: tuple[TriedArm, ...], words: str
 ) -> None:
-    result = tuning(*found)
+    result = tuning(*tried_arms)
     assert result.best is None
     assert words in next(text.list_lines(result))
     assert all(line.startswith("# ") for line in text.render_env_file(result).splitlines())
 
 
 def test_a_shell_takes_the_settings_as_they_are() -> None:
-    wanted = (("TF_NUM_INTRAOP_THREADS", "1"), ("LD_PRELOAD", "/lib/it's here.so"))
-    page = text.render_env_file(tuning(*WON, variables=wanted, workload="a\n$(false) model.py"))
-    names = " ".join(f'"${name}"' for name, _ in wanted)
+    expected = (("TF_NUM_INTRAOP_THREADS", "1"), ("LD_PRELOAD", "/lib/it's here.so"))
+    page = text.render_env_file(tuning(*WON, variables=expected, workload="a\n$(false) model.py"))
+    names = " ".join(f'"${name}"' for name, _ in expected)
     script = f"{page}\nprintf '%s\\n' {names}"
     done = subprocess.run(
         ["/bin/sh", "-eu", "-c", script], capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines() == [value for _, value in wanted]
-    assert f"export LD_PRELOAD={shlex.quote(wanted[1][1])}" in page
+    assert done.stdout.splitlines() == [value for _, value in expected]
+    assert f"export LD_PRELOAD={shlex.quote(expected[1][1])}" in page
 
 
 def test_settings_for_fewer_cpus_say_so() -> None:
@@ -323,8 +326,8 @@ def test_settings_for_fewer_cpus_say_so() -> None:
 
 
 def test_table_and_page_hold_every_arm() -> None:
-    found = tuning(*WON)
-    for shown in (text.build_table(found).format_text(colour=False), text.render_markdown(found)):
-        assert all(each.stage.value in shown for each in WON)
+    actual = tuning(*WON)
+    for shown in (text.build_table(actual).format_text(colour=False), text.render_markdown(actual)):
+        assert all(tried_arm.stage.value in shown for tried_arm in WON)
         assert "1.300x" in shown
-    assert text.render_markdown(found).count("\n|") == len(WON) + 2
+    assert text.render_markdown(actual).count("\n|") == len(WON) + 2

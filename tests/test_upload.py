@@ -75,7 +75,7 @@ def wheels(tmp_path: Path) -> list[Path]:
 
 
 def states(done: tuple[Upload, ...]) -> list[UploadState]:
-    return [each.state for each in done]
+    return [sent_wheel.state for sent_wheel in done]
 
 
 # --- pypiserver -----------------------------------------------------------------------------------
@@ -113,10 +113,10 @@ def test_other_bytes_under_a_name_are_refused_and_nothing_is_sent(
     with pypiserver(tmp_path / "root") as url:
         upload(wheels[1:], url)
         before = (tmp_path / "root" / wheels[1].name).read_bytes()
-        other = stand_in(tmp_path / "b", "1.0", name="absl_py", python="py3", content=b"other")
+        other_path = stand_in(tmp_path / "b", "1.0", name="absl_py", python="py3", content=b"other")
         for dry_run in (True, False):
-            with pytest.raises(PublishError, match=rf"absl_py-1\.0-py3.*{hash_file(other)}"):
-                upload([wheels[0], other], url, dry_run=dry_run)
+            with pytest.raises(PublishError, match=rf"absl_py-1\.0-py3.*{hash_file(other_path)}"):
+                upload([wheels[0], other_path], url, dry_run=dry_run)
         assert (tmp_path / "root" / wheels[1].name).read_bytes() == before
         assert not (tmp_path / "root" / wheels[0].name).exists()
 
@@ -214,12 +214,12 @@ def test_a_wrong_password_is_one_clear_line(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    said = "401"
+    message = "401"
     if password:
         keep("environment", "", password, tmp_path, monkeypatch)
-        said = "environment .403"
+        message = "environment .403"
     with pypiserver(tmp_path / "root", SECRET) as url:
-        with pytest.raises(PublishError, match=f"{re.escape(wheels[0].name)}.*{said}") as caught:
+        with pytest.raises(PublishError, match=f"{re.escape(wheels[0].name)}.*{message}") as caught:
             upload(wheels, url)
         assert list((tmp_path / "root").iterdir()) == []
     text = str(caught.value)
@@ -370,8 +370,8 @@ def test_the_address_of_the_pages_can_be_given(wheels: list[Path]) -> None:
         "/other/absl-py/": page(f"{wheels[1].name}#sha256={hash_file(wheels[1])}"),
     }
     with serving(Server(pages=pages)) as server:
-        found = upload(wheels, server.url, pages=f"{server.url}other", dry_run=True)
-    assert states(found) == [UploadState.ABSENT, UploadState.THERE]
+        uploads = upload(wheels, server.url, pages=f"{server.url}other", dry_run=True)
+    assert states(uploads) == [UploadState.ABSENT, UploadState.THERE]
 
 
 def test_a_page_is_looked_for_where_the_index_says(wheels: list[Path]) -> None:
@@ -444,21 +444,21 @@ def test_an_index_that_lists_late_is_a_warning(
 def test_no_command_line_holds_the_password_while_it_is_sent(
     tmp_path: Path, wheels: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
+    command_lines: list[str] = []
 
-    def look(given: str) -> None:
-        seen.append(given)
+    def look(text: str) -> None:
+        command_lines.append(text)
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                seen.append(path.read_text("utf-8", errors="replace"))
+                command_lines.append(path.read_text("utf-8", errors="replace"))
 
     keep("environment", "", SECRET, tmp_path, monkeypatch)
     with serving(Server(on_post=look)) as server:
         upload(wheels[:1], server.url)
     token = base64.b64encode(f"{NAME}:{SECRET}".encode()).decode()
-    assert seen[0] == f"Basic {token}"
-    assert len(seen) > 1
-    assert not any(SECRET in each or token in each for each in seen[1:])
+    assert command_lines[0] == f"Basic {token}"
+    assert len(command_lines) > 1
+    assert not any(SECRET in name or token in name for name in command_lines[1:])
 
 
 def test_a_file_that_is_no_wheel_is_refused_before_anything_is_sent(
@@ -509,7 +509,7 @@ def test_any_address_is_taken_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "here"),
+    ("url", "is_local"),
     [
         ("http://localhost:8080/", True),
         ("http://127.0.0.1/", True),
@@ -520,8 +520,8 @@ def test_any_address_is_taken_or_refused(text: str) -> None:
         ("http://example.org/", False),
     ],
 )
-def test_only_this_machines_own_addresses_need_no_encryption(url: str, here: bool) -> None:
-    assert is_localhost(check_url(url, "--upload")) is here
+def test_only_this_machines_own_addresses_need_no_encryption(url: str, is_local: bool) -> None:
+    assert is_localhost(check_url(url, "--upload")) is is_local
 
 
 def test_an_address_without_encryption_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
@@ -538,9 +538,9 @@ def test_half_a_pair_is_refused(half: str) -> None:
 
 def test_what_holds_a_password_does_not_show_it() -> None:
     env = {"TWINE_USERNAME": NAME, "TWINE_PASSWORD": SECRET}
-    found = find_credentials("https://example.org/", env)
-    assert (found.name, found.password) == (NAME, SECRET)
-    assert SECRET not in repr(found)
+    credentials = find_credentials("https://example.org/", env)
+    assert (credentials.name, credentials.password) == (NAME, SECRET)
+    assert SECRET not in repr(credentials)
 
 
 def test_without_a_password_there_is_none() -> None:

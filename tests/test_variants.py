@@ -151,20 +151,20 @@ def test_a_variant_needs_the_name_of_a_wheel(file: str) -> None:
 
 
 def test_a_variant_says_what_its_label_means(v3: Path, tmp_path: Path) -> None:
-    made = make_variant(v3, tmp_path / "out")
-    assert made.name == V3 == format_variant_name(v3.name, "x86_64_v3")
-    with zipfile.ZipFile(made) as archive:
-        said = json.loads(archive.read(f"tensorflow_cpu-2.14.1.dist-info/{FILE}"))
+    variant = make_variant(v3, tmp_path / "out")
+    assert variant.name == V3 == format_variant_name(v3.name, "x86_64_v3")
+    with zipfile.ZipFile(variant) as archive:
+        document = json.loads(archive.read(f"tensorflow_cpu-2.14.1.dist-info/{FILE}"))
         metadata = archive.read("tensorflow_cpu-2.14.1.dist-info/METADATA")
-    assert said["$schema"] == SCHEMA
-    assert said["variants"] == {"x86_64_v3": {"x86_64": {"level": ["v3"]}}}
+    assert document["$schema"] == SCHEMA
+    assert document["variants"] == {"x86_64_v3": {"x86_64": {"level": ["v3"]}}}
     assert b"\nVersion: 2.14.1\n" in metadata
 
 
 def test_a_variant_holds_what_the_wheel_holds(v3: Path, tmp_path: Path) -> None:
-    made = make_variant(v3, tmp_path / "out")
+    variant = make_variant(v3, tmp_path / "out")
     before = {line.name.split("/")[-1]: line.digest for line in verify_record(v3)}
-    after = {line.name.split("/")[-1]: line.digest for line in verify_record(made)}
+    after = {line.name.split("/")[-1]: line.digest for line in verify_record(variant)}
     assert after.keys() - before.keys() == {FILE}
     assert [name for name in before if before[name] != after[name]] == ["METADATA"]
 
@@ -184,8 +184,8 @@ def test_a_wheel_that_is_not_tuned_is_no_variant(tmp_path: Path) -> None:
 
 
 def test_the_index_says_what_every_label_means() -> None:
-    said = json.loads(build_index_json([V4, V3]))
-    assert said["variants"] == {
+    document = json.loads(build_index_json([V4, V3]))
+    assert document["variants"] == {
         "x86_64_v3": {"x86_64": {"level": ["v3"]}},
         "x86_64_v4": {"x86_64": {"level": ["v4"]}},
     }
@@ -197,7 +197,7 @@ def test_the_order_of_variants_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variants", "what"),
+    ("variants", "message"),
     [
         ([], "0 releases"),
         ([V3, V3], "twice"),
@@ -207,8 +207,10 @@ def test_the_order_of_variants_does_not_matter() -> None:
         ([V3.replace("-x86_64_v3", "-v3")], "name of a variant"),
     ],
 )
-def test_variants_that_do_not_belong_together_are_refused(variants: list[str], what: str) -> None:
-    with pytest.raises(PublishError, match=what):
+def test_variants_that_do_not_belong_together_are_refused(
+    variants: list[str], message: str
+) -> None:
+    with pytest.raises(PublishError, match=message):
         build_index_json(variants)
 
 
@@ -230,16 +232,16 @@ def variantlib(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_variantlib_reads_our_wheels_and_makes_the_same_index(
     v3: Path, v4: Path, tmp_path: Path, variantlib: Path
 ) -> None:
-    made = [make_variant(wheel, tmp_path / "out") for wheel in (v3, v4)]
-    read = run([variantlib, "analyze-wheel", "-i", made[0]], cwd=tmp_path).output
+    paths = [make_variant(wheel, tmp_path / "out") for wheel in (v3, v4)]
+    read = run([variantlib, "analyze-wheel", "-i", paths[0]], cwd=tmp_path).output
     assert "Label: `x86_64_v3`" in read
     assert "x86_64 :: level :: v3" in read
     log = run([variantlib, "generate-index-json", "-d", tmp_path / "out"], cwd=tmp_path).output
     assert "ERROR" not in log
     theirs = json.loads(
-        (tmp_path / "out" / format_index_name(made[0].name)).read_text(encoding="utf-8")
+        (tmp_path / "out" / format_index_name(paths[0].name)).read_text(encoding="utf-8")
     )
-    ours = json.loads(build_index_json([path.name for path in made]))
+    ours = json.loads(build_index_json([path.name for path in paths]))
     # variantlib writes the draft's address in its own form, and reads any.
     assert (theirs.pop("$schema"), ours.pop("$schema")) == (
         "https://variants-schema.wheelnext.dev/v0.2.0.json",

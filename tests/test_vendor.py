@@ -37,8 +37,8 @@ def archive(name: str, *urls: str, data: bytes = DATA) -> DeclaredArchive:
     return DeclaredArchive(name=name, urls=urls, sha256=sha256, origin="WORKSPACE")
 
 
-def cached(folder: Path, wanted: DeclaredArchive) -> Path:
-    return folder / CACHED / wanted.sha256 / "file"
+def cached(folder: Path, expected: DeclaredArchive) -> Path:
+    return folder / CACHED / expected.sha256 / "file"
 
 
 def names(folder: Path) -> list[str]:
@@ -50,12 +50,12 @@ def names(folder: Path) -> list[str]:
 def test_archives_come_from_the_first_address_that_has_their_bytes(tmp_path: Path) -> None:
     with serving(Site({"/wrong/a.zip": b"<html>", "/right/a.zip": DATA})) as site:
         urls = [f"{site.url}/{place}/a.zip" for place in ("absent", "wrong", "right", "unused")]
-        wanted = archive("a", *urls)
+        expected = archive("a", *urls)
         for _ in range(2):  # the second time nothing is asked for
-            assert vendor.prefetch([wanted], tmp_path) == ()
+            assert vendor.prefetch([expected], tmp_path) == ()
     assert [path for path, _ in site.asked] == ["/absent/a.zip", "/wrong/a.zip", "/right/a.zip"]
-    assert cached(tmp_path, wanted).read_bytes() == DATA
-    assert names(tmp_path) == [f"{CACHED}/{wanted.sha256}/file"]
+    assert cached(tmp_path, expected).read_bytes() == DATA
+    assert names(tmp_path) == [f"{CACHED}/{expected.sha256}/file"]
 
 
 @pytest.mark.parametrize("kind", ["address", "folder"])
@@ -63,11 +63,11 @@ def test_a_mirror_is_asked_first(tmp_path: Path, kind: str) -> None:
     (tmp_path / "mirror").mkdir()
     (tmp_path / "mirror/a.zip").write_bytes(DATA)
     with serving(Site({"/mirror/a.zip": DATA, "/home/a.zip": DATA})) as site:
-        wanted = archive("a", f"{site.url}/home/a.zip")
+        expected = archive("a", f"{site.url}/home/a.zip")
         mirror = f"{site.url}/mirror/" if kind == "address" else str(tmp_path / "mirror")
-        assert vendor.prefetch([wanted], tmp_path / "out", mirror=mirror) == ()
+        assert vendor.prefetch([expected], tmp_path / "out", mirror=mirror) == ()
     assert "/home/a.zip" not in [path for path, _ in site.asked]
-    assert cached(tmp_path / "out", wanted).read_bytes() == DATA
+    assert cached(tmp_path / "out", expected).read_bytes() == DATA
 
 
 def test_an_archive_that_nobody_has_is_named_and_the_rest_is_fetched(
@@ -75,29 +75,29 @@ def test_an_archive_that_nobody_has_is_named_and_the_rest_is_fetched(
 ) -> None:
     with serving(Site({"/b.zip": DATA})) as site:
         gone = archive("a", f"{site.url}/a.zip", data=b"other")
-        here = archive("b", f"{site.url}/b.zip")
+        available = archive("b", f"{site.url}/b.zip")
         unpinned = dataclasses.replace(archive("c", f"{site.url}/c.zip"), sha256="")
-        assert vendor.prefetch([gone, here, unpinned], tmp_path) == ("a",)
-    assert cached(tmp_path, here).is_file()
+        assert vendor.prefetch([gone, available, unpinned], tmp_path) == ("a",)
+    assert cached(tmp_path, available).is_file()
     assert "a cannot" in capfd.readouterr().err
 
 
 def test_a_download_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    wanted = archive("a", "{site}/a.zip")
+    expected = archive("a", "{site}/a.zip")
     with serving(Site({"/a.zip": DATA}, break_after=50_000)) as site:
-        wanted = dataclasses.replace(wanted, urls=(f"{site.url}/a.zip",))
-        assert vendor.prefetch([wanted], tmp_path) == ("a",)
-        assert names(tmp_path) == [f".waiting/{wanted.sha256}/a.zip.part"]
-        assert vendor.prefetch([wanted], tmp_path) == ()
+        expected = dataclasses.replace(expected, urls=(f"{site.url}/a.zip",))
+        assert vendor.prefetch([expected], tmp_path) == ("a",)
+        assert names(tmp_path) == [f".waiting/{expected.sha256}/a.zip.part"]
+        assert vendor.prefetch([expected], tmp_path) == ()
     assert site.asked == [("/a.zip", None), ("/a.zip", "bytes=50000-")]
 
 
 def test_two_archives_of_one_name_are_kept_apart(tmp_path: Path) -> None:
     with serving(Site({"/x/v1.0.tar.gz": DATA, "/y/v1.0.tar.gz": DATA[::-1]})) as site:
-        one = archive("one", f"{site.url}/x/v1.0.tar.gz")
+        declared_archive = archive("one", f"{site.url}/x/v1.0.tar.gz")
         two = archive("two", f"{site.url}/y/v1.0.tar.gz", data=DATA[::-1])
-        assert vendor.prefetch([one, two], tmp_path) == ()
-    assert cached(tmp_path, one).read_bytes() == DATA
+        assert vendor.prefetch([declared_archive, two], tmp_path) == ()
+    assert cached(tmp_path, declared_archive).read_bytes() == DATA
     assert cached(tmp_path, two).read_bytes() == DATA[::-1]
 
 
@@ -112,12 +112,12 @@ def test_what_a_killed_run_left_half_is_removed(tmp_path: Path) -> None:
 
 def test_a_cached_archive_that_went_bad_is_fetched_again(tmp_path: Path) -> None:
     with serving(Site({"/a.zip": DATA})) as site:
-        wanted = archive("a", f"{site.url}/a.zip")
-        assert vendor.prefetch([wanted], tmp_path) == ()
-        cached(tmp_path, wanted).write_bytes(DATA[:-1])
+        expected = archive("a", f"{site.url}/a.zip")
+        assert vendor.prefetch([expected], tmp_path) == ()
+        cached(tmp_path, expected).write_bytes(DATA[:-1])
         vendor._remove_corrupt(tmp_path)
-        assert vendor.prefetch([wanted], tmp_path) == ()
-    assert cached(tmp_path, wanted).read_bytes() == DATA
+        assert vendor.prefetch([expected], tmp_path) == ()
+    assert cached(tmp_path, expected).read_bytes() == DATA
 
 
 def test_a_full_disk_leaves_nothing_half_under_a_final_name(tmp_path: Path) -> None:
@@ -158,17 +158,17 @@ def test_a_folder_that_is_being_filled_has_no_lock_but_remembers_its_hashes(tmp_
     assert vendor._set_lock_aside(tmp_path / "new") == {}
 
 
-def fill(folder: Path, tree: Path, found: Bazel, paths: Paths) -> None:
+def fill(folder: Path, tree: Path, bazel_tool: Bazel, paths: Paths) -> None:
     vendor.vendor_targets(
-        folder, tree, ("//:x",), release="2.14.1", found=found, options=(), paths=paths
+        folder, tree, ("//:x",), release="2.14.1", bazel_tool=bazel_tool, options=(), paths=paths
     )
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     paths = Paths(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
-    found = Bazel(bazelisk=Path("/bin/true"), use="/bin/true", version="1", debian=True)
+    bazel_tool = Bazel(bazelisk=Path("/bin/true"), use="/bin/true", version="1", debian=True)
     with settings.lock_folder(tmp_path / "out", "vendoring"), pytest.raises(BusyError):
-        fill(tmp_path / "out", tmp_path, found, paths)
+        fill(tmp_path / "out", tmp_path, bazel_tool, paths)
 
 
 # Answers as bazelisk and Bazel do: no Bazel can be downloaded where these tests run.
@@ -184,39 +184,43 @@ def real_bazelisk() -> Path:
 def test_bazelisk_puts_the_bazel_that_it_downloads_into_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = Bazel(bazelisk=real_bazelisk(), use="6.0.9", version="6.0.9", debian=False)
+    bazel_tool = Bazel(bazelisk=real_bazelisk(), use="6.0.9", version="6.0.9", debian=False)
     machine = {"x86_64": "x86_64", "aarch64": "arm64"}[os.uname().machine]
     path = f"/6.0.9/bazel-6.0.9-linux-{machine}"
     with serving(Site({path: STAND_IN})) as site:
         monkeypatch.setenv("BAZELISK_BASE_URL", site.url)
         monkeypatch.setenv("BAZELISK_VERIFY_SHA256", "0" * 64)
         with pytest.raises(VendorError, match=r"bazelisk: .*0{64}"):
-            vendor._store_bazel(found, tmp_path / "bad/bazel")
+            vendor._store_bazel(bazel_tool, tmp_path / "bad/bazel")
         monkeypatch.setenv("BAZELISK_VERIFY_SHA256", hashlib.sha256(STAND_IN).hexdigest())
-        vendor._store_bazel(found, tmp_path / "vendor/bazel")
+        vendor._store_bazel(bazel_tool, tmp_path / "vendor/bazel")
     more = {name: (tmp_path / "vendor" / name).read_bytes() for name in names(tmp_path / "vendor")}
     lock = make_folder(tmp_path / "vendor", bazel="6.0.9", more=more)
     assert vendor_folder.check_folder(tmp_path / "vendor") == lock
     paths = Paths(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
-    own = vendor_folder.resolve_bazel(tmp_path / "vendor", lock, paths)
-    assert own.bazelisk.is_relative_to(tmp_path)
-    assert Path(own.use).read_bytes() == STAND_IN
+    own_bazel = vendor_folder.resolve_bazel(tmp_path / "vendor", lock, paths)
+    assert own_bazel.bazelisk.is_relative_to(tmp_path)
+    assert Path(own_bazel.use).read_bytes() == STAND_IN
     cut = ["unshare", "--net", *(() if os.geteuid() == 0 else ("--map-root-user",))]
-    env = bazel.build_environment(own.use, hashlib.sha256(STAND_IN).hexdigest())
-    said = subprocess.run(
-        [*cut, own.bazelisk, "--version"], env=env, check=True, capture_output=True, cwd=tmp_path
+    env = bazel.build_environment(own_bazel.use, hashlib.sha256(STAND_IN).hexdigest())
+    completed = subprocess.run(
+        [*cut, own_bazel.bazelisk, "--version"],
+        env=env,
+        check=True,
+        capture_output=True,
+        cwd=tmp_path,
     )
-    assert said.stdout == b"bazel 6.0.9\n"
+    assert completed.stdout == b"bazel 6.0.9\n"
 
 
 def test_a_bazel_that_is_given_by_its_path_is_copied(tmp_path: Path) -> None:
-    given = tmp_path / "my-bazel"
-    given.write_bytes(STAND_IN)
-    given.chmod(0o755)
+    path = tmp_path / "my-bazel"
+    path.write_bytes(STAND_IN)
+    path.chmod(0o755)
     script = tmp_path / "bazelisk"
     script.write_text("#!/usr/bin/env node\n")
-    found = Bazel(bazelisk=script, use=str(given), version="6.0.9", debian=False)
-    vendor._store_bazel(found, tmp_path / "out")
+    bazel_tool = Bazel(bazelisk=script, use=str(path), version="6.0.9", debian=False)
+    vendor._store_bazel(bazel_tool, tmp_path / "out")
     assert names(tmp_path / "out") == ["bazel-6.0.9"]  # a script needs more than itself
     assert os.access(tmp_path / "out/bazel-6.0.9", os.X_OK)
 
@@ -272,10 +276,10 @@ def test_an_environment_is_made_from_the_folder_alone(
     assert vendor_folder.read_requirements(out) == requirements
     paths = Paths(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    made = create_bare(
+    bare = create_bare(
         python=python, requirements=requirements, paths=paths, links=out / DEPENDENCIES
     )
-    run([made, "-c", "import tiny"])
+    run([bare, "-c", "import tiny"])
     with pytest.raises(VendorError, match=r"requirements\.txt.*invoke vendor"):
         vendor_folder.read_requirements(tmp_path)
 

@@ -132,11 +132,11 @@ def test_pip_is_told_of_the_wheels_where_there_are_any(tmp_path: Path) -> None:
 )
 def test_the_folders_bazel_is_run_by_its_path(tmp_path: Path, name: str) -> None:
     more = {name: b"#!/bin/sh\n", "bazel/bazelisk": b"\x7fELF"}
-    found = vendor_folder.resolve_bazel(
+    bazel_tool = vendor_folder.resolve_bazel(
         tmp_path, make_folder(tmp_path, bazel="6.1.0", more=more), PATHS
     )
-    assert (found.use, found.version) == (str(tmp_path / name), "6.1.0")
-    assert (found.bazelisk, found.debian) == (tmp_path / "bazel/bazelisk", False)
+    assert (bazel_tool.use, bazel_tool.version) == (str(tmp_path / name), "6.1.0")
+    assert (bazel_tool.bazelisk, bazel_tool.debian) == (tmp_path / "bazel/bazelisk", False)
 
 
 def test_two_bazels_are_one_too_many(tmp_path: Path) -> None:
@@ -163,6 +163,6 @@ def test_the_systems_bazel_must_be_the_version_that_made_the_folder(
     paths = dataclasses.replace(settings.paths(), pool=tmp_path)
     lock = make_folder(tmp_path, bazel=bazel.find_bazel(paths, "").version)
     assert vendor_folder.resolve_bazel(tmp_path, lock, paths).use == str(bazel.DEBIAN_BAZEL)
-    other = dataclasses.replace(lock, bazel="3.7.2")
+    other_lock = dataclasses.replace(lock, bazel="3.7.2")
     with pytest.raises(VendorError, match=f"3.7.2, .*{lock.bazel}"):
-        vendor_folder.resolve_bazel(tmp_path, other, paths)
+        vendor_folder.resolve_bazel(tmp_path, other_lock, paths)

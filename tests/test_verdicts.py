@@ -77,12 +77,12 @@ def without_a_feature(cpu: Cpu) -> Cpu:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda given: {**given, "cpu": without_a_feature(given["cpu"])},
-        lambda given: {**given, "copts": ("-O3",)},
-        lambda given: {**given, "staged": Path("/sources/other/tree")},
-        lambda given: {
-            **given,
-            "environment": dataclasses.replace(given["environment"], folder=Path("/arms/other")),
+        lambda inputs: {**inputs, "cpu": without_a_feature(inputs["cpu"])},
+        lambda inputs: {**inputs, "copts": ("-O3",)},
+        lambda inputs: {**inputs, "staged": Path("/sources/other/tree")},
+        lambda inputs: {
+            **inputs,
+            "environment": dataclasses.replace(inputs["environment"], folder=Path("/arms/other")),
         },
     ],
 )
@@ -90,13 +90,13 @@ def test_what_the_judge_stands_on_is_part_of_it(
     tmp_path: Path, change: Callable[[dict[str, object]], dict[str, object]]
 ) -> None:
     stock = Environment(folder=Path("/arms/one"), wheel=Path("x.whl"), wheel_sha256="0" * 64)
-    given: dict[str, object] = {
+    record: dict[str, object] = {
         "folder": tmp_path,
         "environment": stock,
         "staged": Path("/sources/one/tree"),
         "copts": ("-O2",),
         "cpu": read_cpu(),
     }
-    changed = change(given)
-    assert open_verdicts(**changed).judge != open_verdicts(**given).judge  # type: ignore[arg-type]
-    assert open_verdicts(**dict(given)).judge == open_verdicts(**given).judge  # type: ignore[arg-type]
+    changed = change(record)
+    assert open_verdicts(**changed).judge != open_verdicts(**record).judge  # type: ignore[arg-type]
+    assert open_verdicts(**dict(record)).judge == open_verdicts(**record).judge  # type: ignore[arg-type]

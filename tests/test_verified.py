@@ -29,7 +29,7 @@ def test_reported_means_are_those_of_the_rows(run: verified.Run) -> None:
 
 
 def test_a_changed_record_changes_the_page() -> None:
-    (run, *rest) = RUNS
+    (run, *remainder) = RUNS
     slower = tuple(row | {"speedup": "0.5"} if row["speedup"] else row for row in run.rows)
     changed = dataclasses.replace(run, rows=slower)
-    assert verified.render_page([changed, *rest]) != verified.render_page(RUNS)
+    assert verified.render_page([changed, *remainder]) != verified.render_page(RUNS)

@@ -149,8 +149,8 @@ def test_a_signature_needs_no_line(tmp_path: Path) -> None:
     assert verify_record(make_wheel(tmp_path, signed, lines=record_of(MEMBERS)))
 
 
-def changed(lines: Lines, name: str, *rest: str) -> Lines:
-    return [(name, *rest) if line[0] == name else line for line in lines]  # type: ignore[misc]
+def changed(lines: Lines, name: str, *remainder: str) -> Lines:
+    return [(name, *remainder) if line[0] == name else line for line in lines]  # type: ignore[misc]
 
 
 INIT = "demo_pkg/__init__.py"
@@ -158,7 +158,7 @@ DIGEST, SIZE = line_of(INIT, MEMBERS[INIT])[1:]
 
 
 @pytest.mark.parametrize(
-    ("lines", "why"),
+    ("lines", "reason"),
     [
         (record_of(MEMBERS)[1:], INIT),
         ([*record_of(MEMBERS), line_of("gone.py", b"")], "gone.py"),
@@ -169,10 +169,10 @@ DIGEST, SIZE = line_of(INIT, MEMBERS[INIT])[1:]
         (changed(record_of(MEMBERS), INIT, DIGEST), "three fields"),
     ],
 )
-def test_a_record_that_is_not_true_is_refused(tmp_path: Path, lines: Lines, why: str) -> None:
+def test_a_record_that_is_not_true_is_refused(tmp_path: Path, lines: Lines, reason: str) -> None:
     with pytest.raises(WheelError, match=r"demo_pkg-1\.0-py3-none-any\.whl") as e:
         verify_record(make_wheel(tmp_path, lines=lines))
-    assert why in e.value.message
+    assert reason in e.value.message
 
 
 def test_a_record_with_stronger_hashes_is_verified(tmp_path: Path) -> None:
@@ -316,18 +316,18 @@ def test_a_member_is_read(stock: Path) -> None:
 def test_only_what_is_under_a_prefix_is_unpacked(stock: Path, tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "stock"
     extract(stock, ("demo_pkg/include/", "demo_pkg/libdemo.so.2"), folder)
-    found = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    assert found == {name: MEMBERS[name] for name in list(MEMBERS)[1:4]}
+    files = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert files == {name: MEMBERS[name] for name in list(MEMBERS)[1:4]}
     assert [p.name for p in folder.parent.iterdir()] == ["stock"]
 
 
 def test_of_a_folder_that_is_left_out_what_has_a_longer_prefix_is_unpacked(tmp_path: Path) -> None:
     names = ("own.h", "others/one/a.h", "others/two/b.h", "others/two/src/c.h", "others.h")
     path = make_wheel(tmp_path, dict.fromkeys((f"include/{name}" for name in names), b"x"))
-    wanted = ("include/", "include/others/two/src/")
-    extract(path, wanted, tmp_path / "out", without=("include/others/",))
-    found = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.h")}
-    assert found == {"include/own.h", "include/others/two/src/c.h", "include/others.h"}
+    expected = ("include/", "include/others/two/src/")
+    extract(path, expected, tmp_path / "out", without=("include/others/",))
+    actual = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.h")}
+    assert actual == {"include/own.h", "include/others/two/src/c.h", "include/others.h"}
 
 
 def test_a_folder_that_is_there_is_left_as_it_is(stock: Path, tmp_path: Path) -> None:
@@ -379,11 +379,11 @@ def test_the_local_version_stands_everywhere(stock: Path, tmp_path: Path) -> Non
         f"{info}/tuned.json": b"{}\n",
         f"{info}/sboms/demo.cdx.json": b"{}\n",
     }
-    found = contents(wheel)
-    record = found.pop(f"{info}/RECORD").decode()
-    assert found == expected
+    files = contents(wheel)
+    record = files.pop(f"{info}/RECORD").decode()
+    assert files == expected
     assert [tuple(row) for row in csv.reader(record.splitlines())] == [
-        *(line_of(name, found[name]) for name in found),
+        *(line_of(name, files[name]) for name in files),
         (f"{info}/RECORD", "", ""),
     ]
     assert {line.name for line in verify_record(wheel)} == expected.keys()
@@ -405,15 +405,15 @@ def test_the_local_version_is_normalized(
 
 def raw_members(path: Path) -> dict[str, tuple[object, ...]]:
     """Compressed bytes, method, permissions and time of every member, found without our code."""
-    found: dict[str, tuple[object, ...]] = {}
+    actual: dict[str, tuple[object, ...]] = {}
     with zipfile.ZipFile(path) as wheel, path.open("rb") as source:
         for info in wheel.infolist():
             source.seek(info.header_offset + 26)
             lengths = source.read(4)
             source.seek(sum(int.from_bytes(lengths[i : i + 2], "little") for i in (0, 2)), 1)
             raw = source.read(info.compress_size)
-            found[info.filename] = (raw, info.compress_type, info.external_attr, info.date_time)
-    return found
+            actual[info.filename] = (raw, info.compress_type, info.external_attr, info.date_time)
+    return actual
 
 
 def test_unchanged_members_are_copied_not_compressed_again(tmp_path: Path) -> None:
@@ -527,8 +527,8 @@ def test_twice_the_same_bytes(stock: Path, tmp_path: Path) -> None:
         wheels.append(
             repack(stock, local="zen4", add=add, out_dir=tmp_path / place, dist_info_files={})
         )
-    one, two = (wheel.read_bytes() for wheel in wheels)
-    assert one == two
+    single_data, two = (wheel.read_bytes() for wheel in wheels)
+    assert single_data == two
     assert contents(wheels[0])["demo_pkg/b.so"] == built.read_bytes()
 
 
@@ -592,9 +592,9 @@ def test_a_tuned_wheel_is_not_tuned_again(stock: Path, tmp_path: Path) -> None:
 
 
 def test_a_wheel_under_a_wrong_name_is_refused(stock: Path, tmp_path: Path) -> None:
-    other = stock.rename(stock.with_name(STOCK_NAME.replace("1.0", "2.0")))
+    other_path = stock.rename(stock.with_name(STOCK_NAME.replace("1.0", "2.0")))
     with pytest.raises(WheelError, match=r"demo_pkg-1\.0\.dist-info"):
-        tuned(other, tmp_path)
+        tuned(other_path, tmp_path)
 
 
 @pytest.mark.parametrize("name", [INIT, f"{INFO.replace('1.0', '1.0+a')}/RECORD", *ESCAPES])
@@ -691,8 +691,8 @@ def test_two_at_once_do_not_write_the_same_wheel(
     pool = tmp_path / "pool"
     with pytest.raises(BusyError, match=r"demo_pkg-1\.0\+a-py3-none"):
         repack(stock, local="a", add={}, out_dir=pool, dist_info_files={})
-    other = repack(stock, local="b", add={}, out_dir=pool, dist_info_files={})
-    assert [p.name for p in pool.glob("*.whl")] == [other.name]
+    other_path = repack(stock, local="b", add={}, out_dir=pool, dist_info_files={})
+    assert [p.name for p in pool.glob("*.whl")] == [other_path.name]
     assert blocked.poll() is None
 
 
@@ -701,10 +701,10 @@ def test_a_file_that_may_not_grow_leaves_nothing(stock: Path, tmp_path: Path, li
     added, pool = tmp_path / "x.so", tmp_path / "pool"
     added.write_bytes(noise(200_000))
     with child(stock, pool, added, str(limit)) as process:
-        _, said = process.communicate(timeout=30)
+        _, text = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert said.splitlines()[-1].startswith("DiskError: cannot write ")
-    assert said.splitlines()[-1].endswith("File too large")
+    assert text.splitlines()[-1].startswith("DiskError: cannot write ")
+    assert text.splitlines()[-1].endswith("File too large")
     assert not list(pool.iterdir())
 
 
@@ -753,8 +753,8 @@ def test_pip_installs_it_and_finds_no_conflict(stock: Path, tmp_path: Path) -> N
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
     run([*pip, "install", "--no-deps", "--no-index", tuned(stock, tmp_path)])
     assert run([*pip, "check"]).output == "No broken requirements found.\n"
-    asked = "import demo_pkg.fast, importlib.metadata as m; print(m.version('demo-pkg'))"
-    assert run([python, "-c", asked]).output == "1.0+skylake\n"
+    code = "import demo_pkg.fast, importlib.metadata as m; print(m.version('demo-pkg'))"
+    assert run([python, "-c", code]).output == "1.0+skylake\n"
     assert (tmp_path / "venv" / "share" / "demo.txt").read_bytes() == b"from the data folder\n"
 
 
@@ -782,12 +782,12 @@ def test_a_wheel_of_no_cpython_is_refused() -> None:
 
 def test_a_wheel_gets_the_platform_in_its_name_and_its_tags(stock: Path, tmp_path: Path) -> None:
     platform = "manylinux_2_17_x86_64.manylinux2014_x86_64"
-    made = repack(stock, local="a", platform=platform, add={}, out_dir=tmp_path, dist_info_files={})
-    assert made.name.endswith(f"-{platform}.whl")
-    verify_record(made)
-    (text,) = (data for name, data in contents(made).items() if name.endswith("/WHEEL"))
-    said = [line.split()[1] for line in text.decode().splitlines() if line.startswith("Tag:")]
-    assert sorted(said) == [*read_identity(made).tags]
+    path = repack(stock, local="a", platform=platform, add={}, out_dir=tmp_path, dist_info_files={})
+    assert path.name.endswith(f"-{platform}.whl")
+    verify_record(path)
+    (text,) = (data for name, data in contents(path).items() if name.endswith("/WHEEL"))
+    lines = [line.split()[1] for line in text.decode().splitlines() if line.startswith("Tag:")]
+    assert sorted(lines) == [*read_identity(path).tags]
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,9 @@ def tuned(*specs: str, python: str = "cp311", size: int = 1000, release: str = "
 
 
 def choice_for(name: str, *entries: Entry) -> PageChoice | None:
-    found = choose(entries, parse_target(name))
-    assert len(found) <= 1
-    return next(iter(found), None)
+    choices = choose(entries, parse_target(name))
+    assert len(choices) <= 1
+    return next(iter(choices), None)
 
 
 def library_for(name: str, *entries: Entry) -> str:
@@ -109,8 +109,8 @@ def test_every_cpu_gets_the_nearest_wheel(target: str, library: str) -> None:
     ],
 )
 def test_how_near_a_library_is(target: str, specs: tuple[str, ...], library: str) -> None:
-    found = library_for(target, STOCK, *map(tuned, specs))
-    assert found.startswith(library)
+    actual = library_for(target, STOCK, *map(tuned, specs))
+    assert actual.startswith(library)
 
 
 def test_an_arm_core_gets_its_own_line_only() -> None:
@@ -153,8 +153,8 @@ def test_of_the_same_library_the_smaller_file_is_taken() -> None:
 def test_wheels_that_differ_in_their_names_only_are_chosen_between_in_one_way() -> None:
     alike = [entry_of(f"2.14.1+{local}", targets=("zen4",)) for local in ("a", "b", "c")]
     target = parse_target("zen4")
-    found = {choose_best(tuple(order), target) for order in itertools.permutations(alike)}
-    assert len({choice.entry for choice in found if choice}) == 1
+    choices = {choose_best(tuple(order), target) for order in itertools.permutations(alike)}
+    assert len({choice.entry for choice in choices if choice}) == 1
 
 
 def test_a_wheel_that_says_any_machine_is_not_taken_on_a_foreign_one() -> None:
@@ -174,8 +174,8 @@ def test_versions_pythons_packages_and_machines_are_chosen_apart() -> None:
         entry_of("2.14.1", name="tensorflow"),
         entry_of("2.14.1", machine="aarch64"),
     )
-    found = {choice.entry for choice in choose(wheels, parse_target("zen4"))}
-    assert {(each.name, each.version, each.tags[0][:5]) for each in found} == {
+    entries = {choice.entry for choice in choose(wheels, parse_target("zen4"))}
+    assert {(entry.name, entry.version, entry.tags[0][:5]) for entry in entries} == {
         ("tensorflow-cpu", "2.14.1+zen4", "cp311"),
         ("tensorflow-cpu", "2.13.1", "cp311"),
         ("tensorflow", "2.14.1", "cp311"),
@@ -267,9 +267,9 @@ def test_the_order_of_wheels_changes_nothing(
 def test_a_wheel_that_is_added_changes_only_pages_that_list_it(
     entries: list[Entry], added: Entry, target: Target
 ) -> None:
-    others = [entry for entry in entries if entry.file != added.file]
-    before = {choice.entry for choice in choose(others, target)}
-    after = {choice.entry for choice in choose([*others, added], target)}
+    other_entries = [entry for entry in entries if entry.file != added.file]
+    before = {choice.entry for choice in choose(other_entries, target)}
+    after = {choice.entry for choice in choose([*other_entries, added], target)}
     assert after - before <= {added}
     if added not in after:
         assert after == before
@@ -280,8 +280,8 @@ def test_a_wheel_that_is_added_changes_only_pages_that_list_it(
 
 @given(targets)
 def test_a_wheel_for_the_target_itself_is_always_taken(target: Target) -> None:
-    others = [tuned(spec) for spec in FAMILIES[target.family] if spec != target.name]
-    assert library_for(target.name, STOCK, *others, runnable(target.name)) == target.name
+    other_entries = [tuned(spec) for spec in FAMILIES[target.family] if spec != target.name]
+    assert library_for(target.name, STOCK, *other_entries, runnable(target.name)) == target.name
 
 
 @given(targets)
@@ -297,10 +297,10 @@ def test_archspecs_order_is_kept(target: Target) -> None:
 def reasons(target: str, *entries: Entry) -> dict[str, str]:
     choice = choice_for(target, *entries)
     assert choice is not None
-    said = explain(choice, parse_target(target))
-    assert set(said) == {entry.file for entry in entries}
-    assert next(iter(said)) == choice.entry.file
-    return {file.split("-")[1].removeprefix("2.14.1"): why for file, why in said.items()}
+    fields = explain(choice, parse_target(target))
+    assert set(fields) == {entry.file for entry in entries}
+    assert next(iter(fields)) == choice.entry.file
+    return {file.split("-")[1].removeprefix("2.14.1"): reason for file, reason in fields.items()}
 
 
 def test_a_choice_explains_itself() -> None:
@@ -319,10 +319,10 @@ def test_a_choice_explains_itself() -> None:
 
 
 def test_a_full_build_for_a_cpu_without_avx_says_why_the_others_cannot_run() -> None:
-    said = reasons("nehalem", *POOL, tuned("nehalem"), full_build("nehalem"))
-    assert next(iter(said.values())) == "it is a full build for nehalem"
+    fields = reasons("nehalem", *POOL, tuned("nehalem"), full_build("nehalem"))
+    assert next(iter(fields.values())) == "it is a full build for nehalem"
     for version in ("", "+nehalem", "+zen4"):
-        assert said[version] == "nehalem lacks avx, which its stock code needs"
+        assert fields[version] == "nehalem lacks avx, which its stock code needs"
     assert "ivybridge" in reasons("ivybridge", *POOL)[""]
 
 
@@ -358,7 +358,7 @@ def test_a_recorded_cpu_is_never_given_code_that_would_kill_it(
     cpu = cpu_of(name)
     if hidden:
         older = ("avx", "fma", "f16c", "xop", "vaes", "vpclmulqdq", "gfni")
-        gone = {*hidden, *(each for each in cpu.features if each.startswith(older))}
+        gone = {*hidden, *(feature for feature in cpu.features if feature.startswith(older))}
         cpu = dataclasses.replace(cpu, features=cpu.features - gone)
     target = match_cpu(cpu).best
     pool = [tuned(spec) for spec in FAMILIES[target.family]]
@@ -376,7 +376,7 @@ def file(version: str, tags: str = "cp311-cp311-manylinux_2_17_x86_64", name: st
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (file("1+zen4"), file("1+icelake")),
         (file("1"), file("1+icelake")),
@@ -397,15 +397,15 @@ def file(version: str, tags: str = "cp311-cp311-manylinux_2_17_x86_64", name: st
         (file("1+zen4", name="A_b"), file("1+icelake", name="a_B")),
     ],
 )
-def test_an_ambiguous_page_is_refused_and_both_files_are_named(one: str, other: str) -> None:
+def test_an_ambiguous_page_is_refused_and_both_files_are_named(first: str, second: str) -> None:
     with pytest.raises(PublishError) as caught:
-        refuse_ambiguous("simple/zen4/a/", [one, file("1", name="b"), other])
-    assert one in caught.value.message
-    assert other in caught.value.message
+        refuse_ambiguous("simple/zen4/a/", [first, file("1", name="b"), second])
+    assert first in caught.value.message
+    assert second in caught.value.message
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (file("1+zen4"), file("2+icelake")),
         (file("1+zen4"), file("1+icelake", name="b")),
@@ -417,8 +417,8 @@ def test_an_ambiguous_page_is_refused_and_both_files_are_named(one: str, other: 
         (file("1+zen4"), file("1+icelake", "cp313-cp313t-manylinux_2_17_x86_64")),
     ],
 )
-def test_a_page_from_which_every_host_can_take_one_only_passes(one: str, other: str) -> None:
-    refuse_ambiguous("simple/zen4/a/", [one, other])
+def test_a_page_from_which_every_host_can_take_one_only_passes(first: str, second: str) -> None:
+    refuse_ambiguous("simple/zen4/a/", [first, second])
 
 
 # ---- full builds ----
@@ -428,8 +428,8 @@ def full_build(spec: str, *, more: tuple[str, ...] = (), size: int = 2000) -> En
     """A full build that asks for the target's features and `more`."""
     target = parse_target(spec)
     version = f"2.14.1+{target.local}.full"
-    made = entry_of(version, targets=(spec,), machine=target.family, size=size)
-    return dataclasses.replace(made, whole=True, required=(*sorted(target.features), *more))
+    entry = entry_of(version, targets=(spec,), machine=target.family, size=size)
+    return dataclasses.replace(entry, whole=True, required=(*sorted(target.features), *more))
 
 
 def test_of_two_wheels_for_a_target_the_full_build_is_taken() -> None:

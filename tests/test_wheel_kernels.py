@@ -49,7 +49,10 @@ def described(wheel: Path, **changed: Any) -> Path:
         "kernels": [{"name": "cwise_op_tanh", "sources": [SOURCE]}],
         "kernel_recipe": {"copts": [], "improved": IMPROVED},
     }
-    registrations = [{"op": each.op, "types": each.types} for each in library.registrations]
+    registrations = [
+        {"op": registration.op, "types": registration.types}
+        for registration in library.registrations
+    ]
     verdict = {"unit": "cwise_op_tanh", "registrations": registrations}
     whole = {
         "schema": pool.SCHEMA,

@@ -31,8 +31,8 @@ def test_a_unit_is_left_out_by_its_name_its_source_or_its_op(word: str) -> None:
 
 
 def test_a_units_own_name_means_no_other_that_has_its_source() -> None:
-    every = kernels.select("random_op,stateless_random_ops_v2")
-    assert [each.name for each in kernels.exclude_units(every, ("random_op",))] == [
+    kernel_units = kernels.select("random_op,stateless_random_ops_v2")
+    assert [unit.name for unit in kernels.exclude_units(kernel_units, ("random_op",))] == [
         "stateless_random_ops_v2"
     ]
 
@@ -44,8 +44,11 @@ def test_what_a_selection_names_is_dropped_from_it_with_a_word(
     assert units(whole) - units(less) == {"cwise_op_tanh"}
     assert whole.selection is not None
     assert less.selection is not None
-    assert {each.op for each in {*whole.selection} - {*less.selection}} <= {"Tanh", "TanhGrad"}
-    assert not {"Tanh", "TanhGrad"} & {each.op for each in less.selection}
+    assert {typed_op.op for typed_op in {*whole.selection} - {*less.selection}} <= {
+        "Tanh",
+        "TanhGrad",
+    }
+    assert not {"Tanh", "TanhGrad"} & {typed_op.op for typed_op in less.selection}
     assert not {"Tanh", "TanhGrad"} & {row.op for row in less.measured}
     assert "excluding cwise_op_tanh from the selection for haswell" in capsys.readouterr().err
 

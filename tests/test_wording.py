@@ -59,8 +59,8 @@ def test_places_of_a_workload_are_named_together_and_counted() -> None:
     some = wording.format_cells(cells[:2], of=cells)
     assert some == "2 of 3 cells (a on 1 vCPU; lstm_text 32x2 on 2 vCPUs)"
     assert wording.format_cells(cells, of=cells) == "all 3 cells"
-    every = [(name, number) for name in "abcd" for number in (1, 2)]
-    assert wording.format_cells(every[1:], of=every) == "7 of 8 cells (all but a on 1 vCPU)"
+    all_cells = [(name, number) for name in "abcd" for number in (1, 2)]
+    assert wording.format_cells(all_cells[1:], of=all_cells) == "7 of 8 cells (all but a on 1 vCPU)"
 
 
 def test_times_are_shown_in_utc() -> None:

@@ -32,9 +32,9 @@ TUNED_MAPS = f"{STOCK_MAPS}7f0000006000-7f0000007000 r-xp 00000000 fe:00 134 {TU
 
 
 def answers(*requests: dict[str, object]) -> list[dict[str, object]]:
-    said = io.StringIO()
-    serve(io.StringIO("".join(json.dumps(each) + "\n" for each in requests)), said)
-    return [json.loads(line) for line in said.getvalue().splitlines()]
+    stream = io.StringIO()
+    serve(io.StringIO("".join(json.dumps(request) + "\n" for request in requests)), stream)
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
 def test_a_worker_says_how_much_memory_it_had_and_ends_when_asked() -> None:
@@ -79,9 +79,9 @@ def test_an_openmp_runtime_is_seen_in_the_map_of_memory(library: str, threads: s
 
 
 def test_what_is_no_number_has_a_place_in_json() -> None:
-    found = replace_nonfinite([1.5, math.nan, math.inf, -math.inf])
-    assert found == [1.5, None, None, None]
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    nonfinite = replace_nonfinite([1.5, math.nan, math.inf, -math.inf])
+    assert nonfinite == [1.5, None, None, None]
+    assert json.loads(json.dumps(nonfinite, allow_nan=False)) == nonfinite
 
 
 def test_a_slowed_arm_takes_its_share_of_steps_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +101,6 @@ def test_a_slowed_arm_takes_its_share_of_steps_more(monkeypatch: pytest.MonkeyPa
     for share, steps in (("0", 40), ("0.05", 42), ("0.1", 44), ("0.01", 40)):
         monkeypatch.setenv(SLOWDOWN, share)
         taken.clear()
-        found = trainer.sample("train", 40)
+        record = trainer.sample("train", 40)
         assert len(taken) == steps
-        assert sum(part for part, _, _ in found["slices"]) == pytest.approx(1)
+        assert sum(part for part, _, _ in record["slices"]) == pytest.approx(1)

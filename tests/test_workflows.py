@@ -29,11 +29,11 @@ def lint(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 def script(step: str) -> str:
     """The shell text of a step of build-wheel."""
-    own = r"(?: {8,}\S.*\n)*?"  # its other keys
-    pattern = rf"name: {re.escape(step)}\n{own} {{8}}run: \|\n((?: {{10}}.*\n|\n)+)"
-    found = re.search(pattern, BUILD)
-    assert found is not None, step
-    return textwrap.dedent(found[1])
+    own_text = r"(?: {8,}\S.*\n)*?"  # its other keys
+    pattern = rf"name: {re.escape(step)}\n{own_text} {{8}}run: \|\n((?: {{10}}.*\n|\n)+)"
+    match = re.search(pattern, BUILD)
+    assert match is not None, step
+    return textwrap.dedent(match[1])
 
 
 def run_step(step: str, folder: Path, **env: str) -> str:
@@ -41,20 +41,20 @@ def run_step(step: str, folder: Path, **env: str) -> str:
     inv = folder / "inv"
     inv.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
     inv.chmod(0o755)
-    given = {"JOBS": "", "REMOTE_CACHE": "", "TARGET": "skylake", "RELEASE": "2.14.1"}
-    given |= {"PATH": os.environ["PATH"], "RUNNER_TEMP": str(folder)}
-    given |= {"GITHUB_OUTPUT": str(folder / "output"), "SCOPE": "full"} | env
+    fields = {"JOBS": "", "REMOTE_CACHE": "", "TARGET": "skylake", "RELEASE": "2.14.1"}
+    fields |= {"PATH": os.environ["PATH"], "RUNNER_TEMP": str(folder)}
+    fields |= {"GITHUB_OUTPUT": str(folder / "output"), "SCOPE": "full"} | env
     words = ["bash", "--noprofile", "--norc", "-euo", "pipefail", "-c", script(step)]
     done = subprocess.run(
-        words, cwd=folder, env=given, capture_output=True, text=True, check=True, timeout=60
+        words, cwd=folder, env=fields, capture_output=True, text=True, check=True, timeout=60
     )
     return done.stdout
 
 
-def options(said: str) -> dict[str, object]:
+def options(message: str) -> dict[str, object]:
     """What tasks.py reads from the words that ./inv was called with."""
     parser = Parser(contexts=tasks.ns.to_contexts())
-    context = parser.parse_argv(said.splitlines())[0]
+    context = parser.parse_argv(message.splitlines())[0]
     assert context.name == "build"
     return dict(context.as_kwargs)
 
@@ -89,31 +89,33 @@ def test_wheels_are_built_in_the_containers_base() -> None:
 
 
 def test_a_kernels_build_gets_its_options(tmp_path: Path) -> None:
-    given = options(run_step("./inv build", tmp_path, SCOPE="kernels", JOBS="2"))
-    assert (given["arch"], given["release"], given["scope"]) == ("skylake", "2.14.1", "kernels")
-    assert (given["install"], given["jobs"]) == (True, "2")
-    assert not given["auto_fix"]
+    record = options(run_step("./inv build", tmp_path, SCOPE="kernels", JOBS="2"))
+    assert (record["arch"], record["release"], record["scope"]) == ("skylake", "2.14.1", "kernels")
+    assert (record["install"], record["jobs"]) == (True, "2")
+    assert not record["auto_fix"]
 
 
 def test_a_full_build_gets_the_remote_cache_and_its_headers_as_a_file(tmp_path: Path) -> None:
     lines = f'build "--remote_header=Authorization={SECRET}"\nbuild --remote_timeout=9s'
     run_step(WRITE, tmp_path, BAZELRC=lines)
-    said = run_step("./inv build", tmp_path, REMOTE_CACHE="https://cache.example")
-    given = options(said)
-    remote = caches.resolve_remote(cache=str(given["remote_cache"]), rc=Path(str(given["bazelrc"])))
+    text = run_step("./inv build", tmp_path, REMOTE_CACHE="https://cache.example")
+    record = options(text)
+    remote = caches.resolve_remote(
+        cache=str(record["remote_cache"]), rc=Path(str(record["bazelrc"]))
+    )
     caches.check_settings(remote)
     assert remote.cache == "https://cache.example"
     assert remote.rc.secrets == (("Authorization", SECRET),)
     assert remote.rc.get_values("remote_timeout") == ("9s",)
-    assert "Bearer" not in said
-    assert given["auto_fix"]
+    assert "Bearer" not in text
+    assert record["auto_fix"]
 
 
 def test_without_a_secret_there_is_no_bazelrc(tmp_path: Path) -> None:
     run_step(WRITE, tmp_path, BAZELRC="")
     assert not (tmp_path / "bazelrc").exists()
-    given = options(run_step("./inv build", tmp_path, REMOTE_CACHE="https://cache.example"))
-    assert given["bazelrc"] == ""
+    record = options(run_step("./inv build", tmp_path, REMOTE_CACHE="https://cache.example"))
+    assert record["bazelrc"] == ""
 
 
 @pytest.mark.parametrize("target", ["x86_64_v4+avx512_bf16/zen4", "a b", "$(touch seen)", "x;y"])

@@ -113,7 +113,9 @@ def test_a_run_goes_through_the_articles_data_as_often_as_there(name: str) -> No
 
 
 def test_only_cifar_10_was_augmented() -> None:
-    assert [name for name, each in WORKLOADS.items() if each.schedule.augmented] == ["cifar10_cnn"]
+    assert [name for name, workload in WORKLOADS.items() if workload.schedule.augmented] == [
+        "cifar10_cnn"
+    ]
 
 
 @pytest.mark.parametrize("name", [*WORKLOADS, *SETS["modern"]])
@@ -199,7 +201,7 @@ def test_initial_parameters_follow_keras_rules() -> None:
     assert not bias.any()
     assert np.allclose(recurrent @ recurrent.T, np.eye(16), atol=1e-4)
     assert forget.tolist() == [0.0] * 16 + [1.0] * 16 + [0.0] * 32
-    assert {each.dtype for each in (embedding, kernel, bias, recurrent, forget)} == {
+    assert {array.dtype for array in (embedding, kernel, bias, recurrent, forget)} == {
         np.dtype(np.float32)
     }
 
@@ -241,17 +243,17 @@ def test_requests_are_of_one_of_32_and_of_32_from_as_many_clients_as_vcpus() -> 
 def test_what_requests_are_stands_in_their_names(name: str) -> None:
     assert (count_clients(name), find_phase(name)) == (0, TRAIN)
     assert not of(name).is_inference
-    for each, batch, clients in zip(
+    for word, batch, clients in zip(
         list_request_workloads(name, 2), (1, 32, 32), (1, 1, 2), strict=True
     ):
-        assert (find_batch_size(each), count_clients(each), find_phase(each)) == (
+        assert (find_batch_size(word), count_clients(word), find_phase(word)) == (
             batch,
             clients,
             INFER,
         )
-        assert of(each).is_inference
+        assert of(word).is_inference
         if name == "mnist_cnn":
-            assert find_workload(each).batch == batch
+            assert find_workload(word).batch == batch
 
 
 def of(name: str) -> ComparedCell:
@@ -261,7 +263,8 @@ def of(name: str) -> ComparedCell:
 
 def test_requests_are_shown_by_their_examples_and_clients() -> None:
     assert [
-        format_label(each) for each in list_request_workloads("resnet50:image=64:batch=8", 2)
+        format_label(request_workload)
+        for request_workload in list_request_workloads("resnet50:image=64:batch=8", 2)
     ] == [*("resnet50:image=64 1", "resnet50:image=64 32", "resnet50:image=64 32x2")]
     assert format_label("resnet50:image=64:batch=8") == "resnet50:image=64:batch=8"
 

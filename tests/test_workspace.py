@@ -40,10 +40,10 @@ def test_a_shared_source_fails_every_unit_that_has_it() -> None:
 
 
 def test_a_library_that_does_not_link_fails_its_unit() -> None:
-    found = parse_failures(UNITS, COMPILING.replace("NAME", "sub.cc") + LINKING)
-    assert set(found) == {"sub", "linalg/qr_op"}
-    assert "undefined reference to 'g'" in found["linalg/qr_op"]
-    assert "undefined" not in found["sub"]
+    failures = parse_failures(UNITS, COMPILING.replace("NAME", "sub.cc") + LINKING)
+    assert set(failures) == {"sub", "linalg/qr_op"}
+    assert "undefined reference to 'g'" in failures["linalg/qr_op"]
+    assert "undefined" not in failures["sub"]
 
 
 def test_a_compiler_that_was_killed_is_told() -> None:
@@ -56,7 +56,7 @@ def test_output_without_failures_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "ran", "cached"),
+    ("message", "ran", "cached"),
     [
         ("14 processes: 1 remote cache hit, 10 internal, 3 local", 3, 1),  # Bazel 4.2.3
         ("36 processes: 12 disk cache hit, 22 internal, 2 local", 2, 12),  # Bazel 6.1.0
@@ -64,8 +64,10 @@ def test_output_without_failures_has_none() -> None:
     ],
 )
 def test_what_was_run_and_what_was_cached_is_read_from_bazels_own_words(
-    said: str, ran: int, cached: int
+    message: str, ran: int, cached: int
 ) -> None:
-    output = f"INFO: Elapsed time: 5.1s, Critical Path: 2.0s\nINFO: {said}.\nINFO: Build completed"
+    output = (
+        f"INFO: Elapsed time: 5.1s, Critical Path: 2.0s\nINFO: {message}.\nINFO: Build completed"
+    )
     assert parse_steps(output) == (ran, cached)
     assert parse_steps("ERROR: nothing was built") == (0, 0)

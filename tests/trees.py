@@ -48,11 +48,11 @@ def make_tree(
     return folder
 
 
-def repository_options(found: Bazel, paths: Paths) -> tuple[str, ...]:
+def repository_options(bazel_tool: Bazel, paths: Paths) -> tuple[str, ...]:
     """Where Debian's Bazel finds what belongs to any Bazel; nothing for another."""
     rules_cc = paths.tools / "rules_cc"
     render.write(render.render_rules_cc(paths.templates), rules_cc)
-    return bazel.build_repository_options(found, {"rules_cc": rules_cc})
+    return bazel.build_repository_options(bazel_tool, {"rules_cc": rules_cc})
 
 
 # What a reduced tree has of build_pip_package.sh, in which a word is compared as in the real one.
@@ -66,10 +66,12 @@ fi
 def facts_of(release: str) -> dict[str, Any]:
     """What this release's tree says of itself, from tests/data/trees/trees.toml."""
     table = tomllib.loads(FACTS.read_text(encoding="utf-8"))
-    row, every = table[release], table["every"]
-    asked = every["questions"] + [name for key in row["questions"] for name in table["sets"][key]]
-    configs = [*every["configs"], *row["configs"]]
-    return {**row, "configs": configs, "questions": asked, "named": every["named"]}
+    row, common = table[release], table["every"]
+    questions = common["questions"] + [
+        name for key in row["questions"] for name in table["sets"][key]
+    ]
+    configs = [*common["configs"], *row["configs"]]
+    return {**row, "configs": configs, "questions": questions, "named": common["named"]}
 
 
 def reduced_tree(folder: Path, release: str) -> Path:

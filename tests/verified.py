@@ -88,8 +88,8 @@ class Run:
 
     def find(self, model: str, vcpus: int, arm: str) -> Row | None:
         """Return the row of one cell and arm, or None if the run has none."""
-        wanted = (model, str(vcpus), arm)
-        rows = (row for row in self.rows if (row["workload"], row["vcpus"], row["arm"]) == wanted)
+        expected = (model, str(vcpus), arm)
+        rows = (row for row in self.rows if (row["workload"], row["vcpus"], row["arm"]) == expected)
         return next(rows, None)
 
     def list_facts(self) -> list[str]:
@@ -242,8 +242,8 @@ def format_range(values: Sequence[float], form: str) -> str:
 
 def make_anchor(title: str) -> str:
     """Return the anchor that GitHub gives a heading."""
-    kept = "".join(char for char in title.lower() if char.isalnum() or char in " -_")
-    return kept.replace(" ", "-")
+    text = "".join(char for char in title.lower() if char.isalnum() or char in " -_")
+    return text.replace(" ", "-")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -28,8 +28,8 @@ class Site:
 def serving(site: Site) -> Iterator[Site]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            wanted = self.headers.get("Range")
-            site.asked.append((self.path, wanted))
+            expected = self.headers.get("Range")
+            site.asked.append((self.path, expected))
             token = base64.b64encode(site.password.encode()).decode()
             if site.password and self.headers.get("Authorization") != f"Basic {token}":
                 self.send_error(401)
@@ -38,7 +38,7 @@ def serving(site: Site) -> Iterator[Site]:
             if body is None:
                 self.send_error(404)
                 return
-            start = int(re.findall(r"\d+", wanted)[0]) if wanted and site.ranges else 0
+            start = int(re.findall(r"\d+", expected)[0]) if expected and site.ranges else 0
             if start and start >= len(body):
                 self.send_error(416)
                 return

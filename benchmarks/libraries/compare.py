@@ -73,8 +73,8 @@ def timings() -> Iterator[Timing]:
         name = f"{m}x{k}{' transposed' if turned else ''} by {k}x{n}"
         yield Timing(name, words, 2.0 * m * k * n)
     for images, size, channels, filters in CONVOLUTIONS:
-        for what, of in (("outputs", "outputs"), ("inputs", "gradient"), ("filter", "filter's")):
-            words = (what, *map(str, (images, size, channels, filters)))
+        for operand, of in (("outputs", "outputs"), ("inputs", "gradient"), ("filter", "filter's")):
+            words = (operand, *map(str, (images, size, channels, filters)))
             name = f"3x3, {images} of {size}x{size}, {channels} to {filters}, {of}"
             yield Timing(name, words, 2.0 * 9 * images * size * size * channels * filters)
 
@@ -82,50 +82,54 @@ def timings() -> Iterator[Timing]:
 def milliseconds(
     library: TimedLibrary, timing: Timing, seconds: float, caps: Mapping[str, str]
 ) -> float:
-    own = {"LD_LIBRARY_PATH": str(library.folder)} if library.folder else {}
-    found = subprocess.run(
+    search_path = {"LD_LIBRARY_PATH": str(library.folder)} if library.folder else {}
+    completed = subprocess.run(
         [str(library.program), str(seconds), *timing.words],
-        env={**os.environ, **ONE_THREAD, **caps, **own},
+        env={**os.environ, **ONE_THREAD, **caps, **search_path},
         check=True,
         capture_output=True,
         text=True,
     )
-    return float(found.stdout.split()[0])
+    return float(completed.stdout.split()[0])
 
 
-def ratio(ours: Sequence[float], others: Sequence[float]) -> str:
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
     """Return the other library's time divided by ours, with its interval."""
-    rounds = zip(others, ours, strict=True)
-    found = estimate_geometric_mean([[compute_log_ratio([other], [own])] for other, own in rounds])
-    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+    rounds = zip(theirs, ours, strict=True)
+    interval = estimate_geometric_mean(
+        [[compute_log_ratio([their_s], [our_s])] for their_s, our_s in rounds]
+    )
+    return f"{interval.value:.2f} ({interval.low:.2f} to {interval.high:.2f})"
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--vectors", choices=CODE, required=True)
-    asked.add_argument("--onednn", action="append", default=[], metavar="NAME=FOLDER")
-    asked.add_argument("--xsmm", metavar="FOLDER", help="folder with libxsmm.a and libxsmmnoblas.a")
-    asked.add_argument("--blas", action="append", default=[], metavar="NAME=LIBRARY.so")
-    asked.add_argument("--include", action="append", default=[], help="folder with headers")
-    asked.add_argument("--rounds", type=int, default=8)
-    asked.add_argument("--seconds", type=float, default=0.1)
-    asked.add_argument("--compiler", default="clang++-16")
-    options = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--vectors", choices=CODE, required=True)
+    parser.add_argument("--onednn", action="append", default=[], metavar="NAME=FOLDER")
+    parser.add_argument(
+        "--xsmm", metavar="FOLDER", help="folder with libxsmm.a and libxsmmnoblas.a"
+    )
+    parser.add_argument("--blas", action="append", default=[], metavar="NAME=LIBRARY.so")
+    parser.add_argument("--include", action="append", default=[], help="folder with headers")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=0.1)
+    parser.add_argument("--compiler", default="clang++-16")
+    options = parser.parse_args()
     try:
-        with tempfile.TemporaryDirectory() as made:
-            libraries = [*every(Path(made), options)]
+        with tempfile.TemporaryDirectory() as folder:
+            libraries = [*every(Path(folder), options)]
             measure(libraries, options.rounds, options.seconds, CAPS[options.vectors])
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or "its output is above").strip().splitlines()[-1]
-        asked.exit(1, f"error: {Path(error.cmd[0]).name} failed: {said}\n")
+        message = (error.stderr or "its output is above").strip().splitlines()[-1]
+        parser.exit(1, f"error: {Path(error.cmd[0]).name} failed: {message}\n")
     except (OSError, SampleError) as error:
-        asked.exit(1, f"error: {error}\n")
+        parser.exit(1, f"error: {error}\n")
 
 
 def every(folder: Path, options: argparse.Namespace) -> Iterator[TimedLibrary]:
     """Compile and yield our library, then the requested ones."""
     (folder / "tensorwright").symlink_to(NATIVE)
-    headers = [f"-I{each}" for each in (folder, *options.include)]
+    headers = [f"-I{include}" for include in (folder, *options.include)]
 
     def compiled(name: str, *flags: str) -> Path:
         program = folder / name
@@ -134,16 +138,16 @@ def every(folder: Path, options: argparse.Namespace) -> Iterator[TimedLibrary]:
         return program
 
     yield TimedLibrary(OURS, compiled(OURS, "-DOURS", f"-march={CODE[options.vectors]}"), True)
-    for each in options.onednn:
-        name, _, where = each.partition("=")
+    for spec in options.onednn:
+        name, _, where = spec.partition("=")
         library = str(Path(where) / "libdnnl.so.3")
         program = compiled(name, "-DDNNL", library, "-Wl,--allow-shlib-undefined")
         yield TimedLibrary(name, program, True, Path(where).resolve())
     if options.xsmm:
         archives = [str(Path(options.xsmm) / f"libxsmm{end}.a") for end in ("", "noblas")]
         yield TimedLibrary("libxsmm", compiled("libxsmm", "-DXSMM", *archives, "-ldl", "-pthread"))
-    for each in options.blas:
-        name, _, where = each.partition("=")
+    for spec in options.blas:
+        name, _, where = spec.partition("=")
         program = compiled(name, where)
         yield TimedLibrary(name, program, folder=Path(where).resolve().parent)
 
@@ -151,18 +155,25 @@ def every(folder: Path, options: argparse.Namespace) -> Iterator[TimedLibrary]:
 def measure(
     libraries: Sequence[TimedLibrary], rounds: int, seconds: float, caps: Mapping[str, str]
 ) -> None:
-    print(f"| | {OURS}, GF/s | {' | '.join(each.name for each in libraries[1:])} |")
+    print(
+        f"| | {OURS}, GF/s | {' | '.join(timed_library.name for timed_library in libraries[1:])} |"
+    )
     print(f"|---|--:|{'---|' * (len(libraries) - 1)}")
     order = random.Random(1)  # noqa: S311  (an order)
     for timing in timings():
-        able = [each for each in libraries if each.convolves or timing.words[0] == "product"]
-        times: dict[str, list[float]] = {each.name: [] for each in able}
+        able = [
+            timed_library
+            for timed_library in libraries
+            if timed_library.convolves or timing.words[0] == "product"
+        ]
+        times: dict[str, list[float]] = {timed_library.name: [] for timed_library in able}
         for _ in range(rounds):
             for library in order.sample(able, len(able)):
                 times[library.name].append(milliseconds(library, timing, seconds, caps))
         speed = timing.operations / statistics.fmean(times[OURS]) * 1e-6
         cells = [
-            ratio(times[OURS], times[each.name]) if each in able else "" for each in libraries[1:]
+            ratio(times[OURS], times[timed_library.name]) if timed_library in able else ""
+            for timed_library in libraries[1:]
         ]
         print(f"| {timing.name} | {speed:.0f} | {' | '.join(cells)} |", flush=True)
 

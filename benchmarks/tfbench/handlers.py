@@ -71,11 +71,11 @@ class CompareConfig:
 
 
 def compare_wheels(
-    wanted: CompareOptions, *, as_json: bool = False, effort: Effort | None = None
+    compare_options: CompareOptions, *, as_json: bool = False, effort: Effort | None = None
 ) -> tuple[Comparison, str]:
     """Measure, and write samples, comparison and reports; return the comparison and its text."""
     paths = settings.paths()
-    config = read_config(wanted, paths, effort)
+    config = read_config(compare_options, paths, effort)
     with settings.lock_folder(paths.cache, "a comparison"):
         setting = make_setting(
             _install_arms(config, paths),
@@ -86,7 +86,7 @@ def compare_wheels(
             margin=config.margin,
             seed=config.seed,
         )
-        out = folder.choose_folder(KIND, setting, wanted.out, paths)
+        out = folder.choose_folder(KIND, setting, compare_options.out, paths)
         console.print_note(f"samples and results: {out}")
         with (
             console.report_step(f"compare {', '.join(map(format_label, config.workloads))}"),
@@ -116,10 +116,10 @@ def _install_arms(config: CompareConfig, paths: Paths) -> tuple[Arm, ...]:
     return arms
 
 
-def describe_comparison(wanted: CompareOptions) -> str:
+def describe_comparison(compare_options: CompareOptions) -> str:
     """Describe what would be compared; nothing is installed."""
     paths = settings.paths()
-    config = read_config(wanted, paths, None)
+    config = read_config(compare_options, paths, None)
     budget = (
         console.format_duration(config.effort.budget_s) if config.effort.budget_s else "no limit"
     )
@@ -128,47 +128,49 @@ def describe_comparison(wanted: CompareOptions) -> str:
         f"workloads  {', '.join(map(format_label, config.workloads))}\n"
         f"vCPUs      {', '.join(map(str, config.vcpus))}\n"
         f"duration   until ±{config.effort.precision:.1%} or {budget}, per workload and number "
-        f"of vCPUs\nout        {wanted.out or paths.choose_report_folder()}\n"
+        f"of vCPUs\nout        {compare_options.out or paths.choose_report_folder()}\n"
     )
 
 
-def read_config(wanted: CompareOptions, paths: Paths, effort: Effort | None) -> CompareConfig:
+def read_config(
+    compare_options: CompareOptions, paths: Paths, effort: Effort | None
+) -> CompareConfig:
     """Read and check the options of a comparison.
 
     Raises UsageError for options that make no sense, WheelError and HostError for wheels.
     """
-    names, program = _read_workloads(wanted)
+    names, program = _read_workloads(compare_options)
     usable = read_vcpus().usable
-    vcpus = options.parse_vcpus(wanted.vcpus, usable) or (usable,)
-    phase = _read_phase(wanted)
+    vcpus = options.parse_vcpus(compare_options.vcpus, usable) or (usable,)
+    phase = _read_phase(compare_options)
     if phase == INFER:
         variants = (list_request_workloads(name, count) for name in names for count in vcpus)
         names = tuple(dict.fromkeys(itertools.chain.from_iterable(variants)))
     elif phase == FIT:
         names = tuple(itertools.chain.from_iterable(map(list_fit_workloads, names)))
-    specs = lineup.read_lineup(wanted.arms, baseline=wanted.baseline)
+    specs = lineup.read_lineup(compare_options.arms, baseline=compare_options.baseline)
     return CompareConfig(
-        choices=installs.choose(specs, wanted.candidate, paths),
+        choices=installs.choose(specs, compare_options.candidate, paths),
         workloads=names,
         program=program,
         vcpus=vcpus,
-        effort=effort or _read_effort(wanted),
-        threshold=options.parse_percent(wanted.threshold, "--threshold"),
-        margin=options.parse_percent(wanted.margin, "--margin"),
-        seed=options.parse_integer(wanted.seed, "--seed", least=0),
+        effort=effort or _read_effort(compare_options),
+        threshold=options.parse_percent(compare_options.threshold, "--threshold"),
+        margin=options.parse_percent(compare_options.margin, "--margin"),
+        seed=options.parse_integer(compare_options.seed, "--seed", least=0),
     )
 
 
-def _read_workloads(wanted: CompareOptions) -> tuple[tuple[str, ...], Path | None]:
-    if not wanted.workload:
-        return options.parse_workloads(wanted.workloads), None
-    name, path = options.parse_model_file(wanted.workload)
+def _read_workloads(compare_options: CompareOptions) -> tuple[tuple[str, ...], Path | None]:
+    if not compare_options.workload:
+        return options.parse_workloads(compare_options.workloads), None
+    name, path = options.parse_model_file(compare_options.workload)
     return (name,), path
 
 
-def _read_phase(wanted: CompareOptions) -> str:
-    phase = options.parse_phase(wanted.phase, JUDGED)
-    if phase != TRAIN and wanted.thorough:
+def _read_phase(compare_options: CompareOptions) -> str:
+    phase = options.parse_phase(compare_options.phase, JUDGED)
+    if phase != TRAIN and compare_options.thorough:
         raise UsageError(
             f"--thorough times a whole training run, so it needs --phase {TRAIN}, not {phase}",
             hint="Use --budget and --precision instead",
@@ -176,26 +178,32 @@ def _read_phase(wanted: CompareOptions) -> str:
     return phase
 
 
-def _read_effort(wanted: CompareOptions) -> Effort:
-    effort = THOROUGH if wanted.thorough else QUICK
-    if wanted.budget:
-        effort = replace(effort, budget_s=durations.parse_duration(wanted.budget, "--budget"))
-    if wanted.precision:
-        effort = replace(effort, precision=options.parse_percent(wanted.precision, "--precision"))
+def _read_effort(compare_options: CompareOptions) -> Effort:
+    effort = THOROUGH if compare_options.thorough else QUICK
+    if compare_options.budget:
+        effort = replace(
+            effort, budget_s=durations.parse_duration(compare_options.budget, "--budget")
+        )
+    if compare_options.precision:
+        effort = replace(
+            effort, precision=options.parse_percent(compare_options.precision, "--precision")
+        )
     return effort
 
 
 # --- self-check of the harness --------------------------------------------------------------------
 
 
-def check_harness(wanted: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck, str]:
+def check_harness(selfcheck_options: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck, str]:
     """Run the self-check; return it and its text."""
     paths = settings.paths()
     trials_folder = (
-        Path(wanted.out) if wanted.out else paths.choose_report_folder(selfcheck.KIND.prefix)
+        Path(selfcheck_options.out)
+        if selfcheck_options.out
+        else paths.choose_report_folder(selfcheck.KIND.prefix)
     )
-    parts = selfcheck.QUICK if wanted.quick else selfcheck.FULL
-    number = options.parse_integer(wanted.seed, "--seed", least=0)
+    parts = selfcheck.QUICK if selfcheck_options.quick else selfcheck.FULL
+    number = options.parse_integer(selfcheck_options.seed, "--seed", least=0)
     host = read_host()
     with settings.lock_folder(paths.cache, "a self-check"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]

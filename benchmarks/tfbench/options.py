@@ -73,8 +73,8 @@ def _refuse_set(text: str) -> None:
     name, _, sizes = text.partition(":")
     if name in SETS:
         members = ", ".join(SETS[name])
-        why = "so it takes no sizes" if sizes else "not one workload"
-        raise UsageError(f"{name} is a set, {why}", hint=f"Use one of {members}")
+        reason = "so it takes no sizes" if sizes else "not one workload"
+        raise UsageError(f"{name} is a set, {reason}", hint=f"Use one of {members}")
 
 
 def parse_phase(text: str, known: Sequence[str] = (TRAIN, INFER)) -> str:
@@ -118,32 +118,32 @@ def parse_subject(text: str) -> Subject:
 
 def parse_counts(text: str, option: str) -> tuple[int, ...]:
     """Parse comma-separated whole numbers; none for an empty text."""
-    found = parse_words(text)
-    if not all(word.isdecimal() for word in found):
+    words = parse_words(text)
+    if not all(word.isdecimal() for word in words):
         raise UsageError(
             f"{option} {text} is not a list of whole numbers", hint=f"Try {option} 1,2"
         )
-    return tuple(dict.fromkeys(map(int, found)))
+    return tuple(dict.fromkeys(map(int, words)))
 
 
 def parse_vcpus(text: str, usable: int) -> tuple[int, ...]:
     """Parse numbers of CPUs that are usable here; none for an empty text."""
-    found = parse_counts(text, "--vcpus")
-    for number in found:
+    counts = parse_counts(text, "--vcpus")
+    for number in counts:
         if not 1 <= number <= usable:
             raise UsageError(
                 f"{console.format_vcpus(number)} cannot be measured here: {usable} are usable",
                 hint=f"Use 1 to {usable}",
             )
-    return found
+    return counts
 
 
 def parse_vcpu_count(text: str, usable: int) -> int:
     """Parse a number of CPUs that are usable here; all of them for an empty text."""
-    found = parse_vcpus(text, usable) or (usable,)
-    if len(found) > 1:
+    counts = parse_vcpus(text, usable) or (usable,)
+    if len(counts) > 1:
         raise UsageError(f"--vcpus {text} is not one number", hint="Give one of them")
-    return found[0]
+    return counts[0]
 
 
 def parse_integer(text: str, option: str, *, least: int = 1, most: int = _MOST) -> int:

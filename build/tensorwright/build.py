@@ -90,7 +90,7 @@ def render(request: Request, options: RenderOptions) -> str:
 @command(
     GROUP,
     select_options(
-        Request, *WHEEL, "scope", "kernels", "lto", given={"python": "3.11"}, helps=ONE_PYTHON
+        Request, *WHEEL, "scope", "kernels", "lto", defaults={"python": "3.11"}, helps=ONE_PYTHON
     ),
     ContainersOptions,
 )
@@ -121,7 +121,7 @@ def build(request: Request, options: BuildOptions, output: Output) -> str:
 
 @command(
     GROUP,
-    select_options(Request, *WHEEL, given={"scope": "full"}, helps=ONE_WHEEL),
+    select_options(Request, *WHEEL, defaults={"scope": "full"}, helps=ONE_WHEEL),
     select_options(BuildOptions, "source", "tree", helps={"source": SOURCE, "tree": TREE}),
     VendorOptions,
     select_options(
@@ -144,7 +144,7 @@ def vendor(request: Request, sources: BuildOptions, options: VendorOptions, outp
 
 @command(
     GROUP,
-    select_options(Request, *WHEEL, given={"kernels": "all"}, helps=ONE_WHEEL),
+    select_options(Request, *WHEEL, defaults={"kernels": "all"}, helps=ONE_WHEEL),
     select_options(BuildOptions, "jobs", "source", "stock_wheel", helps={"source": ANY_SOURCE}),
     SurveyOptions,
 )

@@ -55,7 +55,7 @@ class Command(Task[Callable[..., None]]):
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:  # noqa: ARG002
         """Return the options as arguments, the positional ones first."""
-        ordered = sorted(self.options, key=lambda each: each.default is not None)
+        ordered = sorted(self.options, key=lambda option: option.default is not None)
         return [_build_argument(option) for option in ordered]
 
 

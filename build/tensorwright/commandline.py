@@ -215,17 +215,17 @@ def _create_exit(error: UsageError) -> Exit:
 
 
 def create_usage_error(
-    said: str, context: ParserContext, words: Sequence[str], tasks: Mapping[str, ParserContext]
+    message: str, context: ParserContext, words: Sequence[str], tasks: Mapping[str, ParserContext]
 ) -> UsageError:
     """Return the error for a command line of `words` that the parser refused.
 
-    `said` is the parser's message. `context` is the task that it was parsing, or the core
+    `message` is the parser's message. `context` is the task that it was parsing, or the core
     options before the first task.
     """
-    if match := _UNKNOWN.fullmatch(said):
+    if match := _UNKNOWN.fullmatch(message):
         return _create_unknown_error(match["word"], context, words, tasks)
     owner, help_of = _describe_owner(context)
-    if match := _BARE.match(said):
+    if match := _BARE.match(message):
         name = match["name"]
         return UsageError(f"{owner} --{name} needs a value", hint=f"See {help_of}")
     if context.missing_positional_args:
@@ -235,7 +235,7 @@ def create_usage_error(
             f"{owner} needs {placeholder}: {missing.help}",
             hint=f"Run: invoke {owner} {placeholder}",
         )
-    return UsageError(said, hint=f"See {help_of}")
+    return UsageError(message, hint=f"See {help_of}")
 
 
 def _describe_owner(context: ParserContext) -> tuple[str, str]:

@@ -56,7 +56,7 @@ def test(options: ChecksOptions) -> None:
     """Run lint, type checks and tests."""
     from tfbuild import checks
 
-    checks.test(every=options.all)
+    checks.test(all_tiers=options.all)
 
 
 @command(GROUP)

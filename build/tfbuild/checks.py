@@ -55,8 +55,8 @@ def lint() -> None:
         _require_passed(check, _run_check(check))
 
 
-def test(*, every: bool) -> None:
-    """Run ruff, mypy and the first tier of the tests, or `every` tier.
+def test(*, all_tiers: bool) -> None:
+    """Run ruff, mypy and the first tier of the tests, or `all_tiers`.
 
     Ruff and mypy run while the tools that the tests need are installed. One run at a time in
     a checkout. Raises BusyError, ToolError, FailedTests, UsageError.
@@ -76,7 +76,7 @@ def test(*, every: bool) -> None:
             _require_passed(check, future.result())
         workers = min(read_vcpus().usable, _MOST_WORKERS)
         spread = ("-n", str(workers), "--dist", "loadscope", "--no-loadscope-reorder")
-        tier = () if every else ("-m", f"not {SLOW}")
+        tier = () if all_tiers else ("-m", f"not {SLOW}")
         words = ("-m", "pytest", "-q", "--durations=10", *spread, *tier)
         check = ProjectCheck(name="pytest", words=words)
         _require_passed(check, _run_check(check))

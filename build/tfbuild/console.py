@@ -120,12 +120,12 @@ def format_size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def format_count(number: int, one: str, many: str = "") -> str:
+def format_count(number: int, noun: str, many: str = "") -> str:
     """Format a number with its noun: `1 launch`, `2 launches`.
 
-    `many` is the plural; by default `one` with an s.
+    `many` is the plural; by default `noun` with an s.
     """
-    return f"{number} {one if number == 1 else many or f'{one}s'}"
+    return f"{number} {noun if number == 1 else many or f'{noun}s'}"
 
 
 def format_vcpus(number: int) -> str:

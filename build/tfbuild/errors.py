@@ -36,7 +36,7 @@ def _escape_unprintable(text: str) -> str:
 
     What a message shows may come from a foreign file.
     """
-    shown = _WORD.sub(lambda found: f"{found[0][:200]}…", text)
+    shown = _WORD.sub(lambda match: f"{match[0][:200]}…", text)
     return "".join(
         char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
         for char in shown

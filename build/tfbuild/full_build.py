@@ -99,17 +99,19 @@ def list_archives(request: Request, options: BuildOptions, *, as_json: bool) -> 
     listing = declarations.read_declarations(tree)
     if as_json:
         return format_json(listing)
-    rows = [f"{each.sha256 or 'not pinned':<64}  {each.urls[-1]}" for each in listing.archives]
+    rows = [
+        f"{archive.sha256 or 'not pinned':<64}  {archive.urls[-1]}" for archive in listing.archives
+    ]
     elsewhere = ", ".join(listing.elsewhere) or "none"
     rows.append(
         f"{console.format_count(len(rows), 'archive')}; only Bazel can list what these files add:"
     )
     return "\n".join(
-        [*rows, f"  {elsewhere}", *(f"not read: {each}" for each in listing.unread), ""]
+        [*rows, f"  {elsewhere}", *(f"not read: {file}" for file in listing.unread), ""]
     )
 
 
-def choose_budget(plan: Plan, wanted: str) -> Budget:
+def choose_budget(plan: Plan, jobs_option: str) -> Budget:
     """Return the jobs and the memory of a full build on this machine.
 
     Raises UsageError.
@@ -117,7 +119,7 @@ def choose_budget(plan: Plan, wanted: str) -> Budget:
     lto = plan.full_recipe is not None and plan.full_recipe.lto
     usable = cpu.read_vcpus().usable
     return memory.choose_budget(
-        jobs.read_available_mb(), usable, family=plan.compiler, lto=lto, wanted=wanted
+        jobs.read_available_mb(), usable, family=plan.compiler, lto=lto, jobs_option=jobs_option
     )
 
 

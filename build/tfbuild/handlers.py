@@ -70,16 +70,16 @@ def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
     only in the stock wheel.
     """
     request = resolve_release(fill_compiler(request), settings.paths())
-    (fleet, *others), compiler = resolve_fleets(request)
+    (fleet, *other_fleets), compiler = resolve_fleets(request)
     plan = fleet.first
     chosen = choose_jobs(plan, wanted_jobs)
     guess = estimate(fleet, chosen.count)
     ran_as = _find_proxy_targets(fleet, compiler)
     if as_json:
-        keys = {other.first.python: other.key for other in others}
+        keys = {other_fleet.first.python: other_fleet.key for other_fleet in other_fleets}
         answer = {"key": fleet.key, "version": fleet.version, "plans": fleet.plans, "others": keys}
         return format_json(answer | {"admission": ran_as, "jobs": chosen, "estimate": guess})
-    pythons = [other.first.python for other in others]
+    pythons = [other_fleet.first.python for other_fleet in other_fleets]
     return plan_text.format_fleet(fleet, chosen, guess, settings.paths().templates, ran_as, pythons)
 
 
@@ -122,16 +122,18 @@ def estimate(fleet: Fleet, jobs: int) -> Estimate:
     if plan.scope is Scope.FULL:
         return full_build.estimate(plan, full_build.choose_budget(plan, str(jobs)))
     single = plans.estimate(plan, jobs)
-    foreign = sum(bool(list_missing_features(each, cpu.read_cpu())) for each in fleet.plans)
+    foreign = sum(
+        bool(list_missing_features(fleet_plan, cpu.read_cpu())) for fleet_plan in fleet.plans
+    )
     return dataclasses.replace(single, seconds=single.seconds * (len(fleet.plans) + foreign))
 
 
-def choose_jobs(plan: Plan, wanted: str) -> Jobs:
+def choose_jobs(plan: Plan, jobs_option: str) -> Jobs:
     if plan.scope is Scope.FULL:
-        budget = full_build.choose_budget(plan, wanted)
+        budget = full_build.choose_budget(plan, jobs_option)
         return Jobs(count=budget.jobs, limited_by=budget.limited_by)
     per_job = kernels.estimate_cost(plan.kernels, only_selected=plan.only_selected).megabytes
-    return jobs.choose_jobs(cpu.read_vcpus().usable, jobs.read_available_mb(), per_job, wanted)
+    return jobs.choose_jobs(cpu.read_vcpus().usable, jobs.read_available_mb(), per_job, jobs_option)
 
 
 def render_plan(request: Request, out: str, *, check: bool) -> str:
@@ -306,10 +308,12 @@ def rebuild_wheel(options: AuditOptions) -> RebuildResult:
         return RebuildResult(wheel=path.name, proof=Proof.NONE, reasons=(str(error),))
 
 
-def describe_rebuild(found: Audit, made: RebuildResult, *, as_json: bool) -> str:
+def describe_rebuild(wheel_audit: Audit, result: RebuildResult, *, as_json: bool) -> str:
     """Return the result of a rebuild as text; as JSON together with the audit before it."""
     return (
-        format_json(convert_record(found) | {"rebuild": made}) if as_json else proof.describe(made)
+        format_json(convert_record(wheel_audit) | {"rebuild": result})
+        if as_json
+        else proof.describe(result)
     )
 
 
@@ -375,39 +379,42 @@ def admit_wheel(
     Returns the trial of each target, and a text. Raises WheelError, HostError, RecordError.
     """
     path, host = _require_wheel(wheel), cpu.read_cpu()
-    found = finished_wheels.load_finished_wheel(path, host)
+    finished_wheel = finished_wheels.load_finished_wheel(path, host)
     if dry_run:
-        return {}, _describe_trial_plan(found, host, as_json=as_json)
+        return {}, _describe_trial_plan(finished_wheel, host, as_json=as_json)
     paths = settings.paths()
     with settings.lock_folder(paths.cache, "a conformance test"):
-        record = finished_wheels.retest_kernels(found, host, paths)
+        record = finished_wheels.retest_kernels(finished_wheel, host, paths)
     record_path = conformance.get_record_path(path)
     if as_json:
         return record.targets, format_json({"record": record_path} | convert_record(record))
-    standings = conformance.read_statuses(path, found.facts, found.sha256)
-    lines = [f"{each.target}: {conformance.describe(each)}" for each in standings]
+    standings = conformance.read_statuses(path, finished_wheel.facts, finished_wheel.sha256)
+    lines = [f"{status.target}: {conformance.describe(status)}" for status in standings]
     units = [
-        f"  {target}, {unit}: {each.reason or f'passed {each.cases} cases'}"
+        f"  {target}, {unit}: {outcome.reason or f'passed {outcome.cases} cases'}"
         for target, trial in record.targets.items()
-        for unit, each in trial.units.items()
+        for unit, outcome in trial.units.items()
     ]
     return record.targets, "\n".join([*lines, *units, f"record: {record_path}", ""])
 
 
-def _describe_trial_plan(found: FinishedWheel, here: Cpu, *, as_json: bool) -> str:
-    standings = conformance.read_statuses(found.wheel, found.facts, found.sha256)
+def _describe_trial_plan(finished_wheel: FinishedWheel, host: Cpu, *, as_json: bool) -> str:
+    standings = conformance.read_statuses(
+        finished_wheel.wheel, finished_wheel.facts, finished_wheel.sha256
+    )
     lacks = {
-        entry.target: tuned.list_missing_features(entry, here) for entry in found.facts.libraries
+        entry.target: tuned.list_missing_features(entry, host)
+        for entry in finished_wheel.facts.libraries
     }
     if as_json:
-        return format_json({"wheel": found.wheel, "standings": standings, "lacks": lacks})
+        return format_json({"wheel": finished_wheel.wheel, "standings": standings, "lacks": lacks})
     lines = [
         f"{entry.target}: {conformance.describe(entry)}; "
         + (f"cannot run here, this CPU lacks {', '.join(missing)}" if missing else "would run here")
         for entry in standings
         for missing in [lacks[entry.target]]
     ]
-    return "\n".join([*lines, f"record: {conformance.get_record_path(found.wheel)}", ""])
+    return "\n".join([*lines, f"record: {conformance.get_record_path(finished_wheel.wheel)}", ""])
 
 
 def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
@@ -449,12 +456,12 @@ def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
     )
 
 
-def describe_built(every: Sequence[BuiltWheel], *, as_json: bool) -> str:
+def describe_built(wheels: Sequence[BuiltWheel], *, as_json: bool) -> str:
     """Return a description of the wheels; as JSON a record for one, and a list for several."""
     if as_json:
-        rows = [_convert_built(built) for built in every]
+        rows = [_convert_built(built) for built in wheels]
         return format_json(rows if len(rows) > 1 else rows[0])
-    return "".join(_describe_wheel(built) for built in every)
+    return "".join(_describe_wheel(built) for built in wheels)
 
 
 def _convert_built(built: BuiltWheel) -> dict[str, object]:

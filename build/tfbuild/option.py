@@ -65,7 +65,7 @@ def required(text: str) -> str:
 def select_options(
     record: type,
     *names: str,
-    given: Mapping[str, str | bool] | None = None,
+    defaults: Mapping[str, str | bool] | None = None,
     helps: Mapping[str, str] | None = None,
 ) -> OptionSubset:
     """Return some of a record's options, optionally with other defaults and help.
@@ -75,7 +75,7 @@ def select_options(
     fields = {entry.field for entry in list_options(record)}
     if unknown := {*names, *(helps or {})} - fields:
         raise ValueError(f"{record.__name__} has no option {', '.join(sorted(unknown))}")
-    return OptionSubset(record=record, names=names, given=given or {}, helps=helps or {})
+    return OptionSubset(record=record, names=names, given=defaults or {}, helps=helps or {})
 
 
 def list_options(source: type | OptionSubset) -> tuple[Option, ...]:

@@ -62,15 +62,15 @@ def choose_clang() -> str:
     return f"clang-{version}" if version else "clang"
 
 
-def choose_package(stem: str, wanted: int) -> str:
-    """Return the package `stem-N` whose version fits `wanted` best.
+def choose_package(stem: str, wanted_version: int) -> str:
+    """Return the package `stem-N` whose version fits `wanted_version` best.
 
     That is the same version, else the next newer one that apt has, else the newest. Empty if
     apt has none, or has no lists.
     """
     available = list_versions(stem)
     best = next(
-        (version for version in available if version >= wanted),
+        (version for version in available if version >= wanted_version),
         available[-1] if available else None,
     )
     return "" if best is None else f"{stem}-{best}"

@@ -39,7 +39,7 @@ def format_fleet(
             f"{plan.package} {fleet.version} for Python {', '.join((plan.python, *pythons))}",
         ),
         ("scope", plan.scope.value),
-        *(row for each in fleet.plans for row in _list_target_rows(each)),
+        *(row for fleet_plan in fleet.plans for row in _list_target_rows(fleet_plan)),
         ("compiler", f"{plan.compiler} {plan.compiler_version}"),
         ("Bazel", f"{plan.bazel}, run by bazelisk"),
         ("sources", "\nor ".join(map(_format_source, plan.sources))),
@@ -48,7 +48,7 @@ def format_fleet(
             if plan.full_recipe is None
             else _list_full_rows(plan, plan.full_recipe, templates)
         ),
-        *(("proxy", _format_proxy(*each)) for each in ran_as.items() if each[0] != each[1]),
+        *(("proxy", _format_proxy(*proxy)) for proxy in ran_as.items() if proxy[0] != proxy[1]),
         ("jobs", f"{jobs.count} in parallel, limited by {jobs.limited_by}"),
         ("time", f"about {console.format_duration(guess.seconds)} ({guess.basis})"),
         ("memory", f"about {console.format_size(guess.memory_mb * 1e6)}"),
@@ -73,8 +73,8 @@ def _format_source(pin: SourcePin) -> str:
 
 
 def _format_row(name: str, text: str) -> str:
-    first, *others = text.splitlines() or [""]
-    return f"{name:<9} {first}\n" + "".join(f"{'':<9} {line}\n" for line in others)
+    first, *other_lines = text.splitlines() or [""]
+    return f"{name:<9} {first}\n" + "".join(f"{'':<9} {line}\n" for line in other_lines)
 
 
 def _list_target_rows(plan: Plan) -> list[Row]:

@@ -284,9 +284,9 @@ def _get_field_types(kind: type) -> Mapping[str, Any]:
 class _MisfitError(TypeError):
     """A value of the wrong type, and its path in the record: host.cpu.model."""
 
-    def __init__(self, place: str, what: str) -> None:
-        super().__init__(f"{place}: {what}")
-        self.place, self.what = place, what
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"{place}: {problem}")
+        self.place, self.what = place, problem
 
 
 def _decode_field(name: str, kind: Any, value: Any) -> Any:  # noqa: ANN401  (JSON)

@@ -155,11 +155,11 @@ def _describe_exit(returncode: int) -> str:
     return f"was ended by {signal.Signals(-returncode).name}"
 
 
-def _format_failure(done: Completed, log: Path | None, what: str) -> str:
+def _format_failure(done: Completed, log: Path | None, outcome: str) -> str:
     tail = "\n".join(deque(done.output.splitlines(), TAIL_LINES))
     location = f" (whole output: {log})" if log is not None else ""
     shown = f":\n{tail}" if tail.strip() else ""
-    return f"{Path(done.argv[0]).name} {what}{location}{shown}"
+    return f"{Path(done.argv[0]).name} {outcome}{location}{shown}"
 
 
 def _write_script(

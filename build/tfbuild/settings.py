@@ -129,16 +129,16 @@ def prepare_import_root(package: Path) -> Path:
     return folder
 
 
-def require_checkout(what: str) -> None:
+def require_checkout(task: str) -> None:
     """Raise UsageError if the package is installed, not run from a checkout."""
     if not IN_CHECKOUT:
         raise UsageError(
-            f"{what} needs a checkout of Tensorwright", hint="In a checkout, use ./inv"
+            f"{task} needs a checkout of Tensorwright", hint="In a checkout, use ./inv"
         )
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
+def lock_folder(folder: Path, purpose: str, *, wait: bool = False) -> Iterator[None]:
     """Lock `folder` for one process.
 
     If another process holds it, `wait` until that one has ended, or raise BusyError at once.
@@ -165,12 +165,12 @@ def lock_folder(folder: Path, what: str, *, wait: bool = False) -> Iterator[None
             console.print_note(f"waiting: {holder}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         handle.truncate(0)
-        handle.write(f"process {os.getpid()} is using {folder} for {what}")
+        handle.write(f"process {os.getpid()} is using {folder} for {purpose}")
         handle.flush()
         yield
 
 
-def require_disk(folder: Path, needed_bytes: int, what: str) -> None:
+def require_disk(folder: Path, needed_bytes: int, task: str) -> None:
     """Raise DiskError if the file system of `folder` has less than `needed_bytes` free."""
     present = folder
     while not present.exists():
@@ -178,7 +178,7 @@ def require_disk(folder: Path, needed_bytes: int, what: str) -> None:
     free = shutil.disk_usage(present).free
     if free < needed_bytes:
         raise DiskError(
-            f"{what} needs {format_size(needed_bytes)} in {folder}, but only "
+            f"{task} needs {format_size(needed_bytes)} in {folder}, but only "
             f"{format_size(free)} is free",
             hint="Free some space, or set TENSORWRIGHT_CACHE (TENSORWRIGHT_WHEELS for finished "
             "wheels) to a folder on a larger disk",

@@ -39,13 +39,13 @@ def expected(logits: Array, labels: Array) -> tuple[Array, Array]:
     return losses, raised / total - labels
 
 
-def error(found: Any, wanted: tuple[Array, Array]) -> float:
+def error(actual: Any, expected_value: tuple[Array, Array]) -> float:
     """The largest difference: of the losses relative to 1 and to the loss, of the gradients."""
-    loss, gradient = (np.asarray(each).astype(np.float64) for each in found)
+    loss, gradient = (np.asarray(tensor).astype(np.float64) for tensor in actual)
     if loss.size == 0:
         return 0.0
-    losses = np.abs(loss - wanted[0]) / np.maximum(1, np.abs(wanted[0]))
-    return float(max(losses.max(), np.abs(gradient - wanted[1]).max(initial=0)))
+    losses = np.abs(loss - expected_value[0]) / np.maximum(1, np.abs(expected_value[0]))
+    return float(max(losses.max(), np.abs(gradient - expected_value[1]).max(initial=0)))
 
 
 def cases() -> Iterator[tuple[str, Any, Any, tuple[Array, Array]]]:
@@ -55,57 +55,57 @@ def cases() -> Iterator[tuple[str, Any, Any, tuple[Array, Array]]]:
         for rows, columns in SHAPES:
             logits = tf.cast(4 * draw.standard_normal((rows, columns)), dtype)
             exact = tf.cast(logits, tf.float64).numpy()
-            own = draw.integers(0, columns, rows)
-            one_hot = np.eye(columns)[own]
+            own_array = draw.integers(0, columns, rows)
+            one_hot = np.eye(columns)[own_array]
             name = f"{dtype.name} {rows}x{columns}"
             for index in (tf.int32, tf.int64):
-                given = (logits, tf.constant(own, index))
-                yield f"sparse {name} {index.name}", SPARSE, given, expected(exact, one_hot)
+                arguments = (logits, tf.constant(own_array, index))
+                yield f"sparse {name} {index.name}", SPARSE, arguments, expected(exact, one_hot)
             shares = tf.cast(draw.dirichlet(np.ones(columns), rows), dtype)
-            wanted = expected(exact, tf.cast(shares, tf.float64).numpy())
-            yield f"dense {name}", DENSE, (logits, shares), wanted
+            expected_value = expected(exact, tf.cast(shares, tf.float64).numpy())
+            yield f"dense {name}", DENSE, (logits, shares), expected_value
 
 
 def repeated() -> Iterator[tuple[str, Any, Any, tuple[Array, Array]]]:
     """One row or one column of logits or of labels for all."""
     draw = np.random.default_rng(5)
     shapes = (((1, 6), (4, 6)), ((4, 6), (1, 6)), ((4, 1), (4, 6)), ((4, 6), (4, 1)))
-    for one, other in (*shapes, ((1, 6), (4, 1)), ((4, 1), (1, 6))):
-        logits, labels = draw.standard_normal(one), draw.random(other)
-        wanted = expected(*np.broadcast_arrays(logits, labels))
-        given = (tf.constant(logits, tf.float32), tf.constant(labels, tf.float32))
-        yield f"{one} and {other}", DENSE, given, wanted
+    for first, second in (*shapes, ((1, 6), (4, 1)), ((4, 1), (1, 6))):
+        logits, labels = draw.standard_normal(first), draw.random(second)
+        expected_value = expected(*np.broadcast_arrays(logits, labels))
+        arguments = (tf.constant(logits, tf.float32), tf.constant(labels, tf.float32))
+        yield f"{first} and {second}", DENSE, arguments, expected_value
 
 
-def asked(op: str, given: Any) -> Any:
-    return getattr(tf.raw_ops, op)(features=given[0], labels=given[1])
+def asked(op: str, arguments: Any) -> Any:
+    return getattr(tf.raw_ops, op)(features=arguments[0], labels=arguments[1])
 
 
 def masked() -> float:
     """Logits that are left out as minus infinity, and very large ones."""
     logits = np.array([[0, -np.inf, 3], [1e30, -1e30, 0], [-np.inf, -np.inf, -7]])
-    own = np.array([2, 0, 2])
-    found = asked(SPARSE, (tf.constant(logits, tf.float32), tf.constant(own)))
+    own_array = np.array([2, 0, 2])
+    actual = asked(SPARSE, (tf.constant(logits, tf.float32), tf.constant(own_array)))
     shifted = np.where(np.isinf(logits), -1e300, logits)
-    return error(found, expected(shifted, np.eye(3)[own]))
+    return error(actual, expected(shifted, np.eye(3)[own_array]))
 
 
 def in_place() -> bool:
     """Logits that nothing else needs give their memory to the gradient."""
     x = tf.random.stateless_normal((64, 50), (1, 2))
-    own = tf.range(64) % 50
+    labels = tf.range(64) % 50
 
     @tf.function  # type: ignore[untyped-decorator]
     def loss(x: Any) -> Any:
         share = tf.nn.softmax(x)
-        return asked(SPARSE, (2 * x, own)), asked(DENSE, (3 * x, share))
+        return asked(SPARSE, (2 * x, labels)), asked(DENSE, (3 * x, share))
 
     pairs = zip(
         tf.nest.flatten(loss(x)),
-        tf.nest.flatten((asked(SPARSE, (2 * x, own)), asked(DENSE, (3 * x, tf.nn.softmax(x))))),
+        tf.nest.flatten((asked(SPARSE, (2 * x, labels)), asked(DENSE, (3 * x, tf.nn.softmax(x))))),
         strict=True,
     )
-    return all(one.numpy().tobytes() == other.numpy().tobytes() for one, other in pairs)
+    return all(first.numpy().tobytes() == second.numpy().tobytes() for first, second in pairs)
 
 
 def refused() -> list[str]:
@@ -119,13 +119,13 @@ def refused() -> list[str]:
         lambda: asked(DENSE, (x, tf.zeros((2, 4)))),
         lambda: asked(DENSE, (tf.zeros((2, 3, 4)), tf.zeros((2, 3, 4)))),
     ]
-    said = []
+    messages = []
     for call in calls:
         try:
             call()
         except (tf.errors.OpError, ValueError) as problem:
-            said.append(str(problem))
-    return said
+            messages.append(str(problem))
+    return messages
 
 
 def main(out: str, threads: str, *libraries: str) -> None:
@@ -133,11 +133,13 @@ def main(out: str, threads: str, *libraries: str) -> None:
     for library in libraries:
         tf.load_library(library)
     errors, bits = {}, hashlib.sha256()
-    for name, op, given, wanted in (*cases(), *repeated()):
-        found = asked(op, given)
-        errors[name] = error(found, wanted)
-        bits.update(b"".join(each.numpy().tobytes() for each in found))
-    nothing = [each.shape.as_list() for each in asked(DENSE, (tf.zeros((3, 0)), tf.zeros((3, 0))))]
+    for name, op, arguments, expected_value in (*cases(), *repeated()):
+        actual = asked(op, arguments)
+        errors[name] = error(actual, expected_value)
+        bits.update(b"".join(tensor.numpy().tobytes() for tensor in actual))
+    nothing = [
+        output.shape.as_list() for output in asked(DENSE, (tf.zeros((3, 0)), tf.zeros((3, 0))))
+    ]
     answer = {
         "priorities": priorities(),
         "errors": errors,

@@ -29,11 +29,11 @@ class Checker(doctest.OutputChecker):
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
         if super().check_output(want, got, optionflags):
             return True
-        said, found = (_NUMBER.sub("#", _ADDRESS.sub("", text)) for text in (want, got))
-        pattern = ".*".join(map(re.escape, said.split("...")))
+        message, actual = (_NUMBER.sub("#", _ADDRESS.sub("", text)) for text in (want, got))
+        pattern = ".*".join(map(re.escape, message.split("...")))
         ours, theirs = (np.array(_NUMBER.findall(text), float) for text in (got, want))
         return bool(
-            re.fullmatch(pattern, found)
+            re.fullmatch(pattern, actual)
             and ours.shape == theirs.shape
             and np.allclose(ours, theirs, rtol=1e-4, atol=1e-4)
         )
@@ -41,10 +41,10 @@ class Checker(doctest.OutputChecker):
 
 def documented(module: ModuleType) -> Iterator[tuple[str, str]]:
     """Functions and classes that the module defines, with examples in what documents them."""
-    for name, each in sorted(vars(module).items()):
-        found = inspect.unwrap(each) if callable(each) else None
-        text = getattr(each, "__doc__", None) or ""
-        if found and getattr(found, "__module__", "") == module.__name__ and ">>> " in text:
+    for name, value in sorted(vars(module).items()):
+        actual = inspect.unwrap(value) if callable(value) else None
+        text = getattr(value, "__doc__", None) or ""
+        if actual and getattr(actual, "__module__", "") == module.__name__ and ">>> " in text:
             yield name, text
 
 
@@ -60,12 +60,12 @@ def passes(name: str, text: str) -> bool:
 
 
 def main() -> None:
-    found = {
+    actual = {
         f"{path}.{name}": passes(name, text)
         for path in sys.argv[1:]
         for name, text in documented(importlib.import_module(path))
     }
-    print(json.dumps(found))
+    print(json.dumps(actual))
 
 
 main()

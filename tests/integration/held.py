@@ -20,12 +20,12 @@ from tfbuild.probe import float64, fusing, registry
 from tfbuild.probe.fusing import Case, Tensor
 
 
-def saved(module: ModuleType, made: Tensor, inputs: Tensor) -> list[Tensor]:
+def saved(module: ModuleType, tensor: Tensor, inputs: Tensor) -> list[Tensor]:
     """What `made.run` gives, before it was saved and when it was loaded. A saved function has
     TensorFlow's operations."""
-    before = made.run(inputs)
+    before = tensor.run(inputs)
     with tempfile.TemporaryDirectory() as folder:
-        module.saved_model.save(made, folder)
+        module.saved_model.save(tensor, folder)
         if b"ensorwright" in (Path(folder) / "saved_model.pb").read_bytes():
             raise AssertionError("an operation of ours was saved")
         loaded = module.saved_model.load(folder)
@@ -44,15 +44,15 @@ def lent(
     options = old.RunOptions()
     options.experimental.use_run_handler_pool = True
     with module.Graph().as_default(), old.Session(config=config) as session:
-        inputs = [old.placeholder(each.dtype, each.shape) for each in draws]
+        inputs = [old.placeholder(draw.dtype, draw.shape) for draw in draws]
         fed = dict(zip(inputs, draws, strict=True))
-        yield inputs, lambda wanted: session.run(wanted, fed, options=options)
+        yield inputs, lambda expected: session.run(expected, fed, options=options)
 
 
 def bits(fused: fusing.State | str) -> str:
     """The SHA-256 of what came out in float32."""
     half = [] if isinstance(fused, str) else fused[: len(fused) // 2]
-    return hashlib.sha256(b"".join(each.tobytes() for each in half)).hexdigest()
+    return hashlib.sha256(b"".join(array.tobytes() for array in half)).hexdigest()
 
 
 def hold(part: str, cases: Mapping[str, Case]) -> None:

@@ -48,7 +48,10 @@ def fitted(module: ModuleType, dtype: str, **compiling: object) -> list[Tensor]:
         inputs, outputs = rng.integers(0, 50, (70, 9)), rng.standard_normal((70, 1))
         model.fit(inputs, outputs.astype(dtype), 16, epochs=2, verbose=0, shuffle=False)
         predicted = model.predict(inputs, verbose=0)
-        return [*(np.asarray(each) for each in model.trainable_variables), predicted]
+        return [
+            *(np.asarray(trainable_variable) for trainable_variable in model.trainable_variables),
+            predicted,
+        ]
 
 
 def filling(module: ModuleType, dtype: str) -> Callable[[Tensor], Tensor]:
@@ -72,11 +75,11 @@ def refused(module: ModuleType, dtype: str) -> list[Tensor]:
     def marked(words: Tensor) -> Tensor:
         return module.while_loop(
             lambda step, *_: step < 3,
-            lambda step, kept: (step + 1, module.where(words > 50, kept * one, one)),
-            (0, module.fill((100,), one)),
+            lambda step, total: (step + 1, module.where(words > 50, total * unit, unit)),
+            (0, module.fill((100,), unit)),
         )[1]
 
-    one, filled = module.constant(1, dtype), filling(module, dtype)
+    unit, filled = module.constant(1, dtype), filling(module, dtype)
     right = []
     for shape in ([-1, 3], [3, -2]):
         try:
@@ -103,41 +106,41 @@ def mismatched(module: ModuleType, dtype: str) -> list[Tensor]:
     def tried(gives: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
         @in_graph(
             module,
-            input_signature=[module.TensorSpec(each, dtype) for each in ((None, None), None)],
+            input_signature=[module.TensorSpec(shape, dtype) for shape in ((None, None), None)],
         )
-        def run(value: Tensor, other: Tensor) -> Tensor:
+        def run(value: Tensor, other_tensor: Tensor) -> Tensor:
             return module.while_loop(
                 lambda step, _: step < 2,
                 lambda step, total: (
                     step + 1,
-                    total + module.reduce_sum(gives(value, other), [0, 1]),
+                    total + module.reduce_sum(gives(value, other_tensor), [0, 1]),
                 ),
                 (0, module.constant(0, dtype)),
             )[1]
 
         return run
 
-    def slice_gradient(value: Tensor, other: Tensor) -> Tensor:
+    def slice_gradient(value: Tensor, other_tensor: Tensor) -> Tensor:
         ends = {"begin": [0, 0], "end": [2, 2], "strides": [1, 1]}
-        return raw.StridedSliceGrad(shape=module.shape(value), dy=other, **ends)
+        return raw.StridedSliceGrad(shape=module.shape(value), dy=other_tensor, **ends)
 
-    made = [
-        tried(each)
-        for each in (
-            lambda value, other: raw.ReluGrad(gradients=value, features=other),
-            lambda value, other: raw.Relu6Grad(gradients=value, features=other),
-            lambda value, other: raw.TanhGrad(y=value, dy=other),
-            lambda value, other: raw.SigmoidGrad(y=value, dy=other),
+    programs = [
+        tried(pair)
+        for pair in (
+            lambda value, other_tensor: raw.ReluGrad(gradients=value, features=other_tensor),
+            lambda value, other_tensor: raw.Relu6Grad(gradients=value, features=other_tensor),
+            lambda value, other_tensor: raw.TanhGrad(y=value, dy=other_tensor),
+            lambda value, other_tensor: raw.SigmoidGrad(y=value, dy=other_tensor),
             lambda value, bias: raw.BiasAdd(value=value, bias=bias),
             slice_gradient,
         )
     ]
     draw = functools.partial(float64.draw_as, module, dtype)
-    for run in made[:-1]:
+    for run in programs[:-1]:
         refuses(module, run, draw((2, 3), 1), draw((1,), 2))
-    refuses(module, made[-1], draw((2, 3), 1), draw((1, 2), 2))
-    shapes = (*([(2, 3)] * (len(made) - 2)), (3,), (2, 2))
-    return [run(draw((2, 3), 1), draw(each, 2)) for run, each in zip(made, shapes, strict=True)]
+    refuses(module, programs[-1], draw((2, 3), 1), draw((1, 2), 2))
+    shapes = (*([(2, 3)] * (len(programs) - 2)), (3,), (2, 2))
+    return [run(draw((2, 3), 1), draw(pair, 2)) for run, pair in zip(programs, shapes, strict=True)]
 
 
 def beyond(module: ModuleType, dtype: str) -> list[Tensor]:
@@ -148,7 +151,7 @@ def beyond(module: ModuleType, dtype: str) -> list[Tensor]:
     def shaped(shape: Tensor, value: Tensor) -> Tensor:
         return module.while_loop(
             lambda step, *_: step < 3,
-            lambda step, kept: (step + 1, kept + module.reduce_sum(module.reshape(value, shape))),
+            lambda step, total: (step + 1, total + module.reduce_sum(module.reshape(value, shape))),
             (0, module.constant(1, dtype)),
         )[1]
 
@@ -183,26 +186,28 @@ def joined(module: ModuleType, dtype: str) -> list[Tensor]:
 
     def looped(which: str) -> Callable[..., list[Tensor]]:
         @in_graph(
-            module, input_signature=[module.TensorSpec(each, dtype) for each in (None, (None, 3))]
+            module, input_signature=[module.TensorSpec(shape, dtype) for shape in (None, (None, 3))]
         )
-        def run(given: Tensor, start: Tensor) -> list[Tensor]:
+        def run(start_value: Tensor, start: Tensor) -> list[Tensor]:
             def added(items: Tensor, step: Tensor, value: Tensor) -> Tensor:
                 flat = module.reshape(value * 1, module.shape(value))
-                one = raw.TensorListReserve(
+                tensor_list_reserve = raw.TensorListReserve(
                     element_shape=-1, num_elements=_STEPS, element_dtype=dtype
                 )
-                one = raw.TensorListSetItem(
-                    input_handle=one, index=step, item=value if which != "alone" else flat
+                tensor_list_reserve = raw.TensorListSetItem(
+                    input_handle=tensor_list_reserve,
+                    index=step,
+                    item=value if which != "alone" else flat,
                 )
-                return raw.AddN(inputs=[items, one])
+                return raw.AddN(inputs=[items, tensor_list_reserve])
 
             def body(step: Tensor, *values: Any) -> tuple[Any, ...]:
                 first, items, state, last = values
                 value = module.tanh(state + start)
                 again = module.reshape(value, module.shape(start))
                 first, last = (
-                    each.write(step, value) if which == place else each
-                    for place, each in zip(lists, (first, last), strict=False)
+                    member.write(step, value) if which == place else member
+                    for place, member in zip(lists, (first, last), strict=False)
                 )
                 return step + 1, first, added(items, step, again), value, last
 
@@ -210,7 +215,7 @@ def joined(module: ModuleType, dtype: str) -> list[Tensor]:
                 module.TensorArray, dtype, _STEPS, element_shape=(None, 3), clear_after_read=False
             )
             zeros = module.zeros_like(start)[None] + module.zeros((_STEPS, 1, 1), dtype)
-            items = raw.TensorListFromTensor(tensor=given, element_shape=-1)
+            items = raw.TensorListFromTensor(tensor=start_value, element_shape=-1)
             _, first, items, state, last = module.while_loop(
                 lambda step, *_: step < _STEPS,
                 body,
@@ -237,15 +242,15 @@ def shaped(module: ModuleType, dtype: str) -> list[Tensor]:
 
     def wrote(item: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., list[Tensor]]:
         @in_graph(
-            module, input_signature=[module.TensorSpec(None, each) for each in (dtype, "int32")]
+            module, input_signature=[module.TensorSpec(None, name) for name in (dtype, "int32")]
         )
-        def run(value: Tensor, one: Tensor) -> list[Tensor]:
+        def run(value: Tensor, first: Tensor) -> list[Tensor]:
             _, value, array = module.while_loop(
                 lambda step, *_: step < _STEPS,
                 lambda step, value, array: (
                     step + 1,
                     value * 0.5,
-                    array.write(step, item(step, value, one)),
+                    array.write(step, item(step, value, first)),
                 ),
                 (0, value, module.TensorArray("int32", _STEPS, infer_shape=False)),
             )
@@ -258,11 +263,11 @@ def shaped(module: ModuleType, dtype: str) -> list[Tensor]:
 
     runs = (
         wrote(lambda step, *_: shape(module.stack([step]))),
-        wrote(lambda _, value, one: one + shape(value)),
-        wrote(lambda _, value, one: shape(value) * shape(one)),
+        wrote(lambda _, value, tensor: tensor + shape(value)),
+        wrote(lambda _, value, tensor: shape(value) * shape(tensor)),
     )
     arguments = float64.draw_as(module, dtype, (2, 3), 1), module.constant([[1]])
-    return [each for run in runs for each in run(*arguments)]
+    return [result for run in runs for result in run(*arguments)]
 
 
 def last_one(module: ModuleType, dtype: str) -> list[Tensor]:
@@ -287,7 +292,7 @@ def last_one(module: ModuleType, dtype: str) -> list[Tensor]:
         return peak() - before > _MIB
 
     start = float64.draw_as(module, dtype, (2**14,), 1)
-    results = [each for times in (1, 2, 5) for each in run(start, module.constant(times))]
+    results = [result for times in (1, 2, 5) for result in run(start, module.constant(times))]
     return [*results, module.constant(grown(start, module.constant(8000)))]
 
 
@@ -298,7 +303,7 @@ def pruned(module: ModuleType, dtype: str) -> list[Any]:
     with module.Graph().as_default(), old.Session(config=config) as session:
         variable = old.get_variable("read", (4,), dtype, old.ones_initializer(), use_resource=True)
         times = old.placeholder("int32", ())
-        other = times + 1
+        other_value = times + 1
         _, last = module.while_loop(
             lambda step, _: step < times,
             lambda step, state: (step + 1, state * 0.5 + variable),
@@ -306,9 +311,9 @@ def pruned(module: ModuleType, dtype: str) -> list[Any]:
         )
         session.run(old.global_variables_initializer())
         return [
-            session.run(each, {times: number})[0]
+            session.run(outputs, {times: number})[0]
             for number in (2, 0)
-            for each in (last, [last, other])
+            for outputs in (last, [last, other_value])
         ]
 
 
@@ -351,7 +356,7 @@ def infinite(module: ModuleType, dtype: str) -> list[Tensor]:
                     (0, start),
                 )[1]
             gradients.append(tape.gradient(last, start, output_gradients=back))
-        return [module.math.is_nan(each) for each in gradients]
+        return [module.math.is_nan(gradient) for gradient in gradients]
 
     return list(run(module.zeros((3,), dtype), module.constant([np.inf, 1.0, np.nan], dtype)))
 
@@ -381,7 +386,7 @@ def dropped(module: ModuleType, dtype: str) -> list[Tensor]:
 
 def unused(module: ModuleType, dtype: str) -> list[Tensor]:
     """What no plan is for is of no matter where nobody uses it: `odd` broadcasts in three axes."""
-    row, column = (float64.draw_as(module, dtype, each, 4) for each in ((2, 1, 3), (1, 4, 1)))
+    row, column = (float64.draw_as(module, dtype, shape, 4) for shape in ((2, 1, 3), (1, 4, 1)))
 
     @in_graph(module)
     def run(start: Tensor) -> Tensor:
@@ -400,10 +405,10 @@ def unused(module: ModuleType, dtype: str) -> list[Tensor]:
 
 def in_turn(module: ModuleType, dtype: str) -> list[Any]:
     """One session, of whose loops now these and now those outputs are used."""
-    draws = [np.asarray(float64.draw_as(module, dtype, each, 2)) for each in ((4, 6), (6, 6))]
+    draws = [np.asarray(float64.draw_as(module, dtype, shape, 2)) for shape in ((4, 6), (6, 6))]
     old = module.compat.v1
     with module.Graph().as_default(), old.Session() as session:
-        inputs, weight = (old.placeholder(dtype, each.shape) for each in draws)
+        inputs, weight = (old.placeholder(dtype, draw.shape) for draw in draws)
         wrote = module.TensorArray(dtype, size=5, element_shape=inputs.shape)
         _, last, wrote = module.while_loop(
             lambda step, *_: step < 5,
@@ -419,7 +424,7 @@ def in_turn(module: ModuleType, dtype: str) -> list[Any]:
         into, of = old.gradients(loss, [inputs, weight])
         fed = dict(zip((inputs, weight), draws, strict=True))
         turns = ([of], [into], [last], [stacked], [into, of, last, stacked], [of])
-        return [each for turn in turns for each in session.run(turn, fed)]
+        return [result for turn in turns for result in session.run(turn, fed)]
 
 
 def shared(module: ModuleType, dtype: str) -> list[Tensor]:
@@ -428,9 +433,9 @@ def shared(module: ModuleType, dtype: str) -> list[Tensor]:
     with float64.use_float_type(module, dtype):
         layer = module.keras.layers.GRU(65, return_sequences=True)
         layer.build((None, None, 5))
-    shapes = [tuple(each.shape) for each in layer.weights]
+    shapes = [tuple(weight.shape) for weight in layer.weights]
     draw = functools.partial(float64.draw_as, module, dtype)
-    layer.set_weights([0.3 * np.asarray(draw(each, 2)) for each in shapes])
+    layer.set_weights([0.3 * np.asarray(draw(shape, 2)) for shape in shapes])
 
     @in_graph(module)
     def run(inputs: Tensor) -> list[Tensor]:
@@ -445,7 +450,9 @@ def shared(module: ModuleType, dtype: str) -> list[Tensor]:
 
 def lent(module: ModuleType, dtype: str) -> list[Any]:
     """On threads that are lent to one run."""
-    draws = [np.asarray(float64.draw_as(module, dtype, each, 2)) for each in ((257, 65), (65, 65))]
+    draws = [
+        np.asarray(float64.draw_as(module, dtype, shape, 2)) for shape in ((257, 65), (65, 65))
+    ]
     draws[1] = 0.05 * draws[1]
     with held.lent(module, draws) as ((inputs, weight), run):
         _, last = module.while_loop(
@@ -510,7 +517,7 @@ def cases() -> Mapping[str, Case]:
         "compiled": compiled,
         "saved": saved,
     }
-    return {**loops.cases(), **{name: float64.create_case(each) for name, each in more.items()}}
+    return {**loops.cases(), **{name: float64.create_case(value) for name, value in more.items()}}
 
 
 if __name__ == "__main__":

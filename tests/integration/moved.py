@@ -56,9 +56,9 @@ def a_key(shape: tuple[int, ...], rng: random.Random) -> tuple[Any, ...]:
     return tuple(key)
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Bit for bit; NumPy's own bytes objects for strings."""
-    left, right = np.asarray(one), np.asarray(other)
+    left, right = np.asarray(first), np.asarray(second)
     if left.shape != right.shape:
         return False
     if left.dtype.hasobject or right.dtype.hasobject:
@@ -72,7 +72,7 @@ def slices(dtype: Any, rng: random.Random) -> list[str]:
     key = a_key(shape, rng)
     x = numbered(shape, dtype)
     expected = np.asarray(x.numpy()[key])
-    found = [] if same(x[key].numpy(), expected) else [f"{dtype} {shape}[{key}]"]
+    actual = [] if same(x[key].numpy(), expected) else [f"{dtype} {shape}[{key}]"]
     if dtype in {tf.float32, tf.bfloat16, tf.complex128}:
         with tf.GradientTape() as tape:
             tape.watch(x)
@@ -80,7 +80,7 @@ def slices(dtype: Any, rng: random.Random) -> list[str]:
         gradient = np.zeros_like(x.numpy())
         gradient[key] = expected
         if not same(tape.gradient(y, x, output_gradients=tf.constant(expected)), gradient):
-            found.append(f"gradient of {dtype} {shape}[{key}]")
+            actual.append(f"gradient of {dtype} {shape}[{key}]")
     if expected.size:
         broadcast = [rng.choice((1, length)) for length in expected.shape]
         value = numbered(tuple(broadcast), dtype)
@@ -89,8 +89,8 @@ def slices(dtype: Any, rng: random.Random) -> list[str]:
         whole = tf.zeros(shape, dtype).numpy()
         whole[key] = value.numpy()
         if not same(variable.numpy(), whole):
-            found.append(f"{dtype} {shape}[{key}] = {broadcast}")
-    return found
+            actual.append(f"{dtype} {shape}[{key}] = {broadcast}")
+    return actual
 
 
 def splits(dtype: Any, rng: random.Random) -> list[str]:
@@ -106,21 +106,24 @@ def choices(dtype: Any, rng: random.Random) -> list[str]:
     """Condition and both values of the whole shape, of some of its dimensions, or single."""
     shape = tuple(rng.choice(LENGTHS) for _ in range(rng.randint(0, 3)))
     ways = (shape, shape, (), tuple(rng.choice((1, length)) for length in shape))
-    cond, then, other = (rng.choice(ways) for _ in range(3))
+    cond, then, other_numbers = (rng.choice(ways) for _ in range(3))
     coins = [rng.random() < 0.5 for _ in range(int(np.prod(cond)))]
     mask = tf.reshape(tf.constant(coins, tf.bool), cond)
-    yes, no = numbered(then, dtype), tf.reverse(tf.reshape(numbered(other, dtype), [-1]), [0])
-    no = tf.reshape(no, other)
+    yes, no = (
+        numbered(then, dtype),
+        tf.reverse(tf.reshape(numbered(other_numbers, dtype), [-1]), [0]),
+    )
+    no = tf.reshape(no, other_numbers)
     expected = np.where(mask.numpy(), yes.numpy(), no.numpy())
     right = same(tf.where(mask, yes, no).numpy(), expected)
-    return [] if right else [f"{dtype} {cond} ? {then} : {other}"]
+    return [] if right else [f"{dtype} {cond} ? {then} : {other_numbers}"]
 
 
 def large() -> list[str]:
     """What is shared out among threads."""
     x = tf.reshape(tf.range(3_000_000), (1000, 30, 100))
     parts = zip(tf.split(x, 3, 1), np.split(x.numpy(), 3, 1), strict=True)
-    found = [f"part {i} of a large split" for i, (a, b) in enumerate(parts) if not same(a, b)]
+    actual = [f"part {i} of a large split" for i, (a, b) in enumerate(parts) if not same(a, b)]
     key = (slice(None, None, -1), slice(1, -1), slice(3, 90))
     y = tf.cast(x, tf.float32)
     with tf.GradientTape() as tape:
@@ -128,11 +131,11 @@ def large() -> list[str]:
         z = y[key]
     gradient = np.zeros_like(y.numpy())
     gradient[key] = z.numpy()
-    found += [] if same(z, y.numpy()[key]) else ["a large slice"]
-    found += [] if same(tape.gradient(z, y, z), gradient) else ["a large gradient"]
-    kept = tf.where(x % 3 == 0, y, 0.0)
+    actual += [] if same(z, y.numpy()[key]) else ["a large slice"]
+    actual += [] if same(tape.gradient(z, y, z), gradient) else ["a large gradient"]
+    masked = tf.where(x % 3 == 0, y, 0.0)
     expected = np.where(x.numpy() % 3 == 0, y.numpy(), np.float32(0))
-    return found + ([] if same(kept, expected) else ["a large choice"])
+    return actual + ([] if same(masked, expected) else ["a large choice"])
 
 
 def address(tensor: Any) -> int:
@@ -145,16 +148,16 @@ def copies() -> dict[str, bool]:
     row = tf.IndexedSlices(tf.ones((1, 8)), tf.constant([3]))
     variable.scatter_add(row)
     first, second = variable.read_value(), variable.read_value()
-    seen = {"two reads share": address(first) == address(second)}
+    facts = {"two reads share": address(first) == address(second)}
     held, at = first.numpy().copy(), address(first)
     variable.scatter_add(row)
     now = variable.read_value()
-    seen["a held value stays"] = same(first, held) and address(now) != at
-    seen["the sum is right"] = float(tf.reduce_sum(now)) == 16.0
+    facts["a held value stays"] = same(first, held) and address(now) != at
+    facts["the sum is right"] = float(tf.reduce_sum(now)) == 16.0
     at = address(now)
     del first, second, now
     variable.scatter_add(row)
-    seen["a scatter is in place"] = address(variable.read_value()) == at
+    facts["a scatter is in place"] = address(variable.read_value()) == at
     gathered = tf.Variable(tf.zeros((64, 8)))
     tf.gather(gathered, [1, 2])
     handle = gathered.handle
@@ -164,15 +167,15 @@ def copies() -> dict[str, bool]:
     tf.raw_ops.AssignSubVariableOp(resource=handle, value=tf.ones((64, 8)))
     tf.raw_ops.AssignAddVariableOp(resource=handle, value=tf.ones((64, 8)))
     tf.raw_ops.DisableCopyOnRead(resource=handle)
-    seen["a gathered one is updated in place"] = address(gathered.read_value()) == at
-    return seen
+    facts["a gathered one is updated in place"] = address(gathered.read_value()) == at
+    return facts
 
 
 def crowded() -> list[float]:
     """Scatters, additions, gathers and reads at once: 1 for each torn read, then what is left."""
     variable = tf.Variable(tf.zeros((500, 16)))
     ones = tf.ones((500, 16))
-    every = tf.IndexedSlices(ones, tf.range(500))
+    indexed_slices = tf.IndexedSlices(ones, tf.range(500))
     torn: list[float] = []
 
     def read() -> None:
@@ -180,7 +183,7 @@ def crowded() -> list[float]:
             torn.append(1.0)
 
     works: list[Callable[[], object]] = [
-        lambda: variable.scatter_add(every),
+        lambda: variable.scatter_add(indexed_slices),
         lambda: variable.assign_add(ones),
         lambda: tf.gather(variable, [0, 499]),
         read,
@@ -258,13 +261,13 @@ def refused() -> list[str]:
         lambda: tf.raw_ops.Split(axis=0, value=tf.zeros((3, 2)), num_split=2),
         lambda: tf.zeros((3, 2))[:, 5],
     ]
-    said = []
+    messages = []
     for call in calls:
         try:
             call()
         except (tf.errors.OpError, ValueError) as error:
-            said.append(str(error))
-    return [*said, str(variable.numpy().tolist())]
+            messages.append(str(error))
+    return [*messages, str(variable.numpy().tolist())]
 
 
 def main(out: str, *libraries: str) -> None:

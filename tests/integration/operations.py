@@ -54,8 +54,8 @@ def main() -> None:
     calls_file, inputs_file, results_file = sys.argv[1:]
     calls = json.loads(Path(calls_file).read_text(encoding="utf-8"))
     with np.load(inputs_file) as inputs:
-        found = {call["name"]: array(answer(call, inputs)) for call in calls}
-    np.savez(results_file, **found)
+        actual = {call["name"]: array(answer(call, inputs)) for call in calls}
+    np.savez(results_file, **actual)
 
 
 main()

@@ -35,10 +35,13 @@ def fitted(tf: ModuleType, dtype: str) -> list[Tensor]:
         for variable in model.trainable_variables:
             variable.assign(rng.standard_normal(variable.shape) * 0.05)
         model.compile(tf.keras.optimizers.SGD(0.01), "mse", jit_compile=False)
-        inputs, outputs = (rng.standard_normal((150, *each)) for each in ((9, 9, 3), (1,)))
+        inputs, outputs = (rng.standard_normal((150, *shape)) for shape in ((9, 9, 3), (1,)))
         model.fit(inputs, outputs, 64, epochs=2, verbose=0, shuffle=False)
         predicted = model.predict(inputs, batch_size=100, verbose=0)
-        return [*(np.asarray(each) for each in model.trainable_variables), predicted]
+        return [
+            *(np.asarray(trainable_variable) for trainable_variable in model.trainable_variables),
+            predicted,
+        ]
 
 
 def refused(tf: ModuleType, dtype: str) -> list[Tensor]:
@@ -58,12 +61,12 @@ def refused(tf: ModuleType, dtype: str) -> list[Tensor]:
 
 def small(tf: ModuleType, dtype: str) -> list[Tensor]:
     """At these shapes the kernel that was there is as fast; of nothing there is nothing to sum."""
-    every = [products.create_product(3, 5, 7), products.create_product(0, 256, 256)]
-    every += [
+    programs = [products.create_product(3, 5, 7), products.create_product(0, 256, 256)]
+    programs += [
         products.create_transposed_product(9, 4, 3),
         products.create_convolution_gradients((1, 5, 5, 3), 4, (3, 3), "SAME"),
     ]
-    return [each for program in every for each in program(tf, dtype)]
+    return [result for program in programs for result in program(tf, dtype)]
 
 
 def channelless(tf: ModuleType, dtype: str) -> list[Tensor]:
@@ -91,19 +94,19 @@ def channelless(tf: ModuleType, dtype: str) -> list[Tensor]:
         )
 
     many = 2**31
-    asked: tuple[Callable[[], Tensor], ...] = (
+    callables: tuple[Callable[[], Tensor], ...] = (
         lambda: back(nothing((4, 16, 16, 0)), nothing((3, 3, 64, 0))),
         lambda: gradient(nothing((4, 16, 16, 0)), draw_as(tf, dtype, (4, 16, 16, 64), 1)),
         lambda: outputs(nothing((4, 16, 16, 0)), nothing((3, 3, 0, 64))),
         lambda: outputs(nothing((1, many, many, 0)), nothing((1, 1, 0, 8))),
     )
-    made = []
-    for each in asked:
+    results = []
+    for call in callables:
         try:
-            made.append(each())
+            results.append(call())
         except tf.errors.InvalidArgumentError:
-            made.append(tf.constant(value=True))
-    return made
+            results.append(tf.constant(value=True))
+    return results
 
 
 def untouched(tf: ModuleType, dtype: str) -> list[Tensor]:
@@ -113,8 +116,8 @@ def untouched(tf: ModuleType, dtype: str) -> list[Tensor]:
 
     @in_graph(tf)
     def run(left: Tensor, right: Tensor) -> list[Tensor]:
-        other = tf.nn.elu(tf.nn.bias_add(tf.matmul(left, right), bias))
-        return [tf.matmul(left, right, transpose_b=True), other]
+        other_value = tf.nn.elu(tf.nn.bias_add(tf.matmul(left, right), bias))
+        return [tf.matmul(left, right, transpose_b=True), other_value]
 
     return list(run(*draw))
 
@@ -129,24 +132,24 @@ def lent(tf: ModuleType, dtype: str) -> list[Tensor]:
     """On threads that are lent to one run."""
     draws = [np.asarray(draw_as(tf, dtype, (256, 256), seed)) for seed in (1, 2)]
     with held.lent(tf, draws) as ((left, right), run):
-        wanted = [tf.matmul(left, right), tf.matmul(left, right, transpose_a=True)]
-        return [each for _ in range(9) for each in run(wanted)]
+        expected = [tf.matmul(left, right), tf.matmul(left, right, transpose_a=True)]
+        return [result for _ in range(9) for result in run(expected)]
 
 
 def saved(tf: ModuleType, dtype: str) -> list[Tensor]:
-    made = tf.Module()
-    made.weight = tf.Variable(draw_as(tf, dtype, (256, 256), 2))
-    made.run = in_graph(tf, input_signature=[tf.TensorSpec((None, 256), dtype)])(
-        lambda inputs: tf.matmul(inputs, made.weight)
+    module = tf.Module()
+    module.weight = tf.Variable(draw_as(tf, dtype, (256, 256), 2))
+    module.run = in_graph(tf, input_signature=[tf.TensorSpec((None, 256), dtype)])(
+        lambda inputs: tf.matmul(inputs, module.weight)
     )
-    return held.saved(tf, made, draw_as(tf, dtype, (64, 256), 1))
+    return held.saved(tf, module, draw_as(tf, dtype, (64, 256), 1))
 
 
 def cases() -> Mapping[str, Case]:
     more = (fitted, refused, small, channelless, untouched, compiled, lent, saved)
     return {
         **products.cases(),
-        **{each.__name__: float64.create_case(each) for each in more},
+        **{case.__name__: float64.create_case(case) for case in more},
     }
 
 

@@ -84,7 +84,7 @@ def main(folder: Path) -> None:
     tf.config.experimental.enable_op_determinism()
     tf.keras.utils.set_random_seed(1)
     start = tf.constant(np.linspace(-4, 4, 57, dtype=np.float32))
-    found = {
+    actual = {
         "gradients": gradients(),
         "saved": saved(folder),
         "looped": values(looped(start)),
@@ -92,7 +92,7 @@ def main(folder: Path) -> None:
         "trained": trained(),
         "trained again": trained(),
     }
-    print(json.dumps(found))
+    print(json.dumps(actual))
 
 
 if __name__ == "__main__":

@@ -74,8 +74,10 @@ def seen_on(
 
     def seen(model: str) -> dict[str, Any]:
         launcher = (str(emulator.program), "-L", str(emulator.sysroot), "-cpu", model)
-        own = dataclasses.replace(arm, launcher=launcher)
-        return assemble.run_smoke_test(own, tmp_path_factory.mktemp(model.replace("-", "_")))
+        own_environment = dataclasses.replace(arm, launcher=launcher)
+        return assemble.run_smoke_test(
+            own_environment, tmp_path_factory.mktemp(model.replace("-", "_"))
+        )
 
     return seen
 
@@ -91,9 +93,9 @@ def test_what_ran_under_an_emulator_is_not_published_before_it_ran_on_a_cpu(
         (ran_as,) = library.ran_as
         assert ran_as.startswith(f"{library.target} under qemu-aarch64 ")
         assert len(library.registrations) == 12
-    found = conformance.read_statuses(wheel, facts, hash_file(wheel))
+    conformance_statuses = conformance.read_statuses(wheel, facts, hash_file(wheel))
     with pytest.raises(AdmissionError, match="under qemu-aarch64") as caught:
-        conformance.check_proven(wheel, found)
+        conformance.check_proven(wheel, conformance_statuses)
     assert "invoke admit" in caught.value.hint
 
 
@@ -111,8 +113,8 @@ def test_another_cross_compiler_than_clang_is_refused(paths: Paths) -> None:
 def test_the_wheel_asks_for_no_later_system_than_stock(
     fleet_and_wheel: tuple[Fleet, BuiltWheel], paths: Paths
 ) -> None:
-    found = audit.audit(fleet_and_wheel[1].wheel, paths=paths, stock=None)
-    assert not found.problems
+    wheel_audit = audit.audit(fleet_and_wheel[1].wheel, paths=paths, stock=None)
+    assert not wheel_audit.problems
 
 
 def test_the_wheel_is_made_again_of_the_sources_that_were_given(
@@ -120,8 +122,8 @@ def test_the_wheel_is_made_again_of_the_sources_that_were_given(
 ) -> None:
     """For CPUs that this machine has not: its kernels are compiled and not run."""
     wheel = str(fleet_and_wheel[1].wheel)
-    found = handlers.rebuild_wheel(AuditOptions(wheel=wheel, source=str(tree)))
-    assert found.proof is Proof.SAME, found
+    rebuild_result = handlers.rebuild_wheel(AuditOptions(wheel=wheel, source=str(tree)))
+    assert rebuild_result.proof is Proof.SAME, rebuild_result
     assert "--source" in handlers.rebuild_wheel(AuditOptions(wheel=wheel)).reasons[0]
 
 
@@ -144,8 +146,8 @@ def test_up_to_2_15_it_is_amazons_wheel(
 def test_each_core_runs_what_it_can(
     seen_on: Callable[[str], dict[str, Any]], model: str, loaded: str | None
 ) -> None:
-    found = seen_on(model)
-    assert found["computes"]
-    assert found["loaded"] == loaded
+    record = seen_on(model)
+    assert record["computes"]
+    assert record["loaded"] == loaded
     for mode in ("eager", "function"):
-        assert bool(sum(found.get(mode, {}).values())) == (loaded is not None)
+        assert bool(sum(record.get(mode, {}).values())) == (loaded is not None)

@@ -63,20 +63,20 @@ def learnt(stock_python: Path, paths: Paths, folder: Path) -> Accuracy:
 
 
 def test_digits_are_learnt_to_an_easy_target(learnt: Accuracy, folder: Path) -> None:
-    found = learnt
-    assert [(run.seed, run.outcome) for run in found.runs] == [(1, Outcome.OK), (2, Outcome.OK)]
-    assert all(run.reached and run.reached.accuracy >= 0.7 for run in found.runs)
-    assert found.summaries[0].reached == 2
-    for run in found.runs:
+    result = learnt
+    assert [(run.seed, run.outcome) for run in result.runs] == [(1, Outcome.OK), (2, Outcome.OK)]
+    assert all(run.reached and run.reached.accuracy >= 0.7 for run in result.runs)
+    assert result.summaries[0].reached == 2
+    for run in result.runs:
         assert run.images == 1344
         assert run.start_up is not None
         assert min(dataclasses.astuple(run.start_up)) > 0
-        assert all(each.train_s > 0 and each.test_s > 0 for each in run.epochs)
-        accuracies = [each.accuracy for each in run.epochs]
-        assert all(each < 0.7 for each in accuracies[:-1])
-        expected = [each * 450 for each in accuracies]
-        assert expected == pytest.approx([round(each) for each in expected])
-    assert decode_record(Accuracy, load(folder / "accuracy.json", schema=found.schema)) == found
+        assert all(epoch.train_s > 0 and epoch.test_s > 0 for epoch in run.epochs)
+        accuracies = [epoch.accuracy for epoch in run.epochs]
+        assert all(accuracy < 0.7 for accuracy in accuracies[:-1])
+        expected = [accuracy * 450 for accuracy in accuracies]
+        assert expected == pytest.approx([round(value) for value in expected])
+    assert decode_record(Accuracy, load(folder / "accuracy.json", schema=result.schema)) == result
     assert "<svg" in (folder / "report.html").read_text("utf-8")
     assert "2 of 2 seeds reached 70%" in (folder / "report.md").read_text("utf-8")
 
@@ -85,12 +85,12 @@ def test_digits_are_learnt_to_an_easy_target(learnt: Accuracy, folder: Path) -> 
 def test_a_target_that_one_epoch_does_not_reach_is_marked(
     stock_python: Path, paths: Paths, tmp_path: Path
 ) -> None:
-    found = asked(stock_python, tmp_path, paths, reach="99.9%", seeds="1", epochs="1", vcpus="1")
-    (run,) = found.runs
+    result = asked(stock_python, tmp_path, paths, reach="99.9%", seeds="1", epochs="1", vcpus="1")
+    (run,) = result.runs
     assert run.outcome is Outcome.OK
     assert run.reached is None
     assert len(run.epochs) == 1
-    assert found.summaries[0].reached == 0
+    assert result.summaries[0].reached == 0
     assert "not reached" in (tmp_path / "report.md").read_text("utf-8")
 
 
@@ -115,11 +115,11 @@ def test_a_run_that_was_killed_takes_no_finished_seed_again(
         stopped.wait()
     (first,) = read_entries(journal, KINDS)
     assert not (tmp_path / "accuracy.json").exists()
-    found = asked(stock_python, tmp_path, paths, **options)
+    result = asked(stock_python, tmp_path, paths, **options)
     before, after = read_entries(journal, KINDS)
     assert before == first
     assert after.key != first.key
-    assert found.summaries[0].reached == 2
+    assert result.summaries[0].reached == 2
 
 
 @pytest.mark.slow
@@ -135,10 +135,10 @@ def test_a_file_of_mnists_form_trains_mnists_model(
     path = tmp_path / "mnist.npz"
     np.savez(path, x_train=enlarged[0], y_train=digits[1], x_test=enlarged[1], y_test=digits[3])
     options = {"data": "mnist", "data_file": str(path), "reach": "60%", "seeds": "1"}
-    found = asked(stock_python, tmp_path / "out", paths, epochs="3", **options)
-    assert found.asked.workload == "mnist_cnn"
-    assert found.runs[0].images == 1280
-    assert found.runs[0].reached
+    result = asked(stock_python, tmp_path / "out", paths, epochs="3", **options)
+    assert result.asked.workload == "mnist_cnn"
+    assert result.runs[0].images == 1280
+    assert result.runs[0].reached
 
 
 @pytest.mark.slow
@@ -146,8 +146,9 @@ def test_the_same_seed_is_the_same_training(
     learnt: Accuracy, stock_python: Path, paths: Paths, tmp_path: Path
 ) -> None:
     again = asked(stock_python, tmp_path, paths, reach=EASY, seeds="1", vcpus="1")
-    one, other = (
-        [(each.accuracy, each.loss) for each in found.runs[0].epochs] for found in (learnt, again)
+    first, second = (
+        [(epoch.accuracy, epoch.loss) for epoch in result.runs[0].epochs]
+        for result in (learnt, again)
     )
-    assert one == other
-    assert one != [(each.accuracy, each.loss) for each in learnt.runs[1].epochs]
+    assert first == second
+    assert first != [(epoch.accuracy, epoch.loss) for epoch in learnt.runs[1].epochs]

@@ -133,10 +133,14 @@ def test_each_fault_is_seen_and_the_sound_one_is_admitted(
         environment=stock_arm,
         folder=tmp_path,
     )
-    assert {each.unit for each in verdicts if each.lost} == {"killing", "killed"} & {*names}
+    assert {verdict.unit for verdict in verdicts if verdict.lost} == {"killing", "killed"} & {
+        *names
+    }
     (mixed,) = (verdict for verdict in verdicts if verdict.unit == "mixed")
-    assert [(each.op, each.types) for each in mixed.refused] == [("Rint", "T=2")]
-    assert [each.types for each in mixed.registrations] == ["T=1"]
+    assert [(refused_kernel.op, refused_kernel.types) for refused_kernel in mixed.refused] == [
+        ("Rint", "T=2")
+    ]
+    assert [registration.types for registration in mixed.registrations] == ["T=1"]
     reasons = {verdict.unit: verdict.reason for verdict in verdicts}
     for name in names:
         expected = CASES[name][1]
@@ -152,9 +156,9 @@ def test_a_header_whose_members_are_in_another_order_is_seen(
     text = (staged / name).read_text("utf-8")
     first, second = "  const OpDef* op_def;  // not owned.\n", "  NodeDef node_def;\n"
     assert first + second in text
-    other = tmp_path / "other" / name
-    other.parent.mkdir(parents=True)
-    other.write_text(text.replace(first + second, second + first))
+    other_path = tmp_path / "other" / name
+    other_path.parent.mkdir(parents=True)
+    other_path.write_text(text.replace(first + second, second + first))
     source = '#include "tensorwright/structures.cc"\n'
 
     def table(name: str, *flags: str) -> dict[str, int]:
@@ -164,7 +168,7 @@ def test_a_header_whose_members_are_in_another_order_is_seen(
 
     wheel = table(structures.WHEEL)
     kernels = table(structures.KERNELS, f"-isystem{tmp_path / 'other'}")
-    assert [each.what for each in structures.find_differences(kernels, wheel)] == [
+    assert [difference.what for difference in structures.find_differences(kernels, wheel)] == [
         "offsetof(NodeProperties, op_def)",
         "offsetof(NodeProperties, node_def)",
     ]

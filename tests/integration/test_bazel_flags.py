@@ -106,8 +106,8 @@ class Words:
         return frozenset(map(name_of, self.options))
 
     def without(self, *names: str) -> Words:
-        kept = tuple(each for each in self.options if name_of(each) not in names)
-        return replace(self, options=kept)
+        options = tuple(option for option in self.options if name_of(option) not in names)
+        return replace(self, options=options)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,11 +143,11 @@ class Case:
 
 def cases() -> Iterator[Case]:
     for release in load_releases():
-        here = [version for version in (OLD, NEW) if release.can_use_bazel(version)]
-        yield from (Case(release=release.version, claimed=each, run=each) for each in here)
+        versions = [version for version in (OLD, NEW) if release.can_use_bazel(version)]
+        yield from (Case(release=release.version, claimed=name, run=name) for name in versions)
         if Version(OLD).major < Version(release.bazel).major < Version(NEW).major:
-            for each in (OLD, NEW):
-                yield Case(release=release.version, claimed=release.bazel, run=each)
+            for word in (OLD, NEW):
+                yield Case(release=release.version, claimed=release.bazel, run=word)
 
 
 CASES = tuple(cases())
@@ -162,11 +162,11 @@ def gone(version: str) -> frozenset[str]:
 
 def misfits(words: Words, version: str) -> dict[str, str]:
     """The options that this Bazel refuses, and what it says of each."""
-    found = {name: name for name in words.names & gone(version)}
+    fields = {name: name for name in words.names & gone(version)}
     with_disk = {"--remote_executor", "--disk_cache"} <= words.names
     if with_disk and Version(version) < DISK_WITH_EXECUTOR:
-        found["--disk_cache"] = "Cannot combine gRPC based remote execution with disk caching"
-    return found
+        fields["--disk_cache"] = "Cannot combine gRPC based remote execution with disk caching"
+    return fields
 
 
 def name_of(option: str) -> str:
@@ -191,10 +191,10 @@ class Bench:
         (folder / "WORKSPACE").touch()
         return read_tree(folder)
 
-    def site(self, plan: Plan, tree: SourceTree, found: Bazel, name: str) -> Site:
+    def site(self, plan: Plan, tree: SourceTree, bazel: Bazel, name: str) -> Site:
         assert plan.full_recipe is not None
-        recipe = adapt_recipe(plan.full_recipe, tree, found.version)
-        folder = self.folder / "sites" / plan.release / found.version / name
+        recipe = adapt_recipe(plan.full_recipe, tree, bazel.version)
+        folder = self.folder / "sites" / plan.release / bazel.version / name
         render.write(render.render(replace(plan, full_recipe=recipe), self.paths.templates), folder)
         return Site(
             plan=plan,
@@ -202,8 +202,8 @@ class Bench:
             compiler=self.compiler,
             tree=tree,
             differences=(),
-            bazel=found,
-            repositories=write_repositories(found, recipe, self.paths),
+            bazel=bazel,
+            repositories=write_repositories(bazel, recipe, self.paths),
             python=Path(sys.executable),
             source_sha256="0" * 64,
             folder=folder,
@@ -247,7 +247,7 @@ def calls(site: Site, remote: Remote) -> tuple[BazelCall, ...]:
     if not site.plan.full_recipe or not site.plan.full_recipe.training:
         return (call,)
     learned = pgo.build_use_option(site.folder / "learned.profdata")
-    return tuple(replace(call, options=(*call.options, each)) for each in (pgo.INSTRUMENT, learned))
+    return tuple(replace(call, options=(*call.options, name)) for name in (pgo.INSTRUMENT, learned))
 
 
 def variants(release: Release, program: Path) -> Iterator[tuple[str, Plan]]:
@@ -275,8 +275,8 @@ def bench() -> Iterator[Bench]:
         recorder = folder / "recorder"
         recorder.write_text(RECORDER)
         recorder.chmod(0o755)
-        own = Paths(root=settings.ROOT, cache=folder / "cache", pool=folder / "pool")
-        yield Bench(folder=folder, compiler=find_compiler(), recorder=recorder, paths=own)
+        own_paths = Paths(root=settings.ROOT, cache=folder / "cache", pool=folder / "pool")
+        yield Bench(folder=folder, compiler=find_compiler(), recorder=recorder, paths=own_paths)
 
 
 @pytest.fixture(scope="module")
@@ -284,8 +284,8 @@ def remotes(bench: Bench) -> Mapping[str, Remote]:
     """Where nobody answers. Bazel opens the files for TLS, and asks a gRPC cache what it can do:
     `info` goes on without, for the build falls back to this machine."""
     key, authority = bench.folder / "client.key", bench.folder / "ca.pem"
-    made = ("-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "1")
-    run(["openssl", "req", "-x509", *made, "-keyout", key, "-out", authority])
+    key_options = ("-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "1")
+    run(["openssl", "req", "-x509", *key_options, "-keyout", key, "-out", authority])
     tls = (f"--tls_client_certificate={authority}", f"--tls_client_key={key}")
     trusted = f"--tls_certificate={authority}"
     lines = {
@@ -315,19 +315,19 @@ def written(bench: Bench, remotes: Mapping[str, Remote]) -> Written:
     """All calls of each release for each version of Bazel."""
     program = bench.folder / "training.py"
     program.touch()
-    found: dict[tuple[str, str], dict[str, Words]] = {}
+    actual: dict[tuple[str, str], dict[str, Words]] = {}
     for release, claimed in {case.key: None for case in CASES}:
         tree, bazel = bench.tree(release), bench.bazel(claimed)
         sites = [
             bench.site(plan, tree, bazel, name)
             for name, plan in variants(find_release(release), program)
         ]
-        found[release, claimed] = {
+        actual[release, claimed] = {
             name: union(bench.written(site, call) for site in sites for call in calls(site, remote))
             for name, remote in remotes.items()
             if usable(remote, bazel)
         }
-    return found
+    return actual
 
 
 def usable(remote: Remote, bazel: Bazel) -> bool:
@@ -340,8 +340,8 @@ def usable(remote: Remote, bazel: Bazel) -> bool:
 def union(several: Iterable[Words]) -> Words:
     """Their options, each once, in order."""
     several = tuple(several)
-    startup = itertools.chain.from_iterable(each.startup for each in several)
-    options = itertools.chain.from_iterable(each.options for each in several)
+    startup = itertools.chain.from_iterable(words.startup for words in several)
+    options = itertools.chain.from_iterable(words.options for words in several)
     return Words(
         startup=tuple(dict.fromkeys(startup)),
         options=tuple(dict.fromkeys(options)),
@@ -352,7 +352,9 @@ def union(several: Iterable[Words]) -> Words:
 @pytest.fixture(scope="module")
 def every(written: Written) -> Words:
     """The options of all calls for all releases."""
-    return union(words for each in written.values() for words in each.values())
+    return union(
+        words for options_by_name in written.values() for words in options_by_name.values()
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -368,8 +370,8 @@ class Real:
         """What `info` says to the options of a build. One server, which belongs to one workspace,
         answers for all trees: the tree's own .bazelrc is given to it."""
         tree = f"--bazelrc={words.folder / '.bazelrc'}"
-        startup = (tree, *(each for each in words.startup if each != "--batch"), *self._server())
-        options = [self._spoken(each) for each in words.options]
+        startup = (tree, *(word for word in words.startup if word != "--batch"), *self._server())
+        options = [self._spoken(option) for option in words.options]
         return self._answer([*startup, "info", *options, *AT_ONCE, "release"], self.workspace)
 
     def _spoken(self, option: str) -> str:
@@ -381,7 +383,7 @@ class Real:
 
     def alone(self, option: str, words: Words) -> Answer:
         """Without the bazelrcs of users, whose lines are options as well."""
-        startup = tuple(each for each in words.startup if not each.endswith("user.bazelrc"))
+        startup = tuple(word for word in words.startup if not word.endswith("user.bazelrc"))
         return self.ask(replace(words, startup=startup, options=(option,)))
 
     def own_version(self) -> str:
@@ -391,8 +393,13 @@ class Real:
         self._answer([*self._server(), "shutdown"], self.workspace)
 
     def _server(self) -> tuple[str, ...]:
-        own = ("--max_idle_secs=60", "--host_jvm_args=-Xmx1g", "--nosystem_rc", "--nohome_rc")
-        return (*own, *DEBIAN, f"--output_user_root={self.workspace}.output")
+        base_options = (
+            "--max_idle_secs=60",
+            "--host_jvm_args=-Xmx1g",
+            "--nosystem_rc",
+            "--nohome_rc",
+        )
+        return (*base_options, *DEBIAN, f"--output_user_root={self.workspace}.output")
 
     def _answer(self, words: Sequence[str], folder: Path) -> Answer:
         stdin, stdout = self.driver.stdin, self.driver.stdout
@@ -400,8 +407,8 @@ class Real:
         assert stdout is not None
         stdin.write(json.dumps([[str(self.program), *words], str(folder)]) + "\n")
         stdin.flush()
-        code, said = json.loads(stdout.readline())
-        return Answer(code=code, said=said)
+        code, output = json.loads(stdout.readline())
+        return Answer(code=code, said=output)
 
 
 @contextlib.contextmanager
@@ -427,19 +434,19 @@ def older(bench: Bench) -> Iterator[Real]:
 
 @pytest.fixture(scope="module")
 def newer(bench: Bench, paths: Paths) -> Iterator[Real]:
-    there = newer_bazel.inside(newer_bazel.sid(paths), bench.folder)
-    with running(NEW, newer_bazel.BAZEL, bench.folder, *there, "python3") as real:
-        found = real.own_version()
-        if not find_release("2.21.0").can_use_bazel(found):
-            pytest.fail(f"Debian sid has Bazel {found} now: look for another of {NEW}'s range")
+    command = newer_bazel.inside(newer_bazel.sid(paths), bench.folder)
+    with running(NEW, newer_bazel.BAZEL, bench.folder, *command, "python3") as real:
+        actual = real.own_version()
+        if not find_release("2.21.0").can_use_bazel(actual):
+            pytest.fail(f"Debian sid has Bazel {actual} now: look for another of {NEW}'s range")
         yield real
 
 
 @pytest.fixture
 def real(request: pytest.FixtureRequest) -> Real:
     """The Bazel of the test's parameter `run`."""
-    found: Real = request.getfixturevalue({OLD: "older", NEW: "newer"}[request.param])
-    return found
+    actual: Real = request.getfixturevalue({OLD: "older", NEW: "newer"}[request.param])
+    return actual
 
 
 def on(*chosen: Case) -> pytest.MarkDecorator:
@@ -465,30 +472,30 @@ def test_a_bazel_outside_the_range_refuses_what_the_table_says(
         refused = misfits(words, real.version)
         answer = real.ask(words.without(*refused))
         assert answer.accepted, (name, answer.said)
-        for option, said in refused.items():
-            others = refused.keys() - {option}
-            assert real.ask(words.without(*others)).refuses(said)
+        for option, text in refused.items():
+            other_names = refused.keys() - {option}
+            assert real.ask(words.without(*other_names)).refuses(text)
 
 
-@pytest.mark.parametrize("case", {each.key: each for each in CASES}.values(), ids=str)
+@pytest.mark.parametrize("case", {case.key: case for case in CASES}.values(), ids=str)
 def test_an_option_that_is_gone_is_not_given(case: Case, written: Written, bench: Bench) -> None:
     names = union(written[case.key].values()).names
-    wanted = bench.tree(case.release).shares_host_flags
-    assert names & set(BY_VERSION) == (set(BY_VERSION) - gone(case.claimed) if wanted else set())
+    expected = bench.tree(case.release).shares_host_flags
+    assert names & set(BY_VERSION) == (set(BY_VERSION) - gone(case.claimed) if expected else set())
 
 
 @on_both
 def test_no_other_option_depends_on_the_version(real: Real, every: Words) -> None:
     """Each by itself: those of the command line and those of the rendered bazelrc."""
     options: dict[str, str] = {}
-    for each in (*every.options, *rendered(every)):
-        options.setdefault(name_of(each), each)
+    for word in (*every.options, *rendered(every)):
+        options.setdefault(name_of(word), word)
     refused = {name for name, option in options.items() if not real.alone(option, every).accepted}
     assert refused == gone(real.version)
 
 
 def rendered(words: Words) -> Iterator[str]:
-    for rc in (Path(each.partition("=")[2]) for each in words.startup if "bazelrc=" in each):
+    for rc in (Path(word.partition("=")[2]) for word in words.startup if "bazelrc=" in word):
         for line in rc.read_text().splitlines():
             if line.startswith("build"):
                 yield line.partition(" ")[2].strip('"')
@@ -500,14 +507,14 @@ def test_the_startup_options_are_taken_as_they_are(
     real: Real, bench: Bench, remotes: Mapping[str, Remote], cache: str
 ) -> None:
     case = next(case for case in SERVED if case.run == real.version)
-    found = bench.bazel(case.claimed, debian=real.version == OLD)
+    bazel = bench.bazel(case.claimed, debian=real.version == OLD)
     remote = remotes[cache]
     request = Request(arch="skylake", release=case.release, scope="full", compiler="clang@16.0.6")
-    site = bench.site(resolve_plan(request)[0], bench.tree(case.release), found, "as-it-is")
+    site = bench.site(resolve_plan(request)[0], bench.tree(case.release), bazel, "as-it-is")
     (call,) = calls(site, remote)
     words = bench.written(site, call)
     # The product knows the startup options that Debian's Bazel needs, of 4.2.3 alone.
-    needs = () if found.debian else DEBIAN
+    needs = () if bazel.debian else DEBIAN
     answer = real.as_it_is(replace(words, startup=(*needs, *words.startup)))
     assert answer.accepted, answer.said
 
@@ -520,7 +527,7 @@ def test_a_wrong_option_is_refused(real: Real, every: Words, option: str) -> Non
 
 @pytest.mark.parametrize(
     ("real", "option"),
-    [(version, each) for version, options in FOREIGN.items() for each in options],
+    [(version, option) for version, options in FOREIGN.items() for option in options],
     indirect=["real"],
 )
 def test_an_option_of_the_other_bazel_is_refused(real: Real, every: Words, option: str) -> None:
@@ -529,7 +536,7 @@ def test_an_option_of_the_other_bazel_is_refused(real: Real, every: Words, optio
 
 @on_both
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("build:tensorwright --nosuchflag=1", "--nosuchflag=1"),
         ("build:tensorwright --copt", "--copt"),
@@ -537,12 +544,12 @@ def test_an_option_of_the_other_bazel_is_refused(real: Real, every: Words, optio
     ],
 )
 def test_a_wrong_line_of_a_bazelrc_is_refused(
-    real: Real, bench: Bench, every: Words, line: str, said: str
+    real: Real, bench: Bench, every: Words, line: str, message: str
 ) -> None:
     rc = bench.folder / "wrong.bazelrc"
     rc.write_text(f"{line}\n")
     wrong = replace(every, startup=(*every.startup, f"--bazelrc={rc}"))
-    assert real.alone("--config=tensorwright", wrong).refuses(said)
+    assert real.alone("--config=tensorwright", wrong).refuses(message)
 
 
 @on_both

@@ -47,9 +47,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def wanted() -> Iterator[str]:
     """The entries of the user's lock that are for that Python, without markers."""
-    there = {"python_full_version": f"{PYTHON}.0", "python_version": PYTHON}
+    environment = {"python_full_version": f"{PYTHON}.0", "python_version": PYTHON}
     for entry, marker in map(bare, entries(USER.read_text(encoding="utf-8"))):
-        if not marker or Marker(marker).evaluate(there):
+        if not marker or Marker(marker).evaluate(environment):
             yield entry
 
 
@@ -84,12 +84,12 @@ def inv(system: Path, shared: Path) -> Callable[..., tuple[int, str]]:
 def test_what_doctor_asks_for_is_there_and_is_all(
     inv: Callable[..., tuple[int, str]], system: Path, shared: Path
 ) -> None:
-    code, said = inv("detect")
-    assert code == 0, said
-    assert "native " in said
-    code, said = inv("doctor")
+    code, text = inv("detect")
+    assert code == 0, text
+    assert "native " in text
+    code, text = inv("doctor")
     assert code == 15
-    update, install = re.findall(r"^  sudo (apt-get .*)$", said, re.MULTILINE)
+    update, install = re.findall(r"^  sudo (apt-get .*)$", text, re.MULTILINE)
     code, planned = inv("plan")
     assert code == 0, planned
     (package,) = re.findall(r"clang-\d+", install)
@@ -97,13 +97,13 @@ def test_what_doctor_asks_for_is_there_and_is_all(
     for command in (update, install):
         words = ["env", "DEBIAN_FRONTEND=noninteractive", *command.split()]
         run([*inside(system, shared), *words], timeout_s=LIMIT_S)
-    code, said = inv("doctor")
-    assert code == 0, said
-    assert f"/usr/bin/{package}" in said
+    code, text = inv("doctor")
+    assert code == 0, text
+    assert f"/usr/bin/{package}" in text
 
 
 def test_quickstart_says_what_it_would_do(inv: Callable[..., tuple[int, str]]) -> None:
-    code, said = inv("quickstart", "--dry-run")
-    assert code == 0, said
-    assert "for Python 3.13" in said
-    assert "compare   stock with the new wheel on mnist_mlp" in said
+    code, text = inv("quickstart", "--dry-run")
+    assert code == 0, text
+    assert "for Python 3.13" in text
+    assert "compare   stock with the new wheel on mnist_mlp" in text

@@ -60,10 +60,10 @@ def test_a_definition_is_compared_as_it_is_compiled(
     assert recipe is not None
     # (The native wheel's build has unpacked them: two processes that do are in each other's way.)
     headers = unpack_stock(stock_arm.wheel, require_stock(plan).sha256, recipe, paths)
-    own = tmp_path / "tensorwright"
-    own.mkdir()
-    (own / "definition.h").symlink_to(NATIVE / "definition.h")
-    (own / "compiled.inc").write_text(TABLE, encoding="utf-8")
+    own_path = tmp_path / "tensorwright"
+    own_path.mkdir()
+    (own_path / "definition.h").symlink_to(NATIVE / "definition.h")
+    (own_path / "compiled.inc").write_text(TABLE, encoding="utf-8")
     (tmp_path / "program.cc").write_text(PROGRAM, encoding="utf-8")
     roots = [f"-isystem{headers / root}" for root in recipe.include_roots]
     defines = [word for word in recipe.copts if word.startswith("-D")]

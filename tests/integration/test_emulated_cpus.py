@@ -129,8 +129,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, ...]:
     site = tmp_path_factory.mktemp("emulated")
     plans = tuple(buildable(COMPILER))
     compile_all(site, plans)
-    asked = [(p.target.local, str(site / LIBRARY_FOLDER / p.library)) for p in plans]
-    words = [word for pair in asked for word in pair]
+    libraries = [(p.target.local, str(site / LIBRARY_FOLDER / p.library)) for p in plans]
+    words = [word for pair in libraries for word in pair]
 
     def emulate(model: str) -> list[Outcome]:
         emulator = ("qemu-x86_64", "-cpu", model)
@@ -140,27 +140,29 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, ...]:
             cwd=site,
             timeout_s=300,
         )
-        found = re.findall(r"^= (\S+) (-?\d+) (-?\d+)$", done.output, re.MULTILINE)
-        assert len(found) == len(plans), done.output
+        actual = re.findall(r"^= (\S+) (-?\d+) (-?\d+)$", done.output, re.MULTILINE)
+        assert len(actual) == len(plans), done.output
         return [
             Outcome(model=model, target=target, dispatched=int(mine), forced=int(theirs))
-            for target, mine, theirs in found
+            for target, mine, theirs in actual
         ]
 
     with ThreadPoolExecutor(max_workers=2) as pool:
-        return tuple(outcome for each in pool.map(emulate, models()) for outcome in each)
+        return tuple(
+            outcome for model_outcomes in pool.map(emulate, models()) for outcome in model_outcomes
+        )
 
 
 def test_no_model_dies_of_any_target(outcomes: tuple[Outcome, ...]) -> None:
-    assert not [each for each in outcomes if each.dispatched < 0]
-    assert len({each.model for each in outcomes}) >= 25
-    assert len({each.target for each in outcomes}) >= 25
+    assert not [outcome for outcome in outcomes if outcome.dispatched < 0]
+    assert len({outcome.model for outcome in outcomes}) >= 25
+    assert len({outcome.target for outcome in outcomes}) >= 25
 
 
 def test_without_the_dispatcher_many_would_have_died(outcomes: tuple[Outcome, ...]) -> None:
-    killed = [each for each in outcomes if each.forced == -SIGILL]
+    killed = [outcome for outcome in outcomes if outcome.forced == -SIGILL]
     assert len(killed) > len(outcomes) / 4
-    assert not any(each.dispatched for each in killed)
+    assert not any(outcome.dispatched for outcome in killed)
 
 
 @pytest.mark.parametrize(
@@ -180,5 +182,5 @@ def test_without_the_dispatcher_many_would_have_died(outcomes: tuple[Outcome, ..
 def test_a_model_runs_its_own_line_and_nothing_later(
     outcomes: tuple[Outcome, ...], model: str, runs: set[str], leaves: set[str]
 ) -> None:
-    here = {each.target: each.dispatched for each in outcomes if each.model == model}
-    assert {target for target in runs | leaves if here[target]} == runs
+    counts = {outcome.target: outcome.dispatched for outcome in outcomes if outcome.model == model}
+    assert {target for target in runs | leaves if counts[target]} == runs

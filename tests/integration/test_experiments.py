@@ -64,8 +64,8 @@ def cell(workload: str, phase: str, *, memory_mb: float | None = None, **request
     )
 
 
-def launched(arm: Arm, out: Path, one: Cell) -> LaunchResult:
-    return cell_schedule.run_cells([one], {"stock": arm}, out, seed=1)[one.key]
+def launched(arm: Arm, out: Path, tested_cell: Cell) -> LaunchResult:
+    return cell_schedule.run_cells([tested_cell], {"stock": arm}, out, seed=1)[tested_cell.key]
 
 
 @pytest.mark.slow
@@ -79,11 +79,11 @@ def test_every_net_has_the_recorded_parameters(stock_python: Path) -> None:
         text=True,
         check=True,
     )
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert {name: count for name, (count, _) in found.items()} == {
+    document = json.loads(done.stdout.splitlines()[-1])
+    assert {name: count for name, (count, _) in document.items()} == {
         name: find_workload(name).parameters for name in names
     }
-    for name, (_, shape) in found.items():
+    for name, (_, shape) in document.items():
         classes = (
             1000 if find_workload(name).image and find_workload(name).image != 8 else shape[-1]
         )
@@ -93,23 +93,25 @@ def test_every_net_has_the_recorded_parameters(stock_python: Path) -> None:
 @pytest.mark.parametrize("workload", ["ptb_lstm_small:batch=4", *later("mnist_cnn:batch=8")])
 @pytest.mark.parametrize("phase", steps.PHASES)
 def test_phases_read_files(arm: Arm, folder: Path, workload: str, phase: str) -> None:
-    own = folder / workload.replace(":", "-")
-    source = sources.parse_source("50MB/s").build_request(str(own), str(own) + ".sink", generate=32)
-    found = launched(arm, folder, cell(workload, phase, source=source))
-    assert found.outcome is Outcome.OK, found.reason
-    answer = found.answer
+    own_path = folder / workload.replace(":", "-")
+    source = sources.parse_source("50MB/s").build_request(
+        str(own_path), str(own_path) + ".sink", generate=32
+    )
+    launch = launched(arm, folder, cell(workload, phase, source=source))
+    assert launch.outcome is Outcome.OK, launch.reason
+    answer = launch.answer
     assert len(answer["step_s"]) == len(answer["waited_s"]) == len(answer["rss_mb"]) == 4
     both = zip(answer["waited_s"], answer["step_s"], strict=True)
     assert all(0 < waited <= step for waited, step in both)
     assert all(loss is not None for loss in answer["losses"])
     if phase == PREPROCESS:
         assert answer["losses"][-1] > 8 * 4, "bytes of a batch"
-        assert Path(str(own) + ".sink").stat().st_size > 0
+        assert Path(str(own_path) + ".sink").stat().st_size > 0
 
 
 @pytest.mark.slow
 def test_a_folder_of_ones_own_is_read_and_a_broken_image_is_named(arm: Arm, folder: Path) -> None:
-    own = folder / "mine"
+    own_path = folder / "mine"
     generated = folder / "generated"
     first = sources.parse_source("cached").build_request(
         str(generated), str(folder / "sink"), generate=8
@@ -117,39 +119,41 @@ def test_a_folder_of_ones_own_is_read_and_a_broken_image_is_named(arm: Arm, fold
     net = "mnist_cnn:batch=4"
     assert launched(arm, folder, cell(net, PREPROCESS, source=first)).outcome is Outcome.OK
     for path in sorted((generated / RAW).rglob("*.jpg")):
-        copy = own / path.parent.name / path.name
+        copy = own_path / path.parent.name / path.name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
-    asked = sources.parse_source("cached").build_request(str(own), str(folder / "sink"), generate=0)
+    request = sources.parse_source("cached").build_request(
+        str(own_path), str(folder / "sink"), generate=0
+    )
     for phase in steps.PHASES:
-        assert launched(arm, folder, cell(net, phase, source=asked)).outcome is Outcome.OK
-    for path in own.rglob("*.jpg"):
+        assert launched(arm, folder, cell(net, phase, source=request)).outcome is Outcome.OK
+    for path in own_path.rglob("*.jpg"):
         path.write_bytes(path.read_bytes()[:40])
     for phase in (TRAIN, PREPROCESS):
-        broken = launched(arm, folder, cell(net, phase, source=asked, steps=5))
+        broken = launched(arm, folder, cell(net, phase, source=request, steps=5))
         assert broken.outcome is Outcome.REFUSED, broken.reason
         assert "0/000000.jpg and 7 more" in broken.reason, broken.reason
-    too_few = launched(arm, folder, cell("mnist_cnn:batch=64", TRAIN, source=asked))
+    too_few = launched(arm, folder, cell("mnist_cnn:batch=64", TRAIN, source=request))
     assert too_few.outcome is Outcome.REFUSED
     assert "fewer examples (8) than a batch (64)" in too_few.reason
 
 
 def test_too_little_memory_is_a_mark(arm: Arm, folder: Path) -> None:
-    found = launched(arm, folder, cell("vgg16:image=64:batch=4", TRAIN, memory_mb=500.0))
-    assert found.outcome is Outcome.OUT_OF_MEMORY, found.reason
+    launch = launched(arm, folder, cell("vgg16:image=64:batch=4", TRAIN, memory_mb=500.0))
+    assert launch.outcome is Outcome.OUT_OF_MEMORY, launch.reason
 
 
 @pytest.mark.slow
 def test_augmented_images_train(arm: Arm, folder: Path) -> None:
-    found = launched(arm, folder, cell("alexnet:image=64:batch=2", TRAIN, augmented=True))
-    assert found.outcome is Outcome.OK, found.reason
-    assert found.answer["batch"] == 2
+    launch = launched(arm, folder, cell("alexnet:image=64:batch=2", TRAIN, augmented=True))
+    assert launch.outcome is Outcome.OK, launch.reason
+    assert launch.answer["batch"] == 2
 
 
 @pytest.mark.slow
 def test_fits_take_the_steps_that_their_forms_say(arm: Arm, folder: Path) -> None:
     forms = tuple(terms.list_forms(4, 6))
-    one = Cell(
+    tested_cell = Cell(
         arm="stock",
         place=(("arm", "stock"), ("device", "CPU")),
         launch=0,
@@ -163,14 +167,14 @@ def test_fits_take_the_steps_that_their_forms_say(arm: Arm, folder: Path) -> Non
         },
         vcpus=(0,),
     )
-    found = launched(arm, folder, one)
-    assert found.outcome is Outcome.OK, found.reason
-    assert found.answer["steps"] == [form.epochs * -(-105 * form.repeat // 20) for form in forms]
-    assert all(len(seconds) == 2 for seconds in found.answer["seconds"])
+    launch = launched(arm, folder, tested_cell)
+    assert launch.outcome is Outcome.OK, launch.reason
+    assert launch.answer["steps"] == [form.epochs * -(-105 * form.repeat // 20) for form in forms]
+    assert all(len(seconds) == 2 for seconds in launch.answer["seconds"])
     measured = {
         form: (terms.count_parts(form, taken), min(seconds))
         for form, taken, seconds in zip(
-            forms, found.answer["steps"], found.answer["seconds"], strict=True
+            forms, launch.answer["steps"], launch.answer["seconds"], strict=True
         )
     }
     solved = terms.solve_terms(measured)
@@ -185,7 +189,7 @@ def test_a_device_that_is_not_there_is_a_mark(arm: Arm, folder: Path) -> None:
         "device": "GPU:7",
         "forms": convert_record(terms.list_forms(2, 6)),
     }
-    one = Cell(
+    tested_cell = Cell(
         arm="stock",
         place=(("device", "GPU:7"),),
         launch=0,
@@ -193,9 +197,9 @@ def test_a_device_that_is_not_there_is_a_mark(arm: Arm, folder: Path) -> None:
         request=request,
         vcpus=(0,),
     )
-    found = launched(arm, folder, one)
-    assert found.outcome is Outcome.NOT_HERE
-    assert "GPU:7" in found.reason
+    launch = launched(arm, folder, tested_cell)
+    assert launch.outcome is Outcome.NOT_HERE
+    assert "GPU:7" in launch.reason
 
 
 def test_the_kit_needs_nothing_of_this_project(stock_python: Path, tmp_path: Path) -> None:
@@ -209,8 +213,8 @@ def test_the_kit_needs_nothing_of_this_project(stock_python: Path, tmp_path: Pat
     assert "of 2  " not in again.stderr, "what is known is not run again"
     assert (tmp_path / "samples.jsonl").read_bytes() == written
     launches = kit_runs.read_launches(tmp_path / "samples.jsonl")
-    assert [each.outcome for each in launches] == ["ok"] * 2
-    assert {(each.arm, each.phase, each.launches) for each in group_launches(launches)} == {
+    assert [launch.outcome for launch in launches] == ["ok"] * 2
+    assert {(launch.arm, launch.phase, launch.launches) for launch in group_launches(launches)} == {
         ("here", "train", 1),
         ("here", "validate", 1),
     }
@@ -236,17 +240,17 @@ def data():
 
 
 @pytest.mark.parametrize(
-    ("units", "outcome", "said"),
+    ("units", "outcome", "message"),
     [("2", Outcome.OK, ""), ("nothing", Outcome.REFUSED, "line 4: NameError")],
 )
 def test_a_workload_of_ones_own(
-    arm: Arm, tmp_path: Path, units: str, outcome: Outcome, said: str
+    arm: Arm, tmp_path: Path, units: str, outcome: Outcome, message: str
 ) -> None:
-    own = tmp_path / "model.py"
-    own.write_text(OWN.format(units=units), "utf-8")
-    one = dataclasses.replace(cell("own:model.py", TRAIN), env=((PROGRAM, str(own)),))
-    found = launched(arm, tmp_path, one)
-    assert found.outcome is outcome
-    assert said in found.reason
+    own_path = tmp_path / "model.py"
+    own_path.write_text(OWN.format(units=units), "utf-8")
+    tested_cell = dataclasses.replace(cell("own:model.py", TRAIN), env=((PROGRAM, str(own_path)),))
+    launch = launched(arm, tmp_path, tested_cell)
+    assert launch.outcome is outcome
+    assert message in launch.reason
     if outcome is Outcome.OK:
-        assert (found.answer["batch"], found.answer["parameters"]) == (32, 10)
+        assert (launch.answer["batch"], launch.answer["parameters"]) == (32, 10)

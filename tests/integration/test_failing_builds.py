@@ -80,28 +80,28 @@ class Bench:
         )
 
     def outcome(self) -> BuildOutcome:
-        found = events.read_outcome(self.events)
-        assert found is not None
-        return found
+        outcome = events.read_outcome(self.events)
+        assert outcome is not None
+        return outcome
 
-    def diagnosis(self, *options: str, **others: object) -> Diagnosis:
+    def diagnosis(self, *options: str, **other_records: object) -> Diagnosis:
         self.events.unlink(missing_ok=True)
-        done = self.build(*options, **others)  # type: ignore[arg-type]
+        done = self.build(*options, **other_records)  # type: ignore[arg-type]
         assert done.returncode != 0, done.output
         return diagnosis.diagnose(events.read_outcome(self.events), done.output)
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    here = settings.paths()
-    if bazel.find_bazelisk(here) is None:
-        bazel.install_bazelisk(here)
+    usual = settings.paths()
+    if bazel.find_bazelisk(usual) is None:
+        bazel.install_bazelisk(usual)
     folder = tmp_path_factory.mktemp("failing")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("USE_BAZEL_VERSION", str(bazel.DEBIAN_BAZEL))
         for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
             patch.delenv(name, raising=False)
-        yield Bench(bazel=bazel.find_bazel(here, "4.2.1"), tools=here, folder=folder)
+        yield Bench(bazel=bazel.find_bazel(usual, "4.2.1"), tools=usual, folder=folder)
     shutil.rmtree(folder, ignore_errors=True)  # (Bazel makes its folders read-only)
 
 
@@ -124,21 +124,21 @@ def compiler(folder: Path, name: str, body: str) -> str:
 
 @pytest.mark.slow
 def test_a_flag_that_clang_lacks_is_named_with_its_define(bench: Bench) -> None:
-    found = bench.diagnosis("--per_file_copt=.*XNNPACK.*@-mavx512fp99")
-    assert (found.cause, found.label) == (Cause.FLAG, "@XNNPACK//:XNNPACK")
-    assert found.what == "-mavx512fp99"
+    failure = bench.diagnosis("--per_file_copt=.*XNNPACK.*@-mavx512fp99")
+    assert (failure.cause, failure.label) == (Cause.FLAG, "@XNNPACK//:XNNPACK")
+    assert failure.what == "-mavx512fp99"
     assert (
-        diagnosis.plan_next_attempt(ATTEMPT, found) is None
+        diagnosis.plan_next_attempt(ATTEMPT, failure) is None
     )  # no kernels of XNNPACK's are known for it
 
 
 @pytest.mark.slow
 def test_a_flag_that_gcc_lacks_has_its_kernels_switched_off(bench: Bench) -> None:
     """g++ 12 knows -mavx512fp16 and lacks -mavxvnniint8."""
-    found = bench.diagnosis("--per_file_copt=.*XNNPACK.*@-mavxvnniint8", compiler="/usr/bin/gcc")
-    assert (found.cause, found.label) == (Cause.FLAG, "@XNNPACK//:XNNPACK")
-    assert found.remedy == "Use --define xnn_enable_avxvnniint8=false"
-    again = diagnosis.plan_next_attempt(ATTEMPT, found)
+    failure = bench.diagnosis("--per_file_copt=.*XNNPACK.*@-mavxvnniint8", compiler="/usr/bin/gcc")
+    assert (failure.cause, failure.label) == (Cause.FLAG, "@XNNPACK//:XNNPACK")
+    assert failure.remedy == "Use --define xnn_enable_avxvnniint8=false"
+    again = diagnosis.plan_next_attempt(ATTEMPT, failure)
     assert again is not None
     assert again.defines == ("xnn_enable_avxvnniint8=false",)
 
@@ -146,57 +146,57 @@ def test_a_flag_that_gcc_lacks_has_its_kernels_switched_off(bench: Bench) -> Non
 @pytest.mark.slow
 def test_a_host_tool_that_dies_of_sigill_is_told_from_a_broken_one(bench: Bench) -> None:
     dies = written(CORE / "op_gen.cc", "int main() { __builtin_trap(); }\n")
-    found = bench.diagnosis(change=dies)
-    assert (found.cause, found.label) == (Cause.HOST_TOOL, "//tensorflow/core:table")
-    assert "Illegal instruction" in found.deciding_line
-    assert "host_copt" in found.remedy
+    failure = bench.diagnosis(change=dies)
+    assert (failure.cause, failure.label) == (Cause.HOST_TOOL, "//tensorflow/core:table")
+    assert "Illegal instruction" in failure.deciding_line
+    assert "host_copt" in failure.remedy
 
 
 @pytest.mark.slow
 def test_a_compiler_that_the_kernel_killed_is_out_of_memory(bench: Bench) -> None:
     killed = compiler(bench.folder, "killed", "kill -9 $$")
-    found = bench.diagnosis(compiler=killed)
-    assert (found.cause, found.label) == (Cause.MEMORY, "@XNNPACK//:XNNPACK")
-    assert "src/vmul.cc failed: (Killed)" in found.deciding_line
-    assert "--jobs" in found.remedy
-    assert diagnosis.plan_next_attempt(ATTEMPT, found) == dataclasses.replace(ATTEMPT, jobs=4)
+    failure = bench.diagnosis(compiler=killed)
+    assert (failure.cause, failure.label) == (Cause.MEMORY, "@XNNPACK//:XNNPACK")
+    assert "src/vmul.cc failed: (Killed)" in failure.deciding_line
+    assert "--jobs" in failure.remedy
+    assert diagnosis.plan_next_attempt(ATTEMPT, failure) == dataclasses.replace(ATTEMPT, jobs=4)
 
 
 def test_a_source_that_does_not_compile_is_shown_with_the_compilers_words(bench: Bench) -> None:
-    found = bench.diagnosis(change=written(CORE / "ops.cc", "int x() { return missing_name; }\n"))
-    assert (found.cause, found.label) == (Cause.COMPILE, "//tensorflow/core:ops")
-    assert found.deciding_line.endswith("error: use of undeclared identifier 'missing_name'")
+    failure = bench.diagnosis(change=written(CORE / "ops.cc", "int x() { return missing_name; }\n"))
+    assert (failure.cause, failure.label) == (Cause.COMPILE, "//tensorflow/core:ops")
+    assert failure.deciding_line.endswith("error: use of undeclared identifier 'missing_name'")
     assert bench.outcome().failures[0].stderr  # the words came from the event's own file
 
 
 @pytest.mark.slow
 def test_an_undefined_symbol_is_the_linkers(bench: Bench) -> None:
     text = "int nowhere();\nint main() { return nowhere(); }\n"
-    found = bench.diagnosis(change=written(CORE / "op_gen.cc", text))
-    assert (found.cause, found.label) == (Cause.LINK, "//tensorflow/core:op_gen")
-    assert "nowhere" in found.deciding_line
+    failure = bench.diagnosis(change=written(CORE / "op_gen.cc", text))
+    assert (failure.cause, failure.label) == (Cause.LINK, "//tensorflow/core:op_gen")
+    assert "nowhere" in failure.deciding_line
 
 
 @pytest.mark.slow
 def test_a_target_of_another_release_is_named(bench: Bench) -> None:
     wheel = "//tensorflow/tools/pip_package:wheel"
-    found = bench.diagnosis(target=wheel)
-    assert (found.cause, found.label, found.what) == (Cause.TARGET, wheel, wheel)
-    assert "--release" in found.remedy
+    failure = bench.diagnosis(target=wheel)
+    assert (failure.cause, failure.label, failure.what) == (Cause.TARGET, wheel, wheel)
+    assert "--release" in failure.remedy
 
 
 @pytest.mark.slow
 def test_a_config_that_the_tree_lacks_is_named(bench: Bench) -> None:
-    found = bench.diagnosis("--config=numa")
-    assert (found.cause, found.what) == (Cause.CONFIG, "numa")
-    assert found.remedy.startswith("Remove --config=numa")
+    failure = bench.diagnosis("--config=numa")
+    assert (failure.cause, failure.what) == (Cause.CONFIG, "numa")
+    assert failure.remedy.startswith("Remove --config=numa")
 
 
 @pytest.mark.slow
 def test_an_option_that_this_bazel_lacks_is_named(bench: Bench) -> None:
-    found = bench.diagnosis("--noenable_bzlmod")
-    assert (found.cause, found.what) == (Cause.OPTION, "--noenable_bzlmod")
-    assert "USE_BAZEL_VERSION" in found.remedy
+    failure = bench.diagnosis("--noenable_bzlmod")
+    assert (failure.cause, failure.what) == (Cause.OPTION, "--noenable_bzlmod")
+    assert "USE_BAZEL_VERSION" in failure.remedy
 
 
 def needs_archive(url: str) -> Change:
@@ -216,26 +216,26 @@ def needs_archive(url: str) -> Change:
 def test_an_archive_that_is_not_the_pinned_one_is_not_fetched_again(bench: Bench) -> None:
     with serving(Site(files={"/far.tar.gz": b"something else"})) as site:
         url = f"{site.url}/far.tar.gz"
-        found = bench.diagnosis(change=needs_archive(url))
-    assert (found.cause, found.label, found.what) == (Cause.CHECKSUM, "//external:far", url)
-    assert "invoke vendor" in found.remedy
-    assert diagnosis.plan_next_attempt(ATTEMPT, found) is None
+        failure = bench.diagnosis(change=needs_archive(url))
+    assert (failure.cause, failure.label, failure.what) == (Cause.CHECKSUM, "//external:far", url)
+    assert "invoke vendor" in failure.remedy
+    assert diagnosis.plan_next_attempt(ATTEMPT, failure) is None
 
 
 @pytest.mark.slow
 def test_an_archive_that_no_server_has_is_a_failed_download(bench: Bench) -> None:
     with serving(Site(files={})) as site:
         url = f"{site.url}/far.tar.gz"
-        found = bench.diagnosis(change=needs_archive(url))
-    assert (found.cause, found.label, found.what) == (Cause.DOWNLOAD, "//external:far", url)
-    assert diagnosis.plan_next_attempt(ATTEMPT, found) is None  # the server will say 404 again
+        failure = bench.diagnosis(change=needs_archive(url))
+    assert (failure.cause, failure.label, failure.what) == (Cause.DOWNLOAD, "//external:far", url)
+    assert diagnosis.plan_next_attempt(ATTEMPT, failure) is None  # the server will say 404 again
 
 
 @pytest.mark.slow
 def test_a_remote_executor_that_is_down_is_named(bench: Bench) -> None:
-    found = bench.diagnosis("--remote_executor=grpc://127.0.0.1:9")
-    assert found.cause is Cause.REMOTE
-    assert "--remote-executor" in found.remedy
+    failure = bench.diagnosis("--remote_executor=grpc://127.0.0.1:9")
+    assert failure.cause is Cause.REMOTE
+    assert "--remote-executor" in failure.remedy
 
 
 @pytest.mark.slow
@@ -252,13 +252,13 @@ def test_a_disk_that_runs_full_is_named(bench: Bench, tmp_path: Path) -> None:
         ' cmd = "head -c 16M /dev/zero > $@")\n'
     )
     try:
-        found = bench.diagnosis(
+        failure = bench.diagnosis(
             change=written(CORE / "BUILD", fills), target="//tensorflow/core:big", cache=small
         )
     finally:
         subprocess.run(["umount", str(small)], check=True)
-    assert (found.cause, found.label) == (Cause.DISK, "//tensorflow/core:big")
-    assert "TENSORWRIGHT_CACHE" in found.remedy
+    assert (failure.cause, failure.label) == (Cause.DISK, "//tensorflow/core:big")
+    assert "TENSORWRIGHT_CACHE" in failure.remedy
 
 
 def slow(tree: Path) -> None:
@@ -309,8 +309,8 @@ def test_a_killed_build_goes_on_where_it_was(bench: Bench) -> None:
     first = build(kill_in_the_middle)
     assert first.returncode == -signal.SIGKILL
     assert not bench.outcome().finished
-    found = diagnosis.diagnose(bench.outcome(), first.output)
-    assert found.cause is Cause.INTERRUPTED
+    failure = diagnosis.diagnose(bench.outcome(), first.output)
+    assert failure.cause is Cause.INTERRUPTED
 
     second = build(lambda *_: None)
     assert second.returncode == 0, second.output

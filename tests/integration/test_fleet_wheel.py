@@ -31,9 +31,9 @@ def fleet(
 
 @pytest.fixture(scope="module")
 def facts(fleet: Tried) -> tuned.Tuned:
-    found = tuned.read_tuned(fleet.built.wheel)
-    assert found is not None
-    return found
+    tuned_facts = tuned.read_tuned(fleet.built.wheel)
+    assert tuned_facts is not None
+    return tuned_facts
 
 
 def loaded(fleet: Tried, **env: str) -> tuple[str, str]:
@@ -47,18 +47,18 @@ def loaded(fleet: Tried, **env: str) -> tuple[str, str]:
     )
     quiet = admission.build_probe_env() | {"TF_CPP_MIN_LOG_LEVEL": "1"}
     done = run([fleet.arm.python, "-P", "-c", script], env=quiet | env, timeout_s=600)
-    said = [line for line in done.output.splitlines() if line.startswith("tensorwright")]
-    return json.loads(done.output.splitlines()[-1]), "".join(said)
+    output = [line for line in done.output.splitlines() if line.startswith("tensorwright")]
+    return json.loads(done.output.splitlines()[-1]), "".join(output)
 
 
 def test_every_target_has_its_library_the_most_able_first(fleet: Tried, facts: tuned.Tuned) -> None:
-    first, *others = facts.libraries
+    first, *other_libraries = facts.libraries
     assert facts.targets == fleet.fleet.targets
     assert set(first.required_features) > frozenset[str]().union(
-        *(each.required_features for each in others)
+        *(library.required_features for library in other_libraries)
     )
     assert len({library.sha256 for library in facts.libraries}) == len(facts.targets)
-    assert [part.kernels for part in others] == [first.kernels] * len(others)
+    assert [part.kernels for part in other_libraries] == [first.kernels] * len(other_libraries)
 
 
 def test_the_first_library_that_this_cpu_can_run_is_taken(
@@ -66,9 +66,9 @@ def test_the_first_library_that_this_cpu_can_run_is_taken(
 ) -> None:
     expected = tuned.choose_build(facts, own_cpu.cpu)
     assert expected is not None
-    found = assemble.run_smoke_test(fleet.arm, tmp_path)
-    assert found["loaded"] == expected.name
-    assert found["computes"]
+    record = assemble.run_smoke_test(fleet.arm, tmp_path)
+    assert record["loaded"] == expected.name
+    assert record["computes"]
 
 
 def test_a_target_can_be_forced(fleet: Tried, facts: tuned.Tuned) -> None:
@@ -78,9 +78,9 @@ def test_a_target_can_be_forced(fleet: Tried, facts: tuned.Tuned) -> None:
 
 def test_a_forced_target_is_still_checked_against_the_cpu(fleet: Tried, facts: tuned.Tuned) -> None:
     last = facts.libraries[-1].name
-    name, said = loaded(fleet, TENSORWRIGHT_TARGET=last, TENSORWRIGHT_MASK="fma")
+    name, text = loaded(fleet, TENSORWRIGHT_TARGET=last, TENSORWRIGHT_MASK="fma")
     assert name == ""
-    assert f"{last} needs fma" in said
+    assert f"{last} needs fma" in text
 
 
 def test_a_cpu_without_a_feature_gets_the_next_library(fleet: Tried, facts: tuned.Tuned) -> None:
@@ -93,11 +93,11 @@ def test_a_cpu_without_a_feature_gets_the_next_library(fleet: Tried, facts: tune
 def test_a_cpu_without_all_of_them_gets_the_stock_kernels_and_the_reasons(
     fleet: Tried, facts: tuned.Tuned
 ) -> None:
-    name, said = loaded(fleet, TENSORWRIGHT_MASK="avx2")
+    name, text = loaded(fleet, TENSORWRIGHT_MASK="avx2")
     assert name == ""
-    for each in facts.libraries:
-        assert f"{each.name} needs " in said
-    assert "avx2" in said
+    for library in facts.libraries:
+        assert f"{library.name} needs " in text
+    assert "avx2" in text
 
 
 def test_it_can_be_switched_off(fleet: Tried) -> None:
@@ -108,18 +108,22 @@ def test_a_damaged_library_hands_over_to_the_next(
     fleet: Tried, facts: tuned.Tuned, own_cpu: OwnCpu, tmp_path: Path
 ) -> None:
     """Whatever this CPU would take first, its file is gone: then the one after it runs."""
-    own = own_arm(fleet, tmp_path)
+    own_tried = own_arm(fleet, tmp_path)
     able = [
-        each for each in facts.libraries if not set(each.required_features) - own_cpu.cpu.features
+        kernel_library
+        for kernel_library in facts.libraries
+        if not set(kernel_library.required_features) - own_cpu.cpu.features
     ]
     first, second = able[0], able[1]
-    library = next(own.arm.folder.rglob(Path(first.file).name))
+    library = next(own_tried.arm.folder.rglob(Path(first.file).name))
     content = library.read_bytes()
     library.unlink()
-    assert loaded(own)[0] == second.name
+    assert loaded(own_tried)[0] == second.name
     library.write_bytes(content[: first.size // 2])
-    assert loaded(own)[0] == second.name
+    assert loaded(own_tried)[0] == second.name
 
 
 def test_the_size_of_each_library_is_told(fleet: Tried, facts: tuned.Tuned) -> None:
-    assert [part.size for part in fleet.built.parts] == [each.size for each in facts.libraries]
+    assert [part.size for part in fleet.built.parts] == [
+        library.size for library in facts.libraries
+    ]

@@ -76,21 +76,23 @@ def need_avx512() -> None:
 def test_the_wheel_says_as_what_each_unit_ran(foreign: BuiltWheel) -> None:
     facts = tuned.read_tuned(foreign.wheel)
     assert facts is not None
-    found, older = facts.libraries
-    assert (found.target, older.target) == (TARGET, OLDER)
+    kernel_library, older = facts.libraries
+    assert (kernel_library.target, older.target) == (TARGET, OLDER)
     for part in facts.libraries:
-        assert {unit: each.ran_as for unit, each in part.admission.items()} == {
+        assert {
+            unit: unit_conformance.ran_as for unit, unit_conformance in part.admission.items()
+        } == {
             "cwise_op_sigmoid": OLDER,
             "cwise_op_tanh": OLDER,
         }
-    assert found.admission["cwise_op_tanh"].ops == ("Tanh", "TanhGrad")
-    assert found.census["avx512f"] > 0
+    assert kernel_library.admission["cwise_op_tanh"].ops == ("Tanh", "TanhGrad")
+    assert kernel_library.census["avx512f"] > 0
     assert [part.ran_as for part in foreign.parts] == [OLDER, OLDER]
 
 
 def test_the_build_says_what_finishes_it(foreign: BuiltWheel) -> None:
-    said = handlers.describe_built([foreign], as_json=False).splitlines()
-    assert f"invoke admit {foreign.wheel} on a CPU that runs {TARGET}" in said[-1]
+    lines = handlers.describe_built([foreign], as_json=False).splitlines()
+    assert f"invoke admit {foreign.wheel} on a CPU that runs {TARGET}" in lines[-1]
 
 
 def test_publish_refuses_it_whatever_was_compared(foreign: BuiltWheel, invoke: Tasks) -> None:
@@ -114,15 +116,17 @@ def test_on_a_cpu_with_the_features_it_is_admitted_and_may_go_on(
     need_avx512()
     done = invoke("admit", str(foreign.wheel), "--json")
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["record"] == str(conformance.get_record_path(foreign.wheel))
-    assert {unit: each["reason"] for unit, each in said["targets"][TARGET]["units"].items()} == {
+    output = json.loads(done.stdout)
+    assert output["record"] == str(conformance.get_record_path(foreign.wheel))
+    assert {
+        unit: verdict["reason"] for unit, verdict in output["targets"][TARGET]["units"].items()
+    } == {
         "cwise_op_sigmoid": "",
         "cwise_op_tanh": "",
     }
-    standing = wheel_conformance.find_status(foreign.wheel, own_cpu().cpu)
-    assert standing is not None
-    assert standing.proven
+    conformance_status = wheel_conformance.find_status(foreign.wheel, own_cpu().cpu)
+    assert conformance_status is not None
+    assert conformance_status.proven
     assert published(invoke, foreign).returncode == 35  # (no comparison is about it)
 
 
@@ -131,7 +135,7 @@ def test_on_a_cpu_with_the_features_it_is_admitted_and_may_go_on(
 
 FLOOR = WRONG.replace("Off", "Down").replace("BODY", "std::floor(from(i))")
 FLOORS = "".join(
-    REGISTER.replace("Off", "Down").format(op="Floor", type=each) for each in ("float", "double")
+    REGISTER.replace("Off", "Down").format(op="Floor", type=word) for word in ("float", "double")
 )
 
 
@@ -140,8 +144,8 @@ def wheel_of(path: Path, native: Tried, folder: Path, stock: Path, *kernels: str
     (OP T=1), each op's in a unit of its own, were run as compiled for x86_64."""
     facts = tuned.read_tuned(native.built.wheel)
     assert facts is not None
-    registrations = tuple(TypedOp(op=op, types=each) for op, each in map(str.split, kernels))
-    ops = sorted({each.op for each in registrations})
+    registrations = tuple(TypedOp(op=op, types=name) for op, name in map(str.split, kernels))
+    ops = sorted({registration.op for registration in registrations})
     claim = dataclasses.replace(
         facts.libraries[0],
         size=path.stat().st_size,
@@ -150,14 +154,14 @@ def wheel_of(path: Path, native: Tried, folder: Path, stock: Path, *kernels: str
         admission={op.lower(): UnitConformance(ran_as="x86_64", ops=(op,)) for op in ops},
         registrations=registrations,
     )
-    said = dataclasses.replace(facts, libraries=(claim,))
+    tuned_facts = dataclasses.replace(facts, libraries=(claim,))
     return repack(
         stock,
         local="doctored",
         add={claim.file: path},
         pinned=True,
         out_dir=folder,
-        dist_info_files={tuned.FILE: said.to_bytes()},
+        dist_info_files={tuned.FILE: tuned_facts.to_bytes()},
     )
 
 
@@ -166,9 +170,9 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
 ) -> None:
     """Of two units in one library the one that computes something else."""
     text = rint("static_cast<T>(from(i) + 1)") + FLOOR.replace("TYPES", FLOORS)
-    made = library("doctored", text, tmp_path, native, staged, paths)
-    every = ("Floor T=1", "Floor T=2", "Rint T=1", "Rint T=2")
-    wheel = wheel_of(made, native, tmp_path / "wheel", stock_arm.wheel, *every)
+    path = library("doctored", text, tmp_path, native, staged, paths)
+    ops = ("Floor T=1", "Floor T=2", "Rint T=1", "Rint T=2")
+    wheel = wheel_of(path, native, tmp_path / "wheel", stock_arm.wheel, *ops)
     with pytest.raises(
         KernelError, match=r"doctored.*: rint failed the conformance test"
     ) as caught:
@@ -182,8 +186,8 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     assert "ULPs from the stock kernel" in trial.units["rint"].reason
     with pytest.raises(KernelError, match="rint failed the conformance test"):  # (by the record)
         wheel_conformance.require_conformance(wheel, own_cpu().cpu, paths)
-    others = ("Ceil T=1", "Floor T=1", "Rint T=1", "Rint T=2")
-    false = wheel_of(made, native, tmp_path / "false", stock_arm.wheel, *others)
+    other_values = ("Ceil T=1", "Floor T=1", "Rint T=1", "Rint T=2")
+    false = wheel_of(path, native, tmp_path / "false", stock_arm.wheel, *other_values)
     reasons = [line.partition("): ")[2] for line in failed(false, paths)]
     beyond = "its library registers Floor T=2, which is not in tuned.json"
     assert reasons == ["it does not register Ceil T=1", beyond, beyond]
@@ -208,8 +212,8 @@ def test_a_registration_that_only_one_target_has_is_seen_without_running_it(
         for name, flags in (("ran", ()), ("wide", ("-march=skylake-avx512",)))
     )
     assert admission.find_registration_difference(ran, ran) == ""
-    said = "the library for its own target does not register Rint with Off<double>"
-    assert admission.find_registration_difference(wide, ran) == said
+    message = "the library for its own target does not register Rint with Off<double>"
+    assert admission.find_registration_difference(wide, ran) == message
     (verdict,) = admission.transfer_verdicts(
         [admission.UnitVerdict(unit="rint", cases=9)],
         {"rint": wide},
@@ -217,4 +221,4 @@ def test_a_registration_that_only_one_target_has_is_seen_without_running_it(
         staged=staged,
         stock_libraries=[],
     )
-    assert verdict.reason == said
+    assert verdict.reason == message

@@ -50,11 +50,11 @@ def emulated(wheel_for: Callable[[str], Tried], tmp_path: Path) -> Emulated:
 def test_tuned_kernels_run_where_their_features_are(
     arches: str, cpu: str, emulated: Emulated
 ) -> None:
-    seen = emulated(arches, cpu)
-    assert seen["computes"]
-    assert seen["loaded"] in {"haswell", TWO.rpartition(",")[2].replace("_", ".")}
-    assert all(seen["eager"].values())
-    assert all(seen["function"].values())
+    answers = emulated(arches, cpu)
+    assert answers["computes"]
+    assert answers["loaded"] in {"haswell", TWO.rpartition(",")[2].replace("_", ".")}
+    assert all(answers["eager"].values())
+    assert all(answers["function"].values())
 
 
 # The stock wheel itself needs AVX, so SandyBridge is as old as a model may be; Opteron_G5 has FMA.
@@ -80,8 +80,8 @@ def test_tuned_kernels_run_where_their_features_are(
 def test_a_wheel_falls_back_where_features_are_missing_and_names_them(
     arches: str, cpu: str, reason: str, emulated: Emulated
 ) -> None:
-    seen = emulated(arches, cpu)
-    assert seen["computes"]
-    assert seen["loaded"] is None
-    assert reason in seen["reason"]
-    assert "eager" not in seen
+    answers = emulated(arches, cpu)
+    assert answers["computes"]
+    assert answers["loaded"] is None
+    assert reason in answers["reason"]
+    assert "eager" not in answers

@@ -98,10 +98,12 @@ def debians_bazel() -> Iterator[None]:
 
 def own_paths(folder: Path) -> Paths:
     """A cache of its own, with the tools of this machine."""
-    own = dataclasses.replace(settings.paths(), cache=folder / "cache", pool=folder / "pool")
-    own.cache.mkdir(parents=True)
-    own.tools.symlink_to(settings.paths().tools)
-    return own
+    private_paths = dataclasses.replace(
+        settings.paths(), cache=folder / "cache", pool=folder / "pool"
+    )
+    private_paths.cache.mkdir(parents=True)
+    private_paths.tools.symlink_to(settings.paths().tools)
+    return private_paths
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +161,7 @@ def test_the_manifest_says_how_it_went(haswell: BuiltWheel) -> None:
     (outcome,) = manifest["course"]["outcomes"]
     assert outcome["finished"]
     assert outcome["runners"]["internal"] > 0
-    named = {each["what"]: each["weight"] for each in manifest["differences"]}
+    named = {difference["what"]: difference["weight"] for difference in manifest["differences"]}
     assert named["tools that run during the build"] == "adapted"
 
 
@@ -174,15 +176,15 @@ def test_the_flags_are_in_the_library_and_not_in_the_tools_of_the_build(
 def test_without_our_option_the_tools_would_be_tuned(tree: Path, tmp_path: Path) -> None:
     """That the test above can fail: TensorFlow's own setting, as up to 2.12."""
     paths = own_paths(tmp_path)
-    found = bazel.find_bazel(paths, "4.2.1")
+    bazel_tool = bazel.find_bazel(paths, "4.2.1")
     options = (
-        *repository_options(found, paths),
+        *repository_options(bazel_tool, paths),
         f"--repo_env=CC={find_compiler('clang-16').driver}",
         *("--compilation_mode=opt", "--copt=-march=haswell"),
     )
     table = ("//tensorflow/core:table",)
     log = tmp_path / "log"
-    done = bazel.build(found, table, workspace=tree, options=options, paths=paths, log=log)
+    done = bazel.build(bazel_tool, table, workspace=tree, options=options, paths=paths, log=log)
     assert done.returncode == 0, done.output
     assert used(tree / "bazel-bin/tensorflow/core/op_gen") & {"avx", "avx2"}
 
@@ -208,50 +210,52 @@ def test_a_wheel_of_the_release_is_found_finished_unless_bazel_is_told_more(
     haswell: BuiltWheel, paths: Paths, tmp_path: Path
 ) -> None:
     plan, _ = resolve_plan(Request(scope="full", arch="haswell", python="3.11"))
-    own = dataclasses.replace(paths, pool=tmp_path)
+    private_paths = dataclasses.replace(paths, pool=tmp_path)
     manifest = json.loads(haswell.manifest.read_text())
     facts = read_tuned(haswell.wheel)
     assert facts is not None
-    made = _with_facts(haswell.wheel, dataclasses.replace(facts, source_sha256="0" * 64), tmp_path)
-    manifest["sha256"] = hash_file(made)
-    made.with_suffix(".json").write_text(json.dumps(manifest))
-    found = find_finished(plan, Order(budget=BUDGET), own)
-    assert found is not None
-    assert found.wheel == made
-    assert find_finished(plan, Order(budget=BUDGET, defines=("a=b",)), own) is None
+    path = _with_facts(haswell.wheel, dataclasses.replace(facts, source_sha256="0" * 64), tmp_path)
+    manifest["sha256"] = hash_file(path)
+    path.with_suffix(".json").write_text(json.dumps(manifest))
+    built_wheel = find_finished(plan, Order(budget=BUDGET), private_paths)
+    assert built_wheel is not None
+    assert built_wheel.wheel == path
+    assert find_finished(plan, Order(budget=BUDGET, defines=("a=b",)), private_paths) is None
     service = caches.resolve_remote(rc=rc_of(tmp_path, "--remote_header=a=b"))
-    assert find_finished(plan, Order(budget=BUDGET, remote=service), own) == found
+    assert find_finished(plan, Order(budget=BUDGET, remote=service), private_paths) == built_wheel
     more = caches.resolve_remote(rc=rc_of(tmp_path, "--copt=-DOURS"))
-    assert find_finished(plan, Order(budget=BUDGET, remote=more), own) is None
+    assert find_finished(plan, Order(budget=BUDGET, remote=more), private_paths) is None
 
 
 def _with_facts(wheel: Path, facts: Tuned, folder: Path) -> Path:
     """A copy of the wheel with another tuned.json; its RECORD is left as it was."""
-    made = folder / wheel.name
-    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(made, "w") as new:
+    path = folder / wheel.name
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(path, "w") as new:
         for name in old.namelist():
             new.writestr(name, facts.to_bytes() if name.endswith(FILE) else old.read(name))
-    return made
+    return path
 
 
 @pytest.mark.slow
 def test_from_another_folder_and_a_clean_cache_come_the_same_bytes(
     haswell: BuiltWheel, tmp_path: Path
 ) -> None:
-    other = make_tree(tmp_path / "elsewhere/tree")
-    again = built(own_paths(tmp_path / "other"), other)
+    other_tree = make_tree(tmp_path / "elsewhere/tree")
+    again = built(own_paths(tmp_path / "other"), other_tree)
     assert haswell.wheel.read_bytes() == again.wheel.read_bytes()
 
 
 @pytest.mark.slow
 def test_releases_whose_bazel_makes_the_wheel(paths: Paths, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree", "2.20.0")
-    made = built(paths, tree, release="2.20.0")
-    assert read_identity(made.wheel).version == "2.20.0+haswell.full"
+    built_wheel = built(paths, tree, release="2.20.0")
+    assert read_identity(built_wheel.wheel).version == "2.20.0+haswell.full"
     # From 2.20 on another plan's wheel has another name, and Bazel leaves it where it is.
-    left = tree / "bazel-bin/tensorflow/tools/pip_package/wheel_house/tensorflow_cpu-2.20.0+old.whl"
-    left.write_bytes(made.wheel.read_bytes())
-    assert built(paths, tree, release="2.20.0").wheel.read_bytes() == made.wheel.read_bytes()
+    old_wheel = (
+        tree / "bazel-bin/tensorflow/tools/pip_package/wheel_house/tensorflow_cpu-2.20.0+old.whl"
+    )
+    old_wheel.write_bytes(built_wheel.wheel.read_bytes())
+    assert built(paths, tree, release="2.20.0").wheel.read_bytes() == built_wheel.wheel.read_bytes()
 
 
 @pytest.mark.slow
@@ -260,20 +264,20 @@ def test_a_vendor_folder_serves_a_build_on_another_machine(paths: Paths, tmp_pat
     plan, compiler = resolve_plan(Request(scope="full", python="3.11", arch="haswell"))
     order = Order(budget=BUDGET, tree=tree, requirements="")
     fill_vendor_folder(plan, tmp_path / "vendor", compiler=compiler, order=order, paths=paths)
-    there = own_paths(tmp_path)
+    other_paths = own_paths(tmp_path)
     order = Order(budget=BUDGET, tree=tree, vendored=tmp_path / "vendor")
-    made = build_wheel(plan, compiler=compiler, order=order, paths=there)
-    assert read_identity(made.wheel).version == "2.14.1+haswell.full"
+    built_wheel = build_wheel(plan, compiler=compiler, order=order, paths=other_paths)
+    assert read_identity(built_wheel.wheel).version == "2.14.1+haswell.full"
 
 
 @pytest.mark.slow
 def test_link_time_optimization_reaches_the_library_only(paths: Paths, tree: Path) -> None:
-    made = built(paths, tree, lto=True)
-    facts = read_tuned(made.wheel)
+    built_wheel = built(paths, tree, lto=True)
+    facts = read_tuned(built_wheel.wheel)
     assert facts is not None
     assert facts.tree is not None
     assert facts.tree.options["lto"] == "thin"
-    assert read_identity(made.wheel).version == "2.14.1+haswell.full.lto"
+    assert read_identity(built_wheel.wheel).version == "2.14.1+haswell.full.lto"
 
 
 @pytest.mark.slow
@@ -281,12 +285,12 @@ def test_a_wheel_learns_from_a_training_run(paths: Paths, tree: Path, tmp_path: 
     program = tmp_path / "training.py"
     program.write_text(TRAINING)
     order = Order(budget=BUDGET, training=program)
-    made = built(paths, tree, order, pgo=str(program))
-    facts = read_tuned(made.wheel)
+    built_wheel = built(paths, tree, order, pgo=str(program))
+    facts = read_tuned(built_wheel.wheel)
     assert facts is not None
     assert facts.tree is not None
     assert len(facts.tree.options["profile_sha256"]) == 64
-    assert read_identity(made.wheel).version == "2.14.1+haswell.full.pgo"
+    assert read_identity(built_wheel.wheel).version == "2.14.1+haswell.full.pgo"
 
 
 @pytest.mark.slow
@@ -312,9 +316,9 @@ def test_a_flag_that_the_compiler_lacks_is_explained_or_mended(
     assert "--auto-fix" in caught.value.hint
     remote = caches.resolve_remote(rc=rc_of(tmp_path, "--remote_header=a=hunter2", "--copt=-DOURS"))
     order = Order(budget=BUDGET, remote=remote, auto_fix=True)
-    made = built(paths, tree, order, arch="skylake", compiler="g++-12")
-    course = json.loads(made.manifest.read_text())["course"]
-    defines = [each["defines"] for each in course["attempts"]]
+    built_wheel = built(paths, tree, order, arch="skylake", compiler="g++-12")
+    course = json.loads(built_wheel.manifest.read_text())["course"]
+    defines = [attempt["defines"] for attempt in course["attempts"]]
     assert defines == [[], ["xnn_enable_avxvnniint8=false"]]
     assert course["bazelrc"] == remote.rc.build_sha256
     events = [path.read_text() for path in paths.work.rglob("*.events.json")]
@@ -364,8 +368,8 @@ def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
             os.killpg(group, signal.SIGKILL)
         child.wait()
     go.touch()
-    made = built(paths, tree)
-    (outcome,) = json.loads(made.manifest.read_text())["course"]["outcomes"]
+    built_wheel = built(paths, tree)
+    (outcome,) = json.loads(built_wheel.manifest.read_text())["course"]["outcomes"]
     ran = Counter(outcome["runners"])
     # 4.2.3 calls what the disk cache has a remote hit.
     hits = sum(ran[name] for name in ran if name.endswith("cache hit"))

@@ -106,24 +106,24 @@ def every(
 def test_a_few_programs_leave_the_same_bits(
     stock_arm: Environment, library: Path, tmp_path: Path
 ) -> None:
-    found = ran(UPDATES, stock_arm, library, tmp_path / "few.json", 2, *FEW)
-    assert {name: each["unlike"] for name, each in found.items()} == dict.fromkeys(FEW, "")
-    assert all(each["events"]["update executions"] for each in found.values())
+    actual = ran(UPDATES, stock_arm, library, tmp_path / "few.json", 2, *FEW)
+    assert {name: row["unlike"] for name, row in actual.items()} == dict.fromkeys(FEW, "")
+    assert all(row["events"]["update executions"] for row in actual.values())
 
 
 @pytest.mark.slow
 def test_every_optimizer_type_and_graph_leaves_the_same_bits(
     every: dict[str, dict[str, Any]],
 ) -> None:
-    assert {name: each["unlike"] for name, each in every.items() if each["unlike"]} == {}
-    assert {name: each["error"] for name, each in every.items() if each["error"]} == {}
+    assert {name: row["unlike"] for name, row in every.items() if row["unlike"]} == {}
+    assert {name: row["error"] for name, row in every.items() if row["error"]} == {}
 
 
 @pytest.mark.slow
 def test_all_are_fused_but_what_xla_compiles_and_what_tensorflow_has_fused(
     every: dict[str, dict[str, Any]],
 ) -> None:
-    fused = {name for name, each in every.items() if each["events"].get("update executions")}
+    fused = {name for name, row in every.items() if row["events"].get("update executions")}
     assert {name for name in {*every} - fused if "adagrad sparse" not in name} == ALONE
 
 
@@ -146,11 +146,11 @@ def test_a_few_loops_lie_as_near_to_float64(
     stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
 ) -> None:
     library, out = libraries[LOOPS_UNIT], tmp_path / "few.json"
-    found = ran(LOOPS, stock_arm, library, out, 2, *FEW_LOOPS, onednn=AT_ONCE)
-    assert {name: each["unlike"] for name, each in found.items()} == dict.fromkeys(FEW_LOOPS, "")
-    assert all(each["events"]["loop executions"] for each in found.values())
-    assert found["countdown"]["events"]["stock: loop"], "one that ends at once runs as it was"
-    assert "stock: loop" not in found["unused"]["events"]
+    actual = ran(LOOPS, stock_arm, library, out, 2, *FEW_LOOPS, onednn=AT_ONCE)
+    assert {name: row["unlike"] for name, row in actual.items()} == dict.fromkeys(FEW_LOOPS, "")
+    assert all(row["events"]["loop executions"] for row in actual.values())
+    assert actual["countdown"]["events"]["stock: loop"], "one that ends at once runs as it was"
+    assert "stock: loop" not in actual["unused"]["events"]
 
 
 def test_what_xla_compiles_is_counted_and_named_once(
@@ -158,8 +158,8 @@ def test_what_xla_compiles_is_counted_and_named_once(
 ) -> None:
     out = tmp_path / "events.json"
     words: list[str | Path] = [stock_arm.python, FOR_XLA, out, libraries[LOOPS_UNIT]]
-    said = run(words, env={**os.environ, "PYTHONPATH": ROOTS}, timeout_s=600).output
-    assert len(re.findall(r"XLA compiles \w*convolution\w*, so no tuned kernel runs", said)) == 1
+    output = run(words, env={**os.environ, "PYTHONPATH": ROOTS}, timeout_s=600).output
+    assert len(re.findall(r"XLA compiles \w*convolution\w*, so no tuned kernel runs", output)) == 1
     # Two convolutions, forward and backward.
     assert json.loads(out.read_text("utf-8"))["left: functions for XLA"] >= 4
 
@@ -174,28 +174,28 @@ def test_all_loops_lie_as_near_to_float64(
     onednn: str,
 ) -> None:
     library, out = libraries[LOOPS_UNIT], tmp_path / "all.json"
-    found = ran(LOOPS, stock_arm, library, out, threads, onednn=onednn)
-    assert {name: each["unlike"] for name, each in found.items() if each["unlike"]} == {}
-    fused = {name for name, each in found.items() if each["events"].get("loop executions")}
-    assert {*found} - fused == {"compiled", "pruned", "dropped"}
-    as_before = {name for name, each in found.items() if each["events"].get("stock: loop")}
+    actual = ran(LOOPS, stock_arm, library, out, threads, onednn=onednn)
+    assert {name: row["unlike"] for name, row in actual.items() if row["unlike"]} == {}
+    fused = {name for name, row in actual.items() if row["events"].get("loop executions")}
+    assert {*actual} - fused == {"compiled", "pruned", "dropped"}
+    as_before = {name for name, row in actual.items() if row["events"].get("stock: loop")}
     assert as_before == {
         *("countdown", "one after the other", "refused"),
         *("by index", "numbers", "views", "mismatched", "beyond", "joined", "shaped"),
         "dropped",
     }
-    assert found["pruned"]["events"]["left: loop"]
+    assert actual["pruned"]["events"]["left: loop"]
 
 
 @pytest.mark.slow
 def test_loops_that_read_variables_of_several_devices_are_tensorflows_own(
     stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    found = ran(TWO_CPUS, stock_arm, libraries[LOOPS_UNIT], tmp_path / "two.json", 2)
-    assert {name: each["unlike"] for name, each in found.items()} == {"one": "", "both": ""}
-    assert found["one"]["events"]["loop executions"]
-    assert found["both"]["events"]["left: loop"]
-    assert "loops" not in found["both"]["events"]
+    actual = ran(TWO_CPUS, stock_arm, libraries[LOOPS_UNIT], tmp_path / "two.json", 2)
+    assert {name: row["unlike"] for name, row in actual.items()} == {"one": "", "both": ""}
+    assert actual["one"]["events"]["loop executions"]
+    assert actual["both"]["events"]["left: loop"]
+    assert "loops" not in actual["both"]["events"]
 
 
 @pytest.mark.slow
@@ -203,9 +203,9 @@ def test_the_number_of_threads_changes_no_bit(
     stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
 ) -> None:
     library, out = libraries[LOOPS_UNIT], tmp_path / "shared.json"
-    found = [ran(LOOPS, stock_arm, library, out, threads, "shared") for threads in (1, 2, 3, 9)]
-    assert all(each["shared"]["events"]["loop executions"] for each in found)
-    assert len({each["shared"]["bits"] for each in found}) == 1
+    actual = [ran(LOOPS, stock_arm, library, out, threads, "shared") for threads in (1, 2, 3, 9)]
+    assert all(answer["shared"]["events"]["loop executions"] for answer in actual)
+    assert len({answer["shared"]["bits"] for answer in actual}) == 1
 
 
 @pytest.mark.parametrize(("onednn", "threads"), [("1", 3), *later(("0", 1))])
@@ -218,20 +218,20 @@ def test_products_lie_as_near_to_float64(
     threads: int,
 ) -> None:
     library, out = libraries[PRODUCTS_UNIT], tmp_path / "products.json"
-    found = ran(PRODUCTS, stock_arm, library, out, threads, onednn=onednn)
-    assert {name: each["unlike"] for name, each in found.items() if each["unlike"]} == {}
-    computed = {name for name, each in found.items() if each["events"].get("product executions")}
+    actual = ran(PRODUCTS, stock_arm, library, out, threads, onednn=onednn)
+    assert {name: row["unlike"] for name, row in actual.items() if row["unlike"]} == {}
+    computed = {name for name, row in actual.items() if row["events"].get("product executions")}
     assert computed == (
-        {*products.cases()} - {*products.MULTIPLIED} if own_cpu.has_avx512 else {*found} - AS_STOCK
+        {*products.cases()} - {*products.MULTIPLIED} if own_cpu.has_avx512 else {*actual} - AS_STOCK
     )
-    assert found["small"]["events"]["stock: product"]
-    assert found["untouched"]["events"]["left: product"]
-    assert found["compiled"]["events"].keys() <= {"left: compiled", "left: functions for XLA"}
+    assert actual["small"]["events"]["stock: product"]
+    assert actual["untouched"]["events"]["left: product"]
+    assert actual["compiled"]["events"].keys() <= {"left: compiled", "left: functions for XLA"}
     few = computed & {"layer, deep", "product", "valid", "many images", "transposed, deep"}
-    other = ran(PRODUCTS, stock_arm, library, out, threads + 1, *few, onednn=onednn)
-    assert {name: other[name]["bits"] == found[name]["bits"] for name in few} == dict.fromkeys(
-        few, True
-    ), "threads change no bit"
+    other_value = ran(PRODUCTS, stock_arm, library, out, threads + 1, *few, onednn=onednn)
+    assert {
+        name: other_value[name]["bits"] == actual[name]["bits"] for name in few
+    } == dict.fromkeys(few, True), "threads change no bit"
 
 
 @pytest.mark.slow
@@ -239,8 +239,8 @@ def test_products_for_avx2_are_onednns_on_a_cpu_with_avx512(
     stock_arm: Environment, paths: Paths, own_cpu: OwnCpu, tmp_path: Path
 ) -> None:
     library = compiled(Request(arch="haswell", kernels=PRODUCTS_UNIT), paths)[PRODUCTS_UNIT]
-    found = ran(UNNAMED, stock_arm, library, tmp_path / "unnamed.json", 1, "product", onednn="1")
-    counted = {name for name, count in found["product"].items() if count}
+    actual = ran(UNNAMED, stock_arm, library, tmp_path / "unnamed.json", 1, "product", onednn="1")
+    counted = {name for name, count in actual["product"].items() if count}
     counted.remove("left: product")  # (those in float64)
-    here = {"products", "product executions"}
-    assert counted == ({"left: wider vectors"} if own_cpu.has_avx512 else here)
+    names = {"products", "product executions"}
+    assert counted == ({"left: wider vectors"} if own_cpu.has_avx512 else names)

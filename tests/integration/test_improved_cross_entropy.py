@@ -46,10 +46,11 @@ def tuned(
     workspace = workspaces.prepare_workspace(
         plan, compiler, handlers.choose_jobs(plan, ""), ground, paths
     )
-    made = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
+    libraries = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
     folder = tmp_path_factory.mktemp("crossed")
     return [
-        ran(stock_arm, folder / f"{threads}.json", threads, *made.values()) for threads in (1, 4)
+        ran(stock_arm, folder / f"{threads}.json", threads, *libraries.values())
+        for threads in (1, 4)
     ]
 
 
@@ -64,9 +65,9 @@ def test_results_are_as_near_to_float64_as_stocks(
     tuned: list[dict[str, Any]], stock: dict[str, Any]
 ) -> None:
     assert len(tuned[0]["errors"]) == len(stock["errors"]) > 100
-    for name, found in tuned[0]["errors"].items():
+    for name, error in tuned[0]["errors"].items():
         unit = next((ROUNDING[word] for word in name.split() if word in ROUNDING), 2**-23)
-        assert found <= 1.5 * stock["errors"][name] + 2 * unit, name
+        assert error <= 1.5 * stock["errors"][name] + 2 * unit, name
 
 
 def test_results_do_not_depend_on_the_number_of_threads(tuned: list[dict[str, Any]]) -> None:

@@ -46,8 +46,8 @@ def tuned(
     workspace = workspaces.prepare_workspace(
         plan, compiler, handlers.choose_jobs(plan, ""), ground, paths
     )
-    made = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
-    return ran(stock_arm, tmp_path_factory.mktemp("moves") / "tuned.json", *made.values())
+    libraries = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
+    return ran(stock_arm, tmp_path_factory.mktemp("moves") / "tuned.json", *libraries.values())
 
 
 @pytest.mark.slow

@@ -139,11 +139,11 @@ def test_the_numbers_are_the_stock_ones(
 ) -> None:
     lines = compared(tmp_path, stock_arm, compiler, march)
     assert len(lines) == 4 * 3 + 4
-    for each in lines:
-        assert each.total > 100_000, each
-        assert each.beyond == 0, each
-        assert each.split == 0, each
-        if each.distribution in {"uniform", "full"}:
-            assert each.differ == 0, each
+    for output_line in lines:
+        assert output_line.total > 100_000, output_line
+        assert output_line.beyond == 0, output_line
+        assert output_line.split == 0, output_line
+        if output_line.distribution in {"uniform", "full"}:
+            assert output_line.differ == 0, output_line
         else:
-            assert each.worst <= ULPS[each.type], each
+            assert output_line.worst <= ULPS[output_line.type], output_line

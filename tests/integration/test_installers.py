@@ -62,7 +62,7 @@ Commands = dict[str, tuple[str | Path, ...]]
 def installers(tmp_path_factory: pytest.TempPathFactory) -> Commands:
     """How each begins to install into a folder; every pip in an environment of its own."""
     uv = Path(sys.executable).with_name("uv")
-    found: Commands = {
+    commands: Commands = {
         "uv": (uv, "pip", "install", "--no-cache", "--python", sys.executable, "--default-index")
     }
     for name, locked in PIPS.items():
@@ -73,18 +73,18 @@ def installers(tmp_path_factory: pytest.TempPathFactory) -> Commands:
         pip = (sys.executable, "-m", "pip", "--python", str(folder), "install", "--quiet")
         run([*pip, "--require-hashes", "--only-binary=:all:", "--requirement", lock], timeout_s=300)
         quiet = ("--no-cache-dir", "--disable-pip-version-check")
-        found[name] = (folder / "bin" / "python", "-m", "pip", "install", *quiet, "--index-url")
-    return found
+        commands[name] = (folder / "bin" / "python", "-m", "pip", "install", *quiet, "--index-url")
+    return commands
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two releases with a tuned wheel for each target, published."""
-    made = tmp_path_factory.mktemp("made")
-    wheels = [stand_in(made, version) for version in RELEASES]
+    path = tmp_path_factory.mktemp("made")
+    wheels = [stand_in(path, version) for version in RELEASES]
     for target in TUNED:
         local = target.replace("_", ".")
-        wheels += [stand_in(made, f"{version}+{local}", targets=(target,)) for version in RELEASES]
+        wheels += [stand_in(path, f"{version}+{local}", targets=(target,)) for version in RELEASES]
     root = tmp_path_factory.mktemp("index") / "tree"
     publish(wheels, open_store(str(root)), judgements={}, now=NOW)
     return root
@@ -96,9 +96,9 @@ def served(tree: Path) -> Iterator[TreeServer]:
         yield server
 
 
-def install(command: tuple[str | Path, ...], index: str, wanted: str, folder: Path) -> str:
-    """Install what is `wanted` from an index; the version that came. Raises CommandError."""
-    run([*command, index, "--target", folder, wanted], env=ENV, timeout_s=120)
+def install(command: tuple[str | Path, ...], index: str, expected: str, folder: Path) -> str:
+    """Install what is `expected` from an index; the version that came. Raises CommandError."""
+    run([*command, index, "--target", folder, expected], env=ENV, timeout_s=120)
     (info,) = folder.glob("tensorflow_cpu-*.dist-info")
     return info.name.removeprefix("tensorflow_cpu-").removesuffix(".dist-info")
 
@@ -109,11 +109,11 @@ def test_every_installer_takes_the_wheel_of_the_targets_page(
     installers: Commands, served: TreeServer, tmp_path: Path, installer: str, target: str
 ) -> None:
     index = f"{served.url}/simple/{target}/"
-    seen = [
-        install(installers[installer], index, wanted, tmp_path / str(number))
-        for number, wanted in enumerate(WANTED)
+    versions = [
+        install(installers[installer], index, expected, tmp_path / str(number))
+        for number, expected in enumerate(WANTED)
     ]
-    assert seen == [CHOSEN[target]] * len(WANTED)
+    assert versions == [CHOSEN[target]] * len(WANTED)
 
 
 @pytest.mark.parametrize("installer", ["pip 26.3", *later("pip 19.3", "uv")])
@@ -121,8 +121,8 @@ def test_an_older_release_comes_from_the_same_page(
     installers: Commands, served: TreeServer, tmp_path: Path, installer: str
 ) -> None:
     index = f"{served.url}/simple/zen4/"
-    wanted = "tensorflow-cpu==2.13.1"
-    assert install(installers[installer], index, wanted, tmp_path / "in") == "2.13.1+zen4"
+    expected = "tensorflow-cpu==2.13.1"
+    assert install(installers[installer], index, expected, tmp_path / "in") == "2.13.1+zen4"
 
 
 @pytest.mark.parametrize("installer", ["pip 26.3", *later("pip 19.3", "uv")])
@@ -140,9 +140,9 @@ def test_a_cpu_without_avx_is_told_that_there_is_no_wheel(
     installers: Commands, served: TreeServer, tmp_path: Path, installer: str, target: str
 ) -> None:
     index = f"{served.url}/simple/{target}/"
-    for wanted in WANTED:
+    for expected in WANTED:
         with pytest.raises(CommandError, match=NONE):
-            install(installers[installer], index, wanted, tmp_path / "in")
+            install(installers[installer], index, expected, tmp_path / "in")
     assert not (tmp_path / "in" / "tensorflow_cpu").exists()
 
 
@@ -162,11 +162,11 @@ def test_uv_does_not_go_on_to_an_index_that_has_the_stock_wheel(
 def test_a_cpu_without_avx_gets_a_full_build_for_it(
     installers: Commands, tmp_path: Path, installer: str
 ) -> None:
-    made = tmp_path / "made"
+    path = tmp_path / "made"
     wheels = [
-        stand_in(made, "2.14.1"),
-        stand_in(made, "2.14.1+nehalem", targets=("nehalem",)),
-        stand_in(made, "2.14.1+nehalem.full", full_build="nehalem"),
+        stand_in(path, "2.14.1"),
+        stand_in(path, "2.14.1+nehalem", targets=("nehalem",)),
+        stand_in(path, "2.14.1+nehalem.full", full_build="nehalem"),
     ]
     publish(wheels, open_store(str(tmp_path / "tree")), judgements={}, now=NOW)
     with running(TreeServer(tmp_path / "tree", 0)) as server:
@@ -200,13 +200,13 @@ def test_a_wheel_that_was_tampered_with_is_refused(
     installers: Commands, tree: Path, tmp_path: Path, installer: str
 ) -> None:
     """A byte that no archive reader looks at (a member's time), so nothing but the hash tells."""
-    other = shutil.copytree(tree, tmp_path / "tree")
-    (wheel,) = other.glob("pool/*/tensorflow_cpu-2.14.1+zen4-*.whl")
+    other_path = shutil.copytree(tree, tmp_path / "tree")
+    (wheel,) = other_path.glob("pool/*/tensorflow_cpu-2.14.1+zen4-*.whl")
     content = bytearray(wheel.read_bytes())
     content[10] ^= 1
     wheel.write_bytes(content)
     with (
-        running(TreeServer(other, 0)) as server,
+        running(TreeServer(other_path, 0)) as server,
         pytest.raises(CommandError, match=r"DO NOT MATCH THE HASHES|Hash mismatch"),
     ):
         install(installers[installer], f"{server.url}/simple/zen4/", WANTED[0], tmp_path / "in")
@@ -249,8 +249,8 @@ def test_a_pypiserver_takes_an_upload_and_gives_it_back(
     monkeypatch.setenv("TWINE_PASSWORD", "nothing")
     wheel = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",))
     with pypiserver(tmp_path / "taken") as url:
-        assert [each.state for each in upload([wheel], url)] == [UploadState.SENT]
-        assert [each.state for each in upload([wheel], url)] == [UploadState.THERE]
+        assert [sent_wheel.state for sent_wheel in upload([wheel], url)] == [UploadState.SENT]
+        assert [sent_wheel.state for sent_wheel in upload([wheel], url)] == [UploadState.THERE]
         index = f"{url}simple/"
         came = install(installers[installer], index, WANTED[0], tmp_path / "in")
     assert came == "2.14.1+zen4"

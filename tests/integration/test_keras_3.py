@@ -19,8 +19,12 @@ def test_a_profile_tells_the_shapes_of_every_product(
 ) -> None:
     """2.20's profiler drops the level that it is asked for, and traces no shapes by itself."""
     arm = Arm(name="new", python=python_of("2.20.0"), label="2.20.0")
-    asked = ("mnist_mlp", None)
-    found = profile_program(arm, asked, read_host().affinity[:1], steps=3, logs=tmp_path)
-    products = [row.place for row in found.places if row.place.op.endswith("MatMul")]
+    program = ("mnist_mlp", None)
+    profiled_program = profile_program(
+        arm, program, read_host().affinity[:1], steps=3, logs=tmp_path
+    )
+    products = [row.place for row in profiled_program.places if row.place.op.endswith("MatMul")]
     assert products
-    assert {len(each.shape) for place in products for each in place.inputs[:2]} == {2}
+    assert {
+        len(call_site_input.shape) for place in products for call_site_input in place.inputs[:2]
+    } == {2}

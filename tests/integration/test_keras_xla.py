@@ -58,8 +58,8 @@ print(json.dumps({"version": package.__version__, **found}))
 def locked(name: str) -> dict[str, str]:
     """What our locks say of a package, by its version, without markers."""
     texts = [path.read_text(encoding="utf-8") for path in sorted(LOCKS.glob("*.txt"))]
-    found = [bare(entry)[0] for text in texts for entry in entries(text) if name_of(entry) == name]
-    return {entry.partition("==")[2].split()[0]: entry for entry in found}
+    actual = [bare(entry)[0] for text in texts for entry in entries(text) if name_of(entry) == name]
+    return {entry.partition("==")[2].split()[0]: entry for entry in actual}
 
 
 VERSIONS = tuple(locked("keras"))
@@ -77,9 +77,9 @@ def test_only_what_was_asked_for_and_some_convolutions_go_to_xla(
         zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     env = admission.build_probe_env() | {"PYTHONPATH": str(tmp_path / "site")}
     words: list[str | Path] = [stock_arm.python, "-c", PROGRAM, generation]
-    found = json.loads(run(words, env=env, timeout_s=600).output.splitlines()[-1])
-    assert found.pop("version") == version
-    assert found == {
+    document = json.loads(run(words, env=env, timeout_s=600).output.splitlines()[-1])
+    assert document.pop("version") == version
+    assert document == {
         "dense": [False, False],
         "asked": [True, False],
         "conv2d": [False, False],

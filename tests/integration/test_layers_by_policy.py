@@ -30,19 +30,19 @@ A_TENTH = (
 def results(arm: Environment, policy: str, names: list[str]) -> dict[str, Any]:
     """Run the programs in one process, and in another what is left when that dies."""
     env = {k: v for k, v in admission.build_probe_env().items() if "ONEDNN" not in k}
-    found: dict[str, Any] = {}
-    while left := [name for name in names if name not in found]:
-        words: list[str | Path] = [arm.python, PROGRAM, policy, *left]
+    actual: dict[str, Any] = {}
+    while remaining := [name for name in names if name not in actual]:
+        words: list[str | Path] = [arm.python, PROGRAM, policy, *remaining]
         done = run(words, env=env, timeout_s=3000, check=False)
         for line in done.output.splitlines():
             if line.startswith('{"name"'):
                 record = json.loads(line)
-                found[record["name"]] = record
-        lost = [name for name in left if name not in found]
+                actual[record["name"]] = record
+        lost = [name for name in remaining if name not in actual]
         if lost:
-            said = " ".join(done.output.splitlines()[-3:])
-            found[lost[0]] = {"name": lost[0], "error": f"the process ended: {said}"}
-    return found
+            output = " ".join(done.output.splitlines()[-3:])
+            actual[lost[0]] = {"name": lost[0], "error": f"the process ended: {output}"}
+    return actual
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "float32"])
@@ -71,7 +71,7 @@ def compare(tuned: Environment, stock: Environment, policy: str, names: list[str
     assert not failed
     for name in runs:
         for key in ("losses", "predicted", "loaded"):
-            wanted, got = before[name][key], after[name][key]
+            expected, got = before[name][key], after[name][key]
             assert got == pytest.approx(
-                wanted, rel=0, abs=TOLERANCES[policy] * max(1e-3, *map(abs, wanted))
+                expected, rel=0, abs=TOLERANCES[policy] * max(1e-3, *map(abs, expected))
             ), f"{policy}: {key} of {name}"

@@ -52,25 +52,25 @@ def filter_gradient(images: Array, back: Array) -> Array:
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("libraries")
     (folder / "tensorwright").symlink_to(NATIVE)
-    made = folder / "ours"
+    path = folder / "ours"
     flags = ("-std=c++17", "-O2", "-march=haswell", "-ffp-contract=off", "-DOURS", f"-I{folder}")
-    subprocess.run(["clang++-16", *flags, SOURCE, "-o", made], check=True)
-    return made
+    subprocess.run(["clang++-16", *flags, SOURCE, "-o", path], check=True)
+    return path
 
 
 def expected(words: str) -> Array:
-    what, *numbers = words.split()
-    if what == "product":
+    operand, *numbers = words.split()
+    if operand == "product":
         m, k, n = map(int, numbers[:3])
         left = drawn(k, m).T if numbers[3:] else drawn(m, k)
         return left @ drawn(k, n)
     images, size, channels, filters = map(int, numbers)
     inputs, taps = drawn(images, size, size, channels), drawn(3, 3, channels, filters)
-    if what == "outputs":
+    if operand == "outputs":
         return convolved(inputs, taps)
     # What comes back is what was drawn as outputs.
     back = drawn(images, size, size, filters)
-    if what == "inputs":
+    if operand == "inputs":
         return convolved(back, taps[::-1, ::-1].transpose(0, 1, 3, 2))
     return filter_gradient(inputs, back)
 
@@ -83,9 +83,9 @@ def expected(words: str) -> Array:
     ],
 )
 def test_what_is_timed_is_computed(program: Path, words: str) -> None:
-    said = subprocess.run(
+    completed = subprocess.run(
         [program, "0.001", *words.split()], check=True, capture_output=True, text=True
     )
-    milliseconds, total = map(float, said.stdout.split())
+    milliseconds, total = map(float, completed.stdout.split())
     assert milliseconds > 0
     assert total == pytest.approx(np.abs(expected(words)).sum(), rel=1e-4)

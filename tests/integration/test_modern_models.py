@@ -73,24 +73,24 @@ def said(python: Path, script: str, *words: str, onednn: str = "1") -> dict[str,
         text=True,
         check=True,
     )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    document: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return document
 
 
 def trained(python: Path, *names: str, steps: int = 0, onednn: str = "1") -> dict[str, Any]:
     return said(python, TRAIN, str(CHECKED_STEPS), str(steps), *names, onednn=onednn)
 
 
-def check(one: Mapping[str, Any], other: Mapping[str, Any], tolerance: float) -> None:
+def check(first: Mapping[str, Any], second: Mapping[str, Any], tolerance: float) -> None:
     """What `compare` asks of two arms."""
-    assert one["inputs_sha256"] == other["inputs_sha256"]
-    losses = compare_losses(one["losses"], other["losses"])
-    predictions = compare_predictions(one["predictions"], other["predictions"])
+    assert first["inputs_sha256"] == second["inputs_sha256"]
+    losses = compare_losses(first["losses"], second["losses"])
+    predictions = compare_predictions(first["predictions"], second["predictions"])
     assert losses is not None
     assert losses <= tolerance
     assert predictions is not None
     assert predictions <= tolerance
-    assert len(set(one["losses"])) == CHECKED_STEPS, "each step changes the model"
+    assert len(set(first["losses"])) == CHECKED_STEPS, "each step changes the model"
 
 
 def test_models_have_the_stated_parameters_and_shapes(python: Path) -> None:
@@ -108,17 +108,17 @@ def test_models_have_the_stated_parameters_and_shapes(python: Path) -> None:
 @pytest.mark.slow
 def test_two_processes_compute_the_same(python: Path) -> None:
     """With dropout (bert_tiny) and with updates of single rows (neumf)."""
-    one, again = (trained(python, "bert_tiny", "neumf") for _ in range(2))
-    for name, found in one.items():
-        check(found, again[name], 0.0)
+    single_record, again = (trained(python, "bert_tiny", "neumf") for _ in range(2))
+    for name, actual in single_record.items():
+        check(actual, again[name], 0.0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS["modern"])
 def test_other_kernels_compute_the_same_and_the_loss_falls(python: Path, name: str) -> None:
     """oneDNN's sum in another order. bert_tiny learns in its fifth round through the batches."""
-    found = trained(python, name, steps=6 * BATCHES)[name]
-    check(found, trained(python, name, onednn="0")[name], TOLERANCE)
-    rounds = [fmean(found["later"][at : at + BATCHES]) for at in (0, 5 * BATCHES)]
-    assert all(map(math.isfinite, found["later"]))
+    actual = trained(python, name, steps=6 * BATCHES)[name]
+    check(actual, trained(python, name, onednn="0")[name], TOLERANCE)
+    rounds = [fmean(actual["later"][at : at + BATCHES]) for at in (0, 5 * BATCHES)]
+    assert all(map(math.isfinite, actual["later"]))
     assert rounds[1] < 0.95 * rounds[0]

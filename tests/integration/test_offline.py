@@ -57,8 +57,14 @@ class Machine:
 
     @property
     def options(self) -> tuple[str, ...]:
-        own = repository_options(self.bazel, self.paths)
-        return (*own, "--repo_env=CC=/usr/bin/clang-16", "-c", "opt", "--spawn_strategy=local")
+        own_lines = repository_options(self.bazel, self.paths)
+        return (
+            *own_lines,
+            "--repo_env=CC=/usr/bin/clang-16",
+            "-c",
+            "opt",
+            "--spawn_strategy=local",
+        )
 
     def build(self, tree: Path, *more: str, startup: tuple[str, ...] = ()) -> Completed:
         log = self.paths.cache / "build.log"
@@ -89,8 +95,10 @@ def cut_off(connected: Machine, folder: Path, work: Path) -> Machine:
     user = "" if os.geteuid() == 0 else "--map-root-user"
     script.write_text(CUT.format(user=user, folder=folder, bazelisk=connected.bazel.bazelisk))
     script.chmod(0o755)
-    own = machine(work / "cache")
-    return dataclasses.replace(own, bazel=dataclasses.replace(own.bazel, bazelisk=script))
+    own_machine = machine(work / "cache")
+    return dataclasses.replace(
+        own_machine, bazel=dataclasses.replace(own_machine.bazel, bazelisk=script)
+    )
 
 
 def packed(tree: Path, folder: Path) -> Path:
@@ -107,7 +115,7 @@ def fill(folder: Path, tree: Path, connected: Machine, servers: Servers) -> Vend
         tree,
         (TARGET,),
         release="2.14.1",
-        found=connected.bazel,
+        bazel_tool=connected.bazel,
         options=connected.options,
         paths=connected.paths,
         archives=declarations.read_declarations(tree).archives,
@@ -144,8 +152,8 @@ def made(work: Path, connected: Machine) -> Vendored:
         wheel = packed(tree, work / "wheel")
         servers.asked.clear()
         lock = fill(folder, tree, connected, servers)
-        asked = tuple(servers.asked)
-    return Vendored(tree=tree, folder=folder, lock=lock, wheel=wheel, asked=asked)
+        requests = tuple(servers.asked)
+    return Vendored(tree=tree, folder=folder, lock=lock, wheel=wheel, asked=requests)
 
 
 def test_the_folder_holds_what_the_build_needs_and_each_was_asked_for_once(made: Vendored) -> None:
@@ -204,8 +212,10 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_files(
             vendor_folder.check_folder(folder)
         lock = fill(folder, tree, connected, servers)
     assert vendor_folder.check_folder(folder) == lock
-    seen, wanted = ({item.path: item.sha256 for item in each.files} for each in (lock, made.lock))
-    assert seen == wanted
+    actual, expected = (
+        {item.path: item.sha256 for item in vendor_lock.files} for vendor_lock in (lock, made.lock)
+    )
+    assert actual == expected
 
 
 @pytest.mark.slow

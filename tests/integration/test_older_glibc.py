@@ -77,8 +77,8 @@ class Root:
         """What the wheel's dispatcher decides there, and all that was printed (`said`)."""
         done = self.run("python3", "-c", ASK, wheel.kernels / LIBRARY)
         assert done.returncode == 0, done.output
-        *said, answer = done.output.splitlines()
-        return {**json.loads(answer), "said": said}
+        *lines, answer = done.output.splitlines()
+        return {**json.loads(answer), "said": lines}
 
     def python(self, code: str, *, path: Path, **env: str) -> Completed:
         return self.run("python3", "-c", code, PYTHONPATH=self._inside(path), **env)
@@ -102,11 +102,11 @@ def older(paths: Paths) -> Path:
 
 @pytest.fixture
 def root(older: Path) -> Iterator[Root]:
-    own = Path(tempfile.mkdtemp(prefix="tensorwright-", dir=older / "tmp"))
+    own_path = Path(tempfile.mkdtemp(prefix="tensorwright-", dir=older / "tmp"))
     try:
-        yield Root(folder=older, own=own)
+        yield Root(folder=older, own=own_path)
     finally:
-        shutil.rmtree(own)
+        shutil.rmtree(own_path)
 
 
 def too_new(library: Path, text: str, *flags: str) -> None:
@@ -137,9 +137,9 @@ def test_kernels_for_a_newer_system_fall_back_and_say_so(
     assert answer["loaded"] is None
     assert answer["reason"].startswith("libzen4.so ")
     assert f"version `{version}' not found" in answer["reason"]
-    (said,) = answer["said"]
-    assert said.startswith("tensorwright: ")
-    assert said.endswith(f": {answer['reason']}")
+    (message,) = answer["said"]
+    assert message.startswith("tensorwright: ")
+    assert message.endswith(f": {answer['reason']}")
 
 
 def test_an_older_target_stands_in_for_kernels_that_are_too_new(root: Root) -> None:

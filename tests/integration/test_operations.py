@@ -235,8 +235,8 @@ def asked(function: Function, dtype: str, *, gradient: bool) -> Asked:
         for number in range(len(function.names))
     )
     if gradient:
-        usual = [(np.abs(each) > 1e-3) & (np.abs(each) < 30) for each in inputs]
-        inputs = tuple(each[np.logical_and.reduce(usual)] for each in inputs)
+        usual = [(np.abs(array) > 1e-3) & (np.abs(array) < 30) for array in inputs]
+        inputs = tuple(array[np.logical_and.reduce(usual)] for array in inputs)
     return Asked(function, dtype, gradient, inputs)
 
 
@@ -267,17 +267,17 @@ def results(tuned_arm: Environment, tmp_path_factory: pytest.TempPathFactory) ->
     return answers(tuned_arm, ASKED, tmp_path_factory.mktemp("operations"))
 
 
-def answers(arm: Environment, every: Sequence[Asked], folder: Path) -> Mapping[str, Any]:
+def answers(arm: Environment, operations: Sequence[Asked], folder: Path) -> Mapping[str, Any]:
     calls: list[dict[str, Any]] = [
         {
-            "name": each.name,
-            "op": each.function.name if each.gradient else each.function.op,
-            "names": each.function.names,
-            "dtype": each.dtype,
-            "kind": "gradient" if each.gradient else "op",
-            "inputs": [f"{each.name} {number}" for number in range(len(each.inputs))],
+            "name": operation.name,
+            "op": operation.function.name if operation.gradient else operation.function.op,
+            "names": operation.function.names,
+            "dtype": operation.dtype,
+            "kind": "gradient" if operation.gradient else "op",
+            "inputs": [f"{operation.name} {number}" for number in range(len(operation.inputs))],
         }
-        for each in every
+        for operation in operations
     ]
     calls += [
         {
@@ -290,9 +290,9 @@ def answers(arm: Environment, every: Sequence[Asked], folder: Path) -> Mapping[s
         for op, dtype, size in RANDOM
     ]
     inputs = {
-        f"{each.name} {number}": stored(values, each.dtype)
-        for each in every
-        for number, values in enumerate(each.inputs)
+        f"{operation.name} {number}": stored(values, operation.dtype)
+        for operation in operations
+        for number, values in enumerate(operation.inputs)
     }
     asked_file, inputs_file, results_file = (
         folder / name for name in ("calls.json", "inputs.npz", "results.npz")
@@ -300,15 +300,15 @@ def answers(arm: Environment, every: Sequence[Asked], folder: Path) -> Mapping[s
     asked_file.write_text(json.dumps(calls), encoding="utf-8")
     np.savez(inputs_file, **inputs)
     program(arm, "operations.py", asked_file, inputs_file, results_file)
-    with np.load(results_file) as found:
-        return dict(found)
+    with np.load(results_file) as actual:
+        return dict(actual)
 
 
-@pytest.mark.parametrize("each", ASKED, ids=lambda each: each.name)
+@pytest.mark.parametrize("operation", ASKED, ids=lambda operation: operation.name)
 def test_results_are_those_of_arithmetic_with_more_digits(
-    each: Asked, results: Mapping[str, Any]
+    operation: Asked, results: Mapping[str, Any]
 ) -> None:
-    assert each.apart(results[each.name]) <= each.limit
+    assert operation.apart(results[operation.name]) <= operation.limit
 
 
 @pytest.mark.parametrize("dtype", BITS)
@@ -328,7 +328,7 @@ def test_the_same_seed_gives_nearly_the_same_normal_numbers(
 ) -> None:
     for size in SIZES:
         name = f"{op} {dtype} {size}"
-        got, want = (read(each[name], dtype) for each in (results, stock_results))
+        got, want = (read(record[name], dtype) for record in (results, stock_results))
         assert got.shape == (size,)
         assert ulps_apart(got, want, dtype, 1.0) <= NORMAL_ULPS
 

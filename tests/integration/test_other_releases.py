@@ -58,7 +58,7 @@ Build = Callable[..., tuple[BuiltWheel, ...]]
 @pytest.fixture(scope="module")
 def build(paths: Paths, one_builder: FileLock, tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Build a request for this CPU, of sources at a path, into a pool of this module."""
-    own = dataclasses.replace(paths, pool=tmp_path_factory.mktemp("releases"))
+    own_paths = dataclasses.replace(paths, pool=tmp_path_factory.mktemp("releases"))
 
     def made(request: Request) -> tuple[BuiltWheel, ...]:
         fleets, compiler = resolve_fleets(request)
@@ -67,7 +67,7 @@ def build(paths: Paths, one_builder: FileLock, tmp_path_factory: pytest.TempPath
                 fleets,
                 compiler=compiler,
                 jobs=handlers.choose_jobs(fleets[0].first, ""),
-                paths=own,
+                paths=own_paths,
                 given_source=Path(request.source) if request.source else None,
             )
 
@@ -89,9 +89,9 @@ def tree_of(name: str, folder: Path) -> Path:
 
 
 def facts_of(built: BuiltWheel) -> Tuned:
-    found = tuned.read_tuned(built.wheel)
-    assert found is not None
-    return found
+    facts = tuned.read_tuned(built.wheel)
+    assert facts is not None
+    return facts
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_a_near_tree_makes_a_wheel_that_says_how_near(
     """Its kernels were run against the stock ones; the wheel was installed and tried."""
     source = tree_of(NEAR[release], tmp_path)
     request = Request(release=release, kernels=choice, python=pythons, source=str(source))
-    built, *others = build(request)
-    for other in others:
-        need_one_build(built, other)
+    built, *other_built_wheels = build(request)
+    for other_built_wheel in other_built_wheels:
+        need_one_build(built, other_built_wheel)
     facts = facts_of(built)
     assert facts.release == release
     assert facts.kernels == frozenset(choice.split(","))
@@ -196,22 +196,27 @@ def test_sources_of_another_release_are_refused_before_anything_is_fetched(
 # In the first tier a build of 2.20.0 shows it, where there are sources of that.
 @pytest.mark.slow
 def test_one_build_makes_the_wheels_of_two_pythons(build: Build) -> None:
-    one, other = build(Request(release=TESTED_RELEASE, kernels="mini", python=BOTH))
-    need_one_build(one, other)
+    built_wheel, second = build(Request(release=TESTED_RELEASE, kernels="mini", python=BOTH))
+    need_one_build(built_wheel, second)
     again = build(Request(release=TESTED_RELEASE, kernels="mini", python=f"{OTHER},3.11"))
-    assert all(each.reused for each in again)
+    assert all(wheel.reused for wheel in again)
 
 
-def need_one_build(one: BuiltWheel, other: BuiltWheel) -> None:
+def need_one_build(built_wheel: BuiltWheel, other_built_wheel: BuiltWheel) -> None:
     """Wheels of Python 3.11 and OTHER with the same library, tried where their Pythons are."""
-    assert [read_identity(each.wheel).python for each in (one, other)] == ["3.11", OTHER]
-    library, theirs = (facts_of(each).libraries[0] for each in (one, other))
+    assert [read_identity(wheel.wheel).python for wheel in (built_wheel, other_built_wheel)] == [
+        "3.11",
+        OTHER,
+    ]
+    library, theirs = (facts_of(wheel).libraries[0] for wheel in (built_wheel, other_built_wheel))
     assert library.sha256 == theirs.sha256
     assert library.plan_key != theirs.plan_key
-    assert facts_of(one).stock_sha256 != facts_of(other).stock_sha256
-    listed = {line.name: line.digest for line in read_record(other.wheel)}
-    assert {line.name: line.digest for line in read_record(one.wheel)}[library.file] == (
+    assert facts_of(built_wheel).stock_sha256 != facts_of(other_built_wheel).stock_sha256
+    listed = {line.name: line.digest for line in read_record(other_built_wheel.wheel)}
+    assert {line.name: line.digest for line in read_record(built_wheel.wheel)}[library.file] == (
         listed[library.file]
     )
-    tried = [bool(load(each.manifest, schema=3)["smoke"]) for each in (one, other)]
+    tried = [
+        bool(load(wheel.manifest, schema=3)["smoke"]) for wheel in (built_wheel, other_built_wheel)
+    ]
     assert tried == [True, interpreters.is_here(OTHER)]

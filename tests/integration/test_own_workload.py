@@ -139,14 +139,14 @@ def data():
 
 
 def arm(python: Path, file: Path, **env: str) -> Arm:
-    own = ((PROGRAM, str(file)), *env.items())
-    return Arm(name="stock", python=python, label="stock", env=own)
+    settings = ((PROGRAM, str(file)), *env.items())
+    return Arm(name="stock", python=python, label="stock", env=settings)
 
 
 @contextlib.contextmanager
-def opened(one: Arm, folder: Path) -> Iterator[Session]:
-    env = build_environment(one, vcpus=1, home=folder, padding=0, inherited=os.environ)
-    with start_session(one, env, folder / "worker.log") as started:
+def opened(first: Arm, folder: Path) -> Iterator[Session]:
+    env = build_environment(first, vcpus=1, home=folder, padding=0, inherited=os.environ)
+    with start_session(first, env, folder / "worker.log") as started:
         yield started
 
 
@@ -155,8 +155,8 @@ def cpus() -> tuple[int, ...]:
 
 
 def tried(python: Path, file: Path, folder: Path, **env: str) -> dict[str, Any]:
-    with opened(arm(python, file, **env), folder) as one:
-        return one.request(
+    with opened(arm(python, file, **env), folder) as session:
+        return session.request(
             "try", LIMIT_S, workload=format_own_name(file.name), seed=1, vcpus=cpus()
         )
 
@@ -180,11 +180,11 @@ def written(folder: Path, content: str) -> Path:
     ],
 )
 def test_a_users_model_trains(stock_python: Path, content: str, batch: int, tmp_path: Path) -> None:
-    found = tried(stock_python, written(tmp_path, content), tmp_path)
-    assert found["problem"] == ""
-    assert found["batch"] == batch
-    assert found["step_s"] > 0
-    assert None not in found["losses"]
+    record = tried(stock_python, written(tmp_path, content), tmp_path)
+    assert record["problem"] == ""
+    assert record["batch"] == batch
+    assert record["step_s"] > 0
+    assert None not in record["losses"]
 
 
 @pytest.mark.slow
@@ -192,9 +192,9 @@ def test_a_users_model_trains(stock_python: Path, content: str, batch: int, tmp_
 def test_each_model_that_no_part_was_written_for_trains(
     stock_python: Path, path: Path, tmp_path: Path
 ) -> None:
-    found = tried(stock_python, path, tmp_path)
-    assert found["problem"] == ""
-    assert None not in found["losses"]
+    record = tried(stock_python, path, tmp_path)
+    assert record["problem"] == ""
+    assert None not in record["losses"]
     assert f"| `{path.name}` |" in (PROGRAMS / "README.md").read_text("utf-8")
 
 
@@ -218,27 +218,27 @@ def test_each_model_that_no_part_was_written_for_trains(
 def test_what_cannot_train_is_told_in_one_line(
     stock_python: Path, content: str, words: str, tmp_path: Path
 ) -> None:
-    found = tried(stock_python, written(tmp_path, content), tmp_path)
-    assert words in found["problem"]
-    assert "\n" not in found["problem"]
+    record = tried(stock_python, written(tmp_path, content), tmp_path)
+    assert words in record["problem"]
+    assert "\n" not in record["problem"]
 
 
 @pytest.mark.slow
 def test_a_model_without_call_cannot_be_asked(stock_python: Path, tmp_path: Path) -> None:
     file = written(tmp_path, GAN)
     name = set_sizes(format_own_name(file.name), batch=1, clients=1)
-    with opened(arm(stock_python, file), tmp_path) as one:
-        found = one.request("try", LIMIT_S, workload=name, seed=1, vcpus=cpus())
-    assert "no call()" in found["problem"]
+    with opened(arm(stock_python, file), tmp_path) as session:
+        record = session.request("try", LIMIT_S, workload=name, seed=1, vcpus=cpus())
+    assert "no call()" in record["problem"]
 
 
 def test_a_worker_that_ends_says_why(stock_python: Path, tmp_path: Path) -> None:
     file = written(tmp_path, OUT_OF_RANGE)
-    with opened(arm(stock_python, file), tmp_path) as one:
-        one.start_load(format_own_name(file.name), 1, cpus())
-        one.finish_load(cpus())
+    with opened(arm(stock_python, file), tmp_path) as session:
+        session.start_load(format_own_name(file.name), 1, cpus())
+        session.finish_load(cpus())
         with pytest.raises(WorkerError) as caught:
-            one.request("check", LIMIT_S, steps=1)
+            session.request("check", LIMIT_S, steps=1)
     assert caught.value.message.endswith("InvalidArgumentError: indices[0,0] = 9 is not in [0, 4)")
 
 
@@ -258,9 +258,9 @@ def test_a_saved_model_trains(stock_python: Path, name: str, tmp_path: Path) -> 
     written(tmp_path, MODEL)
     path = tmp_path / name
     run([str(stock_python), "-c", SAVE, str(tmp_path), str(path)], timeout_s=LIMIT_S)
-    found = tried(stock_python, path, tmp_path)
-    assert found["problem"] == ""
-    assert found["parameters"] == 8 * 16 + 16 + 16 * 3 + 3
+    record = tried(stock_python, path, tmp_path)
+    assert record["problem"] == ""
+    assert record["parameters"] == 8 * 16 + 16 + 16 * 3 + 3
 
 
 @pytest.mark.slow
@@ -284,12 +284,12 @@ def test_batches_in_one_execution_are_all_trained(stock_python: Path, tmp_path: 
         + f"atexit.register(lambda: open({str(tmp_path / 'steps')!r}, 'w')"
         + ".write(str(int(made[0].optimizer.iterations))))\n"
     )
-    with opened(arm(stock_python, file, **{TOGETHER: "4"}), tmp_path) as one:
-        one.start_load(format_own_name(file.name), 1, cpus())
-        one.finish_load(cpus())
-        one.sample("train", 10)
-        one.request("quit", LIMIT_S)
-        one._process.wait(60)
+    with opened(arm(stock_python, file, **{TOGETHER: "4"}), tmp_path) as session:
+        session.start_load(format_own_name(file.name), 1, cpus())
+        session.finish_load(cpus())
+        session.sample("train", 10)
+        session.request("quit", LIMIT_S)
+        session._process.wait(60)
     assert (tmp_path / "steps").read_text() == "10"
 
 
@@ -297,11 +297,11 @@ def test_batches_in_one_execution_are_all_trained(stock_python: Path, tmp_path: 
 def test_epochs_of_fit_are_timed(stock_python: Path, content: str, tmp_path: Path) -> None:
     file = written(tmp_path, content)
     _, name = list_fit_workloads(format_own_name(file.name))
-    with opened(arm(stock_python, file), tmp_path) as one:
-        one.start_load(name, 1, cpus())
-        one.finish_load(cpus())
-        first = one.request("check", LIMIT_S, steps=5)
-        taken = one.sample("fit", 3)
+    with opened(arm(stock_python, file), tmp_path) as session:
+        session.start_load(name, 1, cpus())
+        session.finish_load(cpus())
+        first = session.request("check", LIMIT_S, steps=5)
+        taken = session.sample("fit", 3)
     assert len(first["losses"]) == 1
     assert len(taken["slices"]) == 3
     assert 0 < taken["wall_s"] < first["first_steps_s"], "the first epoch is traced"
@@ -320,9 +320,9 @@ def test_the_trial_of_a_good_file_says_what_it_is(
     stock_python: Path, own_cpu: OwnCpu, tmp_path: Path
 ) -> None:
     file = written(tmp_path, MODEL + DATA.format(width=8))
-    found = try_out(arm(stock_python, file), format_own_name(file.name), cpus(), 1, tmp_path)
-    assert (found.batch, found.parameters) == (32, 195)
-    assert found.onednn == own_cpu.onednn_by_default
+    first_steps = try_out(arm(stock_python, file), format_own_name(file.name), cpus(), 1, tmp_path)
+    assert (first_steps.batch, first_steps.parameters) == (32, 195)
+    assert first_steps.onednn == own_cpu.onednn_by_default
 
 
 @pytest.mark.slow

@@ -61,8 +61,8 @@ def published(invoke: Tasks, native: Tried) -> dict[str, Any]:
     words = ("--to", "index", "--wheels", str(native.built.wheel), "--json")
     done = invoke("publish", *words, "--comparison", "measured")
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +72,8 @@ def served(invoke: Tasks, published: dict[str, Any]) -> Iterator[TreeServer]:
 
 
 def packages(python: Path) -> Path:
-    (found,) = python.parents[1].glob("lib/python*/site-packages")
-    return found
+    (path,) = python.parents[1].glob("lib/python*/site-packages")
+    return path
 
 
 def install(name: str, index: str, python: Path, stock_python: Path) -> str:
@@ -94,18 +94,18 @@ def tuned_target(published: dict[str, Any], wheel: Path) -> str:
     listing = [
         target
         for target, listed in published["choices"].items()
-        if [each["file"] for each in listed] == [wheel.name]
+        if [file["file"] for file in listed] == [wheel.name]
     ]
     if not listing:
         pytest.skip("this CPU has a feature that no target of archspec has")
-    own = own_cpu().match.best.name
-    return own if own in listing else listing[0]
+    own_name = own_cpu().match.best.name
+    return own_name if own_name in listing else listing[0]
 
 
 def libraries(tried: Tried) -> tuple[KernelLibrary, ...]:
-    said = read_tuned(tried.built.wheel)
-    assert said is not None
-    return said.libraries
+    facts = read_tuned(tried.built.wheel)
+    assert facts is not None
+    return facts.libraries
 
 
 # ---- audit ----
@@ -141,13 +141,13 @@ def test_a_changed_byte_in_the_kernels_is_found(
 @pytest.mark.slow
 def test_a_claim_of_fewer_features_is_found(invoke: Tasks, native: Tried, tmp_path: Path) -> None:
     """The dispatcher would let the kernels onto a CPU that lacks fma."""
-    said = read_tuned(native.built.wheel)
-    assert said is not None
-    (library,) = said.libraries
+    facts = read_tuned(native.built.wheel)
+    assert facts is not None
+    (library,) = facts.libraries
     fewer = tuple(name for name in library.required_features if name != "fma")
     assert fewer != library.required_features
     false = dataclasses.replace(
-        said, libraries=(dataclasses.replace(library, required_features=fewer),)
+        facts, libraries=(dataclasses.replace(library, required_features=fewer),)
     )
     info = f"tensorflow_cpu-{native.fleet.version}.dist-info/tuned.json"
     wheel = repack(
@@ -161,8 +161,8 @@ def test_a_claim_of_fewer_features_is_found(invoke: Tasks, native: Tried, tmp_pa
     done = invoke("audit", str(wheel))
     assert done.returncode == 34
     lines = done.stdout.splitlines()
-    found = [line for line in lines if line.startswith(f"problem: {library.name}: ")]
-    assert any(line.endswith(f"does not require fma for {library.target}") for line in found)
+    actual = [line for line in lines if line.startswith(f"problem: {library.name}: ")]
+    assert any(line.endswith(f"does not require fma for {library.target}") for line in actual)
     assert done.stderr.startswith(f"error: {wheel.name} ")
 
 
@@ -205,7 +205,7 @@ def test_each_page_lists_the_tuned_wheel_or_the_stock_one(
         for choice in listed:
             assert choice["version"] in {native.fleet.version, STOCK}
             assert choice["why"].keys() >= {native.built.wheel.name, choice["file"]}, name
-    assert [each["version"] for each in published["choices"]["ivybridge"]] == [STOCK]
+    assert [page_choice["version"] for page_choice in published["choices"]["ivybridge"]] == [STOCK]
 
 
 def test_the_verdict_of_a_comparison_is_published_beside_the_wheel(

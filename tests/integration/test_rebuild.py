@@ -40,9 +40,9 @@ def invoke(tmp_path_factory: pytest.TempPathFactory, paths: Paths) -> Tasks:
 
 
 def library_of(tried: Tried) -> KernelLibrary:
-    said = read_tuned(tried.built.wheel)
-    assert said is not None
-    return said.libraries[0]
+    facts = read_tuned(tried.built.wheel)
+    assert facts is not None
+    return facts.libraries[0]
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +51,13 @@ def doctored(stock_arm: Environment, staged: Path) -> Doctored:
     from these mended."""
 
     def made(tried: Tried, folder: Path, members: dict[str, bytes], **fields: object) -> Path:
-        said = read_tuned(tried.built.wheel)
-        assert said is not None
-        first, *others = said.libraries
+        facts = read_tuned(tried.built.wheel)
+        assert facts is not None
+        first, *other_values = facts.libraries
         first = dataclasses.replace(first, **fields)  # type: ignore[arg-type]
-        said = dataclasses.replace(said, libraries=(first, *others))
+        facts = dataclasses.replace(facts, libraries=(first, *other_values))
         info = f"tensorflow_cpu-{tried.fleet.version}.dist-info"
-        papers = assemble.render_metadata(said, tried.fleet, stock_arm.wheel, staged)
+        papers = assemble.render_metadata(facts, tried.fleet, stock_arm.wheel, staged)
         changed = members | {f"{info}/{name}": content for name, content in papers.items()}
         edits = {name: lambda _, content=content: content for name, content in changed.items()}
         return repack(
@@ -80,10 +80,10 @@ def again(wheel: Path, source: str = "") -> RebuildResult:
 def test_the_wheel_is_made_again_byte_for_byte(native: Tried) -> None:
     wheel = native.built.wheel
     before = wheel.stat().st_mtime_ns, hash_file(wheel)
-    found = again(wheel)
-    assert found.proof is Proof.SAME, found
-    assert found.compiler == f"{native.plan.compiler} {native.plan.compiler_version}"
-    assert [each.target for each in found.steps] == [native.plan.target.spec]
+    rebuild_result = again(wheel)
+    assert rebuild_result.proof is Proof.SAME, rebuild_result
+    assert rebuild_result.compiler == f"{native.plan.compiler} {native.plan.compiler_version}"
+    assert [step.target for step in rebuild_result.steps] == [native.plan.target.spec]
     assert (wheel.stat().st_mtime_ns, hash_file(wheel)) == before
 
 
@@ -107,7 +107,7 @@ def test_a_flipped_byte_of_a_kernel_is_found(
     path = tmp_path / "library.so"
     path.write_bytes(content)
     code = elf.read_code(path)
-    text = next(each for each in code.sections if each.name == ".text")
+    text = next(section for section in code.sections if section.name == ".text")
     # An immediate or a displacement: no other instruction comes of it.
     for place in range(text.offset + text.size // 2, text.offset + text.size):
         content[place] ^= 1
@@ -131,12 +131,12 @@ def test_other_code_in_the_dispatcher_is_found(
 ) -> None:
     path = tmp_path / "dispatcher.so"
     path.write_bytes(read_member(native.built.wheel, DISPATCHER))
-    text = next(each for each in elf.read_code(path).sections if each.name == ".text")
+    text = next(section for section in elf.read_code(path).sections if section.name == ".text")
     content, place = bytearray(path.read_bytes()), text.offset + text.size // 2
     content[place] ^= 1
-    found = again(doctored(native, tmp_path / "out", {DISPATCHER: bytes(content)}))
-    assert found.proof is Proof.OTHER
-    (line,) = (each for each in found.findings if each.startswith(DISPATCHER))
+    rebuild_result = again(doctored(native, tmp_path / "out", {DISPATCHER: bytes(content)}))
+    assert rebuild_result.proof is Proof.OTHER
+    (line,) = (finding for finding in rebuild_result.findings if finding.startswith(DISPATCHER))
     assert f"differs from byte {place:,} on, in .text" in line
 
 
@@ -145,24 +145,26 @@ def test_kernels_of_other_flags_than_it_says_are_found(
     native: Tried, doctored: Doctored, paths: Paths, tmp_path: Path
 ) -> None:
     """A wheel of other flags, with the record of the one without them."""
-    other = dataclasses.replace(paths, pool=tmp_path / "pool")
+    other_paths = dataclasses.replace(paths, pool=tmp_path / "pool")
     fleet, compiler = resolve_fleet(Request(kernels="mini", flags="-O1"))
     jobs = handlers.choose_jobs(fleet.first, "")
-    built = builder.build_wheel(fleet, compiler=compiler, jobs=jobs, paths=other)
+    built = builder.build_wheel(fleet, compiler=compiler, jobs=jobs, paths=other_paths)
     tried = dataclasses.replace(native, built=built, fleet=fleet)
     assert again(built.wheel).proof is Proof.SAME
     wheel = doctored(tried, tmp_path / "out", {}, source_flags={}, plan_key=native.plan.key)
-    found = again(wheel)
-    assert found.proof is Proof.OTHER
-    assert any(each.startswith(f"{library_of(native).file} (") for each in found.findings)
+    rebuild_result = again(wheel)
+    assert rebuild_result.proof is Proof.OTHER
+    assert any(
+        finding.startswith(f"{library_of(native).file} (") for finding in rebuild_result.findings
+    )
 
 
 @pytest.mark.slow
 def test_a_fleet_is_made_again(wheel_for: Callable[[str], Tried], own_cpu: OwnCpu) -> None:
     fleet = wheel_for(own_cpu.two_targets)
-    found = again(fleet.built.wheel)
-    assert found.proof is Proof.SAME, found
-    assert tuple(each.target for each in found.steps) == fleet.fleet.targets
+    rebuild_result = again(fleet.built.wheel)
+    assert rebuild_result.proof is Proof.SAME, rebuild_result
+    assert tuple(step.target for step in rebuild_result.steps) == fleet.fleet.targets
 
 
 @pytest.mark.slow
@@ -179,9 +181,9 @@ def test_sources_that_were_given_must_be_given_again(
         paths=dataclasses.replace(paths, pool=tmp_path / "pool"),
         given_source=tree,
     )
-    found = again(built.wheel)
-    assert (found.proof, found.compiler) == (Proof.NONE, "")
-    assert "from mine, sha256 " in found.reasons[0]
+    rebuild_result = again(built.wheel)
+    assert (rebuild_result.proof, rebuild_result.compiler) == (Proof.NONE, "")
+    assert "from mine, sha256 " in rebuild_result.reasons[0]
     assert again(built.wheel, str(tree)).proof is Proof.SAME
 
 

@@ -62,7 +62,7 @@ class Bench:
     def again(self, remote: Remote, *options: str) -> Built:
         caches.check_remote(remote, self.found)
         events = headers.create_private_file(self.paths.cache / "events.json")
-        given = (
+        arguments = (
             *repository_options(self.found, self.paths),
             *("--repo_env=CC=/usr/bin/clang-16", "--compilation_mode=opt"),
             *("--color=no", "--curses=no"),
@@ -76,13 +76,13 @@ class Bench:
             self.found,
             (TARGET,),
             workspace=self.tree,
-            options=given,
+            options=arguments,
             paths=self.paths,
             log=self.paths.cache / "build.log",
             startup=headers.build_startup_options(remote.rc, self.paths.cache / "closed"),
         )
-        said = _COUNTS.findall(done.output)
-        pairs = [each.split(" ", 1) for each in (said or [""])[-1].split(", ") if each]
+        output = _COUNTS.findall(done.output)
+        pairs = [word.split(" ", 1) for word in (output or [""])[-1].split(", ") if word]
         return Built(
             done=done,
             counts={name: int(number) for number, name in pairs},
@@ -131,15 +131,15 @@ def bench(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Be
     (cache / "tools").symlink_to(paths.tools)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("USE_BAZEL_VERSION", str(bazel.DEBIAN_BAZEL))
-        found = bazel.find_bazel(paths, "4.2.1")
-    made = Bench(
-        found=found,
+        bazel_tool = bazel.find_bazel(paths, "4.2.1")
+    new_bench = Bench(
+        found=bazel_tool,
         tree=make_tree(tmp_path_factory.mktemp("tree")),
         paths=dataclasses.replace(paths, cache=cache),
         toolchain=identify_toolchain(compilers.find_compiler("clang-16")),
     )
-    yield made
-    made.expunge()
+    yield new_bench
+    new_bench.expunge()
 
 
 @pytest.fixture(scope="module")
@@ -169,9 +169,9 @@ def test_headers_open_the_cache_and_show_nowhere(bench: Bench, tmp_path: Path) -
     opened = bench.paths.cache / "events.txt"
     header = f"--remote_header=Authorization={SECRET}"
     rc = rc_of(tmp_path, header, "--announce_rc", f"--build_event_text_file={opened}")
-    seen: set[bytes] = set()
+    command_lines: set[bytes] = set()
     over = threading.Event()
-    watching = threading.Thread(target=watch, args=(seen, over))
+    watching = threading.Thread(target=watch, args=(command_lines, over))
     with nginx(tmp_path / "nginx", authorization=SECRET) as url:
         remote = caches.resolve_remote(cache=url, rc=rc)
         refused = bench.build(Remote(cache=url))
@@ -187,8 +187,8 @@ def test_headers_open_the_cache_and_show_nowhere(bench: Bench, tmp_path: Path) -
     assert second.counts["remote cache hit"] == COMPILED, second.done.output
     assert refused.wheel == first.wheel == second.wheel
     token = SECRET.split()[1].rstrip("=").encode()
-    assert any(b"bazel(" in command for command in seen)  # the server was looked at
-    assert not [command for command in seen if token in command]
+    assert any(b"bazel(" in command for command in command_lines)  # the server was looked at
+    assert not [command for command in command_lines if token in command]
     assert token.decode() not in first.done.output + second.done.output
     closed, events = bench.paths.cache / "closed", bench.paths.cache / "events.json"
     assert (closed.stat().st_mode & 0o777, events.stat().st_mode & 0o777) == (0o700, 0o600)
@@ -198,12 +198,12 @@ def test_headers_open_the_cache_and_show_nowhere(bench: Bench, tmp_path: Path) -
     assert all(path.is_relative_to(closed) for path in leaks), leaks
 
 
-def watch(seen: set[bytes], over: threading.Event) -> None:
+def watch(command_lines: set[bytes], over: threading.Event) -> None:
     """Every command line that any process has until `over`."""
     while not over.wait(0.05):
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                seen.add(path.read_bytes())
+                command_lines.add(path.read_bytes())
 
 
 def hasty(folder: Path, *options: str) -> Path:
@@ -283,9 +283,9 @@ def test_actions_without_outputs_are_mended_by_a_build_that_trusts_no_cache(
 def test_another_toolchain_finds_nothing(
     bench: Bench, filled: tuple[dict[str, bytes], str]
 ) -> None:
-    other = dataclasses.replace(bench.toolchain, digest="0" * 64)
+    other_toolchain = dataclasses.replace(bench.toolchain, digest="0" * 64)
     with serving(Cache(entries=dict(filled[0]))) as cache:
-        built = dataclasses.replace(bench, toolchain=other).build(Remote(cache=cache.url))
+        built = dataclasses.replace(bench, toolchain=other_toolchain).build(Remote(cache=cache.url))
     assert built.counts["local"] == COMPILED
 
 
@@ -320,8 +320,8 @@ def test_a_cluster_compiles_what_this_machine_would_have_and_caches_it(
         remote = Remote(executor=url)
         first, second = bench.build(remote), bench.build(remote)
         rc = rc_of(tmp_path, "--remote_default_exec_properties=pool=large")
-        other = bench.build(caches.resolve_remote(executor=url, rc=rc))
+        other_value = bench.build(caches.resolve_remote(executor=url, rc=rc))
     assert first.counts == {"internal": ANY, "remote": COMPILED}, first.done.output
     assert second.counts == {"internal": ANY, "remote cache hit": COMPILED}
-    assert "remote cache hit" not in other.counts  # what a worker is, is part of the key
+    assert "remote cache hit" not in other_value.counts  # what a worker is, is part of the key
     assert first.wheel == second.wheel == filled[1]

@@ -47,20 +47,20 @@ def test_requests_are_compared_and_counted(stock_python: Path, tmp_path: Path) -
     setting = make_setting(arms, names, [vcpus], effort=effort, threshold=0.0, seed=5)
     result = compare(setting, tmp_path / "out")
     assert load(tmp_path / "out" / KIND.result) == result
-    assert tuple(each.workload for each in result.cells) == names
+    assert tuple(compared_cell.workload for compared_cell in result.cells) == names
     for cell in result.cells:
         (speedup,) = cell.speedups
         assert 0.5 < speedup.interval.value < 0.9, "two thirds"
-        assert [each.agrees for each in cell.agreements] == [True] * len(cell.agreements)
+        assert [agreement.agrees for agreement in cell.agreements] == [True] * len(cell.agreements)
         for times in cell.arms:
             assert [phase.phase for phase in times.phases] == [INFER]
             assert times.losses == ()
             assert times.latency is not None
             assert times.latency.median_ms.value > 0
-    for each in read_entries(tmp_path / "out" / KIND.journal, KINDS):
-        if isinstance(each, Sample):
-            more = round(0.5 * each.steps) if each.arm == "slowed" else 0
-            assert sum(each.answered.values()) == each.steps + more
+    for entry in read_entries(tmp_path / "out" / KIND.journal, KINDS):
+        if isinstance(entry, Sample):
+            more = round(0.5 * entry.steps) if entry.arm == "slowed" else 0
+            assert sum(entry.answered.values()) == entry.steps + more
 
 
 @pytest.mark.slow
@@ -70,38 +70,38 @@ def test_requests_are_compared_and_counted(stock_python: Path, tmp_path: Path) -
     ids=["made up", "not compiled", "arrays", "dataset", "texts", "two inputs"],
 )
 def test_a_users_model_answers(stock_python: Path, content: str, tmp_path: Path) -> None:
-    one = own_arm(stock_python, written(tmp_path, content))
+    own_arm_ = own_arm(stock_python, written(tmp_path, content))
     batches = []
     for name in list_request_workloads(format_own_name("model.py"), 2):
-        with opened(one, tmp_path) as worker:
-            found = worker.request("try", LIMIT_S, workload=name, seed=1, vcpus=cpus())
-        assert found["problem"] == ""
-        assert found["losses"] == []
-        assert found["predictions"]
-        assert found["step_s"] > 0
-        batches.append(found["batch"])
+        with opened(own_arm_, tmp_path) as worker:
+            record = worker.request("try", LIMIT_S, workload=name, seed=1, vcpus=cpus())
+        assert record["problem"] == ""
+        assert record["losses"] == []
+        assert record["predictions"]
+        assert record["step_s"] > 0
+        batches.append(record["batch"])
     assert batches == [1, 32, 32]
 
 
 @pytest.mark.slow
 def test_what_xla_cannot_compile_is_said(stock_python: Path, tmp_path: Path) -> None:
     """Strings: so the asked model is what XLA was given."""
-    one = own_arm(stock_python, written(tmp_path, TEXTS), **{JIT: "True"})
-    with opened(one, tmp_path) as worker:
+    own_arm_ = own_arm(stock_python, written(tmp_path, TEXTS), **{JIT: "True"})
+    with opened(own_arm_, tmp_path) as worker:
         name = list_request_workloads(format_own_name("model.py"), 1)[0]
-        found = worker.request("try", LIMIT_S, workload=name, seed=1, vcpus=cpus())
-    assert "tf2xla" in found["problem"]
+        record = worker.request("try", LIMIT_S, workload=name, seed=1, vcpus=cpus())
+    assert "tf2xla" in record["problem"]
 
 
 @pytest.mark.slow
 def test_requests_are_profiled_by_their_own_shapes(stock_python: Path, tmp_path: Path) -> None:
     """The first product of a request of one example has one row, and nothing is trained."""
     for name, rows in zip(list_request_workloads("mnist_mlp", 1), (1, 32), strict=True):
-        found = profile_program(
+        program = profile_program(
             arm("stock", stock_python), (name, None), cpus(), steps=5, logs=tmp_path
         )
         shapes = [
-            row.place.inputs[0].shape for row in found.places if row.place.op.endswith("MatMul")
+            row.place.inputs[0].shape for row in program.places if row.place.op.endswith("MatMul")
         ]
         assert {shape[0] for shape in shapes} == {rows}
-        assert not any(op.startswith(("ResourceApply", "AssignSub")) for op in found.op_s)
+        assert not any(op.startswith(("ResourceApply", "AssignSub")) for op in program.op_s)

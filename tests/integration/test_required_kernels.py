@@ -20,12 +20,12 @@ pytestmark = [on_x86_64, pytest.mark.toolchain]
 PROGRAM = "import tensorflow as tf; print(float(tf.tanh(tf.constant([0.5]))[0]))"
 
 
-def link_all(there: Path, here: Path, *but: str) -> None:
-    """`here` becomes a folder with links to everything in `there`, but for some names."""
-    here.mkdir(exist_ok=True)
-    for entry in there.iterdir():
+def link_all(origin: Path, copy: Path, *but: str) -> None:
+    """`copy` becomes a folder with links to everything in `origin`, but for some names."""
+    copy.mkdir(exist_ok=True)
+    for entry in origin.iterdir():
         if entry.name not in but:
-            (here / entry.name).symlink_to(entry)
+            (copy / entry.name).symlink_to(entry)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

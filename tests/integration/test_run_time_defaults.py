@@ -29,35 +29,35 @@ SET = "tensorwright: TF_ENABLE_ONEDNN_OPTS=1 for haswell; TENSORWRIGHT_DEFAULTS=
 def overlay(arm: Environment, folder: Path) -> Overlay:
     """TensorFlow with the defaults of a wheel for haswell."""
     plan = planned("haswell", trust_emulated=True)
-    made = lay_over(arm, folder, target("haswell", *PRESENT))
+    haswell_overlay = lay_over(arm, folder, target("haswell", *PRESENT))
     data = build_defaults_file("x86_64", [(plan.target.local, plan.required, plan.defaults)])
-    (made.site / DEFAULTS_DATA).write_bytes(data[DEFAULTS_DATA])
-    return made
+    (haswell_overlay.site / DEFAULTS_DATA).write_bytes(data[DEFAULTS_DATA])
+    return haswell_overlay
 
 
-def lines(made: Overlay, *emulator: str, **env: str) -> list[str]:
+def lines(site_overlay: Overlay, *emulator: str, **env: str) -> list[str]:
     ours = {
         **admission.build_probe_env(),
-        "PYTHONPATH": str(made.site),
+        "PYTHONPATH": str(site_overlay.site),
         "TF_CPP_MIN_LOG_LEVEL": "0",
     }
     known = {name: value for name, value in ours.items() if "ONEDNN" not in name} | env
-    words: list[str | Path] = [*emulator, made.arm.python, "-c", PROGRAM]
-    return run(words, env=known, cwd=made.site, timeout_s=600).output.splitlines()
+    words: list[str | Path] = [*emulator, site_overlay.arm.python, "-c", PROGRAM]
+    return run(words, env=known, cwd=site_overlay.site, timeout_s=600).output.splitlines()
 
 
 def test_a_cpu_without_vnni_gets_onednn_and_may_refuse(
     stock_arm: Environment, tmp_path: Path
 ) -> None:
     """It is on by itself on a newer CPU, so here TENSORWRIGHT_MASK hides that."""
-    made = overlay(stock_arm, tmp_path)
-    said = lines(made, TENSORWRIGHT_MASK=",".join(ONEDNN_FEATURES))
-    assert SET in said
-    assert said[-1] == "True"
+    site_overlay = overlay(stock_arm, tmp_path)
+    output_lines = lines(site_overlay, TENSORWRIGHT_MASK=",".join(ONEDNN_FEATURES))
+    assert SET in output_lines
+    assert output_lines[-1] == "True"
     for env in ({"TF_ENABLE_ONEDNN_OPTS": "0"}, {"TF_ENABLE_ONEDNN_OPTS": "1"}):
-        said = lines(made, TENSORWRIGHT_MASK=",".join(ONEDNN_FEATURES), **env)
-        assert SET not in said
-        assert said[-1] == str(env["TF_ENABLE_ONEDNN_OPTS"] == "1")
+        output_lines = lines(site_overlay, TENSORWRIGHT_MASK=",".join(ONEDNN_FEATURES), **env)
+        assert SET not in output_lines
+        assert output_lines[-1] == str(env["TF_ENABLE_ONEDNN_OPTS"] == "1")
 
 
 @pytest.mark.slow
@@ -65,6 +65,6 @@ def test_a_cpu_without_vnni_gets_onednn_and_may_refuse(
 def test_an_emulated_haswell_runs_as_the_wheel_says(
     stock_arm: Environment, tmp_path: Path, *, env: dict[str, str], onednn: bool
 ) -> None:
-    said = lines(overlay(stock_arm, tmp_path), "qemu-x86_64", "-cpu", "Haswell", **env)
-    assert said[-1] == str(onednn)
-    assert (SET in said) == onednn
+    output_lines = lines(overlay(stock_arm, tmp_path), "qemu-x86_64", "-cpu", "Haswell", **env)
+    assert output_lines[-1] == str(onednn)
+    assert (SET in output_lines) == onednn

@@ -100,9 +100,9 @@ def out(arm: Arm, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def measured(arm: Arm, out: Path) -> Mapping[tuple[str, int], LaunchResult]:
     """One launch of every strategy on two devices, by strategy and number of devices."""
-    asked = list_cells(matrix(*STRATEGIES), [arm.name], read_host().usable)
-    found = run_cells(asked, {arm.name: arm}, out, seed=1, limit_s=WAIT_S)
-    return {(_strategy(cell), cell.request["devices"]): found[cell.key] for cell in asked}
+    cells = list_cells(matrix(*STRATEGIES), [arm.name], read_host().usable)
+    launches = run_cells(cells, {arm.name: arm}, out, seed=1, limit_s=WAIT_S)
+    return {(_strategy(cell), cell.request["devices"]): launches[cell.key] for cell in cells}
 
 
 def _strategy(cell: Cell) -> str:
@@ -120,30 +120,30 @@ def scripted(python: Path, program: str) -> object:
 
 @pytest.mark.slow
 def test_every_strategy_of_cpus_trains(measured: Mapping[tuple[str, int], LaunchResult]) -> None:
-    for (strategy, devices), each in measured.items():
+    for (strategy, devices), launch in measured.items():
         if strategy == NCCL:
             continue
-        assert each.outcome is Outcome.OK, f"{strategy}: {each.reason}"
-        assert each.answer["parameters"] == PARAMETERS
-        assert each.answer["trainable_bytes"] == 4 * PARAMETERS
-        assert len(each.answer["losses"]) == CHECKED_STEPS
-        steps = each.answer["step_s"]
+        assert launch.outcome is Outcome.OK, f"{strategy}: {launch.reason}"
+        assert launch.answer["parameters"] == PARAMETERS
+        assert launch.answer["trainable_bytes"] == 4 * PARAMETERS
+        assert len(launch.answer["losses"]) == CHECKED_STEPS
+        steps = launch.answer["step_s"]
         if strategy == REFERENCE:
             assert steps == []
         else:
             assert LEAST_STEPS <= len(steps) <= MOST_STEPS
             assert all(step > 0 for step in steps)
         due = [1.0, 2.0] if strategy == INDEPENDENT else [3.0]
-        assert each.answer["sums"] == (due if devices == 2 and strategy != REFERENCE else [1.0])
+        assert launch.answer["sums"] == (due if devices == 2 and strategy != REFERENCE else [1.0])
 
 
 @pytest.mark.slow
 def test_variables_are_where_the_strategy_has_them(
     measured: Mapping[tuple[str, int], LaunchResult],
 ) -> None:
-    found = {name: measured[name, 2].answer["variables_on"] for name in STRATEGIES if name != NCCL}
+    record = {name: measured[name, 2].answer["variables_on"] for name in STRATEGIES if name != NCCL}
     both = ["CPU:0", "CPU:1"]
-    assert found == {
+    assert record == {
         CENTRAL: ["CPU:0"],
         SERVER: ["ps:0 CPU:0"],
         RING: both,
@@ -159,8 +159,8 @@ def test_what_is_in_step_trains_as_one_device_does(
 ) -> None:
     due = measured[REFERENCE, 2].answer
     for strategy in SYNCHRONOUS:
-        found = measured[strategy, 2].answer
-        values, reference = ([*each["losses"], each["moved"]] for each in (found, due))
+        answer = measured[strategy, 2].answer
+        values, reference = ([*record["losses"], record["moved"]] for record in (answer, due))
         assert compare_steps(values, reference)[0] is Parity.SAME, strategy
     # That is no matter of course: devices that exchange nothing go another way.
     apart = measured[INDEPENDENT, 2].answer
@@ -176,11 +176,11 @@ def test_nccl_is_marked_with_a_way_out(measured: Mapping[tuple[str, int], Launch
 @pytest.mark.slow
 def test_an_odd_hierarchical_copy_is_refused(arm: Arm, out: Path) -> None:
     three = dataclasses.replace(matrix(HIERARCHICAL), devices=(3,))
-    asked = list_cells(three, [arm.name], read_host().usable)
-    (cell,) = (each for each in asked if _strategy(each) == HIERARCHICAL)
-    (found,) = run_cells([cell], {arm.name: arm}, out / "odd", seed=1, limit_s=WAIT_S).values()
-    assert found.outcome is Outcome.REFUSED
-    assert "one of 3 replicas" in found.reason
+    cells = list_cells(three, [arm.name], read_host().usable)
+    (cell,) = (tested_cell for tested_cell in cells if _strategy(tested_cell) == HIERARCHICAL)
+    (launch,) = run_cells([cell], {arm.name: arm}, out / "odd", seed=1, limit_s=WAIT_S).values()
+    assert launch.outcome is Outcome.REFUSED
+    assert "one of 3 replicas" in launch.reason
 
 
 @pytest.mark.slow
@@ -205,14 +205,14 @@ def test_a_run_goes_on_from_what_is_known(
     before = len((out / JOURNAL).read_text().splitlines())
     assert before == len(measured)
     run = ExperimentRun(kind=handler.KIND, arms={arm.name: arm}, host=read_host(), out=out)
-    found = handler.STRATEGIES.run_cells(matrix(RING, NCCL, launches=2), run)
+    result = handler.STRATEGIES.run_cells(matrix(RING, NCCL, launches=2), run)
     assert len((out / JOURNAL).read_text().splitlines()) == before + 2
-    alone, ring, nccl = found.rows
+    alone, ring, nccl = result.rows
     assert (alone.strategy, alone.devices) == (INDEPENDENT, 1)
     assert ring.figures
     assert len(ring.figures.rates) == 2
     assert ring.figures.parity is Parity.SAME
     assert ring.figures.efficiency
     assert nccl.outcome is Outcome.NOT_HERE
-    shown = text.build_table(found).format_text(colour=False)
+    shown = text.build_table(result).format_text(colour=False)
     assert "only synchronous strategy" in shown

@@ -83,8 +83,8 @@ def bench(stock_python: Path, tmp_path: Path) -> Bench:
     )
 
 
-def of(op: str, every: tuple[RankedCallSite, ...]) -> RankedCallSite:
-    return next(ranked for ranked in every if ranked.place.op == op)
+def of(op: str, sites: tuple[RankedCallSite, ...]) -> RankedCallSite:
+    return next(ranked for ranked in sites if ranked.place.op == op)
 
 
 def stage(launches: int) -> TimingStage:
@@ -116,19 +116,19 @@ def test_ops_that_end_or_refuse_are_left_out_and_the_others_timed(
     ]
     good = [of("Tanh", every), of("ReadVariableOp", every)]
     lines = time_call_sites(bench, stage(2), {1: [*good, *bad]}, lambda *_: None)
-    found, reasons = group_series(lines)
-    assert {key for key, _ in found} == {ranked.key for ranked in good}
+    series, reasons = group_series(lines)
+    assert {key for key, _ in series} == {ranked.key for ranked in good}
     assert "worker failed" in reasons[bad[0].key]
     assert "cannot be created" in reasons[bad[1].key]
-    for each in found.values():
-        assert len(each.stock) == len(each.again) == len(each.tuned) == 2
-        assert 1e-8 < each.stock_s < 1e-2
+    for times in series.values():
+        assert len(times.stock) == len(times.again) == len(times.tuned) == 2
+        assert 1e-8 < times.stock_s < 1e-2
 
 
 def of_numbers(op: str, types: Sequence[str], *inputs: CallSiteInput) -> RankedCallSite:
     kinds = {"T": (FLOAT,), **dict.fromkeys(types, (INT32,))}
-    found = CallSite(op=op, types=kinds, inputs=inputs)
-    return RankedCallSite(key=hash_record(found), place=found, share=0.1, most=0.1, call_s=1e-5)
+    site = CallSite(op=op, types=kinds, inputs=inputs)
+    return RankedCallSite(key=hash_record(site), place=site, share=0.1, most=0.1, call_s=1e-5)
 
 
 @pytest.mark.slow
@@ -148,11 +148,11 @@ def test_variables_are_updated_by_rows_and_as_a_whole(bench: Bench) -> None:
     ranked_call_sites = [
         RankedCallSite(key=hash_record(p), place=p, share=0.1, most=0.1, call_s=1e-5) for p in paths
     ]
-    found, reasons = group_series(
+    series, reasons = group_series(
         time_call_sites(bench, stage(2), {1: ranked_call_sites}, lambda *_: None)
     )
     assert reasons == {}
-    assert {key for key, _ in found} == {ranked.key for ranked in ranked_call_sites}
+    assert {key for key, _ in series} == {ranked.key for ranked in ranked_call_sites}
 
 
 @pytest.mark.slow
@@ -168,27 +168,27 @@ def test_nothing_is_made_up_that_decides_how_much_is_computed(bench: Bench) -> N
         of_numbers("Pad", ["Tpaddings"], square, rows),
         of_numbers("FloorMod", ["T"], *[CallSiteInput(dtype="int32", shape=(7,))] * 2),
     ]
-    found, reasons = group_series(
+    series, reasons = group_series(
         time_call_sites(bench, stage(2), {1: [unknown, *good]}, lambda *_: None)
     )
-    assert {key for key, _ in found} == {ranked.key for ranked in good}
+    assert {key for key, _ in series} == {ranked.key for ranked in good}
     assert reasons == {unknown.key: "the values of input 0 (dims) are known only at run time"}
 
 
 @pytest.mark.slow
 def test_a_run_goes_on_where_it_was_killed(every: tuple[RankedCallSite, ...], bench: Bench) -> None:
-    wanted = {1: [of("Tanh", every), of("Reshape", every)]}
-    time_call_sites(bench, stage(1), wanted, lambda *_: None)
+    expected = {1: [of("Tanh", every), of("Reshape", every)]}
+    time_call_sites(bench, stage(1), expected, lambda *_: None)
     first, second = read_known_lines(bench)
     content = bench.journal.read_bytes()
     bench.journal.write_bytes(content[: content.index(b"\n") + 20])
-    time_call_sites(bench, stage(1), wanted, lambda *_: None)
-    kept, again = read_known_lines(bench)
-    assert kept == first
+    time_call_sites(bench, stage(1), expected, lambda *_: None)
+    line, again = read_known_lines(bench)
+    assert line == first
     assert (again.key, again.launch) == (second.key, second.launch)
     assert again.stock != second.stock
     before = bench.journal.read_bytes()
-    time_call_sites(bench, stage(1), wanted, lambda *_: None)
+    time_call_sites(bench, stage(1), expected, lambda *_: None)
     assert bench.journal.read_bytes() == before
 
 
@@ -218,7 +218,7 @@ def test_a_wheel_says_which_places_it_serves_and_from_which_unit(
 ) -> None:
     wheel_kernels = read_wheel_kernels(native.built.wheel, own_cpu.cpu)
     (served,) = (
-        each for each in match_call_sites(wheel_kernels, every) if each.site.place.op == "Tanh"
+        site for site in match_call_sites(wheel_kernels, every) if site.site.place.op == "Tanh"
     )
     rare = tuple(dataclasses.replace(ranked, most=0.0) for ranked in every)
     assert match_call_sites(wheel_kernels, rare) == ()

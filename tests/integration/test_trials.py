@@ -19,10 +19,10 @@ SLOWER = 0.5
 @pytest.fixture
 def one_cpu() -> Iterator[None]:
     """A trial takes the CPU of its process."""
-    every = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(every)})
+    all_numbers = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(all_numbers)})
     yield
-    os.sched_setaffinity(0, every)
+    os.sched_setaffinity(0, all_numbers)
 
 
 @pytest.mark.slow
@@ -33,11 +33,11 @@ def test_a_slower_arm_is_found_and_named(stock_python: Path, tmp_path: Path, loa
     effort = Effort(looks=(3,), blocks=2)
     part = TrialPart(name="slower", trials=1, slowdown=SLOWER, loaded=loaded, effort=effort)
     arm = Arm(name="stock", python=stock_python, label="stock.whl")
-    found = run_trial(Task(arm=arm, part=part, number=0, seed=3, logs=tmp_path))
-    repeat, slower = found.findings
+    trial = run_trial(Task(arm=arm, part=part, number=0, seed=3, logs=tmp_path))
+    repeat, slower = trial.findings
     assert slower.truth == pytest.approx(1 / (1 + SLOWER), abs=0.06), "whole steps only"
     assert slower.interval.value == pytest.approx(slower.truth, rel=0.15)
     assert slower.interval.high < 1
     assert repeat.interval.value == pytest.approx(1, rel=0.15)
-    assert 0 < found.measuring < 1
-    assert [row.arm for row in create_rows([found])] == [REPEAT, ARM]
+    assert 0 < trial.measuring < 1
+    assert [row.arm for row in create_rows([trial])] == [REPEAT, ARM]

@@ -78,10 +78,10 @@ def test_the_version_names_the_target_everywhere(native: Tried) -> None:
 
 
 def test_the_wheel_says_what_it_is(native: Tried) -> None:
-    said = tuned.read_tuned(native.built.wheel)
-    assert said is not None
-    assert said.key == native.plan.key
-    (library,) = said.libraries
+    facts = tuned.read_tuned(native.built.wheel)
+    assert facts is not None
+    assert facts.key == native.plan.key
+    (library,) = facts.libraries
     assert library.target == native.plan.target.spec
     assert library.kernels == ("cwise_op_sigmoid", "cwise_op_tanh")
     assert library.required_features == native.plan.required
@@ -121,13 +121,13 @@ def test_tuned_kernels_stand_before_the_stock_ones(native: Tried) -> None:
 
 
 def test_it_is_really_ours_that_runs(native: Tried, tmp_path: Path) -> None:
-    found = assemble.run_smoke_test(native.arm, tmp_path)
-    assert found["loaded"] == native.plan.target.local
-    assert found["computes"]
+    record = assemble.run_smoke_test(native.arm, tmp_path)
+    assert record["loaded"] == native.plan.target.local
+    assert record["computes"]
     ops = {"Sigmoid", "SigmoidGrad", "Tanh", "TanhGrad"}
     for mode in ("eager", "function"):
-        assert set(found[mode]) == ops
-        assert all(count == 1 for count in found[mode].values()), found
+        assert set(record[mode]) == ops
+        assert all(count == 1 for count in record[mode].values()), record
 
 
 def test_every_kernel_agreed_in_every_dtype(native: Tried) -> None:
@@ -141,11 +141,11 @@ def test_every_kernel_agreed_in_every_dtype(native: Tried) -> None:
 
 def test_kernels_saw_the_structures_that_the_stock_wheel_has(native: Tried, paths: Paths) -> None:
     notes = paths.work / native.plan.key[:16] / structures.NOTES
-    seen = json.loads(notes.read_text("utf-8"))
-    assert len(seen["wheel"]) > 40
-    assert seen["wheel"]["sizeof(Tensor)"] > 0
-    assert "offsetof(NodeProperties, node_def)" in seen["wheel"]
-    assert seen["kernels"] == seen["wheel"]
+    sizes = json.loads(notes.read_text("utf-8"))
+    assert len(sizes["wheel"]) > 40
+    assert sizes["wheel"]["sizeof(Tensor)"] > 0
+    assert "offsetof(NodeProperties, node_def)" in sizes["wheel"]
+    assert sizes["kernels"] == sizes["wheel"]
 
 
 def test_users_programs_compute_the_same(
@@ -169,25 +169,25 @@ def test_a_cpu_without_a_feature_gets_the_stock_kernels(native: Tried, tmp_path:
         | {"TENSORWRIGHT_MASK": "avx2", "TF_CPP_MIN_LOG_LEVEL": "1"},
         cwd=tmp_path,
     )
-    said = [line for line in done.output.splitlines() if line.startswith("tensorwright")]
-    assert len(said) == 1
-    assert "avx2" in said[0]
+    output = [line for line in done.output.splitlines() if line.startswith("tensorwright")]
+    assert len(output) == 1
+    assert "avx2" in output[0]
     assert float(done.output.splitlines()[-1]) == pytest.approx(0.46211717)
 
 
 def test_a_lost_kernel_library_is_no_catastrophe(native: Tried, tmp_path: Path) -> None:
     """Missing, then truncated: the import goes on with the stock kernels, and says so."""
-    own = own_arm(native, tmp_path)
-    library = next(own.arm.folder.rglob(native.plan.library))
+    own_tried = own_arm(native, tmp_path)
+    library = next(own_tried.arm.folder.rglob(native.plan.library))
     content = library.read_bytes()
     library.unlink()
-    found = assemble.run_smoke_test(own.arm, tmp_path)
-    assert found["loaded"] is None
-    assert found["computes"]
+    record = assemble.run_smoke_test(own_tried.arm, tmp_path)
+    assert record["loaded"] is None
+    assert record["computes"]
     library.write_bytes(content[:5000])
-    found = assemble.run_smoke_test(own.arm, tmp_path)
-    assert found["loaded"] is None
-    assert found["computes"]
+    record = assemble.run_smoke_test(own_tried.arm, tmp_path)
+    assert record["loaded"] is None
+    assert record["computes"]
 
 
 @pytest.mark.slow
@@ -257,22 +257,22 @@ def test_an_environment_that_shares_files_has_those_of_the_wheel(
 ) -> None:
     """It was made from the stock wheel's."""
     folder, theirs = (
-        shared_files.locate_packages(each.folder, native.plan.python)
-        for each in (native.arm, stock_arm)
+        shared_files.locate_packages(arm_environment.folder, native.plan.python)
+        for arm_environment in (native.arm, stock_arm)
     )
     for line in wheel.read_record(native.built.wheel):
         with (folder / line.name).open("rb") as source:
             digest = hashlib.file_digest(source, "sha256").digest()
         assert wheel.encode_digest("sha256", digest) == line.digest, line.name
-    own, shared = "tensorflow/__init__.py", "tensorflow/libtensorflow_cc.so.2"
-    assert not (folder / own).samefile(theirs / own)
+    own_text, shared = "tensorflow/__init__.py", "tensorflow/libtensorflow_cc.so.2"
+    assert not (folder / own_text).samefile(theirs / own_text)
     assert (folder / shared).samefile(theirs / shared)
 
 
 def test_a_finished_wheel_is_found_again(native: Tried, paths: Paths) -> None:
-    found = pool.find_wheel(native.fleet, paths)
-    assert found is not None
-    assert found.wheel == native.built.wheel
+    built_wheel = pool.find_wheel(native.fleet, paths)
+    assert built_wheel is not None
+    assert built_wheel.wheel == native.built.wheel
 
 
 def test_a_damaged_wheel_in_the_pool_is_not_taken_for_finished(
@@ -295,7 +295,10 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
     """SpaceToDepth is limited to a data format, too: an attribute without types. With sources (the
     `names` of them) nothing else is compiled."""
     sources = tuple(f"{FOLDER}/{name}.cc" for name in names.split(",") if name)
-    kept = (TypedOp(op="SpaceToDepth", types="T=1,data_format="), TypedOp(op="Tanh", types="T=1"))
+    kept_ops = (
+        TypedOp(op="SpaceToDepth", types="T=1,data_format="),
+        TypedOp(op="Tanh", types="T=1"),
+    )
     selection = Selection(
         made="2026-11-21",
         cpu="this one",
@@ -305,7 +308,7 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
         rate=0.05,
         kernels=("cwise_op_tanh", "spacetodepth_op"),
         sources=sources,
-        kept=kept,
+        kept=kept_ops,
         rows=(),
     )
     save(tmp_path / "selection.json", selection)
@@ -315,11 +318,13 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
     built = builder.build_wheel(decided, compiler=compiler, jobs=jobs, paths=fresh)
     facts = tuned.read_tuned(built.wheel)
     assert facts is not None
-    assert facts.libraries[0].registrations == kept
+    assert facts.libraries[0].registrations == kept_ops
     assert set(facts.libraries[0].sources) == set(sources)
     (part,) = built.parts
-    seen = {each for verdict in part.verdicts for each in verdict.registrations}
-    assert (seen == set(kept)) == bool(sources), "what is compiled whole is admitted whole"
+    typed_ops = {
+        registration for verdict in part.verdicts for registration in verdict.registrations
+    }
+    assert (typed_ops == set(kept_ops)) == bool(sources), "what is compiled whole is admitted whole"
     needs = read_requirements(decided.first)
     arm = environment.create(
         built.wheel, python=decided.first.python, requirements=needs, paths=paths

@@ -87,9 +87,9 @@ def arm(name: str, python: Path, **env: str) -> Arm:
 
 
 @contextlib.contextmanager
-def opened(one: Arm, folder: Path, vcpus: int = 1) -> Iterator[Session]:
-    env = build_environment(one, vcpus=vcpus, home=folder, padding=7, inherited=os.environ)
-    with start_session(one, env, folder / f"{one.name}.log") as started:
+def opened(first: Arm, folder: Path, vcpus: int = 1) -> Iterator[Session]:
+    env = build_environment(first, vcpus=vcpus, home=folder, padding=7, inherited=os.environ)
+    with start_session(first, env, folder / f"{first.name}.log") as started:
         yield started
 
 
@@ -111,11 +111,11 @@ def running(pid: int) -> bool:
     return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def wait_until(holds: Callable[[], bool], what: str, limit_s: float = WAIT_S) -> None:
+def wait_until(holds: Callable[[], bool], event: str, limit_s: float = WAIT_S) -> None:
     deadline = time.monotonic() + limit_s
     while not holds():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what} did not come within {limit_s:g} s")
+            raise TimeoutError(f"{event} did not come within {limit_s:g} s")
         time.sleep(0.05)
 
 
@@ -144,14 +144,16 @@ class Run:
 
     @property
     def samples(self) -> list[Sample]:
-        return [each for each in self.entries if isinstance(each, Sample)]
+        return [entry for entry in self.entries if isinstance(entry, Sample)]
 
     def starts(self, name: str) -> list[Start]:
-        return [each for each in self.entries if isinstance(each, Start) and each.arm == name]
+        return [entry for entry in self.entries if isinstance(entry, Start) and entry.arm == name]
 
     def agreement(self, name: str) -> Agreement:
-        (one,) = (each for each in self.cell.agreements if each.arm == name)
-        return one
+        (agreement,) = (
+            arm_agreement for arm_agreement in self.cell.agreements if arm_agreement.arm == name
+        )
+        return agreement
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +181,7 @@ def run(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         workers = children(process.pid)
         process.kill()
         process.wait()
-    left = left_running(workers)
+    leftover = left_running(workers)
     killed = (out / KIND.journal).read_bytes()
     result = compare(setting, out)
     return Run(
@@ -187,7 +189,7 @@ def run(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         killed=killed,
         whole=(out / KIND.journal).read_bytes(),
         workers=tuple(workers),
-        left_running=left,
+        left_running=leftover,
         result=result,
     )
 
@@ -225,13 +227,15 @@ class Watch:
     def worker(self, name: str, *, launch: int, samples: int) -> int:
         """The process of an arm in a launch, once that has so many samples."""
         wait_until(lambda: len(self._all(Sample, launch)) >= samples, f"samples of launch {launch}")
-        (start,) = (each for each in self._all(Start, launch) if each.arm == name)
+        (start,) = (
+            start_entry for start_entry in self._all(Start, launch) if start_entry.arm == name
+        )
         return int(start.facts["pid"])
 
     def _all(self, kind: type[Any], launch: int) -> list[Any]:
         assert self.process.poll() is None, "the harness ended by itself"
         entries = read_entries(self.journal, KINDS) if self.journal.exists() else ()
-        return [each for each in entries if isinstance(each, kind) and each.launch == launch]
+        return [entry for entry in entries if isinstance(entry, kind) and entry.launch == launch]
 
 
 def test_a_killed_harness_leaves_whole_lines_and_no_workers(run: Run) -> None:
@@ -246,10 +250,10 @@ def test_going_on_keeps_every_line_and_measures_nothing_twice(run: Run) -> None:
     assert added, "the third launch was still to come"
     paths = [(s.launch, s.phase, s.block, s.position) for s in run.samples]
     assert len(set(paths)) == len(paths)
-    ends = [each for each in run.entries if isinstance(each, End)]
-    faults = [each for each in run.entries if isinstance(each, Fault)]
-    assert [each.launch for each in faults] == [0, 1]
-    assert [each.launch for each in ends] == [3], "the launch that was killed has no end"
+    ends = [entry for entry in run.entries if isinstance(entry, End)]
+    faults = [entry for entry in run.entries if isinstance(entry, Fault)]
+    assert [entry.launch for entry in faults] == [0, 1]
+    assert [entry.launch for entry in ends] == [3], "the launch that was killed has no end"
     assert {s.launch for s in run.samples} == {0, 1, 2, 3}
     assert run.cell.launches == 3
     assert run.cell.stopped_by == "launches"
@@ -276,15 +280,15 @@ def test_a_wheel_that_computes_something_else_is_not_timed(run: Run) -> None:
     assert nothing.losses is nothing.predictions is None
     assert {s.arm for s in run.samples}.isdisjoint({"wrong", "nan"})
     for name in ("wrong", "nan"):
-        assert [each.launch for each in run.starts(name)] == [0], "it is not started again"
+        assert [start.launch for start in run.starts(name)] == [0], "it is not started again"
     with pytest.raises(AgreementError, match=r"mnist_mlp, .* \(stock\) .* \(wrong\)"):
         check_comparison(run.result, gate=False)
 
 
 def test_only_the_repeat_starts_one_rounding_away_which_such_a_model_hardly_shows(run: Run) -> None:
     stock, again = run.starts("stock")[0], run.starts("stock again")[0]
-    others = {each.arm: each.nudged for each in run.entries if isinstance(each, Start)}
-    assert [name for name, nudged in others.items() if nudged] == ["stock again"]
+    other_values = {entry.arm: entry.nudged for entry in run.entries if isinstance(entry, Start)}
+    assert [name for name, nudged in other_values.items() if nudged] == ["stock again"]
     apart = compare_losses(stock.losses, again.losses)
     assert apart is not None
     assert 0 < apart < 1e-5
@@ -292,8 +296,8 @@ def test_only_the_repeat_starts_one_rounding_away_which_such_a_model_hardly_show
 
 
 def test_the_other_arms_survive(run: Run) -> None:
-    assert [each.arm for each in run.cell.arms] == ["stock", "slowed", "wrong", "nan"]
-    assert [each.arm for each in run.cell.speedups] == ["slowed"]
+    assert [times.arm for times in run.cell.arms] == ["stock", "slowed", "wrong", "nan"]
+    assert [speedup.arm for speedup in run.cell.speedups] == ["slowed"]
     assert run.agreement("slowed").agrees
     assert run.cell.noise is not None
     assert run.result.complete
@@ -307,25 +311,31 @@ def test_an_arm_that_is_slowed_by_a_tenth_is_measured_so(run: Run) -> None:
 
 
 def test_blocks_are_mirrored_and_hold_every_timed_arm_twice(run: Run) -> None:
-    whole = [each for each in run.samples if each.launch == 3]
+    whole = [sample for sample in run.samples if sample.launch == 3]
     assert len(whole) == EFFORT.blocks * 2 * 3
     for block in range(EFFORT.blocks):
-        order = [each.arm for each in whole if each.block == block]
+        order = [sample.arm for sample in whole if sample.block == block]
         assert order == order[::-1]
         assert sorted(order) == sorted(["stock", "stock again", "slowed"] * 2)
 
 
 def test_meters_are_read_with_each_sample(run: Run) -> None:
-    for each in run.samples:
-        assert 0 < each.wall_s <= each.elapsed_s
-        assert each.cpu_s > 0
-        assert each.canary_s > 0
-        meters = (each.run_delay_s, each.busy_s, each.steal_s, each.throttled_s, each.switches)
+    for sample in run.samples:
+        assert 0 < sample.wall_s <= sample.elapsed_s
+        assert sample.cpu_s > 0
+        assert sample.canary_s > 0
+        meters = (
+            sample.run_delay_s,
+            sample.busy_s,
+            sample.steal_s,
+            sample.throttled_s,
+            sample.switches,
+        )
         assert min(meters) >= 0
-        assert each.idle_s > 0
-        assert each.idle_cpu_s >= 0
-    assert sum(each.busy_s for each in run.samples) > 0
-    (end,) = (each for each in run.entries if isinstance(each, End))
+        assert sample.idle_s > 0
+        assert sample.idle_cpu_s >= 0
+    assert sum(timed_sample.busy_s for timed_sample in run.samples) > 0
+    (end,) = (entry for entry in run.entries if isinstance(entry, End))
     assert sorted(end.peak_mb) == ["slowed", "stock", "stock again"]
     assert min(end.peak_mb.values()) > 100
     assert end.profiles == {}
@@ -336,12 +346,14 @@ def test_a_comparison_says_what_its_arms_were(run: Run) -> None:
     assert (stock.name, stock.tensorflow, stock.threading) == ("stock", "2.14.1", "Eigen")
     assert stock.kernel_library is None
     assert stock.raised_kernels >= 1, "tf.data's, in the stock wheel, too"
-    assert [each.name for each in run.result.arms] == [
+    assert [facts.name for facts in run.result.arms] == [
         *("stock", "slowed", "killed", "hung", "wrong", "nan")
     ]
-    environments = {each.arm: dict(each.environment) for each in run.cell.arms}
+    environments = {arm_times.arm: dict(arm_times.environment) for arm_times in run.cell.arms}
     threads = str(run.cell.vcpus)
-    assert {each["TF_NUM_INTRAOP_THREADS"] for each in environments.values()} == {threads}
+    assert {environment["TF_NUM_INTRAOP_THREADS"] for environment in environments.values()} == {
+        threads
+    }
     times = run.cell.arms[0]
     assert len(set(times.losses)) == CHECKED_STEPS, "training moves the loss"
     assert min(times.import_s, times.build_s, times.first_steps_s) > 0
@@ -366,21 +378,21 @@ def refusals(
         arm("starved", altered(stock_python, folder / "starved", STARVED)),
         arm("backwards", altered(stock_python, folder / "backwards", BACKWARDS)),
     )
-    found = {}
+    actual = {}
     with contextlib.ExitStack() as stack:
-        all_opened = [stack.enter_context(opened(each, folder)) for each in arms]
-        for each in all_opened:
-            each.start_load("mnist_mlp", 3, first_cpu())
-        for each in all_opened:
+        all_opened = [stack.enter_context(opened(refused_arm, folder)) for refused_arm in arms]
+        for opened_session in all_opened:
+            opened_session.start_load("mnist_mlp", 3, first_cpu())
+        for opened_session in all_opened:
             with pytest.raises(WorkerError) as caught:
-                loaded_and_timed(each)
-            found[each.arm.name] = caught.value
-    return found
+                loaded_and_timed(opened_session)
+            actual[opened_session.arm.name] = caught.value
+    return actual
 
 
-def loaded_and_timed(one: Session) -> None:
-    one.finish_load(first_cpu())
-    one.sample(TRAIN, 1)
+def loaded_and_timed(session: Session) -> None:
+    session.finish_load(first_cpu())
+    session.sample(TRAIN, 1)
 
 
 @pytest.mark.parametrize(
@@ -403,21 +415,23 @@ def test_an_arm_that_starts_from_other_numbers_is_marked(
     stock_python: Path, tmp_path: Path
 ) -> None:
     """As one with another version of NumPy may. The run ends and does not come back to it."""
-    other = arm("other", altered(stock_python, tmp_path / "other", OTHER_NUMBERS))
-    setting = asked(arm("stock", stock_python), other)
+    other_arm = arm("other", altered(stock_python, tmp_path / "other", OTHER_NUMBERS))
+    setting = asked(arm("stock", stock_python), other_arm)
     (cell,) = compare(setting, tmp_path / "out").cells
     (failure,) = cell.failures
     assert failure.arm == "other"
     assert "different data" in failure.reason
     assert (cell.launches, cell.speedups) == (0, ())
-    assert [type(each) for each in read_entries(tmp_path / "out" / KIND.journal, KINDS)] == [Fault]
+    assert [type(entry) for entry in read_entries(tmp_path / "out" / KIND.journal, KINDS)] == [
+        Fault
+    ]
 
 
 def test_a_python_without_tensorflow_is_an_error_with_its_last_words(tmp_path: Path) -> None:
-    with opened(arm("empty", Path(sys.executable)), tmp_path) as one:
-        one.start_load("mnist_mlp", 3, first_cpu())
+    with opened(arm("empty", Path(sys.executable)), tmp_path) as session:
+        session.start_load("mnist_mlp", 3, first_cpu())
         with pytest.raises(WorkerError, match=r"exited with 1 during load[\s\S]*No module named"):
-            one.finish_load(first_cpu())
+            session.finish_load(first_cpu())
 
 
 def test_a_python_that_is_not_there_is_an_error(tmp_path: Path) -> None:
@@ -436,29 +450,29 @@ def test_a_worker_states_its_facts_and_times_every_phase(
 ) -> None:
     """One whose TensorFlow prints, and whose plugins write to descriptor 1 as C code does."""
     noisy = arm("noisy", altered(stock_python, tmp_path / "noisy", NOISY))
-    with opened(noisy, tmp_path) as one:
-        one.start_load("cifar10_cnn", 3, first_cpu())
-        facts = one.finish_load(first_cpu())
-        assert facts["pid"] == one.pid
+    with opened(noisy, tmp_path) as session:
+        session.start_load("cifar10_cnn", 3, first_cpu())
+        facts = session.finish_load(first_cpu())
+        assert facts["pid"] == session.pid
         assert facts["vcpus"] == list(first_cpu())
         assert facts["parameters"] == WORKLOADS["cifar10_cnn"].parameters
-        assert Path(facts["tensorflow_file"]).is_relative_to(one.arm.prefix.resolve())
+        assert Path(facts["tensorflow_file"]).is_relative_to(session.arm.prefix.resolve())
         assert facts["raised_kernels"]["OptionsDataset"] >= 1, "priority 2 in the stock wheel"
         assert "Tanh" not in facts["raised_kernels"]
-        one.start_check(2)
-        checked = one.finish_check()
+        session.start_check(2)
+        checked = session.finish_check()
         assert len(set(checked["losses"])) == 2
         assert len(checked["predictions"]) == 32 * 10
         assert sum(checked["predictions"]) == pytest.approx(32, rel=1e-3), "of softmax"
         for phase in (TRAIN, VALIDATE, AUGMENT):
-            assert one.sample(phase, 2)["wall_s"] > 0
-        assert one.read_peak_mb() > 100
-        threads = [int(each.name) for each in Path(f"/proc/{one.pid}/task").iterdir()]
+            assert session.sample(phase, 2)["wall_s"] > 0
+        assert session.read_peak_mb() > 100
+        threads = [int(path.name) for path in Path(f"/proc/{session.pid}/task").iterdir()]
         assert len(threads) > 1
-        assert {tuple(os.sched_getaffinity(each)) for each in threads} == {first_cpu()}
-    said = (tmp_path / "noisy.log").read_text(encoding="utf-8")
-    assert "noise from Python" in said
-    assert "noise from a plugin" in said
+        assert {tuple(os.sched_getaffinity(thread)) for thread in threads} == {first_cpu()}
+    text = (tmp_path / "noisy.log").read_text(encoding="utf-8")
+    assert "noise from Python" in text
+    assert "noise from a plugin" in text
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="one CPU is all that there is")
@@ -466,15 +480,15 @@ def test_a_worker_moves_to_other_cpus_with_all_its_threads(
     stock_python: Path, tmp_path: Path
 ) -> None:
     last = max(os.sched_getaffinity(0))
-    with opened(arm("stock", stock_python), tmp_path) as one:
-        one.start_load("mnist_mlp", 3, (last,))
-        one.finish_load((last,))
-        one.start_check(2)
-        one.finish_check()
-        one.pin_cpus(first_cpu())
-        assert one.sample(TRAIN, 2)["wall_s"] > 0
-        threads = [int(each.name) for each in Path(f"/proc/{one.pid}/task").iterdir()]
-        assert {tuple(os.sched_getaffinity(each)) for each in threads} == {first_cpu()}
+    with opened(arm("stock", stock_python), tmp_path) as session:
+        session.start_load("mnist_mlp", 3, (last,))
+        session.finish_load((last,))
+        session.start_check(2)
+        session.finish_check()
+        session.pin_cpus(first_cpu())
+        assert session.sample(TRAIN, 2)["wall_s"] > 0
+        threads = [int(path.name) for path in Path(f"/proc/{session.pid}/task").iterdir()]
+        assert {tuple(os.sched_getaffinity(thread)) for thread in threads} == {first_cpu()}
 
 
 @pytest.mark.slow
@@ -500,9 +514,9 @@ def test_all_models_have_the_stated_parameters_and_input_shapes(stock_python: Pa
         text=True,
         check=True,
     )
-    found = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     optimizers = ("RMSprop", "Adadelta", "RMSprop", "Adam", "Adam", "RMSprop")
-    assert found == {
+    assert document == {
         name: [workload.parameters, workload.batch, optimizer]
         for (name, workload), optimizer in zip(WORKLOADS.items(), optimizers, strict=True)
     }
@@ -570,7 +584,7 @@ def test_a_worker_in_the_middle_of_steps_ends_with_whoever_started_it(
 
 def children(pid: int) -> list[int]:
     lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for each in lists for child in each.read_text(encoding="ascii").split()]
+    return [int(child) for path in lists for child in path.read_text(encoding="ascii").split()]
 
 
 def left_running(pids: Sequence[int]) -> tuple[int, ...]:

@@ -58,8 +58,8 @@ def optimizers() -> Mapping[str, Callable[[], Any]]:
 
 
 def variables_of(optimizer: Tensor) -> list[Tensor]:
-    every = optimizer.variables
-    return list(every() if callable(every) else every)
+    variables = optimizer.variables
+    return list(variables() if callable(variables) else variables)
 
 
 def dense(name: str, dtype: str) -> State:
@@ -117,7 +117,7 @@ def compiled() -> State:
 def signatures() -> State:
     """One session asked for more or for less: what is fused of each is another program. Of no
     elements the original is run, in each."""
-    kept = []
+    results = []
     for shape, order in (((4,), (1, 0, 1)), ((4,), (0, 1, 0)), ((0,), (1, 0, 1))):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             weight = tf.compat.v1.get_variable(
@@ -126,12 +126,12 @@ def signatures() -> State:
             factors = [tf.compat.v1.placeholder(tf.float32, shape) for _ in range(3)]
             product = factors[0] * factors[1]
             done = tf.compat.v1.assign_sub(weight, product * factors[2])
-            fed = {each: np.full(shape, place + 2.0) for place, each in enumerate(factors)}
+            fed = {factor: np.full(shape, place + 2.0) for place, factor in enumerate(factors)}
             session.run(tf.compat.v1.global_variables_initializer())
             for more in order:
                 session.run([done.op, product] if more else done.op, fed)
-                kept.append(np.asarray(session.run(weight)))
-    return kept
+                results.append(np.asarray(session.run(weight)))
+    return results
 
 
 def unlike() -> State:
@@ -140,8 +140,8 @@ def unlike() -> State:
     any_shape = tf.TensorSpec(None)
 
     @in_graph(tf, input_signature=[any_shape, any_shape])
-    def step(one: Tensor, other: Tensor) -> None:
-        weight.assign_sub(tf.raw_ops.AddN(inputs=[one, other]) * 0.5)
+    def step(first: Tensor, second: Tensor) -> None:
+        weight.assign_sub(tf.raw_ops.AddN(inputs=[first, second]) * 0.5)
 
     step(drawn((1, 5), 1), drawn((1, 5), 2))
     refused = False
@@ -158,14 +158,14 @@ def traded() -> State:
 
     @in_graph(tf)
     def step() -> None:
-        def body(number: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, ...]:
+        def body(number: Tensor, weights: Tensor, moments: Tensor) -> tuple[Tensor, ...]:
             read = functools.partial(tf.raw_ops.ReadVariableOp, dtype=tf.float32)
-            grown = read(resource=one) * 2.0 + 1.0
-            done = tf.raw_ops.AssignVariableOp(resource=one, value=grown)
+            grown = read(resource=weights) * 2.0 + 1.0
+            done = tf.raw_ops.AssignVariableOp(resource=weights, value=grown)
             with tf.control_dependencies([done]):
-                shrunk = read(resource=other) * 3.0 - 1.0
-                tf.raw_ops.AssignVariableOp(resource=other, value=shrunk)
-            return number + 1, one, second.handle
+                shrunk = read(resource=moments) * 3.0 - 1.0
+                tf.raw_ops.AssignVariableOp(resource=moments, value=shrunk)
+            return number + 1, weights, second.handle
 
         tf.while_loop(lambda number, *_: number < 3, body, (0, first.handle, first.handle))
 
@@ -193,8 +193,8 @@ def sessions() -> State:
         for session in (first, second, first):
             session.run(done.op)
             session.run(done.op.name)
-        kept = [*first.run([weight, moment]), *second.run([weight, moment]), first.run(done)]
-        return [*map(np.asarray, kept), np.asarray(refused)]
+        results = [*first.run([weight, moment]), *second.run([weight, moment]), first.run(done)]
+        return [*map(np.asarray, results), np.asarray(refused)]
 
 
 def a_model() -> Tensor:
@@ -228,9 +228,9 @@ def fitted(*, scaled: bool = False) -> State:
         model.compile(tf.keras.optimizers.Adam(0.01), **compiling)
         model.fit(inputs, outputs, 16, epochs=2, verbose=0, shuffle=False)
         with tempfile.TemporaryDirectory() as folder:
-            kept = Path(folder) / "weights.weights.h5"
-            model.save_weights(kept)
-            model.load_weights(kept)
+            kept_path = Path(folder) / "weights.weights.h5"
+            model.save_weights(kept_path)
+            model.load_weights(kept_path)
             model.fit(inputs, outputs, 16, epochs=1, verbose=0, shuffle=False)
         return convert_to_arrays([*model.variables, *variables_of(model.optimizer)])
     finally:
@@ -268,7 +268,7 @@ def mirrored() -> State:
         model.compile(tf.keras.optimizers.Adam(0.01), loss="mse", jit_compile=False)
     inputs, outputs = some_data()
     model.fit(inputs, outputs, 16, epochs=2, verbose=0, shuffle=False)
-    return convert_to_arrays([np.asarray(each) for each in model.get_weights()])
+    return convert_to_arrays([np.asarray(weight) for weight in model.get_weights()])
 
 
 def legacy() -> State:
@@ -292,15 +292,15 @@ def deterministic() -> State:
 
 
 def cases() -> Mapping[str, Case]:
-    every: dict[str, Case] = {
+    cases_by_name: dict[str, Case] = {
         name: functools.partial(case, tf) for name, case in updates.cases().items()
     }
     for name in optimizers():
         for dtype in DTYPES:
-            every[f"{name} dense {dtype}"] = functools.partial(dense, name, dtype)
-            every[f"{name} sparse {dtype}"] = functools.partial(sparse, name, dtype)
-        every[f"{name} empty"] = functools.partial(sparse, name, "float32", empty=True)
-    every |= {
+            cases_by_name[f"{name} dense {dtype}"] = functools.partial(dense, name, dtype)
+            cases_by_name[f"{name} sparse {dtype}"] = functools.partial(sparse, name, dtype)
+        cases_by_name[f"{name} empty"] = functools.partial(sparse, name, "float32", empty=True)
+    cases_by_name |= {
         "compiled": compiled,
         "sessions": sessions,
         "signatures": signatures,
@@ -311,8 +311,8 @@ def cases() -> Mapping[str, Case]:
         "saved": saved,
         "mirrored": mirrored,
     }
-    every |= {} if KERAS_3 else {"legacy": legacy}
-    return every | {"deterministic": deterministic}
+    cases_by_name |= {} if KERAS_3 else {"legacy": legacy}
+    return cases_by_name | {"deterministic": deterministic}
 
 
 def main() -> None:

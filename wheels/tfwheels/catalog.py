@@ -108,7 +108,7 @@ def reindex_pool(store: Store, current: bytes | None = None) -> Catalog:
     entries = []
     with console.track_progress("wheels", len(wheels)) as count:
         for done, key in enumerate(wheels, 1):
-            beside = [each for each in files if _MEASURED in each.partition(key)[2]]
+            beside = [file for file in files if _MEASURED in file.partition(key)[2]]
             entry = _read_stored(store, key, beside)
             old = known.get(entry.file)
             entries.append(entry if old is None else _restore_fields(old, entry, key, store.where))
@@ -161,13 +161,13 @@ def _read_entries(current: bytes | None, where: str) -> dict[str, Entry]:
     return {}
 
 
-def _restore_fields(old: Entry, found: Entry, key: str, where: str) -> Entry:
+def _restore_fields(old: Entry, entry: Entry, key: str, where: str) -> Entry:
     """Copy the fields that only the catalog records to an entry from the pool.
 
     Raises PublishError if the bytes differ from the catalog's.
     """
-    require_same(where, key, found.sha256, old.sha256, hint=CHANGED)
-    return dataclasses.replace(found, published=old.published, gating=old.gating or found.gating)
+    require_same(where, key, entry.sha256, old.sha256, hint=CHANGED)
+    return dataclasses.replace(entry, published=old.published, gating=old.gating or entry.gating)
 
 
 def _renew_entry(old: Entry, new: Entry) -> Entry:

@@ -49,23 +49,23 @@ class PinnedPackage:
 
 
 def fetch_stock_and_dependencies(
-    release: Release, package: str, python: str, paths: Paths, *, given: Path | None = None
+    release: Release, package: str, python: str, paths: Paths, *, wheel_folder: Path | None = None
 ) -> tuple[Path, ...]:
     """Return the stock wheel of a release, then its dependencies.
 
-    They are for this kind of machine and `python`, such as "3.11". With `given`, they come from
-    that folder and nothing is downloaded. Raises PythonError, WheelError if there is no such stock
-    wheel or lock, DownloadError, ChecksumError, DiskError.
+    They are for this kind of machine and `python`, such as "3.11". With `wheel_folder`, they come
+    from that folder and nothing is downloaded. Raises PythonError, WheelError if there is no such
+    stock wheel or lock, DownloadError, ChecksumError, DiskError.
     """
     tag = releases.format_python_tag(python)
     wheel = releases.require_stock_wheel(release, package, tag, platform.machine())
     lock = lock_files.load_requirements(wheel)
-    stock = fetch_stock(wheel, paths, given)
-    return (stock, *fetch_locked(lock, python, paths, given=given))
+    stock = fetch_stock(wheel, paths, wheel_folder)
+    return (stock, *fetch_locked(lock, python, paths, wheel_folder=wheel_folder))
 
 
 def fetch_locked(
-    lock: str, python: str, paths: Paths, *, given: Path | None = None
+    lock: str, python: str, paths: Paths, *, wheel_folder: Path | None = None
 ) -> tuple[Path, ...]:
     """Return the wheels of a lock, in its order, for this kind of machine.
 
@@ -74,9 +74,9 @@ def fetch_locked(
     `fetch_stock_and_dependencies`, and RecordError.
     """
     pinned = parse_lock(lock)
-    if given is not None:
+    if wheel_folder is not None:
         return _find_wheels(
-            pinned, given, hint="Add the wheel to the folder, or omit --dependencies"
+            pinned, wheel_folder, hint="Add the wheel to the folder, or omit --dependencies"
         )
     folder = paths.downloads / hashlib.sha256(lock.encode()).hexdigest()[:16]
     if _find_absent(pinned, folder):

@@ -68,8 +68,8 @@ class GateResult:
         """Return a line about the result for users; empty if the wheel passed without faults."""
         if self.passed:
             return f"passed the gate, but: {'; '.join(self.faults)}" if self.faults else ""
-        why = "; ".join((*self.faults, *self.gaps))
-        return "published without passing the gate" + (f": {why}" if why else "")
+        reasons = "; ".join((*self.faults, *self.gaps))
+        return "published without passing the gate" + (f": {reasons}" if reasons else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -185,7 +185,7 @@ def _strip_text(text: str) -> str:
     line = (text.splitlines() or [""])[0]
     if line.startswith("/") and ":" not in line:  # a path, perhaps with spaces
         return PurePosixPath(line).name
-    return _PATH.sub(lambda found: PurePosixPath(found[0]).name, line)
+    return _PATH.sub(lambda match: PurePosixPath(match[0]).name, line)
 
 
 def _read_findings(path: Path, file: str, sha256: str, tuned: Tuned) -> list[_Finding]:
@@ -206,9 +206,9 @@ def _build_finding(
         return _Finding(path=path, gap=gap)
     target = library.target
     faults = tuple(
-        f"{each} (on {cpu.name}, {target})" for each in _list_faults(comparison, arm.name)
+        f"{fault} (on {cpu.name}, {target})" for fault in _list_faults(comparison, arm.name)
     )
-    rows = [each for each in comparison.overall if each.speedup.arm == arm.name]
+    rows = [overall for overall in comparison.overall if overall.speedup.arm == arm.name]
     worst = min(rows, key=_rank_row, default=None)
     gap = _find_unclear(comparison, arm.name) or _explain_no_verdict(comparison, worst)
     if gap or worst is None:
@@ -234,7 +234,7 @@ def _find_loaded(arm: ArmFacts, tuned: Tuned) -> KernelLibrary | TunedTree | Non
     if tuned.tree is not None:
         return tuned.tree
     loaded = PurePosixPath(arm.kernel_library or "").name
-    named = (each for each in tuned.libraries if PurePosixPath(each.file).name == loaded)
+    named = (library for library in tuned.libraries if PurePosixPath(library.file).name == loaded)
     return next(named, None)
 
 

@@ -29,64 +29,64 @@ from tfwheels.trust import Signing, resolve_signing
 from tfwheels.upload import upload
 
 
-def publish_wheels(wanted: PublishOptions, *, as_json: bool) -> str:
+def publish_wheels(options: PublishOptions, *, as_json: bool) -> str:
     """Check the tuned wheels, then publish them to the index.
 
     Options are checked first, so that an invalid one fails at once and without side effects.
     """
-    _check_options(wanted)
+    _check_options(options)
     paths = settings.paths()
-    signing = _read_signing(wanted)
-    store = open_store(wanted.to) if wanted.to else None
-    if store is not None and (wanted.sign or wanted.trust or wanted.variants):
+    signing = _read_signing(options)
+    store = open_store(options.to) if options.to else None
+    if store is not None and (options.sign or options.trust or options.variants):
         signing = resolve_signing(signing, store)
-    if wanted.variants and signing.trusted:
+    if options.variants and signing.trusted:
         raise UsageError(
             "--variants writes unsigned wheels, and this index accepts only signed ones",
             hint="Omit --variants",
         )
     rule = PublishRule(
-        comparisons=tuple(_list_comparisons(wanted.comparison)),
-        gated=wanted.gate,
-        near=wanted.near_sources,
-        stock=_parse_path(wanted.stock_wheel or wanted.dependencies),
+        comparisons=tuple(_list_comparisons(options.comparison)),
+        gated=options.gate,
+        near=options.near_sources,
+        stock=_parse_path(options.stock_wheel or options.dependencies),
         now=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    named = tuple(_list_named_wheels(wanted.wheels))
+    named = tuple(_list_named_wheels(options.wheels))
     candidates = check_named(named, rule, paths) if named else check_pool(rule, paths)
-    if not wanted.reindex:
+    if not options.reindex:
         _require_candidates(candidates, paths)
-    _warn_of_wheels(candidates, gated=wanted.gate)
+    _warn_of_wheels(candidates, gated=options.gate)
     if store is None:
-        return _upload(candidates, wanted, as_json=as_json)
-    return _publish(candidates, store, wanted, signing, rule.now, paths, as_json=as_json)
+        return _upload(candidates, options, as_json=as_json)
+    return _publish(candidates, store, options, signing, rule.now, paths, as_json=as_json)
 
 
 def _publish(
     candidates: Candidates,
     store: Store,
-    wanted: PublishOptions,
+    options: PublishOptions,
     signing: Signing,
     now: str,
     paths: Paths,
     *,
     as_json: bool,
 ) -> str:
-    others = () if wanted.only_tuned else _fetch_stock(candidates.made, wanted, paths)
-    dry_run = wanted.dry_run
+    stock_wheels = () if options.only_tuned else _fetch_stock(candidates.made, options, paths)
+    dry_run = options.dry_run
     with contextlib.nullcontext() if dry_run else console.report_step(f"publish to {store.where}"):
         published = publish(
-            [*(candidate.wheel for candidate in candidates.made), *others],
+            [*(candidate.wheel for candidate in candidates.made), *stock_wheels],
             store,
             judgements={
                 candidate.entry.sha256: candidate.judgement for candidate in candidates.made
             },
             now=now,
             signing=signing,
-            reindex=wanted.reindex,
+            reindex=options.reindex,
             dry_run=dry_run,
         )
-    if wanted.variants:
+    if options.variants:
         publish_variants(
             [candidate.wheel for candidate in candidates.made], store, now=now, dry_run=dry_run
         )
@@ -98,61 +98,61 @@ def _publish(
             summary.build_fields(published, candidates, store.where, dry_run=dry_run)
         )
     text = summary.describe(published, candidates, store.where, dry_run=dry_run)
-    if dry_run or wanted.to.startswith("s3:"):
+    if dry_run or options.to.startswith("s3:"):
         return text
     at = shlex.quote(store.where)
     return f"{text}\nTry it: invoke serve --at {at}\nUse it: invoke install-snippet --at {at}\n"
 
 
-def _upload(candidates: Candidates, wanted: PublishOptions, *, as_json: bool) -> str:
+def _upload(candidates: Candidates, options: PublishOptions, *, as_json: bool) -> str:
     wheels = [candidate.wheel for candidate in candidates.made]
-    sent = upload(wheels, wanted.upload, pages=wanted.simple, dry_run=wanted.dry_run)
+    sent = upload(wheels, options.upload, pages=options.simple, dry_run=options.dry_run)
     if as_json:
-        return format_json(summary.build_upload_fields(sent, candidates, wanted.upload))
-    return summary.describe_uploads(sent, candidates, wanted.upload, dry_run=wanted.dry_run)
+        return format_json(summary.build_upload_fields(sent, candidates, options.upload))
+    return summary.describe_uploads(sent, candidates, options.upload, dry_run=options.dry_run)
 
 
 # ---- options ----
 
 
-def _check_options(wanted: PublishOptions) -> None:
+def _check_options(options: PublishOptions) -> None:
     """Raise UsageError if an option is missing, invalid or without effect."""
-    if bool(wanted.to) == bool(wanted.upload):
+    if bool(options.to) == bool(options.upload):
         raise UsageError(
             "publish needs either --to or --upload",
             hint="Use --to DIR, --to s3://bucket/prefix or --upload URL",
         )
-    if wanted.upload:
-        check_url(wanted.upload, "--upload")
-    if wanted.simple:
-        check_url(wanted.simple, "--simple")
+    if options.upload:
+        check_url(options.upload, "--upload")
+    if options.simple:
+        check_url(options.simple, "--simple")
     idle = (
-        ("--simple", wanted.simple, "--to", wanted.to),
-        ("--only-tuned", wanted.only_tuned, "--upload", wanted.upload),
-        ("--reindex", wanted.reindex, "--upload", wanted.upload),
-        ("--variants", wanted.variants, "--upload", wanted.upload),
-        ("--sign", wanted.sign, "--upload", wanted.upload),
-        ("--trust", wanted.trust, "--upload", wanted.upload),
-        ("--dependencies", wanted.dependencies, "--upload", wanted.upload),
-        ("--dependencies", wanted.dependencies, "--only-tuned", wanted.only_tuned),
+        ("--simple", options.simple, "--to", options.to),
+        ("--only-tuned", options.only_tuned, "--upload", options.upload),
+        ("--reindex", options.reindex, "--upload", options.upload),
+        ("--variants", options.variants, "--upload", options.upload),
+        ("--sign", options.sign, "--upload", options.upload),
+        ("--trust", options.trust, "--upload", options.upload),
+        ("--dependencies", options.dependencies, "--upload", options.upload),
+        ("--dependencies", options.dependencies, "--only-tuned", options.only_tuned),
     )
-    for option, value, other, other_value in idle:
+    for option, value, other_option, other_value in idle:
         if value and other_value:
-            raise UsageError(f"{option} has no effect with {other}", hint="Omit one of them")
-    if wanted.stock_wheel and not Path(wanted.stock_wheel).expanduser().exists():
-        raise UsageError(f"--stock-wheel {wanted.stock_wheel} does not exist")
-    if wanted.dependencies and not Path(wanted.dependencies).expanduser().is_dir():
-        raise UsageError(f"--dependencies {wanted.dependencies} is not a folder")
+            raise UsageError(f"{option} has no effect with {other_option}", hint="Omit one of them")
+    if options.stock_wheel and not Path(options.stock_wheel).expanduser().exists():
+        raise UsageError(f"--stock-wheel {options.stock_wheel} does not exist")
+    if options.dependencies and not Path(options.dependencies).expanduser().is_dir():
+        raise UsageError(f"--dependencies {options.dependencies} is not a folder")
 
 
 def _parse_path(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
 
 
-def _read_signing(wanted: PublishOptions) -> Signing:
+def _read_signing(options: PublishOptions) -> Signing:
     """Read the signing key and the trusted keys. Raises UsageError for an invalid one."""
-    trusted = read_public_keys(wanted.trust)
-    key = read_signing_key(Path(wanted.sign).expanduser()) if wanted.sign else None
+    trusted = read_public_keys(options.trust)
+    key = read_signing_key(Path(options.sign).expanduser()) if options.sign else None
     return Signing(key=key, trusted=trusted)
 
 
@@ -200,8 +200,8 @@ def _require_candidates(candidates: Candidates, paths: Paths) -> None:
             f"there is no tuned wheel in {paths.pool}",
             hint="Build one with invoke build, or pass paths with --wheels",
         )
-    first, *others = candidates.refused.values()
-    for error in others:
+    first, *further = candidates.refused.values()
+    for error in further:
         console.warn(f"excluded: {error.message}")
     raise first
 
@@ -216,29 +216,29 @@ def _warn_of_wheels(candidates: Candidates, *, gated: bool) -> None:
 
 
 def _fetch_stock(
-    made: Iterable[WheelCandidate], wanted: PublishOptions, paths: Paths
+    candidates: Iterable[WheelCandidate], options: PublishOptions, paths: Paths
 ) -> tuple[Path, ...]:
     """Return the stock wheels of the candidates and their dependencies, each once."""
     kinds = {
         (candidate.tuned.release, identity.name, identity.python)
-        for candidate in made
+        for candidate in candidates
         for identity in [read_identity(candidate.wheel)]
     }
-    folder = _parse_path(wanted.dependencies)
+    folder = _parse_path(options.dependencies)
     by_name: dict[str, Path] = {}
     for release, package, python in sorted(kinds):
         with console.report_step(f"{package} {release} for Python {python} and its dependencies"):
             known_release = releases.find_release(release)
             stock = fetch_stock_and_dependencies(
-                known_release, package, python, paths, given=folder
+                known_release, package, python, paths, wheel_folder=folder
             )
         by_name |= {path.name: path for path in stock}
     return tuple(by_name.values())
 
 
-def describe_install(wanted: SnippetOptions, *, as_json: bool) -> str:
+def describe_install(options: SnippetOptions, *, as_json: bool) -> str:
     """Return the commands for pip and uv that install from an index, or JSON."""
-    if not wanted.at:
+    if not options.at:
         raise UsageError("--at is missing", hint="Pass the folder or the address of the index")
-    resolved = snippet.resolve_snippet(wanted)
+    resolved = snippet.resolve_snippet(options)
     return format_json(resolved) if as_json else snippet.describe(resolved)

@@ -181,6 +181,6 @@ def _get_sort_key(file: str) -> tuple[bool, int, str]:
     return not file.startswith(_POOLS), -file.count("/"), file
 
 
-def _require_match(pattern: re.Pattern[str], name: str, what: str) -> None:
+def _require_match(pattern: re.Pattern[str], name: str, description: str) -> None:
     if not pattern.fullmatch(name):
-        raise PublishError(f"{name!r} is not {what}")
+        raise PublishError(f"{name!r} is not {description}")

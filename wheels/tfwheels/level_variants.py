@@ -276,7 +276,7 @@ def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> VariantTree:
         files[name].append(_create_meaning_file(key, data, build_variants_folder(name)))
     pages = prefix_keys(build_variants_folder(), render_project_list(files))
     for name, listed in files.items():
-        ordered = sorted(listed, key=lambda each: each.filename)
+        ordered = sorted(listed, key=lambda page_file: page_file.filename)
         page = render_project_page(name, ordered, versions[name], notes[name], signed[name])
         pages |= prefix_keys(build_variants_folder(name), page)
     return VariantTree(meanings=meanings, pages={key: text.encode() for key, text in pages.items()})

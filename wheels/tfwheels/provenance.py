@@ -246,5 +246,5 @@ def _find_fault(statement: bytes, file: str, sha256: str) -> str:
     )
 
 
-def _create_error(file: str, why: str) -> PublishError:
-    return PublishError(f"cannot read the provenance of {file} ({why})")
+def _create_error(file: str, reason: str) -> PublishError:
+    return PublishError(f"cannot read the provenance of {file} ({reason})")

@@ -23,10 +23,10 @@ def add_provenance(page: Mapping[str, str], links: Mapping[str, str]) -> dict[st
     requires absolute ones: a tree must work under any prefix.
     """
 
-    def add_attribute(found: re.Match[str]) -> str:
-        target = links.get(found["file"])
+    def add_attribute(match: re.Match[str]) -> str:
+        target = links.get(match["file"])
         attribute = f' data-provenance="{target}"' if target else ""
-        return f"{attribute}>{found['file']}</a>{'' if target else ' unsigned'}<br/>"
+        return f"{attribute}>{match['file']}</a>{'' if target else ' unsigned'}<br/>"
 
     fields = json.loads(page[JSON])
     for file in fields["files"]:

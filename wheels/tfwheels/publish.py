@@ -319,11 +319,11 @@ def _summarize(
         present=tuple(file for file in requested if file in known_files - pool.lost),
         unread=pool.unread,
         pages=changed,
-        choices={each.name: choose(rivals, each) for each in targets_for(entries, family)},
+        choices={target.name: choose(rivals, target) for target in targets_for(entries, family)},
         signers={
-            each.file: each.provenance.key if each.provenance else ""
-            for each in entries
-            if each.file in requested
+            entry.file: entry.provenance.key if entry.provenance else ""
+            for entry in entries
+            if entry.file in requested
         },
     )
 

@@ -83,8 +83,8 @@ class Index:
                 files = parse_html_project_page(body.decode(errors="replace"), project).files
             return {_unquote_name(file.filename): _check_hashes(file) for file in files}
         except _FOREIGN as error:
-            why = self._sanitize(repr(error))
-            raise PublishError(f"{address} is not a page of an index ({why})") from error
+            reason = self._sanitize(repr(error))
+            raise PublishError(f"{address} is not a page of an index ({reason})") from error
 
     def get(self, address: str, redirects: int = _MOST_REDIRECTS) -> requests.Response | None:
         """Fetch a page of this index; the caller reads and closes it.
@@ -122,17 +122,21 @@ class Index:
         except ValueError as error:
             raise self.create_error(address, answer) from error
 
-    def create_error(self, what: str, answer: requests.Response) -> PublishError:
+    def create_error(self, action: str, answer: requests.Response) -> PublishError:
         """Create the error for a refusal, which shows at most one line of the response."""
         if answer.is_redirect:
             target = self._sanitize(answer.headers["Location"])
-            return PublishError(f"{what}: the index redirects to {target}", hint="Use that address")
+            return PublishError(
+                f"{action}: the index redirects to {target}", hint="Use that address"
+            )
         status = f"{answer.status_code} {self._sanitize(answer.reason)}".rstrip()
         if answer.status_code in REFUSALS:
             origin = self.credentials.origin
-            given = f"the name and password from {origin}" if origin else "access without password"
-            return PublishError(f"{what}: the index refuses {given} ({status})", hint=_HOW)
-        return PublishError(f"{what}: the index answers {status}")
+            credentials = (
+                f"the name and password from {origin}" if origin else "access without password"
+            )
+            return PublishError(f"{action}: the index refuses {credentials} ({status})", hint=_HOW)
+        return PublishError(f"{action}: the index answers {status}")
 
     def _sanitize(self, text: str | None) -> str:
         """Return a server's text in printable form, without the password."""

@@ -103,13 +103,13 @@ def _is_file(root: Path, key: str) -> bool:
         return False
 
 
-def parse_range(size: int, wanted: str) -> range | None:
+def parse_range(size: int, header: str) -> range | None:
     """Return the bytes that a Range header requests; None unless it is a single range.
 
     `size` is that of the file. The range is empty if the file does not contain it. See RFC 9110,
     14.1.2.
     """
-    byte_range = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", wanted.replace(" ", ""), re.ASCII)
+    byte_range = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.replace(" ", ""), re.ASCII)
     if byte_range is None or byte_range[0] == "bytes=-":
         return None
     first, last = byte_range.groups()
@@ -176,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.send_error(response.status)
 
-    def _send(self, file: IO[bytes], found: Response, *, with_body: bool) -> None:
+    def _send(self, file: IO[bytes], response: Response, *, with_body: bool) -> None:
         size = file.seek(0, 2)
         part = (
             None
@@ -190,11 +190,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             return
         self.send_response(HTTPStatus.OK if part is None else HTTPStatus.PARTIAL_CONTENT)
-        stored = build_manifest({found.key: Digest("", size)})[0]
+        stored = build_manifest({response.key: Digest("", size)})[0]
         self.send_header("Content-Type", stored.content_type)
         self.send_header("Cache-Control", stored.cache_control)
         self.send_header("Accept-Ranges", "bytes")
-        if found.negotiated:
+        if response.negotiated:
             self.send_header("Vary", "Accept")
         if part is not None:
             self.send_header("Content-Range", f"bytes {part.start}-{part.stop - 1}/{size}")
@@ -206,11 +206,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _copy(self, file: IO[bytes], part: range) -> None:
         file.seek(part.start)
-        left = len(part)
-        while left and (block := file.read(min(left, BLOCK))):
+        remaining = len(part)
+        while remaining and (block := file.read(min(remaining, BLOCK))):
             self.wfile.write(block)
-            left -= len(block)
-        self.close_connection = self.close_connection or bool(left)  # the file has shrunk
+            remaining -= len(block)
+        self.close_connection = self.close_connection or bool(remaining)  # the file has shrunk
 
     def log_request(self, code: int | str = "-", *_: object, **__: object) -> None:
         print_note(f"{int(code)} {ascii(self.requestline)[1:-1]}")
@@ -241,8 +241,8 @@ def serve(at: str, port: str, trust: str = "") -> None:
     with open_server(root, port, trusted) as server, contextlib.suppress(KeyboardInterrupt):
         print_message(f"serving {root} at {server.url}/simple/ on this machine, until Ctrl-C")
         if trusted:
-            whose = "the given signers" if trust else f"the signers in its {FILE}"
-            print_message(f"serving only wheels that are signed by {whose}")
+            signers = "the given signers" if trust else f"the signers in its {FILE}"
+            print_message(f"serving only wheels that are signed by {signers}")
         print_message(format_pip_command(root, server.url, match_cpu(read_cpu()).best.name))
         server.serve_forever()
     print_message("stopped")
@@ -256,9 +256,9 @@ def format_pip_command(root: Path, url: str, target: str) -> str:
     except (OSError, ValueError, KeyError, TypeError, PublishError):
         return f"the index has no page for {target}, the target of this CPU"
     package = next((name for name in CPU_PACKAGES if name in listed), "PACKAGE")
-    why = explain_absence(parse_target(target))
-    if why and not _has_files(root, target, package):
-        return f"{build_folder_key(target)} lists no {package}: {why}"
+    reason = explain_absence(parse_target(target))
+    if reason and not _has_files(root, target, package):
+        return f"{build_folder_key(target)} lists no {package}: {reason}"
     return f"pip install --index-url {url}/{build_folder_key(target)} {package}"
 
 

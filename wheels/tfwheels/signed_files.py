@@ -52,8 +52,8 @@ class SignedFiles:
         return True
 
 
-def _refuse(key: str, why: str) -> bool:
-    warn(f"refused {key}: {why}")
+def _refuse(key: str, reason: str) -> bool:
+    warn(f"refused {key}: {reason}")
     return False
 
 

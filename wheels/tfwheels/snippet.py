@@ -132,35 +132,35 @@ def resolve_snippet(options: SnippetOptions) -> Snippet:
 
 
 def _add_check(
-    made: Snippet, wanted: Query, folder: Path | None, trusted: Sequence[PublicKey]
+    snippet: Snippet, query: Query, folder: Path | None, trusted: Sequence[PublicKey]
 ) -> Snippet:
     """Add the lines that verify the wheel to a snippet.
 
     Raises PublishError if no trusted signer signed it.
     """
-    key = build_pool_key(wanted.package, made.file)
-    data = _read_file(wanted, folder, key + PROVENANCE)
+    key = build_pool_key(query.package, snippet.file)
+    data = _read_file(query, folder, key + PROVENANCE)
     if data is None:
-        raise PublishError(f"{made.file} is unsigned: {wanted.base} has no {key}{PROVENANCE}")
-    signer_id = verify_provenance(data, made.file, made.sha256, trusted)
+        raise PublishError(f"{snippet.file} is unsigned: {query.base} has no {key}{PROVENANCE}")
+    signer_id = verify_provenance(data, snippet.file, snippet.sha256, trusted)
     (signer,) = (candidate for candidate in trusted if candidate.id == signer_id)
     return dataclasses.replace(
-        made,
+        snippet,
         signer=signer_id,
         checks_with=_CHECKS_WITH,
-        check=tuple(_format_check(made, f"{wanted.base}/{quote(key)}", signer)),
+        check=tuple(_format_check(snippet, f"{query.base}/{quote(key)}", signer)),
     )
 
 
-def _read_file(wanted: Query, folder: Path | None, key: str) -> bytes | None:
+def _read_file(query: Query, folder: Path | None, key: str) -> bytes | None:
     if folder is not None:
         return Folder(root=folder).read(key)
-    with open_index(wanted.base, wanted.page, Credentials()) as index:
-        response = index.get(f"{wanted.base}/{quote(key)}")
+    with open_index(query.base, query.page, Credentials()) as index:
+        response = index.get(f"{query.base}/{quote(key)}")
         return response.content if response is not None else None
 
 
-def _format_check(made: Snippet, url: str, signer: PublicKey) -> Iterator[str]:
+def _format_check(snippet: Snippet, url: str, signer: PublicKey) -> Iterator[str]:
     """Yield the shell lines that verify the wheel and then install it.
 
     They write the program and the signer's key to files.
@@ -168,9 +168,9 @@ def _format_check(made: Snippet, url: str, signer: PublicKey) -> Iterator[str]:
     yield _format_file(_PROGRAM, Path(check_wheel.__file__).read_text(encoding="utf-8"))
     yield _format_file(_PEM, signer.pem)
     check = shlex.join(("python3", _PROGRAM, url, _PEM))
-    needs = f"{_BY_HASH} -r {shlex.quote(made.lock or 'requirements.txt')}"
+    needs = f"{_BY_HASH} -r {shlex.quote(snippet.lock or 'requirements.txt')}"
     for tool in ("", "uv "):
-        install = f"{tool}pip install --no-deps {shlex.quote(f'./{made.file}')}"
+        install = f"{tool}pip install --no-deps {shlex.quote(f'./{snippet.file}')}"
         yield f"{check} && {install} && {tool}{needs}"
 
 
@@ -179,18 +179,18 @@ def _format_file(name: str, text: str) -> str:
 
 
 def _read_pages(
-    wanted: Query, folder: Path | None, projects: Sequence[str]
+    query: Query, folder: Path | None, projects: Sequence[str]
 ) -> Mapping[str, Sequence[ListedWheel]]:
     """Return the wheels of the projects that the target's pages list."""
     return (
-        _read_folder_pages(folder, wanted.target, projects)
+        _read_folder_pages(folder, query.target, projects)
         if folder
-        else _read_server_pages(wanted, projects)
+        else _read_server_pages(query, projects)
     )
 
 
 def make_snippet(
-    wanted: Query,
+    query: Query,
     listed: Mapping[str, Sequence[ListedWheel]],
     needs: Sequence[PinnedPackage],
     lock: str = "",
@@ -199,32 +199,32 @@ def make_snippet(
 
     Raises UsageError if the page has no such wheel, HostError if the target's CPUs can run none.
     """
-    wheel = _choose_wheel(wanted, listed.get(wanted.package, ()))
+    wheel = _choose_wheel(query, listed.get(query.package, ()))
     version = parse_wheel_filename(wheel.file)[1]
-    requirement = f"{wanted.package}=={version}"
-    carried = [_select_hashes(each, listed.get(each.exact.name, ())) for each in needs]
-    all_hashed = bool(needs) and all(each.sha256s for each in carried)
+    requirement = f"{query.package}=={version}"
+    carried = [_select_hashes(package, listed.get(package.exact.name, ())) for package in needs]
+    all_hashed = bool(needs) and all(package.sha256s for package in carried)
     pinned = PinnedPackage(
-        exact=ExactRequirement(name=wanted.package, version=str(version)),
+        exact=ExactRequirement(name=query.package, version=str(version)),
         sha256s=frozenset((wheel.sha256,)),
     )
     before = () if all_hashed or not lock else (f"{_BY_HASH} -r {shlex.quote(lock)}",)
     alone = "" if all_hashed else "--no-deps "
-    pages = f"{wanted.base}/{build_folder_key()}$(archspec cpu)/"
-    fleet = f"{_ONE_INDEX} {alone}--index-url \"{pages}\" '{wanted.package}=={version.public}'"
+    pages = f"{query.base}/{build_folder_key()}$(archspec cpu)/"
+    fleet = f"{_ONE_INDEX} {alone}--index-url \"{pages}\" '{query.package}=={version.public}'"
     return Snippet(
-        target=wanted.target,
-        page=wanted.page,
+        target=query.target,
+        page=query.page,
         requirement=requirement,
         file=wheel.file,
         sha256=wheel.sha256,
         lock="" if all_hashed else lock,
-        pip=(*before, f"{_ONE_INDEX} {alone}--index-url {wanted.page} '{requirement}'"),
-        requirements=_format_requirements(wanted.page, [pinned, *(carried if all_hashed else ())]),
-        uv=tuple(f"uv {each}" for each in (*before, f"{_BY_HASH} -r requirements.txt")),
-        pyproject=_format_pyproject(wanted, requirement),
+        pip=(*before, f"{_ONE_INDEX} {alone}--index-url {query.page} '{requirement}'"),
+        requirements=_format_requirements(query.page, [pinned, *(carried if all_hashed else ())]),
+        uv=tuple(f"uv {command}" for command in (*before, f"{_BY_HASH} -r requirements.txt")),
+        pyproject=_format_pyproject(query, requirement),
         fleet=(*before, fleet),
-        notes=tuple(_list_notes(wanted, carried, all_hashed=all_hashed, lock=lock)),
+        notes=tuple(_list_notes(query, carried, all_hashed=all_hashed, lock=lock)),
     )
 
 
@@ -247,74 +247,74 @@ def describe(snippet: Snippet) -> str:
     return "\n".join((*texts, *(f"# {note}" for note in snippet.notes))).rstrip() + "\n"
 
 
-def _find_newest(wanted: Query, listed: Iterable[ListedWheel]) -> str:
+def _find_newest(query: Query, listed: Iterable[ListedWheel]) -> str:
     """Return the newest public version of a wheel that fits.
 
     Raises UsageError, or HostError as `_require_baseline` does, if none fits.
     """
     versions = [
-        parse_wheel_filename(wheel.file)[1] for wheel in listed if _is_fitting(wanted, wheel)
+        parse_wheel_filename(wheel.file)[1] for wheel in listed if _is_fitting(query, wheel)
     ]
     if not versions:
-        _require_baseline(wanted)
+        _require_baseline(query)
         raise UsageError(
-            f"{wanted.page} has no wheel of {wanted.package} for Python {wanted.python}",
+            f"{query.page} has no wheel of {query.package} for Python {query.python}",
             hint="Use another --package, --python or --arch",
         )
     return max(versions).public
 
 
-def _is_fitting(wanted: Query, each: ListedWheel) -> bool:
+def _is_fitting(query: Query, listed_wheel: ListedWheel) -> bool:
     """Return whether a wheel is for the Python and the target's machine.
 
     An index from an older version may list a stock wheel that the target's CPUs cannot run.
     """
-    tag, target = releases.format_python_tag(wanted.python), parse_target(wanted.target)
-    _, version, _, tags = parse_wheel_filename(each.file)
-    stock = wanted.package in releases.CPU_PACKAGES and version.local is None
+    tag, target = releases.format_python_tag(query.python), parse_target(query.target)
+    _, version, _, tags = parse_wheel_filename(listed_wheel.file)
+    stock = query.package in releases.CPU_PACKAGES and version.local is None
     return not (stock and find_missing_features(target)) and any(
         t.interpreter == tag and t.platform.endswith(f"_{target.family}") for t in tags
     )
 
 
-def _require_baseline(wanted: Query) -> None:
+def _require_baseline(query: Query) -> None:
     """Raise HostError if the page lists no TensorFlow because the target's CPUs cannot run it."""
-    why = (
-        explain_absence(parse_target(wanted.target))
-        if wanted.package in releases.CPU_PACKAGES
+    reason = (
+        explain_absence(parse_target(query.target))
+        if query.package in releases.CPU_PACKAGES
         else ""
     )
-    if why:
-        raise HostError(f"{wanted.page} lists no {wanted.package} for its CPUs: {why}")
+    if reason:
+        raise HostError(f"{query.page} lists no {query.package} for its CPUs: {reason}")
 
 
-def _choose_wheel(wanted: Query, listed: Iterable[ListedWheel]) -> ListedWheel:
+def _choose_wheel(query: Query, listed: Iterable[ListedWheel]) -> ListedWheel:
     """Return the wheel of the version for the Python and the target's machine.
 
     Raises UsageError unless there is exactly one.
     """
     try:
-        version = Version(wanted.version)
+        version = Version(query.version)
     except ValueError:
-        raise UsageError(f"{wanted.version!r} is not a version") from None
+        raise UsageError(f"{query.version!r} is not a version") from None
     listed = tuple(listed)
-    if not any(_is_fitting(wanted, wheel) for wheel in listed):
-        _require_baseline(wanted)
+    if not any(_is_fitting(query, wheel) for wheel in listed):
+        _require_baseline(query)
     matches, versions = [], set()
     for wheel in listed:
         _, listed_version, _, tags = parse_wheel_filename(wheel.file)
         versions.add(f"{listed_version} ({', '.join(sorted({t.interpreter for t in tags}))})")
-        if _is_fitting(wanted, wheel) and version in {
+        if _is_fitting(query, wheel) and version in {
             listed_version,
             Version(listed_version.public),
         }:
             matches.append(wheel)
     if len(matches) != 1:
-        others = ", ".join(sorted(versions)) or "nothing"
+        available = ", ".join(sorted(versions)) or "nothing"
         raise UsageError(
-            f"{wanted.page} has {len(matches) or 'no'} wheels of {wanted.package} {wanted.version} "
-            f"for Python {wanted.python}",
-            hint=f"It lists {others}",
+            f"{query.page} has {len(matches) or 'no'} wheels of {query.package} {query.version} "
+            f"for Python {query.python}",
+            hint=f"It lists {available}",
         )
     return matches[0]
 
@@ -334,21 +334,21 @@ def _format_requirements(page: str, pinned: Iterable[PinnedPackage]) -> str:
     return "\n".join((f"--index-url {page}", "--only-binary :all:", *lines)) + "\n"
 
 
-def _format_pyproject(wanted: Query, requirement: str) -> str:
+def _format_pyproject(query: Query, requirement: str) -> str:
     return (
         "[project]\n"
         f"dependencies = [{json.dumps(requirement)}]\n\n"
         "[tool.uv.sources]\n"
-        f'{wanted.package} = {{ index = "{_NAME}" }}\n\n'
+        f'{query.package} = {{ index = "{_NAME}" }}\n\n'
         "[[tool.uv.index]]\n"
         f'name = "{_NAME}"\n'
-        f"url = {json.dumps(wanted.page)}\n"
+        f"url = {json.dumps(query.page)}\n"
         "explicit = true\n"
     )
 
 
 def _list_notes(
-    wanted: Query, carried: Iterable[PinnedPackage], *, all_hashed: bool, lock: str
+    query: Query, carried: Iterable[PinnedPackage], *, all_hashed: bool, lock: str
 ) -> Iterator[str]:
     absent = [str(package.exact) for package in carried if not package.sha256s]
     if not all_hashed and not lock:
@@ -357,7 +357,7 @@ def _list_notes(
         shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3} more" if absent[3:] else "")
         yield f"the index lacks {shown}: they come from your own index, by the hashes of {lock}"
         yield f"copy {lock} to the host from build/tfbuild/upstream/locks"
-    parts = check_url(wanted.base, "--at") if wanted.base.startswith("http") else None
+    parts = check_url(query.base, "--at") if query.base.startswith("http") else None
     if parts and parts.scheme == "http" and not is_localhost(parts):
         yield "pip refuses http:// on another machine: serve the index over https://"
 
@@ -377,15 +377,15 @@ def _resolve_base(at: str, folder: Path | None) -> str:
     return at.rstrip("/")
 
 
-def _find_lock(wanted: Query) -> tuple[str, tuple[PinnedPackage, ...]]:
+def _find_lock(query: Query) -> tuple[str, tuple[PinnedPackage, ...]]:
     """Return the name and the packages of the lock for the release; empty if there is none."""
-    tag, machine = releases.format_python_tag(wanted.python), parse_target(wanted.target).family
+    tag, machine = releases.format_python_tag(query.python), parse_target(query.target).family
     try:
-        version = Version(wanted.version).public
+        version = Version(query.version).public
     except ValueError:  # (_choose_wheel raises the error)
         return "", ()
     with contextlib.suppress(WheelError):
-        stock = releases.find_stock_wheel(wanted.package, version, tag, machine)
+        stock = releases.find_stock_wheel(query.package, version, tag, machine)
         if stock is not None:
             return f"{stock.version}.txt", parse_lock(lock_files.load_requirements(stock))
     return "", ()
@@ -406,11 +406,9 @@ def _read_folder_pages(
     return pages
 
 
-def _read_server_pages(
-    wanted: Query, projects: Iterable[str]
-) -> dict[str, tuple[ListedWheel, ...]]:
+def _read_server_pages(query: Query, projects: Iterable[str]) -> dict[str, tuple[ListedWheel, ...]]:
     """Read the pages without upload credentials; requests uses netrc by itself."""
-    with open_index(wanted.base, wanted.page, Credentials()) as index:
+    with open_index(query.base, query.page, Credentials()) as index:
         return {project: tuple(_list_wheels(index.read(project).values())) for project in projects}
 
 

@@ -109,21 +109,24 @@ def describe_uploads(
     sent: Sequence[Upload], candidates: Candidates, url: str, *, dry_run: bool
 ) -> str:
     """Summarize the uploads in a line, then list each wheel's state and verdicts."""
-    states = Counter(each.state for each in sent)
+    states = Counter(upload.state for upload in sent)
     new, present = (
         states[UploadState.ABSENT if dry_run else UploadState.SENT],
         states[UploadState.THERE],
     )
     verb = "would be sent" if dry_run else "sent"
     head = f"{url}: {format_count(new, 'wheel')} {verb}, {present} already there"
-    entries = {each.wheel: (each.entry, each.judgement.verdicts) for each in candidates.made}
+    entries = {
+        candidate.wheel: (candidate.entry, candidate.judgement.verdicts)
+        for candidate in candidates.made
+    }
     rows = [
         (
-            format_title(entries[each.wheel][0]),
-            format_verdicts(*entries[each.wheel]),
-            each.state.value,
+            format_title(entries[upload.wheel][0]),
+            format_verdicts(*entries[upload.wheel]),
+            upload.state.value,
         )
-        for each in sent
+        for upload in sent
     ]
     table = f"\n{format_grid(('wheel', 'verdict', 'state'), rows)}" if rows else ""
     lines = tuple(_describe_caveats(_list_candidates(candidates)))
@@ -138,7 +141,7 @@ def build_upload_fields(
 
 
 def find_unserved(
-    published: PublishResult, made: Iterable[WheelCandidate], cpu: Cpu
+    published: PublishResult, candidates: Iterable[WheelCandidate], cpu: Cpu
 ) -> Iterator[str]:
     """Yield a line for each wheel that this CPU runs but the page of its target cannot list.
 
@@ -148,7 +151,9 @@ def find_unserved(
     target = match_cpu(cpu).best
     for choice in published.choices.get(target.name, ()):
         reasons = explain(choice, target)
-        for entry in (candidate.entry for candidate in made if choose_build(candidate.tuned, cpu)):
+        for entry in (
+            candidate.entry for candidate in candidates if choose_build(candidate.tuned, cpu)
+        ):
             if entry.file in reasons and choose_best((entry,), target) is None:
                 yield (
                     f"this CPU runs {entry.version}, but simple/{target.name}/ lists "
@@ -186,10 +191,12 @@ def _describe_signed(signers: Mapping[str, str]) -> Iterator[str]:
     keys = Counter(key for key in signers.values() if key)
     for key, wheels in keys.items():
         yield f"{format_count(wheels, 'wheel')} signed by key {key}"
-    others = [file for file, key in signers.items() if not key]
-    if others:
-        shown = ", ".join(others[:_FEW]) + (f" and {len(others) - _FEW} more" * bool(others[_FEW:]))
-        yield f"{format_count(len(others), 'wheel')} unsigned: {shown}"
+    unsigned = [file for file, key in signers.items() if not key]
+    if unsigned:
+        shown = ", ".join(unsigned[:_FEW]) + (
+            f" and {len(unsigned) - _FEW} more" * bool(unsigned[_FEW:])
+        )
+        yield f"{format_count(len(unsigned), 'wheel')} unsigned: {shown}"
 
 
 def _group_targets(choices: Mapping[str, Sequence[PageChoice]]) -> dict[Entry, list[str]]:
@@ -198,7 +205,7 @@ def _group_targets(choices: Mapping[str, Sequence[PageChoice]]) -> dict[Entry, l
     for target, listed in choices.items():
         for choice in listed:
             targets[choice.entry].append(target)
-    order = sorted(targets, key=lambda each: (Version(each.version), each.file), reverse=True)
+    order = sorted(targets, key=lambda entry: (Version(entry.version), entry.file), reverse=True)
     return {entry: targets[entry] for entry in order}
 
 

@@ -70,21 +70,21 @@ def load_trusted(store: Store) -> tuple[PublicKey, ...]:
     return record.keys
 
 
-def resolve_signing(given: Signing, store: Store) -> Signing:
-    """Return `given` with the signers that the index trusts, if it trusts any.
+def resolve_signing(signing: Signing, store: Store) -> Signing:
+    """Return `signing` with the signers that the index trusts, if it trusts any.
 
     Raises PublishError if it trusts other signers than the given ones, or not the signing key.
     """
     stored = load_trusted(store)
-    if stored and given.trusted and set(stored) != set(given.trusted):
+    if stored and signing.trusted and set(stored) != set(signing.trusted):
         known, requested = (
-            ", ".join(signer.id for signer in keys) for keys in (stored, given.trusted)
+            ", ".join(signer.id for signer in keys) for keys in (stored, signing.trusted)
         )
         raise PublishError(f"{store.where} trusts {known}, not {requested}", hint=_CHANGE)
-    trusted = given.trusted or stored
-    if given.key is not None:
-        _require_trusted(given.key.public, trusted, store.where)
-    return dataclasses.replace(given, trusted=trusted)
+    trusted = signing.trusted or stored
+    if signing.key is not None:
+        _require_trusted(signing.key.public, trusted, store.where)
+    return dataclasses.replace(signing, trusted=trusted)
 
 
 def _require_trusted(signer: PublicKey, trusted: Sequence[PublicKey], where: str) -> None:

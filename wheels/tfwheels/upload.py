@@ -102,8 +102,8 @@ def plan_uploads(wheels: Iterable[Path], index: Index) -> tuple[Upload, ...]:
     return tuple(uploads)
 
 
-def _check_same(name: str, sha256: str, there: File) -> UploadState:
-    actual = there.hashes.get("sha256")
+def _check_same(name: str, sha256: str, listed_file: File) -> UploadState:
+    actual = listed_file.hashes.get("sha256")
     if actual is None:
         raise PublishError(
             f"the index lists {name} without sha256, so the bytes cannot be compared",
@@ -117,14 +117,14 @@ def _check_same(name: str, sha256: str, there: File) -> UploadState:
     return UploadState.THERE
 
 
-def _refuse_choice(page: str, files: Mapping[str, File], own: Iterable[str]) -> None:
+def _refuse_choice(page: str, files: Mapping[str, File], own_names: Iterable[str]) -> None:
     """Raise PublishError if an installer could choose between wheels of a page.
 
     A stock wheel beside one tuned wheel is accepted: installers take the tuned one.
     """
     listed = (name for name, file in files.items() if not file.yanked)
     try:
-        refuse_ambiguous(page, {name for name in (*listed, *own) if _is_local(name)})
+        refuse_ambiguous(page, {name for name in (*listed, *own_names) if _is_local(name)})
     except PublishError as error:
         raise PublishError(
             error.message, hint="Use one index for each target, or publish with --to DIR"
@@ -138,24 +138,24 @@ def _is_local(name: str) -> bool:
         return False
 
 
-def _send(wanted: Upload, index: Index) -> Upload:
-    name = wanted.wheel.name
-    console.print_message(f"→ send {name} ({console.format_size(wanted.wheel.stat().st_size)})")
+def _send(planned: Upload, index: Index) -> Upload:
+    name = planned.wheel.name
+    console.print_message(f"→ send {name} ({console.format_size(planned.wheel.stat().st_size)})")
     try:
         # twine shows its progress on stdout; without a terminal, our own line is enough.
         stream = sys.stderr if sys.stderr.isatty() else io.StringIO()
         with contextlib.redirect_stdout(stream):
-            package = PackageFile.from_filename(str(wanted.wheel), None)
+            package = PackageFile.from_filename(str(planned.wheel), None)
             response = index.repository.upload(package, max_redirects=1)
     except InvalidDistribution as error:
         raise WheelError(f"twine refuses {name}: {error}") from error
     if response.ok and not response.is_redirect:
-        return replace(wanted, state=UploadState.SENT)
+        return replace(planned, state=UploadState.SENT)
     if response.status_code not in REFUSALS:
         # Another publisher may have been faster.
-        listed_file = index.read(wanted.project).get(name)
+        listed_file = index.read(planned.project).get(name)
         if listed_file is not None:
-            return replace(wanted, state=_check_same(name, wanted.sha256, listed_file))
+            return replace(planned, state=_check_same(name, planned.sha256, listed_file))
     raise index.create_error(name, response)
 
 

@@ -127,11 +127,14 @@ def targets_for(entries: Iterable[Entry], family: str | None = None) -> tuple[Ta
     only one of some wheel, or all targets if there is no such wheel.
     """
     supported = [
-        {each for each in ARCHITECTURES if is_for_family(entry, each)} for entry in entries
+        {architecture for architecture in ARCHITECTURES if is_for_family(entry, architecture)}
+        for entry in entries
     ]
-    alone = (each for each in supported if len(each) == 1)
+    alone = (combination for combination in supported if len(combination) == 1)
     families = {family} if family else set[str]().union(*alone)
-    return tuple(each for each in list_targets() if each.family in (families or set(ARCHITECTURES)))
+    return tuple(
+        target for target in list_targets() if target.family in (families or set(ARCHITECTURES))
+    )
 
 
 def explain(choice: PageChoice, target: Target) -> dict[str, str]:
@@ -153,12 +156,12 @@ def refuse_ambiguous(page: str, files: Iterable[str]) -> None:
         name, version, _ = _parse_file_name(file)
         by_version[name, Version(version.public)].append(file)
     for group in by_version.values():
-        for one, other in itertools.combinations(group, 2):
-            if _parse_file_name(one)[1] != _parse_file_name(other)[1] and _can_overlap(
-                _parse_file_name(one)[2], _parse_file_name(other)[2]
+        for first, second in itertools.combinations(group, 2):
+            if _parse_file_name(first)[1] != _parse_file_name(second)[1] and _can_overlap(
+                _parse_file_name(first)[2], _parse_file_name(second)[2]
             ):
                 raise PublishError(
-                    f"{page} would list both {one} and {other}: pip and uv install the "
+                    f"{page} would list both {first} and {second}: pip and uv install the "
                     "alphabetically last on every CPU"
                 )
 
@@ -309,14 +312,14 @@ def _parse_file_name(file: str) -> tuple[str, Version, frozenset[str]]:
     return name, version, _list_hosts(tuple(sorted(map(str, tags))))
 
 
-def _can_overlap(one: frozenset[str], other: frozenset[str]) -> bool:
+def _can_overlap(tags: frozenset[str], other_tags: frozenset[str]) -> bool:
     """Return whether a host could be of both kinds; True if that is uncertain."""
-    return any(_is_compatible(*pair) for pair in itertools.product(one, other))
+    return any(_is_compatible(*pair) for pair in itertools.product(tags, other_tags))
 
 
-def _is_compatible(one: str, other: str) -> bool:
-    *python, platform = one.split("-")
-    *other_python, other_platform = other.split("-")
+def _is_compatible(tag: str, other_tag: str) -> bool:
+    *python, platform = tag.split("-")
+    *other_python, other_platform = other_tag.split("-")
     anywhere = platform.startswith("any") or other_platform.startswith("any")
     # An ABI of one Python version, such as cp311, excludes all others; abi3 and none do not.
     loose = {"abi3", "none"} & {python[1], other_python[1]}

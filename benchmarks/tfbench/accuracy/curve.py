@@ -38,8 +38,8 @@ class Reached:
             return f"reached at epoch {self.epoch:g}"
         shown = [_format_span(*span) for span in self.missing[:_SHOWN]]
         more = ["others"] if self.missing[_SHOWN:] else []
-        one = len(shown) == 1 and shown[0].isdecimal()
-        epoch, isnt = ("epoch", "is not") if one else ("epochs", "are not")
+        is_single = len(shown) == 1 and shown[0].isdecimal()
+        epoch, isnt = ("epoch", "is not") if is_single else ("epochs", "are not")
         spans = join_words([*shown, *more])
         return f"reached at epoch {self.epoch:g} or before: {epoch} {spans} {isnt} in the curve"
 

@@ -70,8 +70,8 @@ class Examples:
 
 SETS: Mapping[str, DataSet] = MappingProxyType(
     {
-        each.name: each
-        for each in (
+        data_set.name: data_set
+        for data_set in (
             DataSet(
                 name=DIGITS,
                 workload="digits_cnn",

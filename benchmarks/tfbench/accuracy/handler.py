@@ -64,7 +64,7 @@ class AccuracyConfig:
 
 
 def measure_accuracy(
-    wanted: AccuracyOptions, *, as_json: bool = False
+    accuracy_options: AccuracyOptions, *, as_json: bool = False
 ) -> tuple[Accuracy | ImportedCurve | PricedArticle, str]:
     """Run `invoke accuracy` and return the result and what to print; files are written to --out
     or to a new report.
@@ -72,33 +72,36 @@ def measure_accuracy(
     Raises UsageError, SampleError, WheelError, HostError, DownloadError, DiskError and the
     errors of an installation.
     """
-    _check_options(wanted)
+    _check_options(accuracy_options)
     paths = settings.paths()
-    if wanted.article:
-        priced_article = article.read_article(wanted.article)
+    if accuracy_options.article:
+        priced_article = article.read_article(accuracy_options.article)
         return priced_article, format_result(
             priced_article, imported_text.build_article_table(priced_article), as_json=as_json
         )
-    if wanted.import_:
-        imported = import_curve(wanted, paths)
+    if accuracy_options.import_:
+        imported = import_curve(accuracy_options, paths)
         return imported, format_result(
             imported, imported_text.build_table(imported), as_json=as_json
         )
-    choices = experiment.choose_arms(wanted.arms, paths)
-    config = parse_options(wanted)
+    choices = experiment.choose_arms(accuracy_options.arms, paths)
+    config = parse_options(accuracy_options)
     with settings.lock_folder(paths.cache, "a measurement"):
-        result = measure(config, choices, wanted.out, paths)
+        result = measure(config, choices, accuracy_options.out, paths)
     return result, format_result(result, text.build_table(result), as_json=as_json)
 
 
-def describe_plan(wanted: AccuracyOptions) -> str:
+def describe_plan(accuracy_options: AccuracyOptions) -> str:
     """Describe what would be done. Nothing is installed or fetched, and no curve is read."""
-    _check_options(wanted)
+    _check_options(accuracy_options)
     paths = settings.paths()
-    if wanted.article or wanted.import_:
-        source = wanted.import_ or article.read_article(wanted.article).name
+    if accuracy_options.article or accuracy_options.import_:
+        source = accuracy_options.import_ or article.read_article(accuracy_options.article).name
         return f"read       {source}\ntrain      nothing\n"
-    config, choices = parse_options(wanted), experiment.choose_arms(wanted.arms, paths)
+    config, choices = (
+        parse_options(accuracy_options),
+        experiment.choose_arms(accuracy_options.arms, paths),
+    )
     data, seeds = config.data, console.format_count(len(config.seeds), "training run")
     cost = f"{config.price} at {config.price.usd_hour:.4g} USD/h" if config.price else "none"
     source = datasets.describe_source(data, config.file, paths, Path.home())
@@ -110,31 +113,37 @@ def describe_plan(wanted: AccuracyOptions) -> str:
         f"arms       {installs.describe(choices).strip()}\n"
         f"processes  {seeds} of each arm, in turn, on {console.format_vcpus(config.vcpus)}\n"
         f"price      {cost}\n"
-        f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
+        f"out        {accuracy_options.out or paths.choose_report_folder(KIND)}\n"
     )
 
 
-def parse_options(wanted: AccuracyOptions) -> AccuracyConfig:
+def parse_options(accuracy_options: AccuracyOptions) -> AccuracyConfig:
     """Parse and check the options. Raises UsageError."""
-    data = datasets.find_set(wanted.data or datasets.DIGITS)
-    file = _parse_file(wanted.data_file, data)
-    workload = _choose_workload(wanted, data)
-    vcpus = options.parse_vcpu_count(wanted.vcpus, read_vcpus().usable)
-    first = options.parse_integer(wanted.seed, "--seed", least=0) if wanted.seed else 1
+    data = datasets.find_set(accuracy_options.data or datasets.DIGITS)
+    file = _parse_file(accuracy_options.data_file, data)
+    workload = _choose_workload(accuracy_options, data)
+    vcpus = options.parse_vcpu_count(accuracy_options.vcpus, read_vcpus().usable)
+    first = (
+        options.parse_integer(accuracy_options.seed, "--seed", least=0)
+        if accuracy_options.seed
+        else 1
+    )
     seeds = (
-        options.parse_integer(wanted.seeds, "--seeds", most=_MOST_SEEDS) if wanted.seeds else SEEDS
+        options.parse_integer(accuracy_options.seeds, "--seeds", most=_MOST_SEEDS)
+        if accuracy_options.seeds
+        else SEEDS
     )
     return AccuracyConfig(
         data=data,
         file=file,
         workload=workload,
-        target=_parse_target(wanted.reach or data.target, chance=1 / CLASSES),
-        epochs=options.parse_integer(wanted.epochs, "--epochs", most=_MOST_EPOCHS)
-        if wanted.epochs
+        target=_parse_target(accuracy_options.reach or data.target, chance=1 / CLASSES),
+        epochs=options.parse_integer(accuracy_options.epochs, "--epochs", most=_MOST_EPOCHS)
+        if accuracy_options.epochs
         else find_workload(workload).schedule.epochs,
         seeds=tuple(range(first, first + seeds)),
         vcpus=vcpus,
-        price=_find_price(wanted, vcpus),
+        price=_find_price(accuracy_options, vcpus),
     )
 
 
@@ -190,17 +199,20 @@ def train(
     return result
 
 
-def import_curve(wanted: AccuracyOptions, paths: Paths) -> ImportedCurve:
+def import_curve(accuracy_options: AccuracyOptions, paths: Paths) -> ImportedCurve:
     """Import a curve that others measured; with --out write the result and a report there."""
-    if not wanted.reach:
+    if not accuracy_options.reach:
         raise UsageError(
             "--import needs a target accuracy", hint="Add it, for example --reach 0.757"
         )
-    target = _parse_target(wanted.reach, chance=0.0)
-    curve = read_curve(Path(wanted.import_).expanduser(), wanted.column)
-    result = results.import_curve(curve, target, _find_price(wanted, 0))
-    if wanted.out:
-        folder, drawings = Path(wanted.out), {curve_plots.KEY: curve_plots.draw_curve(result)}
+    target = _parse_target(accuracy_options.reach, chance=0.0)
+    curve = read_curve(Path(accuracy_options.import_).expanduser(), accuracy_options.column)
+    result = results.import_curve(curve, target, _find_price(accuracy_options, 0))
+    if accuracy_options.out:
+        folder, drawings = (
+            Path(accuracy_options.out),
+            {curve_plots.KEY: curve_plots.draw_curve(result)},
+        )
         experiment.write_report(
             folder, imported_text.build_document(result), paths.templates, drawings
         )
@@ -257,24 +269,26 @@ def _list_cells(
 # --- options --------------------------------------------------------------------------------------
 
 
-def _check_options(wanted: AccuracyOptions) -> None:
+def _check_options(accuracy_options: AccuracyOptions) -> None:
     """Raise UsageError for options that do not belong to the requested mode."""
-    if wanted.article and wanted.import_:
+    if accuracy_options.article and accuracy_options.import_:
         raise UsageError("--article and --import exclude each other", hint="Give one of them")
-    if wanted.article:
-        _refuse_options(wanted, "--article", (*_TRAINING, *_PRICING, "reach", "column", "out"))
-    elif wanted.import_:
-        _refuse_options(wanted, "--import", _TRAINING)
-    elif wanted.column:
+    if accuracy_options.article:
+        _refuse_options(
+            accuracy_options, "--article", (*_TRAINING, *_PRICING, "reach", "column", "out")
+        )
+    elif accuracy_options.import_:
+        _refuse_options(accuracy_options, "--import", _TRAINING)
+    elif accuracy_options.column:
         raise UsageError("--column needs an imported curve", hint="Add --import FILE")
 
 
-def _refuse_options(wanted: AccuracyOptions, asked: str, names: Sequence[str]) -> None:
-    unexpected = [name for name in names if getattr(wanted, name)]
+def _refuse_options(accuracy_options: AccuracyOptions, mode: str, names: Sequence[str]) -> None:
+    unexpected = [name for name in names if getattr(accuracy_options, name)]
     if unexpected:
         option = f"--{unexpected[0].replace('_', '-')}"
         raise UsageError(
-            f"{asked} does not train, so {option} has no effect", hint=f"Remove {option}"
+            f"{mode} does not train, so {option} has no effect", hint=f"Remove {option}"
         )
 
 
@@ -322,11 +336,11 @@ def _parse_target(typed: str, *, chance: float) -> float:
     return target
 
 
-def _choose_workload(wanted: AccuracyOptions, data: DataSet) -> str:
-    if not wanted.batch:
+def _choose_workload(accuracy_options: AccuracyOptions, data: DataSet) -> str:
+    if not accuracy_options.batch:
         return data.workload
-    batch = options.parse_integer(wanted.batch, "--batch")
-    if not wanted.data_file:  # (the size of a file is known when it is read)
+    batch = options.parse_integer(accuracy_options.batch, "--batch")
+    if not accuracy_options.data_file:  # (the size of a file is known when it is read)
         _check_batch(batch, data.training)
     return set_sizes(data.workload, batch=batch)
 
@@ -339,8 +353,12 @@ def _check_batch(batch: int, training: int) -> None:
         )
 
 
-def _find_price(wanted: AccuracyOptions, vcpus: int) -> Price | None:
+def _find_price(accuracy_options: AccuracyOptions, vcpus: int) -> Price | None:
     """Return the machine's price. Raises UsageError."""
     return catalog.resolve_price(
-        wanted.prices, wanted.machine, region=wanted.region, mode=wanted.mode, vcpus=vcpus
+        accuracy_options.prices,
+        accuracy_options.machine,
+        region=accuracy_options.region,
+        mode=accuracy_options.mode,
+        vcpus=vcpus,
     )

@@ -99,27 +99,27 @@ def _format_level(result: Accuracy) -> str:
     return " or ".join(f"{level:.2%}" for level in sorted(levels)) or f"{LEVEL:.0%}"
 
 
-def _build_answer(each: ArmSummary, result: Accuracy) -> Answer:
-    median_s = each.seconds.value if each.seconds else None
+def _build_answer(summary: ArmSummary, result: Accuracy) -> Answer:
+    median_s = summary.seconds.value if summary.seconds else None
     return Answer(
-        label=each.arm,
+        label=summary.arm,
         figure="no result" if median_s is None else f"{median_s:.2f} s",
-        detail=f"{each.reached} of {each.seeds} reached",
-        sentence=_format_sentence(each, result),
+        detail=f"{summary.reached} of {summary.seeds} reached",
+        sentence=_format_sentence(summary, result),
     )
 
 
-def _format_sentence(each: ArmSummary, result: Accuracy) -> str:
+def _format_sentence(summary: ArmSummary, result: Accuracy) -> str:
     target = f"{format_accuracy(result.asked.target)} on {result.asked.data}"
-    count = f"{each.reached} of {console.format_count(each.seeds, 'seed')} reached {target}"
-    if each.seconds is None:
-        return f"{each.arm}: {count}; no training was completed."
-    if each.seconds.value is None:
+    count = f"{summary.reached} of {console.format_count(summary.seeds, 'seed')} reached {target}"
+    if summary.seconds is None:
+        return f"{summary.arm}: {count}; no training was completed."
+    if summary.seconds.value is None:
         within = console.format_count(result.asked.epochs, "epoch")
-        return f"{each.arm}: {count} within {within}, so the median time is unknown."
-    cost = f", {_format_median(each.usd, wording.format_usd)} USD" if each.usd else ""
+        return f"{summary.arm}: {count} within {within}, so the median time is unknown."
+    cost = f", {_format_median(summary.usd, wording.format_usd)} USD" if summary.usd else ""
     return (
-        f"{each.arm}: {count}, in {_format_median(each.seconds, _format_seconds)} s of "
+        f"{summary.arm}: {count}, in {_format_median(summary.seconds, _format_seconds)} s of "
         f"training{cost}."
     )
 
@@ -202,16 +202,16 @@ def _format_seed_row(run: TrainingResult) -> tuple[str, ...]:
     )
 
 
-def _format_median(found: Median, shown: Callable[[float], str]) -> str:
-    span = _format_interval(found, shown)
-    return _format_value(found.value, shown) + (f" ({span})" if span else "")
+def _format_median(median: Median, shown: Callable[[float], str]) -> str:
+    span = _format_interval(median, shown)
+    return _format_value(median.value, shown) + (f" ({span})" if span else "")
 
 
-def _format_interval(found: Median, shown: Callable[[float], str]) -> str:
+def _format_interval(median: Median, shown: Callable[[float], str]) -> str:
     """Format the interval; empty for one value, which has none."""
-    if found.count == 1:
+    if median.count == 1:
         return ""
-    return f"{_format_value(found.low, shown)} to {_format_value(found.high, shown)}"
+    return f"{_format_value(median.low, shown)} to {_format_value(median.high, shown)}"
 
 
 def _format_value(value: float | None, shown: Callable[[float], str]) -> str:

@@ -135,7 +135,11 @@ def install(choices: Sequence[ArmChoice], paths: Paths) -> tuple[Arm, ...]:
             wheel_conformance.require_conformance(path, read_cpu(), paths)
     for choice in choices:
         if choice.source not in environments:
-            names = [other.spec.name for other in choices if other.source == choice.source]
+            names = [
+                other_choice.spec.name
+                for other_choice in choices
+                if other_choice.source == choice.source
+            ]
             with console.report_step(f"environment of {', '.join(names)}: {choice.source.title}"):
                 environments[choice.source] = _create_environment(choice.source, paths)
     return tuple(_create_arm(choice, environments[choice.source]) for choice in choices)
@@ -278,16 +282,16 @@ def _create_environment(source: WheelSource, paths: Paths) -> Environment:
     return environment.create(source.path, python=python, requirements=needs, paths=paths)
 
 
-def _create_arm(choice: ArmChoice, made: Environment) -> Arm:
-    spec, facts = choice.spec, tuned.read_tuned(made.wheel)
+def _create_arm(choice: ArmChoice, arm_environment: Environment) -> Arm:
+    spec, facts = choice.spec, tuned.read_tuned(arm_environment.wheel)
     build = tuned.choose_build(facts, read_cpu()) if facts else None
-    status = wheel_conformance.find_status(made.wheel, read_cpu())
+    status = wheel_conformance.find_status(arm_environment.wheel, read_cpu())
     return Arm(
         name=spec.name,
-        python=made.python,
-        label=" ".join((made.wheel.name, *map("=".join, spec.settings))),
+        python=arm_environment.python,
+        label=" ".join((arm_environment.wheel.name, *map("=".join, spec.settings))),
         env=choice.env,
-        wheel_sha256=made.wheel_sha256,
+        wheel_sha256=arm_environment.wheel_sha256,
         tuned=facts is not None and facts.tree is None,
         whole=facts is not None and facts.tree is not None,
         tolerance=choose_tolerance(spec, build),

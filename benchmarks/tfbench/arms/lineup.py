@@ -312,7 +312,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def _unquote(text: str) -> str:
-    return _QUOTED.sub(lambda found: found[1] or found[2] or "", text.strip())
+    return _QUOTED.sub(lambda match: match[1] or match[2] or "", text.strip())
 
 
 def _parse_setting(field: str) -> tuple[str, str]:

@@ -42,30 +42,30 @@ class ArticlesResult:
     failures: Mapping[str, str]
 
 
-def measure_articles(wanted: ArticlesOptions) -> str:
+def measure_articles(options: ArticlesOptions) -> str:
     """Measure all articles, or continue a stopped run, and return what to print.
 
     An experiment that fails leaves its reason in its section, and the others continue. Raises
     UsageError, WheelError, HostError; WorkerError at the end if an experiment failed.
     """
     paths = settings.paths()
-    sizes = _choose_sizes(wanted)
-    experiment.choose_arms(wanted.arms, paths)
+    sizes = _choose_sizes(options)
+    experiment.choose_arms(options.arms, paths)
     articles = read_articles()
     with settings.lock_folder(paths.cache, "the articles' experiments"):
         # Without arms: each part has its own.
-        run = experiment.start_run(KIND, sizes, {}, wanted.out, paths)
+        run = experiment.start_run(KIND, sizes, {}, options.out, paths)
         bench = Scale(sizes=sizes.set_folder(run.out), paths=paths)
         parts = {article.key: _measure_part(article, bench) for article in articles}
     host, finished = run.host, format_now()
     subject = f"{console.format_vcpus(host.vcpus.usable)} of {host.cpu.name}, {finished}"
-    page = text.build_document(articles, parts, subject=subject, quick=wanted.quick)
+    page = text.build_document(articles, parts, subject=subject, quick=options.quick)
     drawings = text.collect_figures(parts)
     failures = {key: part.failure for key, part in parts.items() if part.failure}
     result = ArticlesResult(
         made=finished,
         host=host,
-        quick=wanted.quick,
+        quick=options.quick,
         findings={key: part.lines for key, part in parts.items()},
         failures=failures,
     )
@@ -80,8 +80,8 @@ def measure_articles(wanted: ArticlesOptions) -> str:
     return f"{summary}report: {run.out / HTML}\n"
 
 
-def _choose_sizes(wanted: ArticlesOptions) -> Sizes:
-    return (QUICK if wanted.quick else FULL).set_arms(wanted.arms)
+def _choose_sizes(options: ArticlesOptions) -> Sizes:
+    return (QUICK if options.quick else FULL).set_arms(options.arms)
 
 
 def _measure_part(article: Article, bench: Scale) -> SectionPart:
@@ -93,10 +93,10 @@ def _measure_part(article: Article, bench: Scale) -> SectionPart:
             return SectionPart(failure=str(error).strip())
 
 
-def describe_plan(wanted: ArticlesOptions) -> str:
+def describe_plan(options: ArticlesOptions) -> str:
     """Describe what would be measured. Nothing is installed."""
-    folder = Path(wanted.out) if wanted.out else settings.paths().choose_report_folder(KIND)
-    sizes = _choose_sizes(wanted).set_folder(folder)
+    folder = Path(options.out) if options.out else settings.paths().choose_report_folder(KIND)
+    sizes = _choose_sizes(options).set_folder(folder)
     plans = (
         (throughputs.KIND, throughputs.describe_plan(sizes.throughput)),
         (accuracies.KIND, accuracies.describe_plan(sizes.accuracy)),

@@ -103,18 +103,18 @@ def measure_dispatch(bench: Scale) -> SectionPart:
     return _measure_part(overheads.OVERHEAD, bench.sizes.overhead, bench.paths)
 
 
-def _measure_part(experiment: CellExperiment[_W, _Q, _R], wanted: _W, paths: Paths) -> SectionPart:
+def _measure_part(experiment: CellExperiment[_W, _Q, _R], options: _W, paths: Paths) -> SectionPart:
     """Run an experiment and return its part of the section."""
-    choices = choose_arms(wanted.arms, paths)
-    result = experiment.measure(experiment.read(wanted), choices, wanted.out, paths)
+    choices = choose_arms(options.arms, paths)
+    result = experiment.measure(experiment.read(options), choices, options.out, paths)
     return _build_part(result, experiment.text)
 
 
-def _build_part(found: _R, text: Summary[_R]) -> SectionPart:
+def _build_part(result: _R, text: Summary[_R]) -> SectionPart:
     return SectionPart(
-        blocks=text.build_section(found).blocks,
-        figures=tuple(text.draw_figures(found)),
-        lines=tuple(text.list_lines(found)),
+        blocks=text.build_section(result).blocks,
+        figures=tuple(text.draw_figures(result)),
+        lines=tuple(text.list_lines(result)),
     )
 
 

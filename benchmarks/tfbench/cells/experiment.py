@@ -84,11 +84,11 @@ class ExperimentConfig(Protocol):
 class Summary(Protocol[_R_contra]):
     """A module of functions that show a result on a page with others."""
 
-    def build_section(self, found: _R_contra, /) -> Section: ...
+    def build_section(self, result: _R_contra, /) -> Section: ...
 
-    def draw_figures(self, found: _R_contra, /) -> Iterable[Drawing]: ...
+    def draw_figures(self, result: _R_contra, /) -> Iterable[Drawing]: ...
 
-    def list_lines(self, found: _R_contra, /) -> Iterable[str]: ...
+    def list_lines(self, result: _R_contra, /) -> Iterable[str]: ...
 
 
 class Text(Summary[_R_contra], Protocol[_R_contra]):
@@ -99,9 +99,9 @@ class Text(Summary[_R_contra], Protocol[_R_contra]):
 
     KEY: str
 
-    def build_table(self, found: _R_contra, /) -> ResultTable: ...
+    def build_table(self, result: _R_contra, /) -> ResultTable: ...
 
-    def build_document(self, found: _R_contra, /) -> Document: ...
+    def build_document(self, result: _R_contra, /) -> Document: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,16 +115,16 @@ class CellExperiment(Generic[_W, _Q, _R]):
     result: Callable[[_Q, ExperimentRun, Sequence[CellResult]], _R]
     text: Text[_R]
 
-    def run(self, wanted: _W, *, as_json: bool) -> tuple[_R, str]:
+    def run(self, options: _W, *, as_json: bool) -> tuple[_R, str]:
         """Measure, write the result and its reports; return the result and what to print.
 
         Raises UsageError, WheelError, WorkerError, DiskError.
         """
         paths = settings.paths()
-        choices = choose_arms(wanted.arms, paths)
-        config = self.read(wanted)
+        choices = choose_arms(options.arms, paths)
+        config = self.read(options)
         with settings.lock_folder(paths.cache, "a measurement"):
-            result = self.measure(config, choices, wanted.out, paths)
+            result = self.measure(config, choices, options.out, paths)
         return result, format_result(result, self.text.build_table(result), as_json=as_json)
 
     def measure(

@@ -135,8 +135,8 @@ def _parse_seconds(text: str, where: str) -> float:
     return seconds
 
 
-def _parse_integer(text: str, what: str, where: str) -> int:
+def _parse_integer(text: str, quantity: str, where: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise SampleError(f"{where}: {what} is {text!r}, which is not a whole number") from None
+        raise SampleError(f"{where}: {quantity} is {text!r}, which is not a whole number") from None

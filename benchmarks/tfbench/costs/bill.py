@@ -92,18 +92,18 @@ def compute_bill(
     *,
     baseline: str = "",
     build: Build | None = None,
-    others: Sequence[TrainingRun] = (),
+    extra_runs: Sequence[TrainingRun] = (),
 ) -> Bill:
     """Compute the bill of a comparison's composed runs, each on the machine for its vCPUs.
 
-    `machines` come from `find_machines`. `others` are runs of the same workloads that were
+    `machines` come from `find_machines`. `extra_runs` are runs of the same workloads that were
     measured elsewhere, as on a GPU. `baseline` is ARM@VCPUS, or ARM at the largest number
     that it ran at; if empty, it is the comparison's baseline. Raises UsageError if the
     baseline has no run, and SampleError if the comparison has no runs.
     """
     composed_runs = tuple(_compose_runs(comparison, machines))
     workloads = {run.workload for run in composed_runs}
-    other_runs = (run for run in others if run.workload in workloads)
+    other_runs = (run for run in extra_runs if run.workload in workloads)
     runs = collect_runs((*composed_runs, *other_runs), comparison.baseline)
     skipped = tuple(line for cell in comparison.cells for line in _describe_missing_runs(cell))
     if not runs.all:
@@ -167,9 +167,9 @@ def _describe_missing_runs(cell: ComparedCell) -> Iterator[str]:
 
 def _list_built_arms(comparison: Comparison) -> frozenset[str]:
     """List the arms that need the build: all but the baseline's wheel with other settings."""
-    base, others = comparison.arms[:1], comparison.arms[1:]
+    base, other_arms = comparison.arms[:1], comparison.arms[1:]
     wheels = {arm.wheel_sha256 for arm in base if arm.wheel_sha256}
-    return frozenset(arm.name for arm in others if arm.wheel_sha256 not in wheels)
+    return frozenset(arm.name for arm in other_arms if arm.wheel_sha256 not in wheels)
 
 
 def _create_bill(

@@ -44,9 +44,9 @@ def find_book(text: str, *, as_of: str = "", names: Collection[str] = ()) -> Pri
             return read_toml(path)
         case ".csv":
             return read_csv(path, as_of=as_of, names=names)
-        case other:
+        case suffix:
             raise UsageError(
-                f"{path} is not a price book: its name ends in {other!r}",
+                f"{path} is not a price book: its name ends in {suffix!r}",
                 hint="Give a .csv or .toml file",
             )
 

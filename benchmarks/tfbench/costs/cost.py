@@ -96,7 +96,7 @@ def apply_monotone(amount: Amount, function: Callable[[float], float]) -> Amount
 
 
 def invert(amount: Amount) -> Amount:
-    return apply_monotone(amount, lambda each: 1 / each)
+    return apply_monotone(amount, lambda value: 1 / value)
 
 
 def compute_ratio(above: Amount, below: Amount) -> Amount:
@@ -134,7 +134,7 @@ def compute_run_cost(seconds: Amount, price: Price) -> Amount:
     """
     _check_positive(seconds, "s", "time")
     return apply_monotone(
-        seconds, lambda each: compute_billed_s(each, price) * price.usd_hour / _HOUR_S
+        seconds, lambda duration_s: compute_billed_s(duration_s, price) * price.usd_hour / _HOUR_S
     )
 
 
@@ -180,7 +180,7 @@ def compute_saving(baseline_usd: float, relative_usd: Amount) -> Amount:
     """Compute the USD saved per run from the cost of the baseline's run and the relative cost;
     may be negative.
     """
-    return apply_monotone(relative_usd, lambda each: baseline_usd * (1 - each))
+    return apply_monotone(relative_usd, lambda relative: baseline_usd * (1 - relative))
 
 
 def amortise(
@@ -217,7 +217,7 @@ def compute_seconds_to_accuracy(*, epochs: float, images: int, images_s: Amount)
     """
     _check_positive(images_s, "images/s", "rate")
     _check_positive(epochs * images, "images", "amount of training")
-    return apply_monotone(images_s, lambda each: epochs * images / each)
+    return apply_monotone(images_s, lambda rate: epochs * images / rate)
 
 
 def compute_images_per_usd(images_s: Amount, price: Price) -> Amount:
@@ -226,7 +226,7 @@ def compute_images_per_usd(images_s: Amount, price: Price) -> Amount:
     Raises SampleError if the rate is not positive.
     """
     _check_positive(images_s, "images/s", "rate")
-    return apply_monotone(images_s, lambda each: each / price.usd_hour)
+    return apply_monotone(images_s, lambda rate: rate / price.usd_hour)
 
 
 def _compute_log_distances(amount: Amount) -> tuple[float, float]:
@@ -235,11 +235,11 @@ def _compute_log_distances(amount: Amount) -> tuple[float, float]:
     return math.log(value / low), math.log(high / value)
 
 
-def _check_positive(amount: Amount, unit: str, what: str) -> None:
+def _check_positive(amount: Amount, unit: str, quantity: str) -> None:
     low, value, high = get_ends(amount)
     if not (0 < low <= value <= high < math.inf):
         shown = f"{value:g}" if low == high else f"{value:g} ({low:g} to {high:g})"
-        raise SampleError(f"invalid {what}: {shown} {unit}")
+        raise SampleError(f"invalid {quantity}: {shown} {unit}")
 
 
 def _count_runs(build_usd: float, saving_usd: float) -> int | None:

@@ -151,11 +151,11 @@ def create_book(name: str, prices: Iterable[Price], *, mix_dates: bool = False) 
     prices = tuple(prices)
     if not prices:
         raise UsageError(f"the price book {name} has no prices")
-    seen: set[object] = set()
+    identities: set[object] = set()
     for price in prices:
-        if price.identity in seen:
+        if price.identity in identities:
             raise UsageError(f"the price book {name} lists {price} twice")
-        seen.add(price.identity)
+        identities.add(price.identity)
     return PriceBook(name=name, as_of=_join_dates(prices, mix_dates=mix_dates), prices=prices)
 
 
@@ -180,11 +180,11 @@ def _join_dates(prices: tuple[Price, ...], *, mix_dates: bool) -> str:
     return ", ".join(dates)
 
 
-def _check_number(what: str, value: float | None, *, above: bool) -> None:
+def _check_number(quantity: str, value: float | None, *, above: bool) -> None:
     if value is None:
         return
     if not math.isfinite(value) or value < 0 or (above and value == 0):
-        raise ValueError(f"invalid {what}: {value:g}")
+        raise ValueError(f"invalid {quantity}: {value:g}")
 
 
 def _check_date(text: str) -> None:

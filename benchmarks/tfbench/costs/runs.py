@@ -110,10 +110,10 @@ def find_fastest(runs: Sequence[TrainingRun]) -> TrainingRun:
     return min(runs, key=lambda run: run.place)
 
 
-def is_dominated(run: TrainingRun, others: Iterable[TrainingRun]) -> bool:
+def is_dominated(run: TrainingRun, other_runs: Iterable[TrainingRun]) -> bool:
     """Return whether another run is as good in both time and cost, and better in one."""
     seconds, usd = run.place
-    places = (other.place for other in others)
+    places = (other_run.place for other_run in other_runs)
     return any(s <= seconds and u <= usd and (s, u) != run.place for s, u in places)
 
 

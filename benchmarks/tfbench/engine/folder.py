@@ -41,13 +41,13 @@ class RunKind:
     journal: str = JOURNAL
 
 
-def choose_folder(kind: RunKind, spec: Spec, wanted: str, paths: Paths) -> Path:
-    """Return the folder of a run: `wanted`, the folder of a stopped run, or a new one.
+def choose_folder(kind: RunKind, spec: Spec, out: str, paths: Paths) -> Path:
+    """Return the folder of a run: `out`, the folder of a stopped run, or a new one.
 
     The stopped run is the newest with an equal spec. A new folder is not created yet.
     """
-    if wanted:
-        return Path(wanted)
+    if out:
+        return Path(out)
     stopped = find_unfinished(kind, spec, paths.reports.glob("*"))
     if stopped is None:
         return paths.choose_report_folder(kind.prefix)
@@ -57,9 +57,9 @@ def choose_folder(kind: RunKind, spec: Spec, wanted: str, paths: Paths) -> Path:
 
 def find_unfinished(kind: RunKind, spec: Spec, folders: Iterable[Path]) -> Path | None:
     """Return the newest of the folders whose run has an equal spec and was stopped."""
-    run_folders = [each for each in folders if (each / kind.spec).is_file()]
+    run_folders = [candidate for candidate in folders if (candidate / kind.spec).is_file()]
     for folder in sorted(
-        run_folders, key=lambda each: (each / kind.spec).stat().st_mtime, reverse=True
+        run_folders, key=lambda run_folder: (run_folder / kind.spec).stat().st_mtime, reverse=True
     ):
         with contextlib.suppress(RecordError):  # a damaged or older run is not continued
             if not _list_differences(kind, spec, folder) and not is_finished(kind, folder):

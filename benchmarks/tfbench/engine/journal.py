@@ -82,22 +82,22 @@ def read_entries(path: Path, kinds: Kinds[Entry]) -> tuple[Entry, ...]:
     return read_lines(path, parse_entry, "an entry")
 
 
-def read_lines(path: Path, parse: Callable[[Any], Entry], what: str) -> tuple[Entry, ...]:
+def read_lines(path: Path, parse: Callable[[Any], Entry], kind: str) -> tuple[Entry, ...]:
     """Read any file of JSON lines like a journal, with `parse`.
 
-    `what` names the results of `parse` in errors. Raises RecordError.
+    `kind` names the results of `parse` in errors. Raises RecordError.
     """
-    parsed, seen = [], set[str]()
+    parsed, seen_lines = [], set[str]()
     for number, line in enumerate(_load_lines(path), start=1):
-        if line in seen:
+        if line in seen_lines:
             continue
-        seen.add(line)
+        seen_lines.add(line)
         try:
             parsed.append(parse(parse_json(line)))
         except _FOREIGN as error:
             reason = " ".join(str(error).split())  # (it may quote a value from the file)
             raise RecordError(
-                f"{path}, line {number} is not {what} ({reason})",
+                f"{path}, line {number} is not {kind} ({reason})",
                 hint="Remove the file, or give another --out",
             ) from error
     return tuple(parsed)

@@ -39,10 +39,12 @@ def group_cpus(
     are on the NUMA nodes of `vcpus`, since a worker's memory stays on the node that first wrote it.
     """
     nodes = {node_of.get(cpu) for cpu in vcpus}
-    others = sorted(cpu for cpu in {*available} - {*vcpus} if node_of.get(cpu) in nodes)
+    neighbours = sorted(cpu for cpu in {*available} - {*vcpus} if node_of.get(cpu) in nodes)
     size = len(vcpus)
-    rest = (tuple(others[at : at + size]) for at in range(0, len(others) - size + 1, size))
-    return (tuple(vcpus), *rest)
+    other_groups = (
+        tuple(neighbours[at : at + size]) for at in range(0, len(neighbours) - size + 1, size)
+    )
+    return (tuple(vcpus), *other_groups)
 
 
 def draw_padding(chance: Random) -> int:

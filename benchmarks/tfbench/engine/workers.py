@@ -163,10 +163,10 @@ class Session:
         )
         return self._create_error(f"was ended by {name} during {do}", hint=hint)
 
-    def _create_error(self, what: str, *, hint: str = "") -> WorkerError:
+    def _create_error(self, problem: str, *, hint: str = "") -> WorkerError:
         reason = find_explanation(self._log.read_text(encoding="utf-8", errors="replace"))
         return WorkerError(
-            f"the worker of arm {self.arm.name} {what} (its output: {self._log})"
+            f"the worker of arm {self.arm.name} {problem} (its output: {self._log})"
             + (f": {reason}" if reason else ""),
             hint=hint,
             arm=self.arm.name,

@@ -261,12 +261,12 @@ def find_origin(source: str, graph: Mapping[str, Node]) -> Node | None:
     output of its node, or if its node is not in the graph.
     """
     origins: dict[str, Node] = {}
-    seen, pending = set(), [source]
+    visited, pending = set(), [source]
     while pending:
         tensor = pending.pop()
-        if tensor in seen:
+        if tensor in visited:
             continue
-        seen.add(tensor)
+        visited.add(tensor)
         name, _, output = tensor.partition(":")
         node = graph.get(name)
         if node is None or (output not in {"", "0"} and node.op != "Switch"):

@@ -369,9 +369,9 @@ def list_variables(tf: TensorFlow, model: Model) -> list[Variable]:
     return [unwrap_variable(tf, variable) for variable in model.trainable_variables]
 
 
-def unwrap_variable(tf: TensorFlow, own: Any) -> Variable:
+def unwrap_variable(tf: TensorFlow, keras_variable: Any) -> Variable:
     """Return TensorFlow's variable, which Keras 3 wraps in its own."""
-    return own if isinstance(own, tf.Variable) else own.value
+    return keras_variable if isinstance(keras_variable, tf.Variable) else keras_variable.value
 
 
 def _create_variable_creator(tf: TensorFlow, strategy: Strategy) -> Callable[..., Variable]:

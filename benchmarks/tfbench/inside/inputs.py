@@ -366,9 +366,9 @@ def check_batches(tf: TensorFlow, source: Source, batches: Iterator[Any]) -> Ite
         if not broken:
             raise
         first, *further = broken
-        rest = f" and {len(further)} more files" if further else ""
+        more = f" and {len(further)} more files" if further else ""
         raise InputError(
-            f"TensorFlow cannot decode {first.relative_to(source.folder)}{rest}"
+            f"TensorFlow cannot decode {first.relative_to(source.folder)}{more}"
         ) from error
 
 

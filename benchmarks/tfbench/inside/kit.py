@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit("stopped; run the same command again to continue") from None
 
 
-def _parse_options(given: Sequence[str]) -> argparse.Namespace:
+def _parse_options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="tensorwright-kit", description="Time Keras workloads on this machine."
     )
@@ -53,7 +53,7 @@ def _parse_options(given: Sequence[str]) -> argparse.Namespace:
     add("--arm", default="", help="name of this machine; default: its device")
     add("--seed", type=int, default=1)
     add("--out", type=Path, default=Path("samples.jsonl"))
-    return parser.parse_args(given)
+    return parser.parse_args(words)
 
 
 def _measure(options: argparse.Namespace) -> None:
@@ -69,8 +69,10 @@ def _measure(options: argparse.Namespace) -> None:
         with options.out.open("a", encoding="utf-8") as sink:
             sink.write(json.dumps(line) + "\n")
         done += 1
-        left = (time.monotonic() - began) / done * (len(requests) - number)
-        _print_status(f"{number} of {len(requests)}  {_format_line(line)}  about {left:.0f} s left")
+        remaining_s = (time.monotonic() - began) / done * (len(requests) - number)
+        _print_status(
+            f"{number} of {len(requests)}  {_format_line(line)}  about {remaining_s:.0f} s left"
+        )
     _require_result({_build_key(request) for request in requests}, options.out)
 
 

@@ -183,7 +183,7 @@ def _build_variables(tf: TensorFlow, model: Model, examples: Structure) -> bool:
 
     Returns False for a model that only its own train_step can run.
     """
-    first = tf.nest.map_structure(lambda each: each[0], examples)
+    first = tf.nest.map_structure(lambda example: example[0], examples)
     inputs, *_ = tf.keras.utils.unpack_x_y_sample_weight(first)
     try:
         if not model.built:
@@ -196,15 +196,15 @@ def _build_variables(tf: TensorFlow, model: Model, examples: Structure) -> bool:
 # --- data -----------------------------------------------------------------------------------------
 
 
-def _split_batches(tf: TensorFlow, given: Structure) -> Structure:
+def _split_batches(tf: TensorFlow, data: Structure) -> Structure:
     """Split the user's data into batches of one shape.
 
     Raises ProgramError if that is not possible.
     """
-    if isinstance(given, tf.data.Dataset):
-        return _stack_batches(tf, list(given.take(BATCHES).as_numpy_iterator()))
-    arrays = tf.nest.map_structure(_convert_array, _convert_lists(given))
-    lengths = {len(each) if each.ndim else 0 for each in tf.nest.flatten(arrays)}
+    if isinstance(data, tf.data.Dataset):
+        return _stack_batches(tf, list(data.take(BATCHES).as_numpy_iterator()))
+    arrays = tf.nest.map_structure(_convert_array, _convert_lists(data))
+    lengths = {len(array) if array.ndim else 0 for array in tf.nest.flatten(arrays)}
     if len(lengths) != 1 or 0 in lengths:
         raise ProgramError(
             f"data() returns no arrays, or arrays of different lengths: {sorted(lengths)}"
@@ -213,7 +213,7 @@ def _split_batches(tf: TensorFlow, given: Structure) -> Structure:
     batch = min(BATCH, length)
     count = min(BATCHES, length // batch)
     return tf.nest.map_structure(
-        lambda each: each[: count * batch].reshape(count, batch, *each.shape[1:]), arrays
+        lambda array: array[: count * batch].reshape(count, batch, *array.shape[1:]), arrays
     )
 
 
@@ -224,12 +224,12 @@ def _stack_batches(tf: TensorFlow, batches: Sequence[Structure]) -> Structure:
     """
     if not batches:
         raise ProgramError("data() returns no batches")
-    arrays = [tf.nest.map_structure(_convert_array, each) for each in batches]
-    shapes = [[each.shape for each in tf.nest.flatten(batch)] for batch in arrays]
+    arrays = [tf.nest.map_structure(_convert_array, batch) for batch in batches]
+    shapes = [[array.shape for array in tf.nest.flatten(batch)] for batch in arrays]
     if not all(shapes[0]) or not all(shape and shape[0] for shape in shapes[0]):
         raise ProgramError("data() returns a dataset without batches: call its batch()")
     matching = [batch for batch, shape in zip(arrays, shapes, strict=True) if shape == shapes[0]]
-    return tf.nest.map_structure(lambda *each: np.stack(each), *matching)
+    return tf.nest.map_structure(lambda *parts: np.stack(parts), *matching)
 
 
 def _convert_array(value: object) -> Array:
@@ -289,7 +289,7 @@ def draw_examples(
     return features, _draw_targets(_get_loss_name(model.loss), shape, draw, count)
 
 
-def _require_shape(tensor: Any, what: str) -> tuple[int, ...]:
+def _require_shape(tensor: Any, kind: str) -> tuple[int, ...]:
     """Return a tensor's shape without the batch axis.
 
     Raises ProgramError if an axis has no fixed size.
@@ -297,7 +297,7 @@ def _require_shape(tensor: Any, what: str) -> tuple[int, ...]:
     shape = tuple(tensor.shape)[1:]
     if None in shape:
         raise ProgramError(
-            f"the {what} {tensor.name} has no fixed shape, but {shape}: "
+            f"the {kind} {tensor.name} has no fixed shape, but {shape}: "
             "define data() in a Python file"
         )
     return shape

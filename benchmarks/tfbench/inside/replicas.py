@@ -182,15 +182,17 @@ def run_first_steps(group: Group, examples: Examples, replicas: int) -> Answer:
         group.feed(examples, assign_copies(group.replicas, len(examples[0])))
     else:
         group.feed(examples, assign_shards(replicas, len(examples[0])))
-    dropouts = [each for each in layers if is_dropout(each)]
-    rates = [each.rate for each in dropouts]
-    for each in dropouts:
-        each.rate = 0.0
-    before = [each.numpy() for each in group.model.trainable_variables]
+    dropouts = [layer for layer in layers if is_dropout(layer)]
+    rates = [dropout.rate for dropout in dropouts]
+    for dropout_layer in dropouts:
+        dropout_layer.rate = 0.0
+    before = [variable.numpy() for variable in group.model.trainable_variables]
     losses = [group.step() for _ in range(CHECKED_STEPS)]
-    moved = compute_distance(before, (each.numpy() for each in group.model.trainable_variables))
-    for each, rate in zip(dropouts, rates, strict=True):
-        each.rate = rate
+    moved = compute_distance(
+        before, (variable.numpy() for variable in group.model.trainable_variables)
+    )
+    for dropout_layer, rate in zip(dropouts, rates, strict=True):
+        dropout_layer.rate = rate
     if dropouts:
         group.retrace()
     return {"losses": replace_nonfinite(losses), "moved": replace_nonfinite([moved])[0]}

@@ -70,8 +70,8 @@ def measure_span(executions: Sequence[Execution]) -> float:
 def measure_coverage(executions: Iterable[Execution]) -> float:
     """Return the seconds in which at least one of the executions ran."""
     total, end = 0.0, float("-inf")
-    for each in sorted(executions, key=lambda each: each.began):
-        last = each.began + each.seconds
-        total += max(0.0, last - max(end, each.began))
+    for execution in sorted(executions, key=lambda execution: execution.began):
+        last = execution.began + execution.seconds
+        total += max(0.0, last - max(end, execution.began))
         end = max(end, last)
     return total

@@ -40,7 +40,8 @@ _DEVICE = "/device:CPU:0"
 _POSITIVE = {"Sqrt", "Rsqrt", "Log", "Log1p", "Pow", "Lgamma", "SqrtGrad", "RsqrtGrad"}
 """Ops whose inputs are drawn above 0, because they would compute NaN elsewhere."""
 UPDATING_ROWS = {
-    f"ResourceScatter{how}" for how in ("Add", "Sub", "Update", "Mul", "Div", "Min", "Max")
+    f"ResourceScatter{operation}"
+    for operation in ("Add", "Sub", "Update", "Mul", "Div", "Min", "Max")
 }
 """Ops that update rows of a variable. The next read may have to copy the variable, so a read
 follows each of them, as in an optimizer's step."""
@@ -176,17 +177,17 @@ def list_input_names(site: CallSite) -> list[str]:
     return names
 
 
-def _is_needed(tf: TensorFlow, site: CallSite, given: CallSiteInput, name: str) -> bool:
+def _is_needed(tf: TensorFlow, site: CallSite, op_input: CallSiteInput, name: str) -> bool:
     """Return whether an input determines the amount of computation, so that it needs real values.
 
     Among inputs that are not integers only those of Range do: elsewhere a `delta` is a gradient.
     """
-    if given.values is not None or not math.prod(given.shape) or name not in _SHAPING:
+    if op_input.values is not None or not math.prod(op_input.shape) or name not in _SHAPING:
         return False
-    return site.op == "Range" or tf.as_dtype(given.dtype).is_integer
+    return site.op == "Range" or tf.as_dtype(op_input.dtype).is_integer
 
 
-def draw_contents(tf: TensorFlow, site: CallSite, given: CallSiteInput, draw: Any) -> Any:
+def draw_contents(tf: TensorFlow, site: CallSite, op_input: CallSiteInput, draw: Any) -> Any:
     """Return the contents of an input, or the block that it repeats.
 
     They are its constants if known, otherwise normal numbers, small integers or booleans.
@@ -195,10 +196,10 @@ def draw_contents(tf: TensorFlow, site: CallSite, given: CallSiteInput, draw: An
     """
     import numpy as np
 
-    dtype = tf.as_dtype(given.dtype)
-    if given.values is not None:
-        return np.array(given.values, dtype.as_numpy_dtype).reshape(given.shape)
-    shape = given.shape if math.prod(given.shape) <= _BLOCK else (_BLOCK,)
+    dtype = tf.as_dtype(op_input.dtype)
+    if op_input.values is not None:
+        return np.array(op_input.values, dtype.as_numpy_dtype).reshape(op_input.shape)
+    shape = op_input.shape if math.prod(op_input.shape) <= _BLOCK else (_BLOCK,)
     if dtype.is_bool:
         return np.asarray(draw.integers(0, 2, shape)).astype(bool)
     if dtype.is_integer:
@@ -208,7 +209,7 @@ def draw_contents(tf: TensorFlow, site: CallSite, given: CallSiteInput, draw: An
     if dtype.is_floating or dtype.is_complex:
         values = np.asarray(draw.standard_normal(shape)).astype(dtype.as_numpy_dtype)
         return abs(values) + 0.1 if site.op in _POSITIVE else values
-    raise ValueError(f"inputs of type {given.dtype} cannot be created")
+    raise ValueError(f"inputs of type {op_input.dtype} cannot be created")
 
 
 def _find_upper_bound(site: CallSite) -> int:
@@ -291,8 +292,8 @@ def handle_request(now: Chain | None, request: Mapping[str, Any]) -> tuple[Chain
             return now, now.time(request["calls"])
         case "quit":
             return None, {}
-        case asked:
-            raise ValueError(f"cannot handle request {asked!r} now")
+        case unexpected:
+            raise ValueError(f"cannot handle request {unexpected!r} now")
 
 
 if __name__ == "__main__":

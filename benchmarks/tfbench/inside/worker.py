@@ -161,9 +161,9 @@ class Trainer:
         single = (1, self.phases[phase])
         if phase != "train" or self.together is None:
             return itertools.repeat(single, steps)
-        full, rest = divmod(steps, self.together[0])
+        full, remainder = divmod(steps, self.together[0])
         return itertools.chain(
-            itertools.repeat(self.together, full), itertools.repeat(single, rest)
+            itertools.repeat(self.together, full), itertools.repeat(single, remainder)
         )
 
     def _read_meters(self) -> Answer:
@@ -265,8 +265,8 @@ def _build_known_trainer(
     if count_clients(name):
         trainer = _create_inference_trainer(tf, model, list(examples[0]), count_clients(name))
     else:
-        others = create_other_phases(tf, model, examples, workload, seed)
-        trainer = _create_trainer(tf, model, examples, examples[0][0], others)
+        other_phases = create_other_phases(tf, model, examples, workload, seed)
+        trainer = _create_trainer(tf, model, examples, examples[0][0], other_phases)
         if is_fitted(name):
             trainer.epochs = FitTrainer(
                 tf, model, tuple(map(flatten_batches, examples)), workload.batch
@@ -310,7 +310,7 @@ def _build_program_trainer(
     program = read_program(tf, Path(os.environ[PROGRAM]), seed, trained=not clients)
     if nudge:
         _nudge_weights(program.trainable, seed)
-    first = tf.nest.map_structure(lambda each: each[0], program.examples)
+    first = tf.nest.map_structure(lambda example: example[0], program.examples)
     inputs, *_ = tf.keras.utils.unpack_x_y_sample_weight(first)
     if clients:
         trainer = _create_inference_trainer(
@@ -339,9 +339,9 @@ def _split_requests(tf: TensorFlow, examples: Examples, batch: int) -> list[Exam
     from tfbench.inside.workload import BATCHES
 
     inputs, *_ = tf.keras.utils.unpack_x_y_sample_weight(examples)
-    batches = tf.nest.map_structure(lambda each: resize_batches(each, batch, BATCHES), inputs)
+    batches = tf.nest.map_structure(lambda tensor: resize_batches(tensor, batch, BATCHES), inputs)
     count = len(tf.nest.flatten(batches)[0])
-    return [tf.nest.map_structure(lambda each, at=at: each[at], batches) for at in range(count)]
+    return [tf.nest.map_structure(lambda tensor, at=at: tensor[at], batches) for at in range(count)]
 
 
 def _create_inference_trainer(
@@ -377,12 +377,12 @@ def _create_trainer(
     model: Model,
     examples: Examples,
     inputs: Examples,
-    others: Iterable[tuple[str, Step]] = (),
+    other_phases: Iterable[tuple[str, Step]] = (),
 ) -> Trainer:
     """Create the trainer of a model.
 
     `inputs` are the first batch's inputs, which it predicts from; None for a model that cannot
-    predict. `others` are the phases other than training.
+    predict. `other_phases` are the phases other than training.
     """
     batches = iter(create_dataset(tf, examples))
     step = model.train_step
@@ -390,7 +390,7 @@ def _create_trainer(
         step = tf.function(step, jit_compile=True, reduce_retracing=True)
     several = int(os.environ.get(TOGETHER, "1"))
     return Trainer(
-        phases={TRAIN: trace_step(tf, step, batches), **dict(others)},
+        phases={TRAIN: trace_step(tf, step, batches), **dict(other_phases)},
         restart=model.reset_metrics,
         predict=_create_predictor(tf, model, inputs) if inputs is not None else list,
         cpus=frozenset(os.sched_getaffinity(0)),
@@ -572,8 +572,8 @@ def handle_request(
             return trainer, {"peak_mb": peak / 1000}
         case "quit", _:
             return None, {}
-        case asked, _:
-            raise ValueError(f"cannot handle request {asked!r} now")
+        case unexpected, _:
+            raise ValueError(f"cannot handle request {unexpected!r} now")
 
 
 def create_responder(run: Callable[[Mapping[str, Any]], Answer]) -> Respond:
@@ -585,8 +585,8 @@ def create_responder(run: Callable[[Mapping[str, Any]], Answer]) -> Respond:
                 return state, run(request)
             case "quit":
                 return state, {}
-            case asked:
-                raise ValueError(f"invalid request {asked!r}")
+            case unexpected:
+                raise ValueError(f"invalid request {unexpected!r}")
 
     return respond
 

@@ -25,12 +25,12 @@ from tfbench.inside.nets import FAMILIES, Family
 from tfbench.inside.phases import FIT, INFER, TRAIN
 from tfbench.inside.workload import TrainingSchedule, Workload
 
-WORKLOADS: Mapping[str, Workload] = MappingProxyType({each.name: each for each in SIX})
+WORKLOADS: Mapping[str, Workload] = MappingProxyType({workload.name: workload for workload in SIX})
 """The six workloads of 2017, the default of `compare`."""
 SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "six": tuple(WORKLOADS),
-        "modern": (*(each.name for each in MODERN), "resnet18:image=64:batch=8"),
+        "modern": (*(workload.name for workload in MODERN), "resnet18:image=64:batch=8"),
     }
 )
 """Sets of workloads by name."""
@@ -88,8 +88,11 @@ def _create_iris(name: str, sizes: Mapping[str, int]) -> Workload:
 
 _MAKERS: Mapping[str, Make] = MappingProxyType(
     {
-        **{each.name: functools.partial(_resize_classic, each) for each in (*SIX, *MODERN)},
-        **{each.name: functools.partial(_create_net, each) for each in FAMILIES},
+        **{
+            workload.name: functools.partial(_resize_classic, workload)
+            for workload in (*SIX, *MODERN)
+        },
+        **{family.name: functools.partial(_create_net, family) for family in FAMILIES},
         **{size.name: functools.partial(_create_language_model, size) for size in SIZES},
         "iris_mlp": _create_iris,
         DIGITS.name: functools.partial(_resize_classic, DIGITS),
@@ -203,12 +206,12 @@ def find_phase(name: str) -> str:
     return INFER if count_clients(name) else TRAIN
 
 
-def _parse_size(name: str, what: str) -> int:
+def _parse_size(name: str, key: str) -> int:
     """Return a size in a name; 0 if it has none.
 
     Also accepts names of users' files, which `find_workload` does not know.
     """
-    match = re.search(rf":{what}=(\d+)(?=:|$)", name)
+    match = re.search(rf":{key}=(\d+)(?=:|$)", name)
     return int(match[1]) if match else 0
 
 

@@ -70,12 +70,12 @@ class _Config:
         return cells * (START_S + len(self.served) * CELL_S)
 
 
-def profile(wanted: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
+def profile(profile_options: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
     """Profile on the stock wheel with one thread; return the record and the text to print."""
-    paths, subjects = settings.paths(), _list_subjects(wanted)
-    steps = options.parse_integer(wanted.steps, "--steps")
+    paths, subjects = settings.paths(), _list_subjects(profile_options)
+    steps = options.parse_integer(profile_options.steps, "--steps")
     folder, host = paths.choose_report_folder("profile"), read_host()
-    out = _parse_output(wanted.out) or folder / PROFILE
+    out = _parse_output(profile_options.out) or folder / PROFILE
     with settings.lock_folder(paths.cache, "a profile"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
         (arm,) = installs.install(installs.choose(specs, "", paths), paths)
@@ -98,11 +98,11 @@ def profile(wanted: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
     return record, format_json(record) if as_json else table.describe_profile(record)
 
 
-def describe_profiling(wanted: ProfileOptions) -> str:
+def describe_profiling(profile_options: ProfileOptions) -> str:
     """Describe what would be profiled. Nothing is profiled."""
-    steps = options.parse_integer(wanted.steps, "--steps")
-    _parse_output(wanted.out)
-    names = ", ".join(name for name, _ in _list_subjects(wanted))
+    steps = options.parse_integer(profile_options.steps, "--steps")
+    _parse_output(profile_options.out)
+    names = ", ".join(name for name, _ in _list_subjects(profile_options))
     return f"profile {names}: {steps} steps each on the stock wheel\n"
 
 
@@ -150,14 +150,14 @@ def list_compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
     return tuple(sorted(op for op in mattering if op in registered))
 
 
-def select(wanted: SelectOptions, *, as_json: bool) -> tuple[SelectionResult, str]:
+def select(select_options: SelectOptions, *, as_json: bool) -> tuple[SelectionResult, str]:
     """Time the wheel's kernels at the profile's call sites; return the selection and its text."""
     paths = settings.paths()
-    if _needs_profile(wanted):
-        wanted = _add_profile(wanted, paths)
-    config = _read_config(wanted, paths)
+    if _needs_profile(select_options):
+        select_options = _add_profile(select_options, paths)
+    config = _read_config(select_options, paths)
     with settings.lock_folder(paths.cache, "a selection"):
-        setting, bench, memory = _set_up(config, wanted.out, paths)
+        setting, bench, memory = _set_up(config, select_options.out, paths)
         console.print_note(f"timings and selection: {bench.out}")
         selected = selecting.select(setting, config.served, config.wheel_kernels, memory, bench)
     write_atomic(bench.out / "selection.md", table.render_markdown(selected))
@@ -183,12 +183,14 @@ def _set_up(config: _Config, out: str, paths: Paths) -> tuple[SelectionSetting, 
     return setting, bench, TimingCache(folder=paths.cache / "timings", cpu=host.cpu.kind)
 
 
-def describe_selecting(wanted: SelectOptions) -> str:
+def describe_selecting(select_options: SelectOptions) -> str:
     """Describe what would be timed, and how long that takes. Nothing is timed."""
-    if _needs_profile(wanted):
-        profiling = describe_profiling(ProfileOptions(workload=wanted.workload, phase=wanted.phase))
+    if _needs_profile(select_options):
+        profiling = describe_profiling(
+            ProfileOptions(workload=select_options.workload, phase=select_options.phase)
+        )
         return f"{profiling}then time the wheel's kernels at these call sites\n"
-    config = _read_config(wanted, settings.paths())
+    config = _read_config(select_options, settings.paths())
     cells = len(config.served) * len(config.options.threads)
     budget = (
         console.format_duration(config.options.budget_s) if config.options.budget_s else "no limit"
@@ -205,58 +207,68 @@ def describe_selecting(wanted: SelectOptions) -> str:
     )
 
 
-def _needs_profile(wanted: SelectOptions) -> bool:
+def _needs_profile(select_options: SelectOptions) -> bool:
     """Return whether a profile must be made first.
 
     Raises UsageError if a profile is named as well.
     """
-    first = bool(wanted.workload) or options.parse_phase(wanted.phase) != TRAIN
-    if first and wanted.profile:
-        other = "--workload" if wanted.workload else "--phase"
-        raise UsageError(f"{other} cannot be combined with --profile", hint="Use one of them")
-    if wanted.workload:
-        options.parse_subject(wanted.workload)
+    first = bool(select_options.workload) or options.parse_phase(select_options.phase) != TRAIN
+    if first and select_options.profile:
+        option = "--workload" if select_options.workload else "--phase"
+        raise UsageError(f"{option} cannot be combined with --profile", hint="Use one of them")
+    if select_options.workload:
+        options.parse_subject(select_options.workload)
     return first
 
 
-def _add_profile(wanted: SelectOptions, paths: Paths) -> SelectOptions:
+def _add_profile(select_options: SelectOptions, paths: Paths) -> SelectOptions:
     """Make a profile beside the timings, and return the options that name it."""
-    folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("select")
+    folder = (
+        Path(select_options.out) if select_options.out else paths.choose_report_folder("select")
+    )
     path = folder / PROFILE
     if not path.is_file():  # (a stopped run has it)
         profile_options = ProfileOptions(
-            workload=wanted.workload, phase=wanted.phase, out=str(path)
+            workload=select_options.workload, phase=select_options.phase, out=str(path)
         )
         profile(profile_options, as_json=False)
-    return replace(wanted, workload="", phase=TRAIN, profile=str(path), out=str(folder))
+    return replace(select_options, workload="", phase=TRAIN, profile=str(path), out=str(folder))
 
 
-def check_options(wanted: SelectOptions) -> None:
+def check_options(select_options: SelectOptions) -> None:
     """Check the options before there is a wheel.
 
     Raises UsageError if they do not fit, and RecordError if the profile is invalid.
     """
-    _read_options(wanted)
+    _read_options(select_options)
 
 
-def _read_options(wanted: SelectOptions) -> _Options:
+def _read_options(select_options: SelectOptions) -> _Options:
     return _Options(
-        launches=options.parse_integer(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
-        budget_s=durations.parse_duration(wanted.budget, "--budget") if wanted.budget else None,
-        seed=options.parse_integer(wanted.seed, "--seed", least=0),
-        rate=_parse_rate(wanted.rate),
-        threads=_parse_threads(wanted.vcpus),
-        profile=read_profile(Path(wanted.profile) if wanted.profile else PROFILED),
+        launches=options.parse_integer(
+            select_options.launches, "--launches", least=FEWEST_LAUNCHES
+        ),
+        budget_s=durations.parse_duration(select_options.budget, "--budget")
+        if select_options.budget
+        else None,
+        seed=options.parse_integer(select_options.seed, "--seed", least=0),
+        rate=_parse_rate(select_options.rate),
+        threads=_parse_threads(select_options.vcpus),
+        profile=read_profile(Path(select_options.profile) if select_options.profile else PROFILED),
     )
 
 
-def _read_config(wanted: SelectOptions, paths: Paths) -> _Config:
+def _read_config(flags_options: SelectOptions, paths: Paths) -> _Config:
     """Read and check the options, the wheel and the call sites.
 
     Raises what `check_options` does, and WheelError and HostError if the wheel does not fit.
     """
-    config = _read_options(wanted)
-    candidate = Path(wanted.candidate) if wanted.candidate else installs.find_newest_runnable(paths)
+    config = _read_options(flags_options)
+    candidate = (
+        Path(flags_options.candidate)
+        if flags_options.candidate
+        else installs.find_newest_runnable(paths)
+    )
     choices = installs.choose(lineup.read_lineup(), str(candidate), paths)
     wheel_kernels = read_wheel_kernels(candidate.resolve(), read_cpu())
     served = selecting.match_call_sites(wheel_kernels, rank_call_sites(config.profile))
@@ -268,20 +280,20 @@ def _read_config(wanted: SelectOptions, paths: Paths) -> _Config:
     return _Config(options=config, choices=choices, wheel_kernels=wheel_kernels, served=served)
 
 
-def _list_subjects(wanted: ProfileOptions) -> tuple[Subject, ...]:
+def _list_subjects(profile_options: ProfileOptions) -> tuple[Subject, ...]:
     """List what is profiled.
 
     For inference it is what one client sends: the number of clients changes no shape. Raises
     UsageError if the options exclude each other.
     """
-    if wanted.workload and wanted.workloads != ALL:
+    if profile_options.workload and profile_options.workloads != ALL:
         raise UsageError("--workload cannot be combined with --workloads", hint="Use one of them")
     subjects: tuple[Subject, ...] = (
-        (options.parse_subject(wanted.workload),)
-        if wanted.workload
-        else tuple((name, None) for name in options.parse_workloads(wanted.workloads))
+        (options.parse_subject(profile_options.workload),)
+        if profile_options.workload
+        else tuple((name, None) for name in options.parse_workloads(profile_options.workloads))
     )
-    if options.parse_phase(wanted.phase) == TRAIN:
+    if options.parse_phase(profile_options.phase) == TRAIN:
         return subjects
     return tuple(
         (workload, file)

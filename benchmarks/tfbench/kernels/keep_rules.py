@@ -120,9 +120,9 @@ def _create_row(timed: TimedCallSite) -> KernelRow:
     )
 
 
-def find_winners(found: Sequence[KernelRow], rate: float) -> frozenset[int]:
+def find_winners(rows: Sequence[KernelRow], rate: float) -> frozenset[int]:
     """Return the numbers of the rows that are faster at this false discovery rate."""
-    return find_discoveries([row.p for row in found], rate)
+    return find_discoveries([row.p for row in rows], rate)
 
 
 def find_losers(
@@ -146,7 +146,7 @@ def find_discoveries(probabilities: Sequence[float], rate: float) -> frozenset[i
 
 
 def reject_candidates(
-    found: Sequence[KernelRow], rate: float, untimed: Mapping[TypedOp, str]
+    rows: Sequence[KernelRow], rate: float, untimed: Mapping[TypedOp, str]
 ) -> tuple[dict[TypedOp, str], frozenset[int]]:
     """Return why each registration is not worth confirming, empty for a candidate, and the
     winning rows.
@@ -154,16 +154,16 @@ def reject_candidates(
     A candidate wins somewhere, loses nowhere, gains over all its call sites, and was timed at
     each of them: `untimed` has a call site of the others.
     """
-    winners = find_winners(found, rate)
-    losers = find_losers([row.p for row in found], [row.ratio for row in found], rate)
-    ratios = {number: row.ratio for number, row in enumerate(found)}
-    reasons = _list_reasons(dict(enumerate(found)), winners, losers, ratios)
+    winners = find_winners(rows, rate)
+    losers = find_losers([row.p for row in rows], [row.ratio for row in rows], rate)
+    ratios = {number: row.ratio for number, row in enumerate(rows)}
+    reasons = _list_reasons(dict(enumerate(rows)), winners, losers, ratios)
     missing = {choice: f"not timed at {untimed[choice]}" for choice in reasons if choice in untimed}
     return reasons | missing, winners
 
 
 def confirm_candidates(
-    found: Sequence[KernelRow],
+    rows: Sequence[KernelRow],
     again: Mapping[int, Series],
     rate: float,
     untimed: Mapping[TypedOp, str],
@@ -173,7 +173,7 @@ def confirm_candidates(
     `again` has fresh measurements of the candidates' rows, by number. A candidate is kept if
     its fresh intervals confirm the first ones.
     """
-    reasons, winners = reject_candidates(found, rate, untimed)
+    reasons, winners = reject_candidates(rows, rate, untimed)
     fresh = {number: series.gain.interval for number, series in again.items()}
     still_winning = frozenset(number for number in winners & fresh.keys() if fresh[number].low > 1)
     timed = sorted(fresh)
@@ -183,7 +183,7 @@ def confirm_candidates(
         rate,
     )
     late_reasons = _list_reasons(
-        {number: row for number, row in enumerate(found) if not reasons[row.choice]},
+        {number: row for number, row in enumerate(rows) if not reasons[row.choice]},
         still_winning,
         frozenset(timed[index] for index in slower),
         {number: interval.value for number, interval in fresh.items()},
@@ -192,7 +192,7 @@ def confirm_candidates(
         choice: f"not confirmed: {reason}" if reason else ""
         for choice, reason in late_reasons.items()
     }
-    kept = tuple(sorted(choice for choice, reason in outcome.items() if not reason))
+    choices = tuple(sorted(choice for choice, reason in outcome.items() if not reason))
     outcome_rows = tuple(
         dataclasses.replace(
             row,
@@ -200,9 +200,9 @@ def confirm_candidates(
             kept=not outcome[row.choice],
             reason=outcome[row.choice],
         )
-        for number, row in enumerate(found)
+        for number, row in enumerate(rows)
     )
-    return outcome_rows, kept
+    return outcome_rows, choices
 
 
 def compute_control(timed: Sequence[TimedCallSite], rate: float) -> Control:
@@ -210,14 +210,16 @@ def compute_control(timed: Sequence[TimedCallSite], rate: float) -> Control:
 
     Raises SampleError if a call site has fewer than two launches.
     """
-    contrasts = [each.series.same for each in timed]
-    reaches = sorted(each.interval.reach for each in contrasts)
+    contrasts = [site.series.same for site in timed]
+    reaches = sorted(contrast.interval.reach for contrast in contrasts)
     within = reaches[math.ceil(0.95 * len(reaches)) - 1] if reaches else 0.0
-    probabilities = [each.p_faster for each in contrasts]
+    probabilities = [contrast.p_faster for contrast in contrasts]
     return Control(
         cells=len(timed),
         won=len(find_discoveries(probabilities, rate)),
-        lost=len(find_losers(probabilities, [each.interval.value for each in contrasts], rate)),
+        lost=len(
+            find_losers(probabilities, [contrast.interval.value for contrast in contrasts], rate)
+        ),
         reach=math.expm1(within),
     )
 
@@ -243,36 +245,36 @@ def create_series(launches: Sequence[Mapping[str, Sequence[float]]]) -> Series:
 
 
 def _list_reasons(
-    found: Mapping[int, KernelRow],
+    rows: Mapping[int, KernelRow],
     winners: frozenset[int],
     losers: frozenset[int],
     ratios: Mapping[int, float],
 ) -> dict[TypedOp, str]:
     """Return why each registration is not kept, empty if it is. All go by the rows' numbers."""
     numbers: dict[TypedOp, list[int]] = defaultdict(list)
-    for number, row in found.items():
+    for number, row in rows.items():
         numbers[row.choice].append(number)
     return {
-        choice: _find_reason({n: found[n] for n in row_numbers}, winners, losers, ratios)
+        choice: _find_reason({n: rows[n] for n in row_numbers}, winners, losers, ratios)
         for choice, row_numbers in numbers.items()
     }
 
 
 def _find_reason(
-    own: Mapping[int, KernelRow],
+    rows: Mapping[int, KernelRow],
     winners: frozenset[int],
     losers: frozenset[int],
     ratios: Mapping[int, float],
 ) -> str:
-    for number, row in own.items():
+    for number, row in rows.items():
         where = f"{row.shapes}, {format_count(row.threads, 'thread')}"
         if number not in ratios:
             return f"not timed at {where}"
         if number in losers:
             return f"{ratios[number]:.3f}x at {where}"
-    if not winners & own.keys():
+    if not winners & rows.keys():
         return "no gain beyond noise"
-    if sum(row.share * (1 - 1 / ratios[number]) for number, row in own.items()) <= 0:
+    if sum(row.share * (1 - 1 / ratios[number]) for number, row in rows.items()) <= 0:
         return "no gain over all its call sites"
     return ""
 

@@ -110,8 +110,8 @@ def rank_call_sites(profile: Profile) -> tuple[RankedCallSite, ...]:
         for row in adjust_row_variables(merge_varying_sizes(program.places)):
             key = hash_record(row.place)
             shares[key].append(row.seconds / total)
-            calls[key] = max(row, calls.get(key, row), key=lambda found: found.calls)
-    found = (
+            calls[key] = max(row, calls.get(key, row), key=lambda candidate: candidate.calls)
+    sites = (
         RankedCallSite(
             key=key,
             place=row.place,
@@ -121,7 +121,7 @@ def rank_call_sites(profile: Profile) -> tuple[RankedCallSite, ...]:
         )
         for key, row in calls.items()
     )
-    return tuple(sorted(found, key=lambda site: (-site.share, site.key)))
+    return tuple(sorted(sites, key=lambda site: (-site.share, site.key)))
 
 
 def merge_varying_sizes(rows: Sequence[ProfiledCallSite]) -> Iterator[ProfiledCallSite]:

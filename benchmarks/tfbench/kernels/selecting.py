@@ -131,14 +131,17 @@ def select(
     untimed = _list_untimed(setting, served, series, reasons)
     if not timed:
         raise SampleError("no call site could be timed", hint=untimed[0].reason)
-    rows, missing = keep_rules.create_rows(timed), {each.choice: each.place for each in untimed}
+    rows, missing = (
+        keep_rules.create_rows(timed),
+        {untimed_site.choice: untimed_site.place for untimed_site in untimed},
+    )
     fresh_series = _time_candidates(setting, timed, rows, missing, bench)
-    outcome_rows, kept = keep_rules.confirm_candidates(rows, fresh_series, setting.rate, missing)
-    selection = _create_selection(setting, wheel_kernels, outcome_rows, kept)
+    outcome_rows, choices = keep_rules.confirm_candidates(rows, fresh_series, setting.rate, missing)
+    selection = _create_selection(setting, wheel_kernels, outcome_rows, choices)
     result = SelectionResult(
         selection=selection,
         control=keep_rules.compute_control(timed, setting.rate),
-        served=sum(each.site.share for each in served),
+        served=sum(site.site.share for site in served),
         kept=sum(row.share for row in _filter_first_threads(outcome_rows, setting) if row.kept),
         gain=sum(
             _compute_saving(row) for row in _filter_first_threads(outcome_rows, setting) if row.kept
@@ -163,22 +166,24 @@ def time_served(
     Return the number of cached cells, the times, and the reason for each call site without any.
     A cell that a stopped run began to time is not taken from the cache.
     """
-    begun = {(each.key, each.threads) for each in read_known_lines(bench) if each.stage == SEARCH}
+    begun = {(line.key, line.threads) for line in read_known_lines(bench) if line.stage == SEARCH}
     recipes = {
-        each.site.key: wheel_kernels.recipes[wheel_kernels.units[each.choice]] for each in served
+        site.site.key: wheel_kernels.recipes[wheel_kernels.units[site.choice]] for site in served
     }
     cached: dict[tuple[str, int], Series] = {}
     uncached: dict[int, list[RankedCallSite]] = {threads: [] for threads in setting.threads}
-    for each in served:
+    for served_call_site in served:
         for threads in setting.threads:
-            cell = (each.site.key, threads)
-            known = memory.load_series(recipes[each.site.key], each.site.place, threads)
+            cell = (served_call_site.site.key, threads)
+            known = memory.load_series(
+                recipes[served_call_site.site.key], served_call_site.site.place, threads
+            )
             if known is None or len(known.stock) < setting.launches or cell in begun:
-                uncached[threads].append(each.site)
+                uncached[threads].append(served_call_site.site)
             else:
                 cached[cell] = known
     fresh, reasons = _run_stage(setting, SEARCH, uncached, bench)
-    by_key = {each.site.key: each.site for each in served}
+    by_key = {site.site.key: site.site for site in served}
     for (key, threads), cell_series in fresh.items():
         if keep_rules.is_quiet(cell_series):
             memory.save_series(recipes[key], by_key[key].place, threads, cell_series)
@@ -206,13 +211,13 @@ def _time_candidates(
 def _run_stage(
     setting: SelectionSetting,
     name: str,
-    wanted: Mapping[int, Sequence[RankedCallSite]],
+    sites_by_threads: Mapping[int, Sequence[RankedCallSite]],
     bench: Bench,
 ) -> tuple[dict[tuple[str, int], Series], dict[str, str]]:
     """Return the times of the requested call sites that have enough launches, and why others
     have none.
     """
-    total = sum(map(len, wanted.values()))
+    total = sum(map(len, sites_by_threads.values()))
     if not total:
         return {}, {}
     share = SEARCH_SHARE if name == SEARCH else 1 - SEARCH_SHARE
@@ -228,7 +233,9 @@ def _run_stage(
         ),
         console.track_progress("timings", total * setting.launches) as count,
     ):
-        all_series, reasons = group_series(time_call_sites(bench, stage, wanted, count.advance))
+        all_series, reasons = group_series(
+            time_call_sites(bench, stage, sites_by_threads, count.advance)
+        )
     complete = {
         cell: cell_series
         for cell, cell_series in all_series.items()
@@ -240,25 +247,25 @@ def _run_stage(
 def list_timed(
     served: Sequence[ServedCallSite],
     threads: Sequence[int],
-    found: Mapping[tuple[str, int], Series],
+    series: Mapping[tuple[str, int], Series],
 ) -> tuple[TimedCallSite, ...]:
     return tuple(
         TimedCallSite(
             site=call_site.site,
             choice=call_site.choice,
             threads=n,
-            series=found[call_site.site.key, n],
+            series=series[call_site.site.key, n],
         )
         for call_site in served
         for n in threads
-        if (call_site.site.key, n) in found
+        if (call_site.site.key, n) in series
     )
 
 
 def _list_untimed(
     setting: SelectionSetting,
     served: Sequence[ServedCallSite],
-    found: Mapping[tuple[str, int], Series],
+    series: Mapping[tuple[str, int], Series],
     reasons: Mapping[str, str],
 ) -> tuple[Untimed, ...]:
     return tuple(
@@ -269,7 +276,7 @@ def _list_untimed(
             reason=reasons.get(call_site.site.key, f"fewer than {FEWEST_LAUNCHES} launches"),
         )
         for call_site in served
-        if any((call_site.site.key, threads) not in found for threads in setting.threads)
+        if any((call_site.site.key, threads) not in series for threads in setting.threads)
     )
 
 
@@ -277,9 +284,9 @@ def _create_selection(
     setting: SelectionSetting,
     wheel_kernels: WheelKernels,
     rows: tuple[KernelRow, ...],
-    kept: tuple[TypedOp, ...],
+    kept_units: tuple[TypedOp, ...],
 ) -> Selection:
-    units = frozenset(wheel_kernels.units[choice] for choice in kept)
+    units = frozenset(wheel_kernels.units[choice] for choice in kept_units)
     return Selection(
         made=format_now(),
         cpu=setting.cpu,
@@ -289,7 +296,7 @@ def _create_selection(
         rate=setting.rate,
         kernels=tuple(sorted(units)),
         flags=wheel_kernels.select_flags(units),
-        kept=kept,
+        kept=kept_units,
         rows=rows,
         own=find_fused_ops(wheel_kernels.release, parse_target(wheel_kernels.library.target)),
     )

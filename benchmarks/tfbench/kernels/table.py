@@ -60,10 +60,10 @@ def format_row(row: KernelRow) -> tuple[str, ...]:
 
 def list_lines(selected: SelectionResult) -> Iterator[str]:
     """Yield the results in sentences."""
-    rows, kept = selected.selection.rows, selected.selection.kept
+    rows, choices = selected.selection.rows, selected.selection.kept
     tried = len({row.choice for row in rows} | {call_site.choice for call_site in selected.untimed})
     yield (
-        f"{len(kept)} of {format_count(tried, 'kernel')} kept, timed in "
+        f"{len(choices)} of {format_count(tried, 'kernel')} kept, timed in "
         f"{format_count(len(rows), 'cell')} "
         f"(call sites times numbers of threads), {selected.recalled} of them from the cache; "
         f"false discovery rate {selected.selection.rate:g}."

@@ -99,7 +99,7 @@ def read_known_lines(bench: Bench) -> list[TimingLine]:
 def time_call_sites(
     bench: Bench,
     stage: TimingStage,
-    wanted: Mapping[int, Sequence[RankedCallSite]],
+    sites_by_threads: Mapping[int, Sequence[RankedCallSite]],
     listen: Progress,
 ) -> tuple[TimingLine, ...]:
     """Time every wanted call site, by number of threads, and return the lines.
@@ -108,7 +108,7 @@ def time_call_sites(
     three). Resumes from the journal. Raises WorkerError if workers do not even start, and
     DiskError.
     """
-    timings = Timings(bench=bench, stage=stage, wanted=wanted, listen=listen)
+    timings = Timings(bench=bench, stage=stage, wanted=sites_by_threads, listen=listen)
     with open_journal(bench.journal, KINDS) as (known, keep):
         return engine.run(timings, known, keep)
 
@@ -165,25 +165,25 @@ class Timings:
         """
         threads, cpus = launch.threads, self.bench.cpus[: launch.threads]
         chance = create_random(self.stage.seed, self.stage.name, threads, launch.number)
-        left, faults = chance.sample(launch.sites, len(launch.sites)), 0
+        remaining, faults = chance.sample(launch.sites, len(launch.sites)), 0
         total = self.stage.launches * sum(map(len, self.wanted.values()))
 
         def remember(line: TimingLine) -> None:
             keep(line)
-            left.pop(0)
-            self.listen(launch.before + len(launch.sites) - len(left), total)
+            remaining.pop(0)
+            self.listen(launch.before + len(launch.sites) - len(remaining), total)
 
-        while left:
+        while remaining:
             with workers.open_workers(self.bench.arms, cpus, chance, self.bench.out) as sessions:
                 try:
-                    while left:
-                        remember(self._time_call_site(launch, left[0], sessions, chance))
+                    while remaining:
+                        remember(self._time_call_site(launch, remaining[0], sessions, chance))
                 except WorkerError as error:
                     faults += 1
                     if faults > MOST_FAULTS:
                         raise
                     reason = f"a worker failed: {error.message.splitlines()[0]}"
-                    remember(self._create_empty_line(launch, left[0], reason))
+                    remember(self._create_empty_line(launch, remaining[0], reason))
 
     def _time_call_site(
         self,
@@ -223,7 +223,7 @@ class Timings:
 
 
 def _list_remaining(
-    every: Sequence[RankedCallSite], lines: Sequence[TimingLine], threads: int, launch: int
+    sites: Sequence[RankedCallSite], lines: Sequence[TimingLine], threads: int, launch: int
 ) -> tuple[RankedCallSite, ...]:
     """List the call sites that a launch has not timed yet and that can be timed at all."""
     done = {
@@ -231,7 +231,7 @@ def _list_remaining(
         for line in lines
         if line.reason or (line.threads, line.launch) == (threads, launch)
     }
-    return tuple(site for site in every if site.key not in done)
+    return tuple(site for site in sites if site.key not in done)
 
 
 def group_series(

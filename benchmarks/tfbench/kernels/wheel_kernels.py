@@ -81,13 +81,15 @@ def read_wheel_kernels(wheel: Path, cpu: Cpu) -> WheelKernels:
         wheel=wheel,
         release=tuned.release,
         library=library,
-        units={each: row.unit for row in part.verdicts for each in row.registrations},
+        units={
+            registration: row.unit for row in part.verdicts for registration in row.registrations
+        },
         recipes={
             unit: hash_record(
                 {
                     "recipe": recipe,
                     "sources": {
-                        each: (flags.get(each, ()), replacements.get(each)) for each in paths
+                        path: (flags.get(path, ()), replacements.get(path)) for path in paths
                     },
                 }
             )

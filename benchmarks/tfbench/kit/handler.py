@@ -47,18 +47,18 @@ def read_kit(text: str, *, as_json: bool) -> str:
     return format_result(measured, build_table(measured), as_json=as_json)
 
 
-def build_table(found: tuple[Phase, ...]) -> ResultTable:
+def build_table(phases: tuple[Phase, ...]) -> ResultTable:
     rows = tuple(
         (
             *(phase.arm, phase.device, phase.backend, phase.workload, phase.phase),
             *(("", "") if phase.speed is None else wording.format_rate_interval(phase.speed)),
             str(phase.launches),
         )
-        for phase in found
+        for phase in phases
     )
     lines = tuple(
         f"{phase.workload}, {phase.phase}, {phase.arm}: {phase.reason}"
-        for phase in found
+        for phase in phases
         if phase.reason
     )
     return ResultTable(title="measured by the kit", headings=_HEADINGS, rows=rows, lines=lines)

@@ -63,9 +63,11 @@ def _measure_rounding(launches: Iterable[Mapping[str, Start]], baseline: str) ->
     """
     shift = RoundingShift()
     for launch in launches:
-        for start in (each for each in launch.values() if each.nudged):
+        for start in (candidate for candidate in launch.values() if candidate.nudged):
             base = launch[baseline]
-            losses = [each or 0.0 for each in _compute_differences(base.losses, start.losses)]
+            losses = [
+                difference or 0.0 for difference in _compute_differences(base.losses, start.losses)
+            ]
             loss_shifts = itertools.zip_longest(shift.losses, [0.0, *losses[1:]], fillvalue=0.0)
             prediction_shift = compare_predictions(base.predictions, start.predictions) or 0.0
             shift = RoundingShift(
@@ -121,34 +123,36 @@ def _find_largest(
     return largest, explained
 
 
-def compare_losses(losses: Numbers, others: Numbers) -> float | None:
+def compare_losses(losses: Numbers, other_losses: Numbers) -> float | None:
     """Return the largest relative difference of the losses; None if a loss is not finite.
 
     Models that were not trained have no losses: the difference is 0. Raises SampleError if one
     side has more losses than the other.
     """
     differences = [
-        difference for difference in _compute_differences(losses, others) if difference is not None
+        difference
+        for difference in _compute_differences(losses, other_losses)
+        if difference is not None
     ]
     return max(differences, default=0.0) if len(differences) == len(losses) else None
 
 
-def _compute_differences(losses: Numbers, others: Numbers) -> list[float | None]:
+def _compute_differences(losses: Numbers, other_losses: Numbers) -> list[float | None]:
     """Return the relative difference of each pair of losses."""
-    if not losses and not others:
+    if not losses and not other_losses:
         return []
     return [
         None if a is None or b is None else abs(a - b) / max(abs(a), abs(b), 1e-12)
-        for a, b in _pair_values(losses, others, "losses")
+        for a, b in _pair_values(losses, other_losses, "losses")
     ]
 
 
-def compare_predictions(predictions: Numbers, others: Numbers) -> float | None:
+def compare_predictions(predictions: Numbers, other_predictions: Numbers) -> float | None:
     """Return the largest absolute difference of the predictions; None if one is not finite.
 
     Raises SampleError if one side has more predictions than the other, or there are none.
     """
-    pairs = _pair_values(predictions, others, "predictions")
+    pairs = _pair_values(predictions, other_predictions, "predictions")
     differences = [abs(a - b) for a, b in pairs if a is not None and b is not None]
     return max(differences) if len(differences) == len(pairs) else None
 
@@ -170,8 +174,8 @@ def _require_equal_starts(baseline: Start, start: Start) -> None:
 
 
 def _pair_values(
-    values: Numbers, others: Numbers, what: str
+    values: Numbers, other_values: Numbers, noun: str
 ) -> list[tuple[float | None, float | None]]:
-    if len(values) != len(others) or not values:
-        raise SampleError(f"cannot compare {len(values)} {what} with {len(others)}")
-    return list(zip(values, others, strict=True))
+    if len(values) != len(other_values) or not values:
+        raise SampleError(f"cannot compare {len(values)} {noun} with {len(other_values)}")
+    return list(zip(values, other_values, strict=True))

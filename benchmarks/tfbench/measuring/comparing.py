@@ -65,12 +65,12 @@ class ComparisonSetting:
         The baseline is followed by its repeat, which gives the noise floor. Workloads of
         several clients have as many clients as vCPUs.
         """
-        baseline, *others = self.arms
+        baseline, *other_arms = self.arms
         return tuple(
             CellSpec(
                 workload=name,
                 vcpus=self.host.affinity[:count],
-                arms=(baseline, create_repeat(baseline), *others),
+                arms=(baseline, create_repeat(baseline), *other_arms),
                 seed=self.seed,
             )
             for count in self.vcpus
@@ -100,7 +100,7 @@ def compare(
             )
             cell = MeasuredCell(spec=spec, effort=setting.effort, logs=out / "logs", listen=listen)
             done.append(cell.observe(engine.run(cell, known, keep)))
-            save(out / KIND.result, summarise_run(setting, done, made=timestamp))
+            save(out / KIND.result, summarise_run(setting, done, timestamp=timestamp))
     return load(out / KIND.result)
 
 
@@ -202,8 +202,8 @@ def _describe_overall(comparison: Comparison, verdict: Verdict) -> list[str]:
     ]
 
 
-def _describe_cell(each: ComparedCell) -> str:
-    return f"{each.workload} on {console.format_vcpus(each.vcpus)}"
+def _describe_cell(cell: ComparedCell) -> str:
+    return f"{cell.workload} on {console.format_vcpus(cell.vcpus)}"
 
 
 def _get_first_line(text: str) -> str:
@@ -211,14 +211,14 @@ def _get_first_line(text: str) -> str:
     return text.strip().splitlines()[0].rstrip(":")
 
 
-def _describe_disagreements(each: ComparedCell) -> Iterator[str]:
-    losses = {arm.arm: arm.losses for arm in each.arms}
-    for agreement in each.agreements:
+def _describe_disagreements(cell: ComparedCell) -> Iterator[str]:
+    losses = {arm.arm: arm.losses for arm in cell.arms}
+    for agreement in cell.agreements:
         if not agreement.agrees:
-            baseline = each.arms[0].arm if each.arms else "the baseline"
+            baseline = cell.arms[0].arm if cell.arms else "the baseline"
             formatted = [_format_losses(losses.get(name, ())) for name in (baseline, agreement.arm)]
             yield (
-                f"{each.workload}, first losses {formatted[0]} ({baseline}) and {formatted[1]} "
+                f"{cell.workload}, first losses {formatted[0]} ({baseline}) and {formatted[1]} "
                 f"({agreement.arm}), predictions differ by "
                 f"{_format_difference(agreement.predictions)}, tolerance {agreement.tolerance:g}"
             )
@@ -247,10 +247,10 @@ def _report_progress(
     finished = sum(len(observed.launches) for observed in done)
     launches = len(now.launches)
     expected = max(launches, _estimate_launches(setting.effort, now))
-    rest = (len(setting.specs) - len(done) - 1) * expected
+    remaining = (len(setting.specs) - len(done) - 1) * expected
     where = f"{format_label(spec.workload)} on {console.format_vcpus(len(spec.vcpus))}"
     detail = f"{where}, launch {launches + 1}" if launches < expected else where
-    progress(finished + launches, finished + expected + rest, detail)
+    progress(finished + launches, finished + expected + remaining, detail)
 
 
 def _estimate_launches(effort: Effort, now: ObservedCell) -> int:
@@ -262,7 +262,7 @@ def _estimate_launches(effort: Effort, now: ObservedCell) -> int:
 
 
 def summarise_run(
-    setting: ComparisonSetting, done: Sequence[ObservedCell], *, made: str
+    setting: ComparisonSetting, done: Sequence[ObservedCell], *, timestamp: str
 ) -> Comparison:
     """Summarise the finished cells of a run as a comparison.
 
@@ -276,7 +276,7 @@ def summarise_run(
     )
     return Comparison(
         schema=SCHEMA,
-        made=made,
+        made=timestamp,
         seconds=sum(observed.seconds for observed in done),
         seed=setting.seed,
         effort=setting.effort,

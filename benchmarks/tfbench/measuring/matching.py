@@ -27,41 +27,43 @@ class FieldDifference:
         return f"{self.what} ({self.one} vs. {self.other})"
 
 
-def compare_hosts(host: Host, other: Host) -> tuple[FieldDifference, ...]:
+def compare_hosts(host: Host, other_host: Host) -> tuple[FieldDifference, ...]:
     """List the fields in which two hosts differ in kind; their sizes may differ (see
     MAY_DIFFER).
     """
     names = [field.name for field in dataclasses.fields(Host)]
     return (
-        *_compare_cpus(host.cpu, other.cpu),
-        *_compare_fields(host, other, [name for name in names if name not in {"cpu", *MAY_DIFFER}]),
+        *_compare_cpus(host.cpu, other_host.cpu),
+        *_compare_fields(
+            host, other_host, [name for name in names if name not in {"cpu", *MAY_DIFFER}]
+        ),
     )
 
 
-def compare_arms(arm: ArmFacts, other: ArmFacts) -> tuple[FieldDifference, ...]:
+def compare_arms(arm: ArmFacts, other_arm: ArmFacts) -> tuple[FieldDifference, ...]:
     """List the fields in which two arms of one name differ; their locations on disk may differ."""
-    return _compare_fields(arm, other, ARM_FIELDS, prefix=f"{arm.name}: ")
+    return _compare_fields(arm, other_arm, ARM_FIELDS, prefix=f"{arm.name}: ")
 
 
-def _compare_cpus(cpu: Cpu, other: Cpu) -> tuple[FieldDifference, ...]:
+def _compare_cpus(cpu: Cpu, other_cpu: Cpu) -> tuple[FieldDifference, ...]:
     """List the fields in which two CPUs differ; of their features, those that only one has."""
     names = [field.name for field in dataclasses.fields(Cpu) if field.name != "features"]
-    differing = _compare_fields(cpu, other, names, prefix="CPU ")
-    if cpu.features == other.features:
+    differing = _compare_fields(cpu, other_cpu, names, prefix="CPU ")
+    if cpu.features == other_cpu.features:
         return differing
-    extra, others = cpu.features - other.features, other.features - cpu.features
+    extra, missing = cpu.features - other_cpu.features, other_cpu.features - cpu.features
     features = FieldDifference(
         what="CPU features on one machine only",
         one=_format_value(extra),
-        other=_format_value(others),
+        other=_format_value(missing),
     )
     return (*differing, features)
 
 
 def _compare_fields(
-    one: object, other: object, names: Sequence[str], *, prefix: str = ""
+    record: object, other_record: object, names: Sequence[str], *, prefix: str = ""
 ) -> tuple[FieldDifference, ...]:
-    pairs = ((name, getattr(one, name), getattr(other, name)) for name in names)
+    pairs = ((name, getattr(record, name), getattr(other_record, name)) for name in names)
     return tuple(
         FieldDifference(what=prefix + name, one=_format_value(value), other=_format_value(another))
         for name, value, another in pairs

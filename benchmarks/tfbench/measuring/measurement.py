@@ -92,8 +92,8 @@ def list_phases(workload: str, effort: Effort) -> tuple[str, ...]:
     The other phases of a training run are timed if `effort` asks for blocks of them.
     """
     judged = find_phase(workload)
-    others = find_schedule(workload).phases if effort.phase_blocks and judged == TRAIN else ()
-    return (*(phase for phase in others if phase != judged), judged)
+    phases = find_schedule(workload).phases if effort.phase_blocks and judged == TRAIN else ()
+    return (*(phase for phase in phases if phase != judged), judged)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +134,7 @@ class MeasuredCell:
     def choose_next(self, entries: Sequence[Entry], _: RunProgress) -> PlannedLaunch | None:
         observed = self.observe(entries)
         self.listen(observed)
-        excluded = frozenset(each.arm for each in observed.failures)
+        excluded = frozenset(failure.arm for failure in observed.failures)
         excluded |= _find_disagreeing(self.spec, observed.starts)
         blocks = choose_next_block_count(observed, self.effort) if observed.launches else None
         if blocks == 0 or _is_finished(self.spec, observed, excluded, self.effort):
@@ -142,7 +142,9 @@ class MeasuredCell:
         return PlannedLaunch(
             spec=self.spec.exclude_arms(excluded),
             number=1 + max((entry.launch for entry in entries), default=-1),
-            steps={p: each.get_steps(p) for each in observed.launches[:1] for p in each.blocks},
+            steps={
+                p: launch.get_steps(p) for launch in observed.launches[:1] for p in launch.blocks
+            },
             blocks=blocks,
             profiled=not observed.profiled,
         )
@@ -171,7 +173,7 @@ def create_observed_cell(spec: CellSpec, entries: Sequence[Entry]) -> ObservedCe
 
     Raises SampleError if the samples of a launch have different numbers of steps.
     """
-    baseline, repeat, *others = (arm.name for arm in spec.arms)
+    baseline, repeat, *other_arms = (arm.name for arm in spec.arms)
     failures = list_failures(entries)
     failed = {failure.arm for failure in failures}
     return ObservedCell(
@@ -179,7 +181,7 @@ def create_observed_cell(spec: CellSpec, entries: Sequence[Entry]) -> ObservedCe
         vcpus=len(spec.vcpus),
         baseline=baseline,
         repeat=repeat,
-        arms=tuple(name for name in (baseline, *others) if name not in failed),
+        arms=tuple(name for name in (baseline, *other_arms) if name not in failed),
         starts=filter_starts(entries),
         launches=group_launches(entries),
         failures=failures,
@@ -194,8 +196,8 @@ def _find_disagreeing(spec: CellSpec, starts: Sequence[Start]) -> frozenset[str]
 def _is_finished(
     spec: CellSpec, measured: ObservedCell, out: frozenset[str], effort: Effort
 ) -> bool:
-    baseline, repeat, *others = (arm.name for arm in spec.arms)
-    if out & {baseline, repeat} or (others and out.issuperset(others)):
+    baseline, repeat, *other_arms = (arm.name for arm in spec.arms)
+    if out & {baseline, repeat} or (other_arms and out.issuperset(other_arms)):
         return True
     count = len(measured.launches)
     width = compute_half_width(measured, count) if count in effort.looks else math.inf
@@ -365,11 +367,11 @@ def _warm_up(timed: Mapping[str, Session], phase: str, steps: int, limit_s: floa
     while not steady and rounds < MOST_ROUNDS:
         if rounds >= FEWEST_ROUNDS and time.monotonic() >= end:
             break
-        for name, each in timed.items():
-            walls[name].append(math.log(float(each.sample(phase, few)["wall_s"])))
+        for name, session in timed.items():
+            walls[name].append(math.log(float(session.sample(phase, few)["wall_s"])))
         rounds += 1
         steady = rounds >= TREND_ROUNDS and not any(map(has_trend, map(tuple, walls.values())))
-    round_s = math.fsum(math.exp(statistics.median(each)) for each in walls.values())
+    round_s = math.fsum(math.exp(statistics.median(samples)) for samples in walls.values())
     return _WarmUp(rounds=rounds, steady=steady, block_s=2 * round_s * steps / few)
 
 

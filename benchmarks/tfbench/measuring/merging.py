@@ -86,9 +86,9 @@ def _check_parts(parts: Sequence[Part]) -> None:
     _check_cells(parts)
 
 
-def _check_pair(one: Part, other: Part) -> None:
+def _check_pair(part: Part, other_part: Part) -> None:
     """Raise HostError or UsageError if two parts do not fit in one comparison."""
-    (name, first), (other_name, second) = one, other
+    (name, first), (other_name, second) = part, other_part
     between = f"cannot merge {name} and {other_name}"
     host_differences = compare_hosts(first.host, second.host)
     if host_differences:
@@ -104,26 +104,28 @@ def _check_pair(one: Part, other: Part) -> None:
 
 
 def _check_arms(between: str, first: Comparison, second: Comparison) -> None:
-    ours, theirs = ([arm.name for arm in each.arms] for each in (first, second))
+    ours, theirs = ([arm.name for arm in comparison.arms] for comparison in (first, second))
     if sorted(ours) != sorted(theirs) or ours[0] != theirs[0]:
         raise UsageError(
             f"{between}: their arms differ ({', '.join(ours)} vs. {', '.join(theirs)})",
             hint="Merge comparisons with the same baseline and the same other arms",
         )
     arms = {arm.name: arm for arm in second.arms}
-    mismatches = [each for arm in first.arms for each in compare_arms(arm, arms[arm.name])]
+    mismatches = [
+        difference for arm in first.arms for difference in compare_arms(arm, arms[arm.name])
+    ]
     if mismatches:
         raise UsageError(f"{between}: their arms differ: {'; '.join(map(str, mismatches))}")
 
 
 def _check_cells(parts: Sequence[Part]) -> None:
-    seen: dict[tuple[str, int], str] = {}
+    sources: dict[tuple[str, int], str] = {}
     for name, comparison in parts:
         for cell in comparison.cells:
-            other = seen.setdefault((cell.workload, cell.vcpus), name)
-            if other != name:
+            earlier = sources.setdefault((cell.workload, cell.vcpus), name)
+            if earlier != name:
                 raise UsageError(
-                    f"{cell.workload} on {console.format_vcpus(cell.vcpus)} is in both {other} "
+                    f"{cell.workload} on {console.format_vcpus(cell.vcpus)} is in both {earlier} "
                     f"and {name}",
                     hint="Exclude one of them",
                 )

@@ -125,16 +125,16 @@ def _choose_narrowest(
 ) -> int:
     """Choose the blocks of each remaining launch for the narrowest interval; 0 if none is left."""
     best, width = 0, math.inf
-    known = math.fsum(spread.between + spread.within / each for each in past)
+    known = math.fsum(spread.between + spread.within / past_blocks for past_blocks in past)
     for more in range(max(1, FEWEST_LAUNCHES - len(past)), effort.looks[-1] - len(past) + 1):
-        each = int((left_s / more - cost.start_s) / cost.block_s)
+        blocks = int((left_s / more - cost.start_s) / cost.block_s)
         total = len(past) + more
-        idle = total > FAVOURED and cost.start_s > each * cost.block_s
-        if each < FEWEST_BLOCKS or idle:
+        idle = total > FAVOURED and cost.start_s > blocks * cost.block_s
+        if blocks < FEWEST_BLOCKS or idle:
             break
-        variance = (known + more * (spread.between + spread.within / each)) / total**2
+        variance = (known + more * (spread.between + spread.within / blocks)) / total**2
         # Two degrees of freedom per launch, as for three arms: see `statistics.compute_contrast`.
         expected = stats.t.ppf((1 + LEVEL) / 2, 2 * (total - 1)) * math.sqrt(variance)
         if expected < width:
-            best, width = each, expected
+            best, width = blocks, expected
     return best

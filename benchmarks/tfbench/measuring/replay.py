@@ -27,23 +27,23 @@ def recompute_comparison(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
     RecordError if it does not, or if a file is damaged or foreign.
     """
     path = _find_samples(folder)
-    for each in (folder / KIND.spec, path):
-        if not each.is_file():
+    for file in (folder / KIND.spec, path):
+        if not file.is_file():
             raise RecordError(
-                f"{folder} is not a recorded run: {each.name} is missing",
+                f"{folder} is not a recorded run: {file.name} is missing",
                 hint=f"Give the folder of a comparison, with {KIND.spec} and {KIND.journal}",
             )
     setting = _read_setting(folder / KIND.spec)
     run_entries = read_entries(path, KINDS)
     try:
         cells = [
-            create_observed_cell(each, each.filter_entries(run_entries)) for each in setting.specs
+            create_observed_cell(spec, spec.filter_entries(run_entries)) for spec in setting.specs
         ]
-        done = [each for each in cells if each.starts]
-        comparison = summarise_run(setting, done, made=_read_date(folder / KIND.result))
+        done = [cell for cell in cells if cell.starts]
+        comparison = summarise_run(setting, done, timestamp=_read_date(folder / KIND.result))
     except _FOREIGN as error:
         raise RecordError(f"{path} is not a valid comparison ({error})") from error
-    return comparison, tuple(each for each in run_entries if isinstance(each, Sample))
+    return comparison, tuple(entry for entry in run_entries if isinstance(entry, Sample))
 
 
 def _read_setting(path: Path) -> ComparisonSetting:

@@ -220,7 +220,7 @@ def run_trials(
     """
     folder.begin(KIND, TrialSetting(host=host, arm=arm, seed=seed), out)
     planned = [(part, number) for part in parts for number in range(part.trials)]
-    planned.sort(key=lambda each: each[1] / each[0].trials)  # (a stopped one has some of each)
+    planned.sort(key=lambda pair: pair[1] / pair[0].trials)  # (a stopped one has some of each)
     with open_journal(out / KIND.journal, KINDS) as (known, keep):
         done = [*known]
         finished = {(trial.part, trial.number) for trial in done}
@@ -390,10 +390,10 @@ def _list_widths(measured: ObservedCell) -> Iterator[tuple[float, float]]:
             yield spent, compute_half_width(measured, count)
 
 
-def summarise_trials(trials: Sequence[Trial], arm: Arm, host: Host, made: str) -> SelfCheck:
+def summarise_trials(trials: Sequence[Trial], arm: Arm, host: Host, timestamp: str) -> SelfCheck:
     return SelfCheck(
         schema=SCHEMA,
-        made=made,
+        made=timestamp,
         seconds=math.fsum(trial.seconds for trial in trials),
         host=host,
         arm=arm.label,

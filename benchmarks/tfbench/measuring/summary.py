@@ -156,12 +156,18 @@ def _create_arm_facts(arm: Arm, start: Start) -> ArmFacts:
     )
 
 
-def _select_kernel_table(found: KernelTable | None, library: str | None) -> KernelTable | None:
+def _select_kernel_table(
+    kernel_table: KernelTable | None, library: str | None
+) -> KernelTable | None:
     """Return the kernel table if it is of the loaded library.
 
     Another library of the wheel may have been requested (TENSORWRIGHT_TARGET).
     """
-    return found if found and library and Path(library).name == found.library else None
+    return (
+        kernel_table
+        if kernel_table and library and Path(library).name == kernel_table.library
+        else None
+    )
 
 
 def _list_candidates(cells: Sequence[ObservedCell]) -> tuple[str, ...]:
@@ -249,10 +255,10 @@ def _create_arm_times(measured: ObservedCell, arm: str) -> ArmTimes:
 
 def _compute_latency(measured: ObservedCell, arm: str) -> Latency | None:
     """Compute quantiles of each launch's requests, with Student's t over launches."""
-    launches = [_count_requests(one, arm) for one in measured.list_timed_launches(arm)]
+    launches = [_count_requests(launch, arm) for launch in measured.list_timed_launches(arm)]
     if len(launches) < FEWEST_LAUNCHES or not all(launches):
         return None
-    enough = all(sum(one.values()) >= _FOR_P99 for one in launches)
+    enough = all(sum(counts.values()) >= _FOR_P99 for counts in launches)
     return Latency(
         median_ms=_compute_quantile_ms(launches, 0.5),
         p99_ms=_compute_quantile_ms(launches, 0.99) if enough else None,

@@ -73,12 +73,12 @@ class OverheadConfig:
         return (*program_env, *visible)
 
 
-def describe_plan(wanted: OverheadOptions) -> str:
+def describe_plan(overhead_options: OverheadOptions) -> str:
     """Describe what would be timed. Nothing is installed."""
     paths = settings.paths()
     config, arms = (
-        parse_options(wanted),
-        experiment.list_names(experiment.choose_arms(wanted.arms, paths)),
+        parse_options(overhead_options),
+        experiment.list_names(experiment.choose_arms(overhead_options.arms, paths)),
     )
     forms = "".join(
         f"  epochs={form.epochs}, repeat({form.repeat}), "
@@ -90,24 +90,28 @@ def describe_plan(wanted: OverheadOptions) -> str:
         f"arms       {', '.join(arms)}\n"
         f"vCPUs      {config.vcpus}\n"
         f"launches   {config.launches}, each with {ROUNDS} rounds of these calls of fit():\n{forms}"
-        f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
+        f"out        {overhead_options.out or paths.choose_report_folder(KIND)}\n"
     )
 
 
-def parse_options(wanted: OverheadOptions) -> OverheadConfig:
+def parse_options(overhead_options: OverheadOptions) -> OverheadConfig:
     """Parse and check the options. Raises UsageError."""
-    workload, program = options.parse_subject(wanted.workload)
+    workload, program = options.parse_subject(overhead_options.workload)
     steps = STEPS if workload == WORKLOAD else BATCHES
     return OverheadConfig(
         workload=workload,
         program=str(program or ""),
-        device=wanted.device,
+        device=overhead_options.device,
         forms=tuple(
-            terms.list_forms(options.parse_integer(wanted.epochs, "--epochs", least=2), steps)
+            terms.list_forms(
+                options.parse_integer(overhead_options.epochs, "--epochs", least=2), steps
+            )
         ),
-        vcpus=options.parse_vcpu_count(wanted.vcpus, read_vcpus().usable),
-        launches=options.parse_integer(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
-        seed=options.parse_integer(wanted.seed, "--seed", least=0),
+        vcpus=options.parse_vcpu_count(overhead_options.vcpus, read_vcpus().usable),
+        launches=options.parse_integer(
+            overhead_options.launches, "--launches", least=FEWEST_LAUNCHES
+        ),
+        seed=options.parse_integer(overhead_options.seed, "--seed", least=0),
     )
 
 

@@ -69,11 +69,11 @@ class Overhead:
     marks: tuple[tuple[str, str], ...]
 
 
-def build_answer(found: CellResult, forms: Sequence[Form]) -> ArmTerms:
+def build_answer(cell_result: CellResult, forms: Sequence[Form]) -> ArmTerms:
     """Build one arm's answer from its launches. Raises SampleError for fewer than two launches."""
-    launches = [_compute_medians(answer, forms) for answer in found.answers]
+    launches = [_compute_medians(answer, forms) for answer in cell_result.answers]
     solved = [terms.solve_terms(launch) for launch in launches]
-    first_answer = found.answers[0]
+    first_answer = cell_result.answers[0]
     epoch_s = estimate_mean([launch_terms.epoch_s for launch_terms in solved])
     call_s = estimate_mean([launch_terms.call_s for launch_terms in solved])
     step_s = estimate_mean([launch_terms.step_s for launch_terms in solved])
@@ -81,8 +81,8 @@ def build_answer(found: CellResult, forms: Sequence[Form]) -> ArmTerms:
     own_form, steps = forms[0], first_answer["steps"][0]
     script = terms.count_parts(own_form, steps)
     return ArmTerms(
-        arm=str(found.place["arm"]),
-        device=str(found.place["device"]),
+        arm=str(cell_result.place["arm"]),
+        device=str(cell_result.place["device"]),
         rows=first_answer["rows"],
         batch=first_answer["batch"],
         launches=len(launches),
@@ -110,7 +110,10 @@ def _compute_medians(
 
 
 def _build_timed_form(
-    form: Form, launches: Sequence[Mapping[Form, tuple[Counts, float]]], own: Form, overall: Terms
+    form: Form,
+    launches: Sequence[Mapping[Form, tuple[Counts, float]]],
+    own_form: Form,
+    overall: Terms,
 ) -> TimedForm:
     counts = launches[0][form][0]
     return TimedForm(
@@ -120,7 +123,7 @@ def _build_timed_form(
         predicted_s=overall.compute_seconds(counts),
         speedup=estimate_geometric_mean(
             [
-                [math.log(_compute_step_s(launch[own]) / _compute_step_s(launch[form]))]
+                [math.log(_compute_step_s(launch[own_form]) / _compute_step_s(launch[form]))]
                 for launch in launches
             ]
         ),

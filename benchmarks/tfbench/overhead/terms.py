@@ -67,7 +67,8 @@ def solve_terms(measured: Mapping[Form, tuple[Counts, float]]) -> Terms:
     positive number, or if the forms cannot separate the terms.
     """
     rows = np.array(
-        [(each.epochs, each.calls, each.steps) for each, _ in measured.values()], dtype=np.float64
+        [(counts.epochs, counts.calls, counts.steps) for counts, _ in measured.values()],
+        dtype=np.float64,
     )
     seconds = np.array([value for _, value in measured.values()])
     if not (np.isfinite(seconds).all() and (seconds > 0).all()):
@@ -77,7 +78,7 @@ def solve_terms(measured: Mapping[Form, tuple[Counts, float]]) -> Terms:
         raise SampleError("these forms of fit cannot separate the costs of epochs, calls and steps")
     scale = weighted.max(axis=0)  # (so that rounding does not hide the small terms)
     solution, _ = optimize.nnls(weighted / scale, np.ones(len(seconds)))
-    epoch_s, call_s, step_s = (float(each) for each in solution / scale)
+    epoch_s, call_s, step_s = (float(term) for term in solution / scale)
     return Terms(epoch_s=epoch_s, call_s=call_s, step_s=step_s)
 
 

@@ -92,7 +92,7 @@ def list_sentences(answer: ArmTerms) -> Iterator[str]:
 
 
 def _list_advice(answer: ArmTerms, once: TimedForm) -> Iterator[str]:
-    best = max(answer.forms[1:], key=lambda each: each.speedup.value)
+    best = max(answer.forms[1:], key=lambda form: form.speedup.value)
     if best.speedup.low <= 1 + WORTH:
         yield f"No other form is certainly faster by {WORTH:.0%}: leave the script unchanged."
         return
@@ -155,13 +155,13 @@ def draw_figures(overhead: Overhead) -> Iterator[Drawing]:
     for number, answer in enumerate(overhead.answers):
         points = tuple(
             ChartPoint(
-                label=format_form(each),
+                label=format_form(form),
                 series=0,
-                amount=each.speedup,
-                note=format_factor(each.speedup.value),
-                solid=each.speedup.excludes_1,
+                amount=form.speedup,
+                note=format_factor(form.speedup.value),
+                solid=form.speedup.excludes_1,
             )
-            for each in answer.forms[1:]
+            for form in answer.forms[1:]
         )
         groups = [ChartGroup(label="", points=points)]
         yield create_drawing(
@@ -169,5 +169,5 @@ def draw_figures(overhead: Overhead) -> Iterator[Drawing]:
             key=f"{KEY}-{number}",
             title=f"{answer.arm}: forms of fit",
             caption="Per step. Lines are 95% intervals over launches; open marks: contain 1.",
-            description="; ".join(f"{each.label} {each.note}" for each in points),
+            description="; ".join(f"{point.label} {point.note}" for point in points),
         )

@@ -67,18 +67,18 @@ def _format_subject(comparison: Comparison) -> str:
     )
 
 
-def _build_answer(comparison: Comparison, each: Overall) -> Answer:
-    interval = each.speedup.interval
-    models = console.format_count(each.workloads, wording.describe_workload(comparison))
+def _build_answer(comparison: Comparison, overall: Overall) -> Answer:
+    interval = overall.speedup.interval
+    models = console.format_count(overall.workloads, wording.describe_workload(comparison))
     return Answer(
-        label=f"{each.speedup.arm}, {console.format_vcpus(each.vcpus)}",
+        label=f"{overall.speedup.arm}, {console.format_vcpus(overall.vcpus)}",
         figure=wording.format_factor(interval.value),
         detail=(
             f"{wording.format_span(interval)}, geometric mean of {models}; A/A "
-            f"{wording.format_span(each.noise)}"
+            f"{wording.format_span(overall.noise)}"
         ),
-        verdict=findings.resolve_outcome(comparison, each),
-        sentence=findings.format_headline(comparison, each),
+        verdict=findings.resolve_outcome(comparison, overall),
+        sentence=findings.format_headline(comparison, overall),
     )
 
 
@@ -141,7 +141,7 @@ def _build_scaling(comparison: Comparison) -> Section:
     return build_table_section(SCALING, "By number of vCPUs", "Geometric means", names, rows)
 
 
-def _build_ladder(comparison: Comparison, found: Ladder) -> Section:
+def _build_ladder(comparison: Comparison, ladder: Ladder) -> Section:
     """Build the section of geometric means: a row per rung, a column per wheel."""
     means = {
         (overall.vcpus, overall.speedup.arm): overall.speedup.interval
@@ -158,15 +158,15 @@ def _build_ladder(comparison: Comparison, found: Ladder) -> Section:
         LADDER,
         "Where a gain comes from",
         "Geometric means by rung and wheel",
-        ("rung", "#vCPUs", *(f"#{wheel}" for wheel in found.wheels)),
+        ("rung", "#vCPUs", *(f"#{wheel}" for wheel in ladder.wheels)),
         (
             (
                 rung,
                 str(vcpus),
-                *(format_cell(vcpus, found.find_arm(rung, wheel)) for wheel in found.wheels),
+                *(format_cell(vcpus, ladder.find_arm(rung, wheel)) for wheel in ladder.wheels),
             )
             for vcpus in dict.fromkeys(cell.vcpus for cell in comparison.cells)
-            for rung in found.rungs
+            for rung in ladder.rungs
         ),
         "Each rung adds one setting to the rung above, for every wheel. The difference between two "
         "rungs is the effect of this setting, the difference between two wheels on one rung the "

@@ -233,11 +233,11 @@ def _collect_ends(groups: Sequence[ChartGroup]) -> list[tuple[float, float, floa
     ]
 
 
-def _compute_limits(seen: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+def _compute_limits(estimates: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
     """Return axis limits that hold 1, all estimates and their intervals, which are cut off
     beyond FAR times the outermost estimate.
     """
-    lows, values, highs = zip((1.0, 1.0, 1.0), *seen, strict=True)
+    lows, values, highs = zip((1.0, 1.0, 1.0), *estimates, strict=True)
     low = max(min(lows), min(values) / FAR)
     high = min(max(highs), max(values) * FAR)
     padding = max((high / low) ** 0.06, 1.002)
@@ -459,7 +459,7 @@ def compute_ratio_ticks(low: float, high: float) -> list[float]:
     nearest = sorted(tens, key=abs)
     chosen: list[float] = []
     for value in (float(f"{factor}e{ten}") for factor, ten in itertools.product(ROUND, nearest)):
-        apart = [abs(math.log(value / other)) for other in chosen]
+        apart = [abs(math.log(value / tick)) for tick in chosen]
         if low <= value <= high and min(apart, default=math.inf) > APART * math.log(high / low):
             chosen.append(value)
     return sorted(chosen)

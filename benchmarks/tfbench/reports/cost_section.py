@@ -235,7 +235,7 @@ def _build_answer(speedup: tuple[int, str, Amount], models: str) -> Answer:
     )
 
 
-def _build_scaling(bill: Bill, *told: str) -> Section:
+def _build_scaling(bill: Bill, *sentences: str) -> Section:
     return build_table_section(
         SCALING,
         SPEEDUP,
@@ -245,7 +245,7 @@ def _build_scaling(bill: Bill, *told: str) -> Section:
             (arm, str(vcpus), wording.format_factor_span(amount))
             for vcpus, arm, amount in bill.speedups
         ),
-        *told,
+        *sentences,
     )
 
 

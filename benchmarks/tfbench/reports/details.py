@@ -141,12 +141,12 @@ def build_agreement(comparison: Comparison) -> Section:
     )
 
 
-def _format_differences(each: Agreement) -> tuple[str, ...]:
+def _format_differences(agreement: Agreement) -> tuple[str, ...]:
     return (
-        *map(_format_difference, (each.losses, each.predictions)),
-        f"{each.tolerance:.0e}" if each.held else "any",
-        *map(_format_difference, (each.losses_by_rounding, each.predictions_by_rounding)),
-        "yes" if each.agrees else "no",
+        *map(_format_difference, (agreement.losses, agreement.predictions)),
+        f"{agreement.tolerance:.0e}" if agreement.held else "any",
+        *map(_format_difference, (agreement.losses_by_rounding, agreement.predictions_by_rounding)),
+        "yes" if agreement.agrees else "no",
     )
 
 
@@ -299,13 +299,13 @@ def build_kernels(comparison: Comparison) -> Section:
     return Section(key="kernels", heading="Kernel selection", blocks=tuple(blocks))
 
 
-def _build_kernel_table(arm: str, found: KernelTable) -> tuple[str, Table]:
-    kept = {row.choice for row in found.rows if row.kept}
-    tested = console.format_count(len({row.choice for row in found.rows}), "kernel")
+def _build_kernel_table(arm: str, table: KernelTable) -> tuple[str, Table]:
+    kept_choices = {row.choice for row in table.rows if row.kept}
+    tested = console.format_count(len({row.choice for row in table.rows}), "kernel")
     return (
         (
-            f"{arm}: {len(kept)} of {tested} replace stock kernels. Measured on "
-            f"{found.measured_on}, one op at a time, with the inputs of a profile. “Share” is the "
+            f"{arm}: {len(kept_choices)} of {tested} replace stock kernels. Measured on "
+            f"{table.measured_on}, one op at a time, with the inputs of a profile. “Share” is the "
             "share of the profile's op time."
         ),
         tabulate(
@@ -314,7 +314,7 @@ def _build_kernel_table(arm: str, found: KernelTable) -> tuple[str, Table]:
                 *("op", "inputs", "#threads", "#share", "#stock us", "#tuned us", "#ratio"),
                 *("#95% interval", "#in a new run", "kept"),
             ),
-            ((op, *rest) for op, _, *rest in map(format_row, sort_rows(found.rows))),
+            ((op, *cells) for op, _, *cells in map(format_row, sort_rows(table.rows))),
         ),
     )
 
@@ -323,11 +323,11 @@ def _list_environments(comparison: Comparison) -> Iterator[tuple[str, str, str]]
     """Yield the environment variables of each arm's first cell at each number of vCPUs; its
     other cells have the same.
     """
-    seen: set[tuple[int, str]] = set()
+    listed: set[tuple[int, str]] = set()
     for cell in comparison.cells:
         for times in cell.arms:
-            if (cell.vcpus, times.arm) not in seen:
-                seen.add((cell.vcpus, times.arm))
+            if (cell.vcpus, times.arm) not in listed:
+                listed.add((cell.vcpus, times.arm))
                 yield times.arm, str(cell.vcpus), wording.format_settings(times.environment)
 
 

@@ -96,8 +96,8 @@ def format_title(comparison: Comparison) -> str:
     def format_arm(arm: str) -> str:
         return f"{arm} ({versions[arm]})" if arm in versions else arm
 
-    others = wording.join_words([*map(format_arm, list_candidates(comparison))]) or "nothing"
-    return f"{others} against {format_arm(comparison.baseline)} on {cpu}"
+    candidates = wording.join_words([*map(format_arm, list_candidates(comparison))]) or "nothing"
+    return f"{candidates} against {format_arm(comparison.baseline)} on {cpu}"
 
 
 def _parse_version(arm: ArmFacts) -> str:
@@ -137,7 +137,7 @@ def find_likely_direction(comparison: Comparison, speedup: Speedup, noise: Inter
 
 
 def _build_row(comparison: Comparison, cell: ComparedCell, arm: str) -> FindingRow:
-    verdict, why, speedup = _resolve_verdict(comparison, cell, cell.get_result(arm))
+    verdict, reason, speedup = _resolve_verdict(comparison, cell, cell.get_result(arm))
     workload, vcpus = format_cell(cell)
     return FindingRow(
         workload=workload,
@@ -149,23 +149,27 @@ def _build_row(comparison: Comparison, cell: ComparedCell, arm: str) -> FindingR
         interval=wording.format_span(speedup.interval) if speedup else "",
         noise=wording.format_span(cell.noise) if cell.noise else "",
         verdict=verdict,
-        why=why,
+        why=reason,
         confidence=wording.format_level(speedup.confidence) if speedup else "",
         medians=wording.format_factor_span(speedup.medians) if speedup and speedup.medians else "",
     )
 
 
 def _resolve_verdict(
-    comparison: Comparison, cell: ComparedCell, found: ArmResult
+    comparison: Comparison, cell: ComparedCell, arm_result: ArmResult
 ) -> tuple[str, str, Speedup | None]:
     """Return the verdict, the reason for it and the speedup that it is based on."""
-    if found.failure:
-        return FAILED, found.failure.reason.strip(), None
-    if found.agreement and not found.agreement.agrees:
-        return DIFFERENT, f"differs beyond the tolerance of {found.agreement.tolerance:g}", None
-    if found.speedup is None:
+    if arm_result.failure:
+        return FAILED, arm_result.failure.reason.strip(), None
+    if arm_result.agreement and not arm_result.agreement.agrees:
+        return (
+            DIFFERENT,
+            f"differs beyond the tolerance of {arm_result.agreement.tolerance:g}",
+            None,
+        )
+    if arm_result.speedup is None:
         return NOT_TIMED, "the baseline failed, or there are too few launches", None
-    speedup = found.speedup
+    speedup = arm_result.speedup
     return str(speedup.verdict), explain_verdict(comparison, cell, speedup), speedup
 
 
@@ -262,7 +266,7 @@ def list_unanswered(comparison: Comparison) -> Iterator[str]:
             yield f"No result for {arm}: it was not timed."
 
 
-def resolve_outcome(comparison: Comparison, each: Overall) -> str:
+def resolve_outcome(comparison: Comparison, overall: Overall) -> str:
     """Return the verdict on a mean, or DIFFERENT if the arm computes something else in any cell."""
     disagreeing = {
         agreement.arm
@@ -270,18 +274,18 @@ def resolve_outcome(comparison: Comparison, each: Overall) -> str:
         for agreement in cell.agreements
         if not agreement.agrees
     }
-    return DIFFERENT if each.speedup.arm in disagreeing else str(each.speedup.verdict)
+    return DIFFERENT if overall.speedup.arm in disagreeing else str(overall.speedup.verdict)
 
 
-def format_headline(comparison: Comparison, each: Overall) -> str:
-    speedup, base = each.speedup, comparison.baseline
+def format_headline(comparison: Comparison, overall: Overall) -> str:
+    speedup, base = overall.speedup, comparison.baseline
     arm, figure = speedup.arm, wording.format_factor(speedup.interval.value)
-    workloads = console.format_count(each.workloads, "workload")
+    workloads = console.format_count(overall.workloads, "workload")
     span = (
         f"{wording.format_span(speedup.interval)}; geometric mean of {workloads} on "
-        f"{console.format_vcpus(each.vcpus)}; A/A {wording.format_span(each.noise)}"
+        f"{console.format_vcpus(overall.vcpus)}; A/A {wording.format_span(overall.noise)}"
     )
-    match resolve_outcome(comparison, each):
+    match resolve_outcome(comparison, overall):
         case Verdict.FASTER:
             return f"{arm} is faster than {base}: {figure} ({span})."
         case Verdict.SLOWER:
@@ -289,11 +293,11 @@ def format_headline(comparison: Comparison, each: Overall) -> str:
         case Verdict.EQUIVALENT:
             reason = f"the difference is below {wording.format_percent(comparison.margin)}"
             if speedup.interval.excludes_1:
-                reason = f"the difference is within {_describe_limit(comparison, each.noise)}"
+                reason = f"the difference is within {_describe_limit(comparison, overall.noise)}"
             return f"{arm} is equivalent to {base}, {reason}: {figure} ({span})."
         case Verdict.INCONCLUSIVE:
             return (
-                f"Inconclusive: {_describe_undecided(comparison, each)}: {figure} ({span}). "
+                f"Inconclusive: {_describe_undecided(comparison, overall)}: {figure} ({span}). "
                 "Measure longer: --budget."
             )
         case _:
@@ -303,16 +307,16 @@ def format_headline(comparison: Comparison, each: Overall) -> str:
             )
 
 
-def _describe_undecided(comparison: Comparison, each: Overall) -> str:
+def _describe_undecided(comparison: Comparison, overall: Overall) -> str:
     """Describe an inconclusive result: its likely direction, or its interval."""
-    speedup, base = each.speedup, comparison.baseline
-    direction = find_likely_direction(comparison, speedup, each.noise)
+    speedup, base = overall.speedup, comparison.baseline
+    direction = find_likely_direction(comparison, speedup, overall.noise)
     if direction:
         confidence = _describe_confidence(comparison, speedup)
         return f"{speedup.arm} is likely {direction} than {base} ({confidence})"
     interval = speedup.interval
     if interval.excludes_1:
-        limit = _describe_limit(comparison, each.noise)
+        limit = _describe_limit(comparison, overall.noise)
         return f"the difference between {speedup.arm} and {base} is within {limit}"
     ends = f"{_format_distance(interval.low)} and {_format_distance(interval.high)}"
     return f"{speedup.arm} is between {ends} than {base}"
@@ -367,7 +371,7 @@ def list_fused_ops(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             fused_counts = (
                 f"{name} {count}" for name, count in counts if not name.startswith(UNFUSED)
             )
-            others = (
+            other_counts = (
                 ", ".join(
                     f"{name.removeprefix(kind)} {count}"
                     for name, count in counts
@@ -375,7 +379,7 @@ def list_fused_ops(comparison: Comparison) -> Iterator[tuple[str, ...]]:
                 )
                 for kind in UNFUSED
             )
-            yield (*format_cell(cell), times.arm, ", ".join(fused_counts), *others)
+            yield (*format_cell(cell), times.arm, ", ".join(fused_counts), *other_counts)
 
 
 def describe_kernels(arm: ArmFacts) -> str:
@@ -443,7 +447,9 @@ def _describe_differences(comparison: Comparison) -> Iterator[str]:
 def _find_differences(base: ArmFacts, arm: ArmFacts) -> tuple[str, ...]:
     """Return how the arm differs from the baseline apart from its kernels."""
     pairs = (("Python", base.python, arm.python), ("NumPy", base.numpy, arm.numpy))
-    differences = [f"{what} {theirs}, not {ours}" for what, ours, theirs in pairs if ours != theirs]
+    differences = [
+        f"{field} {theirs}, not {ours}" for field, ours, theirs in pairs if ours != theirs
+    ]
     if arm.threading != base.threading:
         threads = f"kernels on {arm.threading} threads, not {base.threading} threads"
         means = "so this compares build families, not compiler flags"
@@ -462,8 +468,8 @@ def _is_modified(arm: ArmFacts) -> bool:
 def _find_caveats(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
     for agreement in cell.agreements:
         if not agreement.agrees:
-            other = f"{agreement.arm} computes something else than {comparison.baseline}"
-            yield Caveat(kind=other, cell=cell, what=other, then="Do not use it.")
+            disagreement = f"{agreement.arm} computes something else than {comparison.baseline}"
+            yield Caveat(kind=disagreement, cell=cell, what=disagreement, then="Do not use it.")
     if any(result.is_excused for result in cell.agreements):
         yield Caveat(
             kind="Rounding explains differences beyond the tolerance",
@@ -500,7 +506,9 @@ def _find_caveats(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat
     yield from _find_unexplained_gains(cell)
     if cell.stopped_by and cell.launches < FEW_LAUNCHES:
         few = console.format_count(cell.launches, "launch", "launches")
-        only_training = all(find_phase(other.workload) == TRAIN for other in comparison.cells)
+        only_training = all(
+            find_phase(other_cell.workload) == TRAIN for other_cell in comparison.cells
+        )
         yield Caveat(
             kind=f"Only {few}",
             cell=cell,

@@ -44,18 +44,18 @@ def draw_speedups(comparison: Comparison, width_in: float = WIDTH_IN) -> Iterato
     )
     numbers = _number_arms(findings.list_candidates(comparison), first=1)
 
-    def build_points(found: Mapping[str, Speedup]) -> Iterator[ChartPoint]:
+    def build_points(speedups: Mapping[str, Speedup]) -> Iterator[ChartPoint]:
         for arm, series in numbers.items():
-            if arm in found:
-                tone = TONES.get(found[arm].verdict, "muted")
-                yield _build_speedup_point(found[arm], series, tone)
+            if arm in speedups:
+                tone = TONES.get(speedups[arm].verdict, "muted")
+                yield _build_speedup_point(speedups[arm], series, tone)
             else:
                 yield ChartPoint(label=arm, series=series, amount=None, note="no result")
 
     yield from _draw_forests(comparison, "speedups", "Speedup", caption, build_points, width_in)
 
 
-def draw_ladder(comparison: Comparison, found: Ladder) -> Iterator[Drawing]:
+def draw_ladder(comparison: Comparison, ladder: Ladder) -> Iterator[Drawing]:
     """Draw the rungs of every workload, a figure per number of vCPUs and a marker per wheel."""
     caption = (
         "Each rung adds one setting; each wheel has its own marker. Filled markers are faster or "
@@ -63,8 +63,8 @@ def draw_ladder(comparison: Comparison, found: Ladder) -> Iterator[Drawing]:
     )
 
     def build_points(known: Mapping[str, Speedup]) -> Iterator[ChartPoint]:
-        for rung, (series, wheel) in itertools.product(found.rungs, enumerate(found.wheels)):
-            if speedup := known.get(found.find_arm(rung, wheel)):
+        for rung, (series, wheel) in itertools.product(ladder.rungs, enumerate(ladder.wheels)):
+            if speedup := known.get(ladder.find_arm(rung, wheel)):
                 yield _build_speedup_point(speedup, series)
 
     yield from _draw_forests(comparison, "ladder", "Ladder", caption, build_points)
@@ -160,16 +160,16 @@ def draw_scaling(comparison: Comparison) -> Iterator[Drawing]:
     )
 
 
-def draw_bill_scaling(bill: Bill, what: str) -> Iterator[Drawing]:
+def draw_bill_scaling(bill: Bill, quantity: str) -> Iterator[Drawing]:
     """Draw the geometric means of a bill's speedups by number of vCPUs."""
-    yield from _draw_scaling(bill.speedups, _number_bill_arms(bill), {}, what)
+    yield from _draw_scaling(bill.speedups, _number_bill_arms(bill), {}, quantity)
 
 
 def _draw_scaling(
     means: Iterable[tuple[int, str, Amount]],
     numbers: Mapping[str, int],
     bands: Mapping[int, Interval],
-    what: str,
+    quantity: str,
 ) -> Iterator[Drawing]:
     amounts_by_arm: dict[str, list[tuple[int, Amount]]] = defaultdict(list)
     for vcpus, arm, amount in means:
@@ -189,9 +189,9 @@ def _draw_scaling(
         functools.partial(plot_speedups, lines, bands),
         key="scaling",
         title="Geometric mean of all workloads",
-        caption=f"{what}."
+        caption=f"{quantity}."
         + (" Shaded boxes are A/A: the baseline against itself." if bands else ""),
-        description=f"{what}: {values}.",
+        description=f"{quantity}: {values}.",
     )
 
 
@@ -207,7 +207,7 @@ def draw_bill_figures(bill: Bill) -> Iterator[Drawing]:
 
 
 def _draw_bill_figures(
-    bill: Bill, what: str, amount: Callable[[BillRow], Amount]
+    bill: Bill, quantity: str, amount: Callable[[BillRow], Amount]
 ) -> Iterator[Drawing]:
     """Draw a figure per workload with a group per number of vCPUs. A machine without a number of
     vCPUs has no heading.
@@ -226,11 +226,11 @@ def _draw_bill_figures(
             )
             for vcpus in dict.fromkeys(row.vcpus for row in rows)
         ]
-        axis = f"{what} of a run ({bill.baseline}: 1)"
+        axis = f"{quantity} of a run ({bill.baseline}: 1)"
         yield create_drawing(
             functools.partial(plot_bars, groups, axis),
-            key=f"run-{what}-{position}",
-            title=f"{workload}: {what}",
+            key=f"run-{quantity}-{position}",
+            title=f"{workload}: {quantity}",
             caption="",
             description=f"{axis}. {describe_rows(groups, wording.format_relative)}",
         )

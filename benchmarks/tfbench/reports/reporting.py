@@ -35,40 +35,47 @@ _OF_PRICES = (
 )
 
 
-def report_results(wanted: ReportOptions, *, as_json: bool) -> str:
+def report_results(report_options: ReportOptions, *, as_json: bool) -> str:
     """Write the report of recorded results beside the comparison or to --out, and return what to
     print.
 
     Raises UsageError for options that do not go together, RecordError, SampleError, HostError.
     """
     paths = settings.paths()
-    sources = (wanted.comparison, wanted.samples, wanted.totals, wanted.logs)
+    sources = (
+        report_options.comparison,
+        report_options.samples,
+        report_options.totals,
+        report_options.logs,
+    )
     if len(list(filter(None, sources))) > 1:
         raise UsageError(
             "--comparison, --samples, --totals and --logs exclude each other",
             hint="Give only one of them",
         )
-    _check_options(wanted)
-    if wanted.totals or wanted.logs:
-        return _report_totals(wanted, paths, as_json=as_json)
-    comparison, folder, samples = _load_measurement(wanted, paths)
-    if wanted.line:
+    _check_options(report_options)
+    if report_options.totals or report_options.logs:
+        return _report_totals(report_options, paths, as_json=as_json)
+    comparison, folder, samples = _load_measurement(report_options, paths)
+    if report_options.line:
         return report.format_line(comparison) + "\n"
-    priced = _compute_bill(comparison, wanted) if wanted.prices else None
+    priced = _compute_bill(comparison, report_options) if report_options.prices else None
     return write_reports(comparison, folder, paths, as_json=as_json, samples=samples, priced=priced)
 
 
-def _check_options(wanted: ReportOptions) -> None:
+def _check_options(report_options: ReportOptions) -> None:
     """Check that every option has an effect. Raises UsageError if one would be ignored."""
     unread: tuple[str, ...] = ()
     without, hint = "a comparison", "Remove it"
-    if wanted.totals or wanted.logs:  # (they name their machines and have default prices)
+    if (
+        report_options.totals or report_options.logs
+    ):  # (they name their machines and have default prices)
         unread = ("kit",)
-    elif not wanted.prices:
+    elif not report_options.prices:
         unread = _OF_PRICES
         without = "--prices"
         hint = f"Add, for example, --prices {catalog.list_shipped_books()[0]}"
-    unused = next((name for name in unread if getattr(wanted, name)), "")
+    unused = next((name for name in unread if getattr(report_options, name)), "")
     if unused:
         raise UsageError(f"--{unused.replace('_', '-')} has no effect without {without}", hint=hint)
 
@@ -113,24 +120,30 @@ def read_samples(folder: Path) -> tuple[Sample, ...]:
 
 
 def _load_measurement(
-    wanted: ReportOptions, paths: Paths
+    report_options: ReportOptions, paths: Paths
 ) -> tuple[Comparison, Path, tuple[Sample, ...]]:
     """Return the comparison, the folder for its reports and its samples. Several comparisons are
     merged.
     """
-    if wanted.samples:
-        comparison, recorded_samples = recompute_comparison(Path(wanted.samples).expanduser())
-        folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("again")
+    if report_options.samples:
+        comparison, recorded_samples = recompute_comparison(
+            Path(report_options.samples).expanduser()
+        )
+        folder = (
+            Path(report_options.out) if report_options.out else paths.choose_report_folder("again")
+        )
         save(folder / KIND.result, comparison)
         return comparison, folder, recorded_samples
-    paths_given = options.parse_paths(wanted.comparison) or [_find_newest(paths)]
+    paths_given = options.parse_paths(report_options.comparison) or [_find_newest(paths)]
     files = [path / KIND.result if path.is_dir() else path for path in paths_given]
     parts = [(str(path.parent), load(path)) for path in files]
     samples = tuple(sample for path in files for sample in read_samples(path.parent))
     if len(parts) == 1:
-        return parts[0][1], Path(wanted.out or files[0].parent), samples
+        return parts[0][1], Path(report_options.out or files[0].parent), samples
     merged = merging.merge_comparisons(parts)
-    folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("merged")
+    folder = (
+        Path(report_options.out) if report_options.out else paths.choose_report_folder("merged")
+    )
     save(folder / KIND.result, merged)
     return merged, folder, samples
 
@@ -145,29 +158,29 @@ def _find_newest(paths: Paths) -> Path:
 # --- prices ---------------------------------------------------------------------------------------
 
 
-def _compute_bill(comparison: Comparison, wanted: ReportOptions) -> Bill:
-    book = _load_book(wanted, wanted.prices)
+def _compute_bill(comparison: Comparison, report_options: ReportOptions) -> Bill:
+    book = _load_book(report_options, report_options.prices)
     counts = {cell.vcpus: None for cell in comparison.cells}
-    machines = find_machines(book, counts, parse_machines(wanted.machines))
+    machines = find_machines(book, counts, parse_machines(report_options.machines))
     return bill.compute_bill(
         comparison,
         book,
         machines,
-        baseline=wanted.relative_to,
-        build=_parse_build(wanted),
-        others=tuple(_read_kit_runs(wanted, book)),
+        baseline=report_options.relative_to,
+        build=_parse_build(report_options),
+        extra_runs=tuple(_read_kit_runs(report_options, book)),
     )
 
 
-def _read_kit_runs(wanted: ReportOptions, book: PriceBook) -> Iterator[TrainingRun]:
+def _read_kit_runs(report_options: ReportOptions, book: PriceBook) -> Iterator[TrainingRun]:
     """Yield the training runs of the kit's files, priced on the machines that they come from."""
-    for file, machine in _parse_kits(wanted):
+    for file, machine in _parse_kits(report_options):
         yield from kit_runs.compose_runs(kit_runs.read_launches(file), book.find_price(machine))
 
 
-def _parse_kits(wanted: ReportOptions) -> Iterator[tuple[Path, str]]:
+def _parse_kits(report_options: ReportOptions) -> Iterator[tuple[Path, str]]:
     """Yield the kit's files with their machines. Raises UsageError."""
-    for word in options.parse_words(wanted.kit):
+    for word in options.parse_words(report_options.kit):
         file, equals, machine = word.rpartition("=")
         if not (file and equals and machine):
             raise UsageError(
@@ -184,51 +197,59 @@ def _parse_kits(wanted: ReportOptions) -> Iterator[tuple[Path, str]]:
         yield path, machine
 
 
-def _load_book(wanted: ReportOptions, text: str) -> PriceBook:
+def _load_book(report_options: ReportOptions, text: str) -> PriceBook:
     """Load one price book, or merge several separated by commas; later books take precedence."""
-    names = tuple(parse_machines(wanted.machines).values())
+    names = tuple(parse_machines(report_options.machines).values())
     if names:
-        names += tuple(machine for _, machine in _parse_kits(wanted))
+        names += tuple(machine for _, machine in _parse_kits(report_options))
     words = options.parse_words(text) or (text,)
-    books = [catalog.find_book(word, as_of=wanted.as_of, names=names) for word in words]
-    book = merge_books(*books, mix_dates=wanted.mix_dates) if len(books) > 1 else books[0]
-    return book.restrict(region=wanted.region, mode=parse_mode(wanted.mode))
+    books = [catalog.find_book(word, as_of=report_options.as_of, names=names) for word in words]
+    book = merge_books(*books, mix_dates=report_options.mix_dates) if len(books) > 1 else books[0]
+    return book.restrict(region=report_options.region, mode=parse_mode(report_options.mode))
 
 
-def _parse_build(wanted: ReportOptions) -> Build | None:
-    if not wanted.build_usd:
-        if wanted.runs_per_day:
+def _parse_build(report_options: ReportOptions) -> Build | None:
+    if not report_options.build_usd:
+        if report_options.runs_per_day:
             raise UsageError("--runs-per-day needs the cost of a build", hint="Add --build-usd")
         return None
     rate = (
-        options.parse_positive(wanted.runs_per_day, "--runs-per-day")
-        if wanted.runs_per_day
+        options.parse_positive(report_options.runs_per_day, "--runs-per-day")
+        if report_options.runs_per_day
         else None
     )
     return Build(
-        usd=options.parse_positive(wanted.build_usd, "--build-usd", 0.0), runs_per_day=rate
+        usd=options.parse_positive(report_options.build_usd, "--build-usd", 0.0), runs_per_day=rate
     )
 
 
 # --- other people's runs --------------------------------------------------------------------------
 
 
-def _report_totals(wanted: ReportOptions, paths: Paths, *, as_json: bool) -> str:
+def _report_totals(report_options: ReportOptions, paths: Paths, *, as_json: bool) -> str:
     """Report whole training runs of a pip build and a compiled build, each run once, like the
     2017 article.
     """
-    book = _load_book(wanted, wanted.prices or article.PRICES)
-    if wanted.totals:
-        path = article.TOTALS if wanted.totals == ARTICLE else Path(wanted.totals).expanduser()
+    book = _load_book(report_options, report_options.prices or article.PRICES)
+    if report_options.totals:
+        path = (
+            article.TOTALS
+            if report_options.totals == ARTICLE
+            else Path(report_options.totals).expanduser()
+        )
         totals = article.read_totals(book, path)
     else:
-        totals = tuple(article.read_log(word, book) for word in options.parse_words(wanted.logs))
-    baseline = wanted.relative_to or article.BASELINE
+        totals = tuple(
+            article.read_log(word, book) for word in options.parse_words(report_options.logs)
+        )
+    baseline = report_options.relative_to or article.BASELINE
     totals_bill = bill.compute_bill_from_totals(
-        totals, book, baseline=baseline, build=_parse_build(wanted)
+        totals, book, baseline=baseline, build=_parse_build(report_options)
     )
-    folder = Path(wanted.out) if wanted.out else paths.choose_report_folder("totals")
-    shipped = wanted.totals == ARTICLE
+    folder = (
+        Path(report_options.out) if report_options.out else paths.choose_report_folder("totals")
+    )
+    shipped = report_options.totals == ARTICLE
     document = cost_section.build_totals_document(totals_bill, shipped=shipped)
     html_path = page.write_page(
         folder, document, page.draw_bill_figures(totals_bill), paths.templates

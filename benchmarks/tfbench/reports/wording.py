@@ -115,9 +115,9 @@ def format_cells(cells: Sequence[tuple[str, int]], of: Sequence[tuple[str, int]]
     """
     if 1 < len(cells) == len(of):
         return f"all {len(of)} cells"
-    others = [cell for cell in of if cell not in cells]
-    if len(others) * _FEW <= len(of) and others:
-        return f"{len(cells)} of {len(of)} cells (all but {format_cells(others)})"
+    excluded = [cell for cell in of if cell not in cells]
+    if len(excluded) * _FEW <= len(of) and excluded:
+        return f"{len(cells)} of {len(of)} cells (all but {format_cells(excluded)})"
     vcpus: dict[str, list[int]] = {}
     for name, number in cells:
         vcpus.setdefault(format_label(name), []).append(number)
@@ -131,16 +131,16 @@ def format_cells(cells: Sequence[tuple[str, int]], of: Sequence[tuple[str, int]]
     return f"{len(cells)} of {len(of)} cells ({named})" if of and len(cells) > 1 else named
 
 
-def format_time(made: str) -> str:
+def format_time(timestamp: str) -> str:
     """Format a time in ISO 8601 to the minute in UTC; return it unchanged if it cannot be
     parsed.
     """
-    if not made:
+    if not timestamp:
         return "at an unknown time"
     try:
-        when = datetime.fromisoformat(made).astimezone(UTC)
+        when = datetime.fromisoformat(timestamp).astimezone(UTC)
     except ValueError:
-        return made
+        return timestamp
     return f"{when:%Y-%m-%d %H:%M} UTC"
 
 

@@ -107,19 +107,19 @@ class SizingConfig:
         )
 
 
-def measure_sizing(wanted: SizingOptions, *, as_json: bool = False) -> tuple[Sizing, str]:
+def measure_sizing(sizing_options: SizingOptions, *, as_json: bool = False) -> tuple[Sizing, str]:
     """Run `invoke sizing`. Raises UsageError if there is no such price book, and the errors of
     the experiment.
     """
-    book = catalog.find_book(wanted.prices) if wanted.prices else None
-    return create_experiment(book).run(wanted, as_json=as_json)
+    book = catalog.find_book(sizing_options.prices) if sizing_options.prices else None
+    return create_experiment(book).run(sizing_options, as_json=as_json)
 
 
-def describe_plan(wanted: SizingOptions) -> str:
+def describe_plan(sizing_options: SizingOptions) -> str:
     """Describe what would be measured. Nothing is installed."""
     paths = settings.paths()
-    config = parse_options(wanted)
-    arms = experiment.list_names(experiment.choose_arms(wanted.arms, paths))
+    config = parse_options(sizing_options)
+    arms = experiment.list_names(experiment.choose_arms(sizing_options.arms, paths))
     count = len(config.list_cells(arms, read_host(), Path()))
     memory = ", ".join(f"{item:.0f} MB" if item else "no limit" for item in config.memory)
     return (
@@ -129,42 +129,44 @@ def describe_plan(wanted: SizingOptions) -> str:
         f"vCPUs      {', '.join(map(str, config.vcpus))}\n"
         f"memory     {memory}\n"
         f"processes  {count}, {config.seconds:g} s of steps each\n"
-        f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
+        f"out        {sizing_options.out or paths.choose_report_folder(KIND)}\n"
     )
 
 
-def parse_options(wanted: SizingOptions) -> SizingConfig:
+def parse_options(sizing_options: SizingOptions) -> SizingConfig:
     """Parse and check the options. Raises UsageError."""
-    if len(options.parse_words(wanted.arms)) > 1:
-        raise UsageError(f"--arms {wanted.arms} has several arms", hint="Give one")
-    names, program = _parse_workloads(wanted)
+    if len(options.parse_words(sizing_options.arms)) > 1:
+        raise UsageError(f"--arms {sizing_options.arms} has several arms", hint="Give one")
+    names, program = _parse_workloads(sizing_options)
     return SizingConfig(
         workloads=names,
         program=program,
-        phases=(TRAIN, INFER) if program else _parse_phases(wanted.phases),
+        phases=(TRAIN, INFER) if program else _parse_phases(sizing_options.phases),
         inputs=(sources.parse_source(steps.MEMORY),)
         if program
-        else tuple(sources.parse_source(word) for word in options.parse_words(wanted.inputs)),
-        data=_parse_folder(wanted.data),
-        vcpus=_parse_vcpus(wanted.vcpus),
-        memory=_parse_memory(wanted.memory),
-        seconds=options.parse_positive(wanted.seconds, "--seconds"),
-        launches=options.parse_integer(wanted.launches, "--launches"),
-        within=options.parse_percent(wanted.within, "--within"),
-        seed=options.parse_integer(wanted.seed, "--seed", least=0),
+        else tuple(
+            sources.parse_source(word) for word in options.parse_words(sizing_options.inputs)
+        ),
+        data=_parse_folder(sizing_options.data),
+        vcpus=_parse_vcpus(sizing_options.vcpus),
+        memory=_parse_memory(sizing_options.memory),
+        seconds=options.parse_positive(sizing_options.seconds, "--seconds"),
+        launches=options.parse_integer(sizing_options.launches, "--launches"),
+        within=options.parse_percent(sizing_options.within, "--within"),
+        seed=options.parse_integer(sizing_options.seed, "--seed", least=0),
     )
 
 
-def _parse_workloads(wanted: SizingOptions) -> tuple[tuple[str, ...], str]:
+def _parse_workloads(sizing_options: SizingOptions) -> tuple[tuple[str, ...], str]:
     """Return the workloads' names and an empty path, or the name and path of a user's own, of
     which training and inference on its own data in memory are measured.
     """
-    if wanted.workload:
-        name, path = options.parse_model_file(wanted.workload)
+    if sizing_options.workload:
+        name, path = options.parse_model_file(sizing_options.workload)
         return (name,), str(path)
-    image = options.parse_integer(wanted.image, "--image") if wanted.image else None
+    image = options.parse_integer(sizing_options.image, "--image") if sizing_options.image else None
     return tuple(
-        _set_image_size(name, image) for name in options.parse_workloads(wanted.workloads)
+        _set_image_size(name, image) for name in options.parse_workloads(sizing_options.workloads)
     ), ""
 
 

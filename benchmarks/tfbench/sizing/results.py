@@ -96,13 +96,13 @@ class Sizing:
     book: str
 
 
-def build_rows(found: Iterable[CellResult]) -> tuple[SizingRow, ...]:
-    return tuple(map(_build_row, found))
+def build_rows(cell_results: Iterable[CellResult]) -> tuple[SizingRow, ...]:
+    return tuple(map(_build_row, cell_results))
 
 
-def _build_row(found: CellResult) -> SizingRow:
-    place, answers = found.place, found.answers
-    ok = found.outcome is Outcome.OK
+def _build_row(cell_result: CellResult) -> SizingRow:
+    place, answers = cell_result.place, cell_result.answers
+    ok = cell_result.outcome is Outcome.OK
     busy = statistics.median(_compute_busy_share(launch) for launch in answers) if ok else None
     reading = (
         statistics.median(_compute_share(launch, "read_s") for launch in answers) if ok else None
@@ -113,8 +113,8 @@ def _build_row(found: CellResult) -> SizingRow:
         input=str(place["input"]),
         vcpus=int(place["vcpus"]),
         memory_mb=float(place["memory"]) or None,
-        outcome=found.outcome,
-        reason=found.reason,
+        outcome=cell_result.outcome,
+        reason=cell_result.reason,
         launches=len(answers),
         speed=speeds.compute_speed(answers) if ok else None,
         peak_mb=max(launch["peak_mb"] for launch in answers) if ok else None,
@@ -126,7 +126,7 @@ def _build_row(found: CellResult) -> SizingRow:
         read_mb_s=statistics.median(_compute_read_mb_s(launch) for launch in answers)
         if ok
         else None,
-        bound=find_bottleneck(found.outcome, busy, reading),
+        bound=find_bottleneck(cell_result.outcome, busy, reading),
         cached=max((float(launch["cached_bytes"]) for launch in answers), default=0.0),
     )
 
@@ -158,8 +158,8 @@ def _compute_busy_share(answer: Mapping[str, Any]) -> float:
     return float(answer["cpu_s"]) / (math.fsum(answer["step_s"]) * len(answer["vcpus"]))
 
 
-def _compute_share(answer: Mapping[str, Any], what: str) -> float:
-    return float(answer["meters"].get(what, 0.0)) / math.fsum(answer["step_s"])
+def _compute_share(answer: Mapping[str, Any], meter: str) -> float:
+    return float(answer["meters"].get(meter, 0.0)) / math.fsum(answer["step_s"])
 
 
 def _compute_read_mb_s(answer: Mapping[str, Any]) -> float:
@@ -170,12 +170,12 @@ def _compute_read_mb_s(answer: Mapping[str, Any]) -> float:
 
 
 def find_knees(
-    found: Sequence[SizingRow], within: float, book: PriceBook | None
+    rows: Sequence[SizingRow], within: float, book: PriceBook | None
 ) -> tuple[Knee, ...]:
     """Return one knee for every workload, phase and input with a measured speed."""
-    keys = dict.fromkeys((row.workload, row.phase, row.input) for row in found)
+    keys = dict.fromkeys((row.workload, row.phase, row.input) for row in rows)
     row_groups = (
-        [row for row in found if (row.workload, row.phase, row.input) == key] for key in keys
+        [row for row in rows if (row.workload, row.phase, row.input) == key] for key in keys
     )
     return tuple(
         knee
@@ -184,15 +184,15 @@ def find_knees(
     )
 
 
-def _find_knee(found: Sequence[SizingRow], within: float, book: PriceBook | None) -> Knee | None:
-    timed = [(row, row.speed) for row in found if row.speed is not None]
+def _find_knee(rows: Sequence[SizingRow], within: float, book: PriceBook | None) -> Knee | None:
+    timed = [(row, row.speed) for row in rows if row.speed is not None]
     if not timed:
         return None
     plateau = max(get_value(speed) for _, speed in timed)
     sufficient = [
         (row, speed) for row, speed in timed if get_value(speed) >= plateau * (1 - within)
     ]
-    row, speed = min(sufficient, key=lambda each: _compute_size(each[0]))
+    row, speed = min(sufficient, key=lambda pair: _compute_size(pair[0]))
     assert row.peak_mb is not None  # noqa: S101  (it was timed)
     return Knee(
         workload=row.workload,

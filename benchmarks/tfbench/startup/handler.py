@@ -28,19 +28,19 @@ from tfbuild.records import format_now, save
 KIND = RunKind(name="startup", prefix="startup", result="startup.json")
 
 
-def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, str]:
+def measure_startup(startup_options: StartupOptions, *, as_json: bool) -> tuple[Startup, str]:
     """Measure the imports of the candidate and of the stock wheel that it was built from.
 
     Returns the record, which is saved in --out or in a new report, and the text to print.
     """
     paths = settings.paths()
-    number = options.parse_integer(wanted.rounds, "--rounds", least=FEWEST_LAUNCHES)
-    choices = installs.choose(lineup.read_lineup(), wanted.candidate, paths)
+    number = options.parse_integer(startup_options.rounds, "--rounds", least=FEWEST_LAUNCHES)
+    choices = installs.choose(lineup.read_lineup(), startup_options.candidate, paths)
     with settings.lock_folder(paths.cache, "a measurement"):
         spec = ImportSpec(
             host=read_host(), arms=installs.install(choices, paths), rounds=number, seed=1
         )
-        out_dir = folder.choose_folder(KIND, spec, wanted.out, paths)
+        out_dir = folder.choose_folder(KIND, spec, startup_options.out, paths)
         folder.begin(KIND, spec, out_dir)
         folder.require_unfinished(KIND, out_dir)
         with console.report_step(f"import TensorFlow, {number} rounds"):
@@ -55,7 +55,7 @@ def measure(spec: ImportSpec, out: Path) -> Startup:
 
     Raises WorkerError if an import fails, and SampleError if there are too few rounds.
     """
-    baseline, *others = spec.arms
+    baseline, *other_arms = spec.arms
     with tempfile.TemporaryDirectory(prefix="tensorwright-") as home:
         launcher = Launcher(home=Path(home))
         for arm in spec.arms:
@@ -76,7 +76,7 @@ def measure(spec: ImportSpec, out: Path) -> Startup:
         twin=control,
         overheads=tuple(
             compute_overhead(measured, baseline.name, arm.name, floor=control.imported.reach)
-            for arm in others
+            for arm in other_arms
         ),
         launches=launches,
     )

@@ -30,8 +30,8 @@ class ImportSpec:
     @property
     def lineup(self) -> tuple[Arm, ...]:
         """Return the arms, with the baseline followed by its repeat."""
-        baseline, *others = self.arms
-        return baseline, create_repeat(baseline), *others
+        baseline, *other_arms = self.arms
+        return baseline, create_repeat(baseline), *other_arms
 
     @property
     def turns(self) -> tuple[Turn, ...]:

@@ -26,10 +26,10 @@ def format_title(startup: Startup) -> str:
 
 
 def list_rows(startup: Startup) -> Iterator[tuple[str, ...]]:
-    baseline, *others = startup.arms
+    baseline, *other_arms = startup.arms
     overheads = {overhead.arm: overhead for overhead in (startup.twin, *startup.overheads)}
     yield (baseline.arm, _format_seconds(baseline), "", "", "")
-    for arm in others:
+    for arm in other_arms:
         overhead = overheads[arm.arm]
         verdict = "" if overhead is startup.twin else overhead.verdict.value
         yield (
@@ -49,19 +49,20 @@ def list_lines(startup: Startup) -> Iterator[str]:
     yield from (_describe_overhead(overhead, startup) for overhead in startup.overheads)
 
 
-def _describe_overhead(each: ImportOverhead, startup: Startup) -> str:
+def _describe_overhead(overhead: ImportOverhead, startup: Startup) -> str:
     limit = f"{startup.limit:.0%}"
-    span = f"{_format_increase(each.imported)}, {1000 * each.added_s:+.0f} ms"
-    match each.verdict:
+    span = f"{_format_increase(overhead.imported)}, {1000 * overhead.added_s:+.0f} ms"
+    match overhead.verdict:
         case ImportVerdict.WITHIN:
-            return f"{each.arm} imports within {limit} of {startup.arms[0].arm} ({span})."
+            return f"{overhead.arm} imports within {limit} of {startup.arms[0].arm} ({span})."
         case ImportVerdict.OVER:
             return (
-                f"{each.arm} imports more than {limit} slower than {startup.arms[0].arm} ({span})."
+                f"{overhead.arm} imports more than {limit} slower than "
+                f"{startup.arms[0].arm} ({span})."
             )
         case ImportVerdict.INCONCLUSIVE:
             return (
-                f"It is inconclusive whether {each.arm} imports within {limit} of "
+                f"It is inconclusive whether {overhead.arm} imports within {limit} of "
                 f"{startup.arms[0].arm} ({span}). Use more rounds, or a quieter machine."
             )
 
@@ -71,4 +72,4 @@ def _format_seconds(arm: ImportTimes) -> str:
 
 
 def _format_increase(ratio: Interval) -> str:
-    return wording.format_spread(ratio, lambda each: f"{each - 1:+.1%}")
+    return wording.format_spread(ratio, lambda value: f"{value - 1:+.1%}")

@@ -84,10 +84,10 @@ def _list_advice(result: StrategiesResult, published: PublishedRuns) -> Iterator
         }
         if devices == ALONE or not synchronous:
             continue
-        best, *others = sorted(synchronous, key=lambda name: -synchronous[name].rate.value)
+        best, *slower = sorted(synchronous, key=lambda name: -synchronous[name].rate.value)
         leads = {
             name: estimate_ratio(synchronous[best].rates, synchronous[name].rates)
-            for name in others
+            for name in slower
         }
         intensity = _compute_intensity(groups.get((arm, workload, ALONE), ()))
         yield Advice(
@@ -95,8 +95,8 @@ def _list_advice(result: StrategiesResult, published: PublishedRuns) -> Iterator
             workload=workload,
             devices=devices,
             best=best,
-            lead=leads[others[0]] if others else None,
-            tied=tuple(name for name in others if leads[name].low <= 1),
+            lead=leads[slower[0]] if slower else None,
+            tied=tuple(name for name in slower if leads[name].low <= 1),
             intensity=intensity,
             rule=None if intensity is None else apply_rule(intensity, published.split),
             faster=_find_faster(correct, synchronous[best]),

@@ -49,10 +49,13 @@ def _list_cells(matrix: Matrix, arms: Sequence[str], host: Host) -> tuple[Cell, 
     return list_cells(matrix, arms, host.usable, visible)
 
 
-def describe_plan(wanted: StrategiesOptions) -> str:
+def describe_plan(strategies_options: StrategiesOptions) -> str:
     """Describe what would be measured. Nothing is installed."""
     paths = settings.paths()
-    matrix, choices = parse_options(wanted), experiment.choose_arms(wanted.arms, paths)
+    matrix, choices = (
+        parse_options(strategies_options),
+        experiment.choose_arms(strategies_options.arms, paths),
+    )
     planned = _list_cells(matrix, experiment.list_names(choices), read_host())
     setups = ", ".join(f"{name} on {number}" for name, number in matrix.places)
     return (
@@ -61,28 +64,33 @@ def describe_plan(wanted: StrategiesOptions) -> str:
         f"cells      {setups} (number of devices, kind {matrix.kind})\n"
         f"launches   {matrix.launches} of each, with {matrix.seconds:g} s of steps\n"
         f"processes  {len(planned)}, including reference runs\n"
-        f"out        {wanted.out or paths.choose_report_folder(KIND)}\n"
+        f"out        {strategies_options.out or paths.choose_report_folder(KIND)}\n"
     )
 
 
-def parse_options(wanted: StrategiesOptions) -> Matrix:
+def parse_options(strategies_options: StrategiesOptions) -> Matrix:
     """Parse and check the options. Raises UsageError."""
-    names = options.parse_words(wanted.strategies) or strategy.NAMES
-    workloads = wanted.workloads or ",".join(NETS)
-    launches = wanted.launches or str(LAUNCHES)
-    if wanted.kind not in KINDS:
-        hint = console.suggest_spelling(wanted.kind, KINDS) or f"Available: {', '.join(KINDS)}"
-        raise UsageError(f"unknown kind of devices {wanted.kind!r}", hint=hint)
+    names = options.parse_words(strategies_options.strategies) or strategy.NAMES
+    workloads = strategies_options.workloads or ",".join(NETS)
+    launches = strategies_options.launches or str(LAUNCHES)
+    if strategies_options.kind not in KINDS:
+        hint = (
+            console.suggest_spelling(strategies_options.kind, KINDS)
+            or f"Available: {', '.join(KINDS)}"
+        )
+        raise UsageError(f"unknown kind of devices {strategies_options.kind!r}", hint=hint)
     return Matrix(
         strategies=tuple(strategy.find_strategy(name).name for name in names),
         workloads=options.parse_workloads(workloads),
-        devices=_parse_devices(wanted.devices),
-        kind=wanted.kind,
+        devices=_parse_devices(strategies_options.devices),
+        kind=strategies_options.kind,
         launches=options.parse_integer(
             launches, "--launches", least=FEWEST_LAUNCHES, most=MOST_LAUNCHES
         ),
-        seconds=options.parse_positive(wanted.seconds, "--seconds") if wanted.seconds else SECONDS,
-        seed=options.parse_integer(wanted.seed, "--seed", least=0),
+        seconds=options.parse_positive(strategies_options.seconds, "--seconds")
+        if strategies_options.seconds
+        else SECONDS,
+        seed=options.parse_integer(strategies_options.seed, "--seed", least=0),
     )
 
 

@@ -123,28 +123,28 @@ def _build_key(place: Mapping[str, Any]) -> _Key:
     return place["arm"], place["workload"], place["strategy"], place["devices"]
 
 
-def _build_row(key: _Key, found: CellResult, every: Mapping[_Key, CellResult]) -> StrategyRow:
+def _build_row(key: _Key, cell: CellResult, cells: Mapping[_Key, CellResult]) -> StrategyRow:
     arm, workload, strategy, devices = key
     return StrategyRow(
         arm=arm,
         workload=workload,
         strategy=strategy,
         devices=devices,
-        outcome=found.outcome,
-        reason=found.reason,
-        figures=_compute_figures(key, found, every) if found.outcome is Outcome.OK else None,
+        outcome=cell.outcome,
+        reason=cell.reason,
+        figures=_compute_figures(key, cell, cells) if cell.outcome is Outcome.OK else None,
     )
 
 
-def _compute_figures(key: _Key, found: CellResult, every: Mapping[_Key, CellResult]) -> Figures:
+def _compute_figures(key: _Key, cell: CellResult, cells: Mapping[_Key, CellResult]) -> Figures:
     arm, workload, strategy, devices = key
-    first_answer = found.answers[0]
-    rates = compute_launch_rates(found, devices)
-    bound = _compute_rates(every, (arm, workload, INDEPENDENT, devices))
-    same_strategy = _compute_rates(every, (arm, workload, strategy, ALONE))
-    alone = same_strategy or _compute_rates(every, (arm, workload, INDEPENDENT, ALONE))
-    parity, apart = _compute_parity(key, found, every)
-    steps = [value for answer in found.answers for value in answer["step_s"]]
+    first_answer = cell.answers[0]
+    rates = compute_launch_rates(cell, devices)
+    bound = _compute_rates(cells, (arm, workload, INDEPENDENT, devices))
+    same_strategy = _compute_rates(cells, (arm, workload, strategy, ALONE))
+    alone = same_strategy or _compute_rates(cells, (arm, workload, INDEPENDENT, ALONE))
+    parity, apart = _compute_parity(key, cell, cells)
+    steps = [value for answer in cell.answers for value in answer["step_s"]]
     return Figures(
         device=first_answer["device"],
         batch=first_answer["batch"],
@@ -164,21 +164,21 @@ def _compute_figures(key: _Key, found: CellResult, every: Mapping[_Key, CellResu
         ),
         parity=parity,
         apart=apart,
-        peak_mb=max(answer["peak_mb"] for answer in found.answers),
+        peak_mb=max(answer["peak_mb"] for answer in cell.answers),
     )
 
 
-def _compute_rates(every: Mapping[_Key, CellResult], key: _Key) -> tuple[float, ...]:
+def _compute_rates(cells: Mapping[_Key, CellResult], key: _Key) -> tuple[float, ...]:
     """Return the rates of a cell; empty if it was not planned or not measured."""
-    cell = every.get(key)
+    cell = cells.get(key)
     return compute_launch_rates(cell, key[3]) if cell and cell.outcome is Outcome.OK else ()
 
 
-def compute_launch_rates(found: CellResult, devices: int) -> tuple[float, ...]:
+def compute_launch_rates(cell_result: CellResult, devices: int) -> tuple[float, ...]:
     """Return examples per second of each launch. Raises SampleError for invalid times."""
     return tuple(
         devices * answer["batch"] * len(answer["step_s"]) / sum_seconds(answer["step_s"])
-        for answer in found.answers
+        for answer in cell_result.answers
     )
 
 
@@ -191,19 +191,19 @@ def estimate_ratio(rates: Sequence[float], base: Sequence[float]) -> Interval:
 
 
 def _compute_parity(
-    key: _Key, found: CellResult, every: Mapping[_Key, CellResult]
+    key: _Key, cell: CellResult, cells: Mapping[_Key, CellResult]
 ) -> tuple[Parity, float | None]:
     arm, workload, strategy, devices = key
     if not is_comparable(strategy, devices):
         return (Parity.APART if strategy == INDEPENDENT else Parity.ASYNCHRONOUS), None
-    reference = every.get((arm, workload, REFERENCE, devices))
+    reference = cells.get((arm, workload, REFERENCE, devices))
     if reference is None or reference.outcome is not Outcome.OK:
         return Parity.UNKNOWN, None
-    return compare_steps(_list_first_steps(found), _list_first_steps(reference))
+    return compare_steps(_list_first_steps(cell), _list_first_steps(reference))
 
 
-def _list_first_steps(found: CellResult) -> list[float | None]:
-    answer = found.answers[0]
+def _list_first_steps(cell_result: CellResult) -> list[float | None]:
+    answer = cell_result.answers[0]
     return [*answer["losses"], answer["moved"]]
 
 

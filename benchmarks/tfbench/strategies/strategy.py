@@ -73,7 +73,9 @@ _ALL = (
         synchronous=False,
     ),
 )
-STRATEGIES: Mapping[str, Strategy] = MappingProxyType({each.name: each for each in _ALL})
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
+    {strategy.name: strategy for strategy in _ALL}
+)
 NAMES = tuple(STRATEGIES)
 
 

@@ -55,6 +55,6 @@ def compute_traffic(strategy: str, devices: int, parameter_bytes: int, *, apart:
             total, busiest = 2.0 * (devices - 1), 4.0 * (devices - 1) / devices
         case groups.ONE_DEVICE | groups.HIERARCHICAL | groups.RING | groups.NCCL:
             total, busiest = 0.0, 0.0
-        case other:
-            raise ValueError(f"unknown strategy {other}")
+        case unknown:
+            raise ValueError(f"unknown strategy {unknown}")
     return Traffic(total=total * parameter_bytes, busiest=busiest * parameter_bytes)

@@ -84,83 +84,88 @@ class ThroughputConfig:
         )
 
 
-def describe_plan(wanted: ThroughputOptions) -> str:
+def describe_plan(throughput_options: ThroughputOptions) -> str:
     """Describe what would be measured. Nothing is installed."""
     paths = settings.paths()
     config, arms = (
-        parse_options(wanted),
-        experiment.list_names(experiment.choose_arms(wanted.arms, paths)),
+        parse_options(throughput_options),
+        experiment.list_names(experiment.choose_arms(throughput_options.arms, paths)),
     )
     count = len(config.list_cells(arms, read_host()))
     return (
         f"workloads    {', '.join(config.workloads)}\n"
         f"batches      {', '.join(map(str, config.batches))}\n"
-        f"augmentation {wanted.augmentation}\n"
+        f"augmentation {throughput_options.augmentation}\n"
         f"arms         {', '.join(arms)}\n"
         f"vCPUs        {config.vcpus}\n"
         f"processes    {count}, {config.steps} steps each\n"
-        f"out          {wanted.out or paths.choose_report_folder(KIND)}\n"
+        f"out          {throughput_options.out or paths.choose_report_folder(KIND)}\n"
     )
 
 
-def parse_options(wanted: ThroughputOptions) -> ThroughputConfig:
+def parse_options(throughput_options: ThroughputOptions) -> ThroughputConfig:
     """Parse and check the options. Raises UsageError."""
-    if wanted.workload:
-        return _parse_own_options(wanted)
-    image = options.parse_integer(wanted.image, "--image") if wanted.image else None
+    if throughput_options.workload:
+        return _parse_own_options(throughput_options)
+    image = (
+        options.parse_integer(throughput_options.image, "--image")
+        if throughput_options.image
+        else None
+    )
     names = tuple(
         options.parse_workload(set_sizes(name, image=image) if image else name)
-        for name in options.parse_workloads(wanted.workloads)
+        for name in options.parse_workloads(throughput_options.workloads)
     )
-    batches = options.parse_counts(wanted.batches, "--batches")
+    batches = options.parse_counts(throughput_options.batches, "--batches")
     if not batches or 0 in batches:
         raise UsageError(
-            f"--batches {wanted.batches} is not a list of batch sizes", hint="Try --batches 16,32"
+            f"--batches {throughput_options.batches} is not a list of batch sizes",
+            hint="Try --batches 16,32",
         )
     for name in names:
         for batch in batches:
             options.parse_workload(set_sizes(name, batch=batch))
-    if wanted.augmentation not in _AUGMENTATION:
+    if throughput_options.augmentation not in _AUGMENTATION:
         raise UsageError(
-            f"--augmentation {wanted.augmentation} is unknown",
+            f"--augmentation {throughput_options.augmentation} is unknown",
             hint=f"Use {console.format_choices(tuple(_AUGMENTATION))}",
         )
-    augmentation = _AUGMENTATION[wanted.augmentation]
+    augmentation = _AUGMENTATION[throughput_options.augmentation]
     _require_images(names, augmentation)
-    return _build_config(wanted, names, batches, augmentation)
+    return _build_config(throughput_options, names, batches, augmentation)
 
 
-def _parse_own_options(wanted: ThroughputOptions) -> ThroughputConfig:
-    name, path = options.parse_model_file(wanted.workload)
-    if wanted.augmentation != "off" or wanted.image:
+def _parse_own_options(throughput_options: ThroughputOptions) -> ThroughputConfig:
+    name, path = options.parse_model_file(throughput_options.workload)
+    if throughput_options.augmentation != "off" or throughput_options.image:
         raise UsageError(
             "--workload cannot be combined with --image or --augmentation", hint="Remove them"
         )
-    return _build_config(wanted, (name,), (0,), (False,), str(path))
+    return _build_config(throughput_options, (name,), (0,), (False,), str(path))
 
 
 def _build_config(
-    wanted: ThroughputOptions,
+    throughput_options: ThroughputOptions,
     names: tuple[str, ...],
     batches: tuple[int, ...],
     augmentation: tuple[bool, ...],
     program: str = "",
 ) -> ThroughputConfig:
-    vcpus = options.parse_vcpu_count(wanted.vcpus, read_vcpus().usable)
+    vcpus = options.parse_vcpu_count(throughput_options.vcpus, read_vcpus().usable)
     return ThroughputConfig(
         workloads=names,
         program=program,
         batches=batches,
         augmentation=augmentation,
         vcpus=vcpus,
-        steps=options.parse_integer(wanted.steps, "--steps"),
-        launches=options.parse_integer(wanted.launches, "--launches"),
-        seed=options.parse_integer(wanted.seed, "--seed", least=0),
+        steps=options.parse_integer(throughput_options.steps, "--steps"),
+        launches=options.parse_integer(throughput_options.launches, "--launches"),
+        seed=options.parse_integer(throughput_options.seed, "--seed", least=0),
         price=catalog.resolve_price(
-            wanted.prices,
-            wanted.machine,
-            region=wanted.region,
-            mode=wanted.mode,
+            throughput_options.prices,
+            throughput_options.machine,
+            region=throughput_options.region,
+            mode=throughput_options.mode,
             vcpus=vcpus,
         ),
     )

@@ -54,25 +54,25 @@ class Throughput:
     price: Price | None
 
 
-def build_rows(found: Iterable[CellResult]) -> tuple[ThroughputRow, ...]:
-    return tuple(map(_build_row, found))
+def build_rows(cell_results: Iterable[CellResult]) -> tuple[ThroughputRow, ...]:
+    return tuple(map(_build_row, cell_results))
 
 
-def _build_row(found: CellResult) -> ThroughputRow:
-    place = found.place
-    ok = found.outcome is Outcome.OK
-    answer = found.answers[0] if ok else None
+def _build_row(cell_result: CellResult) -> ThroughputRow:
+    place = cell_result.place
+    ok = cell_result.outcome is Outcome.OK
+    answer = cell_result.answers[0] if ok else None
     return ThroughputRow(
         arm=str(place["arm"]),
         workload=str(place["workload"]),
         batch=int(place["batch"]) or (answer["batch"] if answer else 0),
         augmented=bool(place["augmented"]),
-        outcome=found.outcome,
-        reason=found.reason,
-        launches=len(found.answers),
-        speed=speeds.compute_speed(found.answers) if ok else None,
+        outcome=cell_result.outcome,
+        reason=cell_result.reason,
+        launches=len(cell_result.answers),
+        speed=speeds.compute_speed(cell_result.answers) if ok else None,
         printed=speeds.compute_printed_speed(answer["step_s"], answer["batch"]) if answer else None,
-        peak_mb=max(launch["peak_mb"] for launch in found.answers) if ok else None,
+        peak_mb=max(launch["peak_mb"] for launch in cell_result.answers) if ok else None,
     )
 
 
@@ -95,10 +95,10 @@ def choose_batch(rows: Sequence[ThroughputRow]) -> ThroughputRow | None:
     return next(row for speed, row in timed if speed >= fastest * (1 - NEAR))
 
 
-def is_distinct(one: Amount, other: Amount) -> bool:
+def is_distinct(amount: Amount, other_amount: Amount) -> bool:
     """Return whether the two intervals do not overlap. Plain numbers from a single launch are
     never distinct.
     """
-    if not (isinstance(one, Interval) and isinstance(other, Interval)):
+    if not (isinstance(amount, Interval) and isinstance(other_amount, Interval)):
         return False
-    return one.high < other.low or other.high < one.low
+    return amount.high < other_amount.low or other_amount.high < amount.low

@@ -97,15 +97,15 @@ def list_lines(throughput: Throughput) -> Iterator[str]:
             yield f"{name}: {row.outcome.value}: {row.reason}"
 
 
-def _describe_batch(best: ThroughputRow, found: Sequence[ThroughputRow]) -> str:
-    others = [row.speed for row in found if row is not best and row.speed is not None]
+def _describe_batch(best: ThroughputRow, rows: Sequence[ThroughputRow]) -> str:
+    other_speeds = [row.speed for row in rows if row is not best and row.speed is not None]
     assert best.speed is not None  # noqa: S101  (only what was timed is large enough)
     text = (
         f"a batch of {best.batch} is large enough with "
         f"{wording.format_rate(get_value(best.speed))} examples/s: no other is faster by more "
         "than 5 %"
     )
-    distinct = all(is_distinct(best.speed, other) for other in others)
+    distinct = all(is_distinct(best.speed, speed) for speed in other_speeds)
     return f"{text}." if distinct else f"{text}. The intervals overlap: measure longer to be sure."
 
 

@@ -67,16 +67,16 @@ class TuningConfig:
         return setting, running.list_candidates(setting, None)
 
 
-def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
+def tune(tune_options: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
     """Search, and write tune.json, tune.env and tune.md; return the result and its text.
 
     Raises UsageError, WheelError, HostError, WorkerError, DiskError.
     """
     paths = settings.paths()
-    config = read_config(wanted, paths)
+    config = read_config(tune_options, paths)
     with settings.lock_folder(paths.cache, "a tuning"):
         setting = config.create_setting(installs.install(config.choices, paths))
-        out = folder.choose_folder(running.KIND, setting, wanted.out, paths)
+        out = folder.choose_folder(running.KIND, setting, tune_options.out, paths)
         console.print_note(f"samples and results: {out}")
         tuning = running.tune(setting, out)
     write_atomic(out / ENV, text.render_env_file(tuning))
@@ -86,10 +86,10 @@ def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
     return tuning, format_result(tuning, text.build_table(tuning), as_json=as_json)
 
 
-def describe(wanted: TuneOptions) -> str:
+def describe(flags_options: TuneOptions) -> str:
     """Describe what would be tried. Nothing is installed, and the workload is not read."""
     paths = settings.paths()
-    config = read_config(wanted, paths)
+    config = read_config(flags_options, paths)
     setting, setups = config.plan_setups()
     groups = search.split_groups(setups)
     names = (setting.build_arm(setup).name for setup in setups)
@@ -101,25 +101,25 @@ def describe(wanted: TuneOptions) -> str:
         f"vCPUs      {setting.vcpus}\n"
         f"budget     {console.format_duration(setting.budget_s)}, or longer for {FEWEST_LAUNCHES} "
         f"launches in each of {len(groups) + 2} or more comparisons\n"
-        f"out        {wanted.out or paths.choose_report_folder(running.KIND.prefix)}\n"
+        f"out        {flags_options.out or paths.choose_report_folder(running.KIND.prefix)}\n"
     )
 
 
-def read_config(wanted: TuneOptions, paths: Paths) -> TuningConfig:
+def read_config(tune_options: TuneOptions, paths: Paths) -> TuningConfig:
     """Read and check the options. Raises UsageError if they do not fit, and WheelError and
     HostError for wheels.
     """
-    workload, program = options.parse_subject(wanted.workload)
-    if options.parse_phase(wanted.phase) == INFER:
+    workload, program = options.parse_subject(tune_options.workload)
+    if options.parse_phase(tune_options.phase) == INFER:
         workload = set_sizes(workload, batch=parse_batch_size(workload) or 1, clients=1)
     config = TuningConfig(
         workload=workload,
         program=program,
-        choices=_choose_wheels(wanted, paths),
-        vcpus=options.parse_vcpu_count(wanted.vcpus, read_vcpus().usable),
-        budget_s=durations.parse_duration(wanted.budget, "--budget"),
-        seed=options.parse_integer(wanted.seed, "--seed", least=0),
-        levers=_parse_levers(wanted),
+        choices=_choose_wheels(tune_options, paths),
+        vcpus=options.parse_vcpu_count(tune_options.vcpus, read_vcpus().usable),
+        budget_s=durations.parse_duration(tune_options.budget, "--budget"),
+        seed=options.parse_integer(tune_options.seed, "--seed", least=0),
+        levers=_parse_levers(tune_options),
     )
     config.plan_setups()
     return config
@@ -133,15 +133,17 @@ def hash_path(path: Path) -> str:
     return hash_record([(str(file.relative_to(path)), hash_file(file)) for file in files])
 
 
-def _choose_wheels(wanted: TuneOptions, paths: Paths) -> tuple[ArmChoice, ...]:
+def _choose_wheels(tune_options: TuneOptions, paths: Paths) -> tuple[ArmChoice, ...]:
     """Choose the wheels, the baseline first: by default stock, and the tuned one if any."""
-    if wanted.arms:
-        return installs.choose(_parse_specs(wanted.arms.split(",")), wanted.candidate, paths)
+    if tune_options.arms:
+        return installs.choose(
+            _parse_specs(tune_options.arms.split(",")), tune_options.candidate, paths
+        )
     specs = _parse_specs((lineup.STOCK, lineup.TUNED))
     try:
-        return installs.choose(specs, wanted.candidate, paths)
+        return installs.choose(specs, tune_options.candidate, paths)
     except (WheelError, HostError) as error:
-        if wanted.candidate:
+        if tune_options.candidate:
             raise
         console.print_note(f"searching without a tuned wheel: {error.message}")
         return installs.choose(specs[:1], "", paths)
@@ -163,18 +165,18 @@ def _create_placeholder(choice: ArmChoice) -> Arm:
     return Arm(name=choice.spec.name, python=Path(), label=choice.source.title)
 
 
-def _parse_levers(wanted: TuneOptions) -> tuple[str, ...]:
+def _parse_levers(tune_options: TuneOptions) -> tuple[str, ...]:
     """Parse the levers, in the order of KINDS.
 
     Raises UsageError if one is unknown or not allowed.
     """
-    if not wanted.levers:
-        return tuple(lever for lever in KINDS if lever != BF16 or wanted.allow_bf16)
-    words = {word.strip() for word in wanted.levers.split(",") if word.strip()}
+    if not tune_options.levers:
+        return tuple(lever for lever in KINDS if lever != BF16 or tune_options.allow_bf16)
+    words = {word.strip() for word in tune_options.levers.split(",") if word.strip()}
     for word in sorted(words - {*KINDS}):
         raise UsageError(f"unknown lever {word!r}", hint=suggest(word, KINDS))
-    if BF16 in words and not wanted.allow_bf16:
+    if BF16 in words and not tune_options.allow_bf16:
         raise UsageError(f"{BF16} changes results", hint="Add --allow-bf16 to allow it")
     return tuple(
-        lever for lever in KINDS if lever in words or (lever == BF16 and wanted.allow_bf16)
+        lever for lever in KINDS if lever in words or (lever == BF16 and tune_options.allow_bf16)
     )

@@ -173,9 +173,9 @@ class TuningRun:
     def create_result(self, best: Setup) -> Tuning:
         setting, confirmed = (
             self.setting,
-            [each for each in self.tried if each.stage is TuningStage.CONFIRM],
+            [arm for arm in self.tried if arm.stage is TuningStage.CONFIRM],
         )
-        won = any(each.is_faster and each.changes == best for each in confirmed)
+        won = any(arm.is_faster and arm.changes == best for arm in confirmed)
         faster = best if won else ()
         return Tuning(
             schema=SCHEMA,
@@ -191,19 +191,21 @@ class TuningRun:
             trial=self.trial,
             tried=tuple(self.tried),
             variables=list_variables(faster),
-            wheel=setting.build_arm(tuple(each for each in faster if each.lever == WHEEL)).label,
+            wheel=setting.build_arm(
+                tuple(change for change in faster if change.lever == WHEEL)
+            ).label,
         )
 
-    def _halve_settings(self, left: Sequence[Setup]) -> tuple[Setup, ...]:
+    def _halve_settings(self, setups: Sequence[Setup]) -> tuple[Setup, ...]:
         """Halve the settings until few are left. Advice does not compete with them, so it stays."""
-        hints = tuple(setup for setup in left if setup[0].is_advice)
-        rest = tuple(setup for setup in left if not setup[0].is_advice)
-        rounds = search.count_halvings(len(rest))
-        while len(rest) > search.FINALISTS:
-            rest = self._select_promising(
-                TuningStage.AGAIN, [search.select_better_half(rest)], rounds=rounds
+        hints = tuple(setup for setup in setups if setup[0].is_advice)
+        competing = tuple(setup for setup in setups if not setup[0].is_advice)
+        rounds = search.count_halvings(len(competing))
+        while len(competing) > search.FINALISTS:
+            competing = self._select_promising(
+                TuningStage.AGAIN, [search.select_better_half(competing)], rounds=rounds
             )
-        return (*rest, *hints)
+        return (*competing, *hints)
 
     def _combine_best(self, ranked: Sequence[Setup]) -> Setup:
         rungs = search.build_ladder(ranked)

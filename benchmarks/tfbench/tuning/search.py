@@ -29,12 +29,12 @@ def split_groups(items: Sequence[T], most: int = MOST_TOGETHER) -> tuple[tuple[T
 
 def find_promising(cells: Iterable[ComparedCell]) -> tuple[Speedup, ...]:
     """Find the arms that agree and may be faster, the best first."""
-    speedups = [each for cell in cells for each in cell.speedups if _can_win(cell, each)]
-    return tuple(sorted(speedups, key=lambda each: -each.interval.value))
+    speedups = [speedup for cell in cells for speedup in cell.speedups if _can_win(cell, speedup)]
+    return tuple(sorted(speedups, key=lambda speedup: -speedup.interval.value))
 
 
-def select_better_half(left: Sequence[T]) -> tuple[T, ...]:
-    return tuple(left[: math.ceil(len(left) / 2)])
+def select_better_half(ranked: Sequence[T]) -> tuple[T, ...]:
+    return tuple(ranked[: math.ceil(len(ranked) / 2)])
 
 
 def count_halvings(count: int) -> int:

@@ -51,16 +51,16 @@ def format_title(tuning: Tuning) -> str:
     return f"{tuning.workload} on {where} ({cpu}), against {tuning.baseline}"
 
 
-def format_row(each: TriedArm) -> tuple[str, ...]:
+def format_row(arm: TriedArm) -> tuple[str, ...]:
     return (
-        each.stage.value,
-        _format_changes(each),
-        wording.format_factor(each.speedup.value) if each.speedup else "",
-        wording.format_span(each.speedup) if each.speedup else "",
-        wording.format_span(each.noise) if each.noise else "",
-        _format_difference(each.losses),
-        _format_difference(each.predictions),
-        each.reason or (each.verdict.value if each.verdict else ""),
+        arm.stage.value,
+        _format_changes(arm),
+        wording.format_factor(arm.speedup.value) if arm.speedup else "",
+        wording.format_span(arm.speedup) if arm.speedup else "",
+        wording.format_span(arm.noise) if arm.noise else "",
+        _format_difference(arm.losses),
+        _format_difference(arm.predictions),
+        arm.reason or (arm.verdict.value if arm.verdict else ""),
     )
 
 
@@ -91,25 +91,23 @@ def render_env_file(tuning: Tuning) -> str:
     return "\n".join([*(f"# {' '.join(line.split())}" for line in head), *exports]) + "\n"
 
 
-def _format_changes(each: TriedArm) -> str:
-    return ", ".join(map(str, each.changes))
+def _format_changes(arm: TriedArm) -> str:
+    return ", ".join(map(str, arm.changes))
 
 
-def _format_gain(each: TriedArm) -> str:
-    if each.speedup is None:
-        return each.reason
-    noise = f"; A/A {wording.format_span(each.noise)}" if each.noise else ""
-    return (
-        f"{wording.format_factor(each.speedup.value)} ({wording.format_span(each.speedup)}{noise})"
-    )
+def _format_gain(arm: TriedArm) -> str:
+    if arm.speedup is None:
+        return arm.reason
+    noise = f"; A/A {wording.format_span(arm.noise)}" if arm.noise else ""
+    return f"{wording.format_factor(arm.speedup.value)} ({wording.format_span(arm.speedup)}{noise})"
 
 
-def _describe_effect(each: TriedArm) -> str:
-    if each.losses == 0 and each.predictions == 0:
+def _describe_effect(arm: TriedArm) -> str:
+    if arm.losses == 0 and arm.predictions == 0:
         return "first losses and predictions are bit-identical"
     return (
-        f"first losses differ by {_format_difference(each.losses)} (relative), predictions "
-        f"after them by {_format_difference(each.predictions)}; tolerance {each.tolerance:g}"
+        f"first losses differ by {_format_difference(arm.losses)} (relative), predictions "
+        f"after them by {_format_difference(arm.predictions)}; tolerance {arm.tolerance:g}"
     )
 
 
@@ -124,21 +122,21 @@ def _describe_no_gain(tuning: Tuning) -> str:
     return f"No setting is faster beyond noise: {evidence}. Keep the defaults."
 
 
-def _describe_advice(each: TriedArm, best: TriedArm | None) -> str:
-    arguments = ", ".join(str(change) for change in each.changes if change.is_advice)
-    rest = [str(change) for change in each.changes if not change.is_advice]
-    context = f" with {', '.join(rest)}" if rest else ""
-    if each.reason:
-        return f"compile({arguments}){context}: no result, {each.reason}."
+def _describe_advice(arm: TriedArm, best: TriedArm | None) -> str:
+    arguments = ", ".join(str(change) for change in arm.changes if change.is_advice)
+    other_changes = [str(change) for change in arm.changes if not change.is_advice]
+    context = f" with {', '.join(other_changes)}" if other_changes else ""
+    if arm.reason:
+        return f"compile({arguments}){context}: no result, {arm.reason}."
     alone = (
         f" (without it {wording.format_factor(best.speedup.value)})"
         if best and best.speedup
         else ""
     )
-    verdict = each.verdict.value if each.verdict else ""
+    verdict = arm.verdict.value if arm.verdict else ""
     return (
-        f"In the script, compile({arguments}){context}: {_format_gain(each)}{alone}, "
-        f"{verdict}; {_describe_effect(each)}."
+        f"In the script, compile({arguments}){context}: {_format_gain(arm)}{alone}, "
+        f"{verdict}; {_describe_effect(arm)}."
     )
 
 

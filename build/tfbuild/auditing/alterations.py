@@ -81,14 +81,14 @@ def _normalize_version(version: str) -> str:
 def find_problems(
     wheel: Path,
     facts: Tuned,
-    own: Mapping[str, Member],
+    members: Mapping[str, Member],
     stock: Path,
     theirs: Mapping[str, Member],
     stock_file: str,
 ) -> Iterator[str]:
     """Yield a line for each file of a tuned wheel that differs from what it must be.
 
-    `own` and `theirs` are the members of the wheel and of its stock wheel, which was published
+    `members` and `theirs` are the members of the wheel and of its stock wheel, which was published
     as `stock_file`.
 
     Raises WheelError for files that cannot be read.
@@ -107,7 +107,7 @@ def find_problems(
     except TargetError as error:
         yield f"its run-time defaults cannot be compared with tuned.json: {error.message}"
         return
-    if lacks and own.get(licence) and own[licence].sha256 != notices.LICENCE_SHA256:
+    if lacks and members.get(licence) and members[licence].sha256 != notices.LICENCE_SHA256:
         yield f"{licence} is not TensorFlow's licence"
     exempt = {*_list_library_members(facts), *((licence,) if lacks else ())}
     record = f"{stem}.dist-info/RECORD"
@@ -121,7 +121,7 @@ def find_problems(
         member, problem = expected.get(
             name, (None, "is neither in stock nor part of a tuned wheel")
         )
-        if member is None or own.get(name) != member:
+        if member is None or members.get(name) != member:
             yield f"{name} {problem}"
     forms = {
         rename_member(name, stock_stem, stem): form
@@ -142,7 +142,7 @@ def _list_library_members(facts: Tuned) -> frozenset[str]:
 
 
 def find_full_build_problems(
-    wheel: Path, facts: Tuned, tree: TunedTree, own: Mapping[str, Member]
+    wheel: Path, facts: Tuned, tree: TunedTree, members: Mapping[str, Member]
 ) -> Iterator[str]:
     """Yield a line for each file of Tensorwright in a full build that is not as expected.
 
@@ -173,22 +173,22 @@ def find_full_build_problems(
             package=identity.name,
             version=stem.partition("-")[2],
             added=generated,
-            own=notices.THIRD_PARTY in own,
+            has_third_party=notices.THIRD_PARTY in members,
             licences=licences,
         )
-        for licences in ((), (notices.LICENCE,))[: 1 + (f"{info}/{notices.LICENCE}" in own)]
+        for licences in ((), (notices.LICENCE,))[: 1 + (f"{info}/{notices.LICENCE}" in members)]
     ]
     allowed = [
         _hash_members({f"{info}/{name}": data for name, data in variant.items()})
         for variant in variants
     ]
     for name, member in _hash_members(generated).items():
-        if own.get(name) != member:
+        if members.get(name) != member:
             yield f"{name} {_AS_WRITTEN}"
     for name in allowed[0]:
-        if name not in own:
+        if name not in members:
             yield f"{name} is missing"
-        elif own[name] not in [choice[name] for choice in allowed]:
+        elif members[name] not in [choice[name] for choice in allowed]:
             yield f"{name} {_AS_WRITTEN}"
     yield from _find_unexpected_files(wheel, stem)
     yield from archive_layout.find_problems(wheel, None)

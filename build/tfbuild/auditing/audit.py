@@ -89,11 +89,13 @@ def audit(wheel: Path, *, paths: Paths, stock: Path | None = None) -> Audit:
     stock_libraries = filter_libraries(stock_members) if base else None
     folder = paths.cache / "census"
     changed = {
-        file: each
-        for file, each in (stock_libraries or {}).items()
-        if own_libraries.get(file, each) != each
+        file: stock_library
+        for file, stock_library in (stock_libraries or {}).items()
+        if own_libraries.get(file, stock_library) != stock_library
     }
-    kernels = [each for each in facts.libraries if each.file in own_libraries] if facts else []
+    kernels = (
+        [library for library in facts.libraries if library.file in own_libraries] if facts else []
+    )
     libraries = _build_libraries(
         facts,
         own_libraries,
@@ -131,7 +133,7 @@ def audit(wheel: Path, *, paths: Paths, stock: Path | None = None) -> Audit:
         stock=base.name if base else "",
         targets=facts.targets if facts else (),
         sources=facts.nearness.summary if facts and facts.nearness else "",
-        defaults={each.target: each.defaults for each in facts.builds} if facts else {},
+        defaults={build.target: build.defaults for build in facts.builds} if facts else {},
         libraries=libraries,
         problems=tuple(reported),
         remarks=tuple(remarks),
@@ -156,24 +158,24 @@ def _find_kernel_problems(
 
 
 def _select_beyond_flags(
-    libraries: Collection[WheelLibrary], own: Mapping[str, Member]
+    libraries: Collection[WheelLibrary], members: Mapping[str, Member]
 ) -> dict[str, Member]:
     """Return the x86-64 libraries that have instructions beyond the stock wheel's flags."""
     allowed = {"x86_64", *STOCK_BASELINE}
     return {
-        library.file: own[library.file]
+        library.file: members[library.file]
         for library in libraries
         if "x86_64" in library.census and not library.census.keys() <= allowed
     }
 
 
-def check_audit(found: Audit) -> None:
+def check_audit(wheel_audit: Audit) -> None:
     """Raise AuditError if the wheel has problems."""
-    if found.problems:
-        first, *others = found.problems
-        more = f" (and {len(others)} more)" if others else ""
+    if wheel_audit.problems:
+        first, *further_problems = wheel_audit.problems
+        more = f" (and {len(further_problems)} more)" if further_problems else ""
         raise AuditError(
-            f"{found.wheel} failed the audit: {first}{more}",
+            f"{wheel_audit.wheel} failed the audit: {first}{more}",
             hint="Do not publish the wheel. Build it again",
         )
 
@@ -216,16 +218,16 @@ def _find_stock_problems(
 
 
 def _locate_stock(
-    pinned: StockWheel | None, facts: Tuned | None, paths: Paths, given: Path | None
+    pinned: StockWheel | None, facts: Tuned | None, paths: Paths, stock_path: Path | None
 ) -> tuple[Path | None, bool]:
     """Return the stock wheel that a wheel was built from, or is, and whether its hash was checked.
 
     The wheel is None if it is not available.
     """
-    if given is not None:
+    if stock_path is not None:
         if facts is None or _has_no_stock(facts):
-            return given, False
-        return verify_file(given, Pin(name=given.name, sha256=facts.stock_sha256)), True
+            return stock_path, False
+        return verify_file(stock_path, Pin(name=stock_path.name, sha256=facts.stock_sha256)), True
     if pinned is None or _is_other_stock(pinned, facts):
         return None, False
     return keep_verified(
@@ -244,7 +246,7 @@ def _has_no_stock(facts: Tuned) -> bool:
 
 def _build_libraries(
     facts: Tuned | None,
-    own: Mapping[str, Member],
+    members: Mapping[str, Member],
     theirs: Mapping[str, Member] | None,
     shown: Mapping[str, LibraryFacts],
     before: Mapping[str, LibraryFacts],
@@ -262,12 +264,12 @@ def _build_libraries(
             file=file,
             name=kernels[file].name if file in kernels else PurePosixPath(file).name,
             role=(
-                _choose_role(file, kernels, own, theirs, {*filter(unregistered.get, kernels)})
+                _choose_role(file, kernels, members, theirs, {*filter(unregistered.get, kernels)})
                 if tree is None
                 else Role.TREE
             ),
-            size=own[file].size,
-            sha256=own[file].sha256,
+            size=members[file].size,
+            sha256=members[file].sha256,
             census=shown[file].census,
             difference=None if theirs is None else _compare_census(file, shown, before, theirs),
             required=_list_required(kernels.get(file, tree)),
@@ -276,7 +278,7 @@ def _build_libraries(
             isa_needed=shown[file].isa_needed,
             unregistered=unregistered.get(file, ()),
         )
-        for file in sorted(own)
+        for file in sorted(members)
     )
 
 
@@ -287,20 +289,20 @@ def _list_required(build: KernelLibrary | TunedTree | None) -> tuple[str, ...]:
 def _choose_role(
     file: str,
     kernels: Mapping[str, KernelLibrary],
-    own: Mapping[str, Member],
+    members: Mapping[str, Member],
     theirs: Mapping[str, Member] | None,
     idle: Collection[str],
 ) -> Role:
     if file in kernels and file not in (theirs or ()):
         claimed = Member(size=kernels[file].size, sha256=kernels[file].sha256)
-        return Role.FALSE if own[file] != claimed or file in idle else Role.KERNELS
+        return Role.FALSE if members[file] != claimed or file in idle else Role.KERNELS
     if file == _DISPATCHER:
         return Role.DISPATCHER
     if theirs is None:
         return Role.OTHER
     if file not in theirs:
         return Role.ADDED
-    return Role.STOCK if own[file] == theirs[file] else Role.CHANGED
+    return Role.STOCK if members[file] == theirs[file] else Role.CHANGED
 
 
 def _compare_census(
@@ -356,36 +358,38 @@ def _describe_foreign(
 # ---- output ----
 
 
-def describe(found: Audit) -> str:
+def describe(wheel_audit: Audit) -> str:
     """Describe the audit as tables, followed by its remarks and problems in one line each."""
     head = [
-        ("wheel", f"{found.wheel} ({console.format_size(found.size)})"),
-        ("sha256", found.sha256),
-        ("stock", found.stock or "not available: the wheel was not compared with it"),
-        ("platform", found.platform or "none (linux tag)"),
-        ("targets", ", ".join(found.targets) or "none: this is not a tuned wheel"),
-        *((("sources", found.sources),) if found.sources else ()),
+        ("wheel", f"{wheel_audit.wheel} ({console.format_size(wheel_audit.size)})"),
+        ("sha256", wheel_audit.sha256),
+        ("stock", wheel_audit.stock or "not available: the wheel was not compared with it"),
+        ("platform", wheel_audit.platform or "none (linux tag)"),
+        ("targets", ", ".join(wheel_audit.targets) or "none: this is not a tuned wheel"),
+        *((("sources", wheel_audit.sources),) if wheel_audit.sources else ()),
         *(
-            ("default", f"{target}: {defaults.describe(each)}")
-            for target, carried in found.defaults.items()
-            for each in carried
+            ("default", f"{target}: {defaults.describe(default)}")
+            for target, carried in wheel_audit.defaults.items()
+            for default in carried
         ),
     ]
     head += [
         ("kernels", f"{status.target}: {conformance.describe(status)}")
-        for status in found.admissions
+        for status in wheel_audit.admissions
     ]
-    groups = _group_libraries(found.libraries)
+    groups = _group_libraries(wheel_audit.libraries)
     tables = (head, _build_library_rows(groups), _build_instruction_rows(groups))
-    remarks = [f"remark: {each}" for each in found.remarks]
-    verdict = [f"problem: {each}" for each in found.problems] or [_describe_approval(found)]
+    remarks = [f"remark: {remark}" for remark in wheel_audit.remarks]
+    verdict = [f"problem: {problem}" for problem in wheel_audit.problems] or [
+        _describe_approval(wheel_audit)
+    ]
     return "\n".join([*(_align_columns(rows) for rows in tables), *remarks, *verdict, ""])
 
 
-def _describe_approval(found: Audit) -> str:
-    if any(library.role is Role.TREE for library in found.libraries):
+def _describe_approval(wheel_audit: Audit) -> str:
+    if any(library.role is Role.TREE for library in wheel_audit.libraries):
         return "The audit passed. Files of TensorFlow's own build were checked only against RECORD."
-    if found.targets and not found.stock:
+    if wheel_audit.targets and not wheel_audit.stock:
         return "The audit passed; files other than libraries were not compared (--stock PATH)."
     return "The audit passed."
 
@@ -394,7 +398,7 @@ def _group_libraries(libraries: Collection[WheelLibrary]) -> dict[str, list[Whee
     """Group the libraries: the kernel libraries by their names, the others by role."""
     roles = [*Role]
     groups: dict[str, list[WheelLibrary]] = {}
-    for library in sorted(libraries, key=lambda each: roles.index(each.role)):
+    for library in sorted(libraries, key=lambda wheel_library: roles.index(wheel_library.role)):
         key = library.name if library.role is Role.KERNELS else library.role.value
         groups.setdefault(key, []).append(library)
     return groups
@@ -423,7 +427,9 @@ def _build_instruction_rows(
     order = [name for machine in ARCHITECTURES for name in (machine, *load_features(machine))]
     names = {name: None for column in columns.values() for name in column}
     rows = [("instructions", *columns)]
-    for name in sorted(names, key=lambda each: order.index(each) if each in order else len(order)):
+    for name in sorted(
+        names, key=lambda feature: order.index(feature) if feature in order else len(order)
+    ):
         label = f"{name} baseline" if name in ARCHITECTURES else name
         rows.append((label, *(f"{c[name]:,}" if name in c else "" for c in columns.values())))
     return rows

@@ -93,11 +93,11 @@ def find_problems(tuned: Tuned, libraries: Collection[WheelLibrary]) -> Iterator
 
 
 def find_full_build_problems(
-    tree: TunedTree, libraries: Collection[WheelLibrary], found: Mapping[str, Attribution]
+    tree: TunedTree, libraries: Collection[WheelLibrary], attributions: Mapping[str, Attribution]
 ) -> Iterator[str]:
     """Yield a line for each difference of a full build from tuned.json.
 
-    `found` attributes the instructions of the libraries that have some beyond the stock
+    `attributions` are those of the libraries that have instructions beyond the stock
     wheel's flags. Code that is selected at run time may use any feature, all other code only
     features of the target.
     """
@@ -110,7 +110,7 @@ def find_full_build_problems(
             for problem in _find_byte_problems(tree.libraries[file], present[file])
         )
     yield from _find_target_problems(tree)
-    for file, attribution in found.items():
+    for file, attribution in attributions.items():
         for feature in sorted(attribution.own.keys() - {*tree.required_features, UNDECODED}):
             examples = ", ".join(attribution.first[feature])
             uses = format_count(attribution.own[feature], f"{feature} instruction")
@@ -120,7 +120,9 @@ def find_full_build_problems(
             )
     beyond = _list_beyond_stock(tree.required_features)
     used = {
-        name for attribution in found.values() for name in (*attribution.own, *attribution.nameless)
+        name
+        for attribution in attributions.values()
+        for name in (*attribution.own, *attribution.nameless)
     }
     if tree.target not in STOCK_SPECS and _is_wider(beyond) and used.isdisjoint(beyond):
         yield (
@@ -130,11 +132,11 @@ def find_full_build_problems(
 
 
 def list_unjudged(
-    tree: TunedTree, libraries: Collection[WheelLibrary], found: Mapping[str, Attribution]
+    tree: TunedTree, libraries: Collection[WheelLibrary], attributions: Mapping[str, Attribution]
 ) -> Iterator[str]:
     """Yield the instructions of a full build that the audit cannot check."""
     for library in libraries:
-        attribution = found.get(library.file)
+        attribution = attributions.get(library.file)
         if attribution is None:
             unrequired = (
                 {} if library.census.get("x86_64") else _select_unrequired(tree, library.census)
@@ -172,8 +174,8 @@ def count_foreign(library: WheelLibrary, *, control: bool) -> dict[str, int]:
         allowed = _DISPATCHER_USES
     else:
         return {}
-    rest = library.census.items()
-    return {name: n for name, n in rest if name not in allowed and name not in ARCHITECTURES}
+    counts = library.census.items()
+    return {name: n for name, n in counts if name not in allowed and name not in ARCHITECTURES}
 
 
 def is_idle(library: WheelLibrary) -> bool:

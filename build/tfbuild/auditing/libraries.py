@@ -66,9 +66,9 @@ def read_members(wheel: Path, *, known: bool = False) -> dict[str, Member]:
     return {line.name: _parse_member(line) for line in lines}
 
 
-def filter_libraries(every: Mapping[str, Member]) -> dict[str, Member]:
+def filter_libraries(members: Mapping[str, Member]) -> dict[str, Member]:
     """Return the members that are shared libraries, recognised by their names."""
-    return {name: member for name, member in every.items() if _LIBRARY.fullmatch(name)}
+    return {name: member for name, member in members.items() if _LIBRARY.fullmatch(name)}
 
 
 def _parse_member(line: RecordLine) -> Member:
@@ -78,32 +78,32 @@ def _parse_member(line: RecordLine) -> Member:
     return Member(size=int(line.size), sha256=base64.urlsafe_b64decode(f"{digest}=").hex())
 
 
-def read_facts(wheel: Path, wanted: Mapping[str, Member], folder: Path) -> dict[str, LibraryFacts]:
+def read_facts(wheel: Path, members: Mapping[str, Member], folder: Path) -> dict[str, LibraryFacts]:
     """Return the facts of some libraries of a wheel.
 
     `folder` caches them by the hash of the library.
 
     Raises WheelError for an incomplete library, DiskError.
     """
-    known = {file: _load_facts(folder / f"{wanted[file].sha256}.json") for file in sorted(wanted)}
+    known = {file: _load_facts(folder / f"{members[file].sha256}.json") for file in sorted(members)}
     fresh = [file for file, facts in known.items() if facts is None]
     with _unpack_members(wheel, fresh, folder) as paths:
         for file, path in paths.items():
             known[file] = inspect_library(path)
-            save(folder / f"{wanted[file].sha256}.json", known[file])
+            save(folder / f"{members[file].sha256}.json", known[file])
     return {file: facts for file, facts in known.items() if facts is not None}
 
 
 def read_attributions(
-    wheel: Path, wanted: Mapping[str, Member], folder: Path
+    wheel: Path, members: Mapping[str, Member], folder: Path
 ) -> dict[str, Attribution]:
     """Return the attributions of some libraries of a wheel. `folder` caches them.
 
     Raises WheelError for an incomplete library, DiskError.
     """
     records = {
-        file: runtime_dispatch.get_record_path(wanted[file].sha256, folder)
-        for file in sorted(wanted)
+        file: runtime_dispatch.get_record_path(members[file].sha256, folder)
+        for file in sorted(members)
     }
     known = {file: runtime_dispatch.load_attribution(record) for file, record in records.items()}
     fresh = [file for file, attribution in known.items() if attribution is None]
@@ -141,12 +141,12 @@ def find_dispatcher_problems(wheel: Path, file: str, facts: Tuned, folder: Path)
 
 
 @contextlib.contextmanager
-def _unpack_members(wheel: Path, wanted: Iterable[str], folder: Path) -> Iterator[dict[str, Path]]:
+def _unpack_members(wheel: Path, members: Iterable[str], folder: Path) -> Iterator[dict[str, Path]]:
     """Unpack members of a wheel into a temporary folder in `folder` within this context.
 
     Raises WheelError, DiskError.
     """
-    names = tuple(wanted)
+    names = tuple(members)
     with open_wheel(wheel) as archive:
         infos = [archive.NameToInfo[name] for name in names if name in archive.NameToInfo]
     with convert_os_errors(folder):

@@ -60,7 +60,9 @@ def choose_platform(machine: str, libraries: Mapping[str, Demands]) -> str:
     their file names.
     """
     beside = frozenset(libraries)
-    for known in sorted(_load_policies(machine), key=lambda each: each.priority, reverse=True):
+    for known in sorted(
+        _load_policies(machine), key=lambda candidate: candidate.priority, reverse=True
+    ):
         policy = _convert_policy(known)
         if policy.versions and not any(
             any(find_breaches(policy, floors, needed, beside))

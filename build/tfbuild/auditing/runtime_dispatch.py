@@ -47,7 +47,7 @@ def attribute_instructions(path: Path) -> Attribution:
     Raises WheelError.
     """
     dispatched: dict[str, Counter[str]] = {}
-    own, nameless = Counter[str](), Counter[str]()
+    named, nameless = Counter[str](), Counter[str]()
     first: dict[str, list[str]] = {}
     unexpected = census.count_by_function(path, STOCK_BASELINE)
     for name in sorted(unexpected):
@@ -55,14 +55,14 @@ def attribute_instructions(path: Path) -> Attribution:
         if row:
             dispatched.setdefault(row, Counter()).update(unexpected[name])
             continue
-        (own if name else nameless).update(unexpected[name])
+        (named if name else nameless).update(unexpected[name])
         for feature in unexpected[name] if name else ():
             examples = first.setdefault(feature, [])
             if len(examples) < _FEW:
                 examples.append(name)
     return Attribution(
         dispatched=dispatched,
-        own=own,
+        own=named,
         nameless=nameless,
         first={feature: tuple(names) for feature, names in first.items()},
     )

@@ -88,25 +88,38 @@ def count_instructions(path: Path) -> Mapping[str, int]:
     for counts in _count_pieces(split_code(path, code)):
         total.update(counts)
     known = (code.machine, *features.load_features(code.machine))
-    others = sorted(total.keys() - {*known, instructions.UNDECODED})
-    return {name: total[name] for name in (*known, *others, instructions.UNDECODED) if total[name]}
+    other_features = sorted(total.keys() - {*known, instructions.UNDECODED})
+    return {
+        name: total[name]
+        for name in (*known, *other_features, instructions.UNDECODED)
+        if total[name]
+    }
 
 
-def find_uses(path: Path, wanted: Collection[str], limit: int) -> tuple[InstructionUse, ...]:
-    """Find a library's first instructions that need a feature of `wanted`, one per function."""
+def find_uses(path: Path, feature_names: Collection[str], limit: int) -> tuple[InstructionUse, ...]:
+    """Find a library's first instructions that need one of the features, one per function."""
     matches: list[InstructionUse] = []
     code = elf.read_code(path)
-    functions = (each for piece in split_code(path, code) for each in piece.read_functions())
+    functions = (
+        function for piece in split_code(path, code) for function in piece.read_functions()
+    )
     for begin, data in functions:
         decoded = instructions.decode(code.machine, data)
-        first = next((each for each in decoded if not set(wanted).isdisjoint(each[2])), None)
+        first = next(
+            (
+                instruction
+                for instruction in decoded
+                if not set(feature_names).isdisjoint(instruction[2])
+            ),
+            None,
+        )
         if first is None:
             continue
         place, text, needs = first
         section = code.find_section(begin)
         offset = begin + place - section.offset
         use = InstructionUse(
-            feature=min(set(needs).intersection(wanted)),
+            feature=min(set(needs).intersection(feature_names)),
             instruction=text,
             place=f"{section.name}+{offset:#x}",
             function=elf.find_function(path, section.address + offset),

@@ -119,8 +119,8 @@ class Image:
                 return segment
         raise self._build_error(f"no data is loaded at {address:#x}")
 
-    def _build_error(self, what: str) -> WheelError:
-        return WheelError(f"{self.name} cannot be read: {what}")
+    def _build_error(self, problem: str) -> WheelError:
+        return WheelError(f"{self.name} cannot be read: {problem}")
 
 
 def read_image(path: Path) -> Image:
@@ -131,7 +131,9 @@ def read_image(path: Path) -> Image:
     with elf.open_library(path) as library:
         machine = elf.read_machine(library, path)
         segments = tuple(_read_segments(library))
-        (dynamic,) = (each for each in library.iter_segments() if isinstance(each, DynamicSegment))
+        (dynamic,) = (
+            segment for segment in library.iter_segments() if isinstance(segment, DynamicSegment)
+        )
         known = {tag["d_tag"]: tag["d_val"] for tag in dynamic.iter_tags()}
         if not _UNREAD.isdisjoint(known):
             raise ELFError("its relocation format is not supported")
@@ -139,7 +141,7 @@ def read_image(path: Path) -> Image:
             name=path.name, machine=machine, segments=segments, pointers={}, places=(), objects={}
         )
         written = tuple(
-            itertools.chain(*(_read_relocations(base, known, *each) for each in _LISTS))
+            itertools.chain(*(_read_relocations(base, known, *tags) for tags in _LISTS))
         )
         return replace(
             base,
@@ -185,13 +187,13 @@ def _read_objects(
     """
     names = _read_table(image, known, "DT_STRTAB", "DT_STRSZ")
     symbols = image.read_constant(known["DT_SYMTAB"], count * _SYMBOL.size)
-    seen = set()
+    seen_names = set()
     for begin, info, _, section, address, size in _SYMBOL.iter_unpack(symbols):
         if section and info & 0xF == _OBJECT:
             name = names[begin : names.index(b"\0", begin)].decode()
-            if name in seen:
+            if name in seen_names:
                 raise ELFError(f"it exports {name} twice")
-            seen.add(name)
+            seen_names.add(name)
             yield name, (address, size)
 
 

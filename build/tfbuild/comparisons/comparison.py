@@ -231,8 +231,8 @@ class ArmResult:
 _Said = TypeVar("_Said", ArmTimes, Speedup, Agreement, ArmFailure)
 
 
-def _find_arm(arm: str, said: Iterable[_Said]) -> _Said | None:
-    return next((result for result in said if result.arm == arm), None)
+def _find_arm(arm: str, results: Iterable[_Said]) -> _Said | None:
+    return next((result for result in results if result.arm == arm), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

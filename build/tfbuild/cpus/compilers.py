@@ -126,20 +126,20 @@ def identify_compiler(path: Path, architecture: str) -> Compiler:
     )
 
 
-def _parse_family(path: Path, own: Mapping[str, str]) -> tuple[str, str]:
+def _parse_family(path: Path, macros: Mapping[str, str]) -> tuple[str, str]:
     """Return the family and the version from the predefined macros.
 
     A name like c++ shows neither. Raises CompilerError unless it is clang or gcc.
     """
-    if "__INTEL_LLVM_COMPILER" in own:
+    if "__INTEL_LLVM_COMPILER" in macros:
         raise CompilerError(f"{path} is Intel's compiler", hint="Use clang or g++")
-    if "__clang__" in own:
+    if "__clang__" in macros:
         family, names = "clang", ("__clang_major__", "__clang_minor__", "__clang_patchlevel__")
-    elif "__GNUC__" in own:
+    elif "__GNUC__" in macros:
         family, names = "gcc", ("__GNUC__", "__GNUC_MINOR__", "__GNUC_PATCHLEVEL__")
     else:
         raise CompilerError(f"{path} is neither clang nor gcc", hint="Use clang or g++")
-    return family, ".".join(own[name] for name in names)
+    return family, ".".join(macros[name] for name in names)
 
 
 def read_macros(compiler: Compiler, flags: Sequence[str]) -> dict[str, str]:
@@ -222,9 +222,9 @@ def _suggest_install(name: str | None, architecture: str) -> str:
     offered = packages.list_versions(stem)
     if not offered or int(version) in offered:
         return packages.suggest_install(f"{stem} {version}", f"{stem}-{version}")
-    others = ", ".join(f"{stem}-{number}" for number in offered)
+    alternatives = ", ".join(f"{stem}-{number}" for number in offered)
     instead = packages.suggest_install(stem, packages.choose_package(stem, int(version)))
-    return f"apt has no {stem}-{version}; it has {others}. {instead}"
+    return f"apt has no {stem}-{version}; it has {alternatives}. {instead}"
 
 
 def name_cross_package(architecture: str) -> str:

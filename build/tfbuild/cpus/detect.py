@@ -101,7 +101,7 @@ def _format_vcpus(vcpus: Vcpus) -> str:
     )
 
 
-def _describe_tuning(found: Match) -> tuple[str, ...]:
+def _describe_tuning(match: Match) -> tuple[str, ...]:
     """Return a note if native is tuned for a near miss.
 
     The CPU lacks only features of it that no compiler uses by itself.
@@ -109,8 +109,8 @@ def _describe_tuning(found: Match) -> tuple[str, ...]:
     return tuple(
         f"compilers do not use {', '.join(miss.missing)} unless the source asks for it, so "
         f"native is tuned for {miss.name}, and a wheel for {miss.name} runs here"
-        for miss in found.near
-        if miss.name == found.native.tune
+        for miss in match.near
+        if miss.name == match.native.tune
     )
 
 

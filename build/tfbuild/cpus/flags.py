@@ -210,8 +210,8 @@ def _replace_tuning(words: list[str], tune: str, family: str, version: str) -> l
     ]
     if not names:
         return words
-    others = [word for word in words if not word.startswith("-mtune=")]
-    return [*others, f"-mtune={names[0].partition('+')[0]}"]
+    untuned = [word for word in words if not word.startswith("-mtune=")]
+    return [*untuned, f"-mtune={names[0].partition('+')[0]}"]
 
 
 def _extend_flags(words: list[str], added: Iterable[str]) -> list[str]:

@@ -357,5 +357,5 @@ def _describe_conflicts(native: Target, cpu: Cpu) -> tuple[str, ...]:
 def _format_names(names: frozenset[str] | set[str]) -> str:
     """Format the first few names, and how many more there are."""
     first = sorted(names)[:_FEW_SHOWN]
-    others = len(names) - len(first)
-    return ", ".join(first) + (f" and {others} more" if others else "")
+    remaining = len(names) - len(first)
+    return ", ".join(first) + (f" and {remaining} more" if remaining else "")

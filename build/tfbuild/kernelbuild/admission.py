@@ -140,22 +140,22 @@ def count_registrations(library: Path) -> Counter[tuple[str, str]]:
 
 def transfer_verdicts(
     verdicts: Iterable[UnitVerdict],
-    own: Mapping[str, Path],
+    own_libraries: Mapping[str, Path],
     ran: Mapping[str, Path],
     *,
     staged: Path,
     stock_libraries: Iterable[Path],
 ) -> tuple[UnitVerdict, ...]:
-    """Return the verdicts of kernel groups whose `own` libraries this CPU cannot run.
+    """Return the verdicts of kernel groups whose `own_libraries` this CPU cannot run.
 
     Other code of the same sources `ran` in their place. Static checks are run on the groups'
     own libraries.
     """
     tested = tuple(verdicts)
     passed = {
-        verdict.unit: own[verdict.unit]
+        verdict.unit: own_libraries[verdict.unit]
         for verdict in tested
-        if verdict.admitted and verdict.unit in own
+        if verdict.admitted and verdict.unit in own_libraries
     }
     static = _check_statically(passed, staged, stock_libraries)
     for unit, library in passed.items():
@@ -199,9 +199,12 @@ def _check_statically(
 
 
 def _find_static_defect(
-    taken: tuple[str, ...], state: tuple[str, ...], own: frozenset[str], others: frozenset[str]
+    taken: tuple[str, ...],
+    state: tuple[str, ...],
+    kernel_names: frozenset[str],
+    other_names: frozenset[str],
 ) -> str:
-    borrowed_names = find_borrowed_names(taken, own, others)
+    borrowed_names = find_borrowed_names(taken, kernel_names, other_names)
     if borrowed_names:
         return f"it uses {borrowed_names[0]} of the stock library"
     unknown = [name for name in state if not any(re.search(p, name) for p in HARMLESS_STATE)]
@@ -211,17 +214,17 @@ def _find_static_defect(
 
 
 def find_borrowed_names(
-    taken: Iterable[str], own: frozenset[str], others: frozenset[str]
+    taken: Iterable[str], kernel_names: frozenset[str], other_names: frozenset[str]
 ) -> tuple[str, ...]:
     """Return the demangled names that a library takes from elsewhere but kernel sources define.
 
-    Such code would run untuned. `own` and `others` are the names that headers below and
-    beside the kernel folder declare.
+    Such code would run untuned. `kernel_names` and `other_names` are the names that headers
+    below and beside the kernel folder declare.
     """
-    return tuple(name for name in taken if _is_kernel_name(name, own, others))
+    return tuple(name for name in taken if _is_kernel_name(name, kernel_names, other_names))
 
 
-def _is_kernel_name(name: str, own: frozenset[str], others: frozenset[str]) -> bool:
+def _is_kernel_name(name: str, kernel_names: frozenset[str], other_names: frozenset[str]) -> bool:
     plain = _strip_arguments(name)
     if "tensorflow::functor::" in plain:
         return True
@@ -229,8 +232,8 @@ def _is_kernel_name(name: str, own: frozenset[str], others: frozenset[str]) -> b
     if namespace != "tensorflow":
         return False
     # The outermost name that a header declares decides: members of several classes share names.
-    owner = next((part for part in parts if part in own or part in others), None)
-    return owner in own and owner not in others
+    owner = next((part for part in parts if part in kernel_names or part in other_names), None)
+    return owner in kernel_names and owner not in other_names
 
 
 def _strip_arguments(name: str) -> str:

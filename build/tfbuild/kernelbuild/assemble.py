@@ -44,7 +44,7 @@ class LinkedLibrary:
 
 def assemble_wheel(
     fleet: Fleet,
-    made: Sequence[LinkedLibrary],
+    libraries: Sequence[LinkedLibrary],
     dispatching: Path,
     *,
     stock: Path,
@@ -58,9 +58,13 @@ def assemble_wheel(
 
     `bazel` is the version that compiled the libraries, `tree` has the staged sources.
     """
-    facts = build_record(fleet, made, bazel=bazel, source_sha256=source_sha256, nearness=nearness)
+    facts = build_record(
+        fleet, libraries, bazel=bazel, source_sha256=source_sha256, nearness=nearness
+    )
     add: dict[str, Path | bytes] = {f"{_get_load_folder(fleet)}/{dispatcher.LIBRARY}": dispatching}
-    add |= {entry.file: linked.library for entry, linked in zip(facts.libraries, made, strict=True)}
+    add |= {
+        entry.file: linked.library for entry, linked in zip(facts.libraries, libraries, strict=True)
+    }
     add |= _render_guards(fleet, facts)
     return repack.repack(
         stock,
@@ -82,7 +86,7 @@ def _get_load_folder(fleet: Fleet) -> str:
 
 def build_record(
     fleet: Fleet,
-    made: Sequence[LinkedLibrary],
+    libraries: Sequence[LinkedLibrary],
     *,
     bazel: str,
     source_sha256: str,
@@ -95,7 +99,7 @@ def build_record(
         release=fleet.first.release,
         compiler=f"{fleet.first.compiler} {fleet.first.compiler_version}",
         bazel=bazel,
-        libraries=tuple(_build_library_record(linked, folder) for linked in made),
+        libraries=tuple(_build_library_record(linked, folder) for linked in libraries),
         source_file=_find_source_name(fleet.first, source_sha256),
         source_sha256=source_sha256,
         nearness=nearness,
@@ -132,14 +136,14 @@ def render_metadata(facts: Tuned, fleet: Fleet, stock: Path, tree: Path) -> dict
     )
 
 
-def _build_library_record(made: LinkedLibrary, folder: str) -> KernelLibrary:
-    plan, verdicts = made.plan, made.verdicts
+def _build_library_record(library: LinkedLibrary, folder: str) -> KernelLibrary:
+    plan, verdicts = library.plan, library.verdicts
     return KernelLibrary(
         name=plan.target.local,
         target=plan.target.spec,
         file=f"{folder}/{plan.library}",
-        size=made.library.stat().st_size,
-        sha256=hash_file(made.library),
+        size=library.library.stat().st_size,
+        sha256=hash_file(library.library),
         plan_key=plan.key,
         required_features=plan.required,
         flags=plan.flags,
@@ -147,23 +151,23 @@ def _build_library_record(made: LinkedLibrary, folder: str) -> KernelLibrary:
         sources=plan.sources_compiled if plan.only_selected else (),
         kernels=tuple(verdict.unit for verdict in verdicts if verdict.admitted),
         admission={
-            result.unit: _build_admission(result, made) for result in verdicts if result.admitted
+            result.unit: _build_admission(result, library) for result in verdicts if result.admitted
         },
-        registrations=made.registrations,
+        registrations=library.registrations,
         measured=plan.measured,
         measured_on=plan.measured_on,
         defaults=plan.defaults,
         stay_stock={result.unit: result.reason for result in verdicts if not result.admitted},
-        floors=elf.read_version_floors(made.library),
-        census=census.count_instructions(made.library),
+        floors=elf.read_version_floors(library.library),
+        census=census.count_instructions(library.library),
     )
 
 
-def _build_admission(verdict: UnitVerdict, made: LinkedLibrary) -> UnitConformance:
+def _build_admission(verdict: UnitVerdict, library: LinkedLibrary) -> UnitConformance:
     ops = {kernel.op for kernel in verdict.registrations} & {
-        kernel.op for kernel in made.registrations
+        kernel.op for kernel in library.registrations
     }
-    return UnitConformance(ran_as=made.ran_as, ops=tuple(sorted(ops)))
+    return UnitConformance(ran_as=library.ran_as, ops=tuple(sorted(ops)))
 
 
 def check_wheel(

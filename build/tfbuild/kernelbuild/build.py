@@ -93,11 +93,15 @@ def build_wheels(
     if remaining:
         # A finished wheel is built again from the caches, in seconds.
         first = min(
-            fleets, key=lambda each: (bool(_find_test_obstacle(each)), each.key not in finished)
+            fleets,
+            key=lambda candidate: (
+                bool(_find_test_obstacle(candidate)),
+                candidate.key not in finished,
+            ),
         )
         for plan in first.plans:
-            for each in plan.defaults:
-                console.print_message(f"{plan.target.spec}: default {defaults.describe(each)}")
+            for default in plan.defaults:
+                console.print_message(f"{plan.target.spec}: default {defaults.describe(default)}")
         _require_python(first)
         require_linker(first, compiler)
         settings.require_disk(paths.cache, DISK_BYTES, "building a tuned wheel")
@@ -309,8 +313,8 @@ def _add_compile_failures(
 ) -> tuple[UnitVerdict, ...]:
     """Return a verdict on every kernel group, by name, with those that do not compile."""
     broken = {
-        name: UnitVerdict(unit=name, reason=f"it does not compile: {why}")
-        for name, why in compiled.failed.items()
+        name: UnitVerdict(unit=name, reason=f"it does not compile: {message}")
+        for name, message in compiled.failed.items()
     }
     by_unit = {verdict.unit: verdict for verdict in verdicts} | broken
     return tuple(by_unit[name] for name in sorted(by_unit))

@@ -93,7 +93,10 @@ def prepare_inputs(
         notices.find_missing_licence(stock, staged)  # (fails now, not after hours)
         notices.list_header_libraries(stock)
         near = source_matching.compare(
-            staged, include, own=is_release_source, commit="" if is_release_source else pin.origin
+            staged,
+            include,
+            is_own=is_release_source,
+            commit="" if is_release_source else pin.origin,
         )
     if near.differing or not is_release_source:
         console.print_message(near.summary)
@@ -129,25 +132,25 @@ def create_environment(
     wheel: Path,
     emulator: Emulator | None,
     paths: Paths,
-    like: Environment | None = None,
+    sibling: Environment | None = None,
 ) -> Environment:
     """Create an environment with the plan's stock wheel, or one made from it, and dependencies."""
     requirements = read_requirements(plan)
     if emulator is not None:
         return foreign_environments.create(
-            wheel, emulator, requirements=requirements, paths=paths, like=like
+            wheel, emulator, requirements=requirements, paths=paths, sibling=sibling
         )
     return environment.create(
-        wheel, python=plan.python, requirements=requirements, paths=paths, like=like
+        wheel, python=plan.python, requirements=requirements, paths=paths, sibling=sibling
     )
 
 
-def fetch_stock_wheel(plan: Plan, pin: Pin, paths: Paths, given: Path | None) -> Path:
+def fetch_stock_wheel(plan: Plan, pin: Pin, paths: Paths, stock_path: Path | None) -> Path:
     """Return the plan's stock wheel.
 
     It is the given file, the file of its name in a given folder, or fetched.
     """
-    path = given / pin.name if given is not None and given.is_dir() else given
+    path = stock_path / pin.name if stock_path is not None and stock_path.is_dir() else stock_path
     return environment.fetch_wheel(f"{plan.package}=={plan.release}", pin, paths, path)
 
 
@@ -181,8 +184,8 @@ def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, paths: Paths) -
     folder = paths.stock / sha256[:16]
     if not folder.is_dir():
         roots = tuple(f"{root}/" for root in recipe.include_roots)
-        others = f"{roots[0]}external/"
-        wheel.extract(stock, (*roots, *recipe.libraries), folder, without=(others,))
+        externals = f"{roots[0]}external/"
+        wheel.extract(stock, (*roots, *recipe.libraries), folder, without=(externals,))
     return folder
 
 

@@ -36,8 +36,8 @@ def read_symbols(path: Path) -> Symbols:
     """Read the external symbols of an object file with nm. Raises CommandError."""
     kinds: dict[str, set[str]] = defaultdict(set)
     for line in run(["nm", "--extern-only", "--format=posix", path]).output.splitlines():
-        name, _, rest = line.partition(" ")
-        kinds[rest[:1]].add(name)
+        name, _, details = line.partition(" ")
+        kinds[details[:1]].add(name)
     return Symbols(
         taken=frozenset(kinds["U"]),
         strong=frozenset().union(*(kinds[kind] for kind in "TDBRGSC")),
@@ -87,7 +87,7 @@ def find_closure(
         current = waiting.pop()
         if current not in group:
             group.add(current)
-            waiting += [other for op in table.get(current, ()) for other in owners.ops[op]]
+            waiting += [owner for op in table.get(current, ()) for owner in owners.ops[op]]
         if not waiting:
             waiting += _find_missing_sources(group, symbols, owners)
     return frozenset(group)

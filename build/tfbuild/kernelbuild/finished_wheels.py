@@ -82,7 +82,7 @@ def _find_stock_wheel(wheel: Path, facts: Tuned) -> StockWheel:
 
 
 def retest_kernels(
-    found: FinishedWheel, cpu: Cpu, paths: Paths, targets: Collection[str] = ()
+    finished_wheel: FinishedWheel, cpu: Cpu, paths: Paths, targets: Collection[str] = ()
 ) -> ConformanceRecord:
     """Test the kernels of the wheel's libraries, or of those for `targets`, and save the record.
 
@@ -90,29 +90,33 @@ def retest_kernels(
     from tuned.json, RecordError for a torn record, and what fetching and installing the stock
     wheel raises.
     """
-    previous = conformance.read_record(found.wheel, found.sha256)
-    folder = paths.work / f"admit-{found.sha256[:16]}"
+    previous = conformance.read_record(finished_wheel.wheel, finished_wheel.sha256)
+    folder = paths.work / f"admit-{finished_wheel.sha256[:16]}"
     with console.report_step("stock environment"):
-        arm = _create_stock_environment(found, paths)
+        arm = _create_stock_environment(finished_wheel, paths)
     trials = {}
-    for library in found.libraries:
+    for library in finished_wheel.libraries:
         if not targets or library.target in targets:
             with (
-                console.report_step(f"conformance test: {library.target} of {found.wheel.name}"),
-                _extract_library(found.wheel, library, folder) as path,
+                console.report_step(
+                    f"conformance test: {library.target} of {finished_wheel.wheel.name}"
+                ),
+                _extract_library(finished_wheel.wheel, library, folder) as path,
             ):
                 trials[library.target] = _test_library(library, path, arm, cpu, folder)
-    record = ConformanceRecord(wheel=found.wheel.name, wheel_sha256=found.sha256, targets=trials)
-    conformance.save_record(found.wheel, conformance.merge_records(previous, record))
+    record = ConformanceRecord(
+        wheel=finished_wheel.wheel.name, wheel_sha256=finished_wheel.sha256, targets=trials
+    )
+    conformance.save_record(finished_wheel.wheel, conformance.merge_records(previous, record))
     for line in conformance.describe_failures(trials):
         console.warn(line)
     return record
 
 
-def _create_stock_environment(found: FinishedWheel, paths: Paths) -> Environment:
-    wheel = environment.fetch_stock(found.stock, paths)
-    requirements = lock_files.load_requirements(found.stock)
-    python = read_identity(found.wheel).python
+def _create_stock_environment(finished_wheel: FinishedWheel, paths: Paths) -> Environment:
+    wheel = environment.fetch_stock(finished_wheel.stock, paths)
+    requirements = lock_files.load_requirements(finished_wheel.stock)
+    python = read_identity(finished_wheel.wheel).python
     return environment.create(wheel, python=python, requirements=requirements, paths=paths)
 
 

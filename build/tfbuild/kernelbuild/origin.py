@@ -88,7 +88,9 @@ def select_compiler(facts: Tuned, architecture: str) -> Compiler:
         first = errors[0]
         message = f"it was compiled by {facts.compiler}: {first.message}"
         raise RebuildError(message, hint=first.hint)
-    return max(candidates, key=lambda each: (each.family, each.version) == (family, version))
+    return max(
+        candidates, key=lambda candidate: (candidate.family, candidate.version) == (family, version)
+    )
 
 
 def resolve_origin(facts: Tuned, identity: WheelIdentity, compiler: Compiler) -> Origin:

@@ -155,7 +155,7 @@ def _explain_unknown_plans(origin: Origin) -> Iterator[str]:
         )
 
 
-def _find_tool_differences(pair: WheelPair, found: Sequence[FileDifference]) -> Iterator[str]:
+def _find_tool_differences(pair: WheelPair, differences: Sequence[FileDifference]) -> Iterator[str]:
     """Yield how the tools here differ from those that made the wheel.
 
     Sources are its record, and the programs that its libraries name.
@@ -165,7 +165,7 @@ def _find_tool_differences(pair: WheelPair, found: Sequence[FileDifference]) -> 
         yield f"built by {recorded.compiler}, rebuilt by {rebuilt.compiler}"
     if recorded.bazel != rebuilt.bazel:
         yield f"built with Bazel {recorded.bazel}, rebuilt with Bazel {rebuilt.bazel}"
-    for difference in found:
+    for difference in differences:
         if difference.file.endswith(".so") and difference.both:
             original, current = (
                 set(elf.read_producers(path)) for path in pair.extract_library(difference.file)
@@ -184,18 +184,21 @@ def _find_tool_differences(pair: WheelPair, found: Sequence[FileDifference]) -> 
 # ---- if the compiler is the same ----
 
 
-def _describe_difference(pair: WheelPair, each: FileDifference) -> str:
+def _describe_difference(pair: WheelPair, difference: FileDifference) -> str:
     """Describe in one line how a file differs."""
-    if not each.both:
-        return f"{each.file} {'is not in the rebuild' if each.other is None else 'is missing'}"
-    sizes = f"{each.size:,} bytes" + (
-        f", rebuilt {each.other:,}" if each.size != each.other else ""
+    if not difference.both:
+        return (
+            f"{difference.file} "
+            f"{'is not in the rebuild' if difference.other is None else 'is missing'}"
+        )
+    sizes = f"{difference.size:,} bytes" + (
+        f", rebuilt {difference.other:,}" if difference.size != difference.other else ""
     )
-    text = f"{each.file} ({sizes}) differs from byte {each.at:,} on"
-    if each.file.endswith(".so"):
-        section = elf.find_section(pair.extract_library(each.file)[1], each.at or 0)
+    text = f"{difference.file} ({sizes}) differs from byte {difference.at:,} on"
+    if difference.file.endswith(".so"):
+        section = elf.find_section(pair.extract_library(difference.file)[1], difference.at or 0)
         return f"{text}, in {section}" if section else text
-    if each.file.endswith(f".dist-info/{tuned.FILE}"):
+    if difference.file.endswith(f".dist-info/{tuned.FILE}"):
         fields = list(_list_field_differences(pair))
         return f"{text}: {'; '.join(fields)}" if fields else text
     return text
@@ -209,23 +212,23 @@ def _list_field_differences(pair: WheelPair) -> Iterator[str]:
     if [entry["name"] for entry in theirs] != [entry["name"] for entry in ours]:
         yield "the order of its libraries"
         return
-    for one, other in zip(theirs, ours, strict=True):
-        for entry in find_differences(one, other):
-            yield f"{other['name']}: {entry}"
+    for their_record, our_record in zip(theirs, ours, strict=True):
+        for entry in find_differences(their_record, our_record):
+            yield f"{our_record['name']}: {entry}"
 
 
 # ---- if the compiler differs ----
 
 
-def _describe_agreement(pair: WheelPair, each: FileDifference) -> str:
+def _describe_agreement(pair: WheelPair, difference: FileDifference) -> str:
     """Describe what agrees in a file that another compiler made; "" if a required part differs."""
-    if not each.both:
+    if not difference.both:
         return ""
-    folder, _, name = each.file.rpartition(".dist-info/")
+    folder, _, name = difference.file.rpartition(".dist-info/")
     if folder:
-        return _describe_metadata_agreement(pair, name, each.file)
+        return _describe_metadata_agreement(pair, name, difference.file)
     original, rebuilt = (
-        pair.extract_library(each.file) if each.file.endswith(".so") else (None, None)
+        pair.extract_library(difference.file) if difference.file.endswith(".so") else (None, None)
     )
     if original is None or rebuilt is None:
         return ""
@@ -233,9 +236,11 @@ def _describe_agreement(pair: WheelPair, each: FileDifference) -> str:
         same = elf.read_constants(original) == elf.read_constants(rebuilt)
         return "the dispatcher has the same table of targets" if same else ""
     recorded_library = next(
-        (lib for lib in pair.origin.facts.libraries if lib.file == each.file), None
+        (lib for lib in pair.origin.facts.libraries if lib.file == difference.file), None
     )
-    rebuilt_library = next((lib for lib in pair.made.libraries if lib.file == each.file), None)
+    rebuilt_library = next(
+        (lib for lib in pair.made.libraries if lib.file == difference.file), None
+    )
     return (
         _describe_library_agreement(recorded_library, rebuilt_library, original, rebuilt)
         if recorded_library and rebuilt_library
@@ -262,13 +267,16 @@ def _parse_field_name(field: str) -> str:
 
 
 def _describe_library_agreement(
-    said: KernelLibrary, ours: KernelLibrary, there: Path, here: Path
+    theirs: KernelLibrary, ours: KernelLibrary, their_path: Path, our_path: Path
 ) -> str:
-    expected = {(kernel.op, kernel.types) for kernel in said.registrations}
-    if expected != _read_registrations(there) or expected != _read_registrations(here):
+    expected = {(kernel.op, kernel.types) for kernel in theirs.registrations}
+    if expected != _read_registrations(their_path) or expected != _read_registrations(our_path):
         return ""
-    kernels = f"{said.name} registers the same {console.format_count(len(expected), 'kernel')}"
-    only_original, only_rebuilt = {*said.census} - {*ours.census}, {*ours.census} - {*said.census}
+    kernels = f"{theirs.name} registers the same {console.format_count(len(expected), 'kernel')}"
+    only_original, only_rebuilt = (
+        {*theirs.census} - {*ours.census},
+        {*ours.census} - {*theirs.census},
+    )
     if not only_original and not only_rebuilt:
         return f"{kernels} and uses instructions of the same features"
     lists = (", ".join(sorted(names)) or "none" for names in (only_original, only_rebuilt))
@@ -284,25 +292,25 @@ def _read_registrations(library: Path) -> set[tuple[str, str]]:
 # ---- as text ----
 
 
-def describe(found: RebuildResult) -> str:
+def describe(result: RebuildResult) -> str:
     """Render the result as text, a line for each finding."""
-    lines = [_describe_proof(found)]
-    lines += [f"  {entry}" for entry in (*found.reasons, *found.findings)]
-    lines += [f"  agrees: {entry}" for entry in found.agreeing]
-    lines += [f"  {entry.target}: {_describe_steps(entry)}" for entry in found.steps]
-    if found.compiler:
+    lines = [_describe_proof(result)]
+    lines += [f"  {entry}" for entry in (*result.reasons, *result.findings)]
+    lines += [f"  agrees: {entry}" for entry in result.agreeing]
+    lines += [f"  {entry.target}: {_describe_steps(entry)}" for entry in result.steps]
+    if result.compiler:
         lines += [f"  {entry}" for entry in _TRUSTED]
     return "\n".join([*lines, ""])
 
 
-def _describe_proof(found: RebuildResult) -> str:
-    tools = f"{found.compiler} and Bazel {found.bazel}"
+def _describe_proof(result: RebuildResult) -> str:
+    tools = f"{result.compiler} and Bazel {result.bazel}"
     texts = {
         Proof.SAME: f"the same bytes with {tools}",
         Proof.OTHER: f"other bytes with {tools}",
         Proof.NONE: "not proven",
     }
-    return f"rebuild: {texts[found.proof]}"
+    return f"rebuild: {texts[result.proof]}"
 
 
 def _describe_steps(steps: StepCounts) -> str:
@@ -313,12 +321,12 @@ def _describe_steps(steps: StepCounts) -> str:
     return f"{ran} run now, {cached} from the disk cache"
 
 
-def require_proof(found: RebuildResult) -> None:
+def require_proof(result: RebuildResult) -> None:
     """Raise AuditError for other bytes, RebuildError if nothing is proven."""
-    if found.proof is Proof.OTHER:
+    if result.proof is Proof.OTHER:
         raise AuditError(
-            f"{found.wheel} differs from its rebuild: {found.findings[0]}",
+            f"{result.wheel} differs from its rebuild: {result.findings[0]}",
             hint="Do not publish it; build it again",
         )
-    if found.proof is Proof.NONE:
-        raise RebuildError(f"the rebuild proves nothing about {found.wheel}: {found.reasons[0]}")
+    if result.proof is Proof.NONE:
+        raise RebuildError(f"the rebuild proves nothing about {result.wheel}: {result.reasons[0]}")

@@ -100,7 +100,7 @@ def rebuild(
 
 def _assemble_wheel(
     origin: Origin,
-    made: Sequence[LinkedLibrary],
+    libraries: Sequence[LinkedLibrary],
     first: Workspace,
     inputs: BuildInputs,
     folder: Path,
@@ -108,7 +108,7 @@ def _assemble_wheel(
     with console.report_step("assemble the wheel"):
         return assemble.assemble_wheel(
             origin.fleet,
-            made,
+            libraries,
             workspaces.locate_dispatcher(first),
             stock=inputs.stock,
             bazel=first.bazel.version,
@@ -152,13 +152,13 @@ def _link_library(
     )
 
 
-def _restore_verdicts(said: KernelLibrary) -> tuple[UnitVerdict, ...]:
+def _restore_verdicts(library: KernelLibrary) -> tuple[UnitVerdict, ...]:
     """Return the conformance test results, as far as tuned.json keeps them."""
     by_unit = {
-        unit: UnitVerdict(unit=unit, reason=reason) for unit, reason in said.stay_stock.items()
+        unit: UnitVerdict(unit=unit, reason=reason) for unit, reason in library.stay_stock.items()
     }
-    for unit in said.kernels:
-        kernels = said.list_registrations(unit) if unit in said.admission else ()
+    for unit in library.kernels:
+        kernels = library.list_registrations(unit) if unit in library.admission else ()
         by_unit[unit] = UnitVerdict(unit=unit, registrations=kernels)
     return tuple(by_unit[unit] for unit in sorted(by_unit))
 

@@ -197,16 +197,16 @@ def _test_libraries(
 
 
 def _split_batches(
-    waiting: Sequence[KernelUnit], end: float, what: str
+    waiting: Sequence[KernelUnit], end: float, noun: str
 ) -> Iterator[Sequence[KernelUnit]]:
     done = 0
     while done < len(waiting):
         if time.monotonic() >= end:
             console.print_note(
-                f"the time is up: {len(waiting) - done} {what} remain for the next run"
+                f"the time is up: {len(waiting) - done} {noun} remain for the next run"
             )
             return
-        with console.report_step(f"{len(waiting) - done} {what}"):
+        with console.report_step(f"{len(waiting) - done} {noun}"):
             yield waiting[done : done + _BATCH]
         done += _BATCH
 
@@ -232,24 +232,24 @@ def shorten_reason(reason: str) -> str:
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
-def build_rows(found: Survey) -> tuple[SurveyRow, ...]:
+def build_rows(survey: Survey) -> tuple[SurveyRow, ...]:
     """Build a row for each source, sorted by name."""
-    return tuple(_build_row(found, source) for source in sorted(found.table))
+    return tuple(_build_row(survey, source) for source in sorted(survey.table))
 
 
-def _build_row(found: Survey, source: str) -> SurveyRow:
-    row = SurveyRow(source=source, ops=found.table[source])
-    if source in found.broken:
-        return dataclasses.replace(row, outcome=SourceOutcome.BROKEN, reason=found.broken[source])
-    unit = found.units.get(source)
+def _build_row(survey: Survey, source: str) -> SurveyRow:
+    row = SurveyRow(source=source, ops=survey.table[source])
+    if source in survey.broken:
+        return dataclasses.replace(row, outcome=SourceOutcome.BROKEN, reason=survey.broken[source])
+    unit = survey.units.get(source)
     if unit is None:
-        return _build_ungrouped_row(found, row)
+        return _build_ungrouped_row(survey, row)
     with_unit = dataclasses.replace(
         row,
         unit=unit.name,
         sources=tuple(path.removeprefix(f"{FOLDER}/") for path in unit.sources),
     )
-    result = found.results.get(unit.name)
+    result = survey.results.get(unit.name)
     if result is None:
         return with_unit
     return dataclasses.replace(
@@ -261,12 +261,14 @@ def _build_row(found: Survey, source: str) -> SurveyRow:
     )
 
 
-def _build_ungrouped_row(found: Survey, bare: SurveyRow) -> SurveyRow:
-    if not found.units:  # (before the first pass has ended)
+def _build_ungrouped_row(survey: Survey, bare: SurveyRow) -> SurveyRow:
+    if not survey.units:  # (before the first pass has ended)
         return bare
     if not bare.ops:
         return dataclasses.replace(bare, outcome=SourceOutcome.HELPER)
-    broken = [source for source in sorted(found.broken) if set(found.table[source]) & set(bare.ops)]
+    broken = [
+        source for source in sorted(survey.broken) if set(survey.table[source]) & set(bare.ops)
+    ]
     subject = f"{broken[0]}, which registers the same op," if broken else "a source that it needs"
     reason = f"{subject} does not compile"
     return dataclasses.replace(bare, outcome=SourceOutcome.REFUSED, reason=reason)

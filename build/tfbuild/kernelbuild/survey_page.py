@@ -35,17 +35,17 @@ def classify_reason(reason: str) -> str:
     return next((name for name, words in _KINDS if re.search(words, reason)), "another reason")
 
 
-def render_page(found: Survey) -> str:
+def render_page(survey: Survey) -> str:
     """Render the survey as a Markdown page."""
-    surveyed = build_rows(found)
-    plan = found.plan
+    surveyed = build_rows(survey)
+    plan = survey.plan
     compiler = f"{plan.compiler} {plan.compiler_version}"
     lines = [
         f"# CPU kernel sources of TensorFlow {plan.release}",
         "",
         f"Written by `invoke survey` for {plan.target.spec}, compiled by {compiler}.",
         f"The full table is `build/tfbuild/upstream/survey-{plan.release}.csv`.",
-        *([] if found.finished else ["", "**Not finished**: some sources were not tested yet."]),
+        *([] if survey.finished else ["", "**Not finished**: some sources were not tested yet."]),
         "",
         *_render_table(
             ("sources", "number"), _count_names(_describe_outcome(row.outcome) for row in surveyed)
@@ -57,16 +57,16 @@ def render_page(found: Survey) -> str:
         "",
         *_render_table(
             ("kernel groups", "number"),
-            _count_names(_describe_result(result) for result in found.results.values()),
+            _count_names(_describe_result(result) for result in survey.results.values()),
         ),
         "",
         "## Sources that do not compile",
         "",
-        *_render_table(("source", "reason"), sorted(found.broken.items())),
+        *_render_table(("source", "reason"), sorted(survey.broken.items())),
         "",
         "## Kernel groups that stay stock",
         "",
-        *_render_table(("kernel group", "reason"), _list_reasons(found.results)),
+        *_render_table(("kernel group", "reason"), _list_reasons(survey.results)),
         "",
         "## Kernel groups that passed",
         "",
@@ -89,9 +89,9 @@ def _list_reasons(results: Mapping[str, BatchResult]) -> list[tuple[str, str]]:
     return sorted((unit, result.reason) for unit, result in results.items() if result.reason)
 
 
-def _list_passed_units(every: Iterable[SurveyRow]) -> list[tuple[object, ...]]:
+def _list_passed_units(survey_rows: Iterable[SurveyRow]) -> list[tuple[object, ...]]:
     units: dict[str, list[SurveyRow]] = {}
-    for row in every:
+    for row in survey_rows:
         if row.outcome is SourceOutcome.ADMITTED:
             units.setdefault(row.unit, []).append(row)
     return [
@@ -116,15 +116,15 @@ def _render_row(cells: Sequence[object]) -> str:
     return "| " + " | ".join(str(cell).replace("|", r"\|") for cell in cells) + " |"
 
 
-def write_survey(found: Survey, paths: Paths) -> tuple[Path, ...]:
+def write_survey(survey: Survey, paths: Paths) -> tuple[Path, ...]:
     """Write the page into the checkout and, once all sources were tested, the table.
 
     Kernels are selected by the table. Returns the files that were written.
     """
-    page_path = paths.root / f"build/kernels-{found.plan.release}.md"
-    write_atomic(page_path, render_page(found))
-    if not found.finished:
+    page_path = paths.root / f"build/kernels-{survey.plan.release}.md"
+    write_atomic(page_path, render_page(survey))
+    if not survey.finished:
         return (page_path,)
-    table_path = paths.root / f"build/tfbuild/upstream/survey-{found.plan.release}.csv"
-    write_atomic(table_path, kernels.format_survey(build_rows(found)))
+    table_path = paths.root / f"build/tfbuild/upstream/survey-{survey.plan.release}.csv"
+    write_atomic(table_path, kernels.format_survey(build_rows(survey)))
     return table_path, page_path

@@ -29,21 +29,21 @@ class Finding:
 
 
 def build_finding(
-    name: str, seen: str, wanted: str, bad: CheckVerdict | None, advice: str
+    name: str, actual: str, expected: str, bad: CheckVerdict | None, advice: str
 ) -> Finding:
     """Build a finding; `bad` is None if the check passed; only a failed check needs advice."""
     return Finding(
         name=name,
-        seen=seen,
-        wanted=wanted,
+        seen=actual,
+        wanted=expected,
         verdict=bad or CheckVerdict.OK,
         advice=advice if bad else "",
     )
 
 
-def build_unknown(name: str, seen: str, wanted: str) -> Finding:
+def build_unknown(name: str, actual: str, expected: str) -> Finding:
     """Build a finding for a check that could not run. It does not stop the build."""
-    return Finding(name=name, seen=seen, wanted=wanted, verdict=CheckVerdict.UNKNOWN)
+    return Finding(name=name, seen=actual, wanted=expected, verdict=CheckVerdict.UNKNOWN)
 
 
 def require_no_fatal(findings: Iterable[Finding]) -> None:
@@ -62,8 +62,8 @@ def _format_fatal(fatal: Iterable[Finding]) -> str:
     return "".join(f"\n  - {entry.name}: {_format_finding(entry)}" for entry in fatal)
 
 
-def _format_finding(found: Finding) -> str:
-    return f"{found.seen}; required: {found.wanted}. {found.advice}"
+def _format_finding(finding: Finding) -> str:
+    return f"{finding.seen}; required: {finding.wanted}. {finding.advice}"
 
 
 def render_table(findings: Sequence[Finding]) -> str:

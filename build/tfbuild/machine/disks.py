@@ -193,8 +193,8 @@ def _check_folder(need: DiskNeed) -> Iterator[Finding]:
     """Yield the problems of a folder."""
     disk, name = need.disk, need.disk.folder
     if disk.tried.problem:
-        seen, advice = disk.tried.problem, "Use a folder that this user can write to."
-        yield build_finding(f"writing in {name}", seen, "permitted", CheckVerdict.FATAL, advice)
+        problem, advice = disk.tried.problem, "Use a folder that this user can write to."
+        yield build_finding(f"writing in {name}", problem, "permitted", CheckVerdict.FATAL, advice)
     if need.runs and any(mark.isspace() for mark in str(name)):
         advice = "Some commands in TensorFlow's rules do not quote paths: use another folder."
         yield build_finding(
@@ -222,9 +222,9 @@ def _check_programs(disk: Disk) -> Iterator[Finding]:
         )
     noexec = "noexec" in disk.mount.options
     advice = "Bazel runs the tools that it builds: mount it without noexec, or use another folder."
-    seen = f"mounted at {disk.mount.point}" + (" with noexec" if noexec else "")
+    actual = f"mounted at {disk.mount.point}" + (" with noexec" if noexec else "")
     bad = CheckVerdict.FATAL if noexec else None
-    yield build_finding(f"programs in {name}", seen, "permitted", bad, advice)
+    yield build_finding(f"programs in {name}", actual, "permitted", bad, advice)
 
 
 def _rate_file_system(kind: str) -> CheckVerdict | None:

@@ -73,11 +73,11 @@ class Budget:
 
 
 def choose_budget(
-    memory_mb: int, cores: int, *, family: str = "clang", lto: bool = False, wanted: str = ""
+    memory_mb: int, cores: int, *, family: str = "clang", lto: bool = False, jobs_option: str = ""
 ) -> Budget:
     """Choose as many jobs as there are cores, if the estimated peak stays within `memory_mb`.
 
-    One job is always allowed: preflight checks whether it fits. `wanted` is --jobs, which is
+    One job is always allowed: preflight checks whether it fits. `jobs_option` is --jobs, which is
     used unchanged. Raises UsageError if it is not a positive number.
     """
     expected = build_model(family)
@@ -98,8 +98,8 @@ def choose_budget(
         )
     if not fitting:
         limited_by = f"memory ({memory_mb} MB free, {estimate_need(1)} MB needed for one job)"
-    if wanted:
-        requested = jobs.choose_jobs(cores, memory_mb, 0, wanted)
+    if jobs_option:
+        requested = jobs.choose_jobs(cores, memory_mb, 0, jobs_option)
         count, limited_by = requested.count, requested.limited_by
     return Budget(
         jobs=count,
@@ -132,9 +132,13 @@ def build_resource_options(
 def build_model(family: str = "clang") -> MemoryModel:
     """Build the memory model of a family of compilers, "clang" or "gcc"."""
     table = _load_table()
-    seen = table["seen"]
+    observation = table["seen"]
     # Convert both values to clang, then to the family.
-    per_job = (seen["memory_mb"] - seen["heap_mb"]) / seen["jobs"] / _read_factor(seen["family"])
+    per_job = (
+        (observation["memory_mb"] - observation["heap_mb"])
+        / observation["jobs"]
+        / _read_factor(observation["family"])
+    )
     return MemoryModel(
         per_job=round(per_job * _read_factor(family)),
         largest=max(_LINK_MB, round(table["heaviest"]["megabytes"] * _read_factor(family))),
@@ -147,11 +151,11 @@ def _read_factor(family: str) -> float:
 
 def _describe_basis() -> str:
     table = _load_table()
-    seen = table["seen"]
+    observation = table["seen"]
     return _BASIS.format(
-        jobs=seen["jobs"],
-        family=seen["family"],
-        memory=seen["memory_mb"],
+        jobs=observation["jobs"],
+        family=observation["family"],
+        memory=observation["memory_mb"],
         sources=sum(row["measured"] for row in table["class"].values()),
         release=table["release"],
         compiler=table["compiler"],

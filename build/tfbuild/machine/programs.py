@@ -114,17 +114,19 @@ def check_glibc(libc: tuple[str, str], plan: Plan) -> Finding:
     glibc of its users.
     """
     name, version = libc
-    seen = f"{name} {version}".strip()
+    actual = f"{name} {version}".strip()
     if name != "glibc":
         advice = "TensorFlow builds against glibc only: use a Debian container."
-        return build_finding("C library", seen or "not glibc", "glibc", CheckVerdict.FATAL, advice)
+        return build_finding(
+            "C library", actual or "not glibc", "glibc", CheckVerdict.FATAL, advice
+        )
     required = parse_glibc_floor(plan.stock.name) if plan.stock else ""
     if not required:
-        return build_unknown("C library", seen, "glibc of the stock wheel, which is not known")
+        return build_unknown("C library", actual, "glibc of the stock wheel, which is not known")
     newer = Version(version) > Version(required)
     return build_finding(
         "C library",
-        seen,
+        actual,
         f"glibc {required} or older, as the stock wheel",
         CheckVerdict.WARNING if newer else None,
         f"The wheel may require glibc {version}. For older machines, build in a container with "
@@ -170,17 +172,17 @@ def check_python(python: str, interpreter: Interpreter, release: Release) -> Fin
     return build_finding(name, interpreter.path, required, None, "")
 
 
-def check_programs(found: Mapping[str, str], release: Release) -> Iterator[Finding]:
+def check_programs(paths: Mapping[str, str], release: Release) -> Iterator[Finding]:
     """Check that the programs that the build calls are installed.
 
-    `found` maps a program's name to its path; a missing one is absent or empty.
+    `paths` maps a program's name to its path; a missing one is absent or empty.
     """
     called = list_programs(release)
     if not called:
         required = "programs of this release's scripts; only those of 2.14.1 are known"
         yield build_unknown("programs", "not checked", required)
     for program in called:
-        path = found.get(program.name, "")
+        path = paths.get(program.name, "")
         advice = packages.suggest_install(program.name, program.package)
         bad = None if path else CheckVerdict.FATAL
         yield build_finding(program.name, path or "not on PATH", program.purpose, bad, advice)

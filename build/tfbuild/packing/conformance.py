@@ -148,17 +148,17 @@ def read_statuses(wheel: Path, facts: Tuned, sha256: str) -> tuple[ConformanceSt
     return list_statuses(facts, read_record(wheel, sha256))
 
 
-def describe(standing: ConformanceStatus) -> str:
+def describe(status: ConformanceStatus) -> str:
     """Describe a status in one line, without the target."""
-    if standing.ran_as == (standing.target,):
+    if status.ran_as == (status.target,):
         at_build = "passed the conformance test on its own target"
-        return f"{at_build}; {_describe_trial(standing)}" if standing.trial else at_build
-    targets = " and ".join(standing.ran_as)
-    return f"passed the conformance test as {targets}; {_describe_trial(standing)}"
+        return f"{at_build}; {_describe_trial(status)}" if status.trial else at_build
+    targets = " and ".join(status.ran_as)
+    return f"passed the conformance test as {targets}; {_describe_trial(status)}"
 
 
-def _describe_trial(standing: ConformanceStatus) -> str:
-    trial = standing.trial
+def _describe_trial(status: ConformanceStatus) -> str:
+    trial = status.trial
     if trial is None:
         return "conformance record: none"
     if trial.failed:
@@ -166,9 +166,9 @@ def _describe_trial(standing: ConformanceStatus) -> str:
     return f"conformance record: passed on {trial.cpu}"
 
 
-def describe_failures(found: Mapping[str, ConformanceTrial]) -> Iterator[str]:
+def describe_failures(trials: Mapping[str, ConformanceTrial]) -> Iterator[str]:
     """Yield a line for each kernel group that failed the conformance test."""
-    for target, trial in found.items():
+    for target, trial in trials.items():
         for unit, reason in trial.failed.items():
             yield (
                 f"kernel group {unit} failed the conformance test on {target} ({trial.cpu}): "
@@ -181,9 +181,9 @@ def describe_remedy(units: Mapping[str, str]) -> str:
     return f"Do not publish the wheel. Build it again with --without {','.join(units)}"
 
 
-def check_trials(file: str, found: Mapping[str, ConformanceTrial]) -> None:
+def check_trials(file: str, trials: Mapping[str, ConformanceTrial]) -> None:
     """Raise KernelError if kernels of the wheel failed the conformance test."""
-    failed = {unit: reason for trial in found.values() for unit, reason in trial.failed.items()}
+    failed = {unit: reason for trial in trials.values() for unit, reason in trial.failed.items()}
     if failed:
         raise KernelError(
             f"{file}: {', '.join(failed)} failed the conformance test",
@@ -191,11 +191,11 @@ def check_trials(file: str, found: Mapping[str, ConformanceTrial]) -> None:
         )
 
 
-def check_proven(wheel: Path, found: tuple[ConformanceStatus, ...]) -> None:
+def check_proven(wheel: Path, statuses: tuple[ConformanceStatus, ...]) -> None:
     """Raise AdmissionError for a wheel with kernels that failed the conformance test, or that were
     not tested on their own target.
     """
-    for status in found:
+    for status in statuses:
         if status.failed:
             unit, reason = next(iter(status.failed.items()))
             raise AdmissionError(
@@ -203,7 +203,7 @@ def check_proven(wheel: Path, found: tuple[ConformanceStatus, ...]) -> None:
                 f"{status.target}: {reason}",
                 hint=describe_remedy(status.failed),
             )
-    unproven = [status for status in found if not status.proven]
+    unproven = [status for status in statuses if not status.proven]
     if unproven:
         descriptions = "; ".join(f"{status.target} {describe(status)}" for status in unproven)
         targets = " and ".join(status.target for status in unproven)

@@ -29,25 +29,30 @@ class FileDifference:
         return self.size is not None and self.other is not None
 
 
-def compare_files(wheel: Path, other: Path) -> tuple[FileDifference, ...]:
+def compare_files(wheel: Path, other_wheel: Path) -> tuple[FileDifference, ...]:
     """Return the files that differ, RECORD last. Both wheels must match their RECORD.
 
     Raises WheelError.
     """
     lines, other_lines = (
-        {line.name: line for line in read_record(path)} for path in (wheel, other)
+        {line.name: line for line in read_record(path)} for path in (wheel, other_wheel)
     )
-    with open_wheel(wheel) as one, open_wheel(other) as two:
+    with open_wheel(wheel) as archive, open_wheel(other_wheel) as other_archive:
         names = [
             name
             for name in sorted({*lines, *other_lines})
             if lines.get(name) != other_lines.get(name)
         ]
-        records = dict.fromkeys([find_record_name(one), find_record_name(two)])
+        records = dict.fromkeys([find_record_name(archive), find_record_name(other_archive)])
         return tuple(
-            FileDifference(file=name, size=_get_size(one, name), other=_get_size(two, name), at=at)
+            FileDifference(
+                file=name,
+                size=_get_size(archive, name),
+                other=_get_size(other_archive, name),
+                at=at,
+            )
             for name in (*names, *records)
-            if (at := _find_difference(one, two, name)) is not None or name in names
+            if (at := _find_difference(archive, other_archive, name)) is not None or name in names
         )
 
 
@@ -56,13 +61,15 @@ def _get_size(archive: zipfile.ZipFile, name: str) -> int | None:
     return info.file_size if info else None
 
 
-def _find_difference(one: zipfile.ZipFile, two: zipfile.ZipFile, name: str) -> int | None:
+def _find_difference(
+    archive: zipfile.ZipFile, other_archive: zipfile.ZipFile, name: str
+) -> int | None:
     """Return the offset of the first byte that differs; None if none does, or only one wheel has
     the file.
     """
-    if name not in one.NameToInfo or name not in two.NameToInfo:
+    if name not in archive.NameToInfo or name not in other_archive.NameToInfo:
         return None
-    with one.open(name) as first, two.open(name) as second:
+    with archive.open(name) as first, other_archive.open(name) as second:
         return next(_find_differing_bytes(first, second), None)
 
 

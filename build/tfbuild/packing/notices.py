@@ -205,13 +205,13 @@ def render_notice(
 
 
 def render_full_build_notice(
-    tuned: Tuned, tree: TunedTree, *, version: str, added: Iterable[str], own: bool
+    tuned: Tuned, tree: TunedTree, *, version: str, added: Iterable[str], has_third_party: bool
 ) -> bytes:
     """Return the text of FILE in a full build.
 
-    `own` is whether TensorFlow's build wrote THIRD_PARTY.
+    `has_third_party` is whether TensorFlow's build wrote THIRD_PARTY.
     """
-    notices = f" and\n{THIRD_PARTY} are" if own else " is"
+    notices = f" and\n{THIRD_PARTY} are" if has_third_party else " is"
     changed = {
         **_ALWAYS,
         "*.dist-info/WHEEL": "the platform tags",

@@ -59,17 +59,21 @@ def build_tree_metadata(
     package: str,
     version: str,
     added: Iterable[str],
-    own: bool,
+    has_third_party: bool,
     licences: Iterable[str] = (),
 ) -> dict[str, bytes]:
-    """Return FILES of a full build, like `build_kernels_metadata`; `own` is whether
+    """Return FILES of a full build, like `build_kernels_metadata`; `has_third_party` is whether
     TensorFlow's build wrote the third-party notices.
     """
     return {
         tuned.FILE: facts.to_bytes(),
         sbom.FILE: sbom.render_full_build_document(facts, tree, package=package, version=version),
         notices.FILE: notices.render_full_build_notice(
-            facts, tree, version=version, added=_list_added(added, licences), own=own
+            facts,
+            tree,
+            version=version,
+            added=_list_added(added, licences),
+            has_third_party=has_third_party,
         ),
     }
 

@@ -155,12 +155,12 @@ def _build_renaming(stock: Path, local: str | None, label: str, platform: str) -
         raise WheelError(f"cannot add the local version {local!r} to {published}") from error
     if local is not None and published.local is not None and version != str(published):
         raise WheelError(f"cannot add the local version {local!r} to {published}: it has one")
-    dist, stock_version, rest = stock.name.split("-", 2)
+    dist, stock_version, tail = stock.name.split("-", 2)
     with open_wheel(stock) as archive:
         record = find_record_name(archive)
     if record != f"{dist}-{stock_version}.dist-info/RECORD":
         raise WheelError(f"{stock.name} was renamed: it contains {record}")
-    tags = rest.removesuffix(".whl")
+    tags = tail.removesuffix(".whl")
     if platform:
         tags = f"{tags.rpartition('-')[0]}-{platform}"
     return _Renaming(
@@ -195,10 +195,10 @@ def replace_platform(text: bytes, platform: str) -> bytes:
     tags = re.findall(rb"(?m)^Tag:[ \t]*(\S+)-[^-\s]+[ \t]*\r?$", text)
     if not tags:
         raise zipfile.BadZipFile("WHEEL has no Tag line")
-    rest = re.sub(rb"(?m)^Tag:.*\n?", b"", text).rstrip(b"\r\n")
+    untagged = re.sub(rb"(?m)^Tag:.*\n?", b"", text).rstrip(b"\r\n")
     pairs = itertools.product(dict.fromkeys(tags), platform.split("."))
     lines = (b"Tag: %s-%s\n" % (tag, name.encode()) for tag, name in pairs)
-    return rest + b"\n" + b"".join(lines)
+    return untagged + b"\n" + b"".join(lines)
 
 
 # ---- writing ----

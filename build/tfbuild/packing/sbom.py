@@ -125,7 +125,7 @@ def _build_stock(tuned: Tuned, package: str, file: str) -> Component:
     )
 
 
-def _build_sources(tuned: Tuned, what: str) -> Component:
+def _build_sources(tuned: Tuned, description: str) -> Component:
     """Return the release's archive; a user's own checkout has no hash, and is not the release."""
     release = PackageURL("github", "tensorflow", "tensorflow", f"v{tuned.release}")
     return Component(
@@ -133,7 +133,7 @@ def _build_sources(tuned: Tuned, what: str) -> Component:
         type=ComponentType.LIBRARY,
         name="tensorflow",
         version=tuned.release,
-        description=what,
+        description=description,
         purl=release if tuned.source_sha256 else None,
         hashes=_build_hashes(tuned.source_sha256),
         licenses=[LicenseExpression(APACHE)],

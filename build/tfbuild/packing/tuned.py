@@ -279,27 +279,31 @@ def find_control(wheel: Path, pool: Path) -> Path:
     )
 
 
-def _format_control_command(own: WheelIdentity, tuned: Tuned) -> str:
+def _format_control_command(identity: WheelIdentity, tuned: Tuned) -> str:
     """Return the command that builds the control of a wheel."""
     family, _, version = tuned.compiler.partition(" ")
     options = {
         "arch": "stock",
         "release": tuned.release,
-        "package": own.name,
-        "python": own.python,
+        "package": identity.name,
+        "python": identity.python,
         "kernels": kernels.format_choice(tuned.kernels),
         "compiler": f"{'g++' if family == 'gcc' else family}-{version.partition('.')[0]}",
     }
     return "invoke build " + " ".join(f"--{name} {value}" for name, value in options.items())
 
 
-def _find_namesakes(own: WheelIdentity, version: str, pool: Path) -> list[Path]:
-    """Find the wheels of the pool with this version, and the name, Python and machine of `own`."""
-    paths = pool.glob(f"{own.name.replace('-', '_')}-{version}-*.whl")
+def _find_namesakes(own_identity: WheelIdentity, version: str, pool: Path) -> list[Path]:
+    """Find the wheels of the pool with this version, and the name, Python and machine of
+    `own_identity`.
+    """
+    paths = pool.glob(f"{own_identity.name.replace('-', '_')}-{version}-*.whl")
     wheels = {path: read_identity(path) for path in sorted(paths)}
-    wanted = (own.python, own.machine)
+    python_and_machine = (own_identity.python, own_identity.machine)
     return [
-        path for path, identity in wheels.items() if (identity.python, identity.machine) == wanted
+        path
+        for path, identity in wheels.items()
+        if (identity.python, identity.machine) == python_and_machine
     ]
 
 

@@ -187,8 +187,8 @@ def extract(
 
 
 def _is_under(name: str, prefixes: tuple[str, ...], without: tuple[str, ...] = ()) -> bool:
-    def measure_longest(those: tuple[str, ...]) -> int:
-        over = (prefix for prefix in those if name == prefix or _has_member(prefix, name))
+    def measure_longest(prefix_group: tuple[str, ...]) -> int:
+        over = (prefix for prefix in prefix_group if name == prefix or _has_member(prefix, name))
         return max(map(len, over), default=0)
 
     return measure_longest(prefixes) > measure_longest(without)
@@ -234,13 +234,13 @@ def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
             raise _build_error(path, error) from error
 
 
-def _build_error(path: Path, why: Exception) -> WheelError:
+def _build_error(path: Path, error: Exception) -> WheelError:
     hint = (
         "Delete it, then build or download it again"
         if path.suffix == ".whl"
         else "Give the path of a .whl file"
     )
-    message = str(why)  # (zipfile quotes up to 64 kB of the file)
+    message = str(error)  # (zipfile quotes up to 64 kB of the file)
     short = message if len(message) <= _SHORT else f"{message[:_SHORT]}…"
     return WheelError(f"{path.name} is not a valid wheel: {short}", hint=hint)
 
@@ -278,8 +278,8 @@ def _check_member(info: zipfile.ZipInfo, end: int) -> None:
         raise _build_size_error(info.filename, info.file_size)
 
 
-def _build_size_error(what: str, size: int) -> zipfile.BadZipFile:
-    return zipfile.BadZipFile(f"{what} is too large ({size} bytes)")
+def _build_size_error(part: str, size: int) -> zipfile.BadZipFile:
+    return zipfile.BadZipFile(f"{part} is too large ({size} bytes)")
 
 
 def is_plain(name: str) -> bool:
@@ -343,13 +343,13 @@ def _require_line(_: zipfile.ZipFile, info: zipfile.ZipInfo, line: RecordLine | 
 
 
 def _verify_member(
-    archive: zipfile.ZipFile, info: zipfile.ZipInfo, found: RecordLine | None
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, recorded: RecordLine | None
 ) -> RecordLine:
     """Return the member's line of RECORD after its hash and size were checked.
 
     Raises BadZipFile if they differ.
     """
-    line = _require_line(archive, info, found)
+    line = _require_line(archive, info, recorded)
     algorithm = line.digest.partition("=")[0]
     if algorithm not in _HASHES:
         raise zipfile.BadZipFile(f"RECORD has no supported hash of {info.filename}")

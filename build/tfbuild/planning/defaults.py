@@ -301,13 +301,13 @@ def _extract_measurements(
     """Yield the measurements of one lever in a finished comparison."""
     if not comparison.complete or not comparison.arms:
         return
-    baseline, *others = comparison.arms
+    baseline, *other_arms = comparison.arms
     before, cpu = dict(baseline.env), comparison.host.cpu
     cap = next((before[name] for name in _CAPS if name in before), "")
     variables = {*lever.set, *lever.leave}
     emulated = bool(cap or variables.intersection(before))
     idle = not emulated and not cpu.features.isdisjoint(lever.unless)
-    for arm in others:
+    for arm in other_arms:
         after = dict(arm.env)
         changed = {name for name, _ in before.items() ^ after.items()}
         same = arm.wheel_sha256 == baseline.wheel_sha256 and changed <= variables

@@ -42,15 +42,17 @@ def _read_reclaimable(group: Path) -> int:
     return int(rows.get("inactive_file", 0))
 
 
-def choose_jobs(cpus: int, memory_mb: int, per_job_mb: int, wanted: str = "") -> Jobs:
+def choose_jobs(cpus: int, memory_mb: int, per_job_mb: int, jobs_option: str = "") -> Jobs:
     """Choose the number of jobs: one per CPU, but no more than fit into memory; at least one.
 
-    Raises UsageError if `wanted` is not a positive number.
+    Raises UsageError if `jobs_option` is not a positive number.
     """
-    if wanted:
-        if not wanted.isdecimal() or int(wanted) < 1:
-            raise UsageError(f"--jobs {wanted} is not a positive whole number", hint="Try --jobs 2")
-        return Jobs(count=int(wanted), limited_by="--jobs")
+    if jobs_option:
+        if not jobs_option.isdecimal() or int(jobs_option) < 1:
+            raise UsageError(
+                f"--jobs {jobs_option} is not a positive whole number", hint="Try --jobs 2"
+            )
+        return Jobs(count=int(jobs_option), limited_by="--jobs")
     by_memory = max(1, (memory_mb - _RESERVED_MB) // max(1, per_job_mb))
     if by_memory < cpus:
         return Jobs(count=by_memory, limited_by=f"memory ({memory_mb} MB free)")

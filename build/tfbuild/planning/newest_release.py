@@ -24,11 +24,11 @@ def find_newest_release(paths: Paths, pythons: Sequence[str] = ()) -> tuple[Rele
     """
     requested = [] if list(pythons) == ["all"] else list(pythons)
     requirement = f"Python {' and '.join(requested)}" if requested else "an installed Python"
-    first, *others = reversed(list_kernel_releases())
+    first, *older_releases = reversed(list_kernel_releases())
     home = download.probe_url(first.archive.url)
     missing: list[str] = []
     unserved: list[str] = []
-    for release in (first, *others):
+    for release in (first, *older_releases):
         origin = _describe_sources(release, paths, home)
         serves = (
             {*requested} <= {*release.pythons} if requested else any(map(is_here, release.pythons))

@@ -311,8 +311,8 @@ def reduce_selection(
         selection,
         kernels=tuple(unit.name for unit in units),
         flags={source: words for source, words in selection.flags.items() if source in remaining},
-        kept=tuple(each for each in selection.kept if each.op not in ops),
-        rows=tuple(each for each in selection.rows if each.op not in ops),
+        kept=tuple(choice for choice in selection.kept if choice.op not in ops),
+        rows=tuple(row for row in selection.rows if row.op not in ops),
     )
 
 

@@ -47,14 +47,14 @@ def choose_proxy_plan(plan: Plan, beside: Collection[Plan], cpu: Cpu, compiler: 
         )
     level = compute_x86_64_level(best.target.features)
     compiled = [
-        each
-        for each in beside
-        if not list_missing_features(each, cpu)
-        and {*each.required} <= {*plan.required}
-        and compute_x86_64_level(each.target.features) == level
+        candidate
+        for candidate in beside
+        if not list_missing_features(candidate, cpu)
+        and {*candidate.required} <= {*plan.required}
+        and compute_x86_64_level(candidate.target.features) == level
     ]
     return _copy_sources(
-        plan, max(compiled, key=lambda each: rank_target(each.target), default=best)
+        plan, max(compiled, key=lambda candidate: rank_target(candidate.target), default=best)
     )
 
 
@@ -67,17 +67,17 @@ def list_nearest_targets(target: Target, cpu: Cpu) -> tuple[Target, ...]:
     if target.family != cpu.architecture:
         return ()
     fitting = (
-        each
-        for each in list_targets(target.family)
-        if each.features <= cpu.features
-        and {*filter_codegen(each.features, each.family)} <= target.features
-        and not _is_unlisted(each)
+        candidate
+        for candidate in list_targets(target.family)
+        if candidate.features <= cpu.features
+        and {*filter_codegen(candidate.features, candidate.family)} <= target.features
+        and not _is_unlisted(candidate)
     )
     older = {uarch.name for uarch in TARGETS[target.name].ancestors}
 
-    def rank(each: Target) -> tuple[int, int, bool, int, str]:
-        level, used, name = rank_target(each)
-        return level, used, each.name in older, len(each.features), name
+    def rank(candidate: Target) -> tuple[int, int, bool, int, str]:
+        level, used, name = rank_target(candidate)
+        return level, used, candidate.name in older, len(candidate.features), name
 
     return tuple(sorted(fitting, key=rank, reverse=True))
 
@@ -101,10 +101,10 @@ def _build_proxy_plans(plan: Plan, cpu: Cpu, compiler: Compiler) -> Iterator[Pla
                 yield proxy
 
 
-def _copy_sources(plan: Plan, other: Plan) -> Plan:
+def _copy_sources(plan: Plan, other_plan: Plan) -> Plan:
     """Return the other plan with this plan's sources and their compile options."""
     return dataclasses.replace(
-        other,
+        other_plan,
         kernels=plan.kernels,
         source_flags=plan.source_flags,
         selection=plan.selection,

@@ -51,10 +51,12 @@ def resolve_release(request: Request, paths: Paths) -> Request:
     if request.release != NEWEST:
         return request
     if request.scope != Scope.KERNELS or request.source:
-        release, why = releases.find_release(request.release), ""
+        release, reason = releases.find_release(request.release), ""
     else:
-        release, why = find_newest_release(paths, _parse_pythons(request))
-    console.print_note(f"using release {release.version}{f': {why}' if why else ', the newest'}")
+        release, reason = find_newest_release(paths, _parse_pythons(request))
+    console.print_note(
+        f"using release {release.version}{f': {reason}' if reason else ', the newest'}"
+    )
     return dataclasses.replace(request, release=release.version)
 
 
@@ -254,12 +256,12 @@ def _load_user_selection(paths: Iterable[str], release: Release, target: Target)
         if (selection.release, selection.target) == (release.version, target.spec)
     ]
     if len(fitting) != 1:
-        others = ", ".join(
+        available = ", ".join(
             f"{selection.release} for {selection.target}" for selection in selections
         )
         raise UsageError(
             f"--selection has {len(fitting)} selections of {release.version} for {target.spec} "
-            f"instead of one; the files contain {others}",
+            f"instead of one; the files contain {available}",
             hint="Run invoke select to make one",
         )
     return fitting[0]
@@ -327,10 +329,10 @@ def fill_compiler(request: Request) -> Request:
     return request
 
 
-def _resolve_compiler(wanted: str, architecture: str) -> Compiler:
-    if "@" in wanted:
-        return plans.parse_compiler(wanted, architecture)
-    return compilers.find_compiler(wanted or None, architecture)
+def _resolve_compiler(compiler: str, architecture: str) -> Compiler:
+    if "@" in compiler:
+        return plans.parse_compiler(compiler, architecture)
+    return compilers.find_compiler(compiler or None, architecture)
 
 
 def read_macros(target: Target, compiler: Compiler) -> dict[str, str]:

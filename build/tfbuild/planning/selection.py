@@ -61,11 +61,11 @@ def find_recorded_selection(release: str, target: Target) -> Selection | None:
     another CPU may rank kernels differently: `invoke select` measures there.
     """
     fitting = (
-        each
-        for each in _load_recorded_selections()
-        if each.release == release and _list_vector_features(each) <= target.features
+        selection
+        for selection in _load_recorded_selections()
+        if selection.release == release and _list_vector_features(selection) <= target.features
     )
-    return max(fitting, key=lambda each: len(_list_vector_features(each)), default=None)
+    return max(fitting, key=lambda candidate: len(_list_vector_features(candidate)), default=None)
 
 
 def find_fused_ops(release: str, target: Target) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def main(request: Path, answer: Path) -> None:
             unit, folder = order[number], Path(scratch) / str(number)
             folder.mkdir()
             all_claims = {
-                row for other in claims if units[other] == units[unit] for row in claims[other]
+                row for claim in claims if units[claim] == units[unit] for row in claims[claim]
             }
             load = functools.partial(
                 _load_and_check, units[unit], before, claims.get(unit), all_claims
@@ -171,18 +171,18 @@ def _test_unit(
 
 
 def _create_answer(
-    kernels: list[registry.Kernel], refused: Mapping[registry.Kernel, str], found: dict[str, Any]
+    kernels: list[registry.Kernel], refused: Mapping[registry.Kernel, str], results: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the results for the kernels that are not refused, or a reason if all are."""
     if len(refused) == len(kernels):
         first = kernels[0]
         return {"reason": f"{first.op} {registry.format_types(first)}: {refused[first]}"}
     passed = [kernel for kernel in kernels if kernel not in refused]
-    return found | {
+    return results | {
         "registrations": [(kernel.op, registry.format_types(kernel)) for kernel in passed],
         "refused": [
-            (refused_kernel.op, registry.format_types(refused_kernel), why)
-            for refused_kernel, why in refused.items()
+            (refused_kernel.op, registry.format_types(refused_kernel), reason)
+            for refused_kernel, reason in refused.items()
         ],
     }
 
@@ -241,9 +241,9 @@ def _compute_cases(path: Path, pairs: list[_Pair], state: Path) -> dict[str, Any
     kernels = [kernel for kernel, _ in pairs]
     handmade = _compute_handmade(pairs)
     size_dependent = {
-        kernel: why
+        kernel: difference
         for kernel, rows in pairs
-        if (why := large.find_difference(kernel.op, (row.case for row in rows), call))
+        if (difference := large.find_difference(kernel.op, (row.case for row in rows), call))
     }
     return _dump((outcomes, handmade, _find_idle_ops(library, kernels), size_dependent), state)
 
@@ -303,9 +303,9 @@ def _test_share(path: Path, part: ModuleType, share: int, shares: int) -> dict[s
     return {"cases": len(cases), "ulps": worst}
 
 
-def _dump(what: Any, state: Path) -> dict[str, Any]:
+def _dump(value: Any, state: Path) -> dict[str, Any]:
     with state.open("wb") as sink:
-        pickle.dump(what, sink)
+        pickle.dump(value, sink)
     return {}
 
 
@@ -367,7 +367,7 @@ def _compare_with_stock(pairs: list[_Pair], state: Path, limit_s: int) -> dict[s
 def _pair_outcomes(
     kernel: registry.Kernel,
     rows: list[trials.ReferenceCase],
-    found: list[Outcome],
+    outcomes: list[Outcome],
     ours: list[tuple[str, Outcome]],
     theirs: list[tuple[str, Outcome]],
 ) -> Iterator[tuple[str, str, Outcome, Outcome, Outcome | None]]:
@@ -376,7 +376,7 @@ def _pair_outcomes(
     """
     for (case, expected), (_, actual) in zip(theirs, ours, strict=True):
         yield kernel.op, case, expected, actual, None
-    for row, actual in zip(rows, found, strict=True):
+    for row, actual in zip(rows, outcomes, strict=True):
         yield trials.get_tolerance_name(row.case), str(row.case), row.outcome, actual, row.scale
 
 

@@ -69,18 +69,18 @@ def _get_function(tf: Any, name: str) -> Callable[[Any], Any]:
     return (lambda x: function(tf.abs(x))) if name in _OF_MAGNITUDE else function
 
 
-def _check_equal(found: Any, expected: Any, said: str, near: float = 0.0) -> None:
+def _check_equal(tensor: Any, expected: Any, label: str, near: float = 0.0) -> None:
     """Raise ValueError if a tensor's values are not the expected ones."""
-    actual, reference = np.asarray(found), np.asarray(expected)
+    actual, reference = np.asarray(tensor), np.asarray(expected)
     if actual.shape != reference.shape:
-        raise ValueError(f"{said}: shape {actual.shape}, not {reference.shape}")
+        raise ValueError(f"{label}: shape {actual.shape}, not {reference.shape}")
     is_equal = (
         np.allclose(actual, reference, rtol=near, atol=near, equal_nan=True)
         if near
         else np.array_equal(actual, reference)
     )
     if not is_equal:
-        raise ValueError(f"{said}: the values differ")
+        raise ValueError(f"{label}: the values differ")
 
 
 def values(tf: Any) -> None:
@@ -252,10 +252,12 @@ def one_list(tf: Any) -> None:
     handle = raw.TensorListPushBack(input_handle=handle, tensor=[5.0, 6.0])
     handle = raw.TensorListSetItem(input_handle=handle, index=0, item=[9.0, 9.0])
     shape = tf.constant([2])
-    rest, last = raw.TensorListPopBack(
+    remaining, last = raw.TensorListPopBack(
         input_handle=handle, element_shape=shape, element_dtype=tf.float32
     )
-    stacked = raw.TensorListStack(input_handle=rest, element_shape=shape, element_dtype=tf.float32)
+    stacked = raw.TensorListStack(
+        input_handle=remaining, element_shape=shape, element_dtype=tf.float32
+    )
     _check_equal(last, [5, 6], "the popped element")
     _check_equal(stacked, [[9, 9], [3, 4]], "the remaining elements")
 

@@ -85,40 +85,40 @@ class Caller:
             for source in case.inputs
         ]
 
-    def _create_tensor(self, given: Input, case: Case) -> Any:
+    def _create_tensor(self, op_input: Input, case: Case) -> Any:
         raw = self._tf.raw_ops
         content_type = _get_content_type(case)
-        if given.role == "array":
-            return self._create_dense(given, case)
-        content = self._cast(given.array, content_type)
+        if op_input.role == "array":
+            return self._create_dense(op_input, case)
+        content = self._cast(op_input.array, content_type)
         makers: dict[str, Callable[[], Any]] = {
             "variable": lambda: self._create_variable(content, content_type),
             "table": lambda: self._create_table(case, filled=True),
             "fresh table": lambda: self._create_table(case, filled=False),
-            "handles": lambda: self._create_handles(given, content),
+            "handles": lambda: self._create_handles(op_input, content),
             "stack": lambda: self._create_stack(content, content_type),
             "tensor array": lambda: self._create_tensor_array(content, content_type),
             "queue": lambda: self._create_queue(content, content_type),
             "list": lambda: self._create_list(content),
             "map": lambda: self._execute("EmptyTensorMap", 1, [], (), self._context)[0],
-            "csr": lambda: self._create_csr(given.array, content_type),
+            "csr": lambda: self._create_csr(op_input.array, content_type),
             "optional": lambda: raw.OptionalFromValue(components=[content]),
         }
-        if given.role not in makers:
-            raise ValueError(f"cannot create a {given.role} for {case.op}")
-        return makers[given.role]()
+        if op_input.role not in makers:
+            raise ValueError(f"cannot create a {op_input.role} for {case.op}")
+        return makers[op_input.role]()
 
-    def _create_dense(self, given: Input, case: Case) -> Any:
+    def _create_dense(self, op_input: Input, case: Case) -> Any:
         tf = self._tf
         # (a copy: an op may write into its input, and TensorFlow may share NumPy's memory)
-        array = given.array.copy()
-        if case.sliced and array.ndim and given.type != STRING:
+        array = op_input.array.copy()
+        if case.sliced and array.ndim and op_input.type != STRING:
             tensor = tf.constant(np.concatenate([array[:1], array]))[min(1, len(array)) :]
         else:
-            tensor = tf.constant(array, tf.string if given.type == STRING else None)
+            tensor = tf.constant(array, tf.string if op_input.type == STRING else None)
         return (
-            tf.bitcast(tensor, tf.dtypes.as_dtype(given.type))
-            if given.type in QUANTIZED
+            tf.bitcast(tensor, tf.dtypes.as_dtype(op_input.type))
+            if op_input.type in QUANTIZED
             else tensor
         )
 
@@ -134,14 +134,14 @@ class Caller:
         raw.AssignVariableOp(resource=handle, value=content)
         return handle
 
-    def _create_handles(self, given: Input, content: Any) -> Any:
+    def _create_handles(self, op_input: Input, content: Any) -> Any:
         """Create one handle for each row of the content, or a single one for a scalar."""
         make = (
             self._create_list
-            if given.type == VARIANT
+            if op_input.type == VARIANT
             else lambda row: self._create_variable(row, FLOAT)
         )
-        if not given.array.ndim:
+        if not op_input.array.ndim:
             return make(self._tf.reshape(content, [1]))
         rows = [make(self._tf.reshape(row, [-1])) for row in self._tf.unstack(content)]
         return self._tf.raw_ops.Pack(values=rows, axis=0)

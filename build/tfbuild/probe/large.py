@@ -59,8 +59,8 @@ def _has_one_shape(case: Case) -> bool:
     return plain and arrays and len({source.array.shape for source in case.inputs}) == 1
 
 
-def _draw_numbers(given: Input, seed: int) -> Array:
-    return cases.draw_numbers(given.array.dtype, (_SMALL,), np.random.default_rng(seed))
+def _draw_numbers(op_input: Input, seed: int) -> Array:
+    return cases.draw_numbers(op_input.array.dtype, (_SMALL,), np.random.default_rng(seed))
 
 
 def _replace_inputs(case: Case, arrays: Sequence[Array]) -> Case:
@@ -69,14 +69,14 @@ def _replace_inputs(case: Case, arrays: Sequence[Array]) -> Case:
     return dataclasses.replace(case, inputs=inputs)
 
 
-def _is_repeated(one: Outcome, many: Outcome, copies: int) -> bool:
-    if isinstance(one, str) or isinstance(many, str):
-        return one == many
+def _is_repeated(single: Outcome, many: Outcome, copies: int) -> bool:
+    if isinstance(single, str) or isinstance(many, str):
+        return single == many
     return all(
         np.array_equal(
             _view_bytes(large).reshape(copies, -1), np.tile(_view_bytes(small), (copies, 1))
         )
-        for small, large in zip(one, many, strict=True)
+        for small, large in zip(single, many, strict=True)
     )
 
 

@@ -94,10 +94,10 @@ def _run_custom_cell(tf: ModuleType, dtype: str) -> list[Tensor]:
         with tf.GradientTape() as tape:
             wrote = tf.TensorArray(dtype, size=steps, element_shape=(4, 6))
 
-            def body(step: Tensor, state: Tensor, other: Tensor, wrote: Any) -> tuple[Any, ...]:
+            def body(step: Tensor, state: Tensor, offset: Tensor, wrote: Any) -> tuple[Any, ...]:
                 left, right = tf.split(inputs[step] @ weights[0] + state @ weights[1], 2, axis=1)
                 value = tf.concat([tf.nn.relu(left) * 0.5, tf.tanh(right)], 1) + weights[2]
-                value = tf.where(value > state, value * weights[3], tf.abs(state) - other)
+                value = tf.where(value > state, value * weights[3], tf.abs(state) - offset)
                 mean = tf.reduce_sum(value, 1, keepdims=True) / 6
                 return step + 1, value - mean, state, wrote.write(step, value[:, ::1])
 
@@ -121,8 +121,11 @@ def _run_countdown(tf: ModuleType, dtype: str) -> list[Tensor]:
     @in_graph(tf)
     def run(times: Tensor, value: Tensor) -> list[Tensor]:
         end, total = tf.while_loop(
-            lambda left, _: left > 1,
-            lambda left, total: (left - 2, total * 0.9 + tf.square(rate) - tf.sigmoid(total)),
+            lambda remaining, _: remaining > 1,
+            lambda remaining, total: (
+                remaining - 2,
+                total * 0.9 + tf.square(rate) - tf.sigmoid(total),
+            ),
             (times, value),
         )
         return [tf.cast(end, dtype), total]
@@ -136,18 +139,18 @@ def _run_successive_graphs(tf: ModuleType, dtype: str) -> list[Tensor]:
     addresses: each falls back to its original loop if the shapes require it.
     """
     value = draw_as(tf, dtype, (2, 4, 3), 4)
-    others = [draw_as(tf, dtype, shape, 2) for shape in ((2, 4, 3), (2, 1, 3))]
+    addends = [draw_as(tf, dtype, shape, 2) for shape in ((2, 4, 3), (2, 1, 3))]
 
     def run(number: int) -> list[Tensor]:
         @in_graph(tf, input_signature=[tf.TensorSpec((2, None, 3), dtype)])
-        def run_loop(other: Tensor) -> Tensor:
+        def run_loop(addend: Tensor) -> Tensor:
             return tf.while_loop(
                 lambda step, _: step < _TIMES,
-                lambda step, total: (step + 1, (-total if number % 2 else total) * 0.5 + other),
+                lambda step, total: (step + 1, (-total if number % 2 else total) * 0.5 + addend),
                 (0, value),
             )[1]
 
-        return [run_loop(other) for other in others]
+        return [run_loop(addend) for addend in addends]
 
     results = []
     for number in range(_GRAPHS):
@@ -216,13 +219,13 @@ def _run_integers(tf: ModuleType, dtype: str) -> list[Tensor]:  # noqa: ARG001  
         )[1].stack()
 
     @in_graph(tf)
-    def run(one: Tensor, size: Tensor) -> list[Tensor]:
+    def run(first: Tensor, size: Tensor) -> list[Tensor]:
         ones = create_items(size).unstack(tf.ones((size,), tf.int32))
         return [
             write_items(ones, 2, size, lambda step, of: of.read(step - 1) + of.read(step - 2)),
             write_items(create_items(size, 1), 0, size, lambda step, _: tf.stack([step])),
             write_items(create_items(size, 2), 0, size, lambda step, _: tf.stack([step, step * 2])),
-            *tf.while_loop(lambda _, x: x > 0, lambda step, x: (step + 1, -(x * -3)), (0, one)),
+            *tf.while_loop(lambda _, x: x > 0, lambda step, x: (step + 1, -(x * -3)), (0, first)),
         ]
 
     return list(run(tf.constant(1), tf.constant(9)))
@@ -234,7 +237,7 @@ def _run_views(tf: ModuleType, dtype: str) -> list[Tensor]:
     """
     matrix = draw_as(tf, dtype, (4, 4), 2)
 
-    @in_graph(tf, input_signature=[tf.TensorSpec((None, each), dtype) for each in (4, None)])
+    @in_graph(tf, input_signature=[tf.TensorSpec((None, width), dtype) for width in (4, None)])
     def run(start: Tensor, rows: Tensor) -> list[Tensor]:
         def repeat_column(of: Tensor) -> Tensor:
             return tf.tile(of[:, :1], [1, 4])
@@ -256,7 +259,7 @@ def _run_views(tf: ModuleType, dtype: str) -> list[Tensor]:
         ]
 
     start = draw_as(tf, dtype, (5, 4), 1)
-    return [each for size in (0, 3) for each in run(start, draw_as(tf, dtype, (5, size), 3))]
+    return [output for size in (0, 3) for output in run(start, draw_as(tf, dtype, (5, size), 3))]
 
 
 def _run_sums_of_products(tf: ModuleType, dtype: str) -> list[Tensor]:
@@ -300,10 +303,10 @@ def _run_split_weights(tf: ModuleType, dtype: str) -> list[Tensor]:
         @in_graph(tf)
         def step(start: Tensor) -> list[Tensor]:
             def body(step: Tensor, state: Tensor, before: Tensor) -> tuple[Tensor, ...]:
-                first, *others = take(weight)
+                first, *further = take(weight)
                 value = tf.tanh(state[:, : first.shape[0]] @ first)
-                for other in others:
-                    value += tf.sigmoid(before[:, : other.shape[0]] @ other) * 0.1
+                for part in further:
+                    value += tf.sigmoid(before[:, : part.shape[0]] @ part) * 0.1
                 return step + 1, value, state
 
             with tf.GradientTape() as tape:

@@ -39,8 +39,8 @@ def create_product(rows: int, depth: int, columns: int) -> Program:
         @in_graph(tf)
         def compute(left: Tensor, right: Tensor, bias: Tensor) -> list[Tensor]:
             alone = tf.matmul(left, right)
-            other = tf.nn.bias_add(tf.matmul(left, -right), bias)
-            return [alone, other, tf.nn.relu(tf.nn.bias_add(tf.matmul(-left, right), bias))]
+            biased = tf.nn.bias_add(tf.matmul(left, -right), bias)
+            return [alone, biased, tf.nn.relu(tf.nn.bias_add(tf.matmul(-left, right), bias))]
 
         return list(compute(draw((rows, depth), 1), draw((depth, columns), 2), draw((columns,), 3)))
 
@@ -105,9 +105,9 @@ def create_convolution(
                 tape.watch([images, filter_, bias])
                 output = tf.nn.conv2d(images, filter_, 1, padding)
                 loss = tf.reduce_sum(tf.sin(tf.nn.bias_add(output, bias)))
-            other = tf.nn.bias_add(tf.nn.conv2d(images, -filter_, 1, padding), bias)
+            biased = tf.nn.bias_add(tf.nn.conv2d(images, -filter_, 1, padding), bias)
             last = tf.nn.bias_add(tf.nn.conv2d(-images, filter_, 1, padding), bias)
-            return [output, other, tf.nn.relu(last), *tape.gradient(loss, [images, filter_, bias])]
+            return [output, biased, tf.nn.relu(last), *tape.gradient(loss, [images, filter_, bias])]
 
         return list(compute(images, filter_, bias))
 
@@ -124,17 +124,17 @@ def create_normalised_convolution(inputs: Sequence[int], filters: int) -> Progra
         vectors = [draw((filters,), seed) for seed in (3, 4, 5)]
         variance = 0.1 + draw((filters,), 6) ** 2
 
-        def normalise(made: Tensor, scale: Tensor, offset: Tensor, mean: Tensor) -> Tensor:
+        def normalise(activations: Tensor, scale: Tensor, offset: Tensor, mean: Tensor) -> Tensor:
             if dtype == "float64":  # TensorFlow's fused op has no float64
-                return tf.nn.batch_normalization(made, mean, variance, offset, scale, 1e-3)
+                return tf.nn.batch_normalization(activations, mean, variance, offset, scale, 1e-3)
             fused = tf.compat.v1.nn.fused_batch_norm
-            return fused(made, scale, offset, mean, variance, 1e-3, is_training=False)[0]
+            return fused(activations, scale, offset, mean, variance, 1e-3, is_training=False)[0]
 
         @in_graph(tf)
         def compute(images: Tensor, filter_: Tensor, *vectors: Tensor) -> list[Tensor]:
             alone = normalise(tf.nn.conv2d(images, filter_, 1, "SAME"), *vectors)
-            other = normalise(tf.nn.conv2d(images, -filter_, 1, "VALID"), *vectors)
-            return [alone, tf.nn.relu(other)]
+            normalised = normalise(tf.nn.conv2d(images, -filter_, 1, "VALID"), *vectors)
+            return [alone, tf.nn.relu(normalised)]
 
         return list(compute(draw(inputs, 1), draw((3, 3, inputs[-1], filters), 2), *vectors))
 

@@ -21,7 +21,7 @@ from tfbuild.probe import battery, cases, registry, uncollected
 _FLOAT = 1  # DT_FLOAT in tensorflow/core/framework/types.proto
 
 
-def main(answer: Path, wanted: str = "") -> None:
+def main(answer: Path, battery_flag: str = "") -> None:
     tf = uncollected.import_tensorflow()
     folder = Path(tf.__file__).parent / "core" / "kernels"
     results: dict[str, Any] = {"version": tf.__version__, "file": tf.__file__} | read_dispatcher(
@@ -31,7 +31,7 @@ def main(answer: Path, wanted: str = "") -> None:
     if library is not None:
         results |= count_executions(tf, registry.Library(library))
     results["computes"] = has_correct_values(tf)
-    if wanted:
+    if battery_flag:
         results["broken"] = battery.run_checks(tf)[1]
     answer.write_text(json.dumps(results), encoding="utf-8")
 

@@ -60,7 +60,7 @@ def explore_cases(
     op: Any,
     types: Mapping[str, int],
     order: Iterable[int],
-    kept: int = KEPT,
+    limit: int = KEPT,
 ) -> _Trial:
     """Yield the proposed cases in `order`, receive the stock kernel's outcome of each (None if
     there is none), and return the cases worth comparing.
@@ -82,12 +82,12 @@ def explore_cases(
         elif not any(array.size for array in outcome):
             empty.append(known)
         elif (
-            len(accepted) < kept
+            len(accepted) < limit
             and (repeated := (yield case)) is not None
             and _is_repeatable(known, repeated)
         ):
             accepted.setdefault(tuple(source.array.shape for source in case.inputs), known)
-        if len(accepted) == kept and (empty or attempt >= _EMPTY_BY):
+        if len(accepted) == limit and (empty or attempt >= _EMPTY_BY):
             break
     if not accepted:
         return []
@@ -129,7 +129,7 @@ def get_tolerance_name(case: Case) -> str:
 
 
 def _take_magnitudes(case: Case) -> Case:
-    return _replace_arrays(case, lambda given: np.abs(given.array))
+    return _replace_arrays(case, lambda op_input: np.abs(op_input.array))
 
 
 def _create_variants(case: Case) -> list[Case]:
@@ -140,7 +140,7 @@ def _create_variants(case: Case) -> list[Case]:
     if case.op in _UNDEFINED:
         return [sliced, dataclasses.replace(case, gradient=True)]
     special = _replace_arrays(
-        case, lambda given: cases.draw_special(given.array.dtype, given.array.shape, rng)
+        case, lambda op_input: cases.draw_special(op_input.array.dtype, op_input.array.shape, rng)
     )
     return [special, sliced, dataclasses.replace(case, gradient=True)]
 
@@ -153,9 +153,13 @@ def _replace_arrays(case: Case, change: Any) -> Case:
     return dataclasses.replace(case, inputs=inputs)
 
 
-def _is_floating(given: Input) -> bool:
+def _is_floating(op_input: Input) -> bool:
     # (TensorFlow's own types have NumPy's kind V)
-    return given.array.dtype.kind in "fcV" and given.role in {"array", "variable", "reference"}
+    return op_input.array.dtype.kind in "fcV" and op_input.role in {
+        "array",
+        "variable",
+        "reference",
+    }
 
 
 def find_cases(kernels: list[registry.Kernel], folder: Path) -> list[list[ReferenceCase]]:

@@ -211,11 +211,11 @@ def failing(tf: ModuleType) -> State:
     """Check that errors are TensorFlow's own, and that the variables are left as TensorFlow
     leaves them.
     """
-    table, other = create_variable(tf, (10, 4)), create_variable(tf, (10, 4), 2)
+    table, other_table = create_variable(tf, (10, 4)), create_variable(tf, (10, 4), 2)
 
     @in_graph(tf)
     def step(indices: Tensor, rows: Tensor) -> None:
-        other.assign_add(other * 0.5)
+        other_table.assign_add(other_table * 0.5)
         table.assign_add(table * 0.5)
         table.scatter_add(tf.IndexedSlices(rows, indices))
 
@@ -225,7 +225,7 @@ def failing(tf: ModuleType) -> State:
             step(tf.constant(indices), draw_values(tf, (2, 4), 5))
         except tf.errors.InvalidArgumentError as error:
             has_message.append("is not in [0, 10)" in str(error))
-    return [*convert_to_arrays([table, other]), np.asarray(has_message)]
+    return [*convert_to_arrays([table, other_table]), np.asarray(has_message)]
 
 
 def failing_sums(tf: ModuleType) -> State:

@@ -39,8 +39,8 @@ class Bazelrc:
     @property
     def secrets(self) -> tuple[tuple[str, str], ...]:
         """Return the name and value of each header, whatever service it is for."""
-        found = (value.partition("=") for _, name, value in self.options if _is_header(name))
-        return tuple((name, value) for name, _, value in found)
+        headers = (value.partition("=") for _, name, value in self.options if _is_header(name))
+        return tuple((name, value) for name, _, value in headers)
 
     @property
     def build_sha256(self) -> str:
@@ -59,12 +59,12 @@ def read_bazelrc(path: Path | None) -> Bazelrc:
     if path is None:
         return Bazelrc()
     text = read_user_file("--bazelrc", path).decode(errors="surrogateescape")
-    found = (
+    options = (
         option
         for number, line in _join_lines(text)
         for option in _parse_options(split_words(line), f"line {number} of --bazelrc {path}")
     )
-    return Bazelrc(path=path, options=tuple(found))
+    return Bazelrc(path=path, options=tuple(options))
 
 
 def read_user_file(option: str, path: Path) -> bytes:
@@ -98,23 +98,23 @@ def split_words(line: str) -> list[str]:
     open quote ends with the line.
     """
     words, quote = [""], ""
-    rest = iter(line.strip(_SPACE))
-    for each in rest:
-        if each == "\\":
-            words[-1] += next(rest, "")
-        elif each == quote:
+    characters = iter(line.strip(_SPACE))
+    for character in characters:
+        if character == "\\":
+            words[-1] += next(characters, "")
+        elif character == quote:
             quote = ""
         elif quote:
-            words[-1] += each
-        elif each in "\"'":
-            quote = each
-        elif each == "#":
+            words[-1] += character
+        elif character in "\"'":
+            quote = character
+        elif character == "#":
             break
-        elif each in _SPACE:
+        elif character in _SPACE:
             words.append("")
         else:
-            words[-1] += each
-    return [each for each in words if each]
+            words[-1] += character
+    return [word for word in words if word]
 
 
 def _parse_options(words: list[str], where: str) -> Iterator[tuple[str, str, str]]:

@@ -70,9 +70,9 @@ def resolve_remote(*, cache: str = "", executor: str = "", rc: Path | None = Non
     )
 
 
-def _select_address(option: str, *found: str) -> str:
+def _select_address(option: str, *values: str) -> str:
     """Return the address that an option or the bazelrc names. Raises UsageError for several."""
-    addresses = set(found) - {""}
+    addresses = set(values) - {""}
     if len(addresses) > 1:
         raise UsageError(
             f"{option} and the bazelrc name several addresses", hint="Keep one of them"

@@ -65,8 +65,8 @@ def redact(secrets: Sequence[tuple[str, str]], events: Path) -> None:
         return
     text = events.read_text(encoding="utf-8", errors="surrogateescape")
     for name, value in sorted(secrets, reverse=True):  # (a value before its own beginning)
-        for equals, seen in (("=", value), ("\\u003d", _escape_json(value))):
-            text = text.replace(f"{name}{equals}{seen}", f"{name}{equals}***")
+        for equals, written in (("=", value), ("\\u003d", _escape_json(value))):
+            text = text.replace(f"{name}{equals}{written}", f"{name}{equals}***")
     write_atomic(events, text.encode("utf-8", errors="surrogateescape"))
     events.chmod(0o600)
 

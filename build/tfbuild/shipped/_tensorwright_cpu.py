@@ -129,9 +129,9 @@ def _query_leaf(number: int) -> _Leaf | None:
     return leaf
 
 
-def _create_error(why: str) -> ImportError:
+def _create_error(reason: str) -> ImportError:
     return ImportError(
-        f"this TensorFlow cannot run here: {why}. {RISK}=1 imports it anyway; the process may "
+        f"this TensorFlow cannot run here: {reason}. {RISK}=1 imports it anyway; the process may "
         "then end with an illegal instruction at any time",
         name="tensorflow",
     )

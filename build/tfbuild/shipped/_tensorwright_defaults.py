@@ -110,10 +110,10 @@ def read_quota(root: Path = Path("/")) -> int | None:
     """
     base, quotas = root / "sys/fs/cgroup", list[int]()
     for line in _read_text(root / "proc/self/cgroup").splitlines():
-        _, *rest = line.split(":", 2)
-        if len(rest) != 2:  # noqa: PLR2004  (hierarchy, controllers, path)
+        _, *fields = line.split(":", 2)
+        if len(fields) != 2:  # noqa: PLR2004  (hierarchy, controllers, path)
             continue
-        controllers, path = rest
+        controllers, path = fields
         if not controllers:
             for mount in (base, base / "unified"):
                 quotas += (
@@ -133,7 +133,7 @@ def read_quota(root: Path = Path("/")) -> int | None:
 def _list_levels(mount: Path, path: str) -> Iterator[Path]:
     """Yield the folder of a cgroup and those above it. In a container only the mount may exist."""
     folder = mount / path.strip("/")
-    return itertools.takewhile(lambda each: each != mount.parent, (folder, *folder.parents))
+    return itertools.takewhile(lambda level: level != mount.parent, (folder, *folder.parents))
 
 
 def _convert_quota(pair: str) -> int:

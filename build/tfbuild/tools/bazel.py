@@ -64,9 +64,9 @@ class Bazel:
 
 def find_bazelisk(paths: Paths) -> Path | None:
     """Find bazelisk on PATH, or the one that was installed into the tool folder."""
-    found = shutil.which("bazelisk")
-    if found is not None:
-        return Path(found)
+    program = shutil.which("bazelisk")
+    if program is not None:
+        return Path(program)
     binary = _locate_npm_binary(paths)
     return binary if binary.is_file() else None
 
@@ -228,9 +228,9 @@ def build_startup_options(bazel: Bazel, paths: Paths, *, stays: bool = False) ->
     server waits for the next call in the workspace, until `stop_server`.
     """
     life = f"--max_idle_secs={_IDLE_S}" if stays else "--batch"
-    own = ("--nohome_rc", "--nosystem_rc", life, "--host_jvm_args=-Xmx2g")
+    base_options = ("--nohome_rc", "--nosystem_rc", life, "--host_jvm_args=-Xmx2g")
     debian = (f"--install_base={_DEBIAN_SHARE}", "--trust_install_base") if bazel.debian else ()
-    return (*own, *debian, f"--output_user_root={paths.cache / 'bazel'}")
+    return (*base_options, *debian, f"--output_user_root={paths.cache / 'bazel'}")
 
 
 def build_repository_options(bazel: Bazel, repositories: Mapping[str, Path]) -> tuple[str, ...]:

@@ -196,7 +196,7 @@ def _prepare_bazel(paths: Paths, version: str, *, install: bool) -> None:
     console.print_note(f"Bazel {installed.version}")
 
 
-def _build_manual_error(what: str, lines: Iterable[str]) -> ToolError:
+def _build_manual_error(problem: str, lines: Iterable[str]) -> ToolError:
     listing = "".join(f"\n  {line}" for line in lines)
     run = f". Run:{listing}\n" if listing else ""
-    return ToolError(f"{what}{run}", hint="Then run the same command again")
+    return ToolError(f"{problem}{run}", hint="Then run the same command again")

@@ -143,8 +143,8 @@ def can_emulate(architecture: str) -> bool:
 
 def _find_program(architecture: str) -> Path | None:
     """Find the machine's QEMU, if it is new enough."""
-    found = shutil.which(f"qemu-{architecture}")
-    return Path(found) if found and _read_version(Path(found)) >= _OLDEST else None
+    program = shutil.which(f"qemu-{architecture}")
+    return Path(program) if program and _read_version(Path(program)) >= _OLDEST else None
 
 
 def _fetch_program(architecture: str, paths: Paths) -> Path:

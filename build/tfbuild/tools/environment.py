@@ -63,13 +63,13 @@ class Environment:
         return (*self.launcher, self.python)
 
 
-def fetch_wheel(requirement: str, pin: Pin, paths: Paths, given: Path | None = None) -> Path:
-    """Fetch the pinned wheel of `requirement` (name==version), or check the `given` file.
+def fetch_wheel(requirement: str, pin: Pin, paths: Paths, local_file: Path | None = None) -> Path:
+    """Fetch the pinned wheel of `requirement` (name==version), or check `local_file`.
 
     pip downloads it with the user's own index settings. Raises DownloadError, ChecksumError.
     """
-    if given is not None:
-        return verify_file(given, pin)
+    if local_file is not None:
+        return verify_file(local_file, pin)
     target = paths.downloads / pin.name
     # Checked under the lock: a file that another run is writing is not damaged.
     with lock_folder(paths.downloads, f"downloading {pin.name}", wait=True):
@@ -78,13 +78,13 @@ def fetch_wheel(requirement: str, pin: Pin, paths: Paths, given: Path | None = N
         return verify_file(target, pin)
 
 
-def fetch_stock(stock: StockWheel, paths: Paths, given: Path | None = None) -> Path:
-    """Fetch a published wheel as `fetch_wheel` does; `given` may be the folder that contains it.
+def fetch_stock(stock: StockWheel, paths: Paths, local_path: Path | None = None) -> Path:
+    """Fetch a published wheel as `fetch_wheel` does; `local_path` may be the folder that has it.
 
     Prints a step if it has to be downloaded.
     """
     pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
-    path = given / stock.file if given is not None and given.is_dir() else given
+    path = local_path / stock.file if local_path is not None and local_path.is_dir() else local_path
     is_local = path is not None or (paths.downloads / stock.file).is_file()
     with contextlib.nullcontext() if is_local else console.report_step(f"stock wheel {stock.file}"):
         return fetch_wheel(f"{stock.package}=={stock.version}", pin, paths, path)
@@ -131,12 +131,12 @@ def create(
     requirements: str,
     paths: Paths,
     links: Path | None = None,
-    like: Environment | None = None,
+    sibling: Environment | None = None,
 ) -> Environment:
     """Create an environment with `wheel` and its locked `requirements`, as text.
 
     It is keyed by its contents, so it is created once. An incomplete one is created again. A
-    `like` environment, with the wheel that this one was built from and the same dependencies,
+    `sibling` environment, with the wheel that this one was built from and the same dependencies,
     shares its files: only files that differ are unpacked, and the environment has no scripts.
     With a folder `links`, the wheels of the requirements come only from that folder.
 
@@ -148,8 +148,10 @@ def create(
     if (folder / MARK).is_file() and environment.python.exists():
         return environment
     require_disk(paths.arms, _BYTES, "an environment with TensorFlow")
-    fits = like and like.folder.name == compute_folder_key(python, like.wheel_sha256, requirements)
-    if not (like and fits and _share_files(environment, like, python)):
+    fits = sibling and sibling.folder.name == compute_folder_key(
+        python, sibling.wheel_sha256, requirements
+    )
+    if not (sibling and fits and _share_files(environment, sibling, python)):
         _create_venv(folder, python)
         if requirements.strip():
             bare = create_bare(python=python, requirements=requirements, paths=paths, links=links)
@@ -171,8 +173,8 @@ def compute_folder_key(python: str, wheel_sha256: str, requirements: str) -> str
     return hashlib.sha256(f"{python}\n{wheel_sha256}\n{requirements}".encode()).hexdigest()[:16]
 
 
-def _share_files(environment: Environment, like: Environment, python: str) -> bool:
-    """Create the environment from one `like` it; return whether that was possible.
+def _share_files(environment: Environment, sibling: Environment, python: str) -> bool:
+    """Create the environment from its `sibling`; return whether that was possible.
 
     uv checks whether it would accept the wheel. Python's compiled files are shared as well:
     compiling all of TensorFlow's takes longer than unpacking it.
@@ -181,9 +183,9 @@ def _share_files(environment: Environment, like: Environment, python: str) -> bo
     _create_venv(folder, python)
     packages = shared_files.locate_packages(folder, python)
     shared_files.link_packages(
-        shared_files.locate_packages(like.folder, python), packages, compiled=True
+        shared_files.locate_packages(sibling.folder, python), packages, compiled=True
     )
-    if not shared_files.replace_wheel(like.wheel, environment.wheel, packages):
+    if not shared_files.replace_wheel(sibling.wheel, environment.wheel, packages):
         return False
     _install(environment, "--dry-run", "--reinstall")
     return True

@@ -28,7 +28,7 @@ def create(
     *,
     requirements: str,
     paths: Paths,
-    like: Environment | None = None,
+    sibling: Environment | None = None,
 ) -> Environment:
     """Create an environment of the emulator's architecture and Python, like environment.create.
 
@@ -47,9 +47,9 @@ def create(
     require_disk(paths.arms, _BYTES, "an environment with TensorFlow")
     _create_skeleton(environment, emulator)
     if not (
-        like
+        sibling
         and _share_packages(
-            environment, like, compute_folder_key(PYTHON, like.wheel_sha256, requirements)
+            environment, sibling, compute_folder_key(PYTHON, sibling.wheel_sha256, requirements)
         )
     ):
         _install(environment, emulator, requirements)
@@ -66,17 +66,17 @@ def _create_skeleton(environment: Environment, emulator: Emulator) -> None:
     write_atomic(environment.folder / "pyvenv.cfg", "\n".join(lines))
 
 
-def _share_packages(environment: Environment, like: Environment, wanted: str) -> bool:
-    """Create the packages from those of `like`, if its folder's name is `wanted`.
+def _share_packages(environment: Environment, sibling: Environment, folder_key: str) -> bool:
+    """Create the packages from those of `sibling`, if its folder's name is `folder_key`.
 
     Return whether that was possible.
     """
-    if like.folder.name != wanted:
+    if sibling.folder.name != folder_key:
         return False
-    source = next((like.folder / "lib").glob("python3.*/site-packages"))
-    packages = environment.folder / source.relative_to(like.folder)
+    source = next((sibling.folder / "lib").glob("python3.*/site-packages"))
+    packages = environment.folder / source.relative_to(sibling.folder)
     shared_files.link_packages(source, packages, compiled=True)
-    if shared_files.replace_wheel(like.wheel, environment.wheel, packages):
+    if shared_files.replace_wheel(sibling.wheel, environment.wheel, packages):
         return True
     shutil.rmtree(packages)
     return False

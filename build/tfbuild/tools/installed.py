@@ -86,29 +86,29 @@ def _find_interpreter(place: Path) -> tuple[Path, dict[str, str]]:
     )
 
 
-def describe(found: InstalledWheel) -> str:
+def describe(wheel: InstalledWheel) -> str:
     """Describe in one line which kernels run."""
-    subject = f"TensorFlow {found.version}, {Path(found.file).parent},"
-    if found.facts is None:
+    subject = f"TensorFlow {wheel.version}, {Path(wheel.file).parent},"
+    if wheel.facts is None:
         return f"{subject} is not a tuned wheel\n"
-    targets = ", ".join(found.facts.targets)
-    if found.facts.tree is not None:
+    targets = ", ".join(wheel.facts.targets)
+    if wheel.facts.tree is not None:
         return f"{subject} is a full build for {targets}\n"
-    if found.loaded:
-        return f"{subject} runs its kernels for {found.loaded} (of {targets})\n"
-    return f"{subject} runs the stock kernels: {found.reason}\n"
+    if wheel.loaded:
+        return f"{subject} runs its kernels for {wheel.loaded} (of {targets})\n"
+    return f"{subject} runs the stock kernels: {wheel.reason}\n"
 
 
-def require_own_kernels(found: InstalledWheel, cpu: Cpu) -> None:
+def require_own_kernels(wheel: InstalledWheel, cpu: Cpu) -> None:
     """Raise WheelError if the stock kernels run although this CPU can run others."""
-    if found.facts is None:
-        raise WheelError(f"{found.file} is not from a tuned wheel", hint=_AGAIN)
-    library = tuned.choose_build(found.facts, cpu)
-    if found.facts.tree is not None or found.loaded or library is None:
+    if wheel.facts is None:
+        raise WheelError(f"{wheel.file} is not from a tuned wheel", hint=_AGAIN)
+    library = tuned.choose_build(wheel.facts, cpu)
+    if wheel.facts.tree is not None or wheel.loaded or library is None:
         return
-    if found.reason.endswith("is missing") or "cannot be loaded" in found.reason:
+    if wheel.reason.endswith("is missing") or "cannot be loaded" in wheel.reason:
         remedy = _AGAIN
-    elif "site-packages" in found.reason:
+    elif "site-packages" in wheel.reason:
         remedy = _ELSEWHERE
     else:
         remedy = "Check the variables TENSORWRIGHT_TARGET and TENSORWRIGHT_MASK"

@@ -58,13 +58,13 @@ def find_llvm_profdata(compiler: Compiler) -> Path:
     """
     major = compiler.version.partition(".")[0]
     beside = compiler.path.resolve().with_name("llvm-profdata")
-    found = shutil.which(f"llvm-profdata-{major}") or (str(beside) if beside.is_file() else None)
-    if found is None:
+    program = shutil.which(f"llvm-profdata-{major}") or (str(beside) if beside.is_file() else None)
+    if program is None:
         raise ToolError(
             f"--pgo needs llvm-profdata of LLVM {major}, which is missing",
             hint=packages.suggest_install(f"LLVM {major}", f"llvm-{major}"),
         )
-    return Path(found)
+    return Path(program)
 
 
 def run_training(python: Path, program: Path, folder: Path) -> None:

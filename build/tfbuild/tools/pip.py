@@ -14,7 +14,7 @@ _HERE = Path(sys.executable)
 
 
 def download(
-    wanted: Path,
+    requirements: Path,
     folder: Path,
     *choice: str,
     interpreter: Path | None = None,
@@ -28,5 +28,5 @@ def download(
     """
     target = () if interpreter is None else ("--python", str(interpreter))
     words = ("download", "--no-deps", "--require-hashes", "--no-cache-dir", "--progress-bar", "off")
-    files = ("--dest", folder, "--requirement", wanted)
+    files = ("--dest", folder, "--requirement", requirements)
     run([python, *_PIP, *target, *words, *choice, *files], timeout_s=_LIMIT_S, on_line=on_line)

@@ -193,9 +193,9 @@ def parse_report(text: str, exact: ExactRequirement) -> PackageLock:
         message = f"pip's report has version {report['version']}, Tensorwright reads {_REPORT}"
         raise RecordError(message, hint=f"Use a pip that writes version {_REPORT}")
     rows = sorted(map(_parse_row, report["install"]), key=lambda row: row.exact.name)
-    own = [row for row in rows if row.exact.name == exact.name]
+    own_rows = [row for row in rows if row.exact.name == exact.name]
     needs = tuple(row for row in rows if row.exact.name != exact.name)
-    return PackageLock(own=own[0], needs=needs)
+    return PackageLock(own=own_rows[0], needs=needs)
 
 
 def _parse_row(item: dict[str, Any]) -> LockedRequirement:

@@ -20,7 +20,7 @@ _CAUSE = re.compile(r"^ *(?:cause|Caused by): (.+)$", re.MULTILINE)
 _ALONE = ("--offline", "--no-config", "--color", "never", "--no-progress")
 
 
-def install(interpreter: Path, *wanted: str | Path, log: Path) -> None:
+def install(interpreter: Path, *requirements: str | Path, log: Path) -> None:
     """Install wheel files, or requirements and the folder of their files, without dependencies.
 
     They go into the environment of `interpreter`. Raises CommandError.
@@ -28,7 +28,7 @@ def install(interpreter: Path, *wanted: str | Path, log: Path) -> None:
     words = ("install", "--no-deps", "--no-build", "--no-index")
     # Unpacked beside the environment, so that files are linked and not copied.
     with tempfile.TemporaryDirectory(dir=interpreter.parents[1], prefix=".uv-") as folder:
-        _run_pip(interpreter, *words, "--cache-dir", folder, *wanted, log=log)
+        _run_pip(interpreter, *words, "--cache-dir", folder, *requirements, log=log)
 
 
 def check(interpreter: Path, *, log: Path) -> None:

@@ -126,7 +126,7 @@ def fill_vendor_folder(
         prepared.tree.folder,
         (prepared.recipe.target,),
         release=plan.release,
-        found=prepared.bazel,
+        bazel_tool=prepared.bazel,
         options=prepared.options,
         startup=(f"--bazelrc={prepared.rc}",),
         source=archive,
@@ -154,7 +154,7 @@ def _prepare_site(
         ),
         given_tree=order.tree,
         given_source=order.source or _find_source(order.vendored, lock),
-        found=_resolve_bazel(order, lock, paths),
+        bazel_tool=_resolve_bazel(order, lock, paths),
         paths=paths,
     )
 

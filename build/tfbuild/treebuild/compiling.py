@@ -74,12 +74,12 @@ def compile_wheel(site: Site, call: BazelCall, first: Attempt) -> CompiledWheel:
         outcomes.append(outcome)
         if completed.returncode == 0:
             break
-        found = diagnosis.diagnose(outcome, completed.output)
+        failure = diagnosis.diagnose(outcome, completed.output)
         # With the caches off, the failure has another cause.
         used_caches = not attempts[-1].distrusting
         if call.shared and used_caches and completed.returncode in _BAD_ENTRY:
-            found = replace(found, cause=Cause.CACHE)
-        attempts.append(_choose_next_attempt(site, call, attempts[-1], found))
+            failure = replace(failure, cause=Cause.CACHE)
+        attempts.append(_choose_next_attempt(site, call, attempts[-1], failure))
     wheel = _copy_wheel(site, call)
     return CompiledWheel(wheel=wheel, attempts=tuple(attempts), outcomes=tuple(outcomes))
 
@@ -141,15 +141,15 @@ def _remove_if_stopped(events_file: Path, *, secret: bool) -> Iterator[None]:
 
 
 def _choose_next_attempt(
-    site: Site, call: BazelCall, attempt: Attempt, found: Diagnosis
+    site: Site, call: BazelCall, attempt: Attempt, failure: Diagnosis
 ) -> Attempt:
     """Return the attempt that repairs the diagnosed failure. Raises BuildError if there is none,
     or if it needs the user's consent.
     """
-    message, hint = diagnosis.explain(found)
-    following = diagnosis.plan_next_attempt(attempt, found)
+    message, hint = diagnosis.explain(failure)
+    following = diagnosis.plan_next_attempt(attempt, failure)
     # The user did not choose the contents of a cache: ignoring them needs no consent.
-    allowed = call.auto_fix or found.cause is Cause.CACHE
+    allowed = call.auto_fix or failure.cause is Cause.CACHE
     if following is None or not allowed:
         log = site.folder / f"{call.name}.log"
         offer = ", or use --auto-fix to do this" if following else ""

@@ -73,7 +73,7 @@ def finish_wheel(
         package=plan.package,
         version=plan.version,
         added=add,
-        own=notices.THIRD_PARTY in members,
+        has_third_party=notices.THIRD_PARTY in members,
         licences=licences,
     )
     return repack.repack(
@@ -88,7 +88,10 @@ def finish_wheel(
 
 
 def _create_tuned_tree(
-    plan: Plan, own: Mapping[str, Member], shown: Mapping[str, LibraryFacts], profile_sha256: str
+    plan: Plan,
+    members: Mapping[str, Member],
+    shown: Mapping[str, LibraryFacts],
+    profile_sha256: str,
 ) -> TunedTree:
     recipe = plan.full_recipe
     assert recipe is not None  # noqa: S101  (a plan of scope full has one)
@@ -107,12 +110,12 @@ def _create_tuned_tree(
         defaults=plan.defaults,
         libraries={
             file: TreeLibrary(
-                size=own[file].size,
-                sha256=own[file].sha256,
+                size=members[file].size,
+                sha256=members[file].sha256,
                 floors=shown[file].floors,
                 census=shown[file].census,
             )
-            for file in sorted(own)
+            for file in sorted(members)
         },
     )
 

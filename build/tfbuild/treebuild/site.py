@@ -69,30 +69,30 @@ def prepare_site(
     python: Path,
     given_tree: Path | None,
     given_source: Path | None,
-    found: Bazel | None,
+    bazel_tool: Bazel | None,
     paths: Paths,
 ) -> Site:
     """Prepare a tree for Bazel.
 
-    `found` is the Bazel to use; None for the one that the tree asks for.
+    `bazel_tool` is the Bazel to use; None for the one that the tree asks for.
 
     Raises TreeError for a tree that this plan cannot be built in, and whatever fetching
     raises.
     """
     folder, sha256 = (given_tree, "") if given_tree else fetch_tree(plan, given_source, paths)
     tree = read_tree(folder)
-    found = found or bazel.find_bazel(paths, tree.bazel or plan.bazel)
+    bazel_tool = bazel_tool or bazel.find_bazel(paths, tree.bazel or plan.bazel)
     recipe, release = _get_recipe(plan), releases.find_release(plan.release)
-    found_differences = find_differences(tree, release, recipe, bazel=found.version)
+    found_differences = find_differences(tree, release, recipe, bazel=bazel_tool.version)
     _report_differences(found_differences)
     site = Site(
         plan=plan,
-        recipe=adapt_recipe(recipe, tree, found.version),
+        recipe=adapt_recipe(recipe, tree, bazel_tool.version),
         compiler=compiler,
         tree=tree,
         differences=found_differences,
-        bazel=found,
-        repositories=write_repositories(found, recipe, paths),
+        bazel=bazel_tool,
+        repositories=write_repositories(bazel_tool, recipe, paths),
         python=python,
         source_sha256=sha256,
         folder=paths.work / plan.key[:16],
@@ -104,9 +104,9 @@ def prepare_site(
     return site
 
 
-def write_repositories(found: Bazel, recipe: FullRecipe, paths: Paths) -> Mapping[str, Path]:
+def write_repositories(bazel_tool: Bazel, recipe: FullRecipe, paths: Paths) -> Mapping[str, Path]:
     """Write the repositories that Debian's Bazel needs, and return their folders by name."""
-    if not found.debian:
+    if not bazel_tool.debian:
         return {}
     folder = paths.tools / "rules_cc"
     render.write(render.render_rules_cc(paths.templates), folder)
@@ -119,24 +119,24 @@ def _get_recipe(plan: Plan) -> FullRecipe:
     return plan.full_recipe
 
 
-def fetch_tree(plan: Plan, given: Path | None, paths: Paths) -> tuple[Path, str]:
+def fetch_tree(plan: Plan, local_source: Path | None, paths: Paths) -> tuple[Path, str]:
     """Return the release's unpacked tree and the SHA-256 of its archive. All plans for the
     release share the tree, and what Bazel fetched for it.
     """
-    archive = source.fetch_source(plan.sources, paths, given)
+    archive = source.fetch_source(plan.sources, paths, local_source)
     sha256 = hash_file(archive)
     with console.report_step(f"TensorFlow {plan.release} sources"):
         return source.unpack(archive, sha256, paths), sha256
 
 
-def _report_differences(found: tuple[TreeDifference, ...]) -> None:
+def _report_differences(differences: tuple[TreeDifference, ...]) -> None:
     """Print the differences. Raises TreeError if one is fatal."""
-    for difference in found:
+    for difference in differences:
         console.print_note(
             f"{difference.what}: {difference.table} in the release table, {difference.tree} in "
             f"the tree. {difference.advice}"
         )
-    fatal = [difference for difference in found if difference.weight is Weight.FATAL]
+    fatal = [difference for difference in differences if difference.weight is Weight.FATAL]
     if fatal:
         raise TreeError(
             f"this plan cannot build the tree: {fatal[0].what} is {fatal[0].tree}",

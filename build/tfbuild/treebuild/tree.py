@@ -266,13 +266,13 @@ def parse_configure(
     """
     tree = _parse_starlark(configure, "configure.py")
     named = frozenset(text for text in _iter_strings(ast.walk(tree)) if _VARIABLE.fullmatch(text))
-    asked = {
+    prompted = {
         text
         for call in _iter_calls(tree)
         if isinstance(call.func, ast.Name) and call.func.id in _ASKING
         for text in _iter_strings([*call.args[:2], *(word.value for word in call.keywords)])
     }
-    return named, named & asked, _find_bazel_limits(tree)
+    return named, named & prompted, _find_bazel_limits(tree)
 
 
 def _find_bazel_limits(configure: ast.Module) -> tuple[str, str] | None:

@@ -26,32 +26,34 @@ _VERSIONS = {
 """The files with the release of a tree: the first up to 2.19, the second from 2.20 on."""
 
 
-def create_pins(given: Path, own: tuple[SourcePin, ...], staging: Staging) -> tuple[SourcePin, ...]:
-    """Return the release's `own` pins if the file has one of their hashes, else a new pin.
+def create_pins(
+    source: Path, pins: tuple[SourcePin, ...], staging: Staging
+) -> tuple[SourcePin, ...]:
+    """Return the release's `pins` if the file has one of their hashes, else a new pin.
 
-    Raises DownloadError if `given` does not exist, KernelError for a folder without kernels.
+    Raises DownloadError if `source` does not exist, KernelError for a folder without kernels.
     """
-    if given.is_file():
-        sha256 = hash_file(given)
-        if sha256 in {pin.file.sha256 for pin in own}:
-            return own
-        return (SourcePin(kind=KIND, origin="", file=Pin(name=given.name, sha256=sha256)),)
-    if not given.is_dir():
-        raise DownloadError(f"--source {given}: no such file or folder")
+    if source.is_file():
+        sha256 = hash_file(source)
+        if sha256 in {pin.file.sha256 for pin in pins}:
+            return pins
+        return (SourcePin(kind=KIND, origin="", file=Pin(name=source.name, sha256=sha256)),)
+    if not source.is_dir():
+        raise DownloadError(f"--source {source}: no such file or folder")
     digest = hashlib.sha256()
-    files = list(_list_files(given, staging))
+    files = list(_list_files(source, staging))
     for name, path in files:
         digest.update(f"{name}\0{hash_file(path)}\n".encode())
     if not files:
         raise KernelError(
-            f"--source {given} contains none of {', '.join(staging.prefixes)}",
+            f"--source {source} contains none of {', '.join(staging.prefixes)}",
             hint="Pass the folder that contains tensorflow/",
         )
-    file = Pin(name=given.resolve().name, sha256=digest.hexdigest())
-    return (SourcePin(kind=KIND, origin=_read_commit(given), file=file),)
+    file = Pin(name=source.resolve().name, sha256=digest.hexdigest())
+    return (SourcePin(kind=KIND, origin=_read_commit(source), file=file),)
 
 
-def stage(given: Path, pin: SourcePin, staging: Staging, paths: Paths) -> Path:
+def stage(source: Path, pin: SourcePin, staging: Staging, paths: Paths) -> Path:
     """Copy the files of a kernels build from a folder, as `source.stage` does from an archive.
 
     Raises ChecksumError if it no longer matches the pin; DiskError.
@@ -59,7 +61,7 @@ def stage(given: Path, pin: SourcePin, staging: Staging, paths: Paths) -> Path:
     folder = paths.sources / f"{pin.file.sha256[:16]}-staged"
     if folder.is_dir():
         return folder / TREE
-    files = list(_list_files(given, staging))
+    files = list(_list_files(source, staging))
     require_disk(
         paths.sources, sum(path.stat().st_size for _, path in files), "copying the sources"
     )
@@ -70,7 +72,7 @@ def stage(given: Path, pin: SourcePin, staging: Staging, paths: Paths) -> Path:
             shutil.copyfile(path, target)
         if create_pins(scratch_folder / TREE, (), staging)[0].file.sha256 != pin.file.sha256:
             raise ChecksumError(
-                f"--source {given} changed after it was hashed", hint="Run the command again"
+                f"--source {source} changed after it was hashed", hint="Run the command again"
             )
     return folder / TREE
 

@@ -99,7 +99,7 @@ def is_source(name: str) -> bool:
 
 def strip_comments(text: str) -> str:
     """Return a source without comments, its continued lines joined."""
-    return _COMMENT.sub(lambda found: found[1] or " ", text.replace("\\\n", " "))
+    return _COMMENT.sub(lambda match: match[1] or " ", text.replace("\\\n", " "))
 
 
 def _read_source(path: Path) -> str:
@@ -150,10 +150,10 @@ def _evaluate_condition(condition: str, macros: Mapping[str, _Macro]) -> bool:
     """Return the value of a condition of #if; one that cannot be parsed counts as false."""
     text = re.sub(
         r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))",
-        lambda found: str(int((found[1] or found[2]) in macros)),
+        lambda match: str(int((match[1] or match[2]) in macros)),
         condition,
     )
-    text = re.sub(r"\b[A-Za-z_]\w*", lambda found: _expand_number(found[0], macros), text)
+    text = re.sub(r"\b[A-Za-z_]\w*", lambda match: _expand_number(match[0], macros), text)
     text = text.replace("&&", " and ").replace("||", " or ")
     text = re.sub(r"!(?!=)", " not ", text)
     try:
@@ -162,9 +162,9 @@ def _evaluate_condition(condition: str, macros: Mapping[str, _Macro]) -> bool:
         return False
 
 
-def _parse_name(rest: str) -> str:
+def _parse_name(argument: str) -> str:
     """Return the name that a directive is about; empty for one without."""
-    return next(iter(rest.split()), "")
+    return next(iter(argument.split()), "")
 
 
 def _expand_number(name: str, macros: Mapping[str, _Macro]) -> str:
@@ -194,16 +194,16 @@ def _evaluate_node(node: ast.expr) -> int:
             raise ValueError(ast.dump(node))
 
 
-def _handle_directive(word: str, rest: str, state: _Preprocessor) -> None:
+def _handle_directive(word: str, argument: str, state: _Preprocessor) -> None:
     if word == "include":
-        path = rest.strip('"')
+        path = argument.strip('"')
         # A header has a guard, so it is read once; an .inc file is read at each include.
         if path in state.texts and (path.endswith(".inc") or path not in state.read):
             _process_file(path, state)
     elif word == "undef":
-        state.macros.pop(_parse_name(rest), None)
+        state.macros.pop(_parse_name(argument), None)
     elif word == "define":
-        match = _DEFINITION.match(rest)
+        match = _DEFINITION.match(argument)
         if match:
             names = match[2]
             parameters = None if names is None else tuple(_split_arguments(names))
@@ -260,14 +260,16 @@ def _expand_macros(text: str, macros: Mapping[str, _Macro], depth: int) -> str:
             end = _find_closing(text, opening.end() - 1) + 1
             arguments = tuple(_split_arguments(text[opening.end() : end - 1]))
         body = _substitute_parameters(macro, arguments, macros, depth - 1)
-        others = {name: each for name, each in macros.items() if each is not macro}
-        parts += [text[at : match.start()], _expand_macros(body, others, depth - 1)]
+        other_macros = {
+            name: candidate for name, candidate in macros.items() if candidate is not macro
+        }
+        parts += [text[at : match.start()], _expand_macros(body, other_macros, depth - 1)]
         at = end
     return "".join([*parts, text[at:]])
 
 
 def _substitute_parameters(
-    macro: _Macro, given: tuple[str, ...], macros: Mapping[str, _Macro], depth: int
+    macro: _Macro, arguments: tuple[str, ...], macros: Mapping[str, _Macro], depth: int
 ) -> str:
     """Return a macro's body with its parameters replaced.
 
@@ -278,21 +280,21 @@ def _substitute_parameters(
     if macro.parameters:
         *names, last = macro.parameters
         if last == "...":
-            variadic = ", ".join(given[len(names) :])
+            variadic = ", ".join(arguments[len(names) :])
             pairs = dict(
-                zip([*names, "__VA_ARGS__"], [*given[: len(names)], variadic], strict=False)
+                zip([*names, "__VA_ARGS__"], [*arguments[: len(names)], variadic], strict=False)
             )
         else:
-            pairs = dict(zip(macro.parameters, given, strict=False))
+            pairs = dict(zip(macro.parameters, arguments, strict=False))
         alternatives = "|".join(map(re.escape, pairs)) or "$^"
-        body = re.sub(rf"(?<!#)#\s*({alternatives})\b", lambda found: f'"{pairs[found[1]]}"', body)
+        body = re.sub(rf"(?<!#)#\s*({alternatives})\b", lambda match: f'"{pairs[match[1]]}"', body)
         pasted = re.compile(rf"(##\s*)?\b({alternatives})\b(?=(\s*##)?)")
         pieces = re.split(r'("(?:\\.|[^"\\])*")', body)
 
-        def substitute(found: re.Match[str]) -> str:
-            raw = pairs[found[2]]
-            beside = found[1] or found[3]
-            return (found[1] or "") + (raw if beside else _expand_macros(raw, macros, depth))
+        def substitute(match: re.Match[str]) -> str:
+            raw = pairs[match[2]]
+            beside = match[1] or match[3]
+            return (match[1] or "") + (raw if beside else _expand_macros(raw, macros, depth))
 
         pieces[::2] = [pasted.sub(substitute, piece) for piece in pieces[::2]]
         body = "".join(pieces)

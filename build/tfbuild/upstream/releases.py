@@ -251,9 +251,9 @@ def find_kernel_facts(release: Release, machine: str) -> KernelFacts:
 
     Raises ReleaseError if the table has none for the release.
     """
-    match = next((each for each in release.kernels if each.machine == machine), None)
+    match = next((facts for facts in release.kernels if facts.machine == machine), None)
     if match is None:
-        versions = ", ".join(each.version for each in list_kernel_releases())
+        versions = ", ".join(candidate.version for candidate in list_kernel_releases())
         raise ReleaseError(
             f"tuned kernels cannot be built for TensorFlow {release.version} on {machine}",
             hint=f"Use --scope full, or one of these releases: {versions}",
@@ -389,16 +389,16 @@ def _parse_kernels(version: str, fields: Mapping[str, Any]) -> tuple[KernelFacts
 
 
 def _parse_facts(
-    version: str, fields: Mapping[str, Any], machine: str, own: Mapping[str, Any]
+    version: str, fields: Mapping[str, Any], machine: str, machine_fields: Mapping[str, Any]
 ) -> KernelFacts:
     return KernelFacts(
         machine=machine,
         staged_prefixes=tuple(fields["staged_prefixes"]),
         staged_suffixes=tuple(fields["staged_suffixes"]),
-        include_roots=(*fields["include_roots"], *own["include_roots"]),
+        include_roots=(*fields["include_roots"], *machine_fields["include_roots"]),
         libraries=tuple(fields["libraries"]),
         load_folder=fields["load_folder"],
-        flags=(*fields["flags"], *own["flags"]),
+        flags=(*fields["flags"], *machine_fields["flags"]),
         defines=_select_defines(version, machine, fields["define"]),
         forbidden=_select_defines(version, machine, fields["forbidden"]),
     )

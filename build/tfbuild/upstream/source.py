@@ -72,14 +72,14 @@ class Staging:
     suffixes: tuple[str, ...]
 
 
-def fetch_source(pins: tuple[SourcePin, ...], paths: Paths, given: Path | None) -> Path:
+def fetch_source(pins: tuple[SourcePin, ...], paths: Paths, archive: Path | None) -> Path:
     """Return the source archive, with the pinned bytes.
 
-    Raises DownloadError that lists all attempts; ChecksumError for a `given` file with other
+    Raises DownloadError that lists all attempts; ChecksumError for an `archive` with other
     bytes.
     """
-    if given is not None:
-        return _require_pinned(pins, given)
+    if archive is not None:
+        return _require_pinned(pins, archive)
     # Checked under the lock: a file that another run still writes is not a damaged one.
     with lock_folder(paths.downloads, "downloading TensorFlow's sources", wait=True):
         return _keep_cached(pins, paths) or _fetch_any(pins, paths)
@@ -106,14 +106,14 @@ def _fetch_any(pins: tuple[SourcePin, ...], paths: Paths) -> Path:
     )
 
 
-def _require_pinned(pins: tuple[SourcePin, ...], given: Path) -> Path:
-    if not given.is_file():
-        raise DownloadError(f"--source {given}: no such file")
-    sha256 = download.hash_file(given)
+def _require_pinned(pins: tuple[SourcePin, ...], archive: Path) -> Path:
+    if not archive.is_file():
+        raise DownloadError(f"--source {archive}: no such file")
+    sha256 = download.hash_file(archive)
     if sha256 not in {pin.file.sha256 for pin in pins}:
         expected = " or ".join(f"{pin.file.name} ({pin.file.sha256})" for pin in pins)
-        raise ChecksumError(f"--source {given} has SHA-256 {sha256}, expected {expected}")
-    return given
+        raise ChecksumError(f"--source {archive} has SHA-256 {sha256}, expected {expected}")
+    return archive
 
 
 def _list_attempts(

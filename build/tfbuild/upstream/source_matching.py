@@ -47,7 +47,7 @@ class SourceMatch:
         return f"the release's own sources: {differ}" if self.own else f"other sources: {differ}"
 
 
-def compare(tree: Path, include: Path, *, own: bool, commit: str = "") -> SourceMatch:
+def compare(tree: Path, include: Path, *, is_own: bool, commit: str = "") -> SourceMatch:
     """Compare the headers of a source tree with those of a stock wheel.
 
     The wheel's folder `include` has them by the same paths. Line ends are ignored. Raises
@@ -65,7 +65,7 @@ def compare(tree: Path, include: Path, *, own: bool, commit: str = "") -> Source
             "the sources and the stock wheel have no header in common",
             hint="Pass TensorFlow's sources with --source",
         )
-    return SourceMatch(own=own, commit=commit, compared=compared, differing=tuple(differing))
+    return SourceMatch(own=is_own, commit=commit, compared=compared, differing=tuple(differing))
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -95,7 +95,9 @@ def read_declarations(tree: Path) -> Declarations:
             except _UnknownError:
                 unread.append(f"{origin}:{rule.call.lineno}")
     return Declarations(
-        archives=tuple(sorted(archives, key=lambda each: (each.name.lower(), each.sha256))),
+        archives=tuple(
+            sorted(archives, key=lambda archive: (archive.name.lower(), archive.sha256))
+        ),
         elsewhere=tuple(sorted(elsewhere)),
         unread=tuple(unread),
     )
@@ -152,7 +154,7 @@ def _iter_modules(tree: Path) -> Iterator[tuple[str, ast.Module]]:
     queue = deque(name for name in _ROOTS if (tree / name).is_file())
     if not queue:
         raise TreeError(f"{tree} has no WORKSPACE", hint="Pass a TensorFlow source tree")
-    seen = set(queue)
+    visited = set(queue)
     while queue:
         origin = queue.popleft()
         try:
@@ -162,9 +164,9 @@ def _iter_modules(tree: Path) -> Iterator[tuple[str, ast.Module]]:
             reason = str(error) or type(error).__name__
             raise TreeError(f"{origin} cannot be parsed as Starlark: {reason}") from error
         yield origin, module
-        loaded = {_resolve_label(label, origin) for label in _list_loads(module)} - seen
+        loaded = {_resolve_label(label, origin) for label in _list_loads(module)} - visited
         new_paths = sorted(path for path in loaded if path and _is_file(tree / path))
-        seen |= loaded
+        visited |= loaded
         queue += new_paths
 
 
@@ -335,12 +337,12 @@ def _evaluate_node(node: ast.expr, names: Names) -> Any:  # noqa: ANN401  (any S
         case ast.BinOp(left=left, op=ast.Mod(), right=right):
             return _evaluate(left, names) % _evaluate(right, names)
         case ast.Call(func=ast.Attribute(value=text, attr="format"), args=args, keywords=words):
-            given = {word.arg: _evaluate(word.value, names) for word in words if word.arg}
+            keywords = {word.arg: _evaluate(word.value, names) for word in words if word.arg}
             return _evaluate(text, names).format(
-                *(_evaluate(member, names) for member in args), **given
+                *(_evaluate(member, names) for member in args), **keywords
             )
         case ast.Call(func=ast.Name(id="tf_mirror_urls"), args=[address]):
             url = _evaluate(address, names)
-            rest = url.removeprefix("https://")
-            return [url] if rest == url else [_MIRROR + rest, url]
+            bare_url = url.removeprefix("https://")
+            return [url] if bare_url == url else [_MIRROR + bare_url, url]
     raise _UnknownError

@@ -50,7 +50,7 @@ def vendor_targets(
     targets: tuple[str, ...],
     *,
     release: str,
-    found: Bazel,
+    bazel_tool: Bazel,
     options: tuple[str, ...],
     paths: Paths,
     source: Path | None = None,
@@ -74,15 +74,15 @@ def vendor_targets(
         _remove_corrupt(folder)
         if source is not None:
             _copy_file(source, folder / "sources" / source.name)
-        if not found.debian:
-            _store_bazel(found, folder / "bazel")
+        if not bazel_tool.debian:
+            _store_bazel(bazel_tool, folder / "bazel")
         if python is not None:
             download_wheels(tree, python, folder / "wheels")
             download_dependencies(requirements, python, folder / DEPENDENCIES)
         prefetch(archives, folder, mirror=paths.mirror)
         with console.report_step("fetch the archives of the build with Bazel"):
             fetched = _fetch_repositories(
-                folder, tree, targets, found, (*options, "--nobuild"), startup, paths
+                folder, tree, targets, bazel_tool, (*options, "--nobuild"), startup, paths
             )
         _check_first_use(fetched, earlier_pins)
         urls = {item.sha256: item.urls for item in archives} | {
@@ -92,8 +92,8 @@ def vendor_targets(
         lock = VendorLock(
             schema=SCHEMA,
             release=release,
-            bazel=found.version,
-            from_system=found.debian,
+            bazel=bazel_tool.version,
+            from_system=bazel_tool.debian,
             first_use={item.name: item.sha256 for item in fetched if not item.pinned},
             files=tuple(_hash_files(folder, urls)),
             key="",
@@ -210,7 +210,7 @@ def _fetch_repositories(
     folder: Path,
     tree: Path,
     targets: tuple[str, ...],
-    found: Bazel,
+    bazel_tool: Bazel,
     options: tuple[str, ...],
     startup: tuple[str, ...],
     paths: Paths,
@@ -227,7 +227,7 @@ def _fetch_repositories(
     report = base / "resolved.bzl"
     try:
         completed = bazel.build(
-            found,
+            bazel_tool,
             targets,
             workspace=tree,
             options=(
@@ -248,20 +248,20 @@ def _fetch_repositories(
         shutil.rmtree(base, ignore_errors=True)
 
 
-def _store_bazel(found: Bazel, folder: Path) -> None:
+def _store_bazel(bazel_tool: Bazel, folder: Path) -> None:
     """Store bazelisk, and the Bazel that it downloads or is set to run, in the folder."""
-    program = found.bazelisk.resolve()
+    program = bazel_tool.bazelisk.resolve()
     with program.open("rb") as file:
         if file.read(len(_ELF)) == _ELF:  # (on PATH it may be a script that needs Node.js)
             _copy_file(program, folder / "bazelisk")
-    if Path(found.use).is_absolute():
-        _copy_file(Path(found.use), folder / f"bazel-{found.version}")
+    if Path(bazel_tool.use).is_absolute():
+        _copy_file(Path(bazel_tool.use), folder / f"bazel-{bazel_tool.version}")
         return
-    env = bazel.build_environment(found.use, bazel.find_pinned_sha256(found.version))
+    env = bazel.build_environment(bazel_tool.use, bazel.find_pinned_sha256(bazel_tool.version))
     env["BAZELISK_HOME"] = str(folder)
     folder.mkdir(exist_ok=True)
     try:
-        run([found.bazelisk, "--version"], env=env, cwd=folder, timeout_s=_BAZELISK_S)
+        run([bazel_tool.bazelisk, "--version"], env=env, cwd=folder, timeout_s=_BAZELISK_S)
     except CommandError as error:
         raise VendorError(f"bazelisk: {error.last_line}", hint=AGAIN) from error
 

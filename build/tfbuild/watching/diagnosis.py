@@ -239,15 +239,15 @@ def diagnose(outcome: BuildOutcome | None, log: str) -> Diagnosis:
     failures = () if outcome is None else outcome.failures
     log_lines = list(_find_error_lines(log))
     for failure in failures:
-        found = _diagnose_signal(failure, log_lines) or _diagnose_text(
+        diagnosis = _diagnose_signal(failure, log_lines) or _diagnose_text(
             _split_lines(failure), failure.label
         )
-        if found is not None:
-            return found
+        if diagnosis is not None:
+            return diagnosis
     label = failures[0].label if failures else ""
-    found = _diagnose_text(log_lines, label)
-    if found is not None:
-        return found
+    diagnosis = _diagnose_text(log_lines, label)
+    if diagnosis is not None:
+        return diagnosis
     deciding_line = next((line for failure in failures for line in _split_lines(failure)), "")
     finished = outcome is not None and outcome.finished
     if not (finished or log_lines or failures):
@@ -288,9 +288,9 @@ def _diagnose_text(lines: list[str], label: str) -> Diagnosis | None:
         for line in lines:
             match = words.search(line)
             if match:
-                what = next((part for part in match.groups() if part), "")
+                detail = next((part for part in match.groups() if part), "")
                 return _build_diagnosis(
-                    cause, label=label or _find_label(line), line=line, what=what
+                    cause, label=label or _find_label(line), line=line, detail=detail
                 )
     return None
 
@@ -301,14 +301,14 @@ def _find_label(line: str) -> str:
     return match[0] if match else ""
 
 
-def _build_diagnosis(cause: Cause, *, label: str, line: str, what: str = "") -> Diagnosis:
-    remedy = _TEXTS[cause][1].format(what=what)
-    if cause is Cause.FLAG and _list_defines(what):
-        remedy = f"Use --define {','.join(_list_defines(what))}"
+def _build_diagnosis(cause: Cause, *, label: str, line: str, detail: str = "") -> Diagnosis:
+    remedy = _TEXTS[cause][1].format(what=detail)
+    if cause is Cause.FLAG and _list_defines(detail):
+        remedy = f"Use --define {','.join(_list_defines(detail))}"
     return Diagnosis(
         cause=cause,
         label=label,
-        what=_PASSWORD.sub("", what),
+        what=_PASSWORD.sub("", detail),
         deciding_line=_PASSWORD.sub("", _AROUND.sub("", line.strip()))[:_LONGEST],
         remedy=remedy,
     )
@@ -337,5 +337,5 @@ def explain(diagnosis: Diagnosis) -> tuple[str, str]:
     """Return one line of what failed, where and why, and the hint of what to do."""
     summary = _TEXTS[diagnosis.cause][0]
     where = f" at {diagnosis.label}" if diagnosis.label else ""
-    why = f": {diagnosis.deciding_line}" if diagnosis.deciding_line else ""
-    return f"{summary}{where}{why}", diagnosis.remedy
+    reason = f": {diagnosis.deciding_line}" if diagnosis.deciding_line else ""
+    return f"{summary}{where}{reason}", diagnosis.remedy

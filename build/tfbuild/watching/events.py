@@ -290,10 +290,10 @@ def _read_lines(path: Path, ended: threading.Event) -> Iterator[str]:
         if ended.wait(_POLL_S):
             return
     with path.open("rb") as stream:
-        rest = b""
+        partial = b""
         while True:
             last = ended.is_set()
-            *lines, rest = (rest + stream.read()).split(b"\n")
+            *lines, partial = (partial + stream.read()).split(b"\n")
             yield from (line.decode(errors="replace") for line in lines)
             if last:
                 return

@@ -69,7 +69,7 @@ class Pace:
         if spent < _LEAST_S:
             return None
         since, before, _ = next(
-            seen for seen in reversed(self._seen) if at - seen[0] >= spent * share
+            sample for sample in reversed(self._seen) if at - sample[0] >= spent * share
         )
         return max(0, done - before) / (at - since)
 
@@ -81,5 +81,5 @@ class Pace:
         known = [rate for rate in rates if rate]
         if len(known) < len(rates):
             return None  # (no action ended recently: one long action gives no rate)
-        left = max(0, total - done)
-        return left / max(known), left / min(known)
+        remaining = max(0, total - done)
+        return remaining / max(known), remaining / min(known)
