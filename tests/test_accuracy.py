@@ -404,7 +404,7 @@ def test_a_dry_run_says_what_would_be_done() -> None:
     for words in (
         "digits_cnn, batches of 32",
         "accuracy 0.95 on the test",
-        "3 seeds",
+        "3 training runs",
         "tensorflow-cpu==",
     ):
         assert words in shown

@@ -218,6 +218,7 @@ PACKAGES = {
         *TFBUILD,
         "host_cpu",
         "terminal_tables",
+        "release_check",
         "missing_tools",
         "full_build",
         "plan_text",

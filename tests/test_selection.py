@@ -20,9 +20,9 @@ from tfbuild.planning.render import render, render_selected
 from tfbuild.planning.request import resolve_plan
 from tfbuild.planning.selection import (
     Selection,
-    _load_recorded_selections,
     find_fused_ops,
     find_recorded_selection,
+    load_recorded_selections,
     read_selection,
 )
 from tfbuild.records import save
@@ -163,7 +163,7 @@ def test_a_selection_leaves_out_what_was_not_admitted() -> None:
 
 @pytest.mark.parametrize(
     "selection",
-    _load_recorded_selections(),
+    load_recorded_selections(),
     ids=lambda selection: f"{selection.release}-{selection.target}",
 )
 def test_a_recorded_selection_can_be_built(selection: Selection) -> None:
@@ -183,7 +183,7 @@ def test_a_recorded_selection_can_be_built(selection: Selection) -> None:
 
 @pytest.mark.parametrize(
     "selection",
-    _load_recorded_selections(),
+    load_recorded_selections(),
     ids=lambda selection: f"{selection.release}-{selection.target}",
 )
 def test_a_recorded_selection_keeps_what_won_and_was_confirmed(selection: Selection) -> None:

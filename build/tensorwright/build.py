@@ -19,6 +19,7 @@ from tfbuild.commands import (
     ContainersOptions,
     Output,
     PlanOptions,
+    ReleasesOptions,
     RenderOptions,
     Request,
     SurveyOptions,
@@ -63,12 +64,17 @@ def targets(options: TargetsOptions, output: Output) -> str:
     return terminal_tables.format_targets(options.family or None, as_json=output.json)
 
 
-@command(GROUP, JSON)
-def releases(output: Output) -> str:
+@command(GROUP, ReleasesOptions, JSON)
+def releases(options: ReleasesOptions, output: Output) -> None:
     """List the values of --release, and what was built and tested for each release."""
-    from tfbuild import terminal_tables
+    from tfbuild import release_check, terminal_tables
 
-    return terminal_tables.format_releases(as_json=output.json)
+    if not options.check:
+        print_text(terminal_tables.format_releases(as_json=output.json))
+        return
+    facts = release_check.check_release(options.check)
+    print_text(release_check.format_check(facts, as_json=output.json))
+    release_check.require_complete(facts, options.check)
 
 
 @command(GROUP, Request, PlanOptions, JSON, common=True)

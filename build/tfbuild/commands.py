@@ -134,6 +134,13 @@ class TargetsOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ReleasesOptions:
+    check: str = option(
+        "", "instead list what is missing for a version, for example 2.22.0"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlanOptions:
     jobs: str = option("", "number of parallel compiles that the estimate assumes")
 

@@ -21,7 +21,7 @@ from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.build_setup import read_requirements
 from tfbuild.planning.request import resolve_fleet
-from tfbuild.planning.selection import _load_recorded_selections
+from tfbuild.planning.selection import load_recorded_selections
 from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools import environment
@@ -132,7 +132,7 @@ def tuned_arm(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Environ
     """With every type of the kernels that the project times, for this CPU. Its wheel is called as
     the other tests' native one, so it has a pool of its own."""
     paths = dataclasses.replace(paths, pool=tmp_path_factory.mktemp("operations"))
-    hot = {unit for selection in _load_recorded_selections() for unit in selection.kernels}
+    hot = {unit for selection in load_recorded_selections() for unit in selection.kernels}
     names = ",".join(sorted({*hot, *OTHERS}))
     fleet, compiler = resolve_fleet(Request(arch="native", kernels=names))
     jobs = handlers.choose_jobs(fleet.first, "")

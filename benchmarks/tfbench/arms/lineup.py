@@ -67,7 +67,7 @@ _FEWEST = 2
 class ArmSpec:
     """An arm before anything is installed.
 
-    `wheel` is one of WHEELS, a path, or NAME==VERSION. `tolerance` is as in `Arm`.
+    `wheel` is one of WHEELS, a path, or PACKAGE==VERSION. `tolerance` is as in `Arm`.
     """
 
     name: str

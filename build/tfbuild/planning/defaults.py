@@ -171,14 +171,14 @@ def load_known_measurements() -> tuple[LeverMeasurement, ...]:
 
 
 @functools.cache
-def _load_traits() -> Mapping[str, ReleaseTraits]:
+def load_traits() -> Mapping[str, ReleaseTraits]:
     rows = (decode_record(ReleaseTraits, row) for row in _load_table()["release"])
     return {row.release: row for row in rows}
 
 
 def is_evidence_for(evidence: str, release: str) -> bool:
     """Return whether evidence of one release applies to another, by the rule of defaults.toml."""
-    known = _load_traits()
+    known = load_traits()
     both = evidence in known and release in known
     return evidence == release or (both and known[evidence].kind == known[release].kind)
 
@@ -247,7 +247,7 @@ def needs_low_precision_guard(defaults: Sequence[Default], release: str) -> bool
 
     It does if oneDNN is on and the release fuses ops of types that oneDNN does not support.
     """
-    traits = _load_traits().get(release)
+    traits = load_traits().get(release)
     fails = traits is not None and traits.low_precision is LowPrecision.FAILS
     return fails and any(default.on and default.lever.name == "onednn" for default in defaults)
 

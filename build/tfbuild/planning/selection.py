@@ -62,7 +62,7 @@ def find_recorded_selection(release: str, target: Target) -> Selection | None:
     """
     fitting = (
         selection
-        for selection in _load_recorded_selections()
+        for selection in load_recorded_selections()
         if selection.release == release and _list_vector_features(selection) <= target.features
     )
     return max(fitting, key=lambda candidate: len(_list_vector_features(candidate)), default=None)
@@ -106,7 +106,7 @@ def _list_vector_features(selection: Selection) -> frozenset[str]:
 
 
 @functools.cache
-def _load_recorded_selections() -> tuple[Selection, ...]:
+def load_recorded_selections() -> tuple[Selection, ...]:
     folder = resources.files("tfbuild.planning").joinpath("selections")
     texts = (file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".json"))
     return tuple(decode_record(Selection, json.loads(text)) for text in sorted(texts))

@@ -1,0 +1,112 @@
+"""The answer to `invoke releases --check VERSION`: what the project has and lacks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from packaging.version import InvalidVersion, Version
+
+from tfbuild.errors import ReleaseError, UsageError
+from tfbuild.planning import defaults, selection
+from tfbuild.records import format_json
+from tfbuild.settings import ROOT
+from tfbuild.terminal_tables import format_grid
+from tfbuild.upstream import lock_files, releases
+
+LISTINGS = ROOT / "tests" / "data" / "stock"
+"""The recorded listings of stock wheels, in a checkout."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseFact:
+    """One thing that a release needs; `remedy` says how to add it, empty if it is there.
+
+    Without a thing that is not `required`, builds work with less: `remedy` says what is lost.
+    """
+
+    name: str
+    required: bool
+    remedy: str
+
+    @property
+    def state(self) -> str:
+        if not self.remedy:
+            return "yes"
+        return "missing" if self.required else "no"
+
+
+def check_release(text: str) -> tuple[ReleaseFact, ...]:
+    """Check what builds of kernels, comparisons and tests need of a release.
+
+    Raises UsageError if `text` is not a version such as 2.21.0.
+    """
+    try:
+        version = str(Version(text))
+    except InvalidVersion:
+        raise UsageError(
+            f"--check {text} is not a version", hint="Use, for example, --check 2.21.0"
+        ) from None
+    row = next((row for row in releases.load_releases() if row.version == version), None)
+    return (
+        _create_fact(
+            "row of releases.toml",
+            row is not None,
+            "Add [[release]] to build/tfbuild/upstream/releases.toml, each fact with its source",
+        ),
+        _create_fact(
+            "facts for kernels",
+            row is None or bool(row.kernels),
+            "Only a full build is possible: [kernels] in releases.toml starts at a later series",
+            required=False,
+        ),
+        _create_fact(
+            "lock file",
+            (lock_files.LOCKS / f"{version}.txt").is_file(),
+            f"Write build/tfbuild/upstream/locks/{version}.txt; the first lines of another lock "
+            "file show the command",
+            required=row is None or bool(row.kernels),
+        ),
+        _create_fact(
+            "recorded listing",
+            not LISTINGS.is_dir() or (LISTINGS / f"{version}.json").is_file(),
+            "Run: python -m tests.stock_listings WHEEL",
+            required=row is None or bool(row.kernels),
+        ),
+        _create_fact(
+            "evidence for run-time defaults",
+            version in defaults.load_traits(),
+            "Wheels set no run-time default that needs a measurement; to change that, add "
+            "[[release]] to build/tfbuild/planning/defaults.toml",
+            required=False,
+        ),
+        _create_fact(
+            "recorded selection",
+            version in {known.release for known in selection.load_recorded_selections()},
+            "`--kernels hot` compiles kernel groups that were not measured; record one with "
+            "invoke select",
+            required=False,
+        ),
+    )
+
+
+def _create_fact(name: str, present: bool, remedy: str, *, required: bool = True) -> ReleaseFact:
+    return ReleaseFact(name=name, required=required, remedy="" if present else remedy)
+
+
+def format_check(facts: tuple[ReleaseFact, ...], *, as_json: bool) -> str:
+    """Format the facts as a table."""
+    if as_json:
+        rows = [{"name": fact.name, "state": fact.state, "remedy": fact.remedy} for fact in facts]
+        return format_json(rows)
+    return format_grid(
+        ("of the release", "state", "what to do"),
+        [(fact.name, fact.state, fact.remedy) for fact in facts],
+    )
+
+
+def require_complete(facts: tuple[ReleaseFact, ...], version: str) -> None:
+    """Raise ReleaseError if a required fact is missing."""
+    absent = [fact for fact in facts if fact.state == "missing"]
+    if absent:
+        names = ", ".join(fact.name for fact in absent)
+        raise ReleaseError(f"TensorFlow {version} lacks: {names}", hint=absent[0].remedy)
