@@ -135,9 +135,7 @@ class TargetsOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleasesOptions:
-    check: str = option(
-        "", "instead list what is missing for a version, for example 2.22.0"
-    )
+    check: str = option("", "instead list what is missing for a version, for example 2.22.0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
