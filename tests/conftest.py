@@ -15,10 +15,10 @@ from typing import Any
 import hypothesis
 import pytest
 from filelock import FileLock
-from tests.buckets import Served, serving_s3
-from tests.own_cpu import OwnCpu, own_cpu
-from tests.signed import made_key
-from tests.tried import Tried
+from tests.builders.buckets import Served, serving_s3
+from tests.builders.installed_wheel import Tried
+from tests.builders.own_cpu import OwnCpu, own_cpu
+from tests.builders.signing_keys import made_key
 from xdist.scheduler import LoadScopeScheduling
 
 from tfbuild import checks, handlers
@@ -39,7 +39,7 @@ os.environ.setdefault("TENSORWRIGHT_RELEASE", checks.TESTED_RELEASE)
 OWN = checks.prepare_test_paths()
 
 # A busy machine is no failure. The first tier looks for new failures with few examples, the second
-# with many; an explicit number of a test is the most that it bears (tests.examples).
+# with many; an explicit number of a test is the most that it bears (tests.builders.examples).
 hypothesis.settings.register_profile("first", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("second", deadline=None, max_examples=200)
 

@@ -69,7 +69,7 @@ def check_release(text: str) -> tuple[ReleaseFact, ...]:
         _create_fact(
             "recorded listing",
             not LISTINGS.is_dir() or (LISTINGS / f"{version}.json").is_file(),
-            "Run: python -m tests.stock_listings WHEEL",
+            "Run: python -m tests.tools.stock_listings WHEEL",
             required=row is None or bool(row.kernels),
         ),
         _create_fact(

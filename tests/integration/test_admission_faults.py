@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.later import later
-from tests.tried import Tried
+from tests.builders.installed_wheel import Tried
+from tests.builders.later import later
 
 from tfbuild.binaries import elf
 from tfbuild.cpus import compilers

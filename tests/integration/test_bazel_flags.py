@@ -22,9 +22,9 @@ from pathlib import Path
 
 import pytest
 from packaging.version import Version
-from tests import newer_bazel
-from tests.remote import rc_of
-from tests.trees import reduced_tree
+from tests.builders import newer_bazel
+from tests.builders.cache_servers import rc_of
+from tests.builders.trees import reduced_tree
 
 from tfbuild import settings
 from tfbuild.commands import Request

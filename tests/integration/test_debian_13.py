@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from packaging.markers import Marker
-from tests.locks import USER, bare, entries
-from tests.newer_bazel import inside
+from tests.builders.newer_bazel import inside
+from tests.tools.locks import USER, bare, entries
 
 from tfbuild.run import run
 from tfbuild.settings import ROOT

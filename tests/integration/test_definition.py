@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.later import later
-from tests.tried import Tried
+from tests.builders.installed_wheel import Tried
+from tests.builders.later import later
 
 from tfbuild.cpus import compilers
 from tfbuild.kernelbuild.build_setup import unpack_stock

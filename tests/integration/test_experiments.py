@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.later import later
+from tests.builders.later import later
 
 from tfbench.arms.arm import Arm
 from tfbench.cells import cell_schedule

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests import trees
-from tests.webserver import Site, serving
+from tests.builders import trees
+from tests.builders.web_server import Site, serving
 
 from tfbuild import settings
 from tfbuild.run import Completed

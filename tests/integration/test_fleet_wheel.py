@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.later import later
-from tests.own_cpu import OwnCpu
-from tests.tried import Tried, own_arm
+from tests.builders.installed_wheel import Tried, own_arm
+from tests.builders.later import later
+from tests.builders.own_cpu import OwnCpu
 
 from tfbuild.kernelbuild import admission, assemble
 from tfbuild.packing import tuned

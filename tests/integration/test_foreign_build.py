@@ -9,10 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.builders.installed_wheel import Tried
+from tests.builders.invoke_calls import Tasks
+from tests.builders.own_cpu import own_cpu
 from tests.integration.test_admission_faults import REGISTER, RIGHT, WRONG, library, rint
-from tests.invoked import Tasks
-from tests.own_cpu import own_cpu
-from tests.tried import Tried
 
 from tfbench.arms import wheel_conformance
 from tfbuild import handlers

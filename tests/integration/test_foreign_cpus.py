@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.later import later
-from tests.own_cpu import own_cpu
-from tests.test_dispatcher import on_x86_64
-from tests.tried import Tried
+from tests.builders.installed_wheel import Tried
+from tests.builders.later import later
+from tests.builders.own_cpu import own_cpu
+from tests.tfbuild.planning.test_dispatcher import on_x86_64
 
 from tfbuild.kernelbuild import assemble
 

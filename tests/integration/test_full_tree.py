@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.remote import rc_of
-from tests.test_dispatcher import on_x86_64
-from tests.trees import change, make_tree, repository_options
+from tests.builders.cache_servers import rc_of
+from tests.builders.trees import change, make_tree, repository_options
+from tests.tfbuild.planning.test_dispatcher import on_x86_64
 
 from tfbuild import settings
 from tfbuild.binaries.census import count_instructions

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.later import later
-from tests.own_cpu import OwnCpu
+from tests.builders.later import later
+from tests.builders.own_cpu import OwnCpu
 
 from tfbuild import handlers, settings
 from tfbuild.commands import Request

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.later import later
+from tests.builders.later import later
 
 from tfbuild.planning.plan import NATIVE
 from tfbuild.tools.environment import Environment

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.later import later
-from tests.published import stand_in
-from tests.served import running
+from tests.builders.index_wheels import stand_in
+from tests.builders.later import later
+from tests.builders.served_index import running
 
 from tfbuild.errors import CommandError, PublishError, WheelError
 from tfbuild.records import write_atomic

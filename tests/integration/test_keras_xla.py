@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.locks import bare, entries, name_of
+from tests.tools.locks import bare, entries, name_of
 
 from tfbuild.kernelbuild import admission
 from tfbuild.run import run

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.own_cpu import own_cpu
-from tests.tried import Tried
+from tests.builders.installed_wheel import Tried
+from tests.builders.own_cpu import own_cpu
 
 from tfbuild.kernelbuild import admission
 from tfbuild.run import run

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from tests.later import later
+from tests.builders.later import later
 
 from tfbench.arms.arm import TOLERANCE
 from tfbench.inside import steps

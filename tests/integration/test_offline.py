@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.archives import Servers, downloading_tree, serving_folder
-from tests.trees import repository_options
+from tests.builders.archives import Servers, downloading_tree, serving_folder
+from tests.builders.trees import repository_options
 
 from tfbuild import settings
 from tfbuild.errors import VendorError

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.test_dispatcher import (
+from tests.tfbuild.planning.test_dispatcher import (
     ABSENT,
     KERNELS,
     PRESENT,
@@ -23,7 +23,7 @@ from tests.test_dispatcher import (
     on_x86_64,
     target,
 )
-from tests.test_guard import STAND_IN
+from tests.tfbuild.planning.test_guard import STAND_IN
 
 from tfbuild.planning.dispatcher import LIBRARY
 from tfbuild.planning.guard import INIT, amend_init, build_guard_files

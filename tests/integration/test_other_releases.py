@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from tests import newer_clang
-from tests.later import later
+from tests.builders import newer_clang
+from tests.builders.later import later
 
 from tfbuild import handlers, interpreters
 from tfbuild.checks import TESTED_RELEASE

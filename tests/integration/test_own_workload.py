@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.later import later
-from tests.own_cpu import OwnCpu
+from tests.builders.later import later
+from tests.builders.own_cpu import OwnCpu
 
 from tfbench.arms.arm import Arm, build_environment
 from tfbench.engine.workers import Session, start_session

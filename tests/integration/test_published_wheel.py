@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.invoked import Tasks
-from tests.judged import compared
-from tests.later import later
-from tests.own_cpu import own_cpu
-from tests.served import running
-from tests.tried import Tried
+from tests.builders.gate_comparisons import compared
+from tests.builders.installed_wheel import Tried
+from tests.builders.invoke_calls import Tasks
+from tests.builders.later import later
+from tests.builders.own_cpu import own_cpu
+from tests.builders.served_index import running
 
 from tfbuild.kernelbuild import admission
 from tfbuild.packing.repack import repack

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.invoked import Tasks
-from tests.own_cpu import OwnCpu
-from tests.tried import Tried
+from tests.builders.installed_wheel import Tried
+from tests.builders.invoke_calls import Tasks
+from tests.builders.own_cpu import OwnCpu
 
 from tfbuild import handlers
 from tfbuild.binaries import census, elf

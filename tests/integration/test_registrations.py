@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.tried import Tried
+from tests.builders.installed_wheel import Tried
 
 from tfbuild.settings import Paths
 from tfbuild.upstream import kernels

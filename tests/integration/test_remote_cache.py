@@ -16,8 +16,8 @@ from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
-from tests.remote import Cache, buildbox, free_port, nginx, rc_of, serving
-from tests.trees import PIP_PACKAGE, make_tree, repository_options
+from tests.builders.cache_servers import Cache, buildbox, free_port, nginx, rc_of, serving
+from tests.builders.trees import PIP_PACKAGE, make_tree, repository_options
 
 from tfbuild.cpus import compilers
 from tfbuild.remote import caches, headers

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import archspec.cpu
 import pytest
-from tests.test_dispatcher import ABSENT, PRESENT, install, on_x86_64, target
+from tests.tfbuild.planning.test_dispatcher import ABSENT, PRESENT, install, on_x86_64, target
 
 from tfbuild.kernelbuild import admission
 from tfbuild.planning.dispatcher import DispatchTarget

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.own_cpu import OwnCpu
-from tests.tried import Tried
+from tests.builders.installed_wheel import Tried
+from tests.builders.own_cpu import OwnCpu
 
 from tfbench.arms.arm import Arm
 from tfbench.inside.call_sites import CallSite, CallSiteInput

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.invoked import Tasks
-from tests.tried import Tried, own_arm
+from tests.builders.installed_wheel import Tried, own_arm
+from tests.builders.invoke_calls import Tasks
 
 from tfbuild import handlers
 from tfbuild.binaries import elf

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.altered import altered
-from tests.processes import gone
+from tests.builders.altered_wheels import altered
+from tests.builders.processes import gone
 
 from tfbench.arms.arm import Arm, build_environment
 from tfbench.engine.journal import read_entries

@@ -6,7 +6,7 @@ the effects of its start. So a launch counts as one number for each arm, its *le
 
 Disturbances make a step longer, hardly ever shorter. So the level is the mean of the fastest
 quarter of the slices of an arm's samples. Mean, median and minimum are each better on some
-machine and much worse on another (`python -m tests.estimators`, on simulated machines).
+machine and much worse on another (`python -m tests.tools.estimators`, on simulated machines).
 
 The arms of a launch are the treatments of a block in a randomised complete block design. A contrast
 between arms has the larger of two variances: its own over the launches, and the residual variance

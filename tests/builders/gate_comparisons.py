@@ -1,0 +1,41 @@
+"""Comparisons that speak for stand-in wheels."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from tests.builders import report_comparisons as made_up
+
+from tfbuild.comparisons.comparison import FILE, save
+from tfbuild.comparisons.interval import Interval
+from tfbuild.packing.tuned import read_tuned
+from tfbuild.upstream.download import hash_file
+from tfwheels.gate import Judgement, require_passed
+
+GAIN = Interval(value=1.3, low=1.2, high=1.4)
+
+
+def compared(folder: Path, wheel: Path) -> Judgement:
+    """What the gate says of a tuned wheel with a comparison of its own in `folder`, in which its
+    first library is 1.3 times as fast."""
+    tuned = read_tuned(wheel)
+    assert tuned is not None
+    library = tuned.libraries[0]
+    comparison = made_up.single(GAIN)
+    stock, own_arm = comparison.arms
+    stock = dataclasses.replace(stock, wheel_sha256=tuned.stock_sha256, raised_kernels=0)
+    own_arm = dataclasses.replace(
+        own_arm,
+        wheel_sha256=hash_file(wheel),
+        kernel_library=library.file,
+        raised_kernels=len(library.registrations),
+    )
+    features = frozenset(library.required_features)
+    cpu = dataclasses.replace(comparison.host.cpu, name="a CPU", features=features)
+    host = dataclasses.replace(comparison.host, cpu=cpu)
+    (mean,) = comparison.overall
+    mean = dataclasses.replace(mean, speedup=comparison.cells[0].speedups[0])
+    path = folder / FILE
+    save(path, dataclasses.replace(comparison, host=host, arms=(stock, own_arm), overall=(mean,)))
+    return require_passed(wheel.name, hash_file(wheel), tuned, [path])

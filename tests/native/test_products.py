@@ -1,0 +1,351 @@
+"""Products, convolutions and their gradients, by the kernel library and by NumPy in float64."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders.compiled_code import library
+
+from tfbuild import settings
+
+pytestmark = pytest.mark.toolchain
+
+SOURCE = """
+#include <sys/mman.h>
+#include <unistd.h>
+#include "tensorwright/fused/filter_gradient.h"
+#include "tensorwright/fused/filtered_gradient.h"
+#include "tensorwright/fused/filtered_outputs.h"
+#include "tensorwright/fused/product.h"
+using namespace tensorwright;
+using Axis = Convolution::Axis;
+
+// Numbers of which the last one is the last of a page, behind which nothing may be read.
+class Guarded {
+ public:
+  Guarded(const float* from, std::size_t count) {
+    const std::size_t page = getpagesize(), bytes = count * sizeof(float);
+    size_ = (bytes + page - 1) / page * page + page;
+    start_ = static_cast<char*>(
+        mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    data_ = start_ + size_ - page - bytes;
+    std::memcpy(data_, from, bytes);
+    mprotect(start_ + size_ - page, page, PROT_NONE);
+  }
+  ~Guarded() { munmap(start_, size_); }
+  const float* data() const { return reinterpret_cast<const float*>(data_); }
+
+ private:
+  std::size_t size_;
+  char *start_, *data_;
+};
+
+extern "C" void gradient(const std::int64_t* n, const float* input, const float* back,
+                         float* filter, float* bias) {
+  const Convolution of = {n[0], n[1], n[2], Axis{n[3], n[4], n[5], n[6], n[7], n[8]},
+                          Axis{n[9], n[10], n[11], n[12], n[13], n[14]}};
+  const Guarded in(input, of.images * of.rows.in * of.columns.in * of.channels),
+      out(back, of.images * of.rows.out * of.columns.out * of.filters);
+  const FilterGradient run(of, in.data(), out.data(), filter, bias);
+  for (const Part& part : PartsOf(of, n[15])) run.Compute(part);
+}
+extern "C" int lanes() { return kLanes; }
+template <class Scheme>
+static Convolution Filtered(const std::int64_t* n) {
+  return {n[0], n[1], n[2], Axis{n[3], n[4], Scheme::Down::kTaps, 1, 1, n[5]},
+          Axis{n[6], n[7], Scheme::Across::kTaps, 1, 1, n[8]}};
+}
+template <class Scheme>
+static void Outputs(const std::int64_t* n, const float* input, const float* filter,
+                    const float* bias, float* output) {
+  const Convolution of = Filtered<Scheme>(n);
+  std::vector<Lanes> room(FilteredOutputs<Scheme>::TransformedSize(of) / kLanes);
+  const Guarded in(input, of.images * of.rows.in * of.columns.in * of.channels),
+      taps(filter, of.taps() * of.channels * of.filters);
+  const FilteredOutputs<Scheme> run(of, in.data(), taps.data(), n[9] != 0, {bias, n[10] != 0},
+                                    reinterpret_cast<float*>(room.data()), output);
+  const std::int64_t lines = run.lines(), blocks = run.blocks();
+  run.TransformFilters(0, lines / 3);
+  run.TransformFilters(lines / 3, lines);
+  run.Compute(blocks / 2, blocks);
+  run.Compute(0, blocks / 2);
+}
+template <class Scheme>
+static void Gradient(const std::int64_t* n, const float* input, const float* back, float* filter,
+                     float* bias) {
+  const Convolution of = Filtered<Scheme>(n);
+  std::vector<Lanes> room(FilteredGradient<Scheme>::SumsSize(of) / kLanes);
+  const Guarded in(input, of.images * of.rows.in * of.columns.in * of.channels),
+      out(back, of.images * of.rows.out * of.columns.out * of.filters);
+  const FilteredGradient<Scheme> run(of, n[9], in.data(), out.data(),
+                                     reinterpret_cast<float*>(room.data()), filter, bias);
+  const std::int64_t parts = run.parts() * n[9] / 8, lines = run.lines() / 3;
+  run.Compute(parts, run.parts());
+  run.Compute(0, parts);
+  run.Finish(0, lines);
+  run.Finish(lines, run.lines());
+}
+#define SCHEME(name, ...)                                                                       \
+  extern "C" void name##_outputs(const std::int64_t* n, const float* input,                     \
+                                 const float* filter, const float* bias, float* output) {       \
+    Outputs<__VA_ARGS__>(n, input, filter, bias, output);                                       \
+  }                                                                                             \
+  extern "C" void name##_gradient(const std::int64_t* n, const float* input, const float* back, \
+                                  float* filter, float* bias) {                                 \
+    Gradient<__VA_ARGS__>(n, input, back, filter, bias);                                        \
+  }
+SCHEME(squares, SquareTiles)
+SCHEME(lines_3, LineTiles<3>)
+SCHEME(lines_5, LineTiles<5>)
+extern "C" void product(const std::int64_t* n, const float* a, const float* b, const float* bias,
+                        float* out) {
+  const Guarded left(a, n[0] * n[1]), right(b, n[1] * n[2]);
+  const Product run({left.data(), n[0], n[1], n[1], 1}, {right.data(), n[1], n[2], n[2], 1},
+                    {bias, n[3] != 0}, out);
+  const std::int64_t half = run.panels() / 2;
+  run.Compute(0, half);
+  run.Compute(half, run.panels());
+}
+"""
+ROUNDING = 2.0**-23
+"""Of the sum of absolute values, for each term: an error of rounding is half of it, two a term."""
+FILTERED = 4 * ROUNDING
+"""Of minimal filtering: of the largest sum, as what cancels in a tile is of its neighbours."""
+SCHEMES = {"squares": (3, 3), "lines_3": (1, 3), "lines_5": (1, 5)}
+"""Of minimal filtering (minimal_filtering.h): the taps along rows and columns."""
+INSTRUCTIONS = {
+    "sse2": (),
+    "avx2": ("-mavx2", "-mfma"),
+    "avx512": ("-mavx512f", "-mavx512vl", "-mfma"),
+}
+HERE = {*Path("/proc/cpuinfo").read_text("utf-8").partition("flags")[2].partition("\n")[0].split()}
+
+
+@pytest.fixture(scope="module", params=INSTRUCTIONS)
+def native(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> ctypes.CDLL:
+    flags = INSTRUCTIONS[request.param]
+    if not {flag[2:] for flag in flags} <= HERE:
+        pytest.skip(f"this CPU has no {request.param}")
+    folder = tmp_path_factory.mktemp("products")
+    (folder / "tensorwright").symlink_to(settings.ROOT / "build/tfbuild/native")
+    options = (*flags, "-O2", "-std=c++17", "-ffp-contract=off", f"-I{folder}", "-lstdc++")
+    return ctypes.CDLL(str(library(folder, "products", SOURCE, *options, kind="cc")))
+
+
+def floats(array: Any) -> Any:
+    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+
+
+def numbers(values: Sequence[int]) -> Any:
+    return (ctypes.c_int64 * len(values))(*values)
+
+
+def drawn(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.standard_normal(shape).astype("float32")
+
+
+@st.composite
+def axes(draw: st.DrawFn) -> tuple[int, ...]:
+    """Positions in and out, taps, stride, dilation, padding before; zeros follow behind."""
+    taps, stride, dilation = (draw(st.integers(1, most)) for most in (4, 3, 2))
+    reach = (taps - 1) * dilation + 1
+    before = draw(st.integers(0, reach - 1))
+    out = draw(st.integers(1, 12))
+    missing = draw(st.integers(0, reach - 1))
+    return (
+        max((out - 1) * stride + reach - before - missing, 1),
+        out,
+        taps,
+        stride,
+        dilation,
+        before,
+    )
+
+
+def padded(images: Any, axis: int, of: Sequence[int]) -> Any:
+    size, out, taps, stride, dilation, before = of
+    after = max((out - 1) * stride + (taps - 1) * dilation + 1 - before - size, 0)
+    return np.pad(images, [(before, after) if number == axis else (0, 0) for number in range(4)])
+
+
+@given(
+    st.integers(1, 40), st.integers(1, 30), st.integers(1, 40), axes(), axes(), st.integers(1, 5)
+)
+def test_gradients_of_filters_are_those_of_the_definition(
+    native: ctypes.CDLL,
+    images: int,
+    channels: int,
+    filters: int,
+    rows: tuple[int, ...],
+    columns: tuple[int, ...],
+    threads: int,
+) -> None:
+    rng = np.random.default_rng(images)
+    inputs = drawn(rng, images, rows[0], columns[0], channels)
+    back = drawn(rng, images, rows[1], columns[1], filters)
+    arrays = [
+        np.full((rows[2], columns[2], channels, filters), np.nan, "float32") for _ in range(2)
+    ]
+    sums = [np.full(filters, np.nan, "float32") for _ in range(2)]
+    for result, bias, shared in zip(arrays, sums, (1, threads), strict=True):
+        sizes = (images, channels, filters, *rows, *columns, shared)
+        native.gradient(numbers(sizes), *(floats(array) for array in (inputs, back, result, bias)))
+    wide = padded(padded(inputs.astype("float64"), 1, rows), 2, columns)
+    exact, most = np.empty(arrays[0].shape), np.empty(arrays[0].shape)
+    for row, column in np.ndindex(rows[2], columns[2]):
+        top, left = row * rows[4], column * columns[4]
+        part = wide[:, top :: rows[3], left :: columns[3]][:, : rows[1], : columns[1]]
+        exact[row, column] = np.einsum("nyxc,nyxf->cf", part, back)
+        most[row, column] = np.einsum("nyxc,nyxf->cf", np.abs(part), np.abs(back))
+    rounded = ROUNDING * images * rows[1] * columns[1]
+    assert (np.abs(arrays[0] - exact) <= rounded * most).all()
+    flat = back.astype("float64").reshape(-1, filters)
+    assert (np.abs(sums[0] - flat.sum(0)) <= rounded * np.abs(flat).sum(0)).all()
+    for first, second in (arrays, sums):
+        assert first.tobytes() == second.tobytes(), "threads change no bit"
+
+
+@given(st.integers(1, 40), st.integers(1, 600), st.integers(1, 70), st.booleans())
+def test_products_are_those_of_the_definition(
+    native: ctypes.CDLL, rows: int, depth: int, columns: int, relu: bool
+) -> None:
+    rng = np.random.default_rng(depth)
+    left, right, bias = drawn(rng, rows, depth), drawn(rng, depth, columns), drawn(rng, columns)
+    array = np.full((rows, columns), np.nan, "float32")
+    native.product(
+        numbers((rows, depth, columns, relu)),
+        *(floats(tensor) for tensor in (left, right, bias, array)),
+    )
+    exact = left.astype("float64") @ right + bias
+    if relu:
+        exact = np.maximum(exact, 0)
+    most = np.abs(left).astype("float64") @ np.abs(right) + np.abs(bias)
+    assert (np.abs(array - exact) <= ROUNDING * (depth + 1) * most).all()
+
+
+Side: TypeAlias = tuple[int, int, int]
+Convolved: TypeAlias = tuple[str, Side, Side]
+
+
+@st.composite
+def sides(draw: st.DrawFn, taps: int) -> Side:
+    """Positions in and out along one axis of a filter, and padding before."""
+    before, after = draw(st.integers(0, taps - 1)), draw(st.integers(0, taps - 1))
+    size = draw(st.integers(max(taps - before - after, 1), 13))
+    return size, size + before + after - taps + 1, before
+
+
+@st.composite
+def convolved(draw: st.DrawFn) -> Convolved:
+    scheme = draw(st.sampled_from([*SCHEMES]))
+    rows, columns = (draw(sides(taps)) for taps in SCHEMES[scheme])
+    return scheme, rows, columns
+
+
+def shifted(images: Any, convolution: Convolved) -> list[Any]:
+    """By tap of the filter what each output gets, in float64."""
+    scheme, rows, columns = convolution
+    wide = np.pad(images.astype("float64"), [(0, 0), (4, 4), (4, 4), (0, 0)])
+    top, left = 4 - rows[2], 4 - columns[2]
+    return [
+        wide[:, top + row :, left + column :][:, : rows[1], : columns[1]]
+        for row, column in np.ndindex(SCHEMES[scheme])
+    ]
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    convolved(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_minimal_filtering_is_a_convolution(
+    native: ctypes.CDLL,
+    images: int,
+    channels: int,
+    filters: int,
+    convolution: Convolved,
+    turned: bool,
+    relu: bool,
+) -> None:
+    """Turned around, its filter gives the gradient of inputs."""
+    channels, filters = channels * native.lanes(), filters * native.lanes()
+    scheme, rows, columns = convolution
+    rng = np.random.default_rng(images)
+    inputs, bias = drawn(rng, images, rows[0], columns[0], channels), drawn(rng, filters)
+    taps = drawn(rng, math.prod(SCHEMES[scheme]), channels, filters)
+    given_taps = np.ascontiguousarray(taps[::-1].transpose(0, 2, 1)) if turned else taps
+    array = np.full((images, rows[1], columns[1], filters), np.nan, "float32")
+    sizes = (images, channels, filters, *rows, *columns, turned, relu)
+    run = getattr(native, f"{scheme}_outputs")
+    run(numbers(sizes), *(floats(tensor) for tensor in (inputs, given_taps, bias, array)))
+    exact, most = bias.astype("float64"), np.abs(bias).astype("float64")
+    for part, tap in zip(shifted(inputs, convolution), taps, strict=True):
+        exact = exact + part @ tap
+        most = most + np.abs(part) @ np.abs(tap)
+    if relu:
+        exact = np.maximum(exact, 0)
+    assert (np.abs(array - exact) <= FILTERED * channels * most.max()).all()
+
+
+@given(convolved(), st.sampled_from([1e9, 3e38, np.inf, np.nan]), st.integers(0, 10**6))
+def test_an_output_depends_on_nothing_that_its_taps_do_not_reach(
+    native: ctypes.CDLL, convolution: Convolved, value: float, at: int
+) -> None:
+    """Inputs that cancel in a tile would leave their rounding errors, or no numbers."""
+    count = native.lanes()
+    scheme, rows, columns = convolution
+    rng = np.random.default_rng(at)
+    inputs, bias = drawn(rng, 1, rows[0], columns[0], count), drawn(rng, count)
+    taps = drawn(rng, math.prod(SCHEMES[scheme]), count, count)
+    second, reached = inputs.copy(), np.zeros_like(inputs)
+    row, column = divmod(at % (rows[0] * columns[0]), columns[0])
+    second[0, row, column], reached[0, row, column] = value, 1
+    sizes, outputs = numbers((1, count, count, *rows, *columns, 0, 0)), []
+    for images in (inputs, second):
+        outputs.append(np.full((1, rows[1], columns[1], count), np.nan, "float32"))
+        run = getattr(native, f"{scheme}_outputs")
+        run(sizes, *(floats(array) for array in (images, taps, bias, outputs[-1])))
+    foreign = sum(part[..., 0] for part in shifted(reached, convolution)) == 0
+    assert outputs[0][foreign].tobytes() == outputs[1][foreign].tobytes()
+
+
+@given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 5), convolved(), st.integers(0, 8))
+def test_minimal_filtering_gives_gradients_of_filters(
+    native: ctypes.CDLL,
+    images: int,
+    channels: int,
+    filters: int,
+    convolution: Convolved,
+    threads: int,
+) -> None:
+    channels, filters = channels * native.lanes(), filters * native.lanes()
+    scheme, rows, columns = convolution
+    rng = np.random.default_rng(images)
+    inputs = drawn(rng, images, rows[0], columns[0], channels)
+    back = drawn(rng, images, rows[1], columns[1], filters)
+    shape = (math.prod(SCHEMES[scheme]), channels, filters)
+    arrays = [np.full(shape, np.nan, "float32") for _ in range(2)]
+    sums = [np.full(filters, np.nan, "float32") for _ in range(2)]
+    run = getattr(native, f"{scheme}_gradient")
+    for result, bias, number in zip(arrays, sums, (0, threads), strict=True):
+        sizes = numbers((images, channels, filters, *rows, *columns, number))
+        run(sizes, *(floats(array) for array in (inputs, back, result, bias)))
+    flat = back.astype("float64").reshape(-1, filters)
+    wide = [part.reshape(-1, channels) for part in shifted(inputs, convolution)]
+    most = max((np.abs(part).T @ np.abs(flat)).max() for part in wide)
+    for part, tap in zip(wide, arrays[0], strict=True):
+        assert (np.abs(tap - part.T @ flat) <= FILTERED * (len(flat) + 4) * most).all()
+    assert (np.abs(sums[0] - flat.sum(0)) <= FILTERED * len(flat) * np.abs(flat).sum(0)).all()
+    for first, second in (arrays, sums):
+        assert first.tobytes() == second.tobytes(), "threads change no bit"

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders.comparisons import arm, cell, comparison, host
+
+from tfbench.measuring.merging import Part, merge_comparisons
+from tfbuild.comparisons.comparison import Comparison
+from tfbuild.comparisons.effort import Effort
+from tfbuild.errors import HostError, UsageError
+from tfbuild.records import format_canonical
+
+WORKLOADS = ("mnist_mlp", "mnist_cnn", "lstm_text")
+
+
+def machine(vcpus: int, *workloads: str, **fields: object) -> Comparison:
+    return comparison(*(cell(name, vcpus) for name in workloads or WORKLOADS[:2]), **fields)
+
+
+def test_machines_of_several_sizes_make_one_comparison() -> None:
+    effort = Effort(looks=(3,), blocks=6)
+    small = machine(2, seconds=60.0, made="2026-01-03", effort=effort)
+    large = machine(16, seconds=30.0, made="2026-01-02")
+    measured_comparison = merge_comparisons([("a16", large), ("a2", small)])
+    assert [
+        (compared_cell.workload, compared_cell.vcpus) for compared_cell in measured_comparison.cells
+    ] == [
+        ("mnist_mlp", 2),
+        ("mnist_cnn", 2),
+        ("mnist_mlp", 16),
+        ("mnist_cnn", 16),
+    ]
+    assert measured_comparison.cells == (*small.cells, *large.cells)
+    assert measured_comparison.overall == (*small.overall, *large.overall)
+    assert measured_comparison.parts == ("a16", "a2")
+    assert (measured_comparison.seconds, measured_comparison.made) == (90.0, "2026-01-03")
+    assert measured_comparison.host == large.host
+    assert measured_comparison.effort == effort
+    assert measured_comparison.complete
+
+
+def test_one_part_that_is_not_complete_leaves_the_whole_incomplete() -> None:
+    assert not merge_comparisons([("a", machine(2)), ("b", machine(4, complete=False))]).complete
+
+
+def test_workloads_may_be_shared_out_between_machines_of_one_size() -> None:
+    measured_comparison = merge_comparisons(
+        [("a", machine(2, "mnist_mlp")), ("b", machine(2, "lstm_text"))]
+    )
+    assert [compared_cell.workload for compared_cell in measured_comparison.cells] == [
+        "mnist_mlp",
+        "lstm_text",
+    ]
+    assert [overall.vcpus for overall in measured_comparison.overall] == [2, 2]
+
+
+def test_what_was_merged_merges_again_under_its_own_parts() -> None:
+    two = merge_comparisons([("a", machine(2)), ("b", machine(4))])
+    three = merge_comparisons([("ignored", two), ("c", machine(8))])
+    assert three.parts == ("a", "b", "c")
+    assert three == merge_comparisons([("a", machine(2)), ("b", machine(4)), ("c", machine(8))])
+
+
+def ordered(merged: Comparison) -> str:
+    """Everything, in an order that is not that of the parts."""
+    return format_canonical(
+        dataclasses.replace(
+            merged,
+            parts=tuple(sorted(merged.parts)),
+            cells=tuple(sorted(merged.cells, key=format_canonical)),
+            overall=tuple(sorted(merged.overall, key=format_canonical)),
+        )
+    )
+
+
+@given(
+    seconds=st.lists(st.floats(0, 1e6), min_size=4, max_size=4),
+    sizes=st.lists(st.integers(1, 4), min_size=4, max_size=4),
+    complete=st.lists(st.booleans(), min_size=4, max_size=4),
+    order=st.permutations(range(4)),
+)
+def test_the_order_of_parts_is_only_that_of_their_names(
+    seconds: list[float], sizes: list[int], complete: list[bool], order: list[int]
+) -> None:
+    parts: list[Part] = [
+        (
+            f"p{number}",
+            machine(
+                sizes[number],
+                f"w{number}",
+                seconds=seconds[number],
+                complete=complete[number],
+                made=f"2026-0{number + 1}",
+                arms=(arm("stock", label=f"of p{number}"), arm("tuned")),
+                effort=Effort(looks=(3, 6 + number % 2), blocks=6 + number // 2),
+            ),
+        )
+        for number in range(4)
+    ]
+    measured_comparison, second = (
+        merge_comparisons(parts),
+        merge_comparisons([parts[number] for number in order]),
+    )
+    assert ordered(measured_comparison) == ordered(second)
+    assert [compared_cell.vcpus for compared_cell in measured_comparison.cells] == sorted(sizes)
+    assert measured_comparison.complete == all(complete)
+    assert math.isclose(measured_comparison.seconds, sum(seconds))
+
+
+@pytest.mark.parametrize("parts", [[], [("a", machine(2))]])
+def test_one_is_not_merged(parts: list[Part]) -> None:
+    with pytest.raises(UsageError, match="cannot merge"):
+        merge_comparisons(parts)
+
+
+def test_a_part_is_not_merged_with_itself() -> None:
+    with pytest.raises(UsageError, match="itself"):
+        merge_comparisons([("a", machine(2)), ("a", machine(4))])
+
+
+def test_a_cell_stands_once() -> None:
+    with pytest.raises(UsageError, match=r"mnist_cnn on 2 vCPUs .* a and c"):
+        merge_comparisons(
+            [
+                ("a", machine(2, "mnist_mlp", "mnist_cnn")),
+                ("b", machine(4)),
+                ("c", machine(2, "mnist_cnn")),
+            ]
+        )
+
+
+def test_machines_of_two_kinds_are_refused_and_every_difference_is_named() -> None:
+    other_host = host(4, kernel="6.2.0", clocksource="hpet")
+    with pytest.raises(HostError) as caught:
+        merge_comparisons(
+            [("a", machine(2)), ("b", machine(4)), ("c", machine(8, host=other_host))]
+        )
+    assert caught.value.message.startswith("cannot merge a and c: ")
+    assert caught.value.message.endswith(": kernel (6.1.0 vs. 6.2.0); clocksource (tsc vs. hpet)")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"seed": 2}, "seed differs (1 vs. 2)"),
+        ({"margin": 0.05}, "margin differs (0.02 vs. 0.05)"),
+        ({"threshold": 0.0}, "threshold differs (0.01 vs. 0.0)"),
+        ({"level": 0.99}, "level differs (0.95 vs. 0.99)"),
+        ({"arms": (arm("stock"),)}, "their arms differ (stock, tuned vs. stock)"),
+        (
+            {"arms": (arm("tuned"), arm("stock"))},
+            "their arms differ (stock, tuned vs. tuned, stock)",
+        ),
+        (
+            {"arms": (arm("stock", numpy="2.0"), arm("tuned", wheel_sha256="abc"))},
+            "stock: numpy (1.26.4 vs. 2.0); tuned: wheel_sha256 (tuned-sha256 vs. abc)",
+        ),
+    ],
+)
+def test_what_was_asked_otherwise_is_refused_and_named(
+    fields: dict[str, object], expected: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        merge_comparisons([("a", machine(2)), ("b", machine(4, **fields))])
+    assert expected in caught.value.message
+
+
+def test_candidates_may_stand_in_another_order() -> None:
+    names = ("stock", "control", "tuned")
+    measured_comparison = machine(2, arms=tuple(map(arm, names)))
+    second = machine(4, arms=tuple(map(arm, ("stock", "tuned", "control"))))
+    assert [
+        facts.name for facts in merge_comparisons([("a", measured_comparison), ("b", second)]).arms
+    ] == [
+        "stock",
+        "tuned",
+        "control",
+    ]

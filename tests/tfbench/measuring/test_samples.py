@@ -1,0 +1,192 @@
+"""The journal of a measurement: what its entries are, there and back; see also test_journal."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders.examples import at_most
+from tests.builders.journals import STOCK, end, sample, start
+
+from tfbench.engine.journal import open_journal, read_entries
+from tfbench.measuring.samples import KINDS, End, Entry, Fault, Sample, Start
+from tfbuild.errors import RecordError, SampleError
+from tfbuild.records import format_canonical
+
+texts = st.text(max_size=8)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+times = st.floats(1e-9, 1e9)
+counts = st.integers(0, 10**6)
+numbers = st.lists(st.none() | finite, max_size=5).map(tuple)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | finite | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+facts = st.dictionaries(texts, json_values, max_size=4)
+place = {"workload": texts, "vcpus": counts, "launch": counts}
+starts = st.builds(Start, **place, arm=texts, facts=facts, losses=numbers, predictions=numbers)
+timed = dict.fromkeys(("wall_s", "elapsed_s", "cpu_s", "canary_s"), times)
+metered = dict.fromkeys(
+    (
+        *("at_s", "idle_s", "idle_cpu_s", "run_delay_s"),
+        *("busy_s", "steal_s", "throttled_s"),
+    ),
+    finite,
+)
+counted = dict.fromkeys(("block", "position", "steps", "switches"), counts)
+samples = st.builds(Sample, **place, phase=texts, arm=texts, **timed, **metered, **counted)
+ends = st.builds(
+    End,
+    **place,
+    seconds=finite,
+    warm_up=counts,
+    steady=st.booleans(),
+    peak_mb=st.dictionaries(texts, finite, max_size=3),
+    profiles=st.dictionaries(texts, facts, max_size=2),
+)
+faults = st.builds(Fault, **place, arm=texts, reason=texts)
+kinds = starts | samples | ends | faults
+journals = st.lists(kinds, max_size=8)
+
+
+def write(path: Path, entries: Sequence[Entry]) -> None:
+    with open_journal(path, KINDS) as (_, keep):
+        for entry in entries:
+            keep(entry)
+
+
+# --- there and back -------------------------------------------------------------------------------
+
+
+@given(entries=journals, more=journals)
+@at_most(60)
+def test_entries_come_back_as_they_were_written(entries: list[Entry], more: list[Entry]) -> None:
+    """Also those that a second run wrote behind the first one's."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "deep" / "samples.jsonl"
+        write(path, entries)
+        write(path, more)
+        once = {format_canonical(entry): entry for entry in (*entries, *more)}
+        assert read_entries(path, KINDS) == tuple(once.values())
+        assert path.read_bytes().count(b"\n") == len(entries) + len(more)
+
+
+# --- what is no entry -----------------------------------------------------------------------------
+
+
+def line(fields: dict[str, object]) -> str:
+    return json.dumps(fields)
+
+
+WHOLE = {"is": "end"} | {
+    name: getattr(end(), name)
+    for name in ("workload", "vcpus", "launch", "seconds", "warm_up", "steady", "peak_mb")
+}
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "",
+        "epoch,elapsed",
+        "5",
+        "null",
+        "[1, 2]",
+        '{"is": "end"}',
+        '{"is": "end", "workload"',
+        line({"is": "beginning"}),
+        line({name: value for name, value in WHOLE.items() if name != "is"}),
+        line({name: value for name, value in WHOLE.items() if name != "launch"}),
+        line(WHOLE | {"colour": "blue"}),
+        line(WHOLE | {"is": ["end"]}),
+        line(WHOLE | {"is": "fault"}),
+    ],
+)
+def test_a_foreign_line_is_an_error_with_its_number(foreign: str, tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    write(path, [start("stock"), sample()])
+    with path.open("a", encoding="utf-8") as sink:
+        sink.write(f"{foreign}\n{line(WHOLE)}\n")
+    with pytest.raises(RecordError, match=r"samples\.jsonl, line 3"):
+        read_entries(path, KINDS)
+
+
+@pytest.mark.parametrize("seconds", ["NaN", "Infinity", "-Infinity", "0.0", "-0.25", '"0.25"'])
+def test_a_sample_with_a_time_that_is_none_is_an_error(seconds: str, tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    write(path, [sample(), sample(position=1, wall_s=0.125)])
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"wall_s":0.125', f'"wall_s":{seconds}'), encoding="utf-8")
+    with pytest.raises(RecordError, match="line 2 "):
+        read_entries(path, KINDS)
+
+
+@pytest.mark.parametrize("name", ["wall_s", "elapsed_s", "cpu_s", "canary_s"])
+@pytest.mark.parametrize("seconds", [0.0, -0.25, math.nan, math.inf, -math.inf])
+def test_a_time_that_is_no_positive_number_is_refused(name: str, seconds: float) -> None:
+    with pytest.raises(SampleError, match=rf"tuned: .* {name} is "):
+        sample("tuned", **{"wall_s": 0.25, "elapsed_s": 0.25, name: seconds})
+
+
+# --- a sample's own time --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("meters", "own_s"),
+    [
+        ({"cpu_s": 0.25, "busy_s": 0.25}, 0.25),
+        ({"cpu_s": 0.20, "busy_s": 0.25}, 0.20),  # another process had the CPU
+        ({"cpu_s": 0.20, "busy_s": 0.20, "steal_s": 0.05}, 0.20),  # the hypervisor had it
+        ({"cpu_s": 0.20, "busy_s": 0.20}, 0.25),  # nobody had it: the worker waited
+        ({"cpu_s": 0.15, "busy_s": 0.20}, 0.20),  # both
+        ({"cpu_s": 0.24, "busy_s": 0.24}, 0.24),  # a tick is too little to tell
+        ({"cpu_s": 0.24, "busy_s": 0.27, "steal_s": 0.01}, 0.24),  # ticks too many
+        ({"cpu_s": 0.26, "busy_s": 0.25}, 0.25),
+    ],
+)
+def test_on_one_cpu_a_sample_takes_what_it_used_and_what_it_waited_for(
+    meters: dict[str, float], own_s: float
+) -> None:
+    timed_sample = sample(STOCK.name, vcpus=1, wall_s=0.25, **meters)
+    assert timed_sample.own_s == pytest.approx(own_s)
+
+
+def test_slices_share_what_the_sample_waited_for() -> None:
+    """0.05 s in 0.25: the CPU had nothing to do."""
+    slices = ((0.6, 0.1, 0.08), (0.4, 0.15, 0.12))
+    meters = {"wall_s": 0.25, "cpu_s": 0.2, "busy_s": 0.2, "slices": slices, "steps": 10}
+    alone, several = (sample(STOCK.name, vcpus=count, **meters) for count in (1, 2))
+    assert alone.step_s == pytest.approx([0.1 / 6, 0.15 / 4])
+    assert several.step_s == pytest.approx([0.1 / 6, 0.15 / 4])
+    used = dataclasses.replace(alone, busy_s=0.25)
+    assert used.step_s == pytest.approx([0.08 / 6, 0.12 / 4])
+
+
+def test_a_sample_without_slices_is_one() -> None:
+    timed_sample = sample(STOCK.name, wall_s=0.25, steps=10)
+    assert timed_sample.step_s == (0.025,)
+
+
+@pytest.mark.parametrize("wrong", [(0.0, 0.1, 0.1), (0.5, -0.1, 0.1), (0.5, 0.1, math.nan)])
+def test_a_slice_that_is_none_is_refused(wrong: tuple[float, float, float]) -> None:
+    with pytest.raises(SampleError, match="tuned: a slice of a sample"):
+        sample("tuned", wall_s=0.25, slices=((0.5, 0.1, 0.1), wrong))
+
+
+@given(
+    cpu_s=st.floats(1e-3, 2), busy_s=st.floats(0, 2), steal_s=st.floats(0, 2), many=st.booleans()
+)
+def test_a_sample_took_no_longer_than_the_wall_clock_says(
+    cpu_s: float, busy_s: float, steal_s: float, many: bool
+) -> None:
+    meters = {"wall_s": 0.25, "cpu_s": cpu_s, "busy_s": busy_s, "steal_s": steal_s}
+    timed_sample = sample(STOCK.name, vcpus=2 if many else 1, **meters)
+    assert (0.25 if many else min(0.25, cpu_s)) <= timed_sample.own_s <= 0.25

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tfbuild.errors import ReleaseError, UsageError
+from tfbuild.release_check import check_release, format_check, require_complete
+from tfbuild.upstream.releases import load_releases
+
+
+def states(version: str) -> dict[str, str]:
+    return {fact.name: fact.state for fact in check_release(version)}
+
+
+@pytest.mark.parametrize("version", [release.version for release in load_releases()])
+def test_every_release_of_the_table_has_what_is_required(version: str) -> None:
+    require_complete(check_release(version), version)
+
+
+def test_a_release_with_everything_and_one_that_only_a_full_build_supports() -> None:
+    assert set(states("2.20.0").values()) == {"yes"}
+    old = states("2.10.1")
+    assert old["row of releases.toml"] == "yes"
+    assert (old["facts for kernels"], old["lock file"]) == ("no", "no")
+
+
+def test_a_new_release_lacks_all_and_the_first_remedy_is_the_hint() -> None:
+    facts = check_release("2.99.0")
+    assert [fact.name for fact in facts if fact.state == "missing"] == [
+        *("row of releases.toml", "lock file", "recorded listing")
+    ]
+    with pytest.raises(ReleaseError, match=r"2\.99\.0 lacks: row of releases\.toml, ") as caught:
+        require_complete(facts, "2.99.0")
+    assert "[[release]]" in caught.value.hint
+
+
+def test_the_check_is_a_table_or_json() -> None:
+    facts = check_release("2.99.0")
+    lines = format_check(facts, as_json=False).splitlines()
+    assert len(lines) == 1 + len(facts)
+    assert "python -m tests.tools.stock_listings" in format_check(facts, as_json=False)
+    rows = json.loads(format_check(facts, as_json=True))
+    assert rows[0]["state"] == "missing"
+
+
+def test_what_is_no_version_is_refused() -> None:
+    with pytest.raises(UsageError, match="--check newest is not a version"):
+        check_release("newest")
