@@ -1,8 +1,8 @@
 """Which sources the kernels of a recorded selection need, so that no others are compiled for them.
 
 `python -m tests.tools.needed_sources SELECTION.json [SOURCE]` compiles what is selected of all
-sources of its units, writes into the file those that register some of it or define what these lack, and says
-what was left out. SOURCE are the release's sources where they cannot be fetched.
+sources of its units, writes into the file those that register some of it or define what these
+lack, and says what was left out. SOURCE are the release's sources where they cannot be fetched.
 """
 
 from __future__ import annotations

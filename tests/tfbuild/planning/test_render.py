@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.builders import container_files
 from tests.builders.plans import planned
 from tests.tools.regenerate import COMMAND, GOLDEN, TEMPLATES, cases, rendered
 
