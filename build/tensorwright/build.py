@@ -90,7 +90,7 @@ def render(request: Request, options: RenderOptions) -> str:
     """Write the Bazel workspace of a kernel build, or the Bazel configuration of a full build."""
     from tfbuild import handlers
 
-    return handlers.render_plan(resolve_request_pgo(request), options.out, check=options.check)
+    return handlers.render_plan(resolve_request_pgo(request), options.out, check=options.verify)
 
 
 @command(

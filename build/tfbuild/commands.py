@@ -146,7 +146,7 @@ class PlanOptions:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RenderOptions:
     out: str = option("", "output folder")
-    check: bool = option(False, "compare the folder with the plan; write nothing")
+    verify: bool = option(False, "compare the folder with the plan; write nothing", old=("check",))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -133,7 +133,7 @@ class BusyError(TensorwrightError):
 
 
 class DriftError(TensorwrightError):
-    """Rendered files differ from those on disk (`render --check`)."""
+    """Rendered files differ from those on disk (`render --verify`)."""
 
     exit_code = 23
 

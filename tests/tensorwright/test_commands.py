@@ -81,6 +81,7 @@ def test_a_switch_is_none_of_two_kinds() -> None:
         ("accuracy --target 97%", "reach", "97%"),
         ("install-snippet --target zen4", "arch", "zen4"),
         ("publish --rebuild", "reindex", True),
+        ("render --check", "verify", True),
         ("publish --no-gate", "gate", False),
         ("audit x.whl --no-fetch", "fetch", False),
         ("build --no-preflight", "preflight", False),

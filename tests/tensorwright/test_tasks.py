@@ -456,12 +456,12 @@ def test_a_place_without_tensorflow_has_no_kernels_to_look_at(place: str, invoke
 def test_what_was_rendered_passes_the_check(choice: tuple[str, ...], invoke: Tasks) -> None:
     words = ("render", *choice, "--out", "rendered")
     assert "rendered" in invoke(*words).stdout
-    assert invoke(*words, "--check").returncode == 0
+    assert invoke(*words, "--verify").returncode == 0
 
 
 def test_a_check_of_nothing_says_what_is_missing_and_writes_nothing(invoke: Tasks) -> None:
-    message = said(invoke("render", *FULL, "--out", "rendered", "--check"), 23)
-    assert "without --check" in message
+    message = said(invoke("render", *FULL, "--out", "rendered", "--verify"), 23)
+    assert "without --verify" in message
     assert not (invoke.folder / "rendered").exists()
 
 
@@ -470,7 +470,7 @@ def test_a_check_of_a_changed_file_shows_the_difference(invoke: Tasks) -> None:
     invoke(*words)
     path = invoke.folder / "rendered" / "tensorwright.bazelrc"
     path.write_text(path.read_text().replace("-march=skylake", "-march=native"))
-    message = said(invoke(*words, "--check"), 23)
+    message = said(invoke(*words, "--verify"), 23)
     assert "-build:tensorwright --copt=-march=native" in message.splitlines()
     assert "+build:tensorwright --copt=-march=skylake" in message.splitlines()
     assert "native" in path.read_text()

@@ -221,7 +221,7 @@ def check(files: Mapping[str, str], folder: Path) -> None:
         path = folder / name
         if not path.is_file():
             raise DriftError(
-                f"{path} is missing", hint="To write all files, run the command without --check"
+                f"{path} is missing", hint="To write all files, run the command without --verify"
             )
         actual = path.read_bytes().decode(errors="replace")
         if actual != text:
@@ -230,5 +230,5 @@ def check(files: Mapping[str, str], folder: Path) -> None:
             )
             raise DriftError(
                 f"{path} differs from the plan:\n" + "\n".join(lines) + "\n",
-                hint="To write all files again, run the command without --check",
+                hint="To write all files again, run the command without --verify",
             )
