@@ -319,7 +319,8 @@ def test_work_that_was_ended_midway_is_done_anew(
 ) -> None:
     path = archive(tmp_path / "x.tar", MANY, "plain")
     code = (
-        "import sys; from pathlib import Path; from tests.tfbuild.upstream import test_source as t\n"
+        "import sys; from pathlib import Path\n"
+        "from tests.tfbuild.upstream import test_source as t\n"
         "path, cache = map(Path, sys.argv[1:])\n"
         "paths = t.Paths(root=t.ROOT, cache=cache, pool=cache)\n"
         f"print(t.{work} paths))"
