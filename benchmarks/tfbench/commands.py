@@ -28,7 +28,7 @@ _BUDGET = "time limit, for example 90s, 20m or 1h30m"
 _ORDER = "seed of the random order of measurements"
 _PROFILE = "file from invoke profile; default: the recorded profile of the six workloads"
 _CANDIDATE = "tuned wheel; default: the newest that this CPU can run"
-_LAUNCHES = "fresh processes per cell"
+_LAUNCHES = "fresh processes for each combination that is measured"
 _IMAGE = "image height and width in pixels; default: the size in the net's publication"
 _PRICES = "price book: 2017-07-gce, 2018-04-riseml, or a .toml or .csv file"
 _MACHINE = "with --prices: machine type in the price book"
@@ -64,7 +64,7 @@ class SelectOptions:
     workload: str = option("", f"profile this model first: {_ONE}", old=("for",))
     phase: str = option(TRAIN, f"phase of the profile: {_PHASE}")
     vcpus: str = option("", _THREADS)
-    launches: str = option("6", "processes per wheel to search, and as many again to confirm")
+    launches: str = option("6", "processes per wheel and vCPU count, and as many again to confirm")
     rate: str = option("0.05", "maximum false discovery rate, for example 0.05")
     budget: str = option("", f"{_BUDGET}; default: none")
     out: str = option("", _TIMINGS)
@@ -191,7 +191,7 @@ class ReportOptions:
     mode: str = option("", "payment mode of the prices: on_demand, spot, reserved_1y or monthly")
     mix_dates: bool = option(False, "allow price books of different dates")
     machines: str = option("", "price book's machine for each number of vCPUs: 1=NAME,2=NAME")
-    relative_to: str = option("", "training run to compare times and costs with: ARM or ARM@VCPUS")
+    relative_to: str = option("", "with --prices: compare times and costs with ARM or ARM@VCPUS")
     build_usd: str = option(
         "", "cost of a build in US dollars, to show after how many runs it pays off"
     )
@@ -201,7 +201,7 @@ class ReportOptions:
     kit: str = option(
         "", "also report results of invoke kit: SAMPLES.jsonl=MACHINE,… (machine in the price book)"
     )
-    line: bool = option(False, "print one line and write nothing")
+    line: bool = option(False, "print the result in one line and write no report")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -269,7 +269,7 @@ class SizingOptions:
     inputs: str = option(
         "memory,cached,cold",
         "where examples come from, comma-separated: memory, cached (files in the page cache), cold "
-        "(files that are not), a disk's speed such as 40MB/s@500IOPS",
+        "(files outside it), a disk's speed such as 40MB/s@500IOPS",
     )
     data: str = option(
         "", "folder of your own images, with a subfolder per class; default: generated images"
@@ -294,8 +294,9 @@ class SizingOptions:
 class StrategiesOptions:
     strategies: str = option(
         "",
-        "comma-separated: central, server, ring, one_device, hierarchical, nccl, independent; "
-        "default: all",
+        "comma-separated: central (CentralStorageStrategy), server (ParameterServerStrategy); "
+        "ring, one_device, hierarchical, nccl (MirroredStrategy, by how gradients are combined); "
+        "independent (a model per device); default: all",
     )
     workloads: str = option(
         "", "comma-separated workloads, with the batch size per device: alexnet:image=64:batch=16"
@@ -318,7 +319,7 @@ class OverheadOptions:
     )
     arms: str = option("", _ARMS)
     device: str = option("", "device that runs the model, for example GPU:0; default: the CPU")
-    epochs: str = option("20", "number of epochs of the training script whose time is broken down")
+    epochs: str = option("20", "epochs of the training script whose time is split into its parts")
     vcpus: str = option("", _VCPUS)
     launches: str = option("5", "fresh processes per arm")
     out: str = option("", _OUT)

@@ -79,7 +79,9 @@ class CommandLine(Program):
 
         They apply to every task, and are accepted before its name or after it.
         """
-        description = "Install no packages and no bazelisk: stop and print the commands to run."
+        description = (
+            "Install no packages and no bazelisk: if one is missing, print the commands and stop."
+        )
         no_install = Argument(names=("no-install",), kind=bool, default=False, help=description)
         return [*super().core_args(), no_install]
 

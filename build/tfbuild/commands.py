@@ -70,8 +70,8 @@ class Request:
     )
     release: str = option(
         "",
-        "TensorFlow release (see invoke releases); default: the newest whose sources can be "
-        "downloaded",
+        "TensorFlow release (see invoke releases); default: the newest, for kernels the newest "
+        "whose sources are available",
     )
     scope: str = option(
         "kernels", "kernels: tuned kernels in the stock wheel; full: all of TensorFlow"
@@ -82,19 +82,22 @@ class Request:
         "mini (two, to try the tool), all, or comma-separated ops and kernel sources",
     )
     without: str = option(
-        "", "kernels to exclude: comma-separated kernel groups (see invoke plan), sources and ops"
+        "",
+        "kernels to exclude: comma-separated names from the row kernels of invoke plan, sources "
+        "and ops",
     )
     python: str = option("", f"{PYTHON}; several, comma-separated, or all give one wheel each")
     package: str = option("", PACKAGE)
     compiler: str = option(
         "",
-        "compiler, for example clang-16; to plan without installing it, for example clang@16.0.6",
+        "compiler, for example clang-16; or, to plan for one that is not installed, its version, "
+        "for example clang@16.0.6",
     )
     lto: bool = option(False, "with --scope full: link-time optimization (ThinLTO)")
     pgo: str = option(
         "",
-        "with --scope full: profile-guided optimization, trained with workloads (our six) or the "
-        "program at this path",
+        "with --scope full: profile-guided optimization; workloads trains with the six default "
+        "workloads, a path with that Python program",
     )
     selection: str = option(
         "",
@@ -113,7 +116,8 @@ class Request:
     )
     evidence: str = option(
         "",
-        "comma-separated comparison.json files that also decide which run-time defaults are on",
+        "comma-separated comparison.json files that also decide which run-time defaults "
+        "(environment variables that the wheel sets at import) are on",
     )
     source: str = ""
 
@@ -151,7 +155,7 @@ class RenderOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContainersOptions:
-    vcpus: str = option("", "number of vCPUs that the commands in the files give the containers")
+    vcpus: str = option("", "vCPUs of each container, as set by the commands in the files")
     out: str = option("", "output folder")
 
 
@@ -225,7 +229,8 @@ class AuditOptions:
     )
     rebuild: bool = option(
         False,
-        "rebuild a wheel of --scope kernels from its tuned.json and compare the bytes",
+        "rebuild a wheel of --scope kernels from its tuned.json, the file in the wheel that states "
+        "how it was built, and compare the bytes",
     )
     source: str = option("", "with --rebuild: the sources, if they are not the release's own")
     jobs: str = option("", "with --rebuild: number of parallel compiles")

@@ -67,7 +67,7 @@ def check_release(text: str) -> tuple[ReleaseFact, ...]:
             required=row is None or bool(row.kernels),
         ),
         _create_fact(
-            "recorded listing",
+            "recorded listing of the stock wheel",
             not LISTINGS.is_dir() or (LISTINGS / f"{version}.json").is_file(),
             "Run: python -m tests.tools.stock_listings WHEEL",
             required=row is None or bool(row.kernels),
@@ -99,7 +99,7 @@ def format_check(facts: tuple[ReleaseFact, ...], *, as_json: bool) -> str:
         rows = [{"name": fact.name, "state": fact.state, "remedy": fact.remedy} for fact in facts]
         return format_json(rows)
     return format_grid(
-        ("of the release", "state", "what to do"),
+        ("needed or used", "state", "what to do"),
         [(fact.name, fact.state, fact.remedy) for fact in facts],
     )
 
@@ -109,4 +109,6 @@ def require_complete(facts: tuple[ReleaseFact, ...], version: str) -> None:
     absent = [fact for fact in facts if fact.state == "missing"]
     if absent:
         names = ", ".join(fact.name for fact in absent)
-        raise ReleaseError(f"TensorFlow {version} lacks: {names}", hint=absent[0].remedy)
+        raise ReleaseError(
+            f"Tensorwright lacks for TensorFlow {version}: {names}", hint=absent[0].remedy
+        )

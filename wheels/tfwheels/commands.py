@@ -74,7 +74,8 @@ class SnippetOptions:
     )
     arch: str = option(
         "",
-        "target, as the command archspec cpu prints it (default: that of this CPU)",
+        "target in the form that `archspec cpu` prints, for example skylake (default: that of this "
+        "CPU)",
         old=("target",),
     )
     package: str = option("", PACKAGE)

@@ -64,12 +64,12 @@ def describe(detection: Detection, defaults: Mapping[str, str] | None = None) ->
         ("best target", f"{matched.best.spec} (this CPU has all features of this target)"),
         ("--arch native", matched.native.spec),
         *(
-            ("near miss", f"{miss.name}: this CPU lacks its {', '.join(miss.missing)}")
+            ("near miss", f"{miss.name}, whose {', '.join(miss.missing)} this CPU lacks")
             for miss in matched.near
         ),
         ("vCPUs", _format_vcpus(detection.vcpus)),
-        ("not compiled in", " ".join(detection.unused) or "none that TensorFlow names"),
-        *(("default", f"{name}: {text}") for name, text in (defaults or {}).items()),
+        ("not in stock", " ".join(detection.unused) or "none that TensorFlow names"),
+        *(("at import", f"{name}: {text}") for name, text in (defaults or {}).items()),
         *(("note", note) for note in detection.notes),
     ]
     return "\n".join(_format_row(name, text) for name, text in rows)

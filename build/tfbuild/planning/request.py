@@ -272,7 +272,7 @@ def _hash_training(path: str) -> str:
     if not path:
         return ""
     if not Path(path).is_file():
-        raise UsageError(f"--pgo {path}: no such file", hint="Pass a Python program")
+        raise UsageError(f"--pgo {path}: no such file", hint="Pass workloads or a Python program")
     return hash_file(Path(path))
 
 
