@@ -12,11 +12,12 @@ from tests.builders.own_cpu import own_cpu
 
 from tfbuild.kernelbuild import admission
 from tfbuild.run import run
+from tfbuild.settings import ROOT
 from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
 
-PROGRAM = Path(__file__).parents[1] / "layer_programs.py"
+PROGRAM = ROOT / "tests" / "builders" / "layer_programs.py"
 POLICIES = ("mixed_bfloat16", "mixed_float16", "float32", "float64")
 TOLERANCES = {"mixed_bfloat16": 3e-2, "mixed_float16": 5e-3, "float32": 1e-4, "float64": 1e-9}
 """Of the largest value: some units in the last place of the policy's compute type."""
