@@ -1,12 +1,15 @@
 """The golden renders in tests/golden: which there are, and how they are written.
 
+One plan of each scope is a folder of whole files; each other plan is its difference from that one.
 Write them anew with `PYTHONPATH=build python -m tests.tools.regenerate`, then read the difference.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import shutil
+from collections.abc import Mapping
 
 from tests.builders import container_files
 from tests.builders.plans import planned
@@ -21,6 +24,8 @@ from tfbuild.planning.render import render, render_repositories, write
 from tfbuild.settings import ROOT
 from tfbuild.upstream.releases import load_releases
 
+WHOLE = {"kernels": "kernels-haswell", "full": "full-skylake"}
+"""By scope: the plan whose files are stored whole."""
 COMMAND = "PYTHONPATH=build python -m tests.tools.regenerate"
 GOLDEN = ROOT / "tests" / "golden"
 TEMPLATES = ROOT / "templates"
@@ -32,7 +37,7 @@ MACHINE = memory.choose_budget(64_000, 16)
 
 
 def cases() -> dict[str, Plan]:
-    """Folder in tests/golden → plan."""
+    """Folder in tests/golden, or NAME.diff there → plan."""
     plans = {
         f"{scope}-{arch}": planned(arch, scope=scope, kernels=KERNELS)
         for scope in ("kernels", "full")
@@ -76,10 +81,34 @@ def rendered(plan: Plan) -> dict[str, str]:
     return files
 
 
+def base_of(name: str) -> str:
+    """The plan, of the same scope, that a plan is stored as a difference from."""
+    return WHOLE[name.partition("-")[0]]
+
+
+def compare(whole: Mapping[str, str], files: Mapping[str, str]) -> str:
+    """The difference of all files without context, which with the whole files gives the others."""
+    return "".join(
+        line
+        for name in sorted({*whole, *files})
+        for line in difflib.unified_diff(
+            whole.get(name, "").splitlines(keepends=True),
+            files.get(name, "").splitlines(keepends=True),
+            name,
+            name,
+            n=0,
+        )
+    )
+
+
 def main() -> None:
     shutil.rmtree(GOLDEN, ignore_errors=True)
-    for name, plan in cases().items():
-        write(rendered(plan), GOLDEN / name)
+    files = {name: rendered(plan) for name, plan in cases().items()}
+    for name, texts in files.items():
+        if name == base_of(name):
+            write(texts, GOLDEN / name)
+        else:
+            write({f"{name}.diff": compare(files[base_of(name)], texts)}, GOLDEN)
     for name, (request, vcpus) in container_files.CASES.items():
         write(container_files.contained(request, vcpus), GOLDEN / name)
 

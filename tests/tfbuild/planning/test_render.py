@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 from tests.builders import container_files
 from tests.builders.plans import planned
-from tests.tools.regenerate import COMMAND, GOLDEN, TEMPLATES, cases, rendered
+from tests.tools.regenerate import (
+    COMMAND,
+    GOLDEN,
+    TEMPLATES,
+    WHOLE,
+    base_of,
+    cases,
+    compare,
+    rendered,
+)
 
 from tfbuild import settings
 from tfbuild.cpus.features import filter_codegen
@@ -28,8 +37,8 @@ RELEASES = [release.version for release in load_releases()]
 COMPILERS = ["clang@16.0.6", "gcc@12.2.0"]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_plans_render_to_the_golden_files(name: str) -> None:
+@pytest.mark.parametrize("name", WHOLE.values())
+def test_a_plan_of_each_scope_renders_to_the_golden_files(name: str) -> None:
     folder = GOLDEN / name
     files = [path for path in folder.rglob("*") if path.is_file()]
     golden_files = {str(path.relative_to(folder)): path.read_text("utf-8") for path in files}
@@ -39,9 +48,17 @@ def test_plans_render_to_the_golden_files(name: str) -> None:
         assert golden_files[path] == text, f"{name}/{path} differs; if that is meant: {COMMAND}"
 
 
-def test_no_golden_folder_is_left_over() -> None:
+@pytest.mark.parametrize("name", sorted({*CASES} - {*WHOLE.values()}))
+def test_the_other_plans_differ_from_it_as_recorded(name: str) -> None:
+    whole = rendered(CASES[base_of(name)])
+    recorded = (GOLDEN / f"{name}.diff").read_text("utf-8")
+    assert recorded == compare(whole, rendered(CASES[name])), f"if that is meant: {COMMAND}"
+
+
+def test_no_golden_file_is_left_over() -> None:
+    differences = {f"{name}.diff" for name in {*CASES} - {*WHOLE.values()}}
     assert sorted(path.name for path in GOLDEN.iterdir()) == sorted(
-        {*CASES, *container_files.CASES}
+        {*WHOLE.values(), *differences, *container_files.CASES}
     )
 
 
