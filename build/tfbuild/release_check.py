@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-
-from packaging.version import InvalidVersion, Version
 
 from tfbuild.errors import ReleaseError, UsageError
 from tfbuild.planning import defaults, selection
@@ -12,6 +11,7 @@ from tfbuild.records import format_json
 from tfbuild.settings import ROOT
 from tfbuild.terminal_tables import format_grid
 from tfbuild.upstream import lock_files, releases
+from tfbuild.upstream.releases import Release
 
 LISTINGS = ROOT / "tests" / "data" / "stock"
 """The recorded listings of stock wheels, in a checkout."""
@@ -38,15 +38,17 @@ class ReleaseFact:
 def check_release(text: str) -> tuple[ReleaseFact, ...]:
     """Check what builds of kernels, comparisons and tests need of a release.
 
-    Raises UsageError if `text` is not a version such as 2.21.0.
+    `text` is a version (2.21.0), or the series (2.21) of a known release. Raises UsageError.
     """
-    try:
-        version = str(Version(text))
-    except InvalidVersion:
+    if not re.fullmatch(r"\d+\.\d+(\.\d+)?", text):
         raise UsageError(
             f"--check {text} is not a version", hint="Use, for example, --check 2.21.0"
-        ) from None
-    row = next((row for row in releases.load_releases() if row.version == version), None)
+        )
+    try:
+        row: Release | None = releases.find_release(text)
+    except ReleaseError:
+        row = None
+    version = text if row is None else row.version
     return (
         _create_fact(
             "row of releases.toml",
@@ -73,10 +75,10 @@ def check_release(text: str) -> tuple[ReleaseFact, ...]:
             required=row is None or bool(row.kernels),
         ),
         _create_fact(
-            "evidence for run-time defaults",
+            "traits for run-time defaults",
             version in defaults.load_traits(),
-            "Wheels set no run-time default that needs a measurement; to change that, add "
-            "[[release]] to build/tfbuild/planning/defaults.toml",
+            "Comparisons of other releases do not count for its run-time defaults; to change that, "
+            "add [[release]] to build/tfbuild/planning/defaults.toml",
             required=False,
         ),
         _create_fact(

@@ -20,6 +20,7 @@ def test_every_release_of_the_table_has_what_is_required(version: str) -> None:
 
 def test_a_release_with_everything_and_one_that_only_a_full_build_supports() -> None:
     assert set(states("2.20.0").values()) == {"yes"}
+    assert states("2.20") == states("2.20.0")
     old = states("2.10.1")
     assert old["row of releases.toml"] == "yes"
     assert (old["facts for kernels"], old["lock file"]) == ("no", "no")
@@ -44,6 +45,7 @@ def test_the_check_is_a_table_or_json() -> None:
     assert rows[0]["state"] == "missing"
 
 
-def test_what_is_no_version_is_refused() -> None:
-    with pytest.raises(UsageError, match="--check newest is not a version"):
-        check_release("newest")
+@pytest.mark.parametrize("text", ["newest", "2", "2.14.1rc0", "../2.14.1", "2.14.1.2"])
+def test_what_is_no_version_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a version"):
+        check_release(text)

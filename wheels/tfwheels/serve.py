@@ -227,7 +227,7 @@ def serve(at: str, port: str, trust: str = "") -> None:
 
     The default port is 8000, or a free one if it is taken. With `trust`, or if the tree trusts
     signers, only wheels that one of these signers signed are served. Raises UsageError,
-    RecordError, ToolError, or HostError if the port is taken.
+    RecordError, or HostError if the port is taken.
     """
     if not at:
         raise UsageError("--at is missing", hint="Pass the folder of an index: --at DIR")

@@ -107,7 +107,7 @@ def resolve_snippet(options: SnippetOptions) -> Snippet:
 
     The default is the index's newest version, for this host's target. With trusted keys,
     one of them must have signed the wheel. Raises UsageError, TargetError,
-    PublishError, ToolError, and HostError for a target whose CPUs cannot run TensorFlow's wheels.
+    PublishError, and HostError for a target whose CPUs cannot run TensorFlow's wheels.
     """
     trusted = read_public_keys(options.trust)
     target = parse_target(options.arch) if options.arch else match_cpu(read_cpu()).best

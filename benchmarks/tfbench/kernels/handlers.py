@@ -235,14 +235,6 @@ def _add_profile(select_options: SelectOptions, paths: Paths) -> SelectOptions:
     return replace(select_options, workload="", phase=TRAIN, profile=str(path), out=str(folder))
 
 
-def check_options(select_options: SelectOptions) -> None:
-    """Check the options before there is a wheel.
-
-    Raises UsageError if they do not fit, and RecordError if the profile is invalid.
-    """
-    _read_options(select_options)
-
-
 def _read_options(select_options: SelectOptions) -> _Options:
     return _Options(
         launches=options.parse_integer(
@@ -258,15 +250,16 @@ def _read_options(select_options: SelectOptions) -> _Options:
     )
 
 
-def _read_config(flags_options: SelectOptions, paths: Paths) -> _Config:
+def _read_config(select_options: SelectOptions, paths: Paths) -> _Config:
     """Read and check the options, the wheel and the call sites.
 
-    Raises what `check_options` does, and WheelError and HostError if the wheel does not fit.
+    Raises UsageError if the options do not fit, RecordError if the profile is invalid, and
+    WheelError and HostError if the wheel does not fit.
     """
-    config = _read_options(flags_options)
+    config = _read_options(select_options)
     candidate = (
-        Path(flags_options.candidate)
-        if flags_options.candidate
+        Path(select_options.candidate)
+        if select_options.candidate
         else installs.find_newest_runnable(paths)
     )
     choices = installs.choose(lineup.read_lineup(), str(candidate), paths)

@@ -86,10 +86,10 @@ def tune(tune_options: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, s
     return tuning, format_result(tuning, text.build_table(tuning), as_json=as_json)
 
 
-def describe(flags_options: TuneOptions) -> str:
+def describe(tune_options: TuneOptions) -> str:
     """Describe what would be tried. Nothing is installed, and the workload is not read."""
     paths = settings.paths()
-    config = read_config(flags_options, paths)
+    config = read_config(tune_options, paths)
     setting, setups = config.plan_setups()
     groups = search.split_groups(setups)
     names = (setting.build_arm(setup).name for setup in setups)
@@ -101,7 +101,7 @@ def describe(flags_options: TuneOptions) -> str:
         f"vCPUs      {setting.vcpus}\n"
         f"budget     {console.format_duration(setting.budget_s)}, or longer for {FEWEST_LAUNCHES} "
         f"launches in each of {len(groups) + 2} or more comparisons\n"
-        f"out        {flags_options.out or paths.choose_report_folder(running.KIND.prefix)}\n"
+        f"out        {tune_options.out or paths.choose_report_folder(running.KIND.prefix)}\n"
     )
 
 

@@ -16,6 +16,7 @@ from tfbuild.cpus.flags import (
     compute_required_features,
     list_covered_features,
     list_implied_features,
+    parse_extra_flags,
     verify_macros,
 )
 from tfbuild.cpus.targets import list_targets, match_cpu, parse_target
@@ -231,3 +232,12 @@ def test_the_link_gets_what_the_objects_ask_for(
     family: str, words: tuple[str, ...], link_flags: tuple[str, ...]
 ) -> None:
     assert compute_link_flags(family, words) == link_flags
+
+
+@pytest.mark.parametrize(
+    "word", ["-fprofile-generate", "-fprofile-use=0a", "-march=znver4", "-Ofast"]
+)
+def test_what_is_no_extra_flag_is_refused(word: str) -> None:
+    with pytest.raises(CompilerError, match=word) as caught:
+        parse_extra_flags(f"-O3 {word}")
+    assert "-mprefer-vector-width=256" in caught.value.hint
