@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,14 +78,15 @@ def describe(detection: Detection, defaults: Mapping[str, str] | None = None) ->
 
 def _format_row(name: str, text: str) -> str:
     # Long lines also break before the + that joins a target's extras.
-    return textwrap.fill(
+    filled = textwrap.fill(
         text.replace("+", " +"),
         _WIDTH,
         initial_indent=f"{name:<{_INDENT}}",
         subsequent_indent=" " * _INDENT,
         break_long_words=False,
         break_on_hyphens=False,
-    ).replace(" +", "+")
+    )
+    return re.sub(r"(?<=\S) \+", "+", filled)
 
 
 def _format_cpu(cpu: Cpu) -> str:

@@ -55,8 +55,8 @@ def parse_extra_flags(text: str) -> tuple[str, ...]:
         if not _EXTRA.fullmatch(word):
             raise CompilerError(
                 f"{word} is not allowed as an extra compiler flag",
-                hint="Allowed: -O1 to -O3, -f…, -mno-avx512f, -mprefer-vector-width=256, -mtune=…, "
-                "-DEIGEN_…=…. Select the CPU with --arch",
+                hint="Allowed: -O1 to -O3, -f… except -fprofile…, -mno-avx512f, "
+                "-mprefer-vector-width=256, -mtune=…, -DEIGEN_…=…. Select the CPU with --arch",
             )
     return words
 
