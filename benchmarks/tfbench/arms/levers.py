@@ -100,7 +100,8 @@ MALLOCS = {
 _TABLE = (
     Lever(
         name="onednn",
-        doc="oneDNN's graph operations; stock TensorFlow turns them on from AVX512_VNNI upwards",
+        doc="oneDNN's graph operations; stock TensorFlow turns them on if the CPU has AVX512_VNNI, "
+        "AVX512_BF16, AVX_VNNI or AMX",
         # MKL builds read only the second one, other builds only the first: core/util/port.cc.
         variables=("TF_ENABLE_ONEDNN_OPTS", "TF_DISABLE_MKL"),
         words={"on": ("1", "0"), "off": ("0", "1")},
