@@ -15,11 +15,11 @@
 #include <vector>
 
 #if defined(OURS)
-#include "tensorwright/fused/filter_gradient.h"
-#include "tensorwright/fused/filtered_gradient.h"
-#include "tensorwright/fused/filtered_outputs.h"
-#include "tensorwright/fused/minimal_filtering.h"
-#include "tensorwright/fused/product.h"
+#include "tensorwright/ops/products/filter_gradient.h"
+#include "tensorwright/ops/products/winograd_gradient.h"
+#include "tensorwright/ops/products/winograd_outputs.h"
+#include "tensorwright/ops/products/winograd.h"
+#include "tensorwright/compute/product.h"
 #elif defined(DNNL)
 #include "oneapi/dnnl/dnnl.hpp"
 #elif defined(XSMM)
@@ -76,8 +76,8 @@ Call Product(std::int64_t m, std::int64_t k, std::int64_t n, bool transposed, co
       weights(right, engine, const_cast<float*>(b)), result(to, engine, out);
   dnnl::stream stream(engine);
   return [=]() mutable {
-    multiply.execute(
-        stream, {{DNNL_ARG_SRC, source}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DST, result}});
+    multiply.execute(stream,
+                     {{DNNL_ARG_SRC, source}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DST, result}});
     stream.wait();
   };
 #elif defined(XSMM)
@@ -171,15 +171,15 @@ Call Convolution(const Shape& shape, const std::string& what, float* in, float* 
       given(plain, engine, filter);
   dnnl::stream stream(engine);
   if (what == "filter") {
-    const dnnl::convolution_backward_weights::primitive_desc made(
-        engine, direct, inputs, any, outputs, one, one, one, forward);
+    const dnnl::convolution_backward_weights::primitive_desc made(engine, direct, inputs, any,
+                                                                  outputs, one, one, one, forward);
     const memory own(made.diff_weights_desc(), engine);
     const dnnl::convolution_backward_weights run(made);
     const dnnl::reorder back(own, given);
     return [=]() mutable {
-      run.execute(stream, {{DNNL_ARG_SRC, source},
-                           {DNNL_ARG_DIFF_DST, result},
-                           {DNNL_ARG_DIFF_WEIGHTS, own}});
+      run.execute(
+          stream,
+          {{DNNL_ARG_SRC, source}, {DNNL_ARG_DIFF_DST, result}, {DNNL_ARG_DIFF_WEIGHTS, own}});
       back.execute(stream, const_cast<memory&>(own), const_cast<memory&>(given));
       stream.wait();
     };
@@ -192,9 +192,9 @@ Call Convolution(const Shape& shape, const std::string& what, float* in, float* 
     const dnnl::reorder pack(given, own);
     return [=]() mutable {
       pack.execute(stream, const_cast<memory&>(given), const_cast<memory&>(own));
-      run.execute(stream, {{DNNL_ARG_DIFF_DST, result},
-                           {DNNL_ARG_WEIGHTS, own},
-                           {DNNL_ARG_DIFF_SRC, source}});
+      run.execute(
+          stream,
+          {{DNNL_ARG_DIFF_DST, result}, {DNNL_ARG_WEIGHTS, own}, {DNNL_ARG_DIFF_SRC, source}});
       stream.wait();
     };
   }
@@ -203,8 +203,7 @@ Call Convolution(const Shape& shape, const std::string& what, float* in, float* 
   const dnnl::reorder pack(given, own);
   return [=]() mutable {
     pack.execute(stream, const_cast<memory&>(given), const_cast<memory&>(own));
-    run.execute(stream,
-                {{DNNL_ARG_SRC, source}, {DNNL_ARG_WEIGHTS, own}, {DNNL_ARG_DST, result}});
+    run.execute(stream, {{DNNL_ARG_SRC, source}, {DNNL_ARG_WEIGHTS, own}, {DNNL_ARG_DST, result}});
     stream.wait();
   };
 }

@@ -12,7 +12,7 @@ from tfbuild import settings
 pytestmark = pytest.mark.toolchain
 
 SOURCE = """
-#include "fused/switches.h"
+#include "graph/switches.h"
 extern "C" bool wanted(const char* part) { return tensorwright::Wanted(part); }
 extern "C" bool named(const char* part) { return tensorwright::Wanted(part, false); }
 """

@@ -21,10 +21,10 @@ pytestmark = pytest.mark.toolchain
 SOURCE = """
 #include <sys/mman.h>
 #include <unistd.h>
-#include "tensorwright/fused/filter_gradient.h"
-#include "tensorwright/fused/filtered_gradient.h"
-#include "tensorwright/fused/filtered_outputs.h"
-#include "tensorwright/fused/product.h"
+#include "tensorwright/ops/products/filter_gradient.h"
+#include "tensorwright/ops/products/winograd_gradient.h"
+#include "tensorwright/ops/products/winograd_outputs.h"
+#include "tensorwright/compute/product.h"
 using namespace tensorwright;
 using Axis = Convolution::Axis;
 

@@ -163,7 +163,7 @@ def count_executions(library: str | None) -> Counter[str]:
 
 
 def count_fused_events(library: str | None) -> dict[str, int]:
-    """Return the library's counts of fusion events so far, by name (native/fused/tally.h)."""
+    """Return the library's counts of fusion events so far, by name (native/graph/events.h)."""
     handle = None if library is None else ctypes.CDLL(library)
     if handle is None or not hasattr(handle, "tensorwright_fused_events"):
         return {}

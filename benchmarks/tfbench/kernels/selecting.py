@@ -298,7 +298,7 @@ def _create_selection(
         flags=wheel_kernels.select_flags(units),
         kept=kept_units,
         rows=rows,
-        own=find_fused_ops(wheel_kernels.release, parse_target(wheel_kernels.library.target)),
+        own=find_fused_ops(parse_target(wheel_kernels.library.target)),
     )
 
 

@@ -74,7 +74,7 @@ class Coverage:
     """The share of the arm's op time that is spent in ops whose tuned kernels ran.
 
     `fused` are the counters of fused ops in one launch: graphs that were fused, graphs that
-    were not, and executions (native/fused/tally.h).
+    were not, and executions (native/graph/events.h).
     """
 
     share: float

@@ -16,9 +16,10 @@ from tfbuild.settings import Paths
 from tfbuild.tools import environment, foreign_environments
 from tfbuild.tools.emulation import PYTHON, Emulator, find_emulator
 from tfbuild.tools.environment import Environment
-from tfbuild.upstream import kernels, local_sources, lock_files, releases, source, source_matching
+from tfbuild.upstream import local_sources, lock_files, releases, source, source_matching
 from tfbuild.upstream.download import Pin, hash_file
-from tfbuild.upstream.kernels import FOLDER, OWN
+from tfbuild.upstream.fused_ops import WORKSPACE_FOLDER, load_fused_groups
+from tfbuild.upstream.kernels import FOLDER
 from tfbuild.upstream.source import SourcePin, Staging
 from tfbuild.upstream.source_matching import SourceMatch
 
@@ -192,9 +193,9 @@ def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, paths: Paths) -
 def _require_sources(plan: Plan, staged: Path) -> None:
     for unit in plan.kernels:
         for name in unit.sources:
-            if not name.startswith(f"{OWN}/") and not (staged / name).is_file():
+            if not name.startswith(f"{WORKSPACE_FOLDER}/") and not (staged / name).is_file():
                 present = [path.stem for path in (staged / FOLDER).rglob("*.cc")]
-                known = (*present, *kernels.list_fused_groups())
+                known = (*present, *load_fused_groups())
                 file = name.removeprefix(f"{FOLDER}/")
                 raise KernelError(
                     f"TensorFlow {plan.release} has no kernel source {file}",

@@ -7,14 +7,14 @@
 #if defined(__GLIBCXX__) && (defined(__x86_64__) || defined(__aarch64__))
 // std::__throw_bad_array_new_length, which libstdc++ has since GCC 11 only. Kernels are compiled
 // without exceptions, so that nobody could catch what it throws.
-extern "C" __attribute__((visibility("hidden"), noreturn)) void tensorwright_bad_length(void)
-    __asm__("_ZSt28__throw_bad_array_new_lengthv");
+extern "C" __attribute__((visibility("hidden"), noreturn)) void tensorwright_bad_length(
+    void) __asm__("_ZSt28__throw_bad_array_new_lengthv");
 void tensorwright_bad_length(void) { std::abort(); }
 
 // Whether the process has one thread, which glibc says since 2.32 only and libstdc++ 12 asks before
 // it counts references: without that question it counts atomically.
-extern "C" __attribute__((visibility("hidden"))) char tensorwright_single_threaded
-    __asm__("__libc_single_threaded");
+extern "C" __attribute__((visibility("hidden"))) char tensorwright_single_threaded __asm__(
+    "__libc_single_threaded");
 char tensorwright_single_threaded = 0;
 #endif
 

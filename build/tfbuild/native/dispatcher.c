@@ -38,7 +38,7 @@
 enum tw_register { TW_EAX, TW_EBX, TW_ECX, TW_EDX };
 
 struct tw_feature {
-  const char *name;
+  const char* name;
   uint32_t leaf;
   uint32_t subleaf;
   enum tw_register where;
@@ -52,7 +52,7 @@ struct tw_feature {
 #define FIRST_GLIBC "GLIBC_2.17"
 
 struct tw_feature {
-  const char *name;
+  const char* name;
   unsigned long word; /* of the auxiliary vector: AT_HWCAP or AT_HWCAP2 */
   uint32_t bit;
 };
@@ -69,9 +69,9 @@ __asm__(".symver dlopen,dlopen@" FIRST_GLIBC);
 __asm__(".symver dlsym,dlsym@" FIRST_GLIBC);
 
 struct tw_target {
-  const char *name;
-  const char *library;               /* file name inside the folder below */
-  const struct tw_feature *features; /* ends with a feature without a name */
+  const char* name;
+  const char* library;               /* file name inside the folder below */
+  const struct tw_feature* features; /* ends with a feature without a name */
 };
 
 #include "dispatcher_targets.h" /* tw_feature_names[], tw_targets[], TW_FOLDER */
@@ -86,17 +86,17 @@ struct tw_target {
 EXPORTED extern const struct tw_target tensorwright_targets[COUNT(tw_targets)]
     __attribute__((alias("tw_targets")));
 
-static const char *loaded; /* name of the target whose kernels run */
+static const char* loaded; /* name of the target whose kernels run */
 static struct {
   char bytes[2048];
   size_t used;
-} reason;           /* why the stock kernels run, or what is wrong with a better library */
+} reason;            /* why the stock kernels run, or what is wrong with a better library */
 static bool damaged; /* a library that this CPU could run cannot be loaded */
 
-EXPORTED const char *tensorwright_loaded(void) { return loaded; }
-EXPORTED const char *tensorwright_reason(void) { return reason.bytes; }
+EXPORTED const char* tensorwright_loaded(void) { return loaded; }
+EXPORTED const char* tensorwright_reason(void) { return reason.bytes; }
 
-__attribute__((format(printf, 1, 2))) static void because(const char *format, ...) {
+__attribute__((format(printf, 1, 2))) static void because(const char* format, ...) {
   const size_t left = sizeof reason.bytes - reason.used;
   va_list arguments;
   va_start(arguments, format);
@@ -110,17 +110,17 @@ __attribute__((format(printf, 1, 2))) static void because(const char *format, ..
 }
 
 /* The variable's value, or NULL when it is unset or empty. */
-static const char *setting(const char *name) {
-  const char *value = getenv(name);
+static const char* setting(const char* name) {
+  const char* value = getenv(name);
   return value != NULL && *value != '\0' ? value : NULL;
 }
 
 /* Whether the word of this length is that name. */
-static bool is_name(const char *word, size_t length, const char *name) {
+static bool is_name(const char* word, size_t length, const char* name) {
   return length == strlen(name) && memcmp(word, name, length) == 0;
 }
 
-static bool in_list(const char *list, const char *name) {
+static bool in_list(const char* list, const char* name) {
   while (list != NULL && *list != '\0') {
     const size_t word = strcspn(list, ",");
     if (is_name(list, word, name)) return true;
@@ -129,7 +129,7 @@ static bool in_list(const char *list, const char *name) {
   return false;
 }
 
-static bool is_feature(const char *word, size_t length) {
+static bool is_feature(const char* word, size_t length) {
   for (size_t i = 0; i < COUNT(tw_feature_names); ++i)
     if (is_name(word, length, tw_feature_names[i])) return true;
   return false;
@@ -138,7 +138,7 @@ static bool is_feature(const char *word, size_t length) {
 /* Whether every name of the mask is a feature's. What was meant by another cannot be told, and
  * whoever tries a fallback must not get the tuned kernels instead. */
 static bool mask_is_known(void) {
-  const char *word = setting("TENSORWRIGHT_MASK");
+  const char* word = setting("TENSORWRIGHT_MASK");
   while (word != NULL && *word != '\0') {
     const size_t length = strcspn(word, ",");
     if (length != 0 && !is_feature(word, length)) {
@@ -164,7 +164,7 @@ __attribute__((target("xsave"))) static uint64_t saved_state(void) {
 
 /* False for a leaf or subleaf that the CPU does not have: what CPUID answers there is not always
  * zero. Leaf 7 is the one whose number of subleaves differs between CPUs; it says so itself. */
-static bool cpuid(const struct tw_feature *feature, uint32_t registers[static 4]) {
+static bool cpuid(const struct tw_feature* feature, uint32_t registers[static 4]) {
   const uint32_t leaf = feature->leaf, subleaf = feature->subleaf;
   uint32_t *eax = &registers[TW_EAX], *ebx = &registers[TW_EBX];
   uint32_t *ecx = &registers[TW_ECX], *edx = &registers[TW_EDX];
@@ -172,7 +172,7 @@ static bool cpuid(const struct tw_feature *feature, uint32_t registers[static 4]
   return __get_cpuid_count(leaf, subleaf, eax, ebx, ecx, edx) != 0;
 }
 
-static bool cpu_has(const struct tw_feature *feature) {
+static bool cpu_has(const struct tw_feature* feature) {
   uint32_t registers[4];
   return cpuid(feature, registers) && (registers[feature->where] >> feature->bit & 1) != 0 &&
          (saved_state() & feature->xcr0) == feature->xcr0;
@@ -181,17 +181,17 @@ static bool cpu_has(const struct tw_feature *feature) {
 #else
 
 /* Linux shows a process the features whose registers it saves, and no others. */
-static bool cpu_has(const struct tw_feature *feature) {
+static bool cpu_has(const struct tw_feature* feature) {
   return (getauxval(feature->word) >> feature->bit & 1) != 0;
 }
 
 #endif
 
 /* Whether the CPU has all that the target needs; the reason names what is missing. */
-static bool cpu_runs(const struct tw_target *target) {
-  const char *mask = setting("TENSORWRIGHT_MASK");
+static bool cpu_runs(const struct tw_target* target) {
+  const char* mask = setting("TENSORWRIGHT_MASK");
   bool all = true;
-  for (const struct tw_feature *feature = target->features; feature->name != NULL; ++feature) {
+  for (const struct tw_feature* feature = target->features; feature->name != NULL; ++feature) {
     if (!in_list(mask, feature->name) && cpu_has(feature)) continue;
     if (all)
       because("%s needs %s", target->name, feature->name);
@@ -208,15 +208,15 @@ static bool cpu_runs(const struct tw_target *target) {
 /* Placement prefers a kernel's priority to a device's, so a raised CPU kernel would take work from
  * a GPU. TensorFlow itself knows how it was built; one that does not say is not trusted. */
 static bool built_for_cpu_only(void) {
-  static const char *const questions[] = {
+  static const char* const questions[] = {
       "_ZN10tensorflow19IsGoogleCudaEnabledEv", /* tensorflow/core/util/port.h */
       "_ZN10tensorflow15IsBuiltWithROCmEv",
   };
-  void *framework = dlopen("libtensorflow_framework.so.2", RTLD_LAZY | RTLD_NOLOAD);
+  void* framework = dlopen("libtensorflow_framework.so.2", RTLD_LAZY | RTLD_NOLOAD);
   if (framework == NULL) return true; /* opened by a tool, not by TensorFlow */
   for (size_t i = 0; i < COUNT(questions); ++i) {
     bool (*ask)(void);
-    *(void **)&ask = dlsym(framework, questions[i]);
+    *(void**)&ask = dlsym(framework, questions[i]);
     if (ask == NULL || ask()) {
       because(ask == NULL ? "this TensorFlow does not say whether it is a GPU build"
                           : "this TensorFlow is a GPU build");
@@ -227,23 +227,23 @@ static bool built_for_cpu_only(void) {
 }
 
 /* As TensorFlow's load_library.py recognises one: x.so or x.so.1 */
-static bool is_library(const char *name) {
+static bool is_library(const char* name) {
   const size_t length = strlen(name);
   return strstr(name, ".so.") != NULL || (length > 3 && strcmp(name + length - 3, ".so") == 0);
 }
 
 /* Device plugins are loaded after the kernels: here they can only be seen lying ready. */
-static bool no_device_plugins(const char *folder) {
+static bool no_device_plugins(const char* folder) {
   if (setting("TF_PLUGGABLE_DEVICE_LIBRARY_PATH") != NULL) {
     because("TF_PLUGGABLE_DEVICE_LIBRARY_PATH adds a device");
     return false;
   }
   char path[PATH_SIZE];
   snprintf(path, sizeof path, "%s/../../../tensorflow-plugins", folder);
-  DIR *plugins = opendir(path);
+  DIR* plugins = opendir(path);
   if (plugins == NULL) return true;
   bool none = true;
-  for (const struct dirent *entry; none && (entry = readdir(plugins)) != NULL;)
+  for (const struct dirent* entry; none && (entry = readdir(plugins)) != NULL;)
     none = !is_library(entry->d_name);
   closedir(plugins);
   if (!none) because("a device plugin is installed in tensorflow-plugins");
@@ -257,20 +257,20 @@ static bool inside(uint64_t offset, uint64_t bytes, uint64_t size) {
   return offset <= size && bytes <= size - offset;
 }
 
-static bool read_at(int file, uint64_t offset, void *to, size_t bytes) {
+static bool read_at(int file, uint64_t offset, void* to, size_t bytes) {
   return pread(file, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
 /* The table of sections is a linker's last word. Zeros in its place are what a file system leaves
  * of bytes that never reached the disk. */
-static bool has_its_end(int file, const Elf64_Ehdr *header, uint64_t size) {
+static bool has_its_end(int file, const Elf64_Ehdr* header, uint64_t size) {
   Elf64_Shdr names;
   return inside(header->e_shoff, (uint64_t)header->e_shnum * sizeof names, size) &&
          read_at(file, header->e_shoff + header->e_shstrndx * sizeof names, &names, sizeof names) &&
          names.sh_type == SHT_STRTAB;
 }
 
-static bool has_its_segments(int file, const Elf64_Ehdr *header, uint64_t size) {
+static bool has_its_segments(int file, const Elf64_Ehdr* header, uint64_t size) {
   Elf64_Phdr segment;
   for (uint64_t i = 0; i < header->e_phnum; ++i)
     if (!read_at(file, header->e_phoff + i * sizeof segment, &segment, sizeof segment) ||
@@ -279,7 +279,7 @@ static bool has_its_segments(int file, const Elf64_Ehdr *header, uint64_t size) 
   return true;
 }
 
-static const char *elf_fault(int file) {
+static const char* elf_fault(int file) {
   Elf64_Ehdr header;
   const off_t size = lseek(file, 0, SEEK_END);
   if (size < 0 || !read_at(file, 0, &header, sizeof header) ||
@@ -290,29 +290,29 @@ static const char *elf_fault(int file) {
     return "it is built for another architecture";
   if (header.e_type != ET_DYN || header.e_phentsize != sizeof(Elf64_Phdr))
     return "it is not a library";
-  const bool whole = has_its_end(file, &header, (uint64_t)size) &&
-                     has_its_segments(file, &header, (uint64_t)size);
+  const bool whole =
+      has_its_end(file, &header, (uint64_t)size) && has_its_segments(file, &header, (uint64_t)size);
   return whole ? NULL : "it is truncated";
 }
 
 /* What is wrong with the file, or NULL. glibc maps a truncated library without a word, and the
  * first touch of what is missing is a SIGBUS: so this is looked at before dlopen. Changed bytes
  * within a whole file are not found: that would take a hash of it all at every import. */
-static const char *file_fault(const char *path) {
+static const char* file_fault(const char* path) {
   const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us */
   if (file < 0) return strerror(errno);
-  const char *fault = elf_fault(file);
+  const char* fault = elf_fault(file);
   close(file);
   return fault;
 }
 
 /* The library's handle, never closed again; NULL with a reason. An older glibc or libstdc++ than
  * the library was linked for is found here, before any of its code has run. */
-static void *open_library(const char *folder, const struct tw_target *target) {
+static void* open_library(const char* folder, const struct tw_target* target) {
   char path[PATH_SIZE];
   const int length = snprintf(path, sizeof path, "%s/" TW_FOLDER "/%s", folder, target->library);
-  const char *fault = length < (int)sizeof path ? file_fault(path) : "its path is too long";
-  void *library = fault == NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+  const char* fault = length < (int)sizeof path ? file_fault(path) : "its path is too long";
+  void* library = fault == NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
   if (library == NULL && fault == NULL) fault = dlerror();
   if (library != NULL) return library;
   because("%s cannot be loaded: %s", target->library, fault);
@@ -325,8 +325,8 @@ static void *open_library(const char *folder, const struct tw_target *target) {
 /* Where the dispatcher lies, without the last slash. False when that cannot be told. */
 static bool find_own_folder(char folder[static FOLDER_SIZE]) {
   Dl_info own;
-  if (dladdr((const void *)&loaded, &own) == 0 || own.dli_fname == NULL) return false;
-  const char *slash = strrchr(own.dli_fname, '/');
+  if (dladdr((const void*)&loaded, &own) == 0 || own.dli_fname == NULL) return false;
+  const char* slash = strrchr(own.dli_fname, '/');
   const size_t length = slash != NULL ? (size_t)(slash - own.dli_fname) : 0;
   if (slash == NULL || length >= FOLDER_SIZE) return false;
   memcpy(folder, own.dli_fname, length);
@@ -335,7 +335,7 @@ static bool find_own_folder(char folder[static FOLDER_SIZE]) {
 }
 
 /* A target has one name: skylake_avx512 to archspec, skylake.avx512 in the wheel's version. */
-static bool same_name(const char *one, const char *other) {
+static bool same_name(const char* one, const char* other) {
   for (;; ++one, ++other) {
     const bool between = *one != '\0' && *other != '\0' && strchr("_.-", *one) != NULL &&
                          strchr("_.-", *other) != NULL;
@@ -345,7 +345,7 @@ static bool same_name(const char *one, const char *other) {
 }
 
 /* The first target of the table that fits, and the handle of its library; NULL with the reasons. */
-static void *choose(const char *wanted, const char *folder, const struct tw_target **chosen) {
+static void* choose(const char* wanted, const char* folder, const struct tw_target** chosen) {
   bool known = false;
   for (size_t i = 0; i < COUNT(tw_targets); ++i) {
     *chosen = &tw_targets[i];
@@ -353,7 +353,7 @@ static void *choose(const char *wanted, const char *folder, const struct tw_targ
     known = true;
     const size_t before = reason.used;
     if (before != 0) because("; ");
-    void *library = cpu_runs(*chosen) ? open_library(folder, *chosen) : NULL;
+    void* library = cpu_runs(*chosen) ? open_library(folder, *chosen) : NULL;
     if (library == NULL) continue;
     reason.bytes[reason.used = before] = '\0';
     return library;
@@ -366,8 +366,8 @@ static void *choose(const char *wanted, const char *folder, const struct tw_targ
 }
 
 /* One line on stderr in one write, unless TensorFlow was told to keep quiet at this level. */
-__attribute__((format(printf, 2, 3))) static void say(int level, const char *format, ...) {
-  const char *least = setting("TF_CPP_MIN_LOG_LEVEL");
+__attribute__((format(printf, 2, 3))) static void say(int level, const char* format, ...) {
+  const char* least = setting("TF_CPP_MIN_LOG_LEVEL");
   if (least != NULL && *least > '0' + level && *least <= '9') return;
   char line[sizeof reason.bytes + 256];
   va_list arguments;
@@ -379,10 +379,10 @@ __attribute__((format(printf, 2, 3))) static void say(int level, const char *for
   if (write(STDERR_FILENO, line, size) < 0) return; /* nobody listens */
 }
 
-static void say_loaded(void *library) {
+static void say_loaded(void* library) {
   char kernels[32] = "kernels";
   int (*count)(void);
-  *(void **)&count = dlsym(library, "tensorwright_kernel_count");
+  *(void**)&count = dlsym(library, "tensorwright_kernel_count");
   if (count != NULL) snprintf(kernels, sizeof kernels, "%d kernels", count());
   say(0,
       "tensorwright: %s built for %s replace the stock ones; TensorFlow's own line about "
@@ -392,14 +392,14 @@ static void say_loaded(void *library) {
 }
 
 __attribute__((constructor)) static void dispatch(void) {
-  const char *wanted = setting("TENSORWRIGHT_TARGET");
+  const char* wanted = setting("TENSORWRIGHT_TARGET");
   if (wanted != NULL && strcmp(wanted, "off") == 0) {
     because("TENSORWRIGHT_TARGET=off");
     return;
   }
   char folder[FOLDER_SIZE];
-  const struct tw_target *chosen = NULL;
-  void *library = NULL;
+  const struct tw_target* chosen = NULL;
+  void* library = NULL;
   if (!find_own_folder(folder))
     because("the dispatcher cannot tell where it lies");
   else if (mask_is_known() && built_for_cpu_only() && no_device_plugins(folder))

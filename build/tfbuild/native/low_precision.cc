@@ -28,8 +28,8 @@
 #include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/platform/cpu_info.h"
 #include "tensorflow/core/util/util.h"
-#include "tensorwright/fused/placed.h"
-#include "tensorwright/fused/xla.h"
+#include "tensorwright/graph/placed.h"
+#include "tensorwright/graph/xla.h"
 
 namespace tensorwright {
 namespace {
@@ -81,16 +81,8 @@ bool IsSupported(DataType type) {
 // these are layer and instance normalisation.
 bool BeginsPattern(const std::string& op, DataType type) {
   static const auto* others = new std::set<std::string>{
-      "BatchMatMul",
-      "BatchMatMulV2",
-      "BatchMatMulV3",
-      "Conv2D",
-      "Conv3D",
-      "DepthwiseConv2dNative",
-      "MatMul",
-      "Pad",
-      "Sigmoid",
-      "Tanh",
+      "BatchMatMul",           "BatchMatMulV2", "BatchMatMulV3", "Conv2D",  "Conv3D",
+      "DepthwiseConv2dNative", "MatMul",        "Pad",           "Sigmoid", "Tanh",
   };
   if (IsSupported(type)) return false;
   return IsBatchNorm(op) || op == "Rsqrt" ||
@@ -163,7 +155,8 @@ absl::Status ChangeGraph(Graph& graph) {
     std::vector<const Edge*> edges;
     if (BeginsPattern(node->type_string(), type)) {
       for (const Edge* edge : node->out_edges()) {
-        if (edge->src_output() == 0 && edge->dst()->type_string() != kBarrier) edges.push_back(edge);
+        if (edge->src_output() == 0 && edge->dst()->type_string() != kBarrier)
+          edges.push_back(edge);
       }
       TF_RETURN_IF_ERROR(Insert(graph, edges, type));
     }

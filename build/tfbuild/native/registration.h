@@ -67,10 +67,9 @@ struct Argument<void(Kernel)> {
 enum class Runs { kAtOnce, kLater, kFinal };
 
 template <class Kernel>
-constexpr Runs kRuns =
-    std::is_base_of_v<::tensorflow::data::DatasetOpKernel, Kernel> ? Runs::kFinal
-    : std::is_base_of_v<::tensorflow::AsyncOpKernel, Kernel>       ? Runs::kLater
-                                                                   : Runs::kAtOnce;
+constexpr Runs kRuns = std::is_base_of_v<::tensorflow::data::DatasetOpKernel, Kernel> ? Runs::kFinal
+                       : std::is_base_of_v<::tensorflow::AsyncOpKernel, Kernel> ? Runs::kLater
+                                                                                : Runs::kAtOnce;
 
 // The kernel class with its executions counted. One relaxed addition per execution.
 template <class Kernel, Runs = kRuns<Kernel>>
@@ -171,18 +170,19 @@ template <bool kCompiled, Counter* counter, class Kernel>
 #include "tensorwright/definition.h"
 #undef TF_EXTRACT_KERNEL_NAME_Name
 #define TF_EXTRACT_KERNEL_NAME_Name(name_str) name_str, Name(name_str)
-#define TENSORWRIGHT_IS_COMPILED(kernel_builder_expr)         \
-  [] {                                                        \
-    using Name = ::tensorwright::Definition;                  \
-    [[maybe_unused]] constexpr const char* DEVICE_CPU = "CPU"; \
+#define TENSORWRIGHT_IS_COMPILED(kernel_builder_expr)                  \
+  [] {                                                                 \
+    using Name = ::tensorwright::Definition;                           \
+    [[maybe_unused]] constexpr const char* DEVICE_CPU = "CPU";         \
     [[maybe_unused]] constexpr const char* DEVICE_DEFAULT = "DEFAULT"; \
-    return kernel_builder_expr.IsCompiled();                  \
+    return kernel_builder_expr.IsCompiled();                           \
   }()
 #define TENSORWRIGHT_BUILT(compiled, kernel_builder_expr) \
   (compiled ? [] {                                        \
     using ::tensorflow::register_kernel::Name;            \
     return kernel_builder_expr.Build();                   \
-  }() : nullptr)
+  }()                                                     \
+            : nullptr)
 #else
 #define TENSORWRIGHT_IS_COMPILED(kernel_builder_expr) true
 #define TENSORWRIGHT_BUILT(compiled, kernel_builder_expr) kernel_builder_expr.Build()
@@ -196,9 +196,8 @@ template <bool kCompiled, Counter* counter, class Kernel>
   static ::tensorflow::InitOnStartupMarker const register_kernel_##ctr TF_ATTRIBUTE_UNUSED =     \
       TF_INIT_ON_STARTUP_IF(is_system_kernel || (SHOULD_REGISTER_OP_KERNEL(#__VA_ARGS__) &&      \
                                                  SHOULD_REGISTER_OP(op_name)))                   \
-      << ::tensorwright::Register<                                                               \
-             tensorwright_compiled_##ctr, &tensorwright_counter_##ctr,                           \
-             typename ::tensorwright::Argument<void(__VA_ARGS__)>::Type>(                        \
+      << ::tensorwright::Register<tensorwright_compiled_##ctr, &tensorwright_counter_##ctr,      \
+                                  typename ::tensorwright::Argument<void(__VA_ARGS__)>::Type>(   \
              TENSORWRIGHT_BUILT(tensorwright_compiled_##ctr, kernel_builder_expr), #__VA_ARGS__);
 
 #endif  // TENSORWRIGHT_REGISTRATION_H_

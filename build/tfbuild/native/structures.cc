@@ -18,7 +18,8 @@
 
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
 
-#define SIZE(type) {"sizeof(" #type ")", sizeof(type)}, {"alignof(" #type ")", alignof(type)}
+#define SIZE(type) \
+  {"sizeof(" #type ")", sizeof(type)}, { "alignof(" #type ")", alignof(type) }
 #define MEMBER(type, member) {"offsetof(" #type ", " #member ")", offsetof(type, member)}
 
 namespace {

@@ -42,6 +42,7 @@ from tfbuild.upstream.source import SourcePin, Staging
 
 SCHEMA = 1
 NATIVE = Path(__file__).parents[1] / "native"
+_NATIVE_SUFFIXES = (".c", ".cc", ".h")
 KERNEL_LIBRARY = "libtensorwright_kernels.so"
 """Bazel's name of a kernel library; the wheel has a different name for each target."""
 # The first release whose Bazel build accepts a local version.
@@ -415,7 +416,7 @@ def build_staging(facts: KernelFacts) -> Staging:
 
 def read_native_files() -> dict[str, bytes]:
     """Return our own sources: path below native/ → bytes."""
-    paths = sorted(path for path in NATIVE.rglob("*.*") if path.is_file())
+    paths = sorted(path for path in NATIVE.rglob("*.*") if path.suffix in _NATIVE_SUFFIXES)
     return {str(path.relative_to(NATIVE)): path.read_bytes() for path in paths}
 
 

@@ -26,7 +26,8 @@ from tfbuild.planning.plan import (
     read_native_files,
 )
 from tfbuild.records import format_json, write_atomic
-from tfbuild.upstream.kernels import FOLDER, OWN, KernelUnit, format_label
+from tfbuild.upstream.fused_ops import WORKSPACE_FOLDER
+from tfbuild.upstream.kernels import FOLDER, KernelUnit, format_label
 from tfbuild.upstream.releases import fill_placeholders
 from tfbuild.upstream.source import TREE
 
@@ -102,8 +103,8 @@ def _build_kernel_contexts(plan: Plan) -> dict[str, dict[str, object]]:
 def _describe_source(plan: Plan, recipe: KernelRecipe, path: str) -> dict[str, object]:
     """Return a kernel source with the options that it is compiled with beyond the common ones."""
     header = recipe.improved.get(path, "")
-    include = ("-include", f"tensorwright/improved/{header}") if header else ()
-    fused = path.startswith(f"{OWN}/")
+    include = ("-include", f"tensorwright/replacements/{header}") if header else ()
+    fused = path.startswith(f"{WORKSPACE_FOLDER}/")
     return {
         "label": format_label(path),
         "file": path if fused else f"@tf_source//:{TREE}/{path}",

@@ -141,7 +141,7 @@ def _check_exclusions(request: Request, fleet: Fleet) -> None:
         matched = False
         for plan in fleet.plans:
             selection = _load_selection(request, release, plan.target)
-            choice = _build_kernel_choice(request, release, plan.target)
+            choice = _build_kernel_choice(request, plan.target)
             units = plans.select_units(choice, selection, release.version)
             names |= {unit.name for unit in units}
             matches = kernels.find_units(word, units, release.version)
@@ -179,7 +179,7 @@ def resolve_plan(request: Request) -> tuple[Plan, Compiler]:
         target=target,
         compiler=compiler,
         macros=macros,
-        kernel_choice=_build_kernel_choice(request, release, target),
+        kernel_choice=_build_kernel_choice(request, target),
         without=_parse_exclusions(request),
         selection=_load_selection(request, release, target),
         extra_flags=flags.parse_extra_flags(request.flags),
@@ -215,8 +215,8 @@ def _read_defaults_request(request: Request) -> DefaultsRequest:
 def _load_selection(request: Request, release: Release, target: Target) -> Selection | None:
     """Return the selection measured for this target; None without one.
 
-    It is the user's, or the recorded one for the hot kernels, with the fused ops that it lists
-    or that are named.
+    It is the user's with the fused ops that it lists, or the recorded one for the hot kernels
+    with those that are the default. Fused ops that are named are added to both.
 
     Raises RecordError, UsageError.
     """
@@ -225,22 +225,24 @@ def _load_selection(request: Request, release: Release, target: Target) -> Selec
     named = {word for word in words if kernels.find_fused_registrations(word)}
     hot = words - named == {HOT} and request.scope == Scope.KERNELS
     selection: Selection | None = None
+    fused = named
     if paths:
         selection = _load_user_selection(paths, release, target)
+        fused = named.union(selection.own)
     elif hot:
         selection = find_recorded_selection(release.version, target)
+        fused = named.union(find_fused_ops(target))
     if selection is None:
         return None
-    fused = named | {*selection.own}
     return add_fused_ops(selection, kernels.select(",".join(fused))) if fused else selection
 
 
-def _build_kernel_choice(request: Request, release: Release, target: Target) -> str:
+def _build_kernel_choice(request: Request, target: Target) -> str:
     """Return the words of --kernels, and with hot kernels the fused ops.
 
     A selection, if there is one, takes precedence.
     """
-    fused = find_fused_ops(release.version, target) if HOT in _split_words(request.kernels) else ()
+    fused = find_fused_ops(target) if HOT in _split_words(request.kernels) else ()
     return ",".join((request.kernels, *fused))
 
 

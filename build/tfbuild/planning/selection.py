@@ -18,7 +18,8 @@ from tfbuild.comparisons.kernels import KernelRow, TypedOp
 from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.errors import RecordError
 from tfbuild.records import decode_record, load
-from tfbuild.upstream.kernels import RELEASE, KernelUnit, find_fused_registrations
+from tfbuild.upstream.fused_ops import load_fused_groups
+from tfbuild.upstream.kernels import KernelUnit, find_fused_registrations
 
 SCHEMA = 1
 _VECTORS = frozenset({"avx", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"})
@@ -33,7 +34,7 @@ class Selection:
     are additional compile flags of some sources (paths in the release's tree). `sources` are the
     sources that the selected kernels need: nothing else in them is compiled. If there are none,
     kernel groups are compiled whole. `rate` is the allowed false discovery rate. `own` are fused
-    ops, which are added whole because models were faster with them (docs/verified.md).
+    ops that are added whole, beside those that are the default for the target.
     """
 
     schema: int = SCHEMA
@@ -63,19 +64,22 @@ def find_recorded_selection(release: str, target: Target) -> Selection | None:
     fitting = (
         selection
         for selection in load_recorded_selections()
-        if selection.release == release and _list_vector_features(selection) <= target.features
+        if selection.release == release and _has_vectors_of(target, selection.target)
     )
-    return max(fitting, key=lambda candidate: len(_list_vector_features(candidate)), default=None)
+    return max(fitting, key=lambda fit: len(_list_vector_features(fit.target)), default=None)
 
 
-def find_fused_ops(release: str, target: Target) -> tuple[str, ...]:
+def find_fused_ops(target: Target) -> tuple[str, ...]:
     """Return the fused ops that are added to any selection for a target.
 
-    For a release without a recorded selection they are those of RELEASE: they replace no
-    TensorFlow kernel, and the conformance test checks them there.
+    They are the same for every release: they replace no kernel of TensorFlow, and the
+    conformance test checks them with each.
     """
-    selection = find_recorded_selection(release, target) or find_recorded_selection(RELEASE, target)
-    return selection.own if selection else ()
+    return tuple(
+        group.name
+        for group in load_fused_groups().values()
+        if any(_has_vectors_of(target, default) for default in group.default_targets)
+    )
 
 
 def add_fused_ops(selection: Selection, units: Iterable[KernelUnit]) -> Selection:
@@ -101,8 +105,13 @@ def list_fused_kernels(units: Iterable[KernelUnit]) -> tuple[TypedOp, ...]:
     return tuple(TypedOp(op=op, types=types) for op, types in registrations)
 
 
-def _list_vector_features(selection: Selection) -> frozenset[str]:
-    return parse_target(selection.target).features & _VECTORS
+def _has_vectors_of(target: Target, other: str) -> bool:
+    """Return whether a target has all vector features of another."""
+    return _list_vector_features(other) <= target.features
+
+
+def _list_vector_features(target: str) -> frozenset[str]:
+    return parse_target(target).features & _VECTORS
 
 
 @functools.cache

@@ -25,20 +25,16 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from tfbuild.probe import (
     agreement,
     fusing,
     large,
-    loops,
     parent,
-    products,
     registry,
     trials,
     uncollected,
-    updates,
 )
 from tfbuild.probe.calls import Caller, Outcome
 
@@ -79,7 +75,7 @@ def main(request: Path, answer: Path) -> None:
                 _load_and_check, units[unit], before, claims.get(unit), all_claims
             )
             try:
-                row = _test_unit(units[unit], load, folder, limit_s)
+                row = _test_unit(unit, units[unit], load, folder, limit_s)
             except ChildProcessError as error:
                 row = {"lost": str(error)}
             _write_row(answer_file, {"unit": unit, **row})
@@ -135,7 +131,7 @@ def _fork_worker(
 
 
 def _test_unit(
-    path: Path, look: Callable[[], dict[str, Any]], folder: Path, limit_s: int
+    unit: str, path: Path, look: Callable[[], dict[str, Any]], folder: Path, limit_s: int
 ) -> dict[str, Any]:
     """Run the conformance test of a kernel group, and return its answer."""
     loaded = _run_forked(look, limit_s)
@@ -143,10 +139,9 @@ def _test_unit(
         return loaded
     kernels = [registry.Kernel(*row) for row in loaded["kernels"]]
     ops = {kernel.op for kernel in kernels}
-    for part in (updates, loops, products):
-        if ops <= {*part.OPS}:
-            result = _test_fused(path, part, limit_s)
-            return result if "reason" in result else _create_answer(kernels, {}, result)
+    if (part := fusing.find_part(unit)) and ops:
+        result = _test_fused(path, part, ops, limit_s)
+        return result if "reason" in result else _create_answer(kernels, {}, result)
     try:
         cases_found = trials.find_cases(kernels, folder / "journals")
     except RuntimeError as error:
@@ -256,7 +251,7 @@ def _compute_handmade(pairs: list[_Pair]) -> list[list[tuple[str, Outcome]]]:
     ]
 
 
-def _test_fused(path: Path, part: ModuleType, limit_s: int) -> dict[str, Any]:
+def _test_fused(path: Path, part: str, ops: set[str], limit_s: int) -> dict[str, Any]:
     """Run the cases of a group of fused ops in several children at once, as it takes as long as
     all other kernel groups together.
     """
@@ -277,11 +272,11 @@ def _test_fused(path: Path, part: ModuleType, limit_s: int) -> dict[str, Any]:
     worst = max(answer["ulps"] for answer in answers)
     return {
         "cases": sum(answer["cases"] for answer in answers),
-        "ulps": dict.fromkeys(part.OPS, worst),
+        "ulps": dict.fromkeys(sorted(ops), worst),
     }
 
 
-def _test_share(path: Path, part: ModuleType, share: int, shares: int) -> dict[str, Any]:
+def _test_share(path: Path, part: str, share: int, shares: int) -> dict[str, Any]:
     """Check in a child, for its share of the cases, that fused ops give the results of the stock
     kernels.
     """
@@ -289,17 +284,18 @@ def _test_share(path: Path, part: ModuleType, share: int, shares: int) -> dict[s
 
     large.use_threads()
     library = registry.Library(path)
-    cases = dict([*part.cases().items()][share::shares])
-    unfused = () if library.can_multiply() else part.MULTIPLIED
+    programs = fusing.load_programs(part)
+    cases = dict([*programs.cases().items()][share::shares])
+    unfused = () if library.can_multiply() else programs.OPTIONAL
     worst = 0.0
     for name, case in cases.items():
-        before = library.count_fused_events()[part.RUNS]
-        outcomes = fusing.run_both(functools.partial(case, tf), part.PART)
-        if mismatch := part.difference(*outcomes):
+        before = library.count_fused_events()[programs.RUNS]
+        outcomes = fusing.run_both(functools.partial(case, tf), part)
+        if mismatch := programs.difference(*outcomes):
             return {"reason": f"{name}: {mismatch}"}
-        if library.count_fused_events()[part.RUNS] == before and name not in unfused:
+        if library.count_fused_events()[programs.RUNS] == before and name not in unfused:
             return {"reason": f"{name}: no op was fused"}
-        worst = max(worst, part.ulps(*outcomes))
+        worst = max(worst, programs.ulps(*outcomes))
     return {"cases": len(cases), "ulps": worst}
 
 

@@ -5,13 +5,16 @@ TensorFlow reads TENSORWRIGHT_FUSE when it prepares a function, so one process c
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 
+from tfbuild.native import ops
 from tfbuild.probe.cases import Array
 
 SWITCH = "TENSORWRIGHT_FUSE"
@@ -21,6 +24,25 @@ State = list[Array]
 """All visible results of a program."""
 Case = Callable[[ModuleType], State]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def find_part(unit: str) -> str:
+    """Return the part of TENSORWRIGHT_FUSE that a kernel group is; empty if it has no fused ops.
+
+    The group fused/NAME is the part NAME, described in native/ops/NAME.
+    """
+    parts = {f"fused/{module.name}": module.name for module in pkgutil.iter_modules(ops.__path__)}
+    return parts.get(unit, "")
+
+
+def load_programs(part: str) -> ModuleType:
+    """Load the conformance programs of a part: native/ops/PART/cases.py.
+
+    `cases()` returns them by name; those of OPTIONAL may run as stock ops in a library without
+    products. `difference` describes how two outcomes differ, `ulps` measures it, and RUNS is the
+    counter of executions.
+    """
+    return importlib.import_module(f"{ops.__name__}.{part}.cases")
 
 
 def in_graph(tf: ModuleType, **options: object) -> Callable[[_Function], _Function]:

@@ -17,7 +17,7 @@ from tfbuild.probe.calls import Caller, Outcome
 from tfbuild.probe.cases import Array
 from tfbuild.probe.proposals import STRING, Case, Input
 
-_BYTES = 20 << 20  # above the limit for large arrays in native/improved/elementwise.h
+_BYTES = 20 << 20  # above the limit for large arrays in native/replacements/elementwise.h
 _SMALL = 1024  # elements: whole vectors of every type
 _THREADS = 2
 

@@ -178,7 +178,7 @@ class Library:
 
     def count_fused_events(self) -> dict[str, int]:
         """Return the counters of fused ops, of their executions, and of the ops that were not
-        fused, by reason (native/fused/tally.h); empty for a library that fuses nothing.
+        fused, by reason (native/graph/events.h); empty for a library that fuses nothing.
         """
         handle = self._handle
         if not hasattr(handle, "tensorwright_fused_events"):
@@ -193,7 +193,7 @@ class Library:
     def can_multiply(self) -> bool:
         """Return whether the library computes the products that it could fuse. It does not with
         AVX-512, where only minimal filtering (Winograd convolution) is faster than oneDNN
-        (native/fused/faster.h).
+        (native/ops/products/faster.h).
         """
         handle = self._handle
         return not hasattr(handle, "tensorwright_multiplies") or bool(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import functools
 import io
-import itertools
 import re
 import statistics
 import tomllib
@@ -21,10 +20,9 @@ from typing import Any
 
 from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
+from tfbuild.upstream.fused_ops import load_fused_groups
 
 FOLDER = "tensorflow/core/kernels"
-OWN = "tensorwright"
-"""The folder of Tensorwright's own sources in a workspace."""
 RELEASE = "2.14.1"
 """The default release of a selection of kernels. It has a survey."""
 MINI = "mini"
@@ -38,7 +36,7 @@ class KernelUnit:
     """A kernel group: sources that are compiled and tested together.
 
     `sources` are paths in the release's tree (tensorflow/core/kernels/…), or, for a fused op,
-    in the workspace (tensorwright/fused/…).
+    in the workspace (tensorwright/ops/…).
     """
 
     name: str
@@ -161,13 +159,13 @@ def format_survey(rows: Iterable[SurveyRow]) -> str:
 
 
 def find_replacement_header(source: str) -> str:
-    """Return the header of the replacement kernel (native/improved) that precedes a source.
+    """Return the header of the replacement kernel (native/replacements) that precedes a source.
 
     `source` is a path in the release's tree; the result is empty for a source that is
     compiled as it is.
     """
     file = source.removeprefix(f"{FOLDER}/")
-    table: dict[str, list[str]] = _load_table()["improved"]
+    table: dict[str, list[str]] = _load_table()["replacements"]
     return next((header for header, files in table.items() if file in files), "")
 
 
@@ -198,7 +196,7 @@ def _require_known(
 
     They are known for a release with a survey, and for fused ops.
     """
-    folders = {fused.partition("/")[0] for fused in list_fused_groups()}
+    folders = {fused.partition("/")[0] for fused in load_fused_groups()}
     every_known = bool(rows) or name.partition("/")[0] in folders
     if name in units or f"{name}.cc" in rows or not every_known or not _NAME.fullmatch(name):
         return
@@ -263,19 +261,14 @@ def _list_units(rows: Mapping[str, SurveyRow]) -> Mapping[str, list[str]]:
     the fused ops.
     """
     surveyed_units = {row.unit: list(row.sources) for row in rows.values() if row.unit}
-    fused = {name: unit["sources"] for name, unit in _load_table()["own"].items()}
+    fused = {name: list(group.sources) for name, group in load_fused_groups().items()}
     return {**_load_table()["unit"], **surveyed_units, **fused}
-
-
-def list_fused_groups() -> tuple[str, ...]:
-    """Return the names of the kernel groups with fused ops."""
-    return tuple(_load_table()["own"])
 
 
 def find_fused_registrations(name: str) -> tuple[tuple[str, str], ...]:
     """Return op and types of all kernels of a group with fused ops; empty for another group."""
-    unit = _load_table()["own"].get(name)
-    return tuple(itertools.product(unit["ops"], unit["types"])) if unit else ()
+    group = load_fused_groups().get(name)
+    return group.registrations if group else ()
 
 
 def exclude_units(
@@ -321,13 +314,10 @@ def _create_unit(name: str, units: Mapping[str, list[str]]) -> KernelUnit:
             hint=f"Use {', '.join(sorted([*_load_table()['set'], 'all']))}, names such as "
             "cwise_op_log,bias_op, or ops such as Tanh",
         )
-    fused = _load_table()["own"].get(name)
+    fused = load_fused_groups().get(name)
     if fused:
-        stock_sources = fused.get("stock_sources", [])
-        sources = [f"{OWN}/{file}" for file in fused["sources"]]
-        return KernelUnit(
-            name=name, sources=(*sources, *(f"{FOLDER}/{file}" for file in stock_sources))
-        )
+        stock_sources = (f"{FOLDER}/{file}" for file in fused.stock_sources)
+        return KernelUnit(name=name, sources=(*fused.sources, *stock_sources))
     files = units.get(name, [f"{name}.cc"])
     return KernelUnit(name=name, sources=tuple(f"{FOLDER}/{file}" for file in files))
 
@@ -339,26 +329,25 @@ def estimate_cost(units: tuple[KernelUnit, ...], *, only_selected: bool = False)
     TensorFlow's sources are compiled, all sources cost about the same, because reading
     headers takes most of the time.
     """
-    table: dict[str, dict[str, float]] = _load_table()["cost"]
+    fused = {
+        source: {"seconds": group.seconds, "megabytes": group.megabytes}
+        for group in load_fused_groups().values()
+        for source in group.sources
+    }
+    table: dict[str, dict[str, float]] = _load_table()["cost"] | fused
     default = {
         "seconds": statistics.median(row["seconds"] for row in table.values()),
         "megabytes": max(row["megabytes"] for row in table.values()),
     }
     if only_selected:
-        default = _load_table()["cost_of_selected"]
-        table = {
-            file: table[file]
-            for fused in _load_table()["own"].values()
-            for file in fused["sources"]
-        }
-    sources = {source for unit in units for source in unit.sources}
-    files = [source.removeprefix(f"{FOLDER}/").removeprefix(f"{OWN}/") for source in sources]
-    rows = [table.get(file, default) for file in files]
+        default, table = _load_table()["cost_of_selected"], fused
+    sources = {source.removeprefix(f"{FOLDER}/") for unit in units for source in unit.sources}
+    rows = [table.get(source, default) for source in sources]
     return CompileCost(
         seconds=sum(row["seconds"] for row in rows),
         megabytes=int(max((row["megabytes"] for row in rows), default=0)),
-        measured=len(files) if only_selected else sum(file in table for file in files),
-        sources=len(files),
+        measured=len(sources) if only_selected else sum(source in table for source in sources),
+        sources=len(sources),
     )
 
 

@@ -1,0 +1,166 @@
+// Products of small and middling matrices of float, as recurrent layers have them: the right one is
+// packed into panels once and serves every step; the left one is read where it lies, transposed or not.
+
+#ifndef TENSORWRIGHT_COMPUTE_MATRIX_H_
+#define TENSORWRIGHT_COMPUTE_MATRIX_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "tensorwright/simd/lanes.h"
+
+namespace tensorwright {
+
+constexpr int kTileRows = kHasAvx512 ? 12 : 6;  // Rows of a tile: its sums fill the registers.
+constexpr int kPanel = 2 * kLanes;              // Columns of a panel.
+constexpr std::int64_t kDepth =
+    256;  // Of a block: a panel's part of it fits the first-level cache.
+constexpr std::int64_t kRowBlock =
+    96;  // Rows of the left matrix that stay in the second-level cache.
+
+// About how many sums of two elements take as long as a product.
+inline std::int64_t WorkOf(std::int64_t rows, std::int64_t depth, std::int64_t columns) {
+  return rows * depth * columns / kLanes;
+}
+
+// A matrix as it lies in memory; steps in elements.
+struct Matrix {
+  const float* data;
+  std::int64_t rows, columns;
+  std::int64_t row_step, column_step;
+
+  Matrix Transposed() const { return {data, columns, rows, column_step, row_step}; }
+};
+
+// The right matrix of products, in panels of kPanel columns, the last one filled up with zeros.
+class Packed {
+ public:
+  void Take(const Matrix& matrix) {
+    depth_ = matrix.rows;
+    columns_ = matrix.columns;
+    const std::int64_t size = panels() * depth_ * kPanel;
+    if (size > capacity_) {
+      memory_.reset(new float[size + kLanes]);
+      capacity_ = size;
+    }
+    const auto at = reinterpret_cast<std::uintptr_t>(memory_.get());
+    data_ = memory_.get() + (-at % sizeof(Lanes)) / sizeof(float);
+    for (std::int64_t panel = 0; panel < panels(); ++panel) {
+      const std::int64_t first = panel * kPanel,
+                         width = std::min<std::int64_t>(kPanel, columns_ - first);
+      float* to = data_ + panel * depth_ * kPanel;
+      for (std::int64_t k = 0; k < depth_; ++k, to += kPanel) {
+        const float* from = matrix.data + k * matrix.row_step + first * matrix.column_step;
+        for (std::int64_t j = 0; j < width; ++j) to[j] = from[j * matrix.column_step];
+        for (std::int64_t j = width; j < kPanel; ++j) to[j] = 0;
+      }
+    }
+  }
+
+  std::int64_t depth() const { return depth_; }
+  std::int64_t columns() const { return columns_; }
+  std::int64_t panels() const { return (columns_ + kPanel - 1) / kPanel; }
+  const float* panel(std::int64_t which) const { return data_ + which * depth_ * kPanel; }
+
+ private:
+  std::unique_ptr<float[]> memory_;
+  float* data_ = nullptr;
+  std::int64_t capacity_ = 0, depth_ = 0, columns_ = 0;
+};
+
+// Writes a tile, or adds it to what is there; of the columns only `width`. Inlined, or the sums would
+// lie in memory while they are made.
+template <int kRows>
+[[gnu::always_inline]] inline void StoreTile(Lanes (&sums)[kRows][2], float* out,
+                                             std::int64_t out_step, std::int64_t width, bool add) {
+#pragma GCC unroll 12
+  for (int row = 0; row < kRows; ++row) {
+    float* to = out + row * out_step;
+    if (width == kPanel) {
+      if (add) {
+        sums[row][0] += LoadLanes(to);
+        sums[row][1] += LoadLanes(to + kLanes);
+      }
+      std::memcpy(to, sums[row], sizeof(sums[row]));
+    } else {
+      float values[kPanel];
+      std::memcpy(values, sums[row], sizeof(values));
+      for (std::int64_t j = 0; j < width; ++j) to[j] = add ? to[j] + values[j] : values[j];
+    }
+  }
+}
+
+// `kRows` rows of the left matrix by a block of one panel; on top of `start`, if there is such a row.
+template <int kRows>
+void Tile(const Matrix& a, const float* panel, std::int64_t depth, float* out,
+          std::int64_t out_step, std::int64_t width, bool add, const float* start) {
+  Lanes sums[kRows][2] = {};
+  if (start != nullptr) {
+    for (auto& row : sums) row[0] = LoadLanes(start), row[1] = LoadLanes(start + kLanes);
+  }
+  const float* left = a.data;
+  for (std::int64_t k = 0; k < depth; ++k, panel += kPanel, left += a.column_step) {
+    const Lanes first = LoadLanes(panel), second = LoadLanes(panel + kLanes);
+#pragma GCC unroll 12
+    for (int row = 0; row < kRows; ++row) {
+      const Lanes factor = Broadcast(left[row * a.row_step]);
+      sums[row][0] = MultiplyAdd(factor, first, sums[row][0]);
+      sums[row][1] = MultiplyAdd(factor, second, sums[row][1]);
+    }
+  }
+  StoreTile<kRows>(sums, out, out_step, width, add);
+}
+
+template <int kRows>
+void TileOf(std::int64_t rows, const Matrix& a, const float* panel, std::int64_t depth, float* out,
+            std::int64_t out_step, std::int64_t width, bool add, const float* start = nullptr) {
+  if (rows == kRows) {
+    Tile<kRows>(a, panel, depth, out, out_step, width, add, start);
+  } else if constexpr (kRows > 1) {
+    TileOf<kRows - 1>(rows, a, panel, depth, out, out_step, width, add, start);
+  }
+}
+
+// out = a b, or out += a b, or each row of out = `bias` + that of a b: the columns of the panels from
+// `first_panel` on, without `last_panel`. No more than `together` products are summed up by themselves.
+inline void Multiply(const Matrix& a, const Packed& b, const float* bias, float* out,
+                     std::int64_t out_step, bool add, std::int64_t first_panel,
+                     std::int64_t last_panel, std::int64_t together) {
+  if (a.columns == 0 && !add) {
+    for (std::int64_t row = 0; row < a.rows; ++row) {
+      float* to = out + row * out_step;
+      if (bias != nullptr) {
+        std::copy_n(bias, b.columns(), to);
+      } else {
+        std::fill_n(to, b.columns(), 0.0f);
+      }
+    }
+  }
+  for (std::int64_t top = 0; top < a.rows; top += kRowBlock) {
+    const std::int64_t bottom = std::min(a.rows, top + kRowBlock);
+    for (std::int64_t from = 0; from < a.columns; from += together) {
+      const std::int64_t depth = std::min(together, a.columns - from);
+      for (std::int64_t panel = first_panel; panel < last_panel; ++panel) {
+        const std::int64_t column = panel * kPanel,
+                           width = std::min<std::int64_t>(kPanel, b.columns() - column);
+        float start[kPanel] = {};
+        const bool starts = bias != nullptr && from == 0;
+        if (starts) std::copy_n(bias + column, width, start);
+        for (std::int64_t row = top; row < bottom; row += kTileRows) {
+          const std::int64_t rows = std::min<std::int64_t>(kTileRows, bottom - row);
+          const Matrix part = {a.data + row * a.row_step + from * a.column_step, rows, depth,
+                               a.row_step, a.column_step};
+          TileOf<kTileRows>(rows, part, b.panel(panel) + from * kPanel, depth,
+                            out + row * out_step + column, out_step, width, add || from > 0,
+                            starts ? start : nullptr);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_COMPUTE_MATRIX_H_

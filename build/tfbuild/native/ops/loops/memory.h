@@ -1,0 +1,202 @@
+// Where the values of one execution of a loop lie.
+
+#ifndef TENSORWRIGHT_OPS_LOOPS_MEMORY_H_
+#define TENSORWRIGHT_OPS_LOOPS_MEMORY_H_
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/kernels/tensor_list.h"
+#include "tensorwright/compute/matrix.h"
+#include "tensorwright/ops/loops/plan.h"
+
+namespace tensorwright {
+namespace {
+
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorList;
+using tensorflow::TensorShape;
+
+constexpr std::int64_t kAlign = 64;
+
+class LoopMemory {
+ public:
+  LoopMemory(const Plan& plan, const Given& given, OpKernelContext* context)
+      : plan_(plan), given_(given), context_(context) {}
+
+  absl::Status Allocate() {
+    given_away_.resize(plan_.memories.size());
+    offsets_.resize(plan_.memories.size());
+    std::int64_t bytes = kAlign;
+    for (std::size_t i = 0; i < plan_.memories.size(); ++i) {
+      const Memory& memory = plan_.memories[i];
+      if (memory.where != Memory::Where::kOwn) continue;
+      if (memory.given) {
+        TF_RETURN_IF_ERROR(Allocate(memory, given_away_[i]));
+        continue;
+      }
+      offsets_[i] = bytes;
+      bytes += (memory.size() * memory.turns + kAlign - 1) / kAlign * kAlign;
+    }
+    TF_RETURN_IF_ERROR(
+        context_->allocate_temp(tensorflow::DT_INT8, TensorShape({bytes}), &memory_));
+    arena_ = Data(memory_) + (-reinterpret_cast<std::uintptr_t>(memory_.data())) % kAlign;
+    arena_ -= kAlign;
+    for (const SumOf& sum : plan_.sums) {
+      const Tensor& before = given_.tensors[sum.argument];
+      Tensor& after = sums_[sum.argument];
+      TF_RETURN_IF_ERROR(context_->allocate_temp(before.dtype(), before.shape(), &after));
+      std::memcpy(after.data(), before.data(), before.TotalBytes());
+    }
+    return absl::OkStatus();
+  }
+
+  // What a memory of results of all iterations, or the last one's, holds.
+  char* At(int memory, std::int64_t t) const {
+    const Memory& of = plan_.memories[memory];
+    switch (of.where) {
+      case Memory::Where::kFixed: return Data(Source(plan_.fixed[of.source]));
+      case Memory::Where::kItems: return Data(Item(plan_.reads[of.source], t));
+      case Memory::Where::kSlice: {
+        const SliceOf& slice = plan_.slices[of.source];
+        return At(slice.memory, t) + plan_.counters.at(slice.index).values[t] * of.size();
+      }
+      case Memory::Where::kState:
+        if (t == 0) return Data(given_.tensors[of.source]);
+        return At(plan_.states.at(of.source).memory, t - 1);
+      default: break;
+    }
+    if (of.given) return given_away_[memory].At(t);
+    return arena_ + offsets_[memory] + t % of.turns * of.size();
+  }
+
+  // A copy of what a memory holds, of results of all iterations or the last one.
+  absl::Status Copy(int memory, std::int64_t t, Tensor* copy) const {
+    const Memory& of = plan_.memories[memory];
+    const auto type = of.bytes ? tensorflow::DT_BOOL : tensorflow::DT_FLOAT;
+    TF_RETURN_IF_ERROR(context_->allocate_temp(type, TensorShape(of.dimensions), copy));
+    std::memcpy(copy->data(), At(memory, t), copy->TotalBytes());
+    return absl::OkStatus();
+  }
+
+  // The tensor of a memory that goes into a list in an iteration.
+  Tensor TensorAt(int memory, std::int64_t t) const {
+    const Memory& of = plan_.memories[memory];
+    switch (of.where) {
+      case Memory::Where::kFixed: return Source(plan_.fixed[of.source]);
+      case Memory::Where::kItems: return Item(plan_.reads[of.source], t);
+      case Memory::Where::kState:
+        if (t == 0) return given_.tensors[of.source];
+        return TensorAt(plan_.states.at(of.source).memory, t - 1);
+      default: return given_away_[memory].Item(t);
+    }
+  }
+
+  // What is summed up over all iterations, on top of an argument.
+  Tensor& sum(int argument) { return sums_.at(argument); }
+  const Tensor& sum(int argument) const { return sums_.at(argument); }
+
+  // The rows of several iterations, which lie one after the other.
+  Matrix Together(const View& view, std::int64_t count) const {
+    const auto* data = reinterpret_cast<const float*>(arena_ + offsets_[view.memory]);
+    return {data, view.rows * count, view.columns, view.columns, 1};
+  }
+
+ private:
+  // A tensor for each iteration, or one for all; parts of one where their sizes let them lie aligned.
+  struct GivenAway {
+    Tensor all;
+    std::vector<Tensor> items;
+    char* base = nullptr;
+    std::int64_t size = 0;
+
+    char* At(std::int64_t t) const { return items.empty() ? base + t * size : Data(Own(t)); }
+    Tensor Item(std::int64_t t) const { return items.empty() ? all.SubSlice(t) : Own(t); }
+    const Tensor& Own(std::int64_t t) const { return items[items.size() == 1 ? 0 : t]; }
+  };
+
+  static char* Data(const Tensor& tensor) { return static_cast<char*>(tensor.data()); }
+
+  const Tensor& Source(const Fixed& fixed) const {
+    switch (fixed.from) {
+      case Fixed::From::kArgument: return given_.tensors[fixed.index];
+      case Fixed::From::kConstant: return plan_.constants[fixed.index];
+      default: return given_.lists[plan_.reads[fixed.index].list]->tensors()[0];
+    }
+  }
+
+  const Tensor& Item(const ListRead& read, std::int64_t t) const {
+    const auto& items = given_.lists[read.list]->tensors();
+    if (read.pops) return items[items.size() - 1 - t];
+    if (!read.is_other.empty() && read.is_other[t]) {
+      return Source(plan_.fixed[plan_.memories[read.other].source]);
+    }
+    const auto counter = plan_.counters.find(read.index);
+    return items[counter == plan_.counters.end() ? plan_.numbers.at(read.index)
+                                                 : counter->second.values[t]];
+  }
+
+  absl::Status Allocate(const Memory& memory, GivenAway& away) {
+    const auto type = memory.bytes ? tensorflow::DT_BOOL : tensorflow::DT_FLOAT;
+    TensorShape shape(memory.dimensions);
+    if (!memory.steady && memory.size() % kAlign == 0 && memory.size() > 0) {
+      shape.InsertDim(0, plan_.iterations);
+      TF_RETURN_IF_ERROR(context_->allocate_temp(type, shape, &away.all));
+      away.base = Data(away.all);
+      away.size = memory.size();
+      return absl::OkStatus();
+    }
+    away.items.resize(memory.steady ? 1 : plan_.iterations);
+    for (Tensor& item : away.items) TF_RETURN_IF_ERROR(context_->allocate_temp(type, shape, &item));
+    return absl::OkStatus();
+  }
+
+  const Plan& plan_;
+  const Given& given_;
+  OpKernelContext* const context_;
+  std::vector<GivenAway> given_away_;
+  std::vector<std::int64_t> offsets_;
+  Tensor memory_;
+  char* arena_ = nullptr;
+  std::map<int, Tensor> sums_;
+};
+
+// Where each memory begins in one iteration.
+class Addresses {
+ public:
+  struct Operand {
+    char* data;
+    std::int64_t row_step, column_step;  // In bytes.
+  };
+
+  Addresses(const Plan& plan, const LoopMemory& memory, std::int64_t t) : plan_(plan) {
+    base_.reserve(plan.memories.size());
+    for (std::size_t i = 0; i < plan.memories.size(); ++i) base_.push_back(memory.At(i, t));
+  }
+
+  float* Floats(const View& view) const {
+    return reinterpret_cast<float*>(base_[view.memory]) + view.offset;
+  }
+
+  Matrix MatrixOf(const View& view) const {
+    return {Floats(view), view.rows, view.columns, view.row_step, view.column_step};
+  }
+
+  Operand OperandOf(const View& view) const {
+    const std::int64_t each = plan_.memories[view.memory].bytes ? 1 : sizeof(float);
+    return {base_[view.memory] + view.offset * each, view.row_step * each, view.column_step * each};
+  }
+
+ private:
+  const Plan& plan_;
+  std::vector<char*> base_;
+};
+
+}  // namespace
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_OPS_LOOPS_MEMORY_H_

@@ -1,0 +1,245 @@
+// Whole numbers that a loop computes with: counters, shapes, axes, indices, and what is true of them.
+
+#ifndef TENSORWRIGHT_OPS_LOOPS_NUMBERS_H_
+#define TENSORWRIGHT_OPS_LOOPS_NUMBERS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorwright/ops/loops/loop.h"
+
+namespace tensorwright {
+
+using Dimensions = std::vector<std::int64_t>;
+
+// A product of sizes; the largest number where it is larger.
+inline std::int64_t Times(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max()
+                                                : product;
+}
+
+// The largest number where there are more than that.
+inline std::int64_t Elements(const Dimensions& dimensions) {
+  return std::accumulate(dimensions.begin(), dimensions.end(), std::int64_t{1}, Times);
+}
+
+constexpr std::int64_t kMostElements = std::int64_t{1} << 36;
+
+// Whether a tensor of these dimensions can be, and the bytes of many of them be counted.
+inline bool Exists(const Dimensions& dimensions) {
+  tensorflow::TensorShape shape;
+  const auto rank = static_cast<std::int64_t>(dimensions.size());
+  return tensorflow::TensorShapeUtils::MakeShape(dimensions.data(), rank, &shape).ok() &&
+         Elements(dimensions) <= kMostElements;
+}
+
+// Puts in the size that stands for what is left (-1). False where the elements do not fill the dimensions.
+inline bool Fits(Dimensions& dimensions, std::int64_t elements) {
+  std::int64_t known = 1, *open = nullptr;
+  for (auto& each : dimensions) {
+    if (each >= 0) {
+      known = Times(known, each);
+    } else if (each == -1 && open == nullptr) {
+      open = &each;
+    } else {
+      return false;
+    }
+  }
+  if (open != nullptr) {
+    if (known == 0 || elements % known != 0) return false;
+    *open = elements / known;
+    return true;
+  }
+  return known == elements;
+}
+
+struct Numbers {
+  Dimensions dimensions;
+  std::vector<std::int64_t> values;  // Zero or one for what is true or not.
+
+  bool operator==(const Numbers& other) const {
+    return dimensions == other.dimensions && values == other.values;
+  }
+};
+
+inline bool IsNumber(tensorflow::DataType type) {
+  return type == tensorflow::DT_INT32 || type == tensorflow::DT_INT64 ||
+         type == tensorflow::DT_BOOL;
+}
+
+constexpr std::int64_t kMostNumbers = 64;
+
+// A plan is made for given numbers: where there are many, as in a batch of words, each has others.
+inline bool IsFew(const tensorflow::Tensor& tensor) {
+  return !IsNumber(tensor.dtype()) || tensor.dtype() == tensorflow::DT_BOOL ||
+         tensor.NumElements() <= kMostNumbers;
+}
+
+inline Dimensions DimensionsOf(const tensorflow::Tensor& tensor) {
+  const auto sizes = tensor.shape().dim_sizes();
+  return Dimensions(sizes.begin(), sizes.end());
+}
+
+inline Numbers NumbersOf(const tensorflow::Tensor& tensor) {
+  Numbers numbers = {DimensionsOf(tensor), {}};
+  for (std::int64_t i = 0; i < tensor.NumElements(); ++i) {
+    switch (tensor.dtype()) {
+      case tensorflow::DT_INT32: numbers.values.push_back(tensor.flat<std::int32_t>()(i)); break;
+      case tensorflow::DT_INT64: numbers.values.push_back(tensor.flat<std::int64_t>()(i)); break;
+      default: numbers.values.push_back(tensor.flat<bool>()(i));
+    }
+  }
+  return numbers;
+}
+
+inline tensorflow::Tensor TensorOf(const Numbers& numbers, tensorflow::DataType type) {
+  tensorflow::Tensor tensor(type, tensorflow::TensorShape(numbers.dimensions));
+  for (std::size_t i = 0; i < numbers.values.size(); ++i) {
+    switch (type) {
+      case tensorflow::DT_INT32: tensor.flat<std::int32_t>()(i) = numbers.values[i]; break;
+      case tensorflow::DT_INT64: tensor.flat<std::int64_t>()(i) = numbers.values[i]; break;
+      default: tensor.flat<bool>()(i) = numbers.values[i] != 0;
+    }
+  }
+  return tensor;
+}
+
+namespace {
+
+// How TensorFlow reduces the gradients of two operands that were broadcast to each other
+// (core/util/bcast.h): which axes are summed up for each.
+inline bool BroadcastAxes(const Numbers& a, const Numbers& b, std::vector<Numbers>* out) {
+  const std::size_t rank = std::max(a.values.size(), b.values.size());
+  Numbers axes[2];
+  for (std::size_t axis = 0; axis < rank; ++axis) {
+    std::int64_t sizes[2] = {1, 1};
+    for (int side = 0; side < 2; ++side) {
+      const auto& values = side == 0 ? a.values : b.values;
+      const std::size_t missing = rank - values.size();
+      if (axis >= missing) sizes[side] = values[axis - missing];
+    }
+    if (sizes[0] != sizes[1] && sizes[0] != 1 && sizes[1] != 1) return false;
+    for (int side = 0; side < 2; ++side) {
+      if (sizes[side] == 1) axes[side].values.push_back(axis);
+    }
+  }
+  // Equal shapes are summed along no axis, not even along those of one element.
+  if (a.values == b.values) axes[0].values.clear(), axes[1].values.clear();
+  for (Numbers& each : axes) {
+    each.dimensions = {static_cast<std::int64_t>(each.values.size())};
+    out->push_back(std::move(each));
+  }
+  return true;
+}
+
+// Numbers that are too large for their type begin anew, as TensorFlow's do.
+inline std::int64_t Wrapped(std::int64_t number, tensorflow::DataType type) {
+  return type == tensorflow::DT_INT32 ? static_cast<std::int32_t>(number) : number;
+}
+
+inline std::int64_t Apply(Do what, std::int64_t a, std::int64_t b) {
+  switch (what) {
+    case Do::kAdd: return static_cast<std::uint64_t>(a) + b;
+    case Do::kSub: return static_cast<std::uint64_t>(a) - b;
+    case Do::kMul: return static_cast<std::uint64_t>(a) * b;
+    case Do::kMaximum: return std::max(a, b);
+    case Do::kMinimum: return std::min(a, b);
+    case Do::kGreater: return a > b;
+    case Do::kGreaterEqual: return a >= b;
+    case Do::kLess: return a < b;
+    case Do::kLessEqual: return a <= b;
+    case Do::kAnd: return a != 0 && b != 0;
+    default: return a != 0 || b != 0;
+  }
+}
+
+}  // namespace
+
+// What an operation on numbers gives. False if this is not known here.
+inline bool Compute(const Operation& operation, const std::vector<const Numbers*>& inputs,
+                    std::vector<Numbers>* out) {
+  switch (operation.what) {
+    case Do::kAdd:
+    case Do::kSub:
+    case Do::kMul:
+    case Do::kMaximum:
+    case Do::kMinimum:
+    case Do::kGreater:
+    case Do::kGreaterEqual:
+    case Do::kLess:
+    case Do::kLessEqual:
+    case Do::kAnd:
+    case Do::kOr: {
+      const Numbers &a = *inputs[0], &b = *inputs[1];
+      const bool lone_a = a.values.size() == 1, lone_b = b.values.size() == 1;
+      if (a.dimensions != b.dimensions && !lone_a && !lone_b) return false;
+      const bool like_a = lone_b && (!lone_a || a.dimensions.size() > b.dimensions.size());
+      const Numbers &most = like_a ? a : b, &other = like_a ? b : a;
+      if (other.dimensions.size() > most.dimensions.size()) return false;
+      Numbers result = {most.dimensions, {}};
+      for (std::int64_t i = 0; i < Elements(result.dimensions); ++i) {
+        const std::int64_t value =
+            Apply(operation.what, a.values[lone_a ? 0 : i], b.values[lone_b ? 0 : i]);
+        result.values.push_back(Wrapped(value, operation.type));
+      }
+      out->push_back(std::move(result));
+      return true;
+    }
+    case Do::kNot:
+    case Do::kNeg: {
+      Numbers result = *inputs[0];
+      for (auto& value : result.values) {
+        value = operation.what == Do::kNot ? value == 0
+                                           : Wrapped(Apply(Do::kSub, 0, value), operation.type);
+      }
+      out->push_back(std::move(result));
+      return true;
+    }
+    case Do::kBroadcastArgs: return BroadcastAxes(*inputs[0], *inputs[1], out);
+    case Do::kPack:
+    case Do::kConcat: {
+      const bool packs = operation.what == Do::kPack;
+      const std::size_t count = inputs.size() - (packs ? 0 : 1);
+      Numbers result;
+      for (std::size_t i = 0; i < count; ++i) {
+        if (inputs[i]->dimensions.size() != (packs ? 0u : 1u)) return false;
+        result.values.insert(result.values.end(), inputs[i]->values.begin(),
+                             inputs[i]->values.end());
+      }
+      result.dimensions = {static_cast<std::int64_t>(result.values.size())};
+      out->push_back(std::move(result));
+      return true;
+    }
+    case Do::kSlice: {
+      const Numbers& from = *inputs[0];
+      if (from.dimensions.size() != 1 || inputs[1]->values.size() != 1 ||
+          inputs[2]->values.size() != 1 || inputs[3]->values != std::vector<std::int64_t>{1}) {
+        return false;
+      }
+      const std::int64_t size = from.dimensions[0];
+      std::int64_t first = operation.begin_mask ? 0 : inputs[1]->values[0];
+      std::int64_t last = operation.end_mask ? size : inputs[2]->values[0];
+      if (first < 0) first += size;
+      if (operation.shrink_mask) {
+        if (first < 0 || first >= size) return false;
+        out->push_back({{}, {from.values[first]}});
+        return true;
+      }
+      if (last < 0) last += size;
+      first = std::clamp<std::int64_t>(first, 0, size);
+      last = std::clamp<std::int64_t>(last, first, size);
+      out->push_back({{last - first}, {from.values.begin() + first, from.values.begin() + last}});
+      return true;
+    }
+    default: return false;
+  }
+}
+
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_OPS_LOOPS_NUMBERS_H_

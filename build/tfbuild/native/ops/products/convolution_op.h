@@ -1,0 +1,243 @@
+// Convolutions of NHWC images and their gradients, where they are faster than oneDNN's.
+
+#ifndef TENSORWRIGHT_OPS_PRODUCTS_CONVOLUTION_OP_H_
+#define TENSORWRIGHT_OPS_PRODUCTS_CONVOLUTION_OP_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tensorwright/compute/threads.h"
+#include "tensorwright/ops/products/convolution.h"
+#include "tensorwright/ops/products/faster.h"
+#include "tensorwright/ops/products/filter_gradient.h"
+#include "tensorwright/ops/products/replaced_op.h"
+#include "tensorwright/ops/products/winograd_gradient.h"
+#include "tensorwright/ops/products/winograd_outputs.h"
+
+namespace tensorwright {
+namespace {
+
+// Of a normalised convolution: scale, offset, mean and variance come behind the filter.
+constexpr int kNormalisedInputs = 6;
+
+inline void ShareGradient(OpKernelContext* context, std::int64_t threads,
+                          const FilterGradient& gradient) {
+  const std::vector<Part> parts = PartsOf(gradient.of(), threads);
+  ShareParts(context, threads, parts.size(), [&](std::int64_t first, std::int64_t last) {
+    for (; first < last; ++first) gradient.Compute(parts[first]);
+  });
+}
+
+// What a convolution and its gradients have in common.
+class ConvolvingOp : public ReplacedOp {
+ public:
+  explicit ConvolvingOp(OpKernelConstruction* context) : ReplacedOp(context) {
+    std::string padding;
+    OP_REQUIRES_OK(context, GetNodeAttr(before(), "strides", &strides_));
+    OP_REQUIRES_OK(context, GetNodeAttr(before(), "padding", &padding));
+    same_ = padding == "SAME";
+    TryGetNodeAttr(before(), "dilations", &dilations_);
+  }
+
+ protected:
+  // Of the shapes of images, filter and outputs; false where they do not belong together.
+  bool ConvolutionOf(const TensorShape& in, const TensorShape& filter, const TensorShape& out,
+                     Convolution* of) const {
+    if (in.dims() != 4 || filter.dims() != 4 || out.dims() != 4) return false;
+    for (int axis : {1, 2}) {
+      if (out.dim_size(axis) == 0 || out.dim_size(axis) != OutputsAlong(in, filter, axis)) {
+        return false;
+      }
+    }
+    *of = {in.dim_size(0), in.dim_size(3), out.dim_size(3), AxisOf(in, filter, out, 1),
+           AxisOf(in, filter, out, 2)};
+    return of->images > 0 && of->channels > 0 && of->filters > 0 && out.dim_size(0) == of->images &&
+           filter.dim_size(2) == of->channels && filter.dim_size(3) == of->filters;
+  }
+
+  // The outputs of these images; of no dimensions where they would be too many for a tensor.
+  TensorShape OutputsOf(const TensorShape& in, const TensorShape& filter) const {
+    if (in.dims() != 4 || filter.dims() != 4) return {};
+    const std::int64_t rows = OutputsAlong(in, filter, 1), columns = OutputsAlong(in, filter, 2);
+    TensorShape shape;
+    const auto built =
+        TensorShape::BuildTensorShape({in.dim_size(0), rows, columns, filter.dim_size(3)}, &shape);
+    return built.ok() ? shape : TensorShape();
+  }
+
+  // A shape that came as numbers.
+  static bool ShapeOf(const Tensor& sizes, TensorShape* shape) {
+    if (sizes.dims() != 1 || sizes.NumElements() != 4) return false;
+    const auto size = sizes.flat<std::int32_t>();
+    return TensorShape::BuildTensorShape({size(0), size(1), size(2), size(3)}, shape).ok();
+  }
+
+  // Output 0 by minimal filtering, where that is faster.
+  absl::Status Filter(OpKernelContext* context, const Convolution& of, const TensorShape& shape,
+                      const Tensor& input, const Tensor& filter, bool turned, const Finish& finish,
+                      bool* done) const {
+    absl::Status status;
+    *done = WithFasterScheme(of, true, [&](auto scheme) {
+      using Outputs = FilteredOutputs<decltype(scheme)>;
+      Tensor room, *output = nullptr;
+      const TensorShape size({Outputs::TransformedSize(of)});
+      status = context->allocate_output(0, shape, &output);
+      if (status.ok()) status = context->allocate_temp(tensorflow::DT_FLOAT, size, &room);
+      if (!status.ok()) return;
+      const Outputs run(of, input.flat<float>().data(), filter.flat<float>().data(), turned, finish,
+                        room.flat<float>().data(), output->flat<float>().data());
+      const std::int64_t threads = Threads(context);
+      ShareParts(context, threads, run.lines(),
+                 [&](std::int64_t first, std::int64_t last) { run.TransformFilters(first, last); });
+      ShareParts(context, threads, run.blocks(),
+                 [&](std::int64_t first, std::int64_t last) { run.Compute(first, last); });
+    });
+    return status;
+  }
+
+ private:
+  Convolution::Axis AxisOf(const TensorShape& in, const TensorShape& filter, const TensorShape& out,
+                           int axis) const {
+    Convolution::Axis of = {in.dim_size(axis), out.dim_size(axis), filter.dim_size(axis - 1),
+                            strides_[axis], dilations_[axis]};
+    if (same_) of.before = std::max<std::int64_t>(of.Reached(of.out) - of.in, 0) / 2;
+    return of;
+  }
+
+  // How many outputs there are along an axis; none without taps.
+  std::int64_t OutputsAlong(const TensorShape& in, const TensorShape& filter, int axis) const {
+    const std::int64_t taps = filter.dim_size(axis - 1), stride = strides_[axis],
+                       lost = same_ ? 0 : (taps - 1) * dilations_[axis];
+    const std::int64_t left = in.dim_size(axis) - lost;
+    return taps == 0 || left <= 0 ? 0 : (left + stride - 1) / stride;
+  }
+
+  std::vector<std::int32_t> strides_, dilations_ = {1, 1, 1, 1};
+  bool same_ = false;  // Or nothing is padded.
+};
+
+// Conv2D, and the same with a bias, or normalised by what training found, and ReLU.
+class ConvolutionOp : public ConvolvingOp {
+ public:
+  explicit ConvolutionOp(OpKernelConstruction* context) : ConvolvingOp(context) {
+    TryGetNodeAttr(before(), "epsilon", &epsilon_);
+  }
+
+ protected:
+  absl::Status Computes(OpKernelContext* context, bool* done) const override {
+    const Tensor &input = context->input(0), &filter = context->input(1);
+    const TensorShape outputs = OutputsOf(input.shape(), filter.shape());
+    Convolution of;
+    Finish finish;
+    std::vector<float> factors;
+    if (!ConvolutionOf(input.shape(), filter.shape(), outputs, &of) ||
+        !FinishOf(context, of.filters, &finish) ||
+        !Normalises(context, of.filters, &factors, &finish)) {
+      return absl::OkStatus();
+    }
+    return Filter(context, of, outputs, input, filter, false, finish, done);
+  }
+
+ private:
+  // Scale, offset, mean and variance behind the filter, if they are there, as what finishes outputs.
+  // False where one does not fit.
+  bool Normalises(OpKernelContext* context, std::int64_t filters, std::vector<float>* factors,
+                  Finish* finish) const {
+    if (context->num_inputs() != kNormalisedInputs) return true;
+    const float* each[4];
+    for (int i = 0; i < 4; ++i) {
+      const Tensor& input = context->input(2 + i);
+      if (input.dims() != 1 || input.dim_size(0) != filters) return false;
+      each[i] = input.flat<float>().data();
+    }
+    const auto [scale, offset, mean, variance] = each;
+    for (std::int64_t i = 0; i < filters; ++i) {
+      factors->push_back(scale[i] / std::sqrt(variance[i] + epsilon_));
+    }
+    finish->bias = offset;
+    finish->means = mean;
+    finish->factors = factors->data();
+    return true;
+  }
+
+  float epsilon_ = 0;
+};
+
+// Conv2DBackpropInput: the convolution of what comes back with the filter turned around.
+class InputGradientOp : public ConvolvingOp {
+ public:
+  using ConvolvingOp::ConvolvingOp;
+
+ protected:
+  absl::Status Computes(OpKernelContext* context, bool* done) const override {
+    const Tensor &filter = context->input(1), &back = context->input(2);
+    TensorShape inputs;
+    Convolution of;
+    if (!ShapeOf(context->input(0), &inputs) ||
+        !ConvolutionOf(inputs, filter.shape(), back.shape(), &of)) {
+      return absl::OkStatus();
+    }
+    if (of.rows.stride != 1 || of.columns.stride != 1) return absl::OkStatus();
+    return Filter(context, of.Turned(), inputs, back, filter, true, {}, done);
+  }
+};
+
+// Conv2DBackpropFilter, and the same with the gradient of a bias.
+class FilterGradientOp : public ConvolvingOp {
+ public:
+  using ConvolvingOp::ConvolvingOp;
+
+ protected:
+  absl::Status Computes(OpKernelContext* context, bool* done) const override {
+    const Tensor &input = context->input(0), &back = context->input(2);
+    TensorShape shape;
+    Convolution of;
+    if (!ShapeOf(context->input(1), &shape) ||
+        !ConvolutionOf(input.shape(), shape, back.shape(), &of)) {
+      return absl::OkStatus();
+    }
+    const bool filtered = WithFasterScheme(of, false, [](auto) {});
+    if (!filtered && !IsFasterGradient(of)) return absl::OkStatus();
+    Tensor *filter = nullptr, *bias = nullptr;
+    TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &filter));
+    if (context->num_outputs() > 1) {
+      TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({of.filters}), &bias));
+    }
+    *done = true;
+    const float *in = input.flat<float>().data(), *out = back.flat<float>().data();
+    float *to = filter->flat<float>().data(),
+          *sums = bias == nullptr ? nullptr : bias->flat<float>().data();
+    if (filtered) return Filter(context, of, in, out, to, sums);
+    ShareGradient(context, Threads(context), FilterGradient(of, in, out, to, sums));
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status Filter(OpKernelContext* context, const Convolution& of, const float* in,
+                             const float* out, float* filter, float* bias) {
+    absl::Status status;
+    WithFasterScheme(of, false, [&](auto scheme) {
+      using Gradient = FilteredGradient<decltype(scheme)>;
+      Tensor room;
+      const TensorShape size({Gradient::SumsSize(of)});
+      status = context->allocate_temp(tensorflow::DT_FLOAT, size, &room);
+      if (!status.ok()) return;
+      const std::int64_t threads = Threads(context);
+      const Gradient run(of, threads, in, out, room.flat<float>().data(), filter, bias);
+      ShareParts(
+          context, threads, run.parts(),
+          [&](std::int64_t first, std::int64_t last) { run.Compute(first, last); }, 1);
+      ShareParts(context, threads, run.lines(),
+                 [&](std::int64_t first, std::int64_t last) { run.Finish(first, last); });
+    });
+    return status;
+  }
+};
+
+}  // namespace
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_OPS_PRODUCTS_CONVOLUTION_OP_H_

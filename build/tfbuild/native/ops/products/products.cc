@@ -1,0 +1,84 @@
+// The unit fused/products: one source, as reading TensorFlow's headers takes most of a compile.
+
+#define EIGEN_USE_THREADS
+
+#include "tensorwright/ops/products/convolution_op.h"
+#include "tensorwright/ops/products/events.h"
+#include "tensorwright/ops/products/fuse_products.h"
+#include "tensorwright/ops/products/product_op.h"
+
+namespace tensorwright {
+namespace {
+
+using tensorflow::DEVICE_CPU;  // A registration's own words (native/registration.h).
+using tensorflow::shape_inference::UnknownShape;
+
+#define TENSORWRIGHT_PRODUCT(name) \
+  REGISTER_OP(name)                \
+      .Input("a: float")           \
+      .Input("b: float")           \
+      .Output("product: float")    \
+      .Attr("original: string")    \
+      .SetShapeFn(UnknownShape)
+
+TENSORWRIGHT_PRODUCT("_TensorwrightProduct");
+TENSORWRIGHT_PRODUCT("_TensorwrightFusedProduct").Input("bias: float");
+
+#define TENSORWRIGHT_CONVOLUTION(name) \
+  REGISTER_OP(name)                    \
+      .Input("input: float")           \
+      .Input("filter: float")          \
+      .Output("output: float")         \
+      .Attr("original: string")        \
+      .SetShapeFn(UnknownShape)
+
+TENSORWRIGHT_CONVOLUTION("_TensorwrightConvolution");
+TENSORWRIGHT_CONVOLUTION("_TensorwrightFusedConvolution").Input("bias: float");
+TENSORWRIGHT_CONVOLUTION("_TensorwrightNormalisedConvolution")
+    .Input("scale: float")
+    .Input("offset: float")
+    .Input("mean: float")
+    .Input("variance: float");
+
+REGISTER_OP("_TensorwrightInputGradient")
+    .Input("input_sizes: int32")
+    .Input("filter: float")
+    .Input("out_backprop: float")
+    .Output("output: float")
+    .Attr("original: string")
+    .SetShapeFn(UnknownShape);
+
+#define TENSORWRIGHT_FILTER_GRADIENT(name) \
+  REGISTER_OP(name)                        \
+      .Input("input: float")               \
+      .Input("filter_sizes: int32")        \
+      .Input("out_backprop: float")        \
+      .Output("output: float")             \
+      .Attr("original: string")            \
+      .SetShapeFn(UnknownShape)
+
+TENSORWRIGHT_FILTER_GRADIENT("_TensorwrightFilterGradient");
+TENSORWRIGHT_FILTER_GRADIENT("_TensorwrightFilterGradientWithBias").Output("bias_grad: float");
+
+#define TENSORWRIGHT_REPLACED(name, Kernel) \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(DEVICE_CPU), Kernel)
+
+TENSORWRIGHT_REPLACED("_TensorwrightProduct", ProductOp);
+TENSORWRIGHT_REPLACED("_TensorwrightFusedProduct", ProductOp);
+TENSORWRIGHT_REPLACED("_TensorwrightConvolution", ConvolutionOp);
+TENSORWRIGHT_REPLACED("_TensorwrightFusedConvolution", ConvolutionOp);
+TENSORWRIGHT_REPLACED("_TensorwrightNormalisedConvolution", ConvolutionOp);
+TENSORWRIGHT_REPLACED("_TensorwrightInputGradient", InputGradientOp);
+TENSORWRIGHT_REPLACED("_TensorwrightFilterGradient", FilterGradientOp);
+TENSORWRIGHT_REPLACED("_TensorwrightFilterGradientWithBias", FilterGradientOp);
+
+// For the probe: whether products are computed at all.
+extern "C" __attribute__((visibility("default"))) int tensorwright_multiplies(void) {
+  return kProductsAreFaster;
+}
+
+// Behind the passes with which oneDNN takes what is its own (0 and 1).
+REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_PARTITIONING, 100, FuseProducts);
+
+}  // namespace
+}  // namespace tensorwright

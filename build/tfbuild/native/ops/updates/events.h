@@ -1,0 +1,28 @@
+// The counters of the group fused/updates.
+
+#ifndef TENSORWRIGHT_OPS_UPDATES_EVENTS_H_
+#define TENSORWRIGHT_OPS_UPDATES_EVENTS_H_
+
+#include "tensorwright/graph/events.h"
+
+namespace tensorwright::events {
+
+inline EventCounter updates("updates");                  // Fused updates.
+inline EventCounter ops("update operations");            // Ops that they replace.
+inline EventCounter update_runs("update executions");    // Executions by the fused op.
+inline EventCounter not_floating("left: not floating");  // Assignments of integers, strings, ...
+inline EventCounter unknown_shape(
+    "left: unknown shape");                // The variable's shape is not known in the graph.
+inline EventCounter alone("left: alone");  // Nothing to fuse it with.
+inline EventCounter interrupted("left: interrupted");    // Another op has to run in between.
+inline EventCounter not_selected("left: not selected");  // The library has no kernel for the type.
+inline EventCounter mixed_indices("left: indices");      // Indices of several types scatter rows.
+inline EventCounter no_variable("stock: no variable");   // A variable has no value.
+inline EventCounter other_shapes(
+    "stock: other shapes");  // Shapes or types differ from those in the graph.
+inline EventCounter one_variable("stock: one variable");  // Two handles refer to one variable.
+inline EventCounter out_of_range("stock: out of range");  // An index is out of range.
+
+}  // namespace tensorwright::events
+
+#endif  // TENSORWRIGHT_OPS_UPDATES_EVENTS_H_

@@ -1,0 +1,327 @@
+// Finds the updates of variables in a graph.
+
+#ifndef TENSORWRIGHT_OPS_UPDATES_FIND_UPDATES_H_
+#define TENSORWRIGHT_OPS_UPDATES_FIND_UPDATES_H_
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/common_runtime/device.h"
+#include "tensorflow/core/common_runtime/device_set.h"
+#include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/common_runtime/shape_refiner.h"
+#include "tensorflow/core/framework/function.h"
+#include "tensorflow/core/graph/algorithm.h"
+#include "tensorwright/graph/xla.h"
+#include "tensorwright/ops/updates/events.h"
+#include "tensorwright/ops/updates/nodes.h"
+
+namespace tensorwright {
+namespace {
+
+// The shape of a value, compared with that of the variable.
+enum class Shape { kFull, kOneElement, kOther, kUnknown };
+
+// Nodes to fuse, and the type of their values.
+struct UpdateGroup {
+  DataType type;
+  std::vector<Node*> nodes;
+};
+
+// Whether a path leads out of the nodes and back into them, so that another node runs in between.
+bool IsInterrupted(const std::vector<Node*>& nodes) {
+  const std::unordered_set<const Node*> inside(nodes.begin(), nodes.end());
+  std::unordered_set<const Node*> seen;
+  std::vector<const Node*> stack;
+  auto follow = [&](const Node* node) {
+    if (node->IsNextIteration()) return false;
+    for (const Edge* edge : node->out_edges()) {
+      const Node* to = edge->dst();
+      const bool back = inside.count(to) != 0;
+      if (back && !inside.count(node)) return true;
+      if (!back && !to->IsSink() && seen.insert(to).second) stack.push_back(to);
+    }
+    return false;
+  };
+  for (const Node* node : nodes) follow(node);
+  while (!stack.empty()) {
+    const Node* node = stack.back();
+    stack.pop_back();
+    if (follow(node)) return true;
+  }
+  return false;
+}
+
+// Finds the nodes of a graph that update variables and can be fused.
+class UpdateFinder {
+ public:
+  explicit UpdateFinder(const tensorflow::GraphOptimizationPassOptions& options)
+      : graph_(*options.graph->get()), library_(options.flib_def), devices_(options.device_set) {}
+
+  // Returns the groups: the nodes of each become one op, unless something outside has to run between
+  // them. Every node of a group has the same kind.
+  std::vector<UpdateGroup> Find() {
+    bool any = false;
+    for (const Node* node : graph_.op_nodes()) any = any || IsAssign(node);
+    if (!any || library_ == nullptr) return {};
+    GetReversePostOrder(graph_, &order_, tensorflow::NodeComparatorName(),
+                        [](const Edge& edge) { return !edge.src()->IsNextIteration(); });
+    for (std::size_t i = 0; i < order_.size(); ++i) position_[order_[i]] = static_cast<int>(i);
+    branches_ = std::make_unique<Branches>(order_);
+    FindAssigns();
+    if (assigns_.empty()) return {};
+    InferShapes();
+    FindOperands();
+    ExcludeValuesUsedElsewhere();
+    JoinGroups();
+    std::map<int, std::vector<Node*>> members;
+    for (Node* node : order_) {
+      if (kinds_.count(node)) members[GroupOf(node)].push_back(node);
+    }
+    std::vector<UpdateGroup> groups;
+    for (auto& [group, nodes_of] : members) {
+      AddSingleElements(nodes_of);
+      groups.push_back({kinds_.at(nodes_of[0]).type, std::move(nodes_of)});
+    }
+    return groups;
+  }
+
+ private:
+  bool IsHere(const Node* node) const {
+    if (devices_ == nullptr) return false;
+    const auto* device = devices_->FindDeviceByName(node->assigned_device_name());
+    return device != nullptr && device->IsLocal() &&
+           device->device_type() == tensorflow::DEVICE_CPU;
+  }
+
+  void FindAssigns() {
+    for (Node* node : order_) {
+      if (!IsAssign(node)) continue;
+      const DataType type = TypeOf(node);
+      const PartialTensorShape shape = VariableShape(node);
+      if (!IsFloating(type)) {
+        events::not_floating.Add();
+      } else if (IsCompiled(node->attrs())) {
+        events::compiled.Add();
+      } else if (!IsHere(node)) {
+        events::elsewhere.Add();
+      } else if (!shape.IsFullyDefined()) {
+        events::unknown_shape.Add();
+      } else {
+        kinds_[node] = {shape.DebugString(), type, node->assigned_device_name(),
+                        branches_->of(node)};
+        assigns_.push_back(node);
+      }
+    }
+  }
+
+  void InferShapes() {
+    refiner_ = std::make_unique<tensorflow::ShapeRefiner>(graph_.versions(), library_);
+    refiner_->set_require_shape_inference_fns(false);
+    for (const Node* node : order_) {
+      if (node->IsSource() || node->IsSink() || !refiner_->AddNode(node).ok() || !IsRead(node)) {
+        continue;
+      }
+      auto* context = refiner_->GetContext(node);
+      tensorflow::shape_inference::ShapeHandle shape;
+      if (context->MakeShapeFromPartialTensorShape(VariableShape(node), &shape).ok()) {
+        refiner_->SetShape(node, 0, shape).IgnoreError();
+      }
+    }
+  }
+
+  Shape ShapeOf(const Node* node, const Kind& kind, int port = 0) const {
+    auto* context = refiner_->GetContext(node);
+    if (context == nullptr) return Shape::kUnknown;
+    const auto output = context->output(port);
+    if (!context->FullyDefined(output)) return Shape::kUnknown;
+    tensorflow::TensorShapeProto proto;
+    context->ShapeHandleToProto(output, &proto);
+    const PartialTensorShape shape(proto);
+    if (shape.DebugString() == kind.shape) return Shape::kFull;
+    return shape.num_elements() == 1 ? Shape::kOneElement : Shape::kOther;
+  }
+
+  // Whether all inputs are known to have the same shape. If not, AddN fails and Add broadcasts.
+  bool HaveSameShape(const Node* node, const Kind& kind) const {
+    const auto of = [&](int i) {
+      const Edge* edge = Input(node, i);
+      return ShapeOf(edge->src(), kind, edge->src_output());
+    };
+    const Shape first = of(0);
+    if (first != Shape::kFull && first != Shape::kOneElement) return false;
+    for (int i = 1; i < node->num_inputs(); ++i) {
+      if (of(i) != first) return false;
+    }
+    return true;
+  }
+
+  // Whether a node computes elements, or reads a variable, under the conditions of this kind.
+  bool CanCompute(const Node* node, const Kind& kind) const {
+    const Code* code = CodeOf(node);
+    if (code == nullptr || Assigns(*code) || !HasStockBits(*code) || TypeOf(node) != kind.type) {
+      return false;
+    }
+    if (node->assigned_device_name() != kind.device || IsCompiled(node->attrs())) return false;
+    if (node->type_string() == "AddN" &&
+        (node->num_inputs() > kMaxAddends || !HaveSameShape(node, kind))) {
+      return false;
+    }
+    // The stock kernel rounds some elements once and others twice, by their position.
+    if (*code == Code::kRsqrt && kind.type != tensorflow::DT_FLOAT &&
+        kind.type != tensorflow::DT_DOUBLE) {
+      return false;
+    }
+    return branches_->of(node) == kind.conditions;
+  }
+
+  // Adds the nodes that compute the assigned values, as far as they have the variable's shape.
+  void FindOperands() {
+    std::vector<Node*> stack = assigns_;
+    std::set<const Node*> conflicting;  // Used by nodes of two kinds.
+    while (!stack.empty()) {
+      Node* node = stack.back();
+      stack.pop_back();
+      if (IsRead(node) || UsesRows(node)) continue;
+      const Kind kind = kinds_[node];
+      for (const Edge* edge : node->in_edges()) {
+        Node* from = edge->src();
+        if (edge->IsControlEdge() || (IsAssign(node) && edge->dst_input() == 0)) continue;
+        if (!CanCompute(from, kind) || conflicting.count(from)) continue;
+        const Shape shape = IsRead(from) && VariableShape(from).DebugString() != kind.shape
+                                ? Shape::kOther
+                                : ShapeOf(from, kind);
+        if (shape == Shape::kOther || shape == Shape::kOneElement) continue;
+        // The number of segments is not checked again when the op runs.
+        if (IsSegmentSum(from) && shape != Shape::kFull) continue;
+        const auto known = kinds_.find(from);
+        if (known == kinds_.end()) {
+          kinds_[from] = kind;
+          stack.push_back(from);
+        } else if (!(known->second == kind)) {
+          conflicting.insert(from);
+          kinds_.erase(known);
+        }
+      }
+    }
+  }
+
+  bool HaveSameKind(const Node* one, const Node* other) const {
+    const auto first = kinds_.find(one), second = kinds_.find(other);
+    return first != kinds_.end() && second != kinds_.end() && first->second == second->second;
+  }
+
+  // A value that another node uses has to be a tensor, and so have the values that only it uses.
+  void ExcludeValuesUsedElsewhere() {
+    for (bool left = true; left;) {
+      left = false;
+      for (auto at = order_.rbegin(); at != order_.rend(); ++at) {
+        if (!kinds_.count(*at) || IsAssign(*at)) continue;
+        bool inside = false, outside = false;
+        for (const Edge* edge : (*at)->out_edges()) {
+          if (edge->IsControlEdge()) continue;
+          const bool is_row = UsesRows(edge->dst());
+          (!is_row && HaveSameKind(*at, edge->dst()) ? inside : outside) = true;
+        }
+        if (outside || !inside) {
+          kinds_.erase(*at);
+          left = true;
+        }
+      }
+    }
+  }
+
+  int GroupOf(const Node* node) {
+    int group = position_[node];
+    while (groups_.count(group)) group = groups_[group];
+    return group;
+  }
+
+  // Joins nodes that use each other's values; then the assignment of a variable and its next use, if
+  // no other node has to run between them.
+  void JoinGroups() {
+    for (Node* node : order_) {
+      if (!kinds_.count(node)) continue;
+      for (const Edge* edge : node->out_edges()) {
+        if (edge->IsControlEdge() || !HaveSameKind(node, edge->dst())) continue;
+        const int one = GroupOf(node), other = GroupOf(edge->dst());
+        if (one != other) groups_[std::max(one, other)] = std::min(one, other);
+      }
+    }
+    std::map<int, std::vector<Node*>> members;
+    for (Node* node : order_) {
+      if (kinds_.count(node)) members[GroupOf(node)].push_back(node);
+    }
+    for (Node* node : order_) {
+      if (!IsAssign(node) || !kinds_.count(node)) continue;
+      for (const Edge* edge : node->out_edges()) {
+        const Node* next = edge->dst();
+        if (!edge->IsControlEdge() || !HaveSameKind(node, next) ||
+            !(IsRead(next) || IsAssign(next)) || !SameHandle(node, next)) {
+          continue;
+        }
+        const int one = std::min(GroupOf(node), GroupOf(next)),
+                  other = std::max(GroupOf(node), GroupOf(next));
+        if (one == other) continue;
+        std::vector<Node*> both = members[one];
+        both.insert(both.end(), members[other].begin(), members[other].end());
+        if (IsInterrupted(both)) continue;
+        groups_[other] = one;
+        members[one] = std::move(both);
+        members.erase(other);
+      }
+    }
+  }
+
+  static bool SameHandle(const Node* one, const Node* other) {
+    const Edge *first = HandleOf(one), *second = HandleOf(other);
+    return first != nullptr && second != nullptr && first->src() == second->src() &&
+           first->src_output() == second->src_output();
+  }
+
+  // Adds nodes whose value has one element and is used by these nodes only.
+  void AddSingleElements(std::vector<Node*>& nodes) const {
+    const Kind kind = kinds_.at(nodes[0]);
+    std::unordered_set<const Node*> inside(nodes.begin(), nodes.end());
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (IsRead(nodes[i]) || UsesRows(nodes[i])) continue;
+      for (const Edge* edge : nodes[i]->in_edges()) {
+        Node* from = edge->src();
+        if (edge->IsControlEdge() || inside.count(from) || IsRead(from) || from->IsIdentity() ||
+            UsesRows(from)) {
+          continue;
+        }
+        if (!CanCompute(from, kind) || ShapeOf(from, kind) != Shape::kOneElement) continue;
+        bool only = true;
+        for (const Edge* out : from->out_edges()) {
+          only = only && !out->IsControlEdge() && inside.count(out->dst()) && !UsesRows(out->dst());
+        }
+        if (!only) continue;
+        inside.insert(from);
+        nodes.push_back(from);
+      }
+    }
+  }
+
+  Graph& graph_;
+  const tensorflow::FunctionLibraryDefinition* const library_;
+  const tensorflow::DeviceSet* const devices_;
+  std::vector<Node*> order_;
+  std::map<const Node*, int> position_;
+  std::unique_ptr<Branches> branches_;
+  std::unique_ptr<tensorflow::ShapeRefiner> refiner_;
+  std::vector<Node*> assigns_;
+  std::map<const Node*, Kind> kinds_;  // Of the nodes to fuse.
+  std::map<int, int> groups_;
+};
+
+}  // namespace
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_OPS_UPDATES_FIND_UPDATES_H_

@@ -1,0 +1,35 @@
+// The pass that fuses updates of variables in a graph that TensorFlow is about to execute. It does not
+// change saved functions.
+
+#ifndef TENSORWRIGHT_OPS_UPDATES_FUSE_UPDATES_H_
+#define TENSORWRIGHT_OPS_UPDATES_FUSE_UPDATES_H_
+
+#include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/graph/algorithm.h"
+#include "tensorwright/graph/switches.h"
+#include "tensorwright/ops/updates/emit_update.h"
+#include "tensorwright/ops/updates/find_updates.h"
+
+namespace tensorwright {
+namespace {
+
+constexpr char kPart[] = "updates";
+
+class FuseUpdates : public tensorflow::GraphOptimizationPass {
+ public:
+  absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
+    if (options.graph == nullptr || *options.graph == nullptr || !Wanted(kPart)) {
+      return absl::OkStatus();
+    }
+    UpdateFinder finder(options);
+    const std::vector<UpdateGroup> groups = finder.Find();
+    for (const UpdateGroup& group : groups) TF_RETURN_IF_ERROR(EmitUpdate(options, group));
+    if (!groups.empty()) FixupSourceAndSinkEdges(options.graph->get());
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_OPS_UPDATES_FUSE_UPDATES_H_

@@ -1,0 +1,161 @@
+// Properties of the nodes that an update consists of.
+
+#ifndef TENSORWRIGHT_OPS_UPDATES_NODES_H_
+#define TENSORWRIGHT_OPS_UPDATES_NODES_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/framework/partial_tensor_shape.h"
+#include "tensorflow/core/graph/graph.h"
+#include "tensorwright/ops/updates/branches.h"
+#include "tensorwright/ops/updates/program.h"
+
+namespace tensorwright {
+namespace {
+
+using tensorflow::DataType;
+using tensorflow::Edge;
+using tensorflow::Graph;
+using tensorflow::Node;
+using tensorflow::NodeDef;
+using tensorflow::PartialTensorShape;
+
+// The stock kernel of AddN adds up to this number of tensors in one expression.
+constexpr int kMaxAddends = 8;
+
+const std::map<std::string, Code>& Codes() {
+  static const auto* codes = new std::map<std::string, Code>{
+      {"Add", Code::kAdd},
+      {"AddV2", Code::kAdd},
+      {"AddN", Code::kAdd},
+      {"Sub", Code::kSub},
+      {"Mul", Code::kMul},
+      {"RealDiv", Code::kDiv},
+      {"Maximum", Code::kMaximum},
+      {"Minimum", Code::kMinimum},
+      {"SquaredDifference", Code::kSquaredDifference},
+      {"Neg", Code::kNeg},
+      {"Abs", Code::kAbs},
+      {"Square", Code::kSquare},
+      {"Sqrt", Code::kSqrt},
+      {"Rsqrt", Code::kRsqrt},
+      {"UnsortedSegmentSum", Code::kSegmentSum},
+      {"Identity", Code::kCopy},
+      {"ReadVariableOp", Code::kCopy},
+      {"AssignVariableOp", Code::kAssign},
+      {"AssignAddVariableOp", Code::kAssignAdd},
+      {"AssignSubVariableOp", Code::kAssignSub},
+      {"ResourceScatterAdd", Code::kScatterAdd},
+      {"ResourceScatterSub", Code::kScatterSub},
+  };
+  return *codes;
+}
+
+const Code* CodeOf(const Node* node) {
+  const auto found = Codes().find(node->type_string());
+  return found == Codes().end() ? nullptr : &found->second;
+}
+
+bool IsRead(const Node* node) { return node->type_string() == "ReadVariableOp"; }
+bool IsAssign(const Node* node) {
+  const Code* code = CodeOf(node);
+  return code != nullptr && Assigns(*code);
+}
+bool IsSegmentSum(const Node* node) { return node->type_string() == "UnsortedSegmentSum"; }
+// Whether its inputs are the rows of a tensor and their indices.
+bool UsesRows(const Node* node) {
+  const Code* code = CodeOf(node);
+  return code != nullptr && TakesRows(*code);
+}
+// The input that has the rows.
+int RowsInput(const Node* node) { return IsSegmentSum(node) ? 0 : 2; }
+
+const Edge* Input(const Node* node, int index) {
+  const Edge* edge = nullptr;
+  return node->input_edge(index, &edge).ok() ? edge : nullptr;
+}
+
+bool IsLoopMerge(const Node* node) {
+  return node->IsMerge() && node->num_inputs() == 2 && Input(node, 1)->src()->IsNextIteration();
+}
+
+// Whether each iteration of the loop that begins with this Merge passes the value on unchanged.
+bool IsLoopInvariant(const Node* merge) {
+  const Node* at = Input(merge, 1)->src();
+  while (at != merge) {
+    const bool inner = IsLoopMerge(at) && IsLoopInvariant(at);
+    if (!inner && !at->IsIdentity() && !at->IsSwitch() && !at->IsEnter() && !at->IsExit() &&
+        !at->IsNextIteration()) {
+      return false;
+    }
+    at = Input(at, 0)->src();
+  }
+  return true;
+}
+
+// The edge from the node that created the handle of the variable, which other nodes may pass on.
+const Edge* HandleOf(const Node* node) {
+  const Edge* edge = Input(node, 0);
+  while (edge != nullptr) {
+    const Node* from = edge->src();
+    const bool loops = IsLoopMerge(from) && IsLoopInvariant(from);
+    if (!loops && !from->IsIdentity() && !from->IsSwitch() && !from->IsEnter()) break;
+    edge = Input(from, 0);
+  }
+  return edge;
+}
+
+PartialTensorShape VariableShape(const Node* node) {
+  const Edge* handle = HandleOf(node);
+  if (handle == nullptr) return PartialTensorShape();
+  std::vector<PartialTensorShape> shapes;
+  if (GetNodeAttr(handle->src()->attrs(), "_handle_shapes", &shapes).ok() && shapes.size() == 1) {
+    return shapes[0];
+  }
+  PartialTensorShape shape;
+  if (handle->src()->type_string() == "VarHandleOp" &&
+      GetNodeAttr(handle->src()->attrs(), "shape", &shape).ok()) {
+    return shape;
+  }
+  return PartialTensorShape();
+}
+
+DataType TypeOf(const Node* node) {
+  DataType type = tensorflow::DT_INVALID;
+  if (!GetNodeAttr(node->attrs(), IsRead(node) || IsAssign(node) ? "dtype" : "T", &type).ok()) {
+    return tensorflow::DT_INVALID;
+  }
+  return type;
+}
+
+bool IsFloating(DataType type) {
+  return type == tensorflow::DT_FLOAT || type == tensorflow::DT_DOUBLE ||
+         type == tensorflow::DT_HALF || type == tensorflow::DT_BFLOAT16;
+}
+
+// What nodes must have in common to become one op.
+struct Kind {
+  std::string shape;
+  DataType type;
+  std::string device;
+  Conditions conditions;
+
+  bool operator==(const Kind& other) const {
+    return std::tie(shape, type, device, conditions) ==
+           std::tie(other.shape, other.type, other.device, other.conditions);
+  }
+};
+
+// An output of a node.
+using Port = std::pair<Node*, int>;
+
+}  // namespace
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_OPS_UPDATES_NODES_H_

@@ -1,0 +1,241 @@
+// The operation that takes the place of a variable's update: a program in one pass over memory, or,
+// where shapes turn out otherwise, the operations that were there before, as a function.
+
+#ifndef TENSORWRIGHT_OPS_UPDATES_UPDATE_OP_H_
+#define TENSORWRIGHT_OPS_UPDATES_UPDATE_OP_H_
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/function.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorwright/graph/original.h"
+#include "tensorwright/ops/updates/blocks.h"
+#include "tensorwright/ops/updates/events.h"
+#include "tensorwright/ops/updates/program.h"
+
+namespace tensorwright {
+namespace {
+
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::Var;
+
+// Locks of variables, taken in the order of their addresses, as TensorFlow's kernels take theirs:
+// for those that are written alone, for the others shared.
+class Locks {
+ public:
+  void Add(tensorflow::mutex* mutex, bool alone) { held_[mutex] |= alone; }
+  void Take() {
+    for (const auto& [mutex, alone] : held_) alone ? mutex->lock() : mutex->lock_shared();
+    taken_ = true;
+  }
+  ~Locks() {
+    if (!taken_) return;
+    for (auto at = held_.rbegin(); at != held_.rend(); ++at) {
+      at->second ? at->first->unlock() : at->first->unlock_shared();
+    }
+  }
+
+ private:
+  std::map<tensorflow::mutex*, bool> held_;
+  bool taken_ = false;
+};
+
+template <typename T, typename Index>
+class UpdateOp : public tensorflow::OpKernel {
+ public:
+  explicit UpdateOp(tensorflow::OpKernelConstruction* context)
+      : OpKernel(context), original_(context) {
+    std::vector<std::int64_t> numbers;
+    OP_REQUIRES_OK(context, context->GetAttr("V", &variables_));
+    OP_REQUIRES_OK(context, context->GetAttr("N", &tensors_));
+    OP_REQUIRES_OK(context, context->GetAttr("I", &indices_));
+    OP_REQUIRES_OK(context, context->GetAttr("program", &numbers));
+    program_ = std::make_unique<Program>(numbers, variables_ + tensors_);
+    written_.assign(variables_, false);
+    is_rows_.assign(tensors_, false);
+    is_whole_.assign(tensors_, false);
+    may_drop_.assign(indices_, true);
+    const auto has_elements = [&](std::int64_t value) {
+      if (value >= variables_ && value < variables_ + tensors_)
+        is_whole_[value - variables_] = true;
+    };
+    for (const Step& step : program_->steps) {
+      if (Assigns(step.code)) written_[step.out] = true;
+      if (Scatters(step.code)) may_drop_[step.b] = false;
+      if (TakesRows(step.code)) {
+        is_rows_[step.a - variables_] = true;
+      } else {
+        has_elements(step.a);
+        has_elements(step.b);
+      }
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    EventCounter& outcome = UpdateInOnePass(context);
+    outcome.Add();
+    if (&outcome != &events::update_runs) OP_REQUIRES_OK(context, AsBefore(context));
+  }
+
+ private:
+  // Updates the variables and returns `update_runs`, or changes nothing and returns the reason.
+  EventCounter& UpdateInOnePass(OpKernelContext* context) {
+    std::vector<tensorflow::core::RefCountPtr<Var>> variables(variables_);
+    Locks locks;
+    for (int i = 0; i < variables_; ++i) {
+      if (!LookupResource(context, HandleFromInput(context, i), &variables[i]).ok()) {
+        return events::no_variable;
+      }
+      for (int j = 0; j < i; ++j) {
+        if (variables[j].get() == variables[i].get()) return events::one_variable;
+      }
+      locks.Add(variables[i]->mu(), written_[i]);
+    }
+    locks.Take();
+
+    const TensorShape* shape = nullptr;
+    for (int i = 0; i < variables_; ++i) {
+      const Tensor& held = *variables[i]->tensor();
+      if (!variables[i]->is_initialized || !held.IsInitialized()) return events::no_variable;
+      if (held.dtype() != tensorflow::DataTypeToEnum<T>::v()) return events::other_shapes;
+      if (!written_[i]) continue;
+      if (shape == nullptr) shape = &held.shape();
+      if (held.shape() != *shape) return events::other_shapes;
+    }
+    const std::int64_t count = shape->num_elements();
+    if (count == 0) return events::other_shapes;
+
+    std::int64_t width = count;
+    if (shape->dims() > 0) width = count / shape->dim_size(0);
+    Execution<T> execution(*program_, count, width);
+    execution.rows.resize(indices_);
+    auto fits = [&](const Tensor& tensor, bool& lone) {
+      lone = tensor.shape() != *shape;
+      return !lone || (tensor.NumElements() == 1 && tensor.dims() <= shape->dims());
+    };
+    auto add = [&](const Tensor& tensor, bool lone) {
+      execution.places.push_back({static_cast<T*>(tensor.data()), lone});
+    };
+    bool lone = false;
+    for (int i = 0; i < variables_; ++i) {
+      if (!fits(*variables[i]->tensor(), lone)) return events::other_shapes;
+      add(*variables[i]->tensor(), lone);
+    }
+    for (int i = 0; i < tensors_; ++i) {
+      const Tensor& tensor = context->input(variables_ + i);
+      lone = false;
+      if (is_whole_[i] && !fits(tensor, lone)) return events::other_shapes;
+      if (is_rows_[i] && lone) return events::other_shapes;
+      add(tensor, lone);
+    }
+    for (int i = 0; i < indices_; ++i) {
+      if (shape->dims() == 0) return events::other_shapes;
+      if (!ReadRows(IndicesOf(context, i), shape->dim_size(0), may_drop_[i], execution.rows[i])) {
+        return events::out_of_range;
+      }
+    }
+    for (const Step& step : program_->steps) {
+      if (!TakesRows(step.code)) continue;
+      if (!IsRows(context->input(step.a), IndicesOf(context, step.b), *shape)) {
+        return events::other_shapes;
+      }
+    }
+    if (!execution.Prepare()) return events::other_shapes;
+
+    // What others still hold keeps its value: then a variable gets new memory.
+    std::vector<Tensor> fresh(variables_);
+    for (int i = 0; i < variables_; ++i) {
+      Tensor* held = variables[i]->tensor();
+      if (!written_[i] || held->RefCountIsOne()) continue;
+      tensorflow::AllocatorAttributes attributes;
+      attributes.set_gpu_compatible(true);
+      attributes.set_nic_compatible(true);
+      if (!context->allocate_temp(held->dtype(), held->shape(), &fresh[i], attributes).ok()) {
+        return events::no_variable;
+      }
+      T* to = static_cast<T*>(fresh[i].data());
+      execution.moved.emplace_back(to, execution.places[i].data);
+      execution.places[i].data = to;
+    }
+
+    const std::int64_t cost = kBlock * static_cast<std::int64_t>(program_->steps.size());
+    auto over = [&](std::int64_t first, std::int64_t last) { execution.Over(first, last); };
+    const auto* pool = context->device()->tensorflow_cpu_worker_threads();
+    if (execution.blocks() == 1 || pool->num_threads == 1) {
+      over(0, execution.blocks());
+    } else {
+      pool->workers->ParallelFor(execution.blocks(), cost, over);
+    }
+    for (int i = 0; i < variables_; ++i) {
+      if (fresh[i].NumElements() > 0) *variables[i]->tensor() = fresh[i];
+    }
+    return events::update_runs;
+  }
+
+  const Tensor& IndicesOf(OpKernelContext* context, std::int64_t which) const {
+    return context->input(variables_ + tensors_ + static_cast<int>(which));
+  }
+
+  // False if one is no row. Sums of segments drop what is for negative ones.
+  static bool ReadRows(const Tensor& indices, std::int64_t limit, bool drops, Rows& rows) {
+    const auto flat = indices.flat<Index>();
+    rows.reserve(flat.size());
+    bool sorted = true;
+    for (std::int64_t i = 0; i < flat.size(); ++i) {
+      const std::int64_t row = flat(i);
+      if (drops && row < 0) continue;
+      if (row < 0 || row >= limit) return false;
+      sorted = sorted && (rows.empty() || rows.back().first <= row);
+      rows.emplace_back(row, i);
+    }
+    if (!sorted) std::sort(rows.begin(), rows.end());
+    return true;
+  }
+
+  // Whether the tensor has a row of the variable for each of the indices.
+  static bool IsRows(const Tensor& tensor, const Tensor& indices, const TensorShape& shape) {
+    TensorShape expected = indices.shape();
+    for (int i = 1; i < shape.dims(); ++i) expected.AddDim(shape.dim_size(i));
+    return tensor.shape() == expected;
+  }
+
+  // Runs what was fused as TensorFlow would have. On this thread alone, as nobody may wait for
+  // threads of the pool that this kernel occupies.
+  absl::Status AsBefore(OpKernelContext* context) {
+    auto* library = context->function_library();
+    if (library == nullptr) return tensorflow::errors::Internal(name(), " has no functions");
+    tensorflow::FunctionLibraryRuntime::Handle handle;
+    TF_RETURN_IF_ERROR(original_.Instantiate(library, {}, &handle));
+    std::function<void(std::function<void()>)> here = [](std::function<void()> work) { work(); };
+    auto options = OptionsOf(context);
+    options.runner = &here;
+    options.run_all_kernels_inline = true;
+    std::vector<Tensor> results;
+    return library->RunSync(std::move(options), handle, ArgumentsOf(context), &results);
+  }
+
+  int variables_, tensors_, indices_;
+  std::vector<char> written_;
+  std::vector<char> is_rows_, is_whole_;  // Of the tensors: how they are used.
+  std::vector<char> may_drop_;            // Of the indices.
+  std::unique_ptr<Program> program_;
+  Original original_;
+};
+
+}  // namespace
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_OPS_UPDATES_UPDATE_OP_H_

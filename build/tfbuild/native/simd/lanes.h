@@ -1,0 +1,42 @@
+// Vectors of float: 16 lanes with AVX-512, 8 with AVX, else 4.
+
+#ifndef TENSORWRIGHT_SIMD_LANES_H_
+#define TENSORWRIGHT_SIMD_LANES_H_
+
+#include <cstring>
+
+#include "tensorwright/simd/isa.h"
+
+namespace tensorwright {
+
+inline constexpr int kLanes = kHasAvx512 ? 16 : kHasAvx ? 8 : 4;
+
+using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
+
+inline Lanes LoadLanes(const float* from) {
+  Lanes lanes;
+  std::memcpy(&lanes, from, sizeof(lanes));
+  return lanes;
+}
+
+inline void StoreLanes(float* to, Lanes lanes) { std::memcpy(to, &lanes, sizeof(lanes)); }
+
+inline Lanes Broadcast(float value) { return value - Lanes{}; }
+
+// a * b + c with one rounding where the CPU has FMA, else with two: kernels are compiled with
+// -ffp-contract=off.
+inline Lanes MultiplyAdd(Lanes a, Lanes b, Lanes c) {
+#if defined(__AVX512F__)
+  return (Lanes)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+  return (Lanes)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__ARM_NEON)
+  return (Lanes)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+  return a * b + c;
+#endif
+}
+
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_SIMD_LANES_H_
