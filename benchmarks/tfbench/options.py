@@ -9,15 +9,8 @@ from typing import TypeAlias
 from tfbench.arms.lineup import expand_path
 from tfbench.commands import ALL
 from tfbench.inside.phases import INFER, TRAIN
-from tfbench.inside.workloads import (
-    NAMES,
-    SETS,
-    UnknownWorkloadError,
-    count_clients,
-    expand_names,
-    find_workload,
-    format_own_name,
-)
+from tfbench.inside.workload_name import format_own_name, parse_name
+from tfbench.inside.workloads import NAMES, SETS, UnknownWorkloadError, expand_names, find_workload
 from tfbuild import console
 from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
@@ -57,7 +50,7 @@ def parse_workloads(text: str) -> tuple[str, ...]:
 def parse_workload(text: str) -> str:
     """Parse the name of one workload, with sizes as in `resnet50:image=64:batch=8`."""
     _refuse_set(text)
-    if count_clients(text):
+    if parse_name(text).clients:
         raise UsageError(
             f"{text}: only inference has clients", hint="Use invoke compare --phase infer"
         )
@@ -99,7 +92,7 @@ def parse_subject(text: str) -> Subject:
     """Parse --workload: the name of a workload, or a user's model file."""
     if not text:
         raise UsageError("--workload is missing", hint=MODELS)
-    if text.partition(":")[0] in NAMES:
+    if parse_name(text).model in NAMES:
         return parse_workload(text), None
     path = expand_path(text)
     if not path.exists():

@@ -159,9 +159,10 @@ def _load_model(tf: TensorFlow, name: str, seed: int) -> tuple[Model, Examples, 
     from tfbench.inside import iris
     from tfbench.inside.programs import read_program
     from tfbench.inside.workload import draw_synthetic_data
-    from tfbench.inside.workloads import PROGRAM, find_workload, is_own
+    from tfbench.inside.workload_name import parse_name
+    from tfbench.inside.workloads import PROGRAM, find_workload
 
-    if is_own(name):
+    if parse_name(name).own:
         program = read_program(tf, Path(os.environ[PROGRAM]), seed)
         return (
             program.model,

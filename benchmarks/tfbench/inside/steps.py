@@ -141,9 +141,10 @@ def _prepare_phase(
     backend: Backend, request: Mapping[str, Any]
 ) -> tuple[Step, Iterator[Batch], Reader | None, Answer]:
     """Return the step of a phase, its batches, their reader, and facts of the workload."""
-    from tfbench.inside.workloads import find_workload, is_own
+    from tfbench.inside.workload_name import parse_name
+    from tfbench.inside.workloads import find_workload
 
-    if is_own(request["workload"]):
+    if parse_name(request["workload"]).own:
         return _prepare_program(backend, request)
     workload, seed, phase = (
         find_workload(request["workload"]),

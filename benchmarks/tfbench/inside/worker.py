@@ -236,10 +236,10 @@ def build_trainer(
 
     No step runs yet. With `nudge` its parameters differ from the common ones by one rounding.
     """
-    from tfbench.inside.workloads import is_own
+    from tfbench.inside.workload_name import parse_name
 
     tf.keras.utils.set_random_seed(seed)
-    builder = _build_program_trainer if is_own(name) else _build_known_trainer
+    builder = _build_program_trainer if parse_name(name).own else _build_known_trainer
     return builder(tf, name, seed, nudge)
 
 
@@ -255,19 +255,20 @@ def _build_known_trainer(
 ) -> tuple[Trainer, Answer]:
     from tfbench.inside.parameters import hash_arrays
     from tfbench.inside.workload import draw_synthetic_data
-    from tfbench.inside.workloads import count_clients, find_workload, is_fitted
+    from tfbench.inside.workload_name import parse_name
+    from tfbench.inside.workloads import find_workload
 
     workload = find_workload(name)
     examples = draw_synthetic_data(workload, seed)
     model, weights = build_model(tf.keras, workload, seed)
     if nudge:
         _nudge_weights(model.trainable_weights, seed)
-    if count_clients(name):
-        trainer = _create_inference_trainer(tf, model, list(examples[0]), count_clients(name))
+    if parse_name(name).clients:
+        trainer = _create_inference_trainer(tf, model, list(examples[0]), parse_name(name).clients)
     else:
         other_phases = create_other_phases(tf, model, examples, workload, seed)
         trainer = _create_trainer(tf, model, examples, examples[0][0], other_phases)
-        if is_fitted(name):
+        if parse_name(name).fit:
             trainer.epochs = FitTrainer(
                 tf, model, tuple(map(flatten_batches, examples)), workload.batch
             )
@@ -299,14 +300,10 @@ def _build_program_trainer(
     """
     from tfbench.inside.parameters import hash_arrays
     from tfbench.inside.programs import read_program
-    from tfbench.inside.workloads import (
-        PROGRAM,
-        count_clients,
-        find_batch_size,
-        is_fitted,
-    )
+    from tfbench.inside.workload_name import parse_name
+    from tfbench.inside.workloads import PROGRAM, find_batch_size
 
-    clients = count_clients(name)
+    clients = parse_name(name).clients
     program = read_program(tf, Path(os.environ[PROGRAM]), seed, trained=not clients)
     if nudge:
         _nudge_weights(program.trainable, seed)
@@ -320,7 +317,7 @@ def _build_program_trainer(
         trainer = _create_trainer(
             tf, program.model, program.examples, inputs if program.predicts else None
         )
-        if is_fitted(name):
+        if parse_name(name).fit:
             flattened = tf.nest.map_structure(flatten_batches, program.examples)
             data = flattened if program.given is None else program.given
             trainer.epochs = FitTrainer(tf, program.model, data, program.batch)

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
@@ -22,8 +21,9 @@ from tfbench.inside.language import BATCH as SENTENCES
 from tfbench.inside.language import SIZES, Size
 from tfbench.inside.modern import MODERN
 from tfbench.inside.nets import FAMILIES, Family
-from tfbench.inside.phases import FIT, INFER, TRAIN
+from tfbench.inside.phases import FIT, TRAIN
 from tfbench.inside.workload import TrainingSchedule, Workload
+from tfbench.inside.workload_name import parse_name
 
 WORKLOADS: Mapping[str, Workload] = MappingProxyType({workload.name: workload for workload in SIX})
 """The six workloads of 2017, the default of `compare`."""
@@ -130,17 +130,25 @@ def expand_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(itertools.chain.from_iterable(members)))
 
 
-def set_sizes(name: str, **sizes: int | None) -> str:
-    """Return the name with these sizes, which replace sizes that it already has.
-
-    A size of None is not changed.
-    """
-    prefix, _, program = name.partition(":") if is_own(name) else ("", "", name)
-    bare, *words = program.split(":")
-    merged = dict(word.split("=", 1) for word in words)
-    merged |= {key: str(value) for key, value in sizes.items() if value is not None}
-    texts = (f"{key}={value}" for key, value in sorted(merged.items()))
-    return ":".join([*filter(None, [prefix]), bare, *texts])
+def set_sizes(
+    name: str,
+    *,
+    batch: int | None = None,
+    clients: int | None = None,
+    fit: int | None = None,
+    image: int | None = None,
+) -> str:
+    """Return the name with these sizes; a size of None is not changed."""
+    parts = parse_name(name)
+    return str(
+        dataclasses.replace(
+            parts,
+            batch=parts.batch if batch is None else batch,
+            clients=parts.clients if clients is None else clients,
+            fit=parts.fit if fit is None else fit,
+            image=parts.image if image is None else image,
+        )
+    )
 
 
 def _list_sizes(name: str) -> tuple[str, ...]:
@@ -169,69 +177,26 @@ def list_fit_workloads(name: str) -> tuple[str, str]:
     return name, set_sizes(name, fit=1)
 
 
-def is_fitted(name: str) -> bool:
-    return bool(_parse_size(name, FIT))
-
-
-def count_clients(name: str) -> int:
-    """Return the number of concurrent requests; 0 for a workload that is trained."""
-    return _parse_size(name, CLIENTS)
-
-
 def format_label(name: str) -> str:
     """Return the label of a workload in tables and figures.
 
     It is the name. For inference the examples per request and the number of clients follow
     (mnist_cnn 32x2), for epochs the word "fit" (mnist_cnn fit).
     """
-    clients = count_clients(name)
-    if is_fitted(name):
-        return f"{re.sub(rf':{FIT}=1(?=:|$)', '', name)} {FIT}"
-    if not clients:
+    parts = parse_name(name)
+    if parts.phase == TRAIN:
         return name
-    model = re.sub(rf":(?:{BATCH}|{CLIENTS})=\d+", "", name)
-    crowd = f"x{clients}" if clients > 1 else ""
+    if parts.phase == FIT:
+        return f"{parts.without_phase} {FIT}"
+    model = dataclasses.replace(parts.without_phase, batch=0)
+    crowd = f"x{parts.clients}" if parts.clients > 1 else ""
     return f"{model} {find_batch_size(name)}{crowd}"
-
-
-def parse_batch_size(name: str) -> int:
-    """Return the batch size in the name; 0 if it has none."""
-    return _parse_size(name, BATCH)
-
-
-def find_phase(name: str) -> str:
-    """Return the phase of a workload's steps: training, epochs of `fit`, or inference."""
-    if is_fitted(name):
-        return FIT
-    return INFER if count_clients(name) else TRAIN
-
-
-def _parse_size(name: str, key: str) -> int:
-    """Return a size in a name; 0 if it has none.
-
-    Also accepts names of users' files, which `find_workload` does not know.
-    """
-    match = re.search(rf":{key}=(\d+)(?=:|$)", name)
-    return int(match[1]) if match else 0
 
 
 # --- users' models --------------------------------------------------------------------------------
 
 PROGRAM = "TENSORWRIGHT_PROGRAM"
 """The worker's environment variable with the path of the user's file."""
-_OWN = "own:"
-
-
-def format_own_name(file: str) -> str:
-    """Return the workload name of a user's file.
-
-    Its path is in the worker's environment.
-    """
-    return f"{_OWN}{file}"
-
-
-def is_own(name: str) -> bool:
-    return name.startswith(_OWN)
 
 
 def find_batch_size(name: str) -> int:
@@ -240,7 +205,8 @@ def find_batch_size(name: str) -> int:
     Returns 0 for a user's file without a size in its name: only a worker that has read the file
     knows its batch size.
     """
-    return parse_batch_size(name) if is_own(name) else find_workload(name).batch
+    parts = parse_name(name)
+    return parts.batch if parts.own else find_workload(name).batch
 
 
 def find_schedule(name: str) -> TrainingSchedule:
@@ -250,6 +216,6 @@ def find_schedule(name: str) -> TrainingSchedule:
     """
     return (
         TrainingSchedule(epochs=1, steps=1, validation=0)
-        if is_own(name)
+        if parse_name(name).own
         else find_workload(name).schedule
     )

@@ -11,7 +11,8 @@ from tfbench.arms.arm import Arm, check_arms, create_repeat
 from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import open_journal
-from tfbench.inside.workloads import NAMES, count_clients, format_label, is_own
+from tfbench.inside.workload_name import parse_name
+from tfbench.inside.workloads import NAMES, format_label
 from tfbench.measuring.measurement import CellSpec, MeasuredCell
 from tfbench.measuring.observations import ObservedCell
 from tfbench.measuring.repetition import FAVOURED
@@ -75,7 +76,7 @@ class ComparisonSetting:
             )
             for count in self.vcpus
             for name in self.workloads
-            if count_clients(name) in {0, 1, count}
+            if parse_name(name).clients in {0, 1, count}
         )
 
 
@@ -135,9 +136,8 @@ def make_setting(
 
 def check_cells(workloads: Sequence[str], vcpus: Sequence[int], usable: int) -> None:
     """Raise UsageError if a workload or a number of vCPUs cannot be measured here."""
-    unknown = [
-        name for name in workloads if name.partition(":")[0] not in NAMES and not is_own(name)
-    ]
+    names = {name: parse_name(name) for name in workloads}
+    unknown = [name for name, parts in names.items() if not parts.own and parts.model not in NAMES]
     if unknown:
         raise UsageError(f"unknown workload {unknown[0]}", hint=f"Use one of {', '.join(NAMES)}")
     if not workloads or not vcpus:

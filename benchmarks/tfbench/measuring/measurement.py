@@ -19,7 +19,8 @@ from tfbench.engine.engine import RunProgress
 from tfbench.engine.schedule import create_random, draw_block_order, draw_launch_order, group_cpus
 from tfbench.engine.workers import Session
 from tfbench.inside.phases import TRAIN
-from tfbench.inside.workloads import find_phase, find_schedule, format_label
+from tfbench.inside.workload_name import parse_name
+from tfbench.inside.workloads import find_schedule, format_label
 from tfbench.measuring import repetition
 from tfbench.measuring.agreement import compute_agreements
 from tfbench.measuring.observations import (
@@ -91,7 +92,7 @@ def list_phases(workload: str, effort: Effort) -> tuple[str, ...]:
 
     The other phases of a training run are timed if `effort` asks for blocks of them.
     """
-    judged = find_phase(workload)
+    judged = parse_name(workload).phase
     phases = find_schedule(workload).phases if effort.phase_blocks and judged == TRAIN else ()
     return (*(phase for phase in phases if phase != judged), judged)
 
@@ -221,7 +222,7 @@ def measure_launch(launch: PlannedLaunch, effort: Effort, *, logs: Path, keep: K
         blocks = _BlockRunner(spec=spec, number=number, began=began, chance=chance, keep=keep)
         warm = _WarmUp(rounds=0, steady=True, block_s=0.0)
         for phase in list_phases(spec.workload, effort):
-            judged = phase == find_phase(spec.workload)
+            judged = phase == parse_name(spec.workload).phase
             steps = launch.steps.get(phase)
             if steps is None:
                 steps, block_s = _calibrate(timed, phase)

@@ -15,7 +15,8 @@ import numpy as np
 from tfbench.arms.arm import Arm
 from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, JUDGED, VALIDATE
-from tfbench.inside.workloads import find_batch_size, find_phase, find_schedule
+from tfbench.inside.workload_name import parse_name
+from tfbench.inside.workloads import find_batch_size, find_schedule
 from tfbench.measuring import gates
 from tfbench.measuring.agreement import compute_agreements
 from tfbench.measuring.observations import (
@@ -78,7 +79,9 @@ def summarise_cell(measured: ObservedCell, by: Criteria) -> ComparedCell:
         workload=measured.workload,
         vcpus=measured.vcpus,
         batch=find_batch_size(measured.workload),
-        steps=measured.launches[0].get_steps(find_phase(measured.workload)) if answered else 0,
+        steps=measured.launches[0].get_steps(parse_name(measured.workload).phase)
+        if answered
+        else 0,
         launches=len(measured.launches),
         blocks=len(block_reasons),
         seconds=measured.seconds,

@@ -13,7 +13,8 @@ from tfbench.commands import OverheadOptions
 from tfbench.inside import fitting
 from tfbench.inside.fitting import Form
 from tfbench.inside.workload import BATCHES
-from tfbench.inside.workloads import PROGRAM, is_own
+from tfbench.inside.workload_name import parse_name
+from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.overhead import results, terms, text
 from tfbench.overhead.results import Overhead
@@ -67,7 +68,7 @@ class OverheadConfig:
         )
 
     def _build_env(self) -> tuple[tuple[str, str], ...]:
-        program_env = ((PROGRAM, self.program),) if is_own(self.workload) else ()
+        program_env = ((PROGRAM, self.program),) if parse_name(self.workload).own else ()
         # Other experiments set an empty list, which hides every GPU.
         visible = (("CUDA_VISIBLE_DEVICES", "0"),) if "GPU" in self.device.upper() else ()
         return (*program_env, *visible)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
-from tfbench.inside.workloads import find_schedule, is_own
+from tfbench.inside.workload_name import parse_name
+from tfbench.inside.workloads import find_schedule
 from tfbench.kernels.table import format_row, sort_rows
 from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, build_table_section, tabulate
@@ -213,7 +214,7 @@ def _format_spread_ms(interval: Interval | None) -> str:
 
 
 def _format_schedule(workload: str) -> str:
-    if is_own(workload):
+    if parse_name(workload).own:
         return ""
     schedule = find_schedule(workload)
     validation = f" + {schedule.validation}" if schedule.validation else ""

@@ -11,7 +11,8 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from tfbench.inside.phases import TRAIN
-from tfbench.inside.workloads import find_phase, format_label
+from tfbench.inside.workload_name import parse_name
+from tfbench.inside.workloads import format_label
 from tfbench.measuring import gates
 from tfbench.measuring.statistics import LIKELY, compute_floor
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
@@ -507,7 +508,7 @@ def _find_caveats(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat
     if cell.stopped_by and cell.launches < FEW_LAUNCHES:
         few = console.format_count(cell.launches, "launch", "launches")
         only_training = all(
-            find_phase(other_cell.workload) == TRAIN for other_cell in comparison.cells
+            parse_name(other_cell.workload).phase == TRAIN for other_cell in comparison.cells
         )
         yield Caveat(
             kind=f"Only {few}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tfbench.inside.workload_name import parse_name
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring import gates
 from tfbench.measuring.statistics import LIKELY
@@ -55,7 +56,7 @@ def build_method(comparison: Comparison, templates: Path) -> Section:
         precision=wording.format_share(effort.precision),
         budget="" if effort.budget_s is None else format_duration(effort.budget_s),
         seed=comparison.seed,
-        six=all(cell.workload.partition(":")[0] in WORKLOADS for cell in comparison.cells),
+        six=all(parse_name(cell.workload).model in WORKLOADS for cell in comparison.cells),
         trained=not all(cell.is_inference for cell in comparison.cells),
         asked=any(cell.is_inference for cell in comparison.cells),
     )

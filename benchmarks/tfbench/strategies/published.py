@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfbench.inside.workload_name import parse_name
 from tfbench.inside.workloads import find_workload
 from tfbench.strategies.strategy import StrategyFamily
 from tfbuild.errors import RecordError
@@ -56,7 +57,7 @@ class PublishedRuns:
         """Return the model that the workload's name stands for, whatever its sizes; None if
         there is none.
         """
-        name = workload.partition(":")[0]
+        name = parse_name(workload).model
         return next((model for model in self.models if model.workload == name), None)
 
     @property

@@ -14,7 +14,8 @@ from tfbench.arms.levers import suggest
 from tfbench.commands import TuneOptions
 from tfbench.engine import folder
 from tfbench.inside.phases import INFER
-from tfbench.inside.workloads import parse_batch_size, set_sizes
+from tfbench.inside.workload_name import parse_name
+from tfbench.inside.workloads import set_sizes
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbench.result_table import format_result
 from tfbench.tuning import running, search, text
@@ -111,7 +112,7 @@ def read_config(tune_options: TuneOptions, paths: Paths) -> TuningConfig:
     """
     workload, program = options.parse_subject(tune_options.workload)
     if options.parse_phase(tune_options.phase) == INFER:
-        workload = set_sizes(workload, batch=parse_batch_size(workload) or 1, clients=1)
+        workload = set_sizes(workload, batch=parse_name(workload).batch or 1, clients=1)
     config = TuningConfig(
         workload=workload,
         program=program,

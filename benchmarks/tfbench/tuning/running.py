@@ -15,7 +15,8 @@ from tfbench.arms.arm import Arm
 from tfbench.arms.levers import Pairs
 from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
-from tfbench.inside.workloads import PROGRAM, count_clients
+from tfbench.inside.workload_name import parse_name
+from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring import comparing as comparisons
 from tfbench.measuring.comparing import make_setting
 from tfbench.tuning import search
@@ -117,7 +118,9 @@ def list_candidates(setting: TuningSetting, trial: FirstSteps | None) -> tuple[S
     """
     wheels = [Change(lever=WHEEL, value=text) for text, _ in setting.wheels[1:]]
     run_settings = list_settings(setting.vcpus, onednn=trial.onednn if trial else None)
-    script = () if count_clients(setting.workload) else list_advice(trial.step_s if trial else None)
+    script = (
+        () if parse_name(setting.workload).clients else list_advice(trial.step_s if trial else None)
+    )
     changes = (*wheels, *run_settings, *script)
     setups = tuple((change,) for change in changes if change.lever in setting.levers)
     if not setups:
