@@ -27,7 +27,7 @@ from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.build_setup import read_requirements
 from tfbuild.planning import plan
 from tfbuild.planning.request import resolve_fleet, resolve_plan
-from tfbuild.settings import Paths
+from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream import source
@@ -44,15 +44,6 @@ hypothesis.settings.register_profile("first", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("second", deadline=None, max_examples=200)
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-KERNELS = (
-    *("test_tuned_wheel.py", "test_fleet_wheel.py", "test_foreign_build.py"),
-    *("test_rebuild.py", "test_aarch64.py"),
-)
-"""They build kernels in the same folders, or make wheels again, which locks the cache: so one after
-the other; they take longest, so first."""
-
-MEANWHILE = "test_guard.py"
-"""While the process of KERNELS makes the stock environment, for which nearly all others wait."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,9 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
-    if item.path.name in KERNELS:
+    if item.get_closest_marker("kernels") is not None:
         return 0
-    if item.path.name == MEANWHILE:
+    if item.get_closest_marker("early") is not None:
         return 1
     if item.get_closest_marker("toolchain") is None:
         return 4
@@ -84,14 +75,22 @@ def _turn(item: pytest.Item) -> int:
 
 
 class _Modules(LoadScopeScheduling):  # type: ignore[misc]
-    """Tests of a module stay together, as they share what it makes, and those of KERNELS do.
+    """Keeps the tests of a module in one process, as they share what it makes, and also all tests
+    of modules with the marker `kernels`.
 
-    Not --dist loadgroup: pytest-xdist 3.8 writes groups where pytest 9.2 does not read them.
+    The scheduler gets names of tests without their markers, so it reads the modules. Not --dist
+    loadgroup: pytest-xdist 3.8 writes groups where pytest 9.2 does not read them.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        name = Path(nodeid.partition("::")[0]).name
-        return "kernels" if name in KERNELS else nodeid.partition("::")[0]
+        module = nodeid.partition("::")[0]
+        return "kernels" if _builds_kernels(module) else module
+
+
+@functools.cache
+def _builds_kernels(module: str) -> bool:
+    """Whether the module, a path in the checkout, has the marker `kernels`."""
+    return "pytest.mark.kernels" in (ROOT / module).read_text("utf-8")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Modules:

@@ -61,7 +61,7 @@ def test(options: ChecksOptions) -> None:
 
 @command(GROUP)
 def lint() -> None:
-    """Run ruff and mypy; treat warnings as errors."""
+    """Run ruff, mypy and clang-format; treat warnings as errors."""
     from tfbuild import checks
 
     checks.lint()

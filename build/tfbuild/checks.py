@@ -36,43 +36,54 @@ class ProjectCheck:
     words: tuple[str, ...]
 
 
-_LINT = (
-    ProjectCheck(name="ruff check", words=("-m", "ruff", "check", *_CODE)),
-    ProjectCheck(name="ruff format", words=("-m", "ruff", "format", "--check", "--quiet", *_CODE)),
-    ProjectCheck(name="mypy", words=("-m", "mypy", *_CODE)),
+_CLANG_FORMAT = (
+    *("-c", "import clang_format; clang_format.clang_format()"),  # it cannot be run with -m
+    *("--dry-run", "--Werror"),
 )
 
 _COLLECT = ("-m", "pytest", "--quiet", "--collect-only")
 
 
 def lint() -> None:
-    """Run ruff and mypy.
+    """Run ruff, mypy and clang-format.
 
     Raises FailedTests, ToolError, UsageError.
     """
     _require_dev_tools("lint")
-    for check in _LINT:
+    for check in _list_lint_checks():
         _require_passed(check, _run_check(check))
 
 
-def test(*, all_tiers: bool) -> None:
-    """Run ruff, mypy and the first tier of the tests, or `all_tiers`.
+def _list_lint_checks() -> tuple[ProjectCheck, ...]:
+    native = Path(__file__).parent / "native"
+    paths = sorted(path for path in native.rglob("*.*") if path.suffix in {".c", ".cc", ".h"})
+    return (
+        ProjectCheck(name="ruff check", words=("-m", "ruff", "check", *_CODE)),
+        ProjectCheck(name="ruff format", words=("-m", "ruff", "format", "--check", "-q", *_CODE)),
+        ProjectCheck(name="mypy", words=("-m", "mypy", *_CODE)),
+        ProjectCheck(name="clang-format", words=(*_CLANG_FORMAT, *map(str, paths))),
+    )
 
-    Ruff and mypy run while the tools that the tests need are installed. One run at a time in
+
+def test(*, all_tiers: bool) -> None:
+    """Run the checks of `lint` and the first tier of the tests, or `all_tiers`.
+
+    The checks of `lint` run while the tools that the tests need are installed. One run at a time in
     a checkout. Raises BusyError, ToolError, FailedTests, UsageError.
     """
     _require_dev_tools("test")
     with settings.lock_folder(get_test_cache(settings.ROOT).parent, "tests"):
         first = not _get_bytecode_folder().exists()
+        lint_checks = _list_lint_checks()
         paths, version = prepare_test_paths(), releases.read_kernels_bazel()
         with ThreadPoolExecutor(2) as pool:
             # Installation uses the network more than the CPU.
-            linted = [pool.submit(_run_check, check, quiet=True) for check in _LINT]
+            linted = [pool.submit(_run_check, check, quiet=True) for check in lint_checks]
             if first:
                 # This compiles the test modules once; otherwise each pytest worker compiles them.
                 pool.submit(_run_check, ProjectCheck(name="pytest", words=_COLLECT), quiet=True)
             doctor.prepare(paths, version, tests=True, install=True)
-        for check, future in zip(_LINT, linted, strict=True):
+        for check, future in zip(lint_checks, linted, strict=True):
             _require_passed(check, future.result())
         workers = min(read_vcpus().usable, _MOST_WORKERS)
         spread = ("-n", str(workers), "--dist", "loadscope", "--no-loadscope-reorder")
@@ -85,7 +96,7 @@ def test(*, all_tiers: bool) -> None:
 def _require_dev_tools(task: str) -> None:
     """Raise UsageError outside a checkout, ToolError without the development requirements."""
     settings.require_checkout(task)
-    if not all(map(importlib.util.find_spec, ("mypy", "pytest", "ruff"))):
+    if not all(map(importlib.util.find_spec, ("clang_format", "mypy", "pytest", "ruff"))):
         raise ToolError(
             f"{task} needs packages of requirements-dev.txt that are not installed",
             hint=f"Run: ./inv {task}",

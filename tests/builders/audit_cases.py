@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from tests.builders.compiled_code import KERNEL, QUICK, REGISTERED, library
 from tests.builders.compiled_code import dispatcher as linked
+from tests.builders.guards import STAND_IN
 from tests.builders.index_wheels import tuned_for, written
-from tests.tfbuild.planning.test_guard import STAND_IN
 
 from tfbuild.auditing.libraries import inspect_library
 from tfbuild.cpus import flags

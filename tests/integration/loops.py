@@ -15,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 from tests.integration import held
 
-from tfbuild.probe import float64, loops
+from tfbuild.native.ops.loops import cases as loops
+from tfbuild.probe import float64
 from tfbuild.probe.fusing import Case, Tensor, in_graph
 
 _STEPS = 3
@@ -521,4 +522,4 @@ def cases() -> Mapping[str, Case]:
 
 
 if __name__ == "__main__":
-    held.hold(loops.PART, cases())
+    held.hold("loops", cases())

@@ -10,7 +10,8 @@ from types import ModuleType
 import numpy as np
 from tests.integration import held
 
-from tfbuild.probe import float64, products
+from tfbuild.native.ops.products import cases as products
+from tfbuild.probe import float64
 from tfbuild.probe.float64 import draw_as
 from tfbuild.probe.fusing import Case, Tensor, in_graph
 
@@ -154,4 +155,4 @@ def cases() -> Mapping[str, Case]:
 
 
 if __name__ == "__main__":
-    held.hold(products.PART, cases())
+    held.hold("products", cases())

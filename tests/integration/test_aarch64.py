@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.test_other_releases import NEAR, tree_of
+from tests.builders.near_trees import NEAR, tree_of
 
 from tfbuild import handlers
 from tfbuild.auditing import audit
@@ -27,7 +27,7 @@ from tfbuild.settings import Paths
 from tfbuild.tools.emulation import find_emulator
 from tfbuild.upstream.download import hash_file
 
-pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
+pytestmark = [pytest.mark.toolchain, pytest.mark.slow, pytest.mark.kernels]
 
 RELEASE = "2.20.0"
 TARGETS = ("neoverse_v1", "neoverse_n1")

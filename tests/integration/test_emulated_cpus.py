@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.tfbuild.planning.test_dispatcher import TEMPLATES, compile_c, on_x86_64
-from tests.tfbuild.planning.test_dispatcher_decisions import buildable
+from tests.builders.dispatchers import TEMPLATES, buildable, compile_c, on_x86_64
 
 from tfbuild.planning.dispatcher import (
     HEADER,

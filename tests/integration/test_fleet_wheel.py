@@ -16,7 +16,7 @@ from tfbuild.kernelbuild import admission, assemble
 from tfbuild.packing import tuned
 from tfbuild.run import run
 
-pytestmark = pytest.mark.toolchain
+pytestmark = [pytest.mark.toolchain, pytest.mark.kernels]
 
 THREE = "haswell,x86_64_v3,skylake_avx512"
 

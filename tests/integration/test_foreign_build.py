@@ -12,7 +12,7 @@ import pytest
 from tests.builders.installed_wheel import Tried
 from tests.builders.invoke_calls import Tasks
 from tests.builders.own_cpu import own_cpu
-from tests.integration.test_admission_faults import REGISTER, RIGHT, WRONG, library, rint
+from tests.builders.rint_kernels import REGISTER, RIGHT, WRONG, library, rint
 
 from tfbench.arms import wheel_conformance
 from tfbuild import handlers
@@ -33,7 +33,7 @@ from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import hash_file
 
-pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
+pytestmark = [pytest.mark.toolchain, pytest.mark.slow, pytest.mark.kernels]
 
 OLDER, TARGET = "haswell", "skylake_avx512"
 HIDDEN = ",".join(name for name in load_features("x86_64") if name.startswith("avx512"))

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.dispatchers import on_x86_64
 from tests.builders.installed_wheel import Tried
 from tests.builders.later import later
 from tests.builders.own_cpu import own_cpu
-from tests.tfbuild.planning.test_dispatcher import on_x86_64
 
 from tfbuild.kernelbuild import assemble
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 from tests.builders.cache_servers import rc_of
+from tests.builders.dispatchers import on_x86_64
 from tests.builders.trees import change, make_tree, repository_options
-from tests.tfbuild.planning.test_dispatcher import on_x86_64
 
 from tfbuild import settings
 from tfbuild.binaries.census import count_instructions

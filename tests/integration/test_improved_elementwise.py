@@ -137,7 +137,7 @@ def compiled(
     """The program; `flags` come last. With no patience every piece of work is shared."""
     source, program = folder / "program.cc", folder / "program"
     shutil.copytree(NATIVE, folder / "tensorwright")
-    sharing = folder / "tensorwright/improved/sharing.h"
+    sharing = folder / "tensorwright/compute/sharing.h"
     text = sharing.read_text("utf-8")
     assert text.count(PATIENCE) == 1
     sharing.write_text(text.replace(PATIENCE, patience), "utf-8")
@@ -159,7 +159,7 @@ def headers(stock_arm: Environment) -> Path:
     return next(stock_arm.folder.glob("lib/python3*/site-packages/tensorflow/include"))
 
 
-IMPROVED = ("-include", "tensorwright/improved/elementwise.h")
+IMPROVED = ("-include", "tensorwright/replacements/elementwise.h")
 
 
 @pytest.mark.parametrize(

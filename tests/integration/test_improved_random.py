@@ -19,7 +19,7 @@ pytestmark = pytest.mark.toolchain
 # A line for each distribution: name, numbers, how many differ, the worst in ULPs of the stock one,
 # how many differ between one task and two, how many were written beyond the end.
 PROGRAM = r"""
-#include "tensorwright/improved/random_fill.h"
+#include "tensorwright/replacements/random_fill.h"
 #include <cstdio>
 #include <cstring>
 #include <vector>

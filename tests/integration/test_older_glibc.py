@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tfbuild.planning.test_dispatcher import (
+from tests.builders.dispatchers import (
     ABSENT,
     KERNELS,
     PRESENT,
@@ -23,7 +23,7 @@ from tests.tfbuild.planning.test_dispatcher import (
     on_x86_64,
     target,
 )
-from tests.tfbuild.planning.test_guard import STAND_IN
+from tests.builders.guards import STAND_IN
 
 from tfbuild.planning.dispatcher import LIBRARY
 from tfbuild.planning.guard import INIT, amend_init, build_guard_files

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import tarfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 from filelock import FileLock
 from tests.builders import newer_clang
 from tests.builders.later import later
+from tests.builders.near_trees import NEAR, tree_of
 
 from tfbuild import handlers, interpreters
 from tfbuild.checks import TESTED_RELEASE
@@ -35,16 +34,6 @@ from tfbuild.upstream.kernels import FOLDER
 
 pytestmark = pytest.mark.toolchain
 
-TREES = os.environ.get("TENSORWRIGHT_TREES", "")
-"""A folder of source trees of releases that Debian has none of, if the machine has one."""
-NEAR = {
-    "2.15.1": "tensorflow-2.15.0",
-    "2.16.2": "tensorflow-2.16-near",
-    "2.17.1": "tensorflow-2.17-near",
-    "2.20.0": "tensorflow-2.20-near",
-    "2.21.0": "tensorflow-2.20-near",
-}
-"""Release → the tree that is nearest to its sources."""
 UNFIT = {"2.21.0": ["resource_variable_ops.cc"]}
 """Sources of those trees that do not compile against the release's headers as they are."""
 FUSED = "fused/loops,fused/products,fused/updates"
@@ -72,20 +61,6 @@ def build(paths: Paths, one_builder: FileLock, tmp_path_factory: pytest.TempPath
             )
 
     return made
-
-
-def path_of(name: str) -> Path:
-    return Path(TREES) / f"{name}.tar.xz"
-
-
-def tree_of(name: str, folder: Path) -> Path:
-    """The unpacked tree of an archive in TREES; skips where there is none."""
-    path = path_of(name)
-    if not TREES or not path.is_file():
-        pytest.skip(f"TENSORWRIGHT_TREES names no folder with {path.name}")
-    with tarfile.open(path) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / name
 
 
 def facts_of(built: BuiltWheel) -> Tuned:

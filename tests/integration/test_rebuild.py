@@ -26,7 +26,7 @@ from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import hash_file
 
-pytestmark = pytest.mark.toolchain
+pytestmark = [pytest.mark.toolchain, pytest.mark.kernels]
 
 DISPATCHER = "tensorflow/core/kernels/libtfkernel_tensorwright.so"
 Doctored = Callable[..., Path]

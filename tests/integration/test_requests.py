@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.integration.test_own_workload import (
+from tests.builders.user_workloads import (
     DATA,
     DATASET,
     LIMIT_S,
@@ -15,15 +15,16 @@ from tests.integration.test_own_workload import (
     TWO_INPUTS,
     cpus,
     opened,
+    plain_arm,
     written,
 )
-from tests.integration.test_own_workload import arm as own_arm
-from tests.integration.test_worker import arm
+from tests.builders.user_workloads import arm as own_arm
 
 from tfbench.engine.journal import read_entries
 from tfbench.inside.phases import INFER
 from tfbench.inside.worker import JIT, SLOWDOWN
-from tfbench.inside.workloads import format_own_name, list_request_workloads
+from tfbench.inside.workload_name import format_own_name
+from tfbench.inside.workloads import list_request_workloads
 from tfbench.kernels.profiles import profile_program
 from tfbench.measuring.comparing import KIND, compare, make_setting
 from tfbench.measuring.samples import KINDS, Sample
@@ -42,7 +43,10 @@ def test_requests_are_compared_and_counted(stock_python: Path, tmp_path: Path) -
     """The slowed arm answers half as many again in a sample."""
     vcpus = min(2, len(os.sched_getaffinity(0)))
     names = list_request_workloads("mnist_mlp", vcpus)[-1:]
-    arms = [arm("stock", stock_python), arm("slowed", stock_python, **{SLOWDOWN: "0.5"})]
+    arms = [
+        plain_arm("stock", stock_python),
+        plain_arm("slowed", stock_python, **{SLOWDOWN: "0.5"}),
+    ]
     effort = Effort(looks=(3,), blocks=2)
     setting = make_setting(arms, names, [vcpus], effort=effort, threshold=0.0, seed=5)
     result = compare(setting, tmp_path / "out")
@@ -98,7 +102,7 @@ def test_requests_are_profiled_by_their_own_shapes(stock_python: Path, tmp_path:
     """The first product of a request of one example has one row, and nothing is trained."""
     for name, rows in zip(list_request_workloads("mnist_mlp", 1), (1, 32), strict=True):
         program = profile_program(
-            arm("stock", stock_python), (name, None), cpus(), steps=5, logs=tmp_path
+            plain_arm("stock", stock_python), (name, None), cpus(), steps=5, logs=tmp_path
         )
         shapes = [
             row.place.inputs[0].shape for row in program.places if row.place.op.endswith("MatMul")

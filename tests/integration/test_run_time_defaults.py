@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.builders.dispatchers import PRESENT, on_x86_64, target
+from tests.builders.overlays import Overlay, lay_over
 from tests.builders.own_cpu import ONEDNN_FEATURES
 from tests.builders.plans import planned
-from tests.integration.test_required_kernels import Overlay, lay_over
-from tests.tfbuild.planning.test_dispatcher import PRESENT, on_x86_64, target
 
 from tfbuild.kernelbuild import admission
 from tfbuild.planning.guard import DEFAULTS_DATA, build_defaults_file

@@ -34,7 +34,7 @@ from tfbuild.tools import environment, shared_files
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.kernels import FOLDER, KernelUnit
 
-pytestmark = pytest.mark.toolchain
+pytestmark = [pytest.mark.toolchain, pytest.mark.kernels]
 
 PROGRAM = Path(__file__).with_name("program.py")
 LIST_KERNELS = """

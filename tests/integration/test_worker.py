@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from tests.builders.altered_wheels import altered
 from tests.builders.processes import gone
+from tests.builders.user_workloads import plain_arm
 
 from tfbench.arms.arm import Arm, build_environment
 from tfbench.engine.journal import read_entries
@@ -80,10 +81,6 @@ _sys.stdout.write("noise from Python")
 _sys.stdout.flush()
 _os.write(1, b"noise from a plugin")
 """
-
-
-def arm(name: str, python: Path, **env: str) -> Arm:
-    return Arm(name=name, python=python, label="stock", env=tuple(env.items()))
 
 
 @contextlib.contextmanager
@@ -166,12 +163,14 @@ def run(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("run")
     out = folder / "out"
     setting = asked(
-        arm("stock", stock_python),
-        arm("slowed", stock_python, **{SLOWDOWN: f"{SLOWER - 1:.2f}"}),
-        arm("killed", stock_python),
-        arm("hung", stock_python),
-        arm("wrong", altered(stock_python, folder / "wrong", WRONG.format(factor=1.01))),
-        arm("nan", altered(stock_python, folder / "nan", WRONG.format(factor="float('nan')"))),
+        plain_arm("stock", stock_python),
+        plain_arm("slowed", stock_python, **{SLOWDOWN: f"{SLOWER - 1:.2f}"}),
+        plain_arm("killed", stock_python),
+        plain_arm("hung", stock_python),
+        plain_arm("wrong", altered(stock_python, folder / "wrong", WRONG.format(factor=1.01))),
+        plain_arm(
+            "nan", altered(stock_python, folder / "nan", WRONG.format(factor="float('nan')"))
+        ),
     )
     with harness(setting, folder, out) as process:
         watch = Watch(journal=out / KIND.journal, process=process)
@@ -373,10 +372,10 @@ def refusals(
     elsewhere.write_text(f'#!/bin/sh\nexec "{stock_python}" "$@"\n', encoding="utf-8")
     elsewhere.chmod(0o755)
     arms = (
-        arm("elsewhere", elsewhere),
-        replace(arm("untuned", stock_python), tuned=True),
-        arm("starved", altered(stock_python, folder / "starved", STARVED)),
-        arm("backwards", altered(stock_python, folder / "backwards", BACKWARDS)),
+        plain_arm("elsewhere", elsewhere),
+        replace(plain_arm("untuned", stock_python), tuned=True),
+        plain_arm("starved", altered(stock_python, folder / "starved", STARVED)),
+        plain_arm("backwards", altered(stock_python, folder / "backwards", BACKWARDS)),
     )
     actual = {}
     with contextlib.ExitStack() as stack:
@@ -415,8 +414,8 @@ def test_an_arm_that_starts_from_other_numbers_is_marked(
     stock_python: Path, tmp_path: Path
 ) -> None:
     """As one with another version of NumPy may. The run ends and does not come back to it."""
-    other_arm = arm("other", altered(stock_python, tmp_path / "other", OTHER_NUMBERS))
-    setting = asked(arm("stock", stock_python), other_arm)
+    other_arm = plain_arm("other", altered(stock_python, tmp_path / "other", OTHER_NUMBERS))
+    setting = asked(plain_arm("stock", stock_python), other_arm)
     (cell,) = compare(setting, tmp_path / "out").cells
     (failure,) = cell.failures
     assert failure.arm == "other"
@@ -428,7 +427,7 @@ def test_an_arm_that_starts_from_other_numbers_is_marked(
 
 
 def test_a_python_without_tensorflow_is_an_error_with_its_last_words(tmp_path: Path) -> None:
-    with opened(arm("empty", Path(sys.executable)), tmp_path) as session:
+    with opened(plain_arm("empty", Path(sys.executable)), tmp_path) as session:
         session.start_load("mnist_mlp", 3, first_cpu())
         with pytest.raises(WorkerError, match=r"exited with 1 during load[\s\S]*No module named"):
             session.finish_load(first_cpu())
@@ -437,7 +436,7 @@ def test_a_python_without_tensorflow_is_an_error_with_its_last_words(tmp_path: P
 def test_a_python_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with (
         pytest.raises(WorkerError, match=r"No such file"),
-        opened(arm("gone", tmp_path / "bin" / "python"), tmp_path),
+        opened(plain_arm("gone", tmp_path / "bin" / "python"), tmp_path),
     ):
         pass
 
@@ -449,7 +448,7 @@ def test_a_worker_states_its_facts_and_times_every_phase(
     stock_python: Path, tmp_path: Path
 ) -> None:
     """One whose TensorFlow prints, and whose plugins write to descriptor 1 as C code does."""
-    noisy = arm("noisy", altered(stock_python, tmp_path / "noisy", NOISY))
+    noisy = plain_arm("noisy", altered(stock_python, tmp_path / "noisy", NOISY))
     with opened(noisy, tmp_path) as session:
         session.start_load("cifar10_cnn", 3, first_cpu())
         facts = session.finish_load(first_cpu())
@@ -480,7 +479,7 @@ def test_a_worker_moves_to_other_cpus_with_all_its_threads(
     stock_python: Path, tmp_path: Path
 ) -> None:
     last = max(os.sched_getaffinity(0))
-    with opened(arm("stock", stock_python), tmp_path) as session:
+    with opened(plain_arm("stock", stock_python), tmp_path) as session:
         session.start_load("mnist_mlp", 3, (last,))
         session.finish_load((last,))
         session.start_check(2)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfbuild.probe import products, registry
+from tfbuild.native.ops.products import cases as products
+from tfbuild.probe import registry
 
 if __name__ == "__main__":
     out, threads, library, case = sys.argv[1:]

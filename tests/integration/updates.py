@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbuild.probe import fusing, registry, updates
+from tfbuild.native.ops.updates import cases as updates
+from tfbuild.native.ops.updates.cases import DTYPES
+from tfbuild.probe import fusing, registry
 from tfbuild.probe.fusing import State, Tensor, convert_to_arrays, in_graph
-from tfbuild.probe.updates import DTYPES
 
 STEPS = 3
 SHAPES = ((), (1,), (7,), (1, 1, 5), (37, 61), (301, 701))
@@ -328,7 +329,7 @@ def main() -> None:
         if chosen and not any(word in name for word in chosen):
             continue
         before = fused.count_fused_events()
-        expected, got = fusing.run_both(case, updates.PART)
+        expected, got = fusing.run_both(case, "updates")
         after = fused.count_fused_events()
         answer[name] = {
             "unlike": updates.difference(expected, got),

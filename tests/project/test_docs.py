@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.tensorwright.test_tasks import ARTICLES, NAMES
-from tests.tfbench.measuring.test_replay import RECORDINGS
+from tests.builders.command_names import ARTICLES, NAMES
+from tests.builders.recordings import RECORDINGS
 
 from tensorwright.program import collect_commands
 from tfbench.measuring.replay import recompute_comparison

@@ -30,18 +30,18 @@ from tests.builders import recorded_cpus, report_comparisons
 from tests.builders.audit_cases import CORE, STEM, packed, stock_wheel, tuned_wheel
 from tests.builders.compiled_code import KERNEL, QUICK, library
 from tests.builders.confined_runs import confined
+from tests.builders.conformance_records import SHA, record, trial
 from tests.builders.examples import at_most
 from tests.builders.index_wheels import entry_of, stand_in, tuned_for
 from tests.builders.kernel_call_sites import call_site
+from tests.builders.kit_lines import line
 from tests.builders.mutations import altered, torn
+from tests.builders.profiles import profile, program
+from tests.builders.recordings import SETTING, run
+from tests.builders.staging import STAGING
+from tests.builders.structure_tables import tables
 from tests.builders.vendor_folders import make_folder
-from tests.tfbench.inside.test_kit import line
-from tests.tfbench.kernels.test_profiles import profile, program
-from tests.tfbench.measuring.test_replay import SETTING, run
-from tests.tfbuild.auditing.test_audit import XGETBV
-from tests.tfbuild.kernelbuild.test_structures import tables
-from tests.tfbuild.packing.test_conformance import SHA, record, trial
-from tests.tfbuild.upstream.test_source import STAGING
+from tests.builders.xgetbv import XGETBV
 
 from tfbench.accuracy import curve_file
 from tfbench.arms import lineup

@@ -18,6 +18,7 @@ TFBUILD = {
         *(
             "releases",
             "lock_files",
+            "fused_ops",
             "kernels",
             "source_matching",
             "registrations",
@@ -125,9 +126,6 @@ PROBE = (
         "trials",
         "fusing",
         "float64",
-        "loops",
-        "products",
-        "updates",
     ),
     *("large", "battery", "smoke", "full_build", "__main__"),
 )
@@ -143,6 +141,7 @@ TFBENCH = {
             "synthetic",
             "augmentation",
             "workload",
+            "workload_name",
             "classics",
             "modern",
             "nets",
@@ -244,6 +243,8 @@ WORKERS = {
     "build/tfbuild/shipped": ("_tensorwright", "_tensorwright_cpu", "_tensorwright_defaults"),
 }
 IN_AN_ARM = {"numpy", "tensorflow", "google", "ml_dtypes"}
+# The probe finds the conformance programs of fused ops there.
+FOUND_BY_NAME = {"tfbuild.native", "tfbuild.native.ops"}
 
 
 def imports(path: Path, *, at_top: bool = False) -> Iterator[str]:
@@ -339,8 +340,19 @@ def test_workers_import_only_what_an_arm_has(folder: str) -> None:
     for name in WORKERS[folder]:
         path = ROOT / folder / f"{name}.py"
         foreign = {actual for actual in imports(path) if actual.partition(".")[0] not in allowed}
+        foreign -= FOUND_BY_NAME
         assert siblings(path, package) <= set(WORKERS[folder]), path
         assert all(f"{actual}.".startswith(f"{package}.") for actual in foreign), path
+
+
+def test_conformance_programs_import_the_probe_and_what_an_arm_has() -> None:
+    paths = sorted((ROOT / "build/tfbuild/native").rglob("*.py"))
+    assert len([path for path in paths if path.name == "cases.py"]) == 3
+    allowed = IN_AN_ARM | sys.stdlib_module_names
+    for path in paths:
+        foreign = {name for name in imports(path) if name.partition(".")[0] not in allowed}
+        assert all(f"{name}.".startswith("tfbuild.probe.") for name in foreign), path
+        assert "tensorflow" not in roots(path, at_top=True), path
 
 
 @pytest.mark.parametrize("folder", WORKERS)
@@ -369,3 +381,10 @@ def test_commands_import_what_they_run_only_inside_functions() -> None:
         other_names = {name.partition(".")[0] for name in names - ours}
         assert other_names <= {"invoke", "tensorwright", *sys.stdlib_module_names}, path
     assert {"tfbuild", "tfbench"} <= roots(ROOT / "build/tensorwright/build.py")
+
+
+def test_no_test_module_imports_another() -> None:
+    """What two of them need is in tests/builders."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        names = {part for name in imports(path) for part in name.split(".")[1:]}
+        assert not [name for name in names if name.startswith("test_")], path

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.server
 import json
 import os
 import re
 import shutil
 import signal
-import socketserver
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from invoke.parser.context import ParserContext
+from tests.builders.command_names import ARTICLES, NAMES, silent_index
 from tests.builders.invoke_calls import Tasks, said
 from tests.builders.later import later
 from tests.builders.trees import change, make_tree
@@ -28,14 +24,6 @@ from tfbuild.errors import ToolError, UsageError
 from tfbuild.records import hash_record
 from tfbuild.settings import ROOT
 
-ARTICLES = {"throughput", "accuracy", "sizing", "strategies", "overhead"}
-"""Each serves one article, and has its flat name beside that of its group."""
-NAMES = ARTICLES | {
-    *("detect", "targets", "releases", "plan", "render", "containers", "build", "vendor", "survey"),
-    *("audit", "admit", "profile", "select", "tune", "compare", "startup", "kit"),
-    *("selfcheck", "report", "publish", "serve", "install-snippet", "articles"),
-    *("doctor", "quickstart", "test", "lint"),
-}
 COMMON = {
     "build": ["detect", "plan", "build", "audit"],
     "measure": ["compare", "tune", "report"],
@@ -541,31 +529,6 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(tooled: Ta
     last = done.stderr.splitlines()[-1]
     assert re.match(r"error: .* 4\.5 GB in .*, but only 2\d\d\.\d kB", last)
     assert "TENSORWRIGHT_CACHE" in last
-
-
-class Silent(socketserver.BaseRequestHandler):
-    """Takes a request and never answers; says when it came and when the other side gave up."""
-
-    came: threading.Event
-    ended: threading.Event
-
-    def handle(self) -> None:
-        self.request.recv(65536)
-        self.came.set()
-        while self.request.recv(65536):
-            pass
-        self.ended.set()
-
-
-@contextlib.contextmanager
-def silent_index() -> Iterator[tuple[str, threading.Event, threading.Event]]:
-    """A package index that hangs: its address, and the events of a request's begin and end."""
-    came, ended = threading.Event(), threading.Event()
-    handler = type("Handler", (Silent,), {"came": came, "ended": ended})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/simple", came, ended
-        server.shutdown()
 
 
 @pytest.mark.toolchain

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from tests.tfbuild.packing.test_tuned import wheel, with_library
+from tests.builders.tuned_wheels import wheel, with_library
 
 from tfbench.commands import CompareOptions
 from tfbench.handlers import describe_comparison

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 from tests.builders.audit_cases import bring_stock, pin_stock, small_stock, sound_wheel
+from tests.builders.command_names import silent_index
 from tests.builders.gate_comparisons import compared
 from tests.builders.index_wheels import stand_in
 from tests.builders.invoke_calls import Tasks, said
-from tests.tensorwright.test_tasks import silent_index
 
 from tfbuild import settings
 

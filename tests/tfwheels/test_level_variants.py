@@ -16,8 +16,8 @@ from urllib.parse import unquote
 import pytest
 from tests.builders.buckets import NAME
 from tests.builders.index_wheels import stand_in
+from tests.builders.publications import FORK, NOW, die_at_write, files, sha256, stamps
 from tests.builders.served_index import running
-from tests.tfwheels.test_publish import FORK, NOW, die_at_write, files, sha256, stamps
 
 from tfbuild.cpus.cpu import compute_x86_64_level, read_cpu
 from tfbuild.cpus.targets import parse_target

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import json
-import multiprocessing
 import os
 import re
 import resource
@@ -22,6 +20,7 @@ import pytest
 from tests.builders.buckets import NAME, Served
 from tests.builders.gate_comparisons import compared
 from tests.builders.index_wheels import stand_in
+from tests.builders.publications import FORK, NOW, die_at_write, files, sha256, stamps
 from tests.tools.crowd import crowd
 
 from tfbuild.cpus.targets import list_targets, parse_target
@@ -37,14 +36,12 @@ from tfwheels.gate import Judgement
 from tfwheels.publish import MANIFEST, PublishResult, publish
 from tfwheels.store import Store
 
-NOW = "2020-02-29T00:00:00+00:00"
 PROJECT = "tensorflow-cpu"
 ALL = {target.name for target in list_targets("x86_64")}
 FEW = {"ivybridge", "haswell", "zen4"}
 ZEN4 = parse_target("zen4").features
 # Where an index shows a wheel for zen4.
 TOUCHED = ("pool", "simple/zen4")
-FORK = multiprocessing.get_context("fork")
 
 Files = Mapping[str, bytes]
 
@@ -58,20 +55,6 @@ def put(
     return publish(
         wheels, store, judgements=judged or {}, now=NOW, family="x86_64", reindex=reindex
     )
-
-
-def files(store: Store, *folders: str) -> dict[str, bytes]:
-    """All that is there, or in these folders, but for what begins with a dot, which no server
-    shows."""
-    keys = (key for name in folders or ("",) for key in store.list_sizes(name))
-    actual = {key: store.read(key) for key in keys if not key.startswith(".")}
-    return {key: data for key, data in actual.items() if data is not None}
-
-
-def stamps(folder: Folder) -> dict[str, tuple[int, int]]:
-    """What changes when a file is written, even with the same bytes."""
-    paths = {key: folder.root / key for key in folder.list_sizes("") if not key.startswith(".")}
-    return {key: (path.stat().st_ino, path.stat().st_mtime_ns) for key, path in paths.items()}
 
 
 def listed(actual: Files, target: str, project: str = PROJECT) -> set[str]:
@@ -105,10 +88,6 @@ def need_agreement(actual: Files, names: set[str]) -> None:
         assert {f"simple/{name}/index.html", f"simple/{name}/index.json"} <= set(actual)
         html = actual[f"simple/{name}/{PROJECT}/index.html"].decode()
         assert set(re.findall(r">([^<]+\.whl)<", html)) == listed(actual, name)
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 @pytest.fixture(scope="module")
@@ -563,19 +542,6 @@ def killed(trap: Callable[[], None], store: Store, wheel: Path) -> bool:
 def _trapped(trap: Callable[[], None], store: Store, wheel: Path) -> None:
     trap()
     put(store, wheel)
-
-
-def die_at_write(moment: int) -> None:
-    """Let the kernel kill this process at its n-th write, before anything has happened."""
-    count = itertools.count(1)
-
-    def hook(event: str, words: tuple[object, ...]) -> None:
-        named = event in {"os.rename", "os.mkdir"}
-        opened = event == "open" and not {*str(words[1])}.isdisjoint("wa")
-        if (named or opened) and next(count) == moment:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(hook)
 
 
 def die_at_request(bucket: Bucket, moment: int) -> None:

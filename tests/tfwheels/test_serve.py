@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.http_replies import ask
 from tests.builders.index_wheels import stand_in
 from tests.builders.served_index import running
 
@@ -73,19 +74,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served(root: Path) -> Iterator[TreeServer]:
     with running(TreeServer(root, 0)) as server:
         yield server
-
-
-Reply = tuple[int, http.client.HTTPMessage, bytes]
-
-
-def ask(server: TreeServer, url: str, method: str = "GET", **headers: str) -> Reply:
-    """The path goes out as it stands: http.client neither quotes nor shortens it."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection = http.client.HTTPConnection(HOST, server.server_port, timeout=10)
-    with contextlib.closing(connection):
-        connection.request(method, url, headers=named)
-        reply = connection.getresponse()
-        return reply.status, reply.headers, reply.read()
 
 
 # ---- pages ----

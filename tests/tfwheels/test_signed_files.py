@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from tests.builders.http_replies import ask
 from tests.builders.index_wheels import stand_in
 from tests.builders.served_index import running
-from tests.tfwheels.test_serve import ask
 
 from tfbuild.errors import RecordError, UsageError
 from tfwheels import signed_files

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from tests.builders.index_wheels import stand_in
+from tests.builders.installs import PYTHON, TAG, installed, on_x86_64
 from tests.builders.served_index import running
 from tests.builders.signing_keys import public_file
-from tests.tfwheels.test_snippet import PYTHON, TAG, installed, on_x86_64
 
 from tfbuild.errors import PublishError, UsageError
 from tfwheels import check_wheel

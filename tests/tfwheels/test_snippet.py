@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from tests.builders.index_wheels import stand_in
+from tests.builders.installs import PYTHON, TAG, installed, on_x86_64
 
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import match_cpu
@@ -37,8 +38,6 @@ from tfwheels.snippet import (
 )
 from tfwheels.store import open_store
 
-PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
-TAG = f"cp{PYTHON.replace('.', '')}"
 NOW = "2026-01-02T03:04:05+00:00"
 WHEEL = "tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.whl"
 ALONE = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-check install"
@@ -64,7 +63,6 @@ CARRIED: dict[str, tuple[ListedWheel, ...]] = {
     ),
     "two": (ListedWheel(file="two-2.5-py3-none-any.whl", sha256="d" * 64),),
 }
-on_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the wheels are for x86-64")
 
 
 def test_an_index_that_carries_everything_is_the_only_one_that_is_asked() -> None:
@@ -282,16 +280,6 @@ def shell(tmp_path: Path, hostile: dict[str, str]) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     own_fields = {"PATH": path, "VIRTUAL_ENV": str(venv), "UV_CACHE_DIR": str(tmp_path / "uv")}
     return inherited | hostile | own_fields | {"UV_OFFLINE": "1"}
-
-
-def installed(tmp_path: Path) -> dict[str, bytes]:
-    """What the virtual environment has: the version of each package and what makes it ours."""
-    site = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
-    actual = {}
-    for folder in site.glob("*.dist-info"):
-        name, _, version = folder.name.removesuffix(".dist-info").partition("-")
-        actual[f"{name} {version}"] = (site / name / "content").read_bytes()
-    return actual
 
 
 def lines(snippet: Snippet, shell: dict[str, str], folder: Path, commands: tuple[str, ...]) -> None:

@@ -15,7 +15,8 @@ from tfbuild.settings import ROOT
 
 USER, DEVELOPER = ROOT / "requirements.txt", ROOT / "requirements-dev.txt"
 _COMPILE = (
-    *("uv", "pip", "compile", "--quiet", "--universal", "--generate-hashes"),
+    *(sys.executable, "-m", "uv", "pip", "compile"),
+    *("--quiet", "--universal", "--generate-hashes"),
     *("--no-emit-index-url", "--no-annotate", "--no-header", "pyproject.toml"),
 )
 _HEADS = {

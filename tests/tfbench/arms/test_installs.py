@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.tfbuild.packing import test_tuned
-from tests.tfbuild.planning.test_selection import ROW
-from tests.tfbuild.tools import test_environment
-from tests.tfbuild.tools.test_environment import HERE, TAG
+from tests.builders import locked_wheels, tuned_wheels
+from tests.builders.locked_wheels import HERE, TAG
+from tests.builders.selections import ROW
 
 from tfbench.arms.arm import TOLERANCE
 from tfbench.arms.installs import (
@@ -40,13 +39,15 @@ from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.kernels import select
 
 # Every CPU that runs the tests has these; none has the other.
-RUNS = test_tuned.with_library(required_features=())
+RUNS = tuned_wheels.with_library(required_features=())
 HOT, QUICK = (
-    test_tuned.with_library(required_features=(), kernels=tuple(unit.name for unit in select(name)))
+    tuned_wheels.with_library(
+        required_features=(), kernels=tuple(unit.name for unit in select(name))
+    )
     for name in ("hot", "mini")
 )
-FOREIGN = test_tuned.with_library(target="tomorrow", required_features=("avx99",))
-CONTROL = test_tuned.with_library(target=STOCK_FLAGS, required_features=())
+FOREIGN = tuned_wheels.with_library(target="tomorrow", required_features=("avx99",))
+CONTROL = tuned_wheels.with_library(target=STOCK_FLAGS, required_features=())
 
 
 @pytest.fixture(name="here")
@@ -57,7 +58,7 @@ def paths_of_this_test(tmp_path: Path) -> Paths:
 
 
 def pooled(pool: Path, local: str, tuned_facts: Tuned | None, age_s: int = 0) -> Path:
-    path = test_tuned.wheel(pool, None if tuned_facts is None else tuned_facts.to_bytes())
+    path = tuned_wheels.wheel(pool, None if tuned_facts is None else tuned_facts.to_bytes())
     renamed = path.rename(pool / path.name.replace("haswell", local))
     os.utime(renamed, (1_000_000 - age_s, 1_000_000 - age_s))
     return renamed
@@ -116,7 +117,7 @@ def test_a_given_candidate_is_what_tuned_means(here: Paths, tmp_path: Path) -> N
 
 def test_stock_is_the_candidates_own_package_version_and_python(here: Paths) -> None:
     path = here.pool / f"tensorflow-2.13.1+haswell-cp39-cp39-{'manylinux_2_17_x86_64'}.whl"
-    test_tuned.wheel(here.pool, RUNS.to_bytes()).rename(path)
+    tuned_wheels.wheel(here.pool, RUNS.to_bytes()).rename(path)
     stock, tuned, other_choice = chosen("stock,tuned,tensorflow-cpu==2.14.1", here)
     assert stock.source == WheelSource(requirement="tensorflow==2.13.1", python="3.9")
     assert tuned.source == WheelSource(path=path, python="3.9")
@@ -135,7 +136,7 @@ def test_a_wheel_by_its_path_says_what_stock_is_where_no_candidate_does(
     here: Paths, tmp_path: Path
 ) -> None:
     path = tmp_path / "tensorflow-2.12.0-cp310-cp310-manylinux_2_17_x86_64.whl"
-    test_tuned.wheel(tmp_path, None).rename(path)
+    tuned_wheels.wheel(tmp_path, None).rename(path)
     assert sources(chosen(f"stock,mine={path}", here)) == ["tensorflow==2.12.0", path]
 
 
@@ -229,8 +230,8 @@ def test_each_wheel_is_installed_once_and_its_arms_share_it(
     index: Path, here: Paths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A wheel that was made here needs what the published one of its name needs."""
-    test_environment.wheel(index, "dependency")
-    published = test_environment.wheel(
+    locked_wheels.wheel(index, "dependency")
+    published = locked_wheels.wheel(
         index, "tiny", needs="dependency", tag=f"{TAG}-{TAG}-manylinux2014_x86_64"
     )
     mine = tmp_path / published.name
@@ -257,18 +258,18 @@ def test_each_wheel_is_installed_once_and_its_arms_share_it(
 @pytest.mark.parametrize(("on", "expected"), [(True, BFLOAT16_TOLERANCE), (False, TOLERANCE)])
 def test_a_wheel_that_rounds_to_bfloat16_may_differ_as_far(on: bool, expected: float) -> None:
     lever = next(default_lever for default_lever in load_levers() if default_lever.name == BF16)
-    rounding = dataclasses.replace(test_tuned.LIBRARY, defaults=(Default(lever=lever, on=on),))
+    rounding = dataclasses.replace(tuned_wheels.LIBRARY, defaults=(Default(lever=lever, on=on),))
     assert choose_tolerance(parse_arm("tuned"), rounding) == expected
     assert choose_tolerance(parse_arm("tuned"), None) == TOLERANCE
 
 
 def test_an_arm_knows_what_its_kernels_were_chosen_by() -> None:
-    measured = dataclasses.replace(test_tuned.LIBRARY, measured=(ROW,), measured_on="a CPU")
+    measured = dataclasses.replace(tuned_wheels.LIBRARY, measured=(ROW,), measured_on="a CPU")
     kernel_table = build_kernel_table(measured)
     assert kernel_table is not None
     assert (kernel_table.rows, kernel_table.measured_on) == ((ROW,), "a CPU")
     assert kernel_table.library == Path(measured.file).name
-    assert build_kernel_table(test_tuned.LIBRARY) is None
+    assert build_kernel_table(tuned_wheels.LIBRARY) is None
     assert build_kernel_table(None) is None
 
 
@@ -284,7 +285,7 @@ def test_the_stock_wheel_is_the_pinned_one_with_the_shipped_lock(paths: Paths) -
 
 def test_a_python_that_is_not_here_is_an_error(here: Paths) -> None:
     path = here.pool / "tensorflow-2.14.1-cp398-cp398-manylinux_2_17_x86_64.whl"
-    test_tuned.wheel(here.pool, RUNS.to_bytes()).rename(path)
+    tuned_wheels.wheel(here.pool, RUNS.to_bytes()).rename(path)
     with pytest.raises(PythonError, match=r"Python 3\.98"):
         install(chosen(f"a={path},b={path}", here), here)
 

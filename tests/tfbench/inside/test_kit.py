@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.kit_lines import line
 from tests.builders.report_comparisons import sound
 
 from tfbench.costs import bill, catalog, kit_runs
@@ -21,23 +22,6 @@ from tfbench.kit import archive, handler
 from tfbench.kit.phases import group_launches
 from tfbuild.comparisons.interval import Interval
 from tfbuild.errors import RecordError, UsageError
-
-
-def line(phase: str = "train", launch: int = 0, **fields: Any) -> dict[str, Any]:
-    whole = {
-        "schema": inside.SCHEMA,
-        "arm": "K80",
-        "host": {"cpu": "Example", "cpus": 8},
-        "workload": "mnist_mlp",
-        "phase": phase,
-        "launch": launch,
-        "outcome": "ok",
-        "reason": "",
-        "device": "Tesla K80",
-        "backend": "tensorflow",
-        "step_s": [0.01, 0.03],
-    }
-    return whole | fields
 
 
 def written(path: Path, *lines: dict[str, Any]) -> Path:

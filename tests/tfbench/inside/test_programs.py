@@ -9,13 +9,8 @@ import pytest
 
 from tfbench.inside import programs
 from tfbench.inside.programs import ProgramError, format_error
-from tfbench.inside.workloads import (
-    WORKLOADS,
-    find_batch_size,
-    find_schedule,
-    format_own_name,
-    is_own,
-)
+from tfbench.inside.workload_name import format_own_name, parse_name
+from tfbench.inside.workloads import WORKLOADS, find_batch_size, find_schedule
 
 DRAW = np.random.default_rng(1)
 
@@ -87,7 +82,7 @@ def test_texts_become_bytes_and_ragged_rows_are_refused() -> None:
 
 def test_a_users_file_is_a_workload_that_is_not_counted() -> None:
     name = format_own_name("model.py")
-    assert is_own(name)
+    assert parse_name(name).own
     assert name not in WORKLOADS
     assert find_schedule(name).validation == 0
     assert find_batch_size(name) == 0

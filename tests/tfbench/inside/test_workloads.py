@@ -17,15 +17,13 @@ from tfbench.inside.parameters import draw_initial_parameters, hash_arrays
 from tfbench.inside.phases import FIT, INFER, TRAIN
 from tfbench.inside.synthetic import BIGRAMS, NIETZSCHE_CHARS, WORDS
 from tfbench.inside.workload import BATCHES, draw_synthetic_data
+from tfbench.inside.workload_name import format_own_name, parse_name
 from tfbench.inside.workloads import (
     SETS,
     WORKLOADS,
-    count_clients,
     find_batch_size,
-    find_phase,
     find_workload,
     format_label,
-    format_own_name,
     list_fit_workloads,
     list_request_workloads,
 )
@@ -238,15 +236,16 @@ def test_requests_are_of_one_of_32_and_of_32_from_as_many_clients_as_vcpus() -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["mnist_cnn", "resnet50:image=64:batch=8", format_own_name("model.py")]
+    "name",
+    ["mnist_cnn", "resnet50:image=64:batch=8", format_own_name("model.py")],
 )
 def test_what_requests_are_stands_in_their_names(name: str) -> None:
-    assert (count_clients(name), find_phase(name)) == (0, TRAIN)
+    assert (parse_name(name).clients, parse_name(name).phase) == (0, TRAIN)
     assert not of(name).is_inference
     for word, batch, clients in zip(
         list_request_workloads(name, 2), (1, 32, 32), (1, 1, 2), strict=True
     ):
-        assert (find_batch_size(word), count_clients(word), find_phase(word)) == (
+        assert (find_batch_size(word), parse_name(word).clients, parse_name(word).phase) == (
             batch,
             clients,
             INFER,
@@ -271,7 +270,7 @@ def test_requests_are_shown_by_their_examples_and_clients() -> None:
 
 def test_epochs_of_fit_stand_beside_training_steps() -> None:
     steps, epochs = list_fit_workloads("mnist_mlp:batch=64")
-    assert (find_phase(steps), find_phase(epochs)) == (TRAIN, FIT)
+    assert (parse_name(steps).phase, parse_name(epochs).phase) == (TRAIN, FIT)
     assert format_label(epochs) == "mnist_mlp:batch=64 fit"
     assert find_workload(epochs).batch == 64
-    assert find_phase(list_fit_workloads(format_own_name("model.py"))[1]) == FIT
+    assert parse_name(list_fit_workloads(format_own_name("model.py"))[1]).phase == FIT

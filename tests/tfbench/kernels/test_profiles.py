@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.kernel_call_sites import FLOAT, INT32, call_site
+from tests.builders.profiles import profile, program
 
 from tfbench.inside.call_sites import CallSite, CallSiteInput
 from tfbench.kernels.profiles import (
-    Profile,
     ProfiledCallSite,
-    ProfiledProgram,
     adjust_row_variables,
     merge_varying_sizes,
     rank_call_sites,
@@ -22,21 +21,6 @@ from tfbuild.errors import RecordError
 from tfbuild.records import save
 
 EMBEDDING = CallSiteInput(dtype="float", shape=(1000, 50), variable=True)
-
-
-def program(name: str, *rows: tuple[CallSite, float, float]) -> ProfiledProgram:
-    return ProfiledProgram(
-        name=name,
-        steps=1,
-        step_s=1.0,
-        parameters=1,
-        op_s={},
-        places=tuple(ProfiledCallSite(place=p, calls=calls, seconds=s) for p, calls, s in rows),
-    )
-
-
-def profile(*programs: ProfiledProgram) -> Profile:
-    return Profile(made="2026-01-01", cpu="a CPU", release="2.14.1", vcpus=1, programs=programs)
 
 
 def test_programs_weigh_the_same_however_long_they_take() -> None:

@@ -8,53 +8,21 @@ import json
 import lzma
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.builders.journals import HOST, STOCK, TUNED, entries, measured, paces
+from tests.builders.journals import measured
+from tests.builders.recordings import CELLS, EVERY, RECORDINGS, SETTING, run
 
-from tfbench.engine.journal import PACKED, open_journal
-from tfbench.measuring.comparing import KIND, ComparisonSetting, summarise_run
+from tfbench.engine.journal import PACKED
+from tfbench.measuring.comparing import KIND, summarise_run
 from tfbench.measuring.replay import OLDER, recompute_comparison
-from tfbench.measuring.samples import KINDS, Entry, Sample
+from tfbench.measuring.samples import Entry, Sample
 from tfbuild import records
 from tfbuild.comparisons.comparison import SCHEMA, Comparison
-from tfbuild.comparisons.effort import Effort
 from tfbuild.comparisons.interval import Verdict
 from tfbuild.errors import RecordError
-from tfbuild.settings import ROOT
 
-RECORDINGS = ROOT / "tests" / "data" / "recordings"
 SIX, QUICKSTART = "zen3-six-models", "zen3-quickstart"
-SETTING = ComparisonSetting(
-    host=HOST,
-    arms=(STOCK, TUNED),
-    workloads=("mnist_mlp", "lstm_text"),
-    vcpus=(2,),
-    effort=Effort(looks=(3, 6)),
-    threshold=0.0,
-    seed=1,
-)
-CELLS = [
-    entries(paces(speedup), workload=name, spread=0.004, jitter=0.004)
-    for name, speedup in (("mnist_mlp", 1.25), ("lstm_text", 1.1))
-]
-EVERY = [entry for cell in CELLS for entry in cell]
-
-
-def run(
-    folder: Path,
-    actual: Sequence[Entry] = EVERY,
-    **changed: Any,
-) -> Path:
-    """A folder as a run leaves it."""
-    (folder / KIND.spec).write_text(
-        json.dumps(records.convert_record(SETTING) | changed), encoding="utf-8"
-    )
-    with open_journal(folder / KIND.journal, KINDS) as (_, keep):
-        for entry in actual:
-            keep(entry)
-    return folder
 
 
 def packed(folder: Path) -> Path:

@@ -13,7 +13,7 @@ from jinja2 import UndefinedError
 from tests.builders import report_comparisons
 from tests.builders.printed_table import PRINTED
 from tests.builders.report_comparisons import article_markdown, markdown
-from tests.tfbuild.planning.test_selection import ROW
+from tests.builders.selections import ROW
 
 from tfbench.reports import cost_section as costs
 from tfbench.reports import wording

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.builders.journals import HOST, STOCK, TUNED
-from tests.tfbench.tuning.test_search import cell, interval, setup
+from tests.builders.tuning_cells import cell, interval, setup
 
 from tfbench.commands import TuneOptions
 from tfbench.tuning import handler, running, text

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders.comparisons import with_interval
+from tests.builders.tuning_cells import cell, setup
 
-from tfbench.measuring.statistics import Thresholds, choose_verdict
-from tfbench.tuning.changes import Change, Setup
 from tfbench.tuning.search import (
     FINALISTS,
     build_ladder,
@@ -21,58 +16,6 @@ from tfbench.tuning.search import (
     select_better_half,
     split_groups,
 )
-from tfbuild.comparisons.comparison import Agreement, ComparedCell, Gates, Speedup
-from tfbuild.comparisons.interval import Interval
-
-NOISE = 0.01
-
-
-def interval(value: float, half: float = 0.01) -> Interval:
-    return Interval(value=value, low=value * (1 - half), high=value * (1 + half))
-
-
-def speedup(arm: str, value: float, half: float = 0.01) -> Speedup:
-    actual = interval(value, half)
-    return Speedup(
-        arm=arm,
-        interval=actual,
-        verdict=choose_verdict(with_interval(actual), Thresholds(floor=NOISE)),
-        confidence=0.5,
-    )
-
-
-def cell(
-    values: Mapping[str, float], *, half: float = 0.01, wrong: tuple[str, ...] = ()
-) -> ComparedCell:
-    whole: dict[str, Any] = {
-        "workload": "lstm_text",
-        "vcpus": 2,
-        "batch": 128,
-        "steps": 10,
-        "launches": 3,
-        "blocks": 6,
-        "seconds": 60.0,
-        "stopped_by": "launches",
-        "looks": (),
-        "gates": Gates(dropped=0, reasons=()),
-        "others": 0.0,
-        "unsteady": 0,
-        "arms": (),
-        "noise": interval(1.0, NOISE),
-    }
-    return ComparedCell(
-        **whole,
-        agreements=tuple(
-            Agreement(arm=arm, losses=1.0 if arm in wrong else 0.0, predictions=0.0, tolerance=1e-3)
-            for arm in values
-        ),
-        speedups=tuple(speedup(arm, value, half) for arm, value in values.items()),
-    )
-
-
-def setup(*words: str) -> Setup:
-    pairs = (word.partition("=") for word in words)
-    return tuple(Change(lever=lever, value=value) for lever, _, value in pairs)
 
 
 @given(st.lists(st.integers(), min_size=1, max_size=40), st.integers(1, 8))

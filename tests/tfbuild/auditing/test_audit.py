@@ -23,6 +23,7 @@ from tests.builders.audit_cases import (
 )
 from tests.builders.compiled_code import KERNEL, QUICK, REGISTERED, VNNI, library
 from tests.builders.index_wheels import written
+from tests.builders.xgetbv import XGETBV
 
 from tfbuild.auditing.audit import SCHEMA, audit, check_audit, describe
 from tfbuild.auditing.claims import Role
@@ -37,15 +38,6 @@ from tfbuild.settings import Paths
 from tfbuild.upstream.download import hash_file
 
 pytestmark = pytest.mark.toolchain
-
-XGETBV = """
-#include <cpuid.h>
-int ready(void) {
-  unsigned low, high;
-  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return low & 6;
-}
-"""
 
 
 @pytest.fixture(scope="module")

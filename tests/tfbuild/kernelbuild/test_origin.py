@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from markupsafe import _speedups
 from tests.builders.examples import at_most
 from tests.builders.index_wheels import full_build_for
-from tests.tfbuild.planning.test_selection import ROW, SELECTION, TANH
+from tests.builders.origins import CLANG, FLEET, made_of, request
+from tests.builders.selections import ROW, SELECTION, TANH
 
-from tfbuild.commands import Request
 from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import RebuildError
-from tfbuild.kernelbuild import assemble
-from tfbuild.kernelbuild.admission import UnitVerdict, select_registrations
-from tfbuild.kernelbuild.assemble import LinkedLibrary
 from tfbuild.kernelbuild.origin import Origin, require_kernels, resolve_origin, select_compiler
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
 from tfbuild.planning.defaults import LeverMeasurement, LeverRatio, MeasurementSource, load_levers
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.plan import Plan, parse_compiler
+from tfbuild.planning.plan import parse_compiler
 from tfbuild.planning.request import resolve_fleet
 from tfbuild.records import save
-from tfbuild.upstream import kernels
-from tfbuild.upstream.source_matching import SourceMatch
 
-CLANG = "clang@16.0.6"
-LIBRARY = Path(_speedups.__file__)
-"""Any library: what is in it decides nothing here."""
 LEVER = load_levers()[0]
 EMULATED = LeverMeasurement(
     lever=LEVER.name,
@@ -46,46 +36,6 @@ EMULATED = LeverMeasurement(
     vcpus=1,
     ratios={"mnist_mlp": LeverRatio(value=1.2, low=1.1, high=1.3)},
 )
-
-
-def request(**options: object) -> Request:
-    usual: dict[str, object] = {"arch": "skylake", "release": "2.14.1", "python": "3.11"}
-    return Request(**(usual | {"compiler": CLANG} | options))  # type: ignore[arg-type]
-
-
-def made_of(fleet: Fleet, unadmitted: int = 0) -> Tuned:
-    """What a build of the fleet says of its wheel, where admission lets all but the first
-    `unadmitted` units in."""
-    return assemble.build_record(
-        fleet,
-        [_made(plan, unadmitted) for plan in fleet.plans],
-        bazel="4.2.3",
-        source_sha256=fleet.first.sources[-1].file.sha256,
-        nearness=SourceMatch(own=fleet.first.sources[0].kind != "given", compared=1),
-    )
-
-
-def _made(plan: Plan, unadmitted: int) -> LinkedLibrary:
-    verdicts = tuple(
-        UnitVerdict(unit=unit.name, reason="it differs")
-        if number < unadmitted
-        else UnitVerdict(unit=unit.name, registrations=tuple(_registrations(plan, unit.name)))
-        for number, unit in enumerate(plan.kernels)
-    )
-    return LinkedLibrary(
-        plan=plan,
-        ran_as=plan.target.spec,
-        library=LIBRARY,
-        verdicts=verdicts,
-        registrations=select_registrations(verdicts, plan.selection),
-    )
-
-
-def _registrations(plan: Plan, unit: str) -> Iterator[TypedOp]:
-    rows = kernels.load_known_sources(plan.release).values()
-    ops = {op for row in rows if row.unit == unit for op in row.ops}
-    yield from (typed_op for typed_op in plan.selection or () if typed_op.op in ops)
-    yield from (TypedOp(op=op, types="T=2") for op in ops)
 
 
 def found(fleet: Fleet, tuned_facts: Tuned, *, compiler: str = CLANG) -> Origin:
@@ -195,7 +145,6 @@ def test_sources_by_a_name_that_is_no_files_are_refused(name: str, tmp_path: Pat
         found(fleet, dataclasses.replace(made_of(fleet), source_file=name))
 
 
-FLEET, _ = resolve_fleet(request(kernels="mini"))
 SAID = made_of(FLEET)
 
 

@@ -20,7 +20,7 @@ from tests.builders.audit_cases import (
     tuned_wheel,
 )
 from tests.builders.compiled_code import KERNEL, QUICK, library
-from tests.tfbuild.kernelbuild.test_origin import FLEET
+from tests.builders.origins import FLEET
 
 from tfbuild.binaries import elf
 from tfbuild.errors import AuditError, RebuildError

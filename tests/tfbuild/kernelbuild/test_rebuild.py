@@ -9,7 +9,7 @@ import pytest
 from tests.builders.audit_cases import pin_stock, small_stock, sound_wheel
 from tests.builders.index_wheels import stand_in, written
 from tests.builders.invoke_calls import Tasks
-from tests.tfbuild.kernelbuild.test_origin import made_of, request
+from tests.builders.origins import made_of, request
 
 from tfbuild import handlers
 from tfbuild.commands import AuditOptions

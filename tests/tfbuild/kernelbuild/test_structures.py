@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.builders.compiled_code import library
+from tests.builders.structure_tables import tables
 
 from tfbuild.binaries import elf
 from tfbuild.errors import KernelError, WheelError
@@ -17,15 +17,6 @@ from tfbuild.kernelbuild.structures import (
 )
 
 SEEN = {"sizeof(Tensor)": 32, "offsetof(NodeProperties, node_def)": 8, "sizeof(Var)": 104}
-
-
-def tables(folder: Path, numbers: dict[str, dict[str, int]], compiler: str = "clang-16") -> Path:
-    """A library with these tables, as native/structures.cc writes them."""
-    text = "struct row { const char* what; unsigned long long number; };\n"
-    for name, table in numbers.items():
-        rows = ", ".join(f'{{"{part}", {number}}}' for part, number in table.items())
-        text += f"const struct row {name}[] = {{{rows}}};\n"
-    return library(folder, "structures", text, "-nostdlib", compiler=compiler)
 
 
 def test_equal_tables_do_not_differ() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from tests.builders.conformance_records import SHA, UNIT, record, trial
 from tests.builders.index_wheels import tuned_for
 
 from tfbuild.errors import AdmissionError, KernelError, RecordError
@@ -15,25 +16,13 @@ from tfbuild.packing import conformance
 from tfbuild.packing.conformance import (
     ConformanceRecord,
     ConformanceStatus,
-    ConformanceTrial,
     UnitOutcome,
     describe,
     list_statuses,
 )
 from tfbuild.packing.tuned import Tuned, UnitConformance
 
-SHA = "a" * 64
-UNIT = "cwise_op_tanh"
-GOOD = UnitOutcome(cases=12, ulps={"Tanh": 2.0})
 BAD = UnitOutcome(reason="Tanh T=1: Tanh(…): 9e+05 ULPs from the stock kernel")
-
-
-def trial(outcome: UnitOutcome = GOOD, cpu: str = "A CPU") -> ConformanceTrial:
-    return ConformanceTrial(cpu=cpu, kind="k", judge="j", units={UNIT: outcome})
-
-
-def record(sha256: str = SHA, **targets: ConformanceTrial) -> ConformanceRecord:
-    return ConformanceRecord(wheel="a.whl", wheel_sha256=sha256, targets=targets)
 
 
 def built(*targets: str, ran_as: str = "") -> Tuned:

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.builders.index_wheels import tuned_for
+from tests.builders.notices import COMPILED
 
 from tfbuild.errors import WheelError
 from tfbuild.packing import notices
 from tfbuild.packing.notices import (
-    APACHE,
     LICENCE,
-    MPL,
-    HeaderLibrary,
     check_licences,
     find_missing_licence,
     list_header_libraries,
@@ -33,22 +31,6 @@ HEADERS = {
     ABSEIL: "// ABSL_LTS_RELEASE_VERSION == 20300401 && ABSL_LTS_RELEASE_PATCH_LEVEL == 2\n"
     "#define ABSL_LTS_RELEASE_VERSION 20230125\n#define ABSL_LTS_RELEASE_PATCH_LEVEL 2\n",
 }
-COMPILED = (
-    HeaderLibrary(
-        name="Eigen",
-        version="3.4.90",
-        purl="pkg:generic/eigen@3.4.90",
-        licence=MPL,
-        folders=("tensorflow/include/Eigen", "tensorflow/include/unsupported/Eigen"),
-    ),
-    HeaderLibrary(
-        name="Abseil",
-        version="20230125.2",
-        purl="pkg:github/abseil/abseil-cpp@20230125.2",
-        licence=APACHE,
-        folders=("tensorflow/include/absl",),
-    ),
-)
 NAMES = (
     EIGEN,
     "tensorflow/THIRD_PARTY_NOTICES.txt",

@@ -11,7 +11,7 @@ from cyclonedx.exception import MissingOptionalDependencyException
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from tests.builders.index_wheels import tuned_for
-from tests.tfbuild.packing.test_notices import COMPILED
+from tests.builders.notices import COMPILED
 
 from tfbuild.packing.sbom import render_document
 from tfbuild.packing.tuned import Tuned

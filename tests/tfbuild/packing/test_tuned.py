@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.index_wheels import full_build_for, tuned_for
 from tests.builders.recorded_cpus import cpu_of
+from tests.builders.tuned_wheels import SOME, TAGS, wheel, with_library
 
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import HostError, WheelError
@@ -25,42 +26,6 @@ from tfbuild.packing.tuned import (
     read_tuned,
 )
 from tfbuild.upstream.kernels import _load_table, format_choice, select
-
-SOME = tuned_for(("haswell",))
-(LIBRARY,) = SOME.libraries
-
-
-def with_library(
-    *,
-    target: str = LIBRARY.target,
-    required_features: tuple[str, ...] = LIBRARY.required_features,
-    kernels: tuple[str, ...] = LIBRARY.kernels,
-    compiler: str = SOME.compiler,
-) -> Tuned:
-    """SOME with another library, from another compiler."""
-    library = dataclasses.replace(
-        LIBRARY, target=target, required_features=required_features, kernels=kernels
-    )
-    return dataclasses.replace(SOME, compiler=compiler, libraries=(library,))
-
-
-TAGS = "cp311-cp311-manylinux_2_17_x86_64"
-
-
-def wheel(
-    folder: Path,
-    text: bytes | None,
-    *,
-    stem: str = "tensorflow_cpu-2.14.1+haswell",
-    tags: str = TAGS,
-) -> Path:
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{stem}-{tags}.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("tensorflow/__init__.py", "")
-        if text is not None:
-            archive.writestr(f"{stem}.dist-info/{FILE}", text)
-    return path
 
 
 def test_what_a_wheel_says_is_read_back(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.dispatchers import on_x86_64
 from tests.builders.plans import planned
 from tests.builders.recorded_cpus import cpu_of, text_of
 from tests.builders.report_comparisons import arm, cell
 from tests.builders.report_comparisons import comparison as compared
-from tests.tfbuild.planning.test_dispatcher import on_x86_64
 from tests.tools.regenerate import TEMPLATES
 
 from tfbench.arms import levers as arms

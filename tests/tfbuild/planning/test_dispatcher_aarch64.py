@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.builders.dispatchers import HOST, TEMPLATES, compile_c
 from tests.builders.later import later
 from tests.builders.plans import planned
-from tests.tfbuild.planning.test_dispatcher import HOST, TEMPLATES, compile_c
 
 from tfbuild.binaries import elf
 from tfbuild.errors import CommandError

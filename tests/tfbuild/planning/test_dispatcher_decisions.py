@@ -6,7 +6,6 @@ XGETBV answer from a table that the driver reads, so one process is every CPU in
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import os
@@ -16,21 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.builders.dispatchers import KERNELS, TEMPLATES, buildable, compile_c, on_x86_64
 from tests.builders.later import later
 from tests.builders.recorded_cpus import COMPLETE, cpu_of
-from tests.tfbuild.planning.test_dispatcher import KERNELS, TEMPLATES, compile_c, on_x86_64
 
-from tfbuild.commands import Request
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.features import load_features
-from tfbuild.cpus.targets import list_targets
-from tfbuild.errors import CompilerError
 from tfbuild.packing.tuned import KernelLibrary, Tuned, choose_build, list_nearest_missing
 from tfbuild.planning.dispatcher import HEADER, LIBRARY_FOLDER, SOURCE, render_header
 from tfbuild.planning.fleet import build_fleet
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.render import build_dispatch_target
-from tfbuild.planning.request import resolve_plan
 from tfbuild.run import run
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]
@@ -196,12 +191,6 @@ def variants(host: Host) -> Iterator[Host]:
 
 
 HOSTS = tuple(recorded(name) for name in COMPLETE if cpu_of(name).architecture == "x86_64")
-
-
-def buildable(compiler: str) -> Iterator[Plan]:
-    for target in list_targets("x86_64"):
-        with contextlib.suppress(CompilerError):
-            yield resolve_plan(Request(arch=target.spec, kernels="mini", compiler=compiler))[0]
 
 
 def tuned_for(plans: Iterable[Plan]) -> Tuned:

@@ -18,8 +18,9 @@ import pytest
 from archspec.cpu import TARGETS
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.dispatchers import ABSENT, PRESENT, install, on_x86_64, target
+from tests.builders.guards import STAND_IN
 from tests.builders.recorded_cpus import COMPLETE, cpu_of, text_of
-from tests.tfbuild.planning.test_dispatcher import ABSENT, PRESENT, install, on_x86_64, target
 
 from tfbuild.cpus.cpu import parse_cpuinfo, read_cpu
 from tfbuild.cpus.features import ARCHITECTURES, filter_codegen, load_features
@@ -41,6 +42,8 @@ from tfbuild.planning.guard import (
 from tfbuild.run import Completed, run
 from tfbuild.shipped._tensorwright import describe_wheel_page, find_target
 from tfbuild.shipped._tensorwright_cpu import list_missing
+
+pytestmark = pytest.mark.early
 
 DATA = "tensorflow/_tensorwright.json"
 
@@ -96,28 +99,6 @@ def test_a_text_without_a_cpu_is_an_error(text: str) -> None:
 
 
 # ---- TensorFlow's __init__.py ----
-
-# The lines of TensorFlow 2.14.1 that matter here; loading is done by ctypes.
-STAND_IN = b"""\
-import os as _os
-import sys as _sys
-
-class _ll:
-  @staticmethod
-  def load_library(folder):
-    import importlib
-    ctypes = importlib.import_module("ctypes")
-    for name in sorted(_os.listdir(folder)):
-      if name.endswith(".so"):
-        ctypes.CDLL(_os.path.join(folder, name))
-
-if "unloaded" not in _sys.argv:
-  _kernel_dir = _os.path.join(_os.path.dirname(__file__), "core", "kernels")
-  if _os.path.exists(_kernel_dir):
-    _ll.load_library(_kernel_dir)
-
-__all__ = [_s for _s in dir() if not _s.startswith('_')]
-"""
 
 
 def test_the_defaults_come_first_the_check_last_and_nothing_else_changes() -> None:

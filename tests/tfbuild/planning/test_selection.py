@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.builders.plans import planned
+from tests.builders.selections import ROW, SELECTION, TANH
 from tests.tools.needed_sources import needed
 
 from tfbuild import settings
 from tfbuild.commands import Request
-from tfbuild.comparisons.kernels import KernelRow, TypedOp
+from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.kernelbuild.admission import UnitVerdict, select_registrations
@@ -26,38 +27,9 @@ from tfbuild.planning.selection import (
     read_selection,
 )
 from tfbuild.records import save
-from tfbuild.upstream.kernels import RELEASE, find_fused_registrations, list_fused_groups, select
+from tfbuild.upstream.kernels import RELEASE, find_fused_registrations, select
 
 TEMPLATES = settings.ROOT / "templates"
-TANH = TypedOp(op="Tanh", types="T=1")
-ROW = KernelRow(
-    op="Tanh",
-    types="T=1",
-    attributes="",
-    shapes="float[128,512]",
-    threads=1,
-    share=0.02,
-    stock_s=2e-5,
-    tuned_s=1e-5,
-    ratio=2.0,
-    low=1.9,
-    high=2.1,
-    p=1e-6,
-    confirmed=(2.0, 1.9, 2.1),
-    kept=True,
-)
-SELECTION = Selection(
-    made="2026-11-21T12:00:00+00:00",
-    cpu="a CPU",
-    release="2.14.1",
-    target="skylake",
-    plan_key="0" * 64,
-    rate=0.05,
-    kernels=("cwise_op_tanh",),
-    flags={"tensorflow/core/kernels/cwise_op_tanh.cc": ("-O3",)},
-    kept=(TANH,),
-    rows=(ROW,),
-)
 
 
 def saved(folder: Path, **changes: object) -> str:
@@ -178,7 +150,7 @@ def test_a_recorded_selection_can_be_built(selection: Selection) -> None:
     assert set(selection.flags) <= sources
     assert set(selection.sources) <= sources
     assert all(set(unit.sources) & set(selection.sources) for unit in units)
-    assert set(selection.own) <= set(list_fused_groups())
+    assert not selection.own, "op.toml has the targets of fused ops"
 
 
 @pytest.mark.parametrize(
@@ -219,13 +191,14 @@ def test_hot_kernels_are_registered_as_they_were_selected() -> None:
     plan, _ = resolve_plan(Request(arch="skylake_avx512", compiler="clang@16.0.6"))
     selection = find_recorded_selection(RELEASE, plan.target)
     assert selection is not None
-    assert selection.own == ("fused/loops", "fused/products", "fused/updates")
-    assert plan.selection == tuple(sorted((*selection.kept, *registrations_of(*selection.own))))
+    fused = find_fused_ops(plan.target)
+    assert fused == ("fused/loops", "fused/products", "fused/updates")
+    assert plan.selection == tuple(sorted((*selection.kept, *registrations_of(*fused))))
     assert plan.selection == tuple(sorted(plan.selection)), "a wheel names them in this order"
     assert plan.only_selected
     assert plan.measured == selection.rows
     assert plan.measured_on == f"{selection.cpu}, code for skylake_avx512"
-    assert {unit.name for unit in plan.kernels} == {*selection.kernels, *selection.own}
+    assert {unit.name for unit in plan.kernels} == {*selection.kernels, *fused}
 
 
 def registrations_of(*units: str) -> tuple[TypedOp, ...]:
@@ -245,7 +218,8 @@ def test_units_of_ours_are_left_out_of_the_hot_kernels_by_name() -> None:
     ours = registrations_of("fused/updates")
     assert len(ours) == 8
     assert less.selection == tuple(typed_op for typed_op in both.selection if typed_op not in ours)
-    assert {*both.sources_compiled} - {*less.sources_compiled} == {"tensorwright/fused/updates.cc"}
+    excluded = {*both.sources_compiled} - {*less.sources_compiled}
+    assert excluded == {"tensorwright/ops/updates/updates.cc"}
     assert both.measured == less.measured
 
 
@@ -261,15 +235,9 @@ def test_a_selection_of_the_users_has_the_units_of_ours_that_it_says(tmp_path: P
 
 
 def test_units_of_ours_go_with_what_is_selected_where_they_were_measured() -> None:
-    measured = [
-        (release, target)
-        for release in ("2.14.1", "2.20.0")
-        for target in ("zen4", "zen3", "x86_64_v2", "neoverse_v1")
-        if find_fused_ops(release, parse_target(target))
-    ]
-    assert measured == [
-        (release, target) for release in ("2.14.1", "2.20.0") for target in ("zen4", "zen3")
-    ]
+    targets = ("zen4", "zen3", "x86_64_v2", "neoverse_v1")
+    measured = [target for target in targets if find_fused_ops(parse_target(target))]
+    assert measured == ["zen4", "zen3"]
 
 
 def test_units_of_ours_are_there_where_others_are_named_beside_the_hot_kernels() -> None:
@@ -277,7 +245,7 @@ def test_units_of_ours_are_there_where_others_are_named_beside_the_hot_kernels()
     plan = planned(kernels="hot,Tanh")
     assert plan.selection is None
     names = {unit.name for unit in plan.kernels}
-    assert {"cwise_op_tanh", *find_fused_ops(RELEASE, plan.target)} <= names
+    assert {"cwise_op_tanh", *find_fused_ops(plan.target)} <= names
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,12 @@ print(_run_forked(os.abort, 60))
 SHARED = """
 import json, os, signal
 from pathlib import Path
-from types import SimpleNamespace
 from tfbuild.probe import __main__ as probe
 
 def seen(fuse):
     probe._test_share = fuse
-    part = SimpleNamespace(OPS=("A",))
     try:
-        return probe._test_fused(Path("x.so"), part, 60)
+        return probe._test_fused(Path("x.so"), "part", {"A"}, 60)
     except ChildProcessError as error:
         return str(error)
 

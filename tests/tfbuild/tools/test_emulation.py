@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.tfbuild.tools.test_environment import locked, wheel
+from tests.builders.locked_wheels import locked, wheel
 
 from tfbuild import packages
 from tfbuild.cpus.targets import find_missing_features, parse_target

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.builders.index_wheels import wheel_of
+from tests.builders.locked_wheels import HERE, TAG, locked, wheel
 
 from tfbuild.errors import (
     ChecksumError,
@@ -27,24 +26,7 @@ from tfbuild.tools.environment import (
     discard,
     fetch_wheel,
 )
-from tfbuild.upstream import releases
 from tfbuild.upstream.download import Pin, hash_file
-
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-TAG = releases.format_python_tag(HERE)
-
-
-def wheel(
-    folder: Path,
-    name: str,
-    *,
-    needs: str = "",
-    tag: str = "py3-none-any",
-    version: str = "1.0",
-) -> Path:
-    """A real wheel with one module, `answer` = 42."""
-    files = {f"{name}.py": "answer = 42\n"}
-    return wheel_of(folder, f"{name}-{version}", files, needs=needs, tag=tag)
 
 
 def pin_of(path: Path) -> Pin:
@@ -122,12 +104,6 @@ def test_a_given_wheel_must_be_the_pinned_one(tmp_path: Path, paths: Paths) -> N
     with pytest.raises(DownloadError, match=r"absent\.whl"):
         fetch_wheel("tiny==1.0", pin_of(path), paths, tmp_path / "absent.whl")
     assert path.exists()
-
-
-def locked(*paths: Path) -> str:
-    return "".join(
-        f"{path.name.split('-')[0]}==1.0 --hash=sha256:{hash_file(path)}\n" for path in paths
-    )
 
 
 def made(path: Path, lock: str, paths: Paths) -> Environment:

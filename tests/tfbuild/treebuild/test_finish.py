@@ -12,8 +12,8 @@ from pathlib import Path
 import archspec.cpu
 import pytest
 from tests.builders.audit_cases import altered
+from tests.builders.dispatchers import on_x86_64
 from tests.builders.full_wheel import LICENCE, PLAN, raw_wheel
-from tests.tfbuild.planning.test_dispatcher import on_x86_64
 
 from tfbuild.auditing.audit import audit, describe
 from tfbuild.auditing.claims import Role

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders.later import later
+from tests.builders.staging import STAGING
 from tests.builders.web_server import Site, serving
 
 from tfbuild.errors import ChecksumError, DiskError, DownloadError
@@ -24,7 +25,6 @@ from tfbuild.settings import ROOT, Paths
 from tfbuild.upstream.download import Pin, hash_file
 from tfbuild.upstream.source import (
     SourcePin,
-    Staging,
     fetch_source,
     is_staged,
     stage,
@@ -34,9 +34,6 @@ from tfbuild.upstream.source import (
 
 DATA = b"the release's sources"
 DEAD = "http://127.0.0.1:9"  # (the discard port: nothing listens there)
-STAGING = Staging(
-    prefixes=("tensorflow/core/", "third_party/eigen3/"), suffixes=(".h", ".cc", ".inc")
-)
 WANTED = {
     "tensorflow/core/kernels/tanh.cc": b"// tanh",
     "tensorflow/core/kernels/tanh.h": b"#pragma once",

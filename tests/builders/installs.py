@@ -1,0 +1,25 @@
+"""Programs that install from an index."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+TAG = f"cp{PYTHON.replace('.', '')}"
+
+on_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the wheels are for x86-64")
+
+
+def installed(tmp_path: Path) -> dict[str, bytes]:
+    """What the virtual environment has: the version of each package and what makes it ours."""
+    site = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
+    actual = {}
+    for folder in site.glob("*.dist-info"):
+        name, _, version = folder.name.removesuffix(".dist-info").partition("-")
+        actual[f"{name} {version}"] = (site / name / "content").read_bytes()
+    return actual
