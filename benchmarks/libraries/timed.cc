@@ -57,7 +57,7 @@ Call Product(std::int64_t m, std::int64_t k, std::int64_t n, bool transposed, co
   if (transposed) {
     const tensorwright::Convolution::Axis lone = {1, 1, 1};
     const tensorwright::FilterGradient gradient({k, m, n, lone, lone}, a, b, out, nullptr);
-    const auto parts = tensorwright::PartsOf(gradient.of(), 1);
+    const auto parts = tensorwright::SplitIntoParts(gradient.of(), 1);
     return [=] {
       for (const auto& part : parts) gradient.Compute(part);
     };
@@ -67,10 +67,10 @@ Call Product(std::int64_t m, std::int64_t k, std::int64_t n, bool transposed, co
 #elif defined(DNNL)
   using dnnl::memory;
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  const auto plain = memory::format_tag::ab, turned = memory::format_tag::ba;
+  const auto plain = memory::format_tag::ab, is_rotated = memory::format_tag::ba;
   const auto type = memory::data_type::f32;
-  const memory::desc left({m, k}, type, transposed ? turned : plain), right({k, n}, type, plain),
-      to({m, n}, type, plain);
+  const memory::desc left({m, k}, type, transposed ? is_rotated : plain),
+      right({k, n}, type, plain), to({m, n}, type, plain);
   const dnnl::matmul multiply(dnnl::matmul::primitive_desc(engine, left, right, to));
   const memory source(left, engine, const_cast<float*>(a)),
       weights(right, engine, const_cast<float*>(b)), result(to, engine, out);
@@ -124,12 +124,12 @@ struct Shape {
 #if defined(OURS)
 using tensorwright::SquareTiles;
 
-Call Filtered(const tensorwright::Convolution& of, bool turned, const float* in,
+Call Filtered(const tensorwright::Convolution& of, bool is_rotated, const float* in,
               const float* filter, float* out) {
-  using Outputs = tensorwright::FilteredOutputs<SquareTiles>;
+  using Outputs = tensorwright::WinogradOutputs<SquareTiles>;
   const auto room = std::make_shared<std::vector<float>>(Outputs::TransformedSize(of));
   return [=] {
-    const Outputs run(of, in, filter, turned, {}, room->data(), out);
+    const Outputs run(of, in, filter, is_rotated, {}, room->data(), out);
     run.TransformFilters(0, run.lines());
     run.Compute(0, run.blocks());
   };
@@ -140,8 +140,8 @@ Call Convolution(const Shape& shape, const std::string& what, float* in, float* 
   const tensorwright::Convolution::Axis axis = {shape.size, shape.size, 3, 1, 1, 1};
   const tensorwright::Convolution of = {shape.images, shape.channels, shape.filters, axis, axis};
   if (what == "outputs") return Filtered(of, false, in, filter, out);
-  if (what == "inputs") return Filtered(of.Turned(), true, out, filter, in);
-  using Gradient = tensorwright::FilteredGradient<SquareTiles>;
+  if (what == "inputs") return Filtered(of.ForInputGradient(), true, out, filter, in);
+  using Gradient = tensorwright::WinogradGradient<SquareTiles>;
   const auto room = std::make_shared<std::vector<float>>(Gradient::SumsSize(of));
   return [=] {
     const Gradient run(of, 1, in, out, room->data(), filter, nullptr);

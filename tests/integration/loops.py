@@ -181,19 +181,24 @@ def beyond(module: ModuleType, dtype: str) -> list[Tensor]:
 
 def joined(module: ModuleType, dtype: str) -> list[Tensor]:
     """Items that are added to those of a list lie where a state and another list have them, too;
-    what does not fit is an error."""
+    what does not fit is an error, as is an item of a rank that the list does not have."""
     raw = module.raw_ops
     lists = ("before", "after", "alone")
+    any_rank, rank_one = module.constant(-1), module.constant([-1])
 
     def looped(which: str) -> Callable[..., list[Tensor]]:
-        @in_graph(
-            module, input_signature=[module.TensorSpec(shape, dtype) for shape in (None, (None, 3))]
-        )
-        def run(start_value: Tensor, start: Tensor) -> list[Tensor]:
+        signature = [
+            module.TensorSpec(None, dtype),
+            module.TensorSpec((None, 3), dtype),
+            module.TensorSpec(None, "int32"),
+        ]
+
+        @in_graph(module, input_signature=signature)
+        def run(start_value: Tensor, start: Tensor, element_shape: Tensor) -> list[Tensor]:
             def added(items: Tensor, step: Tensor, value: Tensor) -> Tensor:
                 flat = module.reshape(value * 1, module.shape(value))
                 tensor_list_reserve = raw.TensorListReserve(
-                    element_shape=-1, num_elements=_STEPS, element_dtype=dtype
+                    element_shape=element_shape, num_elements=_STEPS, element_dtype=dtype
                 )
                 tensor_list_reserve = raw.TensorListSetItem(
                     input_handle=tensor_list_reserve,
@@ -232,9 +237,10 @@ def joined(module: ModuleType, dtype: str) -> list[Tensor]:
     draw = functools.partial(float64.draw_as, module, dtype)
     start, results = draw((4, 3), 1), []
     for run in map(looped, lists):
-        results += run(draw((_STEPS, 4, 3), 2), start)
-        refuses(module, run, draw((_STEPS, 5, 3), 2), start)
-        refuses(module, run, draw((_STEPS + 1, 4, 3), 2), start)
+        results += run(draw((_STEPS, 4, 3), 2), start, any_rank)
+        refuses(module, run, draw((_STEPS, 4, 3), 2), start, rank_one)
+        refuses(module, run, draw((_STEPS, 5, 3), 2), start, any_rank)
+        refuses(module, run, draw((_STEPS + 1, 4, 3), 2), start, any_rank)
     return results
 
 
@@ -269,6 +275,53 @@ def shaped(module: ModuleType, dtype: str) -> list[Tensor]:
     )
     arguments = float64.draw_as(module, dtype, (2, 3), 1), module.constant([[1]])
     return [result for run in runs for result in run(*arguments)]
+
+
+def reduced(module: ModuleType, dtype: str) -> list[Tensor]:
+    """An axis that is out of range or given twice is an error. An axis that a slice removes has
+    one element, from `begin`, whatever its other masks say."""
+    raw = module.raw_ops
+
+    @in_graph(
+        module,
+        input_signature=[
+            module.TensorSpec((None, None), dtype),
+            module.TensorSpec(None, dtype),
+            module.TensorSpec((None,), "int32"),
+        ],
+    )
+    def summed(value: Tensor, start: Tensor, axes: Tensor) -> Tensor:
+        return module.while_loop(
+            lambda step, _: step < 3,
+            lambda step, total: (step + 1, total * 0.5 + raw.Sum(input=value, axis=axes)),
+            (0, start),
+        )[1]
+
+    @in_graph(module)
+    def sliced(value: Tensor, start: Tensor) -> Tensor:
+        return module.while_loop(
+            lambda step, _: step < 3,
+            lambda step, total: (
+                step + 1,
+                total * 0.5
+                + raw.StridedSlice(
+                    input=value,
+                    begin=[1, 0],
+                    end=[2, 4],
+                    strides=[1, 1],
+                    begin_mask=1,
+                    shrink_axis_mask=1,
+                ),
+            ),
+            (0, start),
+        )[1]
+
+    draw = functools.partial(float64.draw_as, module, dtype)
+    value, start = draw((4, 4), 1), draw((4,), 2)
+    for axes in ([0, 0], [1, -1], [2], [-3]):
+        refuses(module, summed, value, start, module.constant(axes))
+    results = [summed(value, start, module.constant(axes)) for axes in ([0], [-1], [0, 1])]
+    return [*results, sliced(value, start)]
 
 
 def last_one(module: ModuleType, dtype: str) -> list[Tensor]:
@@ -506,6 +559,7 @@ def cases() -> Mapping[str, Case]:
         "beyond": beyond,
         "joined": joined,
         "shaped": shaped,
+        "reduced": reduced,
         "last one": last_one,
         "pruned": pruned,
         "infinite": infinite,

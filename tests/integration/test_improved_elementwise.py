@@ -128,7 +128,7 @@ int main() {
 """
 
 
-PATIENCE = "kWorthNs = 100e3"
+PATIENCE = "kMinSharedWorkNs = 100e3"
 
 
 def compiled(
@@ -175,7 +175,7 @@ def test_expressions_are_what_eigen_makes_of_them(
     plain = compiled(tmp_path / "plain", headers, compiler, f"-march={march}")
     lines = shown(plain)
     assert len(lines) == 2 * (9 * 3 * 2 + 1) * 11
-    for name, patience in (("ours", PATIENCE), ("eager", "kWorthNs = 0")):
+    for name, patience in (("ours", PATIENCE), ("eager", "kMinSharedWorkNs = 0")):
         folder, flags = tmp_path / name, (f"-march={march}", *IMPROVED)
         ours = compiled(folder, headers, compiler, *flags, patience=patience)
         assert b"tensorwright" in ours.read_bytes()

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.toolchain
 
 SOURCE = """
 #include "graph/switches.h"
-extern "C" bool wanted(const char* part) { return tensorwright::Wanted(part); }
-extern "C" bool named(const char* part) { return tensorwright::Wanted(part, false); }
+extern "C" bool wanted(const char* part) { return tensorwright::IsFusionEnabled(part); }
+extern "C" bool named(const char* part) { return tensorwright::IsFusionEnabled(part, false); }
 """
 
 

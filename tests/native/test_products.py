@@ -55,7 +55,7 @@ extern "C" void gradient(const std::int64_t* n, const float* input, const float*
   const Guarded in(input, of.images * of.rows.in * of.columns.in * of.channels),
       out(back, of.images * of.rows.out * of.columns.out * of.filters);
   const FilterGradient run(of, in.data(), out.data(), filter, bias);
-  for (const Part& part : PartsOf(of, n[15])) run.Compute(part);
+  for (const Part& part : SplitIntoParts(of, n[15])) run.Compute(part);
 }
 extern "C" int lanes() { return kLanes; }
 template <class Scheme>
@@ -67,10 +67,10 @@ template <class Scheme>
 static void Outputs(const std::int64_t* n, const float* input, const float* filter,
                     const float* bias, float* output) {
   const Convolution of = Filtered<Scheme>(n);
-  std::vector<Lanes> room(FilteredOutputs<Scheme>::TransformedSize(of) / kLanes);
+  std::vector<Lanes> room(WinogradOutputs<Scheme>::TransformedSize(of) / kLanes);
   const Guarded in(input, of.images * of.rows.in * of.columns.in * of.channels),
       taps(filter, of.taps() * of.channels * of.filters);
-  const FilteredOutputs<Scheme> run(of, in.data(), taps.data(), n[9] != 0, {bias, n[10] != 0},
+  const WinogradOutputs<Scheme> run(of, in.data(), taps.data(), n[9] != 0, {bias, n[10] != 0},
                                     reinterpret_cast<float*>(room.data()), output);
   const std::int64_t lines = run.lines(), blocks = run.blocks();
   run.TransformFilters(0, lines / 3);
@@ -82,10 +82,10 @@ template <class Scheme>
 static void Gradient(const std::int64_t* n, const float* input, const float* back, float* filter,
                      float* bias) {
   const Convolution of = Filtered<Scheme>(n);
-  std::vector<Lanes> room(FilteredGradient<Scheme>::SumsSize(of) / kLanes);
+  std::vector<Lanes> room(WinogradGradient<Scheme>::SumsSize(of) / kLanes);
   const Guarded in(input, of.images * of.rows.in * of.columns.in * of.channels),
       out(back, of.images * of.rows.out * of.columns.out * of.filters);
-  const FilteredGradient<Scheme> run(of, n[9], in.data(), out.data(),
+  const WinogradGradient<Scheme> run(of, n[9], in.data(), out.data(),
                                      reinterpret_cast<float*>(room.data()), filter, bias);
   const std::int64_t parts = run.parts() * n[9] / 8, lines = run.lines() / 3;
   run.Compute(parts, run.parts());

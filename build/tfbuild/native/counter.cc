@@ -1,18 +1,18 @@
-// The exported view of the counters: plain C, so that ctypes and the dispatcher can read it.
+// The list of counters, and exported C functions with which ctypes and the dispatcher read it.
 
 #include "tensorwright/counter.h"
 
 #include <cstdlib>
 
 #if defined(__GLIBCXX__) && (defined(__x86_64__) || defined(__aarch64__))
-// std::__throw_bad_array_new_length, which libstdc++ has since GCC 11 only. Kernels are compiled
-// without exceptions, so that nobody could catch what it throws.
+// Defines std::__throw_bad_array_new_length, which libstdc++ has only since GCC 11. It aborts:
+// kernels are compiled without exceptions, so nothing could catch what it throws.
 extern "C" __attribute__((visibility("hidden"), noreturn)) void tensorwright_bad_length(
     void) __asm__("_ZSt28__throw_bad_array_new_lengthv");
 void tensorwright_bad_length(void) { std::abort(); }
 
-// Whether the process has one thread, which glibc says since 2.32 only and libstdc++ 12 asks before
-// it counts references: without that question it counts atomically.
+// Defines __libc_single_threaded, which glibc has only since 2.32. libstdc++ 12 reads it before it
+// counts references; false makes it count atomically.
 extern "C" __attribute__((visibility("hidden"))) char tensorwright_single_threaded __asm__(
     "__libc_single_threaded");
 char tensorwright_single_threaded = 0;
@@ -26,6 +26,7 @@ namespace {
 const Counter* first = nullptr;
 int count = 0;
 
+// Returns the counter at `index` of the list, or nullptr.
 const Counter* At(int index) {
   const Counter* counter = first;
   while (counter != nullptr && index-- > 0) counter = counter->next();
@@ -34,7 +35,7 @@ const Counter* At(int index) {
 
 }  // namespace
 
-// Static initialisers of one library run one after the other, so no lock is needed.
+// Needs no lock, because static initializers of one library run one after the other.
 void Counter::Publish() {
   next_ = first;
   first = this;

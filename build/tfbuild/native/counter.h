@@ -1,4 +1,4 @@
-// How often each tuned kernel was executed.
+// Counters of the executions of tuned kernels.
 
 #ifndef TENSORWRIGHT_COUNTER_H_
 #define TENSORWRIGHT_COUNTER_H_
@@ -8,12 +8,15 @@
 
 namespace tensorwright {
 
-// One registered kernel. Lives as long as the library; published ones form a list.
+// The counter of one registered kernel. It lives as long as the library. Published counters form a
+// list, which the C functions of counter.cc read.
 class Counter {
  public:
   constexpr Counter(const char* op, const char* kernel) : op_(op), kernel_(kernel) {}
 
-  void Publish();  // Called once, while the library is loaded.
+  // Adds the counter to the list. Must be called once, while the library is loaded.
+  void Publish();
+  // Counts an execution. Thread-safe.
   void Add() { executions_.fetch_add(1, std::memory_order_relaxed); }
 
   const char* op() const { return op_; }

@@ -1,5 +1,5 @@
-// What a kernel's registration says, while it is compiled. A kernel that was not selected is so
-// left out before its class is instantiated, which is most of what compiling it costs.
+// Evaluates a kernel's registration at compile time. A kernel that is not selected is left out
+// before its class is instantiated, which saves most of its compile time.
 
 #ifndef TENSORWRIGHT_DEFINITION_H_
 #define TENSORWRIGHT_DEFINITION_H_
@@ -12,14 +12,15 @@
 
 namespace tensorwright {
 
+// A kernel in the table: its op, and its types as registration.h writes them.
 struct Row {
   const char* op;
   const char* types;
 };
 
-#include "tensorwright/compiled.inc"  // kCompiled[]
+#include "tensorwright/compiled.inc"  // The generated table kCompiled[].
 
-// Text of at most kMost characters. One that is longer does not compile.
+// Text of at most kMost characters. Longer text is a compile error.
 class Text {
  public:
   constexpr void Add(std::string_view text) {
@@ -37,8 +38,8 @@ class Text {
   std::size_t size_ = 0;
 };
 
-// Takes what KernelDefBuilder takes (tensorflow/core/framework/kernel_def_builder.h). A constraint
-// to anything but types has none to name.
+// Replaces KernelDefBuilder (tensorflow/core/framework/kernel_def_builder.h) at compile time: it
+// has the same methods. A constraint on anything other than types lists no types.
 class Definition {
  public:
   constexpr explicit Definition(const char* op) : op_(op) {}
@@ -78,7 +79,7 @@ class Definition {
     return *this;
   }
 
-  // Whether it is a CPU kernel in the table.
+  // Whether this is a CPU kernel in the table.
   constexpr bool IsCompiled() const {
     if (device_ != std::string_view("CPU")) return false;
     const Text types = Types();
@@ -89,9 +90,9 @@ class Definition {
   }
 
  private:
-  static constexpr int kMost = 8;
+  static constexpr int kMost = 8;  // Maximum number of constraints.
 
-  // As registration.h writes them for a KernelDef.
+  // Returns the same text as Types() in registration.h does for a KernelDef.
   constexpr Text Types() const {
     Text all;
     bool written[kMost] = {};

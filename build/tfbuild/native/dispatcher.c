@@ -1,18 +1,19 @@
-/* The dispatcher: chooses the kernels that this CPU can run.
+/* The dispatcher: loads the kernel library that fits the CPU.
  *
- * TensorFlow loads every library in its tensorflow/core/kernels folder at import, and a load that
- * fails kills the import. So only this file stands there. It needs nothing but baseline x86-64 or
- * armv8-a and glibc 2.17, and its constructor never fails: it opens the first kernel library of the
- * table that fits this process, or leaves TensorFlow with its stock kernels and says why in one line.
+ * TensorFlow loads every library in its folder tensorflow/core/kernels at import. If one fails to
+ * load, the import fails. So the wheel adds only the dispatcher to this folder. It needs no more
+ * than baseline x86-64 or armv8-a and glibc 2.17, and its constructor never fails. It opens the
+ * first kernel library of the table that fits this process. If none fits, TensorFlow keeps its
+ * stock kernels, and the dispatcher prints the reason in one line.
  *
- * TENSORWRIGHT_TARGET=off       keep the stock kernels, silently
- * TENSORWRIGHT_TARGET=<target>  consider this target only (it is still checked against the CPU)
- * TENSORWRIGHT_MASK=avx2,fma    act as if the CPU lacked these features; with a name that is none
- *                               the stock kernels stay
- * TF_CPP_MIN_LOG_LEVEL          1 mutes the line about what was loaded, 2 the one about a fallback
+ * TENSORWRIGHT_TARGET=off       keeps the stock kernels, silently
+ * TENSORWRIGHT_TARGET=<target>  considers only this target, which must still fit the CPU
+ * TENSORWRIGHT_MASK=avx2,fma    acts as if the CPU lacked these features; an unknown name keeps the
+ *                               stock kernels
+ * TF_CPP_MIN_LOG_LEVEL          1 mutes the line about what was loaded, 2 also one about a fallback
  *
- * None of them names a file or takes a check away, so they hold in a setuid process too: what
- * secure_getenv would keep from a stranger is less than what "off" is worth to an operator.
+ * These variables also apply in setuid processes, without secure_getenv: none names a file or
+ * disables a check, and operators need "off".
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -37,13 +38,14 @@
 
 enum tw_register { TW_EAX, TW_EBX, TW_ECX, TW_EDX };
 
+/* A CPU feature: a bit of a register that CPUID returns. */
 struct tw_feature {
   const char* name;
   uint32_t leaf;
   uint32_t subleaf;
   enum tw_register where;
   uint32_t bit;
-  uint64_t xcr0; /* register state that the operating system must save */
+  uint64_t xcr0; /* register state that the OS must save, as bits of XCR0 */
 };
 
 #elif defined(__linux__) && defined(__aarch64__)
@@ -51,9 +53,10 @@ struct tw_feature {
 #define OWN_MACHINE EM_AARCH64
 #define FIRST_GLIBC "GLIBC_2.17"
 
+/* A CPU feature: a bit of the auxiliary vector. */
 struct tw_feature {
   const char* name;
-  unsigned long word; /* of the auxiliary vector: AT_HWCAP or AT_HWCAP2 */
+  unsigned long word; /* AT_HWCAP or AT_HWCAP2 */
   uint32_t bit;
 };
 
@@ -61,41 +64,44 @@ struct tw_feature {
 #error "the dispatcher asks x86-64 and aarch64 for features: another needs a cpu_has() of its own"
 #endif
 
-/* glibc 2.34 moved these into libc under new versions. The old ones are there too, and are all
- * that an older glibc has (in libdl, which is linked for its sake). */
+/* Links these functions to their oldest symbol version. glibc 2.34 moved them from libdl to libc
+ * and added a new version; it has both. Older glibcs have only the old one, so libdl is linked. */
 __asm__(".symver dladdr,dladdr@" FIRST_GLIBC);
 __asm__(".symver dlerror,dlerror@" FIRST_GLIBC);
 __asm__(".symver dlopen,dlopen@" FIRST_GLIBC);
 __asm__(".symver dlsym,dlsym@" FIRST_GLIBC);
 
+/* A kernel library of the wheel, and the CPU features that it needs. */
 struct tw_target {
   const char* name;
-  const char* library;               /* file name inside the folder below */
-  const struct tw_feature* features; /* ends with a feature without a name */
+  const char* library;               /* file name in TW_FOLDER */
+  const struct tw_feature* features; /* ends with a feature whose name is NULL */
 };
 
 #include "dispatcher_targets.h" /* tw_feature_names[], tw_targets[], TW_FOLDER */
 
-#define FOLDER_SIZE 3072 /* bytes of our own folder's path */
-#define PATH_SIZE 4096   /* and of a path that starts with it */
+#define FOLDER_SIZE 3072 /* bytes for the path of the dispatcher's folder */
+#define PATH_SIZE 4096   /* bytes for a path that starts with it */
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define EXPORTED __attribute__((visibility("default")))
 
-/* The same table for an audit, which reads it from the file. It is an alias, as a name that is
- * exported could be taken by another library, and then that one's table would be asked. */
+/* Exports the table, so that audits can read it from the file. It is an alias: another library
+ * could override an exported symbol, and then the dispatcher would use that library's table. */
 EXPORTED extern const struct tw_target tensorwright_targets[COUNT(tw_targets)]
     __attribute__((alias("tw_targets")));
 
-static const char* loaded; /* name of the target whose kernels run */
+static const char* loaded; /* name of the target whose library is loaded, or NULL */
 static struct {
   char bytes[2048];
   size_t used;
-} reason;            /* why the stock kernels run, or what is wrong with a better library */
-static bool damaged; /* a library that this CPU could run cannot be loaded */
+} reason;            /* why the stock kernels run, or why a better library cannot be loaded */
+static bool damaged; /* whether a library that this CPU can run cannot be loaded */
 
+/* For other programs: the name of the loaded target or NULL, and the reason or "". */
 EXPORTED const char* tensorwright_loaded(void) { return loaded; }
 EXPORTED const char* tensorwright_reason(void) { return reason.bytes; }
 
+/* Appends formatted text to the reason. */
 __attribute__((format(printf, 1, 2))) static void because(const char* format, ...) {
   const size_t left = sizeof reason.bytes - reason.used;
   va_list arguments;
@@ -104,22 +110,23 @@ __attribute__((format(printf, 1, 2))) static void because(const char* format, ..
   va_end(arguments);
   if (length <= 0) return;
   const size_t end = reason.used + ((size_t)length < left ? (size_t)length : left - 1);
-  /* Names from the environment and paths may hold anything; the reason is one line. */
+  /* The reason must be one line, but variables and paths may contain control characters. */
   for (; reason.used < end; ++reason.used)
     if ((unsigned char)reason.bytes[reason.used] < ' ') reason.bytes[reason.used] = '?';
 }
 
-/* The variable's value, or NULL when it is unset or empty. */
+/* Returns the value of an environment variable, or NULL if it is unset or empty. */
 static const char* setting(const char* name) {
   const char* value = getenv(name);
   return value != NULL && *value != '\0' ? value : NULL;
 }
 
-/* Whether the word of this length is that name. */
+/* Whether a word of this length equals a name. */
 static bool is_name(const char* word, size_t length, const char* name) {
   return length == strlen(name) && memcmp(word, name, length) == 0;
 }
 
+/* Whether a comma-separated list contains a name. */
 static bool in_list(const char* list, const char* name) {
   while (list != NULL && *list != '\0') {
     const size_t word = strcspn(list, ",");
@@ -129,14 +136,15 @@ static bool in_list(const char* list, const char* name) {
   return false;
 }
 
+/* Whether a word is the name of a known CPU feature. */
 static bool is_feature(const char* word, size_t length) {
   for (size_t i = 0; i < COUNT(tw_feature_names); ++i)
     if (is_name(word, length, tw_feature_names[i])) return true;
   return false;
 }
 
-/* Whether every name of the mask is a feature's. What was meant by another cannot be told, and
- * whoever tries a fallback must not get the tuned kernels instead. */
+/* Whether the mask contains only known features. With a misspelled name, a user who tests a
+ * fallback would get the tuned kernels instead. */
 static bool mask_is_known(void) {
   const char* word = setting("TENSORWRIGHT_MASK");
   while (word != NULL && *word != '\0') {
@@ -151,19 +159,20 @@ static bool mask_is_known(void) {
   return true;
 }
 
-/* ---- the CPU ---- */
+/* ---- The CPU ---- */
 
 #if defined(__x86_64__)
 
-/* XCR0: the register state that the operating system saves. 0 when it cannot be asked. */
+/* Returns XCR0, the register state that the OS saves, or 0 if it cannot be read. */
 __attribute__((target("xsave"))) static uint64_t saved_state(void) {
   uint32_t eax, ebx, ecx, edx;
   if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE)) return 0;
   return _xgetbv(0);
 }
 
-/* False for a leaf or subleaf that the CPU does not have: what CPUID answers there is not always
- * zero. Leaf 7 is the one whose number of subleaves differs between CPUs; it says so itself. */
+/* Reads the registers of a feature. Returns false for a leaf or subleaf that the CPU does not have,
+ * for which CPUID may return bits that are not zero. Only the number of subleaves of leaf 7 differs
+ * between CPUs; its subleaf 0 gives it in EAX. */
 static bool cpuid(const struct tw_feature* feature, uint32_t registers[static 4]) {
   const uint32_t leaf = feature->leaf, subleaf = feature->subleaf;
   uint32_t *eax = &registers[TW_EAX], *ebx = &registers[TW_EBX];
@@ -180,14 +189,14 @@ static bool cpu_has(const struct tw_feature* feature) {
 
 #else
 
-/* Linux shows a process the features whose registers it saves, and no others. */
+/* Linux reports only features whose registers it saves. */
 static bool cpu_has(const struct tw_feature* feature) {
   return (getauxval(feature->word) >> feature->bit & 1) != 0;
 }
 
 #endif
 
-/* Whether the CPU has all that the target needs; the reason names what is missing. */
+/* Whether the CPU has all features that a target needs. Adds missing ones to the reason. */
 static bool cpu_runs(const struct tw_target* target) {
   const char* mask = setting("TENSORWRIGHT_MASK");
   bool all = true;
@@ -203,17 +212,18 @@ static bool cpu_runs(const struct tw_target* target) {
   return all;
 }
 
-/* ---- the process ---- */
+/* ---- The process ---- */
 
-/* Placement prefers a kernel's priority to a device's, so a raised CPU kernel would take work from
- * a GPU. TensorFlow itself knows how it was built; one that does not say is not trusted. */
+/* Whether TensorFlow was built without support for GPUs. TensorFlow's placer weighs the priority of
+ * kernels before that of devices, so tuned CPU kernels would take work from a GPU. Returns false if
+ * TensorFlow does not say how it was built. */
 static bool built_for_cpu_only(void) {
   static const char* const questions[] = {
       "_ZN10tensorflow19IsGoogleCudaEnabledEv", /* tensorflow/core/util/port.h */
       "_ZN10tensorflow15IsBuiltWithROCmEv",
   };
   void* framework = dlopen("libtensorflow_framework.so.2", RTLD_LAZY | RTLD_NOLOAD);
-  if (framework == NULL) return true; /* opened by a tool, not by TensorFlow */
+  if (framework == NULL) return true; /* a tool opened the dispatcher, not TensorFlow */
   for (size_t i = 0; i < COUNT(questions); ++i) {
     bool (*ask)(void);
     *(void**)&ask = dlsym(framework, questions[i]);
@@ -226,13 +236,14 @@ static bool built_for_cpu_only(void) {
   return true;
 }
 
-/* As TensorFlow's load_library.py recognises one: x.so or x.so.1 */
+/* Whether TensorFlow's load_library.py regards a file as a library, such as x.so or x.so.1. */
 static bool is_library(const char* name) {
   const size_t length = strlen(name);
   return strstr(name, ".so.") != NULL || (length > 3 && strcmp(name + length - 3, ".so") == 0);
 }
 
-/* Device plugins are loaded after the kernels: here they can only be seen lying ready. */
+/* Whether no device plugin is installed. TensorFlow loads plugins after the kernels, so this can
+ * only look for their files. `folder` is the dispatcher's. */
 static bool no_device_plugins(const char* folder) {
   if (setting("TF_PLUGGABLE_DEVICE_LIBRARY_PATH") != NULL) {
     because("TF_PLUGGABLE_DEVICE_LIBRARY_PATH adds a device");
@@ -250,27 +261,29 @@ static bool no_device_plugins(const char* folder) {
   return none;
 }
 
-/* ---- the kernel library ---- */
+/* ---- The kernel library ---- */
 
-/* Whether `bytes` from `offset` on lie within a file of this size. */
+/* Whether `bytes` bytes from `offset` on lie within a file of this size. */
 static bool inside(uint64_t offset, uint64_t bytes, uint64_t size) {
   return offset <= size && bytes <= size - offset;
 }
 
+/* Reads `bytes` bytes from `offset` on. Returns false if there are fewer. */
 static bool read_at(int file, uint64_t offset, void* to, size_t bytes) {
   return pread(file, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
-/* The table of sections is a linker's last word. Zeros in its place are what a file system leaves
- * of bytes that never reached the disk. */
-static bool has_its_end(int file, const Elf64_Ehdr* header, uint64_t size) {
+/* Whether the section header table, which is at the end of the file, is complete. Reads one entry,
+ * because the table may be all zeros if its bytes never reached the disk. */
+static bool has_section_table(int file, const Elf64_Ehdr* header, uint64_t size) {
   Elf64_Shdr names;
   return inside(header->e_shoff, (uint64_t)header->e_shnum * sizeof names, size) &&
          read_at(file, header->e_shoff + header->e_shstrndx * sizeof names, &names, sizeof names) &&
          names.sh_type == SHT_STRTAB;
 }
 
-static bool has_its_segments(int file, const Elf64_Ehdr* header, uint64_t size) {
+/* Whether all segments lie within the file. */
+static bool has_all_segments(int file, const Elf64_Ehdr* header, uint64_t size) {
   Elf64_Phdr segment;
   for (uint64_t i = 0; i < header->e_phnum; ++i)
     if (!read_at(file, header->e_phoff + i * sizeof segment, &segment, sizeof segment) ||
@@ -279,6 +292,7 @@ static bool has_its_segments(int file, const Elf64_Ehdr* header, uint64_t size) 
   return true;
 }
 
+/* Returns what is wrong with an ELF file, or NULL. */
 static const char* elf_fault(int file) {
   Elf64_Ehdr header;
   const off_t size = lseek(file, 0, SEEK_END);
@@ -290,24 +304,24 @@ static const char* elf_fault(int file) {
     return "it is built for another architecture";
   if (header.e_type != ET_DYN || header.e_phentsize != sizeof(Elf64_Phdr))
     return "it is not a library";
-  const bool whole =
-      has_its_end(file, &header, (uint64_t)size) && has_its_segments(file, &header, (uint64_t)size);
+  const bool whole = has_section_table(file, &header, (uint64_t)size) &&
+                     has_all_segments(file, &header, (uint64_t)size);
   return whole ? NULL : "it is truncated";
 }
 
-/* What is wrong with the file, or NULL. glibc maps a truncated library without a word, and the
- * first touch of what is missing is a SIGBUS: so this is looked at before dlopen. Changed bytes
- * within a whole file are not found: that would take a hash of it all at every import. */
+/* Returns what is wrong with a file, or NULL. dlopen maps a truncated library without an error, and
+ * the first access to a missing page raises SIGBUS, so this must be checked before. Changed bytes
+ * are not found: this would need a hash of the whole file at each import. */
 static const char* file_fault(const char* path) {
-  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us */
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not wait for a pipe */
   if (file < 0) return strerror(errno);
   const char* fault = elf_fault(file);
   close(file);
   return fault;
 }
 
-/* The library's handle, never closed again; NULL with a reason. An older glibc or libstdc++ than
- * the library was linked for is found here, before any of its code has run. */
+/* Opens the library of a target. Returns its handle, which is never closed, or NULL with a reason.
+ * RTLD_NOW finds a glibc or libstdc++ that is too old before any code of the library runs. */
 static void* open_library(const char* folder, const struct tw_target* target) {
   char path[PATH_SIZE];
   const int length = snprintf(path, sizeof path, "%s/" TW_FOLDER "/%s", folder, target->library);
@@ -320,9 +334,9 @@ static void* open_library(const char* folder, const struct tw_target* target) {
   return NULL;
 }
 
-/* ---- the choice ---- */
+/* ---- The choice ---- */
 
-/* Where the dispatcher lies, without the last slash. False when that cannot be told. */
+/* Finds the dispatcher's folder, without the last slash. Returns false if it is not known. */
 static bool find_own_folder(char folder[static FOLDER_SIZE]) {
   Dl_info own;
   if (dladdr((const void*)&loaded, &own) == 0 || own.dli_fname == NULL) return false;
@@ -334,7 +348,8 @@ static bool find_own_folder(char folder[static FOLDER_SIZE]) {
   return true;
 }
 
-/* A target has one name: skylake_avx512 to archspec, skylake.avx512 in the wheel's version. */
+/* Whether two names of targets are equal if '_', '.' and '-' are: archspec says skylake_avx512, the
+ * wheel's version skylake.avx512. */
 static bool same_name(const char* one, const char* other) {
   for (;; ++one, ++other) {
     const bool between = *one != '\0' && *other != '\0' && strchr("_.-", *one) != NULL &&
@@ -344,7 +359,8 @@ static bool same_name(const char* one, const char* other) {
   }
 }
 
-/* The first target of the table that fits, and the handle of its library; NULL with the reasons. */
+/* Opens the library of the first target that fits. Returns its handle, or NULL with the reasons.
+ * Considers only the target `wanted`, unless it is NULL. */
 static void* choose(const char* wanted, const char* folder, const struct tw_target** chosen) {
   bool known = false;
   for (size_t i = 0; i < COUNT(tw_targets); ++i) {
@@ -365,7 +381,7 @@ static void* choose(const char* wanted, const char* folder, const struct tw_targ
   return NULL;
 }
 
-/* One line on stderr in one write, unless TensorFlow was told to keep quiet at this level. */
+/* Writes a line to stderr with a single write, unless TF_CPP_MIN_LOG_LEVEL mutes this level. */
 __attribute__((format(printf, 2, 3))) static void say(int level, const char* format, ...) {
   const char* least = setting("TF_CPP_MIN_LOG_LEVEL");
   if (least != NULL && *least > '0' + level && *least <= '9') return;
@@ -376,9 +392,10 @@ __attribute__((format(printf, 2, 3))) static void say(int level, const char* for
   va_end(arguments);
   if (length <= 0) return;
   const size_t size = (size_t)length < sizeof line ? (size_t)length : sizeof line - 1;
-  if (write(STDERR_FILENO, line, size) < 0) return; /* nobody listens */
+  if (write(STDERR_FILENO, line, size) < 0) return; /* ignores errors */
 }
 
+/* Reports which library was loaded, and any better one that cannot be. */
 static void say_loaded(void* library) {
   char kernels[32] = "kernels";
   int (*count)(void);
@@ -391,6 +408,7 @@ static void say_loaded(void* library) {
   if (damaged) say(1, "tensorwright: better ones are in the wheel, but %s\n", reason.bytes);
 }
 
+/* Chooses and opens a kernel library when TensorFlow loads the dispatcher. */
 __attribute__((constructor)) static void dispatch(void) {
   const char* wanted = setting("TENSORWRIGHT_TARGET");
   if (wanted != NULL && strcmp(wanted, "off") == 0) {
@@ -406,7 +424,7 @@ __attribute__((constructor)) static void dispatch(void) {
     library = choose(wanted, folder, &chosen);
   if (library != NULL) {
     loaded = chosen->name;
-    if (!damaged) reason.bytes[0] = '\0'; /* a lesser CPU is nothing to report */
+    if (!damaged) reason.bytes[0] = '\0'; /* lacking CPU features are not reported */
     say_loaded(library);
   } else {
     say(1, "tensorwright: TensorFlow runs with its stock kernels: %s\n", reason.bytes);

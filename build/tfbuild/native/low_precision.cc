@@ -1,17 +1,18 @@
-// Keeps oneDNN from fusing ops of types that it does not support.
+// A graph pass that keeps TensorFlow from fusing ops of types that oneDNN does not support.
 //
-// A wheel may turn oneDNN on by default (planning/defaults.toml). In TensorFlow 2.14 oneDNN supports bfloat16
-// only with AVX-512, and float16 on no CPU. TensorFlow checks this for single ops (mkl_graph_util.h: IsMklOp)
-// but not for fused ones: Grappler's remapper fuses, for example, MatMul and BiasAdd of bfloat16, and then the
-// program aborts. With oneDNN off, as stock has it there, the same program runs.
+// A wheel may turn oneDNN on by default (planning/defaults.toml). In TensorFlow 2.14, oneDNN
+// supports bfloat16 only with AVX-512, and float16 on no CPU. TensorFlow checks this for single ops
+// (mkl_graph_util.h: IsMklOp) but not for fused ones: Grappler's remapper fuses, for example,
+// MatMul and BiasAdd of bfloat16, and then the program aborts. With oneDNN off, as stock has it
+// there, the same program runs.
 //
-// The remapper and oneDNN's layout pass match patterns of ops (remapper.cc, mkl_layout_pass.cc). This pass runs
-// before them and inserts an op that returns its input behind each op that begins a pattern, so that no pattern
-// matches.
+// The remapper and oneDNN's layout pass match patterns of ops (remapper.cc, mkl_layout_pass.cc).
+// This pass runs before them. After each op that begins a pattern, it inserts a barrier, an op that
+// returns its input, so that no pattern matches.
 //
-// Of float32, the remapper fuses a convolution, FusedBatchNorm and Tanh or Sigmoid, for which there is no kernel
-// ("Fusion is not implemented"): these get a barrier between normalisation and activation, and are otherwise
-// not changed.
+// For float32, the remapper fuses a convolution, FusedBatchNorm and Tanh or Sigmoid, for which
+// there is no kernel ("Fusion is not implemented"). The pass inserts a barrier between
+// normalisation and activation, and does not change other float32 ops.
 
 #include <map>
 #include <set>
@@ -49,6 +50,7 @@ REGISTER_OP(kBarrier)
     .Attr("T: {bfloat16, half, float}")
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
 
+// Returns its input without a copy.
 class BarrierOp : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -58,8 +60,8 @@ class BarrierOp : public tensorflow::OpKernel {
   bool IsExpensive() override { return false; }
 };
 
-// Not by REGISTER_KERNEL_BUILDER, which registers what was selected (native/registration.h): this op has to be
-// there whatever is selected.
+// Does not use REGISTER_KERNEL_BUILDER, which registers only selected kernels (registration.h):
+// this op must always be there.
 const tensorflow::kernel_factory::OpKernelRegistrar registrar(
     tensorflow::KernelDefBuilder(kBarrier).Device(tensorflow::DEVICE_CPU).Build(), "BarrierOp",
     [](tensorflow::OpKernelConstruction* context) -> tensorflow::OpKernel* {
@@ -70,15 +72,15 @@ bool IsBatchNorm(const std::string& op) {
   return op == "FusedBatchNorm" || op == "FusedBatchNormV2" || op == "FusedBatchNormV3";
 }
 
-// Whether oneDNN supports the type of a node.
+// Whether oneDNN supports a type on this CPU.
 bool IsSupported(DataType type) {
   static const bool bfloat16 =
       tensorflow::port::TestCPUFeature(tensorflow::port::CPUFeature::AVX512F);
   return type != tensorflow::DT_HALF && (type != tensorflow::DT_BFLOAT16 || bfloat16);
 }
 
-// Whether a pattern begins with this op that is fused though oneDNN does not support the type. Of float16
-// these are layer and instance normalisation.
+// Whether a pattern begins with this op that TensorFlow fuses although oneDNN does not support the
+// type. For float16, these are layer and instance normalisation.
 bool BeginsPattern(const std::string& op, DataType type) {
   static const auto* others = new std::set<std::string>{
       "BatchMatMul",           "BatchMatMulV2", "BatchMatMulV3", "Conv2D",  "Conv3D",
@@ -89,20 +91,21 @@ bool BeginsPattern(const std::string& op, DataType type) {
          (type == tensorflow::DT_BFLOAT16 && others->count(op) > 0);
 }
 
-// Which input of an op may need a barrier before it, or -1: that of an activation, and the gradient that
-// Conv2DBackpropFilter shares with BiasAddGrad, by which the layout pass merges the two
-// (GetConv2DBackpropFilterOrBiasAddGrad).
+// Returns the input of an op that may need a barrier before it, or -1. This is the input of an
+// activation, or the gradient that Conv2DBackpropFilter shares with BiasAddGrad, for which the
+// layout pass merges the two (GetConv2DBackpropFilterOrBiasAddGrad).
 int SeparatedInput(const std::string& op, DataType type) {
   if (op == "Tanh" || op == "Sigmoid") return 0;
   return op == "Conv2DBackpropFilter" && !IsSupported(type) ? 2 : -1;
 }
 
-// Whether that input needs the barrier: `producer` is the op that computes it.
+// Whether the input that SeparatedInput() returns needs a barrier. `producer` is the op that
+// computes this input.
 bool NeedsBarrier(const std::string& op, const std::string& producer) {
   return op == "Conv2DBackpropFilter" ? producer != kBarrier : IsBatchNorm(producer);
 }
 
-// The attribute T of a node if it is float32, bfloat16 or float16; else DT_INVALID.
+// Returns the attribute T of a node if it is float32, bfloat16 or float16, else DT_INVALID.
 template <typename Attributes>
 DataType TypeOf(const Attributes& attributes) {
   for (const auto& [name, value] : attributes) {
@@ -114,8 +117,9 @@ DataType TypeOf(const Attributes& attributes) {
   return tensorflow::DT_INVALID;
 }
 
-NodeDef BarrierOf(const std::string& name, const std::string& input, const std::string& device,
-                  DataType type) {
+// Returns the definition of a barrier.
+NodeDef MakeBarrier(const std::string& name, const std::string& input, const std::string& device,
+                    DataType type) {
   NodeDef definition;
   definition.set_name(name);
   definition.set_op(kBarrier);
@@ -125,17 +129,17 @@ NodeDef BarrierOf(const std::string& name, const std::string& input, const std::
   return definition;
 }
 
-// ---- the graph ----
+// ---- Barriers in a graph ----
 
-// Leads `edges`, which come from one output, through a new barrier.
+// Redirects `edges`, which all come from one output, through a new barrier.
 absl::Status Insert(Graph& graph, const std::vector<const Edge*>& edges, DataType type) {
   if (edges.empty()) return absl::OkStatus();
   Node* from = edges[0]->src();
   const int output = edges[0]->src_output();
   absl::Status status;
   Node* barrier = graph.AddNode(
-      BarrierOf(graph.NewName(from->name() + "/barrier"),
-                from->name() + ":" + std::to_string(output), from->requested_device(), type),
+      MakeBarrier(graph.NewName(from->name() + "/barrier"),
+                  from->name() + ":" + std::to_string(output), from->requested_device(), type),
       &status);
   TF_RETURN_IF_ERROR(status);
   barrier->set_assigned_device_name(from->assigned_device_name());
@@ -146,12 +150,14 @@ absl::Status Insert(Graph& graph, const std::vector<const Edge*>& edges, DataTyp
   return absl::OkStatus();
 }
 
-absl::Status ChangeGraph(Graph& graph) {
+// Inserts barriers into a graph.
+absl::Status InsertBarriersIntoGraph(Graph& graph) {
   std::vector<Node*> nodes;
   for (Node* node : graph.op_nodes()) nodes.push_back(node);
   for (Node* node : nodes) {
     const DataType type = TypeOf(node->attrs());
-    if (type == tensorflow::DT_INVALID || IsCompiled(node->attrs()) || !IsHere(node)) continue;
+    if (type == tensorflow::DT_INVALID || IsCompiled(node->attrs()) || !IsOnLocalCpu(node))
+      continue;
     std::vector<const Edge*> edges;
     if (BeginsPattern(node->type_string(), type)) {
       for (const Edge* edge : node->out_edges()) {
@@ -173,25 +179,27 @@ absl::Status ChangeGraph(Graph& graph) {
   return absl::OkStatus();
 }
 
-// ---- its functions ----
+// ---- Barriers in functions ----
 
-// Where a function's nodes name an output: `name:output:index`.
+// Returns the first output of a node as other nodes of a function refer to it, `name:output:index`,
+// or an empty string if the op is not known or has no output.
 std::string FirstOutput(const NodeDef& node) {
   const tensorflow::OpDef* op = nullptr;
   if (!tensorflow::OpRegistry::Global()->LookUpOpDef(node.op(), &op).ok()) return "";
+  if (op->output_arg_size() == 0) return "";
   return node.name() + ":" + op->output_arg(0).name() + ":0";
 }
 
-// Whether it changed the function.
-bool ChangeFunction(FunctionDef* function) {
-  std::map<std::string, std::string> renamed;  // Outputs that have a barrier now.
-  std::map<std::string, std::string> ops;
+// Inserts barriers into a function. Returns whether it inserted any.
+bool InsertBarriersIntoFunction(FunctionDef* function) {
+  std::map<std::string, std::string> renamed;  // Output → output of the barrier after it.
+  std::map<std::string, std::string> ops;      // Name of a node → its op.
   std::vector<NodeDef> barriers;
   for (const NodeDef& node : function->node_def()) ops[node.name()] = node.op();
   const auto insert = [&](const NodeDef& node, const std::string& input, DataType type) {
     std::string name = node.name() + "/barrier";
     while (!ops.emplace(name, kBarrier).second) name += "_";
-    barriers.push_back(BarrierOf(name, input, node.device(), type));
+    barriers.push_back(MakeBarrier(name, input, node.device(), type));
     return name + ":output:0";
   };
   for (NodeDef& node : *function->mutable_node_def()) {
@@ -222,6 +230,7 @@ bool ChangeFunction(FunctionDef* function) {
   return true;
 }
 
+// Whether a function has barriers already.
 bool IsChanged(const FunctionDef& function) {
   for (const NodeDef& node : function.node_def()) {
     if (node.op() == kBarrier) return true;
@@ -229,9 +238,11 @@ bool IsChanged(const FunctionDef& function) {
   return false;
 }
 
-// ---- the pass ----
+// ---- The pass ----
 
-class KeepFromFusing : public tensorflow::GraphOptimizationPass {
+// Inserts barriers into the graph and its function library, if oneDNN is on. Leaves functions that
+// XLA compiles unchanged.
+class PreventUnsupportedFusion : public tensorflow::GraphOptimizationPass {
  public:
   absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
     if (options.graph == nullptr || *options.graph == nullptr || options.flib_def == nullptr ||
@@ -239,14 +250,14 @@ class KeepFromFusing : public tensorflow::GraphOptimizationPass {
       return absl::OkStatus();
     }
     Graph& graph = **options.graph;
-    TF_RETURN_IF_ERROR(ChangeGraph(graph));
+    TF_RETURN_IF_ERROR(InsertBarriersIntoGraph(graph));
     const std::set<std::string> compiled =
         CompiledFunctions(FunctionsForXla(graph, *options.flib_def), graph, *options.flib_def);
     for (const std::string& name : options.flib_def->ListFunctionNames()) {
       const FunctionDef* function = options.flib_def->Find(name);
       if (compiled.count(name) || IsChanged(*function)) continue;
       FunctionDef changed = *function;
-      if (ChangeFunction(&changed)) {
+      if (InsertBarriersIntoFunction(&changed)) {
         TF_RETURN_IF_ERROR(options.flib_def->ReplaceFunction(name, changed));
       }
     }
@@ -254,8 +265,9 @@ class KeepFromFusing : public tensorflow::GraphOptimizationPass {
   }
 };
 
-// Grappler and oneDNN's layout pass run later.
-REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_PLACEMENT, 100, KeepFromFusing);
+// Runs before Grappler and oneDNN's layout pass.
+REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_PLACEMENT, 100,
+                      PreventUnsupportedFusion);
 
 }  // namespace
 }  // namespace tensorwright

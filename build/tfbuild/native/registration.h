@@ -1,12 +1,12 @@
-// Included before every kernel source (-include): makes each kernel that the source registers a
-// tuned one. TensorFlow keeps all registrations and takes the one with the highest priority
-// (FindKernelRegistration in tensorflow/core/framework/op_kernel.cc); equal priorities are an
-// error, so every CPU kernel is registered one above the stock one.
+// Gives the kernels of a source a higher priority than the stock ones, and counts their executions.
+// The build includes this header before each kernel source (-include). TensorFlow keeps all
+// registrations and uses the one with the highest priority (FindKernelRegistration in
+// tensorflow/core/framework/op_kernel.cc). Equal priorities are an error.
 
 #ifndef TENSORWRIGHT_REGISTRATION_H_
 #define TENSORWRIGHT_REGISTRATION_H_
 
-// Kernel sources define this before their first include; op_kernel.h must see it too.
+// Kernel sources define this before their first include; op_kernel.h must see it, too.
 #ifndef EIGEN_USE_THREADS
 #define EIGEN_USE_THREADS
 #include "tensorflow/core/framework/op_kernel.h"
@@ -24,9 +24,10 @@
 #include "tensorwright/counter.h"
 #include "tensorwright/selection.h"
 
-// A newer C library gives these functions a second version. The first one is in every library since
-// GCC 4.6 and glibc 2.2.5 (2.17 on aarch64), and is what the stock wheel was linked with: so the tuned
-// library loads wherever the stock ones do, and computes with the same scalar functions.
+// Links these functions to their oldest symbol version; newer C and C++ libraries also have a
+// second one. Every library since GCC 4.6 and glibc 2.2.5 (2.17 on aarch64) has the oldest version,
+// and the stock wheel is linked with it. So the kernel library loads wherever the stock libraries
+// do, and uses the same scalar functions.
 #if defined(__GLIBCXX__) && (defined(__x86_64__) || defined(__aarch64__))
 #ifdef __x86_64__
 #define TENSORWRIGHT_FIRST_GLIBC "GLIBC_2.2.5"
@@ -56,7 +57,8 @@ class DatasetOpKernel;
 
 namespace tensorwright {
 
-// What a registration calls its kernel class: it may stand in brackets, as linalg_ops_common.h has it.
+// Argument<void(Kernel)>::Type is the class Kernel. A registration may write the class in
+// parentheses, as linalg_ops_common.h does.
 template <class Function>
 struct Argument;
 template <class Kernel>
@@ -64,18 +66,20 @@ struct Argument<void(Kernel)> {
   using Type = Kernel;
 };
 
-enum class Runs { kAtOnce, kLater, kFinal };
+// How a kernel runs: by Compute, by ComputeAsync, or by a Compute that cannot be overridden.
+enum class Runs { kSync, kAsync, kFinalCompute };
 
 template <class Kernel>
-constexpr Runs kRuns = std::is_base_of_v<::tensorflow::data::DatasetOpKernel, Kernel> ? Runs::kFinal
-                       : std::is_base_of_v<::tensorflow::AsyncOpKernel, Kernel> ? Runs::kLater
-                                                                                : Runs::kAtOnce;
+constexpr Runs kExecutionKind =
+    std::is_base_of_v<::tensorflow::data::DatasetOpKernel, Kernel> ? Runs::kFinalCompute
+    : std::is_base_of_v<::tensorflow::AsyncOpKernel, Kernel>       ? Runs::kAsync
+                                                                   : Runs::kSync;
 
-// The kernel class with its executions counted. One relaxed addition per execution.
-template <class Kernel, Runs = kRuns<Kernel>>
-class Counted final : public Kernel {
+// A kernel class that also counts its executions: one relaxed atomic addition each.
+template <class Kernel, Runs = kExecutionKind<Kernel>>
+class CountingKernel final : public Kernel {
  public:
-  Counted(::tensorflow::OpKernelConstruction* context, Counter* counter)
+  CountingKernel(::tensorflow::OpKernelConstruction* context, Counter* counter)
       : Kernel(context), counter_(counter) {}
   void Compute(::tensorflow::OpKernelContext* context) override {
     counter_->Add();
@@ -87,9 +91,9 @@ class Counted final : public Kernel {
 };
 
 template <class Kernel>
-class Counted<Kernel, Runs::kLater> final : public Kernel {
+class CountingKernel<Kernel, Runs::kAsync> final : public Kernel {
  public:
-  Counted(::tensorflow::OpKernelConstruction* context, Counter* counter)
+  CountingKernel(::tensorflow::OpKernelConstruction* context, Counter* counter)
       : Kernel(context), counter_(counter) {}
   void ComputeAsync(::tensorflow::OpKernelContext* context,
                     ::tensorflow::AsyncOpKernel::DoneCallback done) override {
@@ -101,17 +105,18 @@ class Counted<Kernel, Runs::kLater> final : public Kernel {
   Counter* const counter_;
 };
 
-// Kernels of datasets let nobody override Compute: there it is constructions that are counted.
+// Kernels of datasets declare Compute final, so this counts constructions instead of executions.
 template <class Kernel>
-class Counted<Kernel, Runs::kFinal> final : public Kernel {
+class CountingKernel<Kernel, Runs::kFinalCompute> final : public Kernel {
  public:
-  Counted(::tensorflow::OpKernelConstruction* context, Counter* counter) : Kernel(context) {
+  CountingKernel(::tensorflow::OpKernelConstruction* context, Counter* counter) : Kernel(context) {
     counter->Add();
   }
 };
 
-// The data types (numbers of types.proto) that a registration is limited to, by attribute, as the
-// selection names them: "T=1" or "T=1|2,Tidx=3". A label, where it has one, comes last: ";label".
+// Returns the type constraints of a registration, as selections write them: the attributes in
+// alphabetical order with the numbers of their data types (types.proto), such as "T=1" or
+// "T=1|2,Tidx=3". If the registration has a label, ";label" follows.
 inline std::string Types(const ::tensorflow::KernelDef& definition) {
   std::vector<std::string> parts;
   for (const auto& constraint : definition.constraint()) {
@@ -129,12 +134,12 @@ inline std::string Types(const ::tensorflow::KernelDef& definition) {
   return definition.label().empty() ? all : all + ";" + definition.label();
 }
 
-// The definition with its priority raised. Null for a device other than the CPU, where a second
-// registration of equal priority would be an error, and for what is not selected: there the stock
-// registration stands.
-inline const ::tensorflow::KernelDef* Raised(const ::tensorflow::KernelDef* built) {
+// Returns the definition with its priority raised by one. If its device is not the CPU or the
+// kernel is not selected, deletes it and returns nullptr: the stock registration stays, and a
+// second one of equal priority would be an error.
+inline const ::tensorflow::KernelDef* RaisePriority(const ::tensorflow::KernelDef* built) {
   if (built == nullptr || built->device_type() != ::tensorflow::DEVICE_CPU ||
-      !Selected(built->op().c_str(), Types(*built).c_str())) {
+      !IsSelected(built->op().c_str(), Types(*built).c_str())) {
     delete built;
     return nullptr;
   }
@@ -143,18 +148,18 @@ inline const ::tensorflow::KernelDef* Raised(const ::tensorflow::KernelDef* buil
   return raised;
 }
 
-// Registers a kernel with its executions counted; `built` is its definition, null for none. One that
-// is not compiled leaves nothing in the library.
+// Registers a kernel that counts its executions. Takes ownership of `built`, its definition, which
+// may be nullptr. If kCompiled is false, nothing of the kernel is in the library.
 template <bool kCompiled, Counter* counter, class Kernel>
 ::tensorflow::InitOnStartupMarker Register(const ::tensorflow::KernelDef* built,
                                            const char* kernel_class) {
   if constexpr (kCompiled) {
-    if (const auto* definition = Raised(built)) {
+    if (const auto* definition = RaisePriority(built)) {
       counter->Publish();
       ::tensorflow::kernel_factory::OpKernelRegistrar registrar(
           definition, kernel_class,
           [](::tensorflow::OpKernelConstruction* context) -> ::tensorflow::OpKernel* {
-            return new Counted<Kernel>(context, counter);
+            return new CountingKernel<Kernel>(context, counter);
           });
       (void)registrar;
     }
@@ -164,8 +169,9 @@ template <bool kCompiled, Counter* counter, class Kernel>
 
 }  // namespace tensorwright
 
-// Whether a kernel is compiled, and its definition. With TENSORWRIGHT_ONLY_SELECTED the words of the
-// registration are read twice, of which `Name` and the devices mean something else each time.
+// TENSORWRIGHT_IS_COMPILED says whether a kernel is compiled; TENSORWRIGHT_BUILT is its definition.
+// With TENSORWRIGHT_ONLY_SELECTED, the expression of the registration is used twice: at compile
+// time, where `Name` and the devices are those of definition.h, and at run time with TensorFlow's.
 #ifdef TENSORWRIGHT_ONLY_SELECTED
 #include "tensorwright/definition.h"
 #undef TF_EXTRACT_KERNEL_NAME_Name
@@ -188,6 +194,7 @@ template <bool kCompiled, Counter* counter, class Kernel>
 #define TENSORWRIGHT_BUILT(compiled, kernel_builder_expr) kernel_builder_expr.Build()
 #endif
 
+// Replaces the last step of TensorFlow's REGISTER_KERNEL_BUILDER.
 #undef REGISTER_KERNEL_BUILDER_IMPL_3
 #define REGISTER_KERNEL_BUILDER_IMPL_3(ctr, op_name, kernel_builder_expr, is_system_kernel, ...) \
   static ::tensorwright::Counter tensorwright_counter_##ctr(op_name, #__VA_ARGS__);              \

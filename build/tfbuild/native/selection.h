@@ -1,12 +1,12 @@
-// Which registrations of a library take the place of the stock ones.
+// Says which kernels of a library are registered and so replace the stock ones.
 
 #ifndef TENSORWRIGHT_SELECTION_H_
 #define TENSORWRIGHT_SELECTION_H_
 
 namespace tensorwright {
 
-// Whether the kernel of `op` for `types` (as registration.h writes them) is to be registered.
-bool Selected(const char* op, const char* types);
+// Whether to register the kernel of `op` for `types`, which are written as in registration.h.
+bool IsSelected(const char* op, const char* types);
 
 }  // namespace tensorwright
 

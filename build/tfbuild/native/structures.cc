@@ -1,6 +1,7 @@
-// How large the structures are that kernels share with TensorFlow, and where their members lie. It is
-// compiled twice: as kernel sources are, and with the stock wheel's headers alone. Both tables are
-// read from the library (tfbuild/kernelbuild/structures.py); nothing of it is ever run.
+// A table of the sizes and offsets of structures that kernels share with TensorFlow. The build
+// compiles this file twice: like a kernel source, and with only the headers of the stock wheel. It
+// reads both tables from the library and compares them (tfbuild/kernelbuild/structures.py). No code
+// of that library ever runs.
 
 #define EIGEN_USE_THREADS
 
@@ -48,8 +49,8 @@ using tensorflow::Var;
 
 }  // namespace
 
-// TENSORWRIGHT_STRUCTURES is the table's name. What others are made of comes before them: the first
-// row that differs is then the cause.
+// TENSORWRIGHT_STRUCTURES is the name of the table. Parts come before the structures that contain
+// them, so the first row that differs is the cause.
 extern "C" __attribute__((visibility("default"))) const Row TENSORWRIGHT_STRUCTURES[] = {
     {"EIGEN_MAX_ALIGN_BYTES", EIGEN_MAX_ALIGN_BYTES},
     SIZE(half),

@@ -1,4 +1,4 @@
-// Arithmetic of single elements, rounded as TensorFlow's kernels round it.
+// Arithmetic on single elements, rounded as in TensorFlow's kernels.
 
 #ifndef TENSORWRIGHT_COMPUTE_ARITHMETIC_H_
 #define TENSORWRIGHT_COMPUTE_ARITHMETIC_H_
@@ -7,7 +7,8 @@
 
 #include "Eigen/Core"
 
-// Operands are the same elements or others, never shifted ones.
+// Precedes an elementwise loop and allows the compiler to vectorize it. Each input must either
+// start at the same address as the output or not overlap it.
 #if defined(__clang__)
 #define TENSORWRIGHT_ELEMENTS _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -16,7 +17,7 @@
 
 namespace tensorwright {
 
-constexpr std::int64_t kBlock = 1024;  // Elements. A register of float has 4 KiB.
+constexpr std::int64_t kBlock = 1024;  // Elements of a block. A block of float has 4 KiB.
 
 template <typename T>
 struct Add {
@@ -41,7 +42,8 @@ struct SquaredDifference {
     return difference * difference;
   }
 };
-// NaN if one is. Of equal zeros the second one, as the vectors of x86 and stock kernels have it.
+// Maximum and Minimum return NaN if an operand is NaN. If both operands are zero, they return the
+// second one, as x86 vector instructions and stock kernels do.
 template <typename T>
 struct Maximum {
   T operator()(T a, T b) const { return a != a || a > b ? a : b; }
@@ -50,6 +52,7 @@ template <typename T>
 struct Minimum {
   T operator()(T a, T b) const { return a != a || a < b ? a : b; }
 };
+// The unary operations ignore their second operand.
 template <typename T>
 struct First {
   T operator()(T a, T) const { return a; }

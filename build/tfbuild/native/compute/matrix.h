@@ -1,5 +1,6 @@
-// Products of small and middling matrices of float, as recurrent layers have them: the right one is
-// packed into panels once and serves every step; the left one is read where it lies, transposed or not.
+// Products of small and medium float matrices, such as those of recurrent layers. The right matrix
+// is packed into panels once for all time steps. The left matrix is read in place and can be
+// transposed.
 
 #ifndef TENSORWRIGHT_COMPUTE_MATRIX_H_
 #define TENSORWRIGHT_COMPUTE_MATRIX_H_
@@ -13,19 +14,20 @@
 
 namespace tensorwright {
 
-constexpr int kTileRows = kHasAvx512 ? 12 : 6;  // Rows of a tile: its sums fill the registers.
+constexpr int kTileRows = kHasAvx512 ? 12 : 6;  // Rows of a tile. Its sums fill the registers.
 constexpr int kPanel = 2 * kLanes;              // Columns of a panel.
 constexpr std::int64_t kDepth =
-    256;  // Of a block: a panel's part of it fits the first-level cache.
+    256;  // Depth of a block of a product. A panel's part of the block fits in the L1 cache.
 constexpr std::int64_t kRowBlock =
-    96;  // Rows of the left matrix that stay in the second-level cache.
+    96;  // Rows of the left matrix that are used at a time. They stay in the L2 cache.
 
-// About how many sums of two elements take as long as a product.
-inline std::int64_t WorkOf(std::int64_t rows, std::int64_t depth, std::int64_t columns) {
+// Returns the approximate cost of a matrix product, as the number of additions of two elements that
+// take as long.
+inline std::int64_t EstimateCost(std::int64_t rows, std::int64_t depth, std::int64_t columns) {
   return rows * depth * columns / kLanes;
 }
 
-// A matrix as it lies in memory; steps in elements.
+// A view of a matrix in memory. The steps between rows and between columns are in elements.
 struct Matrix {
   const float* data;
   std::int64_t rows, columns;
@@ -34,9 +36,11 @@ struct Matrix {
   Matrix Transposed() const { return {data, columns, rows, column_step, row_step}; }
 };
 
-// The right matrix of products, in panels of kPanel columns, the last one filled up with zeros.
-class Packed {
+// A packed copy of the right matrix of products. A panel holds kPanel columns, row by row. The last
+// panel is padded with zeros.
+class PackedMatrix {
  public:
+  // Packs `matrix`. Reuses the memory of earlier matrices if it is large enough.
   void Take(const Matrix& matrix) {
     depth_ = matrix.rows;
     columns_ = matrix.columns;
@@ -70,8 +74,8 @@ class Packed {
   std::int64_t capacity_ = 0, depth_ = 0, columns_ = 0;
 };
 
-// Writes a tile, or adds it to what is there; of the columns only `width`. Inlined, or the sums would
-// lie in memory while they are made.
+// Writes the first `width` columns of a tile to `out`, or adds them to `out` if `add`. Must be
+// inlined: otherwise the caller would keep the sums in memory while it computes them.
 template <int kRows>
 [[gnu::always_inline]] inline void StoreTile(Lanes (&sums)[kRows][2], float* out,
                                              std::int64_t out_step, std::int64_t width, bool add) {
@@ -92,7 +96,8 @@ template <int kRows>
   }
 }
 
-// `kRows` rows of the left matrix by a block of one panel; on top of `start`, if there is such a row.
+// Multiplies kRows rows of `a` by `depth` rows of a panel, and stores the tile as StoreTile does.
+// If `start` is not null, each row of sums starts at its kPanel elements instead of zero.
 template <int kRows>
 void Tile(const Matrix& a, const float* panel, std::int64_t depth, float* out,
           std::int64_t out_step, std::int64_t width, bool add, const float* start) {
@@ -113,28 +118,38 @@ void Tile(const Matrix& a, const float* panel, std::int64_t depth, float* out,
   StoreTile<kRows>(sums, out, out_step, width, add);
 }
 
+// Calls Tile for `rows` rows, 1 <= rows <= kRows.
 template <int kRows>
-void TileOf(std::int64_t rows, const Matrix& a, const float* panel, std::int64_t depth, float* out,
-            std::int64_t out_step, std::int64_t width, bool add, const float* start = nullptr) {
+void ComputeTile(std::int64_t rows, const Matrix& a, const float* panel, std::int64_t depth,
+                 float* out, std::int64_t out_step, std::int64_t width, bool add,
+                 const float* start = nullptr) {
   if (rows == kRows) {
     Tile<kRows>(a, panel, depth, out, out_step, width, add, start);
   } else if constexpr (kRows > 1) {
-    TileOf<kRows - 1>(rows, a, panel, depth, out, out_step, width, add, start);
+    ComputeTile<kRows - 1>(rows, a, panel, depth, out, out_step, width, add, start);
   }
 }
 
-// out = a b, or out += a b, or each row of out = `bias` + that of a b: the columns of the panels from
-// `first_panel` on, without `last_panel`. No more than `together` products are summed up by themselves.
-inline void Multiply(const Matrix& a, const Packed& b, const float* bias, float* out,
+// Computes the columns of `out` in the panels [first_panel, last_panel):
+//
+//   out = a b           by default
+//   out += a b          if `add`
+//   out = a b + bias    for each row, if `bias` is not null
+//
+// `bias` has b.columns() elements. The rows of `out` are `out_step` elements apart. A sum has at
+// most `together` terms before it is added to `out`.
+inline void Multiply(const Matrix& a, const PackedMatrix& b, const float* bias, float* out,
                      std::int64_t out_step, bool add, std::int64_t first_panel,
                      std::int64_t last_panel, std::int64_t together) {
   if (a.columns == 0 && !add) {
-    for (std::int64_t row = 0; row < a.rows; ++row) {
-      float* to = out + row * out_step;
+    const std::int64_t first = first_panel * kPanel;
+    const std::int64_t count = std::min(last_panel * kPanel, b.columns()) - first;
+    for (std::int64_t row = 0; row < a.rows && count > 0; ++row) {
+      float* to = out + row * out_step + first;
       if (bias != nullptr) {
-        std::copy_n(bias, b.columns(), to);
+        std::copy_n(bias + first, count, to);
       } else {
-        std::fill_n(to, b.columns(), 0.0f);
+        std::fill_n(to, count, 0.0f);
       }
     }
   }
@@ -152,9 +167,9 @@ inline void Multiply(const Matrix& a, const Packed& b, const float* bias, float*
           const std::int64_t rows = std::min<std::int64_t>(kTileRows, bottom - row);
           const Matrix part = {a.data + row * a.row_step + from * a.column_step, rows, depth,
                                a.row_step, a.column_step};
-          TileOf<kTileRows>(rows, part, b.panel(panel) + from * kPanel, depth,
-                            out + row * out_step + column, out_step, width, add || from > 0,
-                            starts ? start : nullptr);
+          ComputeTile<kTileRows>(rows, part, b.panel(panel) + from * kPanel, depth,
+                                 out + row * out_step + column, out_step, width, add || from > 0,
+                                 starts ? start : nullptr);
         }
       }
     }

@@ -1,4 +1,5 @@
-// A product of matrices of float, once: the right one is packed, part by part, just before it is used.
+// A product of float matrices that is computed once: each part of the right matrix is packed just
+// before it is used.
 
 #ifndef TENSORWRIGHT_COMPUTE_PRODUCT_H_
 #define TENSORWRIGHT_COMPUTE_PRODUCT_H_
@@ -11,15 +12,23 @@
 
 namespace tensorwright {
 
-// What is done to each row of a product: `bias` is added if there is one, then what is negative is zero.
-// Before that a convolution's is normalised, if there are factors: (value - mean) * factor.
+// The operations on the outputs of a product or convolution, in this order. A null pointer means
+// that there is no such operation.
+//
+// 1. Batch normalisation, (value - mean) * factor. Only convolutions support it.
+// 2. Addition of the bias.
+// 3. ReLU, which keeps NaN.
+//
+// The arrays have one element per column, or per filter. They are not owned.
 struct Finish {
   const float* bias = nullptr;
   bool relu = false;
   const float *means = nullptr, *factors = nullptr;
 };
 
-// The elements of a row of `b` lie side by side.
+// Computes out = a b, followed by `finish`. The rows of `b` must be contiguous. `out` is
+// contiguous, with a.rows x b.columns elements. Threads can compute different panels at the same
+// time.
 class Product {
  public:
   Product(const Matrix& a, const Matrix& b, const Finish& finish, float* out)
@@ -27,7 +36,7 @@ class Product {
 
   std::int64_t panels() const { return (b_.columns + kPanel - 1) / kPanel; }
 
-  // The columns of the panels from `first` on, without `last`.
+  // Computes the columns in the panels [first, last).
   void Compute(std::int64_t first, std::int64_t last) const {
     alignas(sizeof(Lanes)) float packed[kDepth * kPanel];
     const std::int64_t blocks = std::max<std::int64_t>((a_.columns + kDepth - 1) / kDepth, 1);
@@ -45,6 +54,7 @@ class Product {
   }
 
  private:
+  // Multiplies columns [from, from + depth) of all rows of `a` by one packed block.
   void AddRows(std::int64_t from, std::int64_t depth, const float* packed, std::int64_t column,
                std::int64_t width, bool add) const {
     const std::int64_t tiles = (a_.rows + kTileRows - 1) / kTileRows;
@@ -52,11 +62,12 @@ class Product {
       const std::int64_t row = tile * a_.rows / tiles, rows = (tile + 1) * a_.rows / tiles - row;
       const Matrix part = {a_.data + row * a_.row_step + from * a_.column_step, rows, depth,
                            a_.row_step, a_.column_step};
-      TileOf<kTileRows>(rows, part, packed, depth, out_ + row * b_.columns + column, b_.columns,
-                        width, add);
+      ComputeTile<kTileRows>(rows, part, packed, depth, out_ + row * b_.columns + column,
+                             b_.columns, width, add);
     }
   }
 
+  // Packs `width` columns of rows [from, from + depth) of `b`, padded with zeros to kPanel columns.
   void Pack(std::int64_t from, std::int64_t depth, std::int64_t column, std::int64_t width,
             float* to) const {
     const float* start = b_.data + from * b_.row_step + column;
@@ -69,6 +80,7 @@ class Product {
     }
   }
 
+  // Adds the bias and applies ReLU to `width` columns of all rows.
   void FinishRows(std::int64_t column, std::int64_t width) const {
     if (finish_.bias == nullptr && !finish_.relu) return;
     float bias[kPanel] = {};
@@ -76,14 +88,14 @@ class Product {
     for (std::int64_t row = 0; row < a_.rows; ++row) {
       float* to = out_ + row * b_.columns + column;
       if (width == kPanel) {
-        for (std::int64_t j = 0; j < kPanel; ++j) to[j] = Finished(to[j] + bias[j]);
+        for (std::int64_t j = 0; j < kPanel; ++j) to[j] = ApplyRelu(to[j] + bias[j]);
       } else {
-        for (std::int64_t j = 0; j < width; ++j) to[j] = Finished(to[j] + bias[j]);
+        for (std::int64_t j = 0; j < width; ++j) to[j] = ApplyRelu(to[j] + bias[j]);
       }
     }
   }
 
-  float Finished(float value) const { return finish_.relu && value < 0 ? 0.0f : value; }
+  float ApplyRelu(float value) const { return finish_.relu && value < 0 ? 0.0f : value; }
 
   const Matrix a_, b_;
   const Finish finish_;

@@ -1,4 +1,4 @@
-// Work of one operation, shared among the threads of its device.
+// Shares the work of one op among the threads of its device.
 
 #ifndef TENSORWRIGHT_COMPUTE_THREADS_H_
 #define TENSORWRIGHT_COMPUTE_THREADS_H_
@@ -11,9 +11,13 @@
 
 namespace tensorwright {
 
-// Does [0, count) in parts, `each` for a thread, so that one that comes late finds some. Threads take
-// them as they come: the caller begins at once and waits for none that has not begun, as a step is
-// often over before one has woken up.
+// Runs some(first, last) over [0, count) on up to `threads` threads, and returns when all is done.
+// There are about `each` parts per thread, so that a thread that starts late still finds some.
+// Threads take the next part whenever they are free. The calling thread starts at once and does not
+// wait for threads that have not started, because a step is often done before a thread wakes up.
+//
+// Exception: in a pool that is lent to one run, there is one part per thread, and the calling
+// thread waits for all of them.
 template <typename Some>
 void ShareParts(tensorflow::OpKernelContext* context, std::int64_t threads, std::int64_t count,
                 const Some& some, std::int64_t each = 2) {

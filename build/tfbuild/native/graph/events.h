@@ -1,4 +1,5 @@
-// Counters of fused ops. Each group declares its own in ops/NAME/events.h; these are common to all.
+// Counters of fused ops. Each group declares its own in ops/NAME/events.h; all groups share those
+// below.
 
 #ifndef TENSORWRIGHT_GRAPH_EVENTS_H_
 #define TENSORWRIGHT_GRAPH_EVENTS_H_
@@ -7,10 +8,11 @@
 
 namespace tensorwright {
 
-// A named counter, declared as an inline variable. It adds itself to the library's list, in the order
-// of declaration. Reports read the name: "left: ..." counts ops that were not fused, "stock: ..."
-// executions by the stock kernels. What is not an execution is counted once for each graph that
-// TensorFlow prepares.
+// A named counter, declared as an inline variable. It adds itself to the library's list, in the
+// order of declaration. Names begin with "left:" if they count ops that were not fused, and with
+// "stock:" if they count executions by the stock kernels. Reports show them. Counters of anything
+// but executions count once for each graph that TensorFlow prepares. Add() and count() are
+// thread-safe.
 class EventCounter {
  public:
   explicit EventCounter(const char* name) : name_(name) {
@@ -29,7 +31,7 @@ class EventCounter {
   const char* name() const { return name_; }
   unsigned long long count() const { return count_.load(std::memory_order_relaxed); }
 
-  // The counter at `index` of the library's list, or nullptr.
+  // Returns the counter at `index` of the library's list, or nullptr.
   static const EventCounter* At(int index) {
     const EventCounter* counter = index < 0 ? nullptr : first_;
     while (counter != nullptr && index-- > 0) counter = counter->next_;
@@ -53,7 +55,7 @@ inline EventCounter rejected("left: not made");    // TensorFlow rejects our op 
 }  // namespace events
 }  // namespace tensorwright
 
-// Plain C, so that ctypes can read the counters. Weak, because every group defines these functions.
+// C functions through which ctypes reads the counters. Weak, because every group defines them.
 #define TENSORWRIGHT_EXPORT extern "C" __attribute__((visibility("default"), weak))
 
 TENSORWRIGHT_EXPORT int tensorwright_fused_events(void) {

@@ -1,4 +1,4 @@
-// Running what was fused as TensorFlow would have: as a function that a kernel calls in its own place.
+// Runs the original ops of a fused op, as a function that the fused op's kernel calls.
 
 #ifndef TENSORWRIGHT_GRAPH_ORIGINAL_H_
 #define TENSORWRIGHT_GRAPH_ORIGINAL_H_
@@ -15,20 +15,22 @@
 
 namespace tensorwright {
 
-// A name for what was fused, which nothing else in this process ever has. TensorFlow keeps what it
-// instantiates by name and by the address of the graph's library: where a library lies at the address of one
-// that is gone, the same name would run what that one had.
-inline std::string NameOfOriginal(const std::string& kind,
-                                  const tensorflow::FunctionLibraryDefinition& library) {
+// Returns a function name that is unique in this process. TensorFlow caches instantiated functions
+// by name and by the address of the graph's function library. If a new library were at the address
+// of a deleted one, a reused name would run the deleted library's function.
+inline std::string MakeOriginalName(const std::string& kind,
+                                    const tensorflow::FunctionLibraryDefinition& library) {
   static std::atomic<std::int64_t> made{0};
   const std::string own = "__tensorwright_" + kind + "_" + std::to_string(made++) + "_";
   return library.UniqueFunctionName(own);
 }
 
-// The function that a kernel runs in its own place, as its node's attributes name it. What was instantiated
-// is given back with the kernel, if TensorFlow certainly keeps its functions longer (`in_function`): a
-// session keeps the kernels of operations with state until its end, and the functions of a graph until that
-// is gone.
+// The function with the original ops, which the node's attribute `original` names.
+//
+// If the attribute `in_function` is true, TensorFlow certainly keeps the function longer than the
+// kernel. Then the function is instantiated once for each function library runtime, and released
+// with the kernel. Otherwise it is not released: a session keeps the kernels of stateful ops until
+// it ends, but the functions of a graph only as long as the graph. Thread-safe.
 class Original {
  public:
   using Runtime = tensorflow::FunctionLibraryRuntime;
@@ -43,6 +45,7 @@ class Original {
   Original(const Original&) = delete;
   Original& operator=(const Original&) = delete;
 
+  // Instantiates the function in `library`.
   absl::Status Instantiate(Runtime* library, const Runtime::InstantiateOptions& options,
                            Runtime::Handle* handle) {
     const auto instantiate = [&] {
@@ -68,7 +71,8 @@ class Original {
   std::map<Runtime*, Runtime::Handle> handles_ TF_GUARDED_BY(mutex_);
 };
 
-// The caller's step, and its threads unless they are changed.
+// Returns options to run a function in the step of a kernel, on the same threads. Callers may set
+// another runner.
 inline tensorflow::FunctionLibraryRuntime::Options OptionsOf(tensorflow::OpKernelContext* context) {
   tensorflow::FunctionLibraryRuntime::Options options(context->step_id());
   options.rendezvous = context->rendezvous();
@@ -80,6 +84,7 @@ inline tensorflow::FunctionLibraryRuntime::Options OptionsOf(tensorflow::OpKerne
   return options;
 }
 
+// Returns all inputs of a kernel.
 inline std::vector<tensorflow::Tensor> ArgumentsOf(tensorflow::OpKernelContext* context) {
   std::vector<tensorflow::Tensor> arguments;
   for (int i = 0; i < context->num_inputs(); ++i) arguments.push_back(context->input(i));

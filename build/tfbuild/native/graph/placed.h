@@ -1,4 +1,4 @@
-// Where TensorFlow has placed a node.
+// Tells where TensorFlow has placed a node.
 
 #ifndef TENSORWRIGHT_GRAPH_PLACED_H_
 #define TENSORWRIGHT_GRAPH_PLACED_H_
@@ -9,8 +9,9 @@
 
 namespace tensorwright {
 
-// Whether it is a CPU of a process that is in no cluster: passes are not told which devices are local.
-inline bool IsHere(const tensorflow::Node* node) {
+// Whether the node is on a CPU of this process. Passes are not told which devices are local, so
+// this is false for all devices of a cluster, even this process's own.
+inline bool IsOnLocalCpu(const tensorflow::Node* node) {
   tensorflow::DeviceNameUtils::ParsedName name;
   return tensorflow::DeviceNameUtils::ParseFullName(node->assigned_device_name(), &name) &&
          name.job == "localhost" && name.type == tensorflow::DEVICE_CPU;

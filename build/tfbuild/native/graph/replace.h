@@ -1,4 +1,4 @@
-// One node of a graph in the place of another.
+// Replaces a node of a graph by another.
 
 #ifndef TENSORWRIGHT_GRAPH_REPLACE_H_
 #define TENSORWRIGHT_GRAPH_REPLACE_H_
@@ -9,7 +9,8 @@
 
 namespace tensorwright {
 
-// Gives `ours`, which has inputs and outputs as `node` has, that one's device and edges, and removes it.
+// Replaces `node` by `ours`, which must have the same inputs and outputs: assigns it the device and
+// all data and control edges of `node`, then removes `node` from the graph.
 inline void Replace(tensorflow::Graph& graph, tensorflow::Node* node, tensorflow::Node* ours) {
   ours->set_assigned_device_name(node->assigned_device_name());
   for (const tensorflow::Edge* edge : node->in_edges()) {

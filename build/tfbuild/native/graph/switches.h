@@ -1,4 +1,4 @@
-// TENSORWRIGHT_FUSE: which parts of this library fuse.
+// The environment variable TENSORWRIGHT_FUSE, which turns fused ops on and off.
 
 #ifndef TENSORWRIGHT_GRAPH_SWITCHES_H_
 #define TENSORWRIGHT_GRAPH_SWITCHES_H_
@@ -9,9 +9,18 @@
 
 namespace tensorwright {
 
-// Whether TENSORWRIGHT_FUSE lets a part work: "0" none, "a,b" these, "-a" all but this one.
-// `unnamed` is whether it works where it is not named.
-inline bool Wanted(const std::string& part, bool unnamed = true) {
+// Whether TENSORWRIGHT_FUSE turns on `part`: "updates", "loops" or "products". Its value is a list
+// of words, separated by commas:
+//
+// - "0" or "off" turns off all parts;
+// - "-a" turns off part a;
+// - "a" turns on part a, and turns off all parts that are not named;
+// - "1" and empty words have no effect.
+//
+// Args:
+//   part: the name of a group of fused ops.
+//   unnamed: the result if no word turns the part on or off.
+inline bool IsFusionEnabled(const std::string& part, bool enabled_by_default = true) {
   const char* value = std::getenv("TENSORWRIGHT_FUSE");
   const std::string words = value == nullptr ? "" : value;
   bool only = false, named = false;
@@ -23,7 +32,7 @@ inline bool Wanted(const std::string& part, bool unnamed = true) {
     if (word == part) named = true;
     at = end + 1;
   }
-  return named || (unnamed && !only);
+  return named || (enabled_by_default && !only);
 }
 
 }  // namespace tensorwright

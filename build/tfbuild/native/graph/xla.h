@@ -1,4 +1,4 @@
-// What XLA compiles, as the attributes of nodes and functions say it.
+// Finds the nodes and functions that XLA compiles, by their attributes.
 
 #ifndef TENSORWRIGHT_GRAPH_XLA_H_
 #define TENSORWRIGHT_GRAPH_XLA_H_
@@ -13,8 +13,12 @@
 
 namespace tensorwright {
 
-// XLA marks what it compiles by one of several attributes; what it does not has them too, false or
-// empty. `attributes` are pairs of a name and an AttrValue.
+// Whether XLA compiles a node or function. One of several attributes, whose names begin with _Xla
+// or _xla, marks it. What XLA does not compile may have these attributes too, with the value false
+// or "".
+//
+// Args:
+//   attributes: pairs of a name and an AttrValue.
 template <typename Attributes>
 bool IsCompiled(const Attributes& attributes) {
   for (const auto& [name, value] : attributes) {
@@ -26,19 +30,25 @@ bool IsCompiled(const Attributes& attributes) {
   return false;
 }
 
-inline void AddFunctions(const tensorflow::NodeDef& node, std::vector<std::string>* names) {
+// Adds the names of all functions that `node` calls to `names`: those in its attributes, and its op
+// if that is a function of the library.
+inline void AddFunctions(const tensorflow::NodeDef& node,
+                         const tensorflow::FunctionLibraryDefinition& library,
+                         std::vector<std::string>* names) {
+  if (library.Find(node.op()) != nullptr) names->push_back(node.op());
   for (const auto& [name, value] : node.attr()) {
     if (value.has_func()) names->push_back(value.func().name());
     for (const auto& function : value.list().func()) names->push_back(function.name());
   }
 }
 
-// The functions that are marked for XLA, by themselves or by what calls them.
+// Returns the functions that are marked for XLA, by their own attributes or by those of a calling
+// node.
 inline std::set<std::string> FunctionsForXla(const tensorflow::Graph& graph,
                                              const tensorflow::FunctionLibraryDefinition& library) {
   std::vector<std::string> marked;
   const auto look = [&](const tensorflow::NodeDef& node) {
-    if (IsCompiled(node.attr())) AddFunctions(node, &marked);
+    if (IsCompiled(node.attr())) AddFunctions(node, library, &marked);
   };
   for (const tensorflow::Node* node : graph.op_nodes()) look(node->def());
   for (const std::string& name : library.ListFunctionNames()) {
@@ -49,14 +59,14 @@ inline std::set<std::string> FunctionsForXla(const tensorflow::Graph& graph,
   return {marked.begin(), marked.end()};
 }
 
-// Those functions, which are `marked`, others that are differentiated when they run, and all that
-// these call.
+// Returns the functions that must keep TensorFlow's ops: those that are `marked` for XLA, those
+// that TensorFlow differentiates at run time (SymbolicGradient), and all functions that these call.
 inline std::set<std::string> CompiledFunctions(
     const std::set<std::string>& marked, const tensorflow::Graph& graph,
     const tensorflow::FunctionLibraryDefinition& library) {
   std::vector<std::string> open(marked.begin(), marked.end());
   const auto look = [&](const tensorflow::NodeDef& node) {
-    if (node.op() == "SymbolicGradient") AddFunctions(node, &open);
+    if (node.op() == "SymbolicGradient") AddFunctions(node, library, &open);
   };
   for (const tensorflow::Node* node : graph.op_nodes()) look(node->def());
   for (const std::string& name : library.ListFunctionNames()) {
@@ -68,7 +78,7 @@ inline std::set<std::string> CompiledFunctions(
     open.pop_back();
     const tensorflow::FunctionDef* function = library.Find(name);
     if (function == nullptr || !compiled.insert(name).second) continue;
-    for (const tensorflow::NodeDef& node : function->node_def()) AddFunctions(node, &open);
+    for (const tensorflow::NodeDef& node : function->node_def()) AddFunctions(node, library, &open);
   }
   return compiled;
 }

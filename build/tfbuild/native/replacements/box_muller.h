@@ -1,6 +1,7 @@
-// Pairs of normal numbers from pairs of uniform words, as BoxMullerFloat and BoxMullerDouble in
-// tsl/lib/random/random_distributions*.h make them: radius and angle are the same expressions, the
-// functions of them are vectors. Loops are over whole arrays, which compilers vectorise.
+// The Box-Muller transform: computes pairs of normal numbers from pairs of uniform numbers. Radius
+// and angle are computed as in BoxMullerFloat and BoxMullerDouble
+// (tsl/lib/random/random_distributions*.h); logarithm, root, sine and cosine are vectorised. All
+// loops run over whole arrays, so that compilers vectorise them.
 
 #ifndef TENSORWRIGHT_REPLACEMENTS_BOX_MULLER_H_
 #define TENSORWRIGHT_REPLACEMENTS_BOX_MULLER_H_
@@ -13,13 +14,14 @@
 
 namespace tensorwright {
 
-// Sine and cosine after a reduction to [-pi/4, pi/4]: polynomials of Cephes (S. Moshier: sinf.c,
-// sin.c). pi/2 is the sum of three parts, of which small multiples of the first two are exact.
+// Constants of sine and cosine: the polynomials of Cephes (S. Moshier: sinf.c, sin.c) for angles
+// reduced to [-pi/4, pi/4]. For the reduction, pi/2 is the sum of kParts; products of the first two
+// with small integers are exact.
 template <typename Real>
-struct Circle;
+struct SineCosineConstants;
 
 template <>
-struct Circle<float> {
+struct SineCosineConstants<float> {
   using Bits = std::uint32_t;
   static constexpr float kParts[] = {1.5703125f, 4.837512969970703125e-4f, 7.54978995489188216e-8f};
   static constexpr float kSine[] = {-1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f};
@@ -28,7 +30,7 @@ struct Circle<float> {
 };
 
 template <>
-struct Circle<double> {
+struct SineCosineConstants<double> {
   using Bits = std::uint64_t;
   static constexpr double kParts[] = {1.57079625129699707031e0, 7.54978941586159635336e-8,
                                       5.39030285815811905290e-15};
@@ -40,6 +42,7 @@ struct Circle<double> {
                                        -1.38888888888730564116e-3,  4.16666666666665929218e-2};
 };
 
+// Evaluates a polynomial by Horner's rule. The coefficient of the highest power comes first.
 template <typename Real, int kTerms>
 inline Real Polynomial(const Real (&terms)[kTerms], Real x) {
   Real sum = terms[0];
@@ -47,31 +50,32 @@ inline Real Polynomial(const Real (&terms)[kTerms], Real x) {
   return sum;
 }
 
-// Of an angle in [0, 2 * pi].
+// Computes sine and cosine of an angle in [0, 2 * pi].
 template <typename Real>
 inline void SineCosine(Real angle, Real* sine, Real* cosine) {
-  using Bits = typename Circle<Real>::Bits;
-  const auto& parts = Circle<Real>::kParts;
+  using Bits = typename SineCosineConstants<Real>::Bits;
+  const auto& parts = SineCosineConstants<Real>::kParts;
   const auto quarter = static_cast<std::int32_t>(angle * Real(M_2_PI) + Real(0.5));
   const Real turns = static_cast<Real>(quarter);
   const Real x = ((angle - turns * parts[0]) - turns * parts[1]) - turns * parts[2];
   const Real z = x * x;
-  const Real s = x + x * z * Polynomial(Circle<Real>::kSine, z);
-  const Real c = (Real(1) - Real(0.5) * z) + z * z * Polynomial(Circle<Real>::kCosine, z);
+  const Real s = x + x * z * Polynomial(SineCosineConstants<Real>::kSine, z);
+  const Real c =
+      (Real(1) - Real(0.5) * z) + z * z * Polynomial(SineCosineConstants<Real>::kCosine, z);
   const bool odd = quarter & 1;
   const Bits first = Eigen::numext::bit_cast<Bits>(odd ? c : s);
   const Bits second = Eigen::numext::bit_cast<Bits>(odd ? s : c);
-  constexpr int kSign = 8 * sizeof(Bits) - 2;  // The quarters' second bit becomes the sign.
+  constexpr int kSign = 8 * sizeof(Bits) - 2;  // Shifts bit 1 of `quarter` to the sign bit.
   *sine = Eigen::numext::bit_cast<Real>(Bits(first ^ (Bits(quarter & 2) << kSign)));
   *cosine = Eigen::numext::bit_cast<Real>(Bits(second ^ (Bits((quarter + 1) & 2) << kSign)));
 }
 
-// Pair i: normals[2 * i] and normals[2 * i + 1], from the uniform numbers radii[i] and angles[i].
-// Destroys its inputs.
+// Computes the pairs normals[2 * i], normals[2 * i + 1] from the uniform numbers radii[i] and
+// angles[i] in [0, 1). Overwrites `radii`.
 template <typename Real, int kPairs>
 inline void BoxMuller(Real (&radii)[kPairs], Real (&angles)[kPairs], Real* normals) {
   for (Real& radius : radii) radius = std::max(radius, Real(1.0e-7));
-  // (Not in a loop of our own: std::sqrt sets errno, so compilers leave it alone.)
+  // Eigen vectorises this. Compilers would not vectorise a loop of std::sqrt, which sets errno.
   Eigen::Map<Eigen::Array<Real, kPairs, 1>> radius(radii);
   radius = (Real(-2) * radius.log()).sqrt();
   Real sines[kPairs], cosines[kPairs];

@@ -1,7 +1,8 @@
-// Cross entropies with softmax, row by row, in the order of stock's operations: a row's logits stay in
-// the cache from its maximum to its gradient, and each is raised to e once. The stock functors pass over
-// the whole matrix five or six times and raise twice; the sparse one calls a generator for each element,
-// twice.
+// Replaces the functors of SoftmaxCrossEntropyWithLogits and its sparse variant. These
+// functors compute the loss and its gradient row by row, with stock's operations in the same order.
+// A row stays in the cache, and each exponential is computed once. The stock functors pass over the
+// whole matrix five or six times and compute each exponential twice; the sparse one also calls a
+// generator twice per element.
 
 #ifndef TENSORWRIGHT_REPLACEMENTS_CROSS_ENTROPY_H_
 #define TENSORWRIGHT_REPLACEMENTS_CROSS_ENTROPY_H_
@@ -22,10 +23,11 @@
 
 namespace tensorwright {
 
+// A row of a matrix, without a copy.
 template <typename T>
 using RowView = Eigen::TensorMap<Eigen::Tensor<T, 1, Eigen::RowMajor, Eigen::DenseIndex>>;
 
-// The value of a reduction over all elements.
+// Returns the value of a reduction over all elements.
 template <typename Reduction>
 auto ValueOf(const Reduction& reduction) {
   using T = std::remove_const_t<typename Reduction::Scalar>;
@@ -33,19 +35,21 @@ auto ValueOf(const Reduction& reduction) {
   return value();
 }
 
-// Runs range(first, last) over the rows of a matrix of logits.
+// Calls range(first, last) for ranges of rows of a matrix of logits, on the threads of the device.
 template <typename T, typename Range>
-void OverRows(const Eigen::ThreadPoolDevice& device, Eigen::Index rows, Eigen::Index columns,
-              const Range& range) {
+void ParallelForRows(const Eigen::ThreadPoolDevice& device, Eigen::Index rows, Eigen::Index columns,
+                     const Range& range) {
   const double bytes = static_cast<double>(columns * sizeof(T));
-  constexpr double kCycles = 8;  // for a logit: one exponential, two sums, a maximum, a division
+  constexpr double kCycles = 8;  // Per logit: an exponential, two sums, a maximum, a division.
   device.parallelFor(rows, {bytes, bytes, kCycles * static_cast<double>(columns)}, range);
 }
 
-// A row of a matrix that may have one row for all, or one column for all, which `room` then repeats.
+// Returns a row of a matrix that is broadcast to `columns` columns. If the matrix has only one row,
+// returns that row. If it has only one column, fills `room` with its element and returns a view of
+// `room`.
 template <typename T>
-RowView<const T> RowOf(const typename ::tensorflow::TTypes<T>::ConstMatrix& matrix,
-                       Eigen::Index row, Eigen::Index columns, std::vector<T>& room) {
+RowView<const T> BroadcastRow(const typename ::tensorflow::TTypes<T>::ConstMatrix& matrix,
+                              Eigen::Index row, Eigen::Index columns, std::vector<T>& room) {
   const T* from = matrix.data() + (matrix.dimension(0) == 1 ? 0 : row) * matrix.dimension(1);
   if (matrix.dimension(1) == columns) return {from, columns};
   room.assign(columns, *from);
@@ -57,6 +61,8 @@ RowView<const T> RowOf(const typename ::tensorflow::TTypes<T>::ConstMatrix& matr
 namespace tensorflow {
 namespace functor {
 
+// Sparse labels: `labels` has the index of the true class of each row. `backprop` may alias
+// `logits`.
 template <typename T, typename Index>
 struct SparseXentEigenImpl<Eigen::ThreadPoolDevice, T, Index> {
   static void Compute(OpKernelContext* context, typename TTypes<T>::ConstMatrix logits,
@@ -65,8 +71,9 @@ struct SparseXentEigenImpl<Eigen::ThreadPoolDevice, T, Index> {
     const Eigen::Index rows = logits.dimension(0), columns = logits.dimension(1);
     const auto one_row = [&](Eigen::Index row) {
       const tensorwright::RowView<const T> in(logits.data() + row * columns, columns);
-      tensorwright::RowView<T> out(backprop.data() + row * columns, columns);  // may be `in`
-      // Another thread may write to the labels after they were checked: read once, checked again.
+      tensorwright::RowView<T> out(backprop.data() + row * columns, columns);  // May alias `in`.
+      // Another thread may have changed the label since it was checked. Read it once and check
+      // again.
       const Index label = internal::SubtleMustCopy(labels(row));
       if (!FastBoundsCheck(label, columns)) {
         loss(row) = Eigen::NumTraits<T>::quiet_NaN();
@@ -81,13 +88,15 @@ struct SparseXentEigenImpl<Eigen::ThreadPoolDevice, T, Index> {
       out = out / sum;
       out(label) -= T(1);
     };
-    tensorwright::OverRows<T>(context->eigen_device<Eigen::ThreadPoolDevice>(), rows, columns,
-                              [&](Eigen::Index first, Eigen::Index last) {
-                                for (; first < last; ++first) one_row(first);
-                              });
+    tensorwright::ParallelForRows<T>(context->eigen_device<Eigen::ThreadPoolDevice>(), rows,
+                                     columns, [&](Eigen::Index first, Eigen::Index last) {
+                                       for (; first < last; ++first) one_row(first);
+                                     });
   }
 };
 
+// Dense labels: `labels` has a probability for each class. Logits and labels may be broadcast.
+// `backprop` may alias `logits`.
 template <typename T>
 struct XentEigenImpl<Eigen::ThreadPoolDevice, T> {
   static void Compute(const Eigen::ThreadPoolDevice& device,
@@ -103,9 +112,9 @@ struct XentEigenImpl<Eigen::ThreadPoolDevice, T> {
       std::vector<T> raised(columns), all_logits, all_labels;
       tensorwright::RowView<T> exp(raised.data(), columns);
       for (Eigen::Index row = first; row < last; ++row) {
-        const auto in = tensorwright::RowOf<T>(logits, row, columns, all_logits);
-        const auto share = tensorwright::RowOf<T>(labels, row, columns, all_labels);
-        tensorwright::RowView<T> out(backprop.data() + row * columns, columns);  // may be `in`
+        const auto in = tensorwright::BroadcastRow<T>(logits, row, columns, all_logits);
+        const auto share = tensorwright::BroadcastRow<T>(labels, row, columns, all_labels);
+        tensorwright::RowView<T> out(backprop.data() + row * columns, columns);  // May alias `in`.
         const T most = tensorwright::ValueOf(in.maximum());
         out = in - most;
         exp = out.exp();
@@ -114,7 +123,7 @@ struct XentEigenImpl<Eigen::ThreadPoolDevice, T> {
         out = exp / sum - share;
       }
     };
-    tensorwright::OverRows<T>(device, shape[0], columns, range);
+    tensorwright::ParallelForRows<T>(device, shape[0], columns, range);
   }
 };
 

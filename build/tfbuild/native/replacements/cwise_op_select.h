@@ -1,5 +1,6 @@
-// SelectV2 as loops over rows of memory, in each of which an input goes on or stands still. The stock
-// kernel broadcasts all three inputs with Eigen, also those that have the output's shape already.
+// Replaces the functor of SelectV2 by loops over rows of memory. In each row, an input either is
+// contiguous or is a single element. The stock kernel broadcasts all three inputs with Eigen, even
+// if they already have the output's shape.
 
 #ifndef TENSORWRIGHT_REPLACEMENTS_CWISE_OP_SELECT_H_
 #define TENSORWRIGHT_REPLACEMENTS_CWISE_OP_SELECT_H_
@@ -14,7 +15,7 @@
 
 namespace tensorwright {
 
-// An element's bytes, whatever type they are of: a loop for each size serves all types.
+// The unsigned type of kBytes bytes. All element types of the same size share one loop.
 template <int kBytes>
 struct Bytes;
 #define TENSORWRIGHT_BYTES(kBytes, T)          \
@@ -29,19 +30,19 @@ TENSORWRIGHT_BYTES(8, uint64_t)
 TENSORWRIGHT_BYTES(16, unsigned __int128)
 #undef TENSORWRIGHT_BYTES
 
-// A dimension of the output: its size, and how many elements the condition and the two choices go
-// on from one to the next, 0 where they are broadcast.
+// A dimension of the output: its size, and the strides of condition, `then` and `otherwise` in
+// elements. A stride is 0 if the input is broadcast.
 struct Dimension {
   Index size;
   Index strides[3];
 };
 using Dimensions = absl::InlinedVector<Dimension, 8>;
-constexpr Index kBlock = 16 * kAligned;  // elements
+constexpr Index kBlock = 16 * kAligned;  // Minimum number of elements of a thread's block.
 
-// Adds an output's dimension around those that are there (innermost first, without those of a single
-// element), for inputs with `sizes` in it and `passed` elements within it. It becomes one with the
-// last where every input goes on from row to row as it does within a row. So the innermost
-// strides are 0 or 1.
+// Adds a dimension of the output to `dimensions`, which are in order from the innermost. `sizes`
+// are the sizes of the three inputs in this dimension, `passed` their numbers of elements in the
+// inner ones; updates `passed`. Dimensions of size 1 are skipped. A dimension is merged with the
+// previous one if one stride fits both for every input. So the innermost strides are 0 or 1.
 inline void Add(Index size, const Index (&sizes)[3], Index (&passed)[3], Dimensions& dimensions) {
   if (size == 1) return;
   Dimension added{size, {}};
@@ -59,8 +60,9 @@ inline void Add(Index size, const Index (&sizes)[3], Index (&passed)[3], Dimensi
   }
 }
 
-// out[i] = cond[i] ? then[i] : otherwise[i], where what is single stands still. The output may be
-// the memory of a choice, element by element, so no iteration depends on another.
+// Computes out[i] = cond[i] ? then[i] : otherwise[i]. A template argument kOne... is true if that
+// input has a single element. `out` may be `then` or `otherwise`, but not overlap them in another
+// way, so no iteration depends on another.
 template <bool kOneCond, bool kOneThen, bool kOneElse, class Word>
 void Choose(Word* out, const bool* cond, const Word* then, const Word* otherwise, Index size) {
 #if defined(__clang__)
@@ -69,7 +71,7 @@ void Choose(Word* out, const bool* cond, const Word* then, const Word* otherwise
 #pragma GCC ivdep
 #endif
   for (Index i = 0; i < size; ++i) {
-    // Both are read whatever the condition says: a load that may not happen is not vectorized.
+    // Reads both, because compilers do not vectorise conditional loads.
     const Word yes = then[kOneThen ? 0 : i], no = otherwise[kOneElse ? 0 : i];
     out[i] = cond[kOneCond ? 0 : i] ? yes : no;
   }
@@ -78,6 +80,7 @@ void Choose(Word* out, const bool* cond, const Word* then, const Word* otherwise
 template <class Word>
 using Chooser = void (*)(Word*, const bool*, const Word*, const Word*, Index);
 
+// Returns the loop for the innermost dimension.
 template <class Word>
 Chooser<Word> ChooserFor(const Dimension& row) {
   constexpr Chooser<Word> kChoosers[] = {
@@ -89,6 +92,8 @@ Chooser<Word> ChooserFor(const Dimension& row) {
   return kChoosers[4 * row.strides[0] + 2 * row.strides[1] + row.strides[2]];
 }
 
+// Computes the output on the threads of the device. A thread splits its range of elements into
+// rows.
 template <class Word>
 void Select(const Eigen::ThreadPoolDevice& device, const Dimensions& dimensions, Word* out,
             const bool* cond, const Word* then, const Word* otherwise) {
@@ -112,7 +117,7 @@ void Select(const Eigen::ThreadPoolDevice& device, const Dimensions& dimensions,
   });
 }
 
-// What stands for BCastSelectFunctor.
+// Replaces BCastSelectFunctor. Ignores the numbers of repetitions, which follow from the shapes.
 template <typename T, int kDims>
 struct BCastSelect {
   using Times = Eigen::array<Eigen::DenseIndex, kDims>;
@@ -144,7 +149,7 @@ namespace functor {
 template <typename Device, typename T, int NDIMS>
 struct BCastSelectFunctor;
 
-// The types that are copied by copying their bytes.
+// Only types that can be copied as bytes.
 #define TENSORWRIGHT_SELECT(T)                                 \
   template <int NDIMS>                                         \
   struct BCastSelectFunctor<Eigen::ThreadPoolDevice, T, NDIMS> \

@@ -1,14 +1,14 @@
-// Elementwise expressions that are written to a tensor: `out.device(d) = expression`, as nearly all
-// elementwise kernels do it. Eigen's packets compute the values, so they stay what they are without
-// this header, bit for bit. What is decided anew is who computes and how it is stored.
+// Replaces Eigen's executor of `out.device(d) = expression`, which nearly all elementwise kernels
+// use. Eigen's packets still compute the values, so all bits stay the same. Only the use of threads
+// and the stores differ:
 //
-// - Threads. Eigen's parallelFor waits for every thread that it has given a share, and wakes one to
-//   hand out the shares. Here the caller works from the start, calls others where that is worth
-//   it, and waits for none that has not begun (sharing.h).
-// - Large outputs in memory that is there already are stored past the caches, which saves reading
-//   each line before it is overwritten.
-// - Large outputs in memory that the kernel has yet to give get huge pages where the system allows
-//   them on request (transparent_hugepage: madvise): 512 times fewer page faults.
+// - Threads: Eigen's parallelFor wakes a thread to distribute the work and waits for every thread
+//   that got a share. Here the caller starts at once, calls other threads only if that saves time,
+//   and waits only for those that have started (sharing.h).
+// - Large outputs in resident memory are stored with non-temporal stores, which bypass the caches:
+//   lines need not be read before they are overwritten.
+// - Large outputs in memory that is not resident yet get huge pages if the system allows them on
+//   request (transparent_hugepage: madvise). There are 512 times fewer page faults.
 
 #ifndef TENSORWRIGHT_REPLACEMENTS_ELEMENTWISE_H_
 #define TENSORWRIGHT_REPLACEMENTS_ELEMENTWISE_H_
@@ -29,7 +29,7 @@
 
 namespace tensorwright {
 
-// Whether an expression reads the memory that begins at `start`; of unknown expressions, yes.
+// Whether an expression reads a tensor that begins at `start`. True for unknown expressions.
 struct Reads {
   template <class Expression>
   static bool From(const Expression&, const void*) {
@@ -62,9 +62,9 @@ struct Reads {
   }
 };
 
-// Bytes of an output from which on it is large: it would push out of the caches what the next op
-// reads. Eight times the second level or half the third, whichever is more; at most 16 MiB, as
-// a cloud machine's third level is shared with neighbours and does not hold what it says.
+// Returns the number of bytes from which an output is large: it would evict from the caches what
+// the next op reads. This is eight times the L2 cache or half the L3 cache, whichever is more, but
+// at most 16 MiB: on a cloud machine, other tenants use the L3 cache too.
 inline size_t Large() {
   static const size_t bytes = [] {
     const long second = sysconf(_SC_LEVEL2_CACHE_SIZE), third = sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -74,7 +74,7 @@ inline size_t Large() {
   return bytes;
 }
 
-// Whether the end of a buffer has memory behind it. On any doubt, yes.
+// Whether the last page of a buffer is resident. True if the system does not say.
 inline bool IsResident(const void* start, size_t bytes) {
   const uintptr_t page = sysconf(_SC_PAGESIZE);
   const uintptr_t last = (reinterpret_cast<uintptr_t>(start) + bytes - 1) & ~(page - 1);
@@ -82,7 +82,7 @@ inline bool IsResident(const void* start, size_t bytes) {
   return mincore(reinterpret_cast<void*>(last), page, &resident) != 0 || (resident & 1) != 0;
 }
 
-// Asks for huge pages where they lie wholly within the buffer. A refusal changes nothing.
+// Requests huge pages of 2 MiB for the part of a buffer that they can cover. Errors are ignored.
 inline void AdviseHugePages(void* start, size_t bytes) {
   constexpr uintptr_t kHuge = uintptr_t{2} << 20;
   const uintptr_t from = reinterpret_cast<uintptr_t>(start);
@@ -90,6 +90,7 @@ inline void AdviseHugePages(void* start, size_t bytes) {
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
 }
 
+// Stores a packet, with kStream past the caches.
 template <bool kStream, class Scalar, class Packet>
 EIGEN_STRONG_INLINE void Store(Scalar* to, const Packet& packet) {
   if (kStream) {
@@ -99,14 +100,14 @@ EIGEN_STRONG_INLINE void Store(Scalar* to, const Packet& packet) {
   }
 }
 
-// The elements first to last. `first` is a multiple of the packet's size.
+// Computes the elements [first, last). `first` is a multiple of the packet's size.
 template <bool kStream, class Scalar, class Evaluator>
 EIGEN_STRONG_INLINE void Evaluate(Scalar* out, Evaluator in, Index first, Index last) {
   using Packet = typename Evaluator::PacketReturnType;
   constexpr Index kPacket = Eigen::internal::unpacket_traits<Packet>::size;
   constexpr int kAlignment = Evaluator::IsAligned ? Eigen::Aligned : Eigen::Unaligned;
   Index at = first;
-  // As in Eigen: where the expression is short, the compiler unrolls this.
+  // As in Eigen: the compiler unrolls the inner loop if the expression is short.
   for (; at + 4 * kPacket <= last; at += 4 * kPacket) {
     for (Index each = at; each < at + 4 * kPacket; each += kPacket) {
       Store<kStream>(out + each, in.template packet<kAlignment>(each));
@@ -119,7 +120,7 @@ EIGEN_STRONG_INLINE void Evaluate(Scalar* out, Evaluator in, Index first, Index 
   if (kStream) FenceStreams();
 }
 
-// out[i] = expression[i] for all i.
+// Computes out[i] = expression[i] for all i < size.
 template <class Scalar, class Expression>
 void Assign(const Eigen::ThreadPoolDevice& device, Scalar* out, Index size,
             const Expression& expression) {
@@ -132,7 +133,7 @@ void Assign(const Eigen::ThreadPoolDevice& device, Scalar* out, Index size,
     const bool large = bytes >= Large();
     const bool fresh = large && !IsResident(out, bytes);
     if (fresh) AdviseHugePages(out, bytes);
-    // In place the line is in the cache when it is written.
+    // If the output is also an input, its lines are in the cache already.
     const bool stream = large && !fresh && reinterpret_cast<uintptr_t>(out) % 64 == 0 &&
                         !Reads::From(expression, out);
     const auto range = [&](Index first, Index last) {
@@ -155,8 +156,9 @@ void Assign(const Eigen::ThreadPoolDevice& device, Scalar* out, Index size,
 namespace Eigen {
 namespace internal {
 
-// What `out.device(d) = expression` instantiates for a tensor of contiguous memory, where packets
-// exist and the expression is not evaluated in tiles (as broadcasts are).
+// Specialises the class that `out.device(d) = expression` instantiates. Applies to tensors of
+// contiguous memory, if the expression has packets and is not evaluated in tiles, as broadcasts
+// are.
 template <class Scalar, int kDims, class At, int kOptions, template <class> class Pointer,
           class Expression>
 class TensorExecutor<

@@ -1,5 +1,5 @@
-// Philox4x32-10 (Salmon et al., SC 2011), the generator of TensorFlow's random ops, for many
-// counters at once: the words of tsl/lib/random/philox_random.h.
+// Philox4x32-10 (Salmon et al., SC 2011), the generator of TensorFlow's random ops, computed for
+// many counters at once. The words are those of tsl/lib/random/philox_random.h.
 
 #ifndef TENSORWRIGHT_REPLACEMENTS_PHILOX_H_
 #define TENSORWRIGHT_REPLACEMENTS_PHILOX_H_
@@ -14,14 +14,14 @@ namespace tensorwright {
 
 using ::tensorflow::random::PhiloxRandom;
 
-// Each 64-bit lane has one word of a counter in its lower half, and the upper half is never read. So the
-// wide product of a round is one instruction, and nothing is shuffled between rounds.
-inline constexpr int kVectors = 2;  // In flight together: a round waits for its products.
-inline constexpr int kGroups = kVectors * kWordLanes;
-inline constexpr int kSamples = 4 * kGroups;
+// Each 64-bit lane has one word of a counter in its lower half; the upper half is ignored. So the
+// 64-bit product of a round is one instruction, and rounds need no shuffles.
+inline constexpr int kVectors = 2;  // Computed together, to hide the latency of multiplication.
+inline constexpr int kGroups = kVectors * kWordLanes;  // Groups of words per call.
+inline constexpr int kSamples = 4 * kGroups;           // Words per call.
 inline constexpr std::uint64_t kLower = 0xffffffff;
 
-// The groups of four words that a PhiloxRandom would return, by their distance from its counter.
+// Computes the groups of four words that a PhiloxRandom returns, at any distance from its counter.
 class Philox {
  public:
   explicit Philox(const PhiloxRandom& start)
@@ -33,15 +33,17 @@ class Philox {
     }
   }
 
-  // Group i of the answer is distances[i] groups after the start. Its words are first[2 * i],
-  // second[2 * i], first[2 * i + 1], second[2 * i + 1]: pairs are what most uses want.
+  // Computes kGroups groups. Group i is distances[i] groups after the start. Its words are, in
+  // order, first[2 * i], second[2 * i], first[2 * i + 1], second[2 * i + 1]: most callers need
+  // pairs.
   void operator()(const std::uint64_t (&distances)[kGroups], std::uint32_t (&first)[kSamples / 2],
                   std::uint32_t (&second)[kSamples / 2]) const {
     for (int vector = 0; vector < kVectors; ++vector) {
       Words distance;
       std::memcpy(&distance, distances + vector * kWordLanes, sizeof(distance));
       Words c0 = distance + low_, c1 = c0 >> 32;
-      Words c2 = high_ - reinterpret_cast<Words>(c0 < distance), c3 = c2 >> 32;  // (true is -1)
+      // Comparisons give -1 for true, so this adds the carry.
+      Words c2 = high_ - reinterpret_cast<Words>(c0 < distance), c3 = c2 >> 32;
       for (int round = 0; round < kRounds; ++round) {
         const Words p0 = MultiplyLowerHalves(c0, Words{} + 0xD2511F53u);
         const Words p1 = MultiplyLowerHalves(c2, Words{} + 0xCD9E8D57u);

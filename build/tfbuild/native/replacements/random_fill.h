@@ -1,6 +1,6 @@
-// FillPhiloxRandomTask (core/kernels/random_op_cpu.h) in vectors: uniform numbers are bit for bit
-// the stock ones, normal ones lie within a few units of the last place. A task fills the output's
-// groups [first, limit); a number does not depend on how the output was split into tasks.
+// Replaces FillPhiloxRandomTask (core/kernels/random_op_cpu.h) by vectorised code. Uniform numbers
+// have the bits of stock; normal numbers are within a few units in the last place. A task fills the
+// groups [first, limit) of the output. Numbers do not depend on how the output is split into tasks.
 
 #ifndef TENSORWRIGHT_REPLACEMENTS_RANDOM_FILL_H_
 #define TENSORWRIGHT_REPLACEMENTS_RANDOM_FILL_H_
@@ -20,20 +20,23 @@ namespace tensorwright {
 
 namespace random = ::tensorflow::random;
 using SingleSamples = random::SingleSampleAdapter<PhiloxRandom>;
-using Pairs = std::uint32_t[kSamples / 2];  // One word of each pair.
+using Pairs = std::uint32_t[kSamples / 2];  // The first or second word of each pair.
 
-// What is computed in another type than it is stored in: half precision in float.
+// The type in which numbers of type T are computed: float for float16 and bfloat16.
 template <typename T>
-using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+using ArithmeticType = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+// Converts and stores kCount numbers.
 template <typename T, int kCount>
-inline void Store(const Wide<T> (&from)[kCount], T* to) {
+inline void Store(const ArithmeticType<T> (&from)[kCount], T* to) {
   Eigen::Map<Eigen::Array<T, kCount, 1>>{to} =
-      Eigen::Map<const Eigen::Array<Wide<T>, kCount, 1>>(from).template cast<T>();
+      Eigen::Map<const Eigen::Array<ArithmeticType<T>, kCount, 1>>(from).template cast<T>();
 }
 
-// From a block's words to kGroups * kResultElementCount numbers. Which bits become a number's
-// mantissa is as in Uint32ToFloat and its like. They are exact, and so is the product here.
+// Make() converts the words of kGroups groups to kGroups * kResultElementCount numbers. kExact says
+// whether they have the bits of stock. Uniform numbers take their mantissa from the same bits as in
+// Uint32ToFloat and similar functions of TensorFlow; these functions are exact, and so is the
+// product here.
 template <class Distribution>
 struct Block;
 
@@ -84,7 +87,8 @@ struct Block<random::NormalDistribution<PhiloxRandom, T>> {
   static constexpr bool kExact = false;
 
   static void Make(const Pairs& first, const Pairs& second, T* to) {
-    Wide<T> normals[kGroups * random::NormalDistribution<PhiloxRandom, T>::kResultElementCount];
+    ArithmeticType<T>
+        normals[kGroups * random::NormalDistribution<PhiloxRandom, T>::kResultElementCount];
     Normals(first, second, normals);
     Store<T>(normals, to);
   }
@@ -108,12 +112,14 @@ struct Block<random::NormalDistribution<PhiloxRandom, T>> {
   }
 };
 
-// TensorFlow's own task: another class, so that it is instantiated from its own template.
+// A distribution of another class, for which FillPhiloxRandomTask is TensorFlow's own template
+// instead of the specialisation below.
 template <class Distribution>
 struct Stock : Distribution {
   explicit Stock(const Distribution& distribution) : Distribution(distribution) {}
 };
 
+// Runs TensorFlow's own task.
 template <class Distribution>
 inline void RunStock(PhiloxRandom start, typename Distribution::ResultElementType* data,
                      std::int64_t size, std::int64_t first, std::int64_t limit,
@@ -124,7 +130,7 @@ inline void RunStock(PhiloxRandom start, typename Distribution::ResultElementTyp
                                                                          Stock(distribution));
 }
 
-// Distributions that take one group of words for each group of numbers.
+// The task of distributions that use one group of words for each group of numbers.
 template <class Distribution>
 struct FixedTask {
   using T = typename Distribution::ResultElementType;
@@ -132,8 +138,8 @@ struct FixedTask {
   static void Run(PhiloxRandom start, T* data, std::int64_t size, std::int64_t first,
                   std::int64_t limit, Distribution distribution) {
     constexpr int kElements = Distribution::kResultElementCount;
-    // One by one, few groups are quicker. Only where that gives the same bits: a number must not
-    // depend on how the work was split over threads.
+    // The stock task is faster for few groups. It is used only if its bits are the same, because
+    // numbers must not depend on how threads share the work.
     if (Block<Distribution>::kExact && limit - first <= kGroups / 2)
       return RunStock(start, data, size, first, limit, distribution);
     const Philox philox(start);
@@ -155,9 +161,10 @@ struct FixedTask {
   }
 };
 
-// Normal numbers below 2 in magnitude. A group of numbers has a region of the stream to itself and
-// takes groups of words from it until it is full: four of five groups take one. Groups of a batch
-// that are not yet full are packed together for the next draw.
+// The task of truncated normal numbers: those below 2 in magnitude. Each group of numbers has its
+// own region of kRegion groups of words in the stream, and draws from it until it is full. Four of
+// five groups of numbers need one draw. The groups of a batch that are not full are packed together
+// for the next draw.
 template <typename T>
 struct TruncatedTask {
   using Distribution = random::TruncatedNormalDistribution<SingleSamples, T>;
@@ -181,14 +188,15 @@ struct TruncatedTask {
   }
 
  private:
+  // Computes `count` groups of numbers, from `group` on.
   static void Fill(const Philox& philox, std::int64_t group, int count, T* numbers) {
-    int pending[kBatch + kGroups] = {};  // Those beyond `count` are computed and left.
+    int pending[kBatch + kGroups] = {};  // Entries from `count` on are drawn but ignored.
     int filled[kBatch] = {};
     for (int i = 0; i < count; ++i) pending[i] = i;
     for (int draw = 0; count > 0; ++draw) {
       int left = 0;
       for (int done = 0; done < count; done += kGroups) {
-        Wide<T> normals[kGroups * kElements];
+        ArithmeticType<T> normals[kGroups * kElements];
         Draw(philox, group, pending + done, draw, normals);
         for (int i = 0; i < std::min(kGroups, count - done); ++i) {
           const int which = pending[done + i];
@@ -200,8 +208,9 @@ struct TruncatedTask {
     }
   }
 
+  // Computes the next normal numbers for kGroups pending groups.
   static void Draw(const Philox& philox, std::int64_t group, const int* pending, int draw,
-                   Wide<T>* normals) {
+                   ArithmeticType<T>* normals) {
     std::uint64_t distances[kGroups];
     for (int i = 0; i < kGroups; ++i) distances[i] = (group + pending[i]) * kRegion + draw;
     Pairs one, other;
@@ -210,11 +219,13 @@ struct TruncatedTask {
     Settle(one, other, normals);
   }
 
-  // The last bits of a number near 2 decide where all that follow it in its group go: such a pair
-  // is computed as TensorFlow does.
-  static void Settle(const Pairs& one, const Pairs& other, Wide<T>* normals) {
+  // Computes pairs with a number near 2 again, as TensorFlow does: the last bits of such a number
+  // decide whether it is kept, and so where the following numbers of its group go.
+  static void Settle(const Pairs& one, const Pairs& other, ArithmeticType<T>* normals) {
     constexpr int kCount = kGroups * kElements;
-    const auto close = [](Wide<T> x) { return std::abs(std::abs(x) - 2) < Wide<T>(1e-5); };
+    const auto close = [](ArithmeticType<T> x) {
+      return std::abs(std::abs(x) - 2) < ArithmeticType<T>(1e-5);
+    };
     int found = 0;
     for (int i = 0; i < kCount; ++i) found |= close(normals[i]);
     for (int i = 0; found && i < kCount; i += 2) {
@@ -228,15 +239,16 @@ struct TruncatedTask {
     }
   }
 
-  // Appends what is in range to a group's numbers. Returns how many there are then.
-  static int Keep(const Wide<T>* normals, int filled, T* numbers) {
+  // Appends the normal numbers below 2 in magnitude to a group. Returns its new number of elements.
+  static int Keep(const ArithmeticType<T>* normals, int filled, T* numbers) {
     for (int i = 0; i < kElements && filled < kElements; ++i)
-      if (std::abs(normals[i]) < Wide<T>(2)) numbers[filled++] = static_cast<T>(normals[i]);
+      if (std::abs(normals[i]) < ArithmeticType<T>(2))
+        numbers[filled++] = static_cast<T>(normals[i]);
     return filled;
   }
 };
 
-// What stands for FillPhiloxRandom on the CPU.
+// Replaces FillPhiloxRandom on the CPU. Shares the groups of the output among the threads.
 template <class Distribution>
 struct Fill {
   using T = typename Distribution::ResultElementType;

@@ -1,13 +1,14 @@
-// Variables that are updated in place. TensorFlow puts a variable into copy-on-read mode at its
-// first sparse access (EnsureSparseVariableAccess, tensorflow/core/kernels/training_op_helpers.h):
-// from then on every read copies the whole variable, and so does every AssignAdd and AssignSub.
+// Replaces kernels that update variables by kernels that do so in place. TensorFlow puts a variable
+// into copy-on-read mode at its first sparse access (EnsureSparseVariableAccess,
+// tensorflow/core/kernels/training_op_helpers.h). From then on, every read, AssignAdd and AssignSub
+// copies the whole variable.
 //
-// Here the ops that update a variable under its exclusive lock copy it only when somebody still
-// holds what was read. ResourceScatter* do not switch the mode on, and AssignAdd and AssignSub do
-// not look at it. Under the exclusive lock nobody else is in the buffer: who uses it without a
-// reference of its own holds the shared lock meanwhile. So there are never more copies than reads
-// that are still held. The mode keeps its meaning for the ops that switch it on (ResourceGather,
-// ResourceSparseApply*), which write without looking at the references, and for reads.
+// Here, ops that update a variable under its exclusive lock copy it only if a reader still holds
+// the old value. ResourceScatter* do not turn the mode on; AssignAdd and AssignSub ignore it. This
+// is safe, because code that uses the buffer without a reference of its own holds the shared lock:
+// none runs under the exclusive lock. There are never more copies than values that readers still
+// hold. The mode still applies to reads and to the ops that turn it on, ResourceGather and
+// ResourceSparseApply*. Those that write do not check the reference count.
 
 #ifndef TENSORWRIGHT_REPLACEMENTS_RESOURCE_VARIABLE_OPS_H_
 #define TENSORWRIGHT_REPLACEMENTS_RESOURCE_VARIABLE_OPS_H_
@@ -28,7 +29,7 @@
 
 namespace tensorflow {
 
-// Of the kernel source, which defines them further down.
+// The kernel source defines these after it includes this header.
 namespace {
 template <typename T>
 bool ValidateInput(const Tensor& updates);
@@ -41,7 +42,8 @@ class ResourceScatterUpdateOp;
 template <typename Device, typename T, DenseUpdateType Op>
 class AssignUpdateVariableOp;
 
-// Checks and messages are those of the stock kernel, which holds the exclusive lock too.
+// ResourceScatterAdd, ResourceScatterSub and the like. Checks and messages are those of the stock
+// kernel, which also holds the exclusive lock.
 template <typename T, typename Index, scatter_op::UpdateOp op>
 class ResourceScatterUpdateOp<CPUDevice, T, Index, op> : public OpKernel {
  public:
@@ -83,6 +85,7 @@ class ResourceScatterUpdateOp<CPUDevice, T, Index, op> : public OpKernel {
   }
 };
 
+// AssignAddVariableOp and AssignSubVariableOp.
 template <typename T, DenseUpdateType Op>
 class AssignUpdateVariableOp<CPUDevice, T, Op> : public OpKernel {
  public:

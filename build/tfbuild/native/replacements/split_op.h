@@ -1,5 +1,5 @@
-// Splits copied row by row. The stock kernel shares outputs of a few kilobytes out among threads,
-// and evaluates each as a slice of Eigen's.
+// Replaces the CPU implementation of Split by copies of rows. The stock kernel evaluates each
+// output as an Eigen slice, and shares even outputs of a few kilobytes among threads.
 
 #ifndef TENSORWRIGHT_REPLACEMENTS_SPLIT_OP_H_
 #define TENSORWRIGHT_REPLACEMENTS_SPLIT_OP_H_
@@ -18,7 +18,8 @@ namespace tensorflow {
 template <typename T, typename InputReshapedType, int NDims>
 class SplitOpCPUImpl;
 
-// The input's type is always this one: what Tensor::shaped gives for a constant tensor.
+// Specialises the template for the only input type that occurs: the one that Tensor::shaped returns
+// for a constant tensor.
 template <typename T, int NDims>
 class SplitOpCPUImpl<
     T,
@@ -35,7 +36,7 @@ class SplitOpCPUImpl<
     output_shape.set_dim(split_dim, split_dim_output_size);
     const auto& device = context->eigen_device<Eigen::ThreadPoolDevice>();
     const int64_t row = split_dim_output_size * inner;
-    // Of less than a cache line: Eigen's way is faster.
+    // Eigen's slices are faster for rows of less than a cache line.
     const bool short_rows = row * sizeof(T) < 64;
     const auto size = make_sizes(split_dim_output_size);
     Eigen::DSizes<Eigen::DenseIndex, NDims> first;
@@ -47,14 +48,14 @@ class SplitOpCPUImpl<
       if (!short_rows || output->NumElements() == 0) continue;
       first[NDims - 2] = i * split_dim_output_size;
       auto shaped = reshaped(output, split_dim_output_size);
-      if (output->NumElements() < 131072) {  // as functor::Split has it
+      if (output->NumElements() < 131072) {  // As in functor::Split.
         shaped = input.slice(first, size);
       } else {
         shaped.device(device) = input.slice(first, size);
       }
     }
     if (short_rows) return;
-    // Row after row of the input, each to the output whose turn it is.
+    // Copies consecutive rows of the input to the outputs in turn.
     const T* from = input.data();
     const double bytes = row * sizeof(T);
     device.parallelFor(rows * num_split, {bytes, bytes, 0}, [&](int64_t start, int64_t end) {

@@ -1,7 +1,8 @@
-// Slices copied row by row. Eigen's strided slice, which the stock kernels use, finds each element
-// by divisions. Here stand the three templates that strided_slice_op.cc calls and
-// strided_slice_op_inst_*.cc define, and DoCopy of inplace_ops.cc: the source needs none of those,
-// and all ranks share one loop.
+// Replaces the kernels of StridedSlice, its gradient and its assignment by copies of rows. Eigen's
+// strided slice, which the stock kernels use, finds each element by divisions. This header defines
+// the three templates that strided_slice_op.cc calls and strided_slice_op_inst_*.cc define, and
+// DoCopy of inplace_ops.cc. So strided_slice_op.cc needs none of these sources, and all ranks share
+// one loop.
 
 #ifndef TENSORWRIGHT_REPLACEMENTS_STRIDED_SLICE_OP_H_
 #define TENSORWRIGHT_REPLACEMENTS_STRIDED_SLICE_OP_H_
@@ -26,24 +27,25 @@ namespace tensorwright {
 
 using Sizes = absl::Span<const int64_t>;
 
-// `count` elements, so many places apart in the whole tensor and in its part. A step of zero in the
-// part is a broadcast.
+// One axis of a slice: its number of elements, and their strides in the whole tensor and in the
+// part, the tensor that the slice is copied to or from. A stride of 0 in the part is a broadcast.
 struct Axis {
   int64_t count, whole, part;
 };
 
-// The elements of a slice: a row, and how the rows follow each other.
+// The order in which the elements of a slice are copied: row by row.
 struct Walk {
-  int64_t first = 0;  // in the whole
+  int64_t first = 0;  // Offset of the first element in the whole tensor.
   Axis row = {1, 1, 1};
-  absl::InlinedVector<Axis, 8> outer;  // innermost first
-  int64_t rows = 1;
+  absl::InlinedVector<Axis, 8> outer;  // The axes over the rows, innermost first.
+  int64_t rows = 1;                    // The number of rows.
 };
 
-// The walk over a slice of `size` elements per axis. `part` is the shape of the other tensor, with
-// ones where it is broadcast. Axes that follow each other evenly in both become one.
-inline Walk WalkOf(const ::tensorflow::TensorShape& whole, Sizes begin, Sizes strides, Sizes size,
-                   Sizes part) {
+// Returns the walk over a slice of `size` elements per axis. `part` is the shape of the other
+// tensor, with 1 for each axis along which it is broadcast. Adjacent axes are merged if one stride
+// fits both, in the whole and in the part.
+inline Walk MakeWalk(const ::tensorflow::TensorShape& whole, Sizes begin, Sizes strides, Sizes size,
+                     Sizes part) {
   Walk walk;
   absl::InlinedVector<Axis, 8> axes;
   int64_t in_whole = 1, in_part = 1;
@@ -67,7 +69,7 @@ inline Walk WalkOf(const ::tensorflow::TensorShape& whole, Sizes begin, Sizes st
   return walk;
 }
 
-// Calls visit(place in the whole, place in the part) for the rows from `from` to before `to`.
+// Calls visit(offset in the whole, offset in the part) for each of the rows [from, to).
 template <typename Visit>
 void ForRows(const Walk& walk, int64_t from, int64_t to, Visit visit) {
   absl::InlinedVector<int64_t, 8> at(walk.outer.size());
@@ -91,8 +93,8 @@ void ForRows(const Walk& walk, int64_t from, int64_t to, Visit visit) {
   }
 }
 
-// Copies `count` elements, each so many places after the one before. A call of memmove costs more
-// than a row of less than a cache line.
+// Copies `count` elements with the given strides. Uses memmove only for rows of at least a cache
+// line; for shorter ones, the call takes longer than the copy.
 template <typename T>
 void CopyRow(T* to, int64_t to_step, const T* from, int64_t from_step, int64_t count) {
   if (to_step == 1 && from_step == 1 && count * sizeof(T) >= 64) {
@@ -102,8 +104,10 @@ void CopyRow(T* to, int64_t to_step, const T* from, int64_t from_step, int64_t c
   }
 }
 
+// Copies a slice of `whole` to `part`.
 template <typename T>
-void FromWhole(const Eigen::ThreadPoolDevice& device, const Walk& walk, const T* whole, T* part) {
+void CopyFromSlice(const Eigen::ThreadPoolDevice& device, const Walk& walk, const T* whole,
+                   T* part) {
   const double bytes = walk.row.count * sizeof(T);
   device.parallelFor(walk.rows, {bytes, bytes, 0}, [&](int64_t from, int64_t to) {
     ForRows(walk, from, to, [&](int64_t in_whole, int64_t in_part) {
@@ -112,8 +116,10 @@ void FromWhole(const Eigen::ThreadPoolDevice& device, const Walk& walk, const T*
   });
 }
 
+// Copies `part` to a slice of `whole`.
 template <typename T>
-void IntoWhole(const Eigen::ThreadPoolDevice& device, const Walk& walk, const T* part, T* whole) {
+void CopyIntoSlice(const Eigen::ThreadPoolDevice& device, const Walk& walk, const T* part,
+                   T* whole) {
   const double bytes = walk.row.count * sizeof(T);
   device.parallelFor(walk.rows, {bytes, bytes, 0}, [&](int64_t from, int64_t to) {
     ForRows(walk, from, to, [&](int64_t in_whole, int64_t in_part) {
@@ -122,6 +128,7 @@ void IntoWhole(const Eigen::ThreadPoolDevice& device, const Walk& walk, const T*
   });
 }
 
+// Fills a tensor with zeros, or with default values if its type cannot be copied as bytes.
 template <typename T>
 void Clear(const Eigen::ThreadPoolDevice& device, ::tensorflow::Tensor* tensor) {
   auto flat = tensor->flat<T>();
@@ -161,9 +168,9 @@ void HandleStridedSliceCase(OpKernelContext* context, const gtl::ArraySlice<int6
                             Tensor* result) {
   const Tensor& whole = context->input(0);
   const auto size = processing_shape.dim_sizes();
-  tensorwright::FromWhole(context->eigen_device<Device>(),
-                          tensorwright::WalkOf(whole.shape(), begin, strides, size, size),
-                          whole.flat<T>().data(), result->flat<T>().data());
+  tensorwright::CopyFromSlice(context->eigen_device<Device>(),
+                              tensorwright::MakeWalk(whole.shape(), begin, strides, size, size),
+                              whole.flat<T>().data(), result->flat<T>().data());
 }
 
 template <typename Device, typename T, int NDIM>
@@ -177,8 +184,9 @@ void HandleStridedSliceGradCase(OpKernelContext* context, const gtl::ArraySlice<
   const Tensor& part = context->input(4);
   if (part.NumElements() == 0) return;
   const auto size = processing_shape.dim_sizes();
-  tensorwright::IntoWhole(device, tensorwright::WalkOf(result->shape(), begin, strides, size, size),
-                          part.flat<T>().data(), result->flat<T>().data());
+  tensorwright::CopyIntoSlice(device,
+                              tensorwright::MakeWalk(result->shape(), begin, strides, size, size),
+                              part.flat<T>().data(), result->flat<T>().data());
 }
 
 template <typename Device, typename T, int NDIM>
@@ -190,9 +198,9 @@ void HandleStridedSliceAssignCase<Device, T, NDIM>::operator()(
   for (int axis = 0; axis < NDIM; ++axis) {
     size.push_back(bcast.reshape()[axis] * bcast.bcast()[axis]);
   }
-  tensorwright::IntoWhole(
+  tensorwright::CopyIntoSlice(
       context->eigen_device<Device>(),
-      tensorwright::WalkOf(result->shape(), begin, strides, size, bcast.reshape()),
+      tensorwright::MakeWalk(result->shape(), begin, strides, size, bcast.reshape()),
       context->input(4).flat<T>().data(), result->flat<T>().data());
 }
 

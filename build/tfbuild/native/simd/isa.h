@@ -1,5 +1,5 @@
-// The vector instructions that this code is compiled for. Only this folder has intrinsics, and
-// conditions on instruction sets.
+// The vector instructions that this code is compiled for. Intrinsics and conditions on instruction
+// sets belong in this folder only.
 
 #ifndef TENSORWRIGHT_SIMD_ISA_H_
 #define TENSORWRIGHT_SIMD_ISA_H_

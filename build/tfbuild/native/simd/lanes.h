@@ -1,4 +1,4 @@
-// Vectors of float: 16 lanes with AVX-512, 8 with AVX, else 4.
+// A vector of float and its basic operations, for the instruction set of the target.
 
 #ifndef TENSORWRIGHT_SIMD_LANES_H_
 #define TENSORWRIGHT_SIMD_LANES_H_
@@ -9,22 +9,26 @@
 
 namespace tensorwright {
 
+// Floats in a vector: 16 with AVX-512, 8 with AVX, otherwise 4.
 inline constexpr int kLanes = kHasAvx512 ? 16 : kHasAvx ? 8 : 4;
 
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 
+// Loads kLanes floats. `from` can have any alignment.
 inline Lanes LoadLanes(const float* from) {
   Lanes lanes;
   std::memcpy(&lanes, from, sizeof(lanes));
   return lanes;
 }
 
+// Stores kLanes floats. `to` can have any alignment.
 inline void StoreLanes(float* to, Lanes lanes) { std::memcpy(to, &lanes, sizeof(lanes)); }
 
+// Returns a vector with `value` in every lane.
 inline Lanes Broadcast(float value) { return value - Lanes{}; }
 
-// a * b + c with one rounding where the CPU has FMA, else with two: kernels are compiled with
-// -ffp-contract=off.
+// Returns a * b + c, rounded once if the target has FMA. Otherwise it is rounded twice, because
+// kernels are compiled with -ffp-contract=off.
 inline Lanes MultiplyAdd(Lanes a, Lanes b, Lanes c) {
 #if defined(__AVX512F__)
   return (Lanes)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);

@@ -1,5 +1,5 @@
-// Square roots with the bits of the stock wheel's kernels for x86, which use vectors of 32 bytes.
-// Eigen's own functions are no replacement: for vectors of 64 bytes they approximate.
+// Square roots that are bit-identical to those of the stock wheel's kernels for x86, which use
+// 32-byte vectors. Eigen's functions cannot replace them: with 64-byte vectors they approximate.
 
 #ifndef TENSORWRIGHT_SIMD_ROOTS_H_
 #define TENSORWRIGHT_SIMD_ROOTS_H_
@@ -10,9 +10,10 @@
 
 namespace tensorwright {
 
-// Each function computes whole vectors of out[0 .. count), and returns the number of elements that
-// it computed; the caller computes the rest. Without AVX that is 0.
+// Each function computes elements from out[0] on, in whole vectors, and returns how many. The
+// caller computes the rest of out[0, count). Without AVX, or for other types, they return 0.
 
+// Computes out[i] = sqrt(a[i]), as far as whole vectors fit into `count`.
 template <typename T>
 std::int64_t SqrtVectors(T*, const T*, std::int64_t) {
   return 0;
@@ -32,15 +33,16 @@ inline std::int64_t SqrtVectors(double* out, const double* a, std::int64_t count
 }
 #endif
 
-// 1 / sqrt(a), approximated. `count` may end within a vector, which is then computed whole: the
-// buffers have room for it.
+// Computes approximations of out[i] = 1 / sqrt(a[i]). If `count` ends within a vector, computes the
+// whole vector, so both buffers must have room for it.
 template <typename T>
 std::int64_t RsqrtVectors(T*, const T*, std::int64_t) {
   return 0;
 }
 
 #if defined(__AVX__)
-// One step of Newton's method, as Eigen's generic_rsqrt_newton_step without FMA.
+// Refines the approximation of the CPU by one step of Newton's method, as Eigen's
+// generic_rsqrt_newton_step does without FMA.
 inline std::int64_t RsqrtVectors(float* out, const float* a, std::int64_t count) {
   std::int64_t i = 0;
   for (; i < count; i += 8) {

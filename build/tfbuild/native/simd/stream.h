@@ -1,4 +1,4 @@
-// Stores that bypass the caches, for Eigen's packets.
+// Non-temporal stores, which bypass the caches, of Eigen's packets.
 
 #ifndef TENSORWRIGHT_SIMD_STREAM_H_
 #define TENSORWRIGHT_SIMD_STREAM_H_
@@ -8,8 +8,8 @@
 
 namespace tensorwright {
 
-// Stores a packet past the caches, or as usual if there is no instruction for it. `to` is aligned to
-// 64 bytes.
+// Stores a packet without writing it to the caches, or with an ordinary store if the target has no
+// instruction for that. `to` must be aligned to 64 bytes.
 template <class Scalar, class Packet>
 EIGEN_STRONG_INLINE void Stream(Scalar* to, const Packet& packet) {
   Eigen::internal::pstoreu(to, packet);
@@ -31,7 +31,7 @@ EIGEN_STRONG_INLINE void Stream(double* to, const Eigen::internal::Packet8d& pac
 }
 #endif
 
-// Orders the streamed stores before later ones.
+// Orders preceding calls of Stream before later stores.
 inline void FenceStreams() {
 #if defined(__SSE2__)
   _mm_sfence();

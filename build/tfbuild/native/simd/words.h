@@ -1,4 +1,4 @@
-// Vectors of 64-bit words, and the product of their lower halves.
+// A vector of 64-bit unsigned integers, and the multiplication of their lower halves.
 
 #ifndef TENSORWRIGHT_SIMD_WORDS_H_
 #define TENSORWRIGHT_SIMD_WORDS_H_
@@ -9,7 +9,7 @@
 
 namespace tensorwright {
 
-// With AVX alone, 32 bytes have no multiplication of integers.
+// Bytes of a vector. AVX without AVX2 has no integer multiplication of 32-byte vectors.
 #if defined(__AVX512F__)
 inline constexpr int kWordBytes = 64;
 #elif defined(__AVX2__)
@@ -22,8 +22,8 @@ using Words = std::uint64_t __attribute__((vector_size(kWordBytes)));
 
 inline constexpr int kWordLanes = kWordBytes / sizeof(std::uint64_t);
 
-// The 64-bit products of the lower halves of each lane: one instruction on x86. (Without intrinsics,
-// gcc multiplies whole lanes.)
+// Returns the 64-bit product of the lower 32 bits of each lane. On x86, this is one instruction.
+// Without the intrinsics, gcc would multiply all 64 bits.
 inline Words MultiplyLowerHalves(Words a, Words b) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Words>(

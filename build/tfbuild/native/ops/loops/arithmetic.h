@@ -1,4 +1,4 @@
-// Operations that compute: on elements, on matrices, sums.
+// Plans elementwise operations, matrix products and sums.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_ARITHMETIC_H_
 #define TENSORWRIGHT_OPS_LOOPS_ARITHMETIC_H_
@@ -12,67 +12,74 @@
 
 namespace tensorwright {
 
+// Each public function adds the tasks of an operation to the plan. It returns false if the
+// operation is not supported.
 class Arithmetic {
  public:
-  explicit Arithmetic(Draft& draft) : draft_(draft) {}
+  explicit Arithmetic(PlanBuilder& draft) : builder_(draft) {}
 
+  // Plans an elementwise operation, with operands that are broadcast. The addition of a matrix
+  // product or of a bias to one becomes part of the product where possible.
   bool Elements(const Operation& operation) {
-    const Forms* forms = FormsFor(operation.what);
+    const RowLoops* forms = FindRowLoops(operation.what);
     if (forms == nullptr) return false;
-    if (operation.what == Do::kAdd && AddsProduct(operation)) return true;
-    if (operation.what == Do::kBiasAdd && BeginsWithBias(operation)) return true;
+    if (operation.what == Do::kAdd && TryAccumulateProduct(operation)) return true;
+    if (operation.what == Do::kBiasAdd && TryStartFromBias(operation)) return true;
     Dimensions shape;
     for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
-      const Fact& fact = draft_.Of(operation, i);
-      if (fact.is != Is::kData || !draft_.Spread(fact.dimensions, &shape)) return false;
+      const ValueInfo& fact = builder_.Of(operation, i);
+      if (fact.is != ValueKind::kData || !builder_.BroadcastTo(fact.dimensions, &shape))
+        return false;
       const bool wants_bytes = operation.what == Do::kNot || operation.what == Do::kAnd ||
                                operation.what == Do::kOr ||
                                (operation.what == Do::kSelect && i == 0);
-      if (draft_.IsBytes(fact) != wants_bytes) return false;
+      if (builder_.IsBytes(fact) != wants_bytes) return false;
     }
     if (!IsAllowed(operation, shape)) return false;
-    Fact fact = draft_.NewData(shape, operation.type == tensorflow::DT_BOOL);
+    ValueInfo fact = builder_.NewData(shape, operation.type == tensorflow::DT_BOOL);
     Task task = {Task::What::kElements, forms};
     task.out = fact.view;
     for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
       View view;
-      if (!draft_.Spread(draft_.Of(operation, i), shape, &view)) return false;
+      if (!builder_.BroadcastTo(builder_.Of(operation, i), shape, &view)) return false;
       task.in.push_back(view);
     }
-    draft_.Add(std::move(task));
-    draft_.Own(operation, fact);
+    builder_.Add(std::move(task));
+    builder_.Own(operation, fact);
     return true;
   }
 
-  // In stock's order.
+  // Plans AddN. Adds the inputs from first to last, as TensorFlow does for up to nine inputs unless
+  // it reuses the buffer of a later one (core/kernels/aggregate_ops.cc).
   bool AddAll(const Operation& operation) {
-    Fact sum = draft_.Of(operation, 0);
+    ValueInfo sum = builder_.Of(operation, 0);
     bool is_own = IsOnlyUse(operation, 0);
     for (std::size_t i = 1; i < operation.inputs.size(); ++i) {
       if (is_own && Accumulate(sum, operation, i)) continue;
-      const Fact& next = draft_.Of(operation, i);
-      if (!draft_.IsFloats(sum) || !draft_.IsFloats(next) || next.dimensions != sum.dimensions)
+      const ValueInfo& next = builder_.Of(operation, i);
+      if (!builder_.IsFloats(sum) || !builder_.IsFloats(next) || next.dimensions != sum.dimensions)
         return false;
-      Fact fact = draft_.NewData(sum.dimensions, false);
-      Task task = {Task::What::kElements, FormsFor(Do::kAdd)};
+      ValueInfo fact = builder_.NewData(sum.dimensions, false);
+      Task task = {Task::What::kElements, FindRowLoops(Do::kAdd)};
       task.out = fact.view;
       task.in.resize(2);
-      if (!draft_.Spread(sum, fact.dimensions, &task.in[0]) ||
-          !draft_.Spread(next, fact.dimensions, &task.in[1])) {
+      if (!builder_.BroadcastTo(sum, fact.dimensions, &task.in[0]) ||
+          !builder_.BroadcastTo(next, fact.dimensions, &task.in[1])) {
         return false;
       }
-      draft_.Add(std::move(task));
+      builder_.Add(std::move(task));
       sum = fact;
       is_own = true;
     }
-    if (operation.inputs.size() > 1) draft_.owners[sum.view.memory] = operation.output;
-    draft_.Out(operation) = sum;
+    if (operation.inputs.size() > 1) builder_.owners[sum.view.memory] = operation.output;
+    builder_.Out(operation) = sum;
     return true;
   }
 
+  // Plans MatMul.
   bool Product(const Operation& operation) {
-    const Fact &a = draft_.Of(operation, 0), &b = draft_.Of(operation, 1);
-    if (!draft_.IsFloats(a) || !draft_.IsFloats(b) || a.dimensions.size() != 2 ||
+    const ValueInfo &a = builder_.Of(operation, 0), &b = builder_.Of(operation, 1);
+    if (!builder_.IsFloats(a) || !builder_.IsFloats(b) || a.dimensions.size() != 2 ||
         b.dimensions.size() != 2) {
       return false;
     }
@@ -84,32 +91,35 @@ class Arithmetic {
     const std::int64_t depth = b.dimensions[operation.transpose_b ? 1 : 0];
     const std::int64_t columns = b.dimensions[operation.transpose_b ? 0 : 1];
     if (left.columns != depth || left.rows == 0 || columns == 0) return false;
-    Fact fact = draft_.NewData({left.rows, columns}, false);
+    ValueInfo fact = builder_.NewData({left.rows, columns}, false);
     Task task = {Task::What::kProduct};
     task.out = fact.view;
     task.in = {left};
     task.packed = NewRight(b.view, operation.transpose_b);
-    draft_.Add(std::move(task));
-    draft_.Own(operation, fact);
+    builder_.Add(std::move(task));
+    builder_.Own(operation, fact);
     return true;
   }
 
+  // Plans Sum and BiasAddGrad: along the last axis, along all others, or along all.
   bool Sum(const Operation& operation) {
-    const Fact from = draft_.Of(operation, 0);
-    // Of no elements the sums are zeros, and views of them have no rows.
-    if (!draft_.IsFloats(from) || tensorwright::Elements(from.dimensions) == 0) return false;
+    const ValueInfo from = builder_.Of(operation, 0);
+    // Sums of no elements would be zeros, but a view of no elements has no rows.
+    if (!builder_.IsFloats(from) || tensorwright::Elements(from.dimensions) == 0) return false;
     const auto rank = static_cast<std::int64_t>(from.dimensions.size());
     std::set<std::int64_t> axes;
     if (operation.what == Do::kBiasAddGrad) {
       if (rank < 2) return false;
       for (std::int64_t axis = 0; axis + 1 < rank; ++axis) axes.insert(axis);
     } else {
-      if (draft_.Of(operation, 1).is != Is::kNumbers) return false;
-      for (const std::int64_t axis : draft_.Of(operation, 1).numbers.values) {
-        axes.insert(axis < 0 ? axis + rank : axis);
+      if (builder_.Of(operation, 1).is != ValueKind::kNumbers) return false;
+      for (const std::int64_t axis : builder_.Of(operation, 1).numbers.values) {
+        const std::int64_t from_start = axis < 0 ? axis + rank : axis;
+        // Stock raises an error for an axis that is out of range or given twice.
+        if (from_start < 0 || from_start >= rank || !axes.insert(from_start).second) return false;
       }
     }
-    // Of axes of one element a sum changes nothing.
+    // A sum along an axis of one element changes nothing. Rows stand for all axes but the last.
     Dimensions shape;
     bool sums_rows = true, keeps_rows = true, sums_last = true, keeps_last = true;
     for (std::int64_t axis = 0; axis < rank; ++axis) {
@@ -123,105 +133,112 @@ class Arithmetic {
           axis + 1 < rank ? (sums ? keeps_rows : sums_rows) : (sums ? keeps_last : sums_last);
       wrong = false;
     }
-    if (keeps_rows && keeps_last) return draft_.Shaped(operation, from, shape);
+    if (keeps_rows && keeps_last) return builder_.SetReshaped(operation, from, shape);
     if (!(sums_rows && (keeps_last || sums_last)) && !(keeps_rows && sums_last)) return false;
     View view = from.view;
     if (!keeps_rows) {
-      const Fact columns = draft_.NewData({1, view.columns}, false);
+      const ValueInfo columns = builder_.NewData({1, view.columns}, false);
       Reduce(Task::What::kColumnSums, view, columns.view);
       view = columns.view;
     }
     if (!keeps_last) {
-      const Fact rows = draft_.NewData({view.rows, 1}, false);
+      const ValueInfo rows = builder_.NewData({view.rows, 1}, false);
       Reduce(Task::What::kRowSums, view, rows.view);
       view = rows.view;
     }
-    Fact fact = from;
+    ValueInfo fact = from;
     fact.view = view;
-    return draft_.Shaped(operation, fact, shape);
+    return builder_.SetReshaped(operation, fact, shape);
   }
 
  private:
-  using Is = Fact::Is;
+  using ValueKind = ValueInfo::ValueKind;
 
-  // Not every operation broadcasts: TensorFlow refuses some operands that would fit.
+  // Whether TensorFlow accepts the shapes of the operands: not every operation broadcasts.
   bool IsAllowed(const Operation& operation, const Dimensions& shape) const {
     switch (operation.what) {
       case Do::kBiasAdd:
-        return shape.size() >= 2 && draft_.Of(operation, 0).dimensions == shape &&
-               draft_.Of(operation, 1).dimensions == Dimensions{shape.back()};
+        return shape.size() >= 2 && builder_.Of(operation, 0).dimensions == shape &&
+               builder_.Of(operation, 1).dimensions == Dimensions{shape.back()};
       case Do::kSigmoidGrad:
       case Do::kTanhGrad:
       case Do::kReluGrad:
       case Do::kRelu6Grad:
-        return draft_.Of(operation, 0).dimensions == draft_.Of(operation, 1).dimensions;
+        return builder_.Of(operation, 0).dimensions == builder_.Of(operation, 1).dimensions;
       default: return true;
     }
   }
 
-  // A sum of a product and of what was there before it, neither of which is used elsewhere.
-  bool AddsProduct(const Operation& operation) {
+  // Plans an addition of a matrix product to a value that was computed before it, in place. Returns
+  // false if this is not possible, for example if one of them is used elsewhere.
+  bool TryAccumulateProduct(const Operation& operation) {
     for (const int input : {0, 1}) {
-      const Fact sum = draft_.Of(operation, input);
+      const ValueInfo sum = builder_.Of(operation, input);
       if (!IsOnlyUse(operation, input) || !Accumulate(sum, operation, 1 - input)) continue;
-      draft_.Own(operation, sum);
+      builder_.Own(operation, sum);
       return true;
     }
     return false;
   }
 
-  // Lets a product that nothing else uses be added to what was there before it, where that lies.
-  bool Accumulate(const Fact& sum, const Operation& operation, int input) {
-    const Fact& product = draft_.Of(operation, input);
+  // Makes the matrix product that computes an input of `operation` accumulate onto `sum` in place.
+  // Returns false if that is not possible, for example if something else uses the product or a
+  // later task writes `sum`.
+  bool Accumulate(const ValueInfo& sum, const Operation& operation, int input) {
+    const ValueInfo& product = builder_.Of(operation, input);
     if (!IsOnlyUse(operation, input) || sum.dimensions != product.dimensions) return false;
     const std::vector<int> own = Writers(product);
     if (own.size() != 1 || Writers(sum).back() > own[0]) return false;
-    Task& task = draft_.plan.tasks[own[0]];
+    Task& task = builder_.plan.tasks[own[0]];
     if (task.what != Task::What::kProduct || task.in.size() > 1) return false;
     task.out = sum.view;
     task.adds = true;
-    draft_.plan.memories[sum.view.memory].writer = -2;
-    draft_.plan.memories[product.view.memory].dimensions = {0};
+    builder_.plan.memories[sum.view.memory].writer = -2;
+    builder_.plan.memories[product.view.memory].dimensions = {0};
     return true;
   }
 
-  // A row that is added to a sum of products, which nothing else uses: the first one begins with it.
-  bool BeginsWithBias(const Operation& operation) {
-    const Fact sum = draft_.Of(operation, 0), &bias = draft_.Of(operation, 1);
-    if (!IsOnlyUse(operation, 0) || !draft_.IsFloats(bias) ||
+  // Plans the addition of a bias to a sum of matrix products that nothing else uses: the first
+  // product starts from the bias. Returns false if this is not possible.
+  bool TryStartFromBias(const Operation& operation) {
+    const ValueInfo sum = builder_.Of(operation, 0), &bias = builder_.Of(operation, 1);
+    if (!IsOnlyUse(operation, 0) || !builder_.IsFloats(bias) ||
         !IsAllowed(operation, sum.dimensions) || !bias.view.IsDense() ||
-        draft_.plan.memories[bias.view.memory].where != Memory::Where::kFixed) {
+        builder_.plan.memories[bias.view.memory].where != Memory::Where::kFixed) {
       return false;
     }
-    Task& first = draft_.plan.tasks[Writers(sum)[0]];
+    Task& first = builder_.plan.tasks[Writers(sum)[0]];
     if (first.what != Task::What::kProduct || first.in.size() > 1) return false;
     first.in.push_back(bias.view);
-    draft_.Own(operation, sum);
+    builder_.Own(operation, sum);
     return true;
   }
 
-  // Whether nothing else uses what an operation gets, a matrix that the loop computes.
+  // Whether an input is computed by the loop, is the whole content of its memory, and has no other
+  // use.
   bool IsOnlyUse(const Operation& operation, int input) const {
-    const Fact& fact = draft_.Of(operation, input);
-    if (!draft_.IsFloats(fact) || draft_.body.uses[operation.inputs[input]] != 1) return false;
-    const auto owner = draft_.owners.find(fact.view.memory);
-    return owner != draft_.owners.end() && owner->second == operation.inputs[input] &&
-           draft_.IsWhole(fact);
+    const ValueInfo& fact = builder_.Of(operation, input);
+    if (!builder_.IsFloats(fact) || builder_.body.uses[operation.inputs[input]] != 1) return false;
+    const auto owner = builder_.owners.find(fact.view.memory);
+    return owner != builder_.owners.end() && owner->second == operation.inputs[input] &&
+           builder_.IsWhole(fact);
   }
 
-  // The tasks that write where a value lies that the loop computes, in their order.
-  std::vector<int> Writers(const Fact& fact) const {
+  // Returns the tasks that write the memory of a value, in order.
+  std::vector<int> Writers(const ValueInfo& fact) const {
     std::vector<int> writers;
-    for (std::size_t i = 0; i < draft_.plan.tasks.size(); ++i) {
-      if (draft_.plan.tasks[i].out.memory == fact.view.memory) writers.push_back(i);
+    for (std::size_t i = 0; i < builder_.plan.tasks.size(); ++i) {
+      if (builder_.plan.tasks[i].out.memory == fact.view.memory) writers.push_back(i);
     }
     return writers;
   }
 
+  // Returns the index of a right matrix in Plan::rights. Products share a matrix of a kFixed
+  // memory.
   int NewRight(const View& view, bool transposed) {
-    const bool fixed = draft_.plan.memories[view.memory].where == Memory::Where::kFixed;
-    for (std::size_t i = 0; i < draft_.plan.rights.size(); ++i) {
-      const Right& right = draft_.plan.rights[i];
+    const bool fixed = builder_.plan.memories[view.memory].where == Memory::Where::kFixed;
+    for (std::size_t i = 0; i < builder_.plan.rights.size(); ++i) {
+      const Right& right = builder_.plan.rights[i];
       if (right.view.memory == view.memory && right.view.offset == view.offset &&
           right.view.rows == view.rows && right.view.columns == view.columns &&
           right.view.row_step == view.row_step && right.view.column_step == view.column_step &&
@@ -229,18 +246,19 @@ class Arithmetic {
         return static_cast<int>(i);
       }
     }
-    draft_.plan.rights.push_back({view, transposed, fixed});
-    return static_cast<int>(draft_.plan.rights.size()) - 1;
+    builder_.plan.rights.push_back({view, transposed, fixed});
+    return static_cast<int>(builder_.plan.rights.size()) - 1;
   }
 
+  // Adds a task that sums the rows or the columns of a view.
   void Reduce(Task::What what, const View& from, const View& to) {
     Task task = {what};
     task.out = to;
     task.in = {from};
-    draft_.Add(std::move(task));
+    builder_.Add(std::move(task));
   }
 
-  Draft& draft_;
+  PlanBuilder& builder_;
 };
 
 }  // namespace tensorwright

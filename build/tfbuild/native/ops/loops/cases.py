@@ -231,7 +231,7 @@ def _run_integers(tf: ModuleType, dtype: str) -> list[Tensor]:  # noqa: ARG001  
 
 def _run_views(tf: ModuleType, dtype: str) -> list[Tensor]:
     """Run products of matrices that begin at one element, as they are and with one column
-    repeated; and sums of rows, once of rows without elements.
+    repeated; and sums of rows: of none, of few and of many elements.
     """
     matrix = draw_as(tf, dtype, (4, 4), 2)
 
@@ -257,7 +257,8 @@ def _run_views(tf: ModuleType, dtype: str) -> list[Tensor]:
         ]
 
     start = draw_as(tf, dtype, (5, 4), 1)
-    return [output for size in (0, 3) for output in run(start, draw_as(tf, dtype, (5, size), 3))]
+    sizes = (0, 3, 5000)
+    return [output for size in sizes for output in run(start, draw_as(tf, dtype, (5, size), 3))]
 
 
 def _run_sums_of_products(tf: ModuleType, dtype: str) -> list[Tensor]:

@@ -1,4 +1,5 @@
-// A plan while it is made: what is known of each value of a loop, and how memory and tasks are added.
+// The state of planning: what is known about each value of a loop, and functions that add memories
+// and tasks to the plan.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_DRAFT_H_
 #define TENSORWRIGHT_OPS_LOOPS_DRAFT_H_
@@ -17,55 +18,73 @@
 
 namespace tensorwright {
 
-// What is known of a value.
-struct Fact {
-  enum class Is { kUnknown, kNumbers, kCounter, kData, kList, kHandle };
-  Is is = Is::kUnknown;
-  Numbers numbers;        // kNumbers.
-  Dimensions dimensions;  // kData.
-  View view;
-  int list = -1;  // kList: which argument; none for one that was reserved here.
-  std::optional<ListWrite> write;
-  bool popped = false;
+// What is known about a value before the loop runs.
+struct ValueInfo {
+  // kUnknown: also of values that Sums computes. kNumbers: integers or booleans that are the same
+  // in every iteration. kCounter: those that change from iteration to iteration. kData: a tensor of
+  // float or bool in a memory of the plan. kList: a tensor list. kHandle: a resource, such as a
+  // variable.
+  enum class ValueKind { kUnknown, kNumbers, kCounter, kData, kList, kHandle };
+  ValueKind is = ValueKind::kUnknown;
+  // kNumbers: the integers. kCounter: of an argument, its initial value. kList: of a list that the
+  // body reserves, its number of items.
+  Numbers numbers;
+  // kData: the shape. kList: of a list that the body reserves, the shape of its items.
+  Dimensions dimensions;
+  View view;                       // kData.
+  int list = -1;                   // kList: the argument; -1 for a list that the body reserves.
+  std::optional<ListWrite> write;  // kList: what the iteration has written to it.
+  bool popped = false;             // kList: whether the iteration has popped an item.
 };
 
-class Draft {
+// Shared by the classes that make a plan. Holds references to its arguments, which must outlive it.
+class PlanBuilder {
  public:
-  using Is = Fact::Is;
+  using ValueKind = ValueInfo::ValueKind;
 
-  Draft(const WhileLoop& of, const Given& with, Plan& made)
-      : loop(of), body(of.body), given(with), plan(made), facts(of.body.makers.size()) {}
+  PlanBuilder(const WhileLoop& of, const LoopInputs& with, Plan& made)
+      : loop(of), body(of.body), given(with), plan(made), facts(of.body.producers.size()) {}
 
+  // Whether the body returns an argument unchanged.
   bool IsFixed(int argument) const { return body.results[argument] == argument; }
 
-  const Fact& Of(const Operation& operation, int input) const {
+  // Returns the fact of an input of an operation.
+  const ValueInfo& Of(const Operation& operation, int input) const {
     return facts[operation.inputs[input]];
   }
 
-  Fact& Out(const Operation& operation, int which = 0) { return facts[operation.output + which]; }
+  // Returns the fact of an output of an operation.
+  ValueInfo& Out(const Operation& operation, int which = 0) {
+    return facts[operation.output + which];
+  }
 
+  // Adds a memory to the plan. Returns its index.
   int NewMemory(Memory::Where where, int source, const Dimensions& dimensions, bool bytes) {
     Memory memory = {where};
     memory.source = source;
     memory.dimensions = dimensions;
     memory.bytes = bytes;
-    too_large = too_large || !Exists(dimensions);
+    too_large = too_large || !IsValidShape(dimensions);
     plan.memories.push_back(memory);
     return static_cast<int>(plan.memories.size()) - 1;
   }
 
+  // Adds a memory of an argument, a constant or a list item that is the same in every iteration.
+  // `tensor` gives its shape and type. Returns the index of the memory.
   int NewFixed(Fixed fixed, const tensorflow::Tensor& tensor) {
     plan.fixed.push_back(fixed);
     return NewMemory(Memory::Where::kFixed, static_cast<int>(plan.fixed.size()) - 1,
                      DimensionsOf(tensor), tensor.dtype() == tensorflow::DT_BOOL);
   }
 
+  // Adds a constant, which the plan keeps. Returns the index of its memory.
   int NewConstant(const tensorflow::Tensor& tensor) {
     plan.constants.push_back(tensor);
     return NewFixed({Fixed::From::kConstant, static_cast<int>(plan.constants.size()) - 1}, tensor);
   }
 
-  static View Whole(int memory, const Dimensions& dimensions) {
+  // Returns a memory as a matrix: its columns are the last axis, its rows all others.
+  static View WholeView(int memory, const Dimensions& dimensions) {
     View view;
     view.memory = memory;
     view.columns = dimensions.empty() ? 1 : dimensions.back();
@@ -74,34 +93,40 @@ class Draft {
     return view;
   }
 
-  void Data(Fact& fact, int memory) {
-    fact.is = Is::kData;
+  // Makes a fact the whole content of a memory.
+  void Data(ValueInfo& fact, int memory) {
+    fact.is = ValueKind::kData;
     fact.dimensions = plan.memories[memory].dimensions;
-    fact.view = Whole(memory, fact.dimensions);
+    fact.view = WholeView(memory, fact.dimensions);
   }
 
-  Fact NewData(const Dimensions& dimensions, bool bytes) {
-    Fact fact;
+  // Returns a fact with a new memory, which tasks write; of bool if `bytes`, else of float.
+  ValueInfo NewData(const Dimensions& dimensions, bool bytes) {
+    ValueInfo fact;
     Data(fact, NewMemory(Memory::Where::kOwn, -1, dimensions, bytes));
     return fact;
   }
 
-  void Own(const Operation& operation, const Fact& fact) {
+  // Sets the output of an operation and makes the output the owner of its memory.
+  void Own(const Operation& operation, const ValueInfo& fact) {
     owners[fact.view.memory] = operation.output;
     Out(operation) = fact;
   }
 
-  bool IsBytes(const Fact& fact) const { return plan.memories[fact.view.memory].bytes; }
+  bool IsBytes(const ValueInfo& fact) const { return plan.memories[fact.view.memory].bytes; }
 
-  bool IsFloats(const Fact& fact) const { return fact.is == Is::kData && !IsBytes(fact); }
+  bool IsFloats(const ValueInfo& fact) const {
+    return fact.is == ValueKind::kData && !IsBytes(fact);
+  }
 
-  // Whether the value is all of its memory, with the dimensions of that.
-  bool IsWhole(const Fact& fact) const {
+  // Whether a value is the whole content of its memory, with the same shape.
+  bool IsWhole(const ValueInfo& fact) const {
     const Memory& memory = plan.memories[fact.view.memory];
     return memory.where != Memory::Where::kSlice && fact.view.IsDense() && fact.view.offset == 0 &&
            fact.dimensions == memory.dimensions;
   }
 
+  // Adds a task to the plan and updates the writer of its memory.
   Task& Add(Task task) {
     plan.tasks.push_back(std::move(task));
     const Task& added = plan.tasks.back();
@@ -110,6 +135,7 @@ class Draft {
     return plan.tasks.back();
   }
 
+  // Adds a task that copies a view to another of the same size.
   void Copy(const View& from, const View& to, bool bytes) {
     Task task = {Task::What::kElements, Copies(bytes)};
     task.out = to;
@@ -117,21 +143,23 @@ class Draft {
     Add(std::move(task));
   }
 
-  Fact Dense(const Fact& fact) {
+  // Returns the fact if its elements are contiguous, else a contiguous copy.
+  ValueInfo Dense(const ValueInfo& fact) {
     if (fact.view.IsDense()) return fact;
-    Fact dense = NewData(fact.dimensions, IsBytes(fact));
+    ValueInfo dense = NewData(fact.dimensions, IsBytes(fact));
     View to = dense.view;
     to.rows = fact.view.rows, to.columns = fact.view.columns, to.row_step = to.columns;
     Copy(fact.view, to, IsBytes(fact));
     return dense;
   }
 
-  // The same elements with dimensions of one more, or fewer.
-  bool Shaped(const Operation& operation, Fact fact, const Dimensions& shape) {
+  // Sets the output of an operation to the elements of `fact` with another shape. They are copied
+  // if the last axis changes and they are not contiguous. Returns true.
+  bool SetReshaped(const Operation& operation, ValueInfo fact, const Dimensions& shape) {
     const std::int64_t columns = shape.empty() ? 1 : shape.back();
     if (columns != fact.view.columns) {
       fact = Dense(fact);
-      View view = Whole(fact.view.memory, shape);
+      View view = WholeView(fact.view.memory, shape);
       view.offset = fact.view.offset;
       fact.view = view;
     }
@@ -140,8 +168,9 @@ class Draft {
     return true;
   }
 
-  // The fact's data as an operand of elements of these dimensions.
-  static bool Spread(const Fact& fact, const Dimensions& out, View* view) {
+  // Sets `view` to the data of a fact, broadcast to the shape `out`. Only one element, a row or a
+  // column can be broadcast. Returns false for other broadcasts, and if `out` has no elements.
+  static bool BroadcastTo(const ValueInfo& fact, const Dimensions& out, View* view) {
     const std::int64_t columns = out.empty() ? 1 : out.back();
     const std::int64_t all = Elements(out), own = Elements(fact.dimensions);
     if (all == 0) return false;
@@ -167,8 +196,8 @@ class Draft {
     return true;
   }
 
-  // The dimensions of an operand that has these and others.
-  static bool Spread(const Dimensions& other, Dimensions* all) {
+  // Broadcasts the shape `all` with the shape `other`. Returns false if they are incompatible.
+  static bool BroadcastTo(const Dimensions& other, Dimensions* all) {
     if (all->size() < other.size()) all->insert(all->begin(), other.size() - all->size(), 1);
     for (std::size_t i = 0; i < other.size(); ++i) {
       std::int64_t& size = (*all)[all->size() - other.size() + i];
@@ -178,25 +207,31 @@ class Draft {
     return true;
   }
 
-  void AtLeast(int memory, std::int64_t turns) {
+  // Gives a memory at least `turns` buffers.
+  void RequireBuffers(int memory, std::int64_t turns) {
     plan.memories[memory].turns = std::max(plan.memories[memory].turns, turns);
   }
 
-  void Give(int memory) {
+  // Makes the buffers of a memory items of a list: one for each iteration, or one for all if the
+  // memory is loop-invariant.
+  void UseAsListItems(int memory) {
     plan.memories[memory].given = true;
-    if (!plan.memories[memory].steady) plan.memories[memory].turns = plan.iterations;
+    if (!plan.memories[memory].loop_invariant) plan.memories[memory].turns = plan.iterations;
   }
 
-  const std::int64_t* IndexIn(int value, std::int64_t iteration) const {
-    if (facts[value].is == Is::kNumbers) return facts[value].numbers.values.data();
+  // Returns the value of an index in an iteration; null if it is not known.
+  const std::int64_t* IndexAtIteration(int value, std::int64_t iteration) const {
+    if (facts[value].is == ValueKind::kNumbers) return facts[value].numbers.values.data();
     const auto found = plan.counters.find(value);
     return found == plan.counters.end() ? nullptr : &found->second.values[iteration];
   }
 
-  // Whether inputs 1 to 3 are the begin, end and strides of a slice of a matrix, with strides of one.
-  bool IsByOnes(const Operation& operation, std::size_t rank) const {
-    const Fact &begin = Of(operation, 1), &end = Of(operation, 2), &strides = Of(operation, 3);
-    if (begin.is != Is::kNumbers || end.is != Is::kNumbers || strides.is != Is::kNumbers)
+  // Whether inputs 1 to 3 are the known begin, end and strides of a slice, for a tensor of rank 2
+  // or less, with strides of one.
+  bool HasUnitStrides(const Operation& operation, std::size_t rank) const {
+    const ValueInfo &begin = Of(operation, 1), &end = Of(operation, 2), &strides = Of(operation, 3);
+    if (begin.is != ValueKind::kNumbers || end.is != ValueKind::kNumbers ||
+        strides.is != ValueKind::kNumbers)
       return false;
     const auto& steps = strides.numbers.values;
     return rank <= 2 && begin.numbers.values.size() <= rank &&
@@ -204,20 +239,23 @@ class Draft {
            std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; });
   }
 
-  // The first position of a slice along an axis, and the one behind its last; of an axis that is not
-  // given all. They may lie outside.
+  // Returns the bounds [first, last) of a slice along an axis of `size` elements: the whole axis if
+  // the slice does not specify it. The bounds are not clamped to [0, size].
   std::pair<std::int64_t, std::int64_t> BoundsOf(const Operation& operation, std::size_t axis,
                                                  std::int64_t size) const {
     const auto &begin = Of(operation, 1).numbers.values, &end = Of(operation, 2).numbers.values;
     if (axis >= begin.size()) return {0, size};
     const auto from_start = [size](std::int64_t at) { return at < 0 ? at + size : at; };
     const int bit = 1 << axis;
-    return {operation.begin_mask & bit ? 0 : from_start(begin[axis]),
+    // An axis that is removed has one element, from `begin`, whatever its mask says.
+    return {operation.begin_mask & ~operation.shrink_mask & bit ? 0 : from_start(begin[axis]),
             operation.end_mask & bit ? size : from_start(end[axis])};
   }
 
-  static std::optional<std::int64_t> Axis(const Fact& fact, std::size_t rank) {
-    if (fact.is != Is::kNumbers || fact.numbers.values.size() != 1) return std::nullopt;
+  // Returns the axis that a fact gives, as a number in [0, rank); none if it is unknown or out of
+  // range.
+  static std::optional<std::int64_t> Axis(const ValueInfo& fact, std::size_t rank) {
+    if (fact.is != ValueKind::kNumbers || fact.numbers.values.size() != 1) return std::nullopt;
     std::int64_t axis = fact.numbers.values[0];
     if (axis < 0) axis += static_cast<std::int64_t>(rank);
     if (axis < 0 || axis >= static_cast<std::int64_t>(rank)) return std::nullopt;
@@ -226,12 +264,13 @@ class Draft {
 
   const WhileLoop& loop;
   const Routine& body;
-  const Given& given;
+  const LoopInputs& given;
   Plan& plan;
-  std::vector<Fact> facts;                 // Of each value.
-  std::vector<const Operation*> counting;  // What changes numbers from iteration to iteration.
-  std::map<int, int> owners;               // Memory → the value that it was made for.
-  bool too_large = false;                  // Whether a memory is of more elements than can be.
+  std::vector<ValueInfo> facts;  // By value.
+  std::vector<const Operation*>
+      counter_operations;     // Operations that compute or pop counters, in order.
+  std::map<int, int> owners;  // By memory: the value that the memory was made for.
+  bool too_large = false;     // Whether a memory has an unsupported size (Exists).
 };
 
 }  // namespace tensorwright

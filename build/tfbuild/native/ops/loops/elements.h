@@ -1,4 +1,4 @@
-// Operations on the elements of one row after the other, rounded as stock kernels round them.
+// Elementwise operations on a row, rounded as TensorFlow's kernels round them.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_ELEMENTS_H_
 #define TENSORWRIGHT_OPS_LOOPS_ELEMENTS_H_
@@ -16,11 +16,13 @@
 
 namespace tensorwright {
 
-// Elements of one row from up to three operands.
+// Computes `count` elements of `out` from up to three operands. All operands must be valid
+// pointers, even those that are not used.
 using RowLoop = void (*)(void* out, const void* a, const void* b, const void* c,
                          std::int64_t count);
-// By which operands are one element that stands for a whole row: 1, 2, 4 for the first, second, third.
-using Forms = std::array<RowLoop, 8>;
+// The variants of a RowLoop. The index is a bit mask: bit i is set if operand i is one element that
+// is broadcast along the row.
+using RowLoops = std::array<RowLoop, 8>;
 
 struct SigmoidGradient {
   float operator()(float y, float dy) const { return dy * (y * (1.0f - y)); }
@@ -57,6 +59,7 @@ struct Or {
   std::uint8_t operator()(std::uint8_t a, std::uint8_t b) const { return a | b; }
 };
 
+// Applies `Op` to each element. `lone_a` and `lone_b`: whether that operand is one element.
 template <typename In, typename Out, typename Op, bool lone_a, bool lone_b>
 void Each(void* out, const void* a, const void* b, const void*, std::int64_t count) {
   Out* to = static_cast<Out*>(out);
@@ -68,6 +71,7 @@ void Each(void* out, const void* a, const void* b, const void*, std::int64_t cou
   }
 }
 
+// Computes SelectV2 with a condition for each element.
 template <bool lone_a, bool lone_b>
 void Choose(void* out, const void* which, const void* a, const void* b, std::int64_t count) {
   float* to = static_cast<float*>(out);
@@ -81,7 +85,7 @@ void Choose(void* out, const void* which, const void* a, const void* b, std::int
   }
 }
 
-// One decision for a whole row.
+// Computes SelectV2 with one condition for the whole row.
 template <bool lone_a, bool lone_b>
 void ChooseRow(void* out, const void* which, const void* a, const void* b, std::int64_t count) {
   const bool yes = *static_cast<const std::uint8_t*>(which) != 0;
@@ -93,7 +97,7 @@ void ChooseRow(void* out, const void* which, const void* a, const void* b, std::
   }
 }
 
-// Functions that Eigen approximates, as stock kernels have them.
+// Functions that Eigen approximates; TensorFlow's kernels use the same ones.
 struct TanhOf {
   template <typename Array>
   auto operator()(const Array& x) const {
@@ -113,8 +117,9 @@ struct ExpOf {
   }
 };
 
+// Applies an Eigen function to each element, or once if the operand is one element.
 template <typename Op, bool lone>
-void Approximate(void* out, const void* a, const void*, const void*, std::int64_t count) {
+void ApplyEigenFunction(void* out, const void* a, const void*, const void*, std::int64_t count) {
   using Array = Eigen::Array<float, Eigen::Dynamic, 1>;
   Eigen::Map<Array> to(static_cast<float*>(out), count);
   Eigen::Map<const Array> from(static_cast<const float*>(a), lone ? 1 : count);
@@ -126,43 +131,44 @@ void Approximate(void* out, const void* a, const void*, const void*, std::int64_
   }
 }
 
+// Returns the variants for an operation of one or two operands.
 template <typename In, typename Out, typename Op>
-constexpr Forms FormsOf() {
+constexpr RowLoops MakeRowLoops() {
   return {Each<In, Out, Op, false, false>, Each<In, Out, Op, true, false>,
           Each<In, Out, Op, false, true>, Each<In, Out, Op, true, true>};
 }
 
-// None where this library has no such operation on elements.
-inline const Forms* FormsFor(Do what) {
-  static const auto* forms = new std::map<Do, Forms>{
-      {Do::kAdd, FormsOf<float, float, Add<float>>()},
-      {Do::kBiasAdd, FormsOf<float, float, Add<float>>()},
-      {Do::kSub, FormsOf<float, float, Sub<float>>()},
-      {Do::kMul, FormsOf<float, float, Mul<float>>()},
-      {Do::kDiv, FormsOf<float, float, Div<float>>()},
-      {Do::kMaximum, FormsOf<float, float, Maximum<float>>()},
-      {Do::kMinimum, FormsOf<float, float, Minimum<float>>()},
-      {Do::kSquaredDifference, FormsOf<float, float, SquaredDifference<float>>()},
-      {Do::kSigmoidGrad, FormsOf<float, float, SigmoidGradient>()},
-      {Do::kTanhGrad, FormsOf<float, float, TanhGradient>()},
-      {Do::kReluGrad, FormsOf<float, float, ReluGradient>()},
-      {Do::kNeg, FormsOf<float, float, Neg<float>>()},
-      {Do::kAbs, FormsOf<float, float, Abs<float>>()},
-      {Do::kSign, FormsOf<float, float, Sign>()},
-      {Do::kSquare, FormsOf<float, float, Square<float>>()},
-      {Do::kRelu, FormsOf<float, float, Relu>()},
-      {Do::kRelu6, FormsOf<float, float, Relu6>()},
-      {Do::kRelu6Grad, FormsOf<float, float, Relu6Gradient>()},
-      {Do::kTanh, {Approximate<TanhOf, false>, Approximate<TanhOf, true>}},
-      {Do::kSigmoid, {Approximate<SigmoidOf, false>, Approximate<SigmoidOf, true>}},
-      {Do::kExp, {Approximate<ExpOf, false>, Approximate<ExpOf, true>}},
-      {Do::kGreater, FormsOf<float, std::uint8_t, Whether<std::greater<float>>>()},
-      {Do::kGreaterEqual, FormsOf<float, std::uint8_t, Whether<std::greater_equal<float>>>()},
-      {Do::kLess, FormsOf<float, std::uint8_t, Whether<std::less<float>>>()},
-      {Do::kLessEqual, FormsOf<float, std::uint8_t, Whether<std::less_equal<float>>>()},
-      {Do::kNot, FormsOf<std::uint8_t, std::uint8_t, Not>()},
-      {Do::kAnd, FormsOf<std::uint8_t, std::uint8_t, And>()},
-      {Do::kOr, FormsOf<std::uint8_t, std::uint8_t, Or>()},
+// Returns the loops of an elementwise operation; null if the operation is not one of those.
+inline const RowLoops* FindRowLoops(Do what) {
+  static const auto* forms = new std::map<Do, RowLoops>{
+      {Do::kAdd, MakeRowLoops<float, float, Add<float>>()},
+      {Do::kBiasAdd, MakeRowLoops<float, float, Add<float>>()},
+      {Do::kSub, MakeRowLoops<float, float, Sub<float>>()},
+      {Do::kMul, MakeRowLoops<float, float, Mul<float>>()},
+      {Do::kDiv, MakeRowLoops<float, float, Div<float>>()},
+      {Do::kMaximum, MakeRowLoops<float, float, Maximum<float>>()},
+      {Do::kMinimum, MakeRowLoops<float, float, Minimum<float>>()},
+      {Do::kSquaredDifference, MakeRowLoops<float, float, SquaredDifference<float>>()},
+      {Do::kSigmoidGrad, MakeRowLoops<float, float, SigmoidGradient>()},
+      {Do::kTanhGrad, MakeRowLoops<float, float, TanhGradient>()},
+      {Do::kReluGrad, MakeRowLoops<float, float, ReluGradient>()},
+      {Do::kNeg, MakeRowLoops<float, float, Neg<float>>()},
+      {Do::kAbs, MakeRowLoops<float, float, Abs<float>>()},
+      {Do::kSign, MakeRowLoops<float, float, Sign>()},
+      {Do::kSquare, MakeRowLoops<float, float, Square<float>>()},
+      {Do::kRelu, MakeRowLoops<float, float, Relu>()},
+      {Do::kRelu6, MakeRowLoops<float, float, Relu6>()},
+      {Do::kRelu6Grad, MakeRowLoops<float, float, Relu6Gradient>()},
+      {Do::kTanh, {ApplyEigenFunction<TanhOf, false>, ApplyEigenFunction<TanhOf, true>}},
+      {Do::kSigmoid, {ApplyEigenFunction<SigmoidOf, false>, ApplyEigenFunction<SigmoidOf, true>}},
+      {Do::kExp, {ApplyEigenFunction<ExpOf, false>, ApplyEigenFunction<ExpOf, true>}},
+      {Do::kGreater, MakeRowLoops<float, std::uint8_t, Whether<std::greater<float>>>()},
+      {Do::kGreaterEqual, MakeRowLoops<float, std::uint8_t, Whether<std::greater_equal<float>>>()},
+      {Do::kLess, MakeRowLoops<float, std::uint8_t, Whether<std::less<float>>>()},
+      {Do::kLessEqual, MakeRowLoops<float, std::uint8_t, Whether<std::less_equal<float>>>()},
+      {Do::kNot, MakeRowLoops<std::uint8_t, std::uint8_t, Not>()},
+      {Do::kAnd, MakeRowLoops<std::uint8_t, std::uint8_t, And>()},
+      {Do::kOr, MakeRowLoops<std::uint8_t, std::uint8_t, Or>()},
       {Do::kSelect,
        {Choose<false, false>, ChooseRow<false, false>, Choose<true, false>, ChooseRow<true, false>,
         Choose<false, true>, ChooseRow<false, true>, Choose<true, true>, ChooseRow<true, true>}},
@@ -171,17 +177,17 @@ inline const Forms* FormsFor(Do what) {
   return found == forms->end() ? nullptr : &found->second;
 }
 
-// Whether an element takes many times as long as a sum of two.
-inline bool IsApproximated(const Forms* forms) {
-  return forms == FormsFor(Do::kTanh) || forms == FormsFor(Do::kSigmoid) ||
-         forms == FormsFor(Do::kExp);
+// Whether an element takes many times as long as an addition.
+inline bool IsApproximated(const RowLoops* forms) {
+  return forms == FindRowLoops(Do::kTanh) || forms == FindRowLoops(Do::kSigmoid) ||
+         forms == FindRowLoops(Do::kExp);
 }
 
-// What moves rows, or repeats an element.
-inline const Forms* Copies(bool bytes) {
-  static const Forms* forms[] = {
-      new Forms{FormsOf<float, float, First<float>>()},
-      new Forms{FormsOf<std::uint8_t, std::uint8_t, First<std::uint8_t>>()}};
+// Returns the loops that copy a row or repeat an element: of bool if `bytes`, else of float.
+inline const RowLoops* Copies(bool bytes) {
+  static const RowLoops* forms[] = {
+      new RowLoops{MakeRowLoops<float, float, First<float>>()},
+      new RowLoops{MakeRowLoops<std::uint8_t, std::uint8_t, First<std::uint8_t>>()}};
   return forms[bytes];
 }
 

@@ -1,5 +1,5 @@
-// Finds while loops that this library computes by itself, before TensorFlow takes them apart, and lets
-// an operation of ours (loop_op.h) take their place: with the same inputs, outputs and attributes.
+// The graph pass of fused/loops. It replaces each while loop that the library supports by one op
+// (loop_op.h) with the same inputs, outputs and attributes, before TensorFlow lowers loops.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_FUSE_LOOPS_H_
 #define TENSORWRIGHT_OPS_LOOPS_FUSE_LOOPS_H_
@@ -32,13 +32,17 @@ namespace {
 
 constexpr char kLoops[] = "loops";
 constexpr char kLoop[] = "_TensorwrightLoop";
-constexpr char kLeft[] = "_tensorwright_left";  // An attribute of loops that are as they were.
+constexpr char kOriginalLoopAttr[] =
+    "_tensorwright_left";  // Marks original loops: not to be fused.
 
+// Whether the node is a while loop that may be fused.
 bool IsWhile(const tensorflow::NodeDef& node) {
-  return (node.op() == "While" || node.op() == "StatelessWhile") && node.attr().count(kLeft) == 0;
+  return (node.op() == "While" || node.op() == "StatelessWhile") &&
+         node.attr().count(kOriginalLoopAttr) == 0;
 }
 
-// The name of a Python function that TensorFlow traced, without what tracing adds.
+// Returns the Python name of a traced function: `name` without the prefix and the numbers that
+// tracing adds.
 std::string TracedName(std::string name) {
   for (const char* prefix : {"__inference_", "__forward_", "__backward_"}) {
     if (name.rfind(prefix, 0) == 0) name.erase(0, std::string(prefix).size());
@@ -50,8 +54,9 @@ std::string TracedName(std::string name) {
   }
 }
 
-// Counts what XLA compiles, and says of each function once why no tuned kernel runs in it.
-void TellForXla(const std::set<std::string>& functions) {
+// Counts the functions that XLA compiles, each once per process, and logs each Python name once.
+// Thread-safe.
+void ReportXlaFunctions(const std::set<std::string>& functions) {
   static std::mutex mutex;
   static auto* counted = new std::set<std::string>;
   static auto* told = new std::set<std::string>;
@@ -66,9 +71,10 @@ void TellForXla(const std::set<std::string>& functions) {
   }
 }
 
-class FusingLoops {
+// Fuses the loops of one graph and of its function library.
+class LoopFuser {
  public:
-  explicit FusingLoops(const tensorflow::GraphOptimizationPassOptions& options)
+  explicit LoopFuser(const tensorflow::GraphOptimizationPassOptions& options)
       : graph_(*options.graph->get()),
         library_(options.flib_def),
         devices_(options.device_set),
@@ -78,11 +84,11 @@ class FusingLoops {
   absl::Status Run() {
     if (library_ == nullptr) return absl::OkStatus();
     const std::set<std::string> marked = FunctionsForXla(graph_, *library_);
-    TellForXla(marked);
-    if (!OnlyHere()) return absl::OkStatus();
+    ReportXlaFunctions(marked);
+    if (!HasOnlyLocalCpus()) return absl::OkStatus();
     const std::set<std::string> compiled = CompiledFunctions(marked, graph_, *library_);
     for (const std::string& name : library_->ListFunctionNames()) {
-      if (!compiled.count(name)) TF_RETURN_IF_ERROR(InFunction(name));
+      if (!compiled.count(name)) TF_RETURN_IF_ERROR(FuseInFunction(name));
     }
     std::vector<tensorflow::Node*> loops;
     for (tensorflow::Node* node : graph_.op_nodes()) {
@@ -92,15 +98,16 @@ class FusingLoops {
       if (IsCompiled(node->attrs())) {
         events::compiled.Add();
       } else {
-        TF_RETURN_IF_ERROR(InGraph(node));
+        TF_RETURN_IF_ERROR(FuseInGraph(node));
       }
     }
     return absl::OkStatus();
   }
 
  private:
-  // Loops have no device yet; where there are others than CPUs, one of those may be meant.
-  bool OnlyHere() const {
+  // Whether all devices are known to be CPUs of this process. Loops are not placed yet: if there
+  // are other devices, a loop may be meant for one of them.
+  bool HasOnlyLocalCpus() const {
     if (devices_ == nullptr) return false;
     for (const auto* device : devices_->devices()) {
       if (!device->IsLocal() || device->device_type() != tensorflow::DEVICE_CPU) return false;
@@ -108,13 +115,14 @@ class FusingLoops {
     return true;
   }
 
-  // Why the loop cannot be one operation here, whatever it computes.
-  std::string Hindrance(const tensorflow::NodeDef& node) const {
-    // Each signature of a session has functions of its own then, but stateful kernels serve all.
+  // Returns why the loop cannot be one op in this graph, whatever it computes; empty if it can.
+  std::string FindObstacle(const tensorflow::NodeDef& node) const {
+    // With this option, each signature of a session has its own functions, but all signatures share
+    // the stateful kernels.
     if (session_ != nullptr && session_->config.graph_options().place_pruned_graph()) {
       return "its graph is placed by parts";
     }
-    // One operation is on one device, as all variables that it reads have to be.
+    // An op runs on one device, so all variables that it reads must be on that device.
     const auto& types = node.attr().at("T").list().type();
     const auto variables = std::count(types.begin(), types.end(), tensorflow::DT_RESOURCE);
     if (devices_->devices().size() > 1 && variables > 1) {
@@ -123,10 +131,10 @@ class FusingLoops {
     return "";
   }
 
-  // Whether the loop is one for this library. Counts what is left alone.
+  // Whether the library supports the loop. Counts the loops that it does not support.
   bool Serves(const tensorflow::NodeDef& node) const {
     WhileLoop loop;
-    std::string odd = Hindrance(node);
+    std::string odd = FindObstacle(node);
     if (odd.empty()) odd = ReadLoop(tensorflow::AttrSlice(node), library_, &loop);
     if (odd.empty()) return true;
     VLOG(1) << node.name() << " is left as it is: " << odd;
@@ -134,7 +142,8 @@ class FusingLoops {
     return false;
   }
 
-  absl::Status InFunction(const std::string& name) {
+  // Fuses the loops in the body of a library function.
+  absl::Status FuseInFunction(const std::string& name) {
     const tensorflow::FunctionDef* function = library_->Find(name);
     std::vector<int> loops;
     for (int i = 0; i < function->node_def_size(); ++i) {
@@ -143,14 +152,15 @@ class FusingLoops {
     }
     if (loops.empty()) return absl::OkStatus();
     tensorflow::FunctionDef changed = *function;
-    for (const int i : loops) TF_RETURN_IF_ERROR(Change(*changed.mutable_node_def(i)));
+    for (const int i : loops) TF_RETURN_IF_ERROR(ConvertToFusedLoop(*changed.mutable_node_def(i)));
     return library_->ReplaceFunction(name, changed);
   }
 
-  absl::Status InGraph(tensorflow::Node* node) {
+  // Fuses a loop of the graph, if it is supported.
+  absl::Status FuseInGraph(tensorflow::Node* node) {
     tensorflow::NodeDef changed = node->def();
     if (!Serves(changed)) return absl::OkStatus();
-    TF_RETURN_IF_ERROR(Change(changed));
+    TF_RETURN_IF_ERROR(ConvertToFusedLoop(changed));
     absl::Status status;
     tensorflow::Node* loop = graph_.AddNode(std::move(changed), &status);
     TF_RETURN_IF_ERROR(status);
@@ -158,23 +168,25 @@ class FusingLoops {
     return absl::OkStatus();
   }
 
-  absl::Status Change(tensorflow::NodeDef& node) {
-    const std::string original = NameOfOriginal("loop", *library_);
-    TF_RETURN_IF_ERROR(library_->AddFunctionDef(OriginalOf(node, original)));
+  // Changes a loop into the fused op and adds the original loop to the function library.
+  absl::Status ConvertToFusedLoop(tensorflow::NodeDef& node) {
+    const std::string original = MakeOriginalName("loop", *library_);
+    TF_RETURN_IF_ERROR(library_->AddFunctionDef(MakeOriginalFunction(node, original)));
     node.set_op(node.op() == "While" ? kLoop : "_TensorwrightStatelessLoop");
     tensorflow::NameAttrList function;
     function.set_name(original);
     tensorflow::AddNodeAttr("original", function, &node);
-    // Kernels without state are no session's.
+    // Sessions keep only the kernels of stateful ops (Original).
     tensorflow::AddNodeAttr("in_function", in_function_ || node.op() != kLoop, &node);
     VLOG(1) << node.name() << " is one operation";
     events::loops.Add();
     return absl::OkStatus();
   }
 
-  // The loop as it was, as a function.
-  static tensorflow::FunctionDef OriginalOf(const tensorflow::NodeDef& node,
-                                            const std::string& name) {
+  // Returns a function that contains only the original loop, with arguments in_0, in_1, ... and
+  // results out_0, out_1, ...
+  static tensorflow::FunctionDef MakeOriginalFunction(const tensorflow::NodeDef& node,
+                                                      const std::string& name) {
     tensorflow::FunctionDef function;
     function.mutable_signature()->set_name(name);
     function.mutable_signature()->set_is_stateful(node.op() == "While");
@@ -182,7 +194,7 @@ class FusingLoops {
     *loop = node;
     loop->set_name("loop");
     loop->clear_input();
-    tensorflow::AddNodeAttr(kLeft, true, loop);
+    tensorflow::AddNodeAttr(kOriginalLoopAttr, true, loop);
     const auto& types = node.attr().at("T").list();
     for (int i = 0; i < types.type_size(); ++i) {
       const std::string number = std::to_string(i);
@@ -205,13 +217,14 @@ class FusingLoops {
   const bool in_function_;
 };
 
+// The pass that loops.cc registers.
 class FuseLoops : public tensorflow::GraphOptimizationPass {
  public:
   absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
-    if (options.graph == nullptr || *options.graph == nullptr || !Wanted(kLoops)) {
+    if (options.graph == nullptr || *options.graph == nullptr || !IsFusionEnabled(kLoops)) {
       return absl::OkStatus();
     }
-    return FusingLoops(options).Run();
+    return LoopFuser(options).Run();
   }
 };
 

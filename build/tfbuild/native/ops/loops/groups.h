@@ -1,4 +1,5 @@
-// Which tasks of a plan are done together: threads share all of them at once, by rows.
+// Joins consecutive elementwise tasks of a plan into groups. Threads share the rows of a whole
+// group, so they synchronize once for each group.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_GROUPS_H_
 #define TENSORWRIGHT_OPS_LOOPS_GROUPS_H_
@@ -12,13 +13,16 @@
 
 namespace tensorwright {
 
-// As many as a vector has elements: a block of rows begins with a vector.
+// Rows of a block. Threads share whole blocks. A vector has at most 16 floats, so each block begins
+// at a vector.
 constexpr std::int64_t kBlockRows = 16;
-// As many sums take about as long as a hyperbolic tangent.
+// Cost of a function that is approximated, such as a hyperbolic tangent, in additions.
 constexpr std::int64_t kApproximation = 8;
 
-// Chooses what is done to a row.
-inline void ShapeRows(Task& task) {
+// Chooses the function that computes a row of an elementwise task, by which operands repeat one
+// element throughout a row. The task is `flat` if consecutive rows can be computed as one long row:
+// all of its views are dense or repeat one element.
+inline void ChooseRowFunction(Task& task) {
   task.flat = task.out.IsDense();
   for (const View& view : task.in) task.flat = task.flat && (view.IsDense() || view.IsLone());
   int form = 0;
@@ -30,7 +34,9 @@ inline void ShapeRows(Task& task) {
   task.row = (*task.forms)[form];
 }
 
-// Decides, task by task, whether the next one may join those before it.
+// Makes the groups of a plan. An elementwise task joins the group before it if they have equally
+// many rows (at least 2) and each row of the task needs only the same row of that group. Any other
+// task begins a group. Products and sums are groups of their own.
 class Grouping {
  public:
   explicit Grouping(Plan& plan) : plan_(plan) {}
@@ -39,18 +45,20 @@ class Grouping {
     for (std::size_t i = 0; i < plan_.tasks.size(); ++i) {
       Task& task = plan_.tasks[i];
       const bool elements = task.what == Task::What::kElements;
-      if (elements) ShapeRows(task);
+      if (elements) ChooseRowFunction(task);
       if (!elements || !Joins(task)) Begin(i);
       if (task.once) plan_.once = plan_.groups.size();
       plan_.groups.back().last = i + 1;
       if (elements) Take(task);
       if (task.what == Task::What::kProduct) {
-        plan_.groups.back().work = WorkOf(task.out.rows, task.in[0].columns, task.out.columns);
+        plan_.groups.back().work =
+            EstimateCost(task.out.rows, task.in[0].columns, task.out.columns);
       }
     }
   }
 
  private:
+  // Whether the task can join the last group.
   bool Joins(const Task& task) const {
     if (plan_.groups.empty() || plan_.groups.back().rows != task.out.rows || task.out.rows < 2 ||
         plan_.tasks[plan_.groups.back().first].once != task.once) {
@@ -60,7 +68,7 @@ class Grouping {
     if (!task.out.IsInRows(written == written_.end() ? task.out.row_step : written->second)) {
       return false;
     }
-    // What others read before it is written here lies in the same rows, too.
+    // Tasks that read this memory before it is overwritten must read the same rows.
     const auto read = read_.find(task.out.memory);
     if (read != read_.end() && read->second != task.out.row_step) return false;
     for (const View& view : task.in) {
@@ -70,12 +78,14 @@ class Grouping {
     return true;
   }
 
+  // Begins a group with the task of this index.
   void Begin(std::size_t task) {
     plan_.groups.push_back({task, task});
     written_.clear();
     read_.clear();
   }
 
+  // Adds the task's work, reads and writes to the last group.
   void Take(const Task& task) {
     Group& group = plan_.groups.back();
     group.rows = task.out.rows;
@@ -88,10 +98,10 @@ class Grouping {
     }
   }
 
-  static constexpr std::int64_t kNone = -1;
+  static constexpr std::int64_t kNone = -1;  // Not by rows of one distance.
 
   Plan& plan_;
-  // Of the last group, by memory: how far the rows that it writes, or reads, are apart.
+  // By memory: the distance of the rows that the last group writes or reads, in elements.
   std::map<int, std::int64_t> written_, read_;
 };
 

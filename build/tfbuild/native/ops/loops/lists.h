@@ -1,4 +1,4 @@
-// Lists of tensors: what an iteration reads of them and puts into them.
+// Plans the ops on tensor lists: which items an iteration reads and writes.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_LISTS_H_
 #define TENSORWRIGHT_OPS_LOOPS_LISTS_H_
@@ -13,31 +13,39 @@
 
 namespace tensorwright {
 
+// Lists are arguments of the loop, or are reserved in an iteration. In each iteration a list may be
+// changed once: by a pop, a push, or an item that is set or added to. Before that its items may be
+// read by index, unless the loop pushes to the list or adds to its items. Items of a list must have
+// the same type and shape if the loop reads any of them.
+//
+// Functions return false if something is not supported.
 class Lists {
  public:
-  explicit Lists(Draft& draft) : draft_(draft) {}
+  explicit Lists(PlanBuilder& draft) : builder_(draft) {}
 
+  // Plans one op on lists, other than AddN.
   bool Add(const Operation& operation) {
     const auto what = operation.what;
-    Fact& fact = draft_.Out(operation);
+    ValueInfo& fact = builder_.Out(operation);
     if (what == Do::kReserve) {
-      fact.is = Is::kList;
-      fact.numbers = draft_.Of(operation, 1).numbers;
-      fact.dimensions = draft_.Of(operation, 0).numbers.values;
-      return draft_.Of(operation, 0).is == Is::kNumbers &&
-             draft_.Of(operation, 1).is == Is::kNumbers;
+      fact.is = ValueKind::kList;
+      fact.numbers = builder_.Of(operation, 1).numbers;
+      const Numbers& shape = builder_.Of(operation, 0).numbers;
+      fact.dimensions = shape.dimensions.empty() ? Dimensions{kUnknownRank} : shape.values;
+      return builder_.Of(operation, 0).is == ValueKind::kNumbers &&
+             builder_.Of(operation, 1).is == ValueKind::kNumbers;
     }
-    const Fact list = draft_.Of(operation, 0);
-    if (list.is != Is::kList) return false;
+    const ValueInfo list = builder_.Of(operation, 0);
+    if (list.is != ValueKind::kList) return false;
     if (what == Do::kLength || what == Do::kElementShape) {
-      if (!IsAsGiven(list) || draft_.plan.popped.count(list.list)) return false;
-      fact.is = Is::kNumbers;
+      if (!IsUnchangedArgument(list) || builder_.plan.popped.count(list.list)) return false;
+      fact.is = ValueKind::kNumbers;
       if (what == Do::kLength) {
         fact.numbers = {
-            {}, {static_cast<std::int64_t>(draft_.given.lists[list.list]->tensors().size())}};
+            {}, {static_cast<std::int64_t>(builder_.given.lists[list.list]->tensors().size())}};
         return !IsChanged(list.list);
       }
-      const auto& shape = draft_.given.lists[list.list]->element_shape;
+      const auto& shape = builder_.given.lists[list.list]->element_shape;
       if (shape.unknown_rank()) {
         fact.numbers = {{}, {-1}};
       } else {
@@ -46,85 +54,97 @@ class Lists {
       }
       return true;
     }
-    if (what == Do::kGetItem) return IsAsGiven(list) && Read(operation, list.list, false, fact);
+    if (what == Do::kGetItem)
+      return IsUnchangedArgument(list) && Read(operation, list.list, false, fact);
     if (what == Do::kPopBack) {
-      if (!IsAsGiven(list)) return false;
+      if (!IsUnchangedArgument(list)) return false;
       fact = list;
       fact.popped = true;
-      return Read(operation, list.list, true, draft_.Out(operation, 1));
+      return Read(operation, list.list, true, builder_.Out(operation, 1));
     }
-    return Written(operation, list);
+    return PlanWrite(operation, list);
   }
 
-  // A list and one of which one item was set.
+  // Plans AddN of two lists: an argument, and a list that was reserved in this iteration with one
+  // item set. It adds this item to the argument's item. The gradient of TensorListGetItem has this
+  // form.
   bool Join(const Operation& operation) {
     if (operation.inputs.size() != 2) return false;
-    Fact list = draft_.Of(operation, 0), added = draft_.Of(operation, 1);
-    if (!IsAsGiven(list)) std::swap(list, added);
-    if (!IsAsGiven(list) || added.list >= 0 || !added.write || added.write->is_number) return false;
-    if (draft_.body.uses[operation.inputs[0]] != 1 || draft_.body.uses[operation.inputs[1]] != 1 ||
-        draft_.body.uses[added.write->value] != 1)
+    ValueInfo list = builder_.Of(operation, 0), added = builder_.Of(operation, 1);
+    if (!IsUnchangedArgument(list)) std::swap(list, added);
+    if (!IsUnchangedArgument(list) || added.list >= 0 || !added.write || added.write->is_number)
       return false;
-    const Memory& memory = draft_.plan.memories[added.write->view.memory];
+    if (builder_.body.uses[operation.inputs[0]] != 1 ||
+        builder_.body.uses[operation.inputs[1]] != 1 || builder_.body.uses[added.write->value] != 1)
+      return false;
+    const Memory& memory = builder_.plan.memories[added.write->view.memory];
     if (memory.where != Memory::Where::kOwn || !Holds(added, memory.dimensions)) return false;
-    const auto size = static_cast<std::int64_t>(draft_.given.lists[list.list]->tensors().size());
+    const auto size = static_cast<std::int64_t>(builder_.given.lists[list.list]->tensors().size());
     if (added.numbers.values != Dimensions{size}) return false;
-    Fact& fact = draft_.Out(operation);
+    ValueInfo& fact = builder_.Out(operation);
     fact = list;
     fact.write = added.write;
     fact.write->how = ListWrite::How::kAdd;
     return true;
   }
 
-  // Whether each item that is read is one that the loop got, or always the same one, and each that is
-  // written is in the list.
-  bool ArePlain() {
-    for (const int list : draft_.plan.popped) {
-      if (static_cast<std::int64_t>(draft_.given.lists[list]->tensors().size()) <
-          draft_.plan.iterations) {
+  // Checks all reads and writes, after the counters were followed. All indices must be in range.
+  // Each item that is read must be an item of the input, or a loop-invariant value that an earlier
+  // iteration wrote. Completes `is_last` and `has_own_memory` of the writes.
+  bool CheckAccesses() {
+    for (const int list : builder_.plan.popped) {
+      if (static_cast<std::int64_t>(builder_.given.lists[list]->tensors().size()) <
+          builder_.plan.iterations) {
         return false;
       }
     }
-    for (ListRead& read : draft_.plan.reads) {
+    for (ListRead& read : builder_.plan.reads) {
       if (!read.pops && !IsReadable(read)) return false;
     }
-    for (auto& [list, write] : draft_.plan.writes) {
+    for (auto& [list, write] : builder_.plan.writes) {
       if (!IsWritable(list, write)) return false;
       write.is_last =
-          write.how == ListWrite::How::kSet && draft_.plan.numbers.count(write.index) != 0;
-      write.is_alone = IsAlone(list, write);
+          write.how == ListWrite::How::kSet && builder_.plan.numbers.count(write.index) != 0;
+      write.has_own_memory = IsAlone(list, write);
     }
     return true;
   }
 
  private:
-  using Is = Fact::Is;
+  using ValueKind = ValueInfo::ValueKind;
 
-  // A list that the loop got and has not changed.
-  bool IsAsGiven(const Fact& fact) const {
-    return fact.is == Is::kList && fact.list >= 0 && !fact.write && !fact.popped;
+  static constexpr std::int64_t kUnknownRank = -2;  // As the only dimension of a reserved list.
+
+  // Whether the value is an argument that this iteration has not changed.
+  bool IsUnchangedArgument(const ValueInfo& fact) const {
+    return fact.is == ValueKind::kList && fact.list >= 0 && !fact.write && !fact.popped;
   }
 
-  // Whether the number of items changes from iteration to iteration.
+  // Whether the loop changes the number of items.
   bool IsChanged(int list) const {
-    const Operation* maker = draft_.body.maker(draft_.body.results[list]);
-    return maker != nullptr && (maker->what == Do::kPushBack || maker->what == Do::kPopBack);
+    const Operation* producer = builder_.body.producer(builder_.body.results[list]);
+    return producer != nullptr &&
+           (producer->what == Do::kPushBack || producer->what == Do::kPopBack);
   }
 
-  // Whether a list that was reserved may have an item of these dimensions.
-  static bool Holds(const Fact& reserved, const Dimensions& item) {
+  // Whether a reserved list may have an item with these dimensions.
+  static bool Holds(const ValueInfo& reserved, const Dimensions& item) {
     const Dimensions& shape = reserved.dimensions;
-    if (shape == Dimensions{-1}) return true;  // (of any rank, or of one)
+    if (shape == Dimensions{kUnknownRank}) return true;
     return shape.size() == item.size() &&
            std::equal(shape.begin(), shape.end(), item.begin(),
                       [](auto wanted, auto size) { return wanted == -1 || wanted == size; });
   }
 
-  bool Read(const Operation& operation, int list, bool pops, Fact& fact) {
-    const auto& items = draft_.given.lists[list]->tensors();
+  // Plans the read of an item, at an index or from the end (`pops`). `fact` becomes the item: data,
+  // constant integers, or a counter. Integers must be the same in all items, unless they are popped
+  // one by one.
+  bool Read(const Operation& operation, int list, bool pops, ValueInfo& fact) {
+    const auto& items = builder_.given.lists[list]->tensors();
     ListRead read = {list, pops};
     if (!pops) {
-      if (draft_.Of(operation, 1).is != Is::kNumbers && draft_.Of(operation, 1).is != Is::kCounter)
+      if (builder_.Of(operation, 1).is != ValueKind::kNumbers &&
+          builder_.Of(operation, 1).is != ValueKind::kCounter)
         return false;
       read.index = operation.inputs[1];
       if (!KeepIndex(read.index)) return false;
@@ -137,79 +157,82 @@ class Lists {
       alike = alike && item.dtype() == type && item.shape() == first.shape();
       same = same && item.data() == first.data();
     }
-    if (!alike || !IsFew(first)) return false;
+    if (!alike || !HasFewIntegers(first)) return false;
     if (type == tensorflow::DT_INT32 || type == tensorflow::DT_INT64) {
       fact.numbers = NumbersOf(first);
       for (std::size_t i = 1; !same && i < items.size(); ++i) {
         if (!(NumbersOf(items[i]) == fact.numbers)) return pops && Counts(operation, list, fact);
       }
-      fact.is = Is::kNumbers;
+      fact.is = ValueKind::kNumbers;
       if (pops) {
-        draft_.plan.popped.insert(list);
+        builder_.plan.popped.insert(list);
       } else {
-        if (!draft_.IsFixed(list)) return false;
-        draft_.plan.reads.push_back(read);
+        if (!builder_.IsFixed(list)) return false;
+        builder_.plan.reads.push_back(read);
       }
       return true;
     }
     if (type != tensorflow::DT_FLOAT && type != tensorflow::DT_BOOL) return false;
-    draft_.plan.reads.push_back(read);
-    const int which = static_cast<int>(draft_.plan.reads.size()) - 1;
-    if (same && items.size() > 1 && (pops || draft_.IsFixed(list))) {
-      draft_.Data(fact, draft_.NewFixed({Fixed::From::kFirstItem, which}, first));
+    builder_.plan.reads.push_back(read);
+    const int which = static_cast<int>(builder_.plan.reads.size()) - 1;
+    if (same && items.size() > 1 && (pops || builder_.IsFixed(list))) {
+      builder_.Data(fact, builder_.NewFixed({Fixed::From::kFirstItem, which}, first));
     } else {
-      draft_.Data(fact, draft_.NewMemory(Memory::Where::kItems, which, DimensionsOf(first),
-                                         type == tensorflow::DT_BOOL));
+      builder_.Data(fact, builder_.NewMemory(Memory::Where::kItems, which, DimensionsOf(first),
+                                             type == tensorflow::DT_BOOL));
     }
-    if (pops) draft_.plan.popped.insert(list);
+    if (pops) builder_.plan.popped.insert(list);
     return true;
   }
 
+  // Records an index if it is loop-invariant. Returns false if it is not a single number.
   bool KeepIndex(int value) {
-    const Fact& fact = draft_.facts[value];
-    if (fact.is != Is::kNumbers) return true;
+    const ValueInfo& fact = builder_.facts[value];
+    if (fact.is != ValueKind::kNumbers) return true;
     if (fact.numbers.values.size() != 1) return false;
-    draft_.plan.numbers[value] = fact.numbers.values[0];
+    builder_.plan.numbers[value] = fact.numbers.values[0];
     return true;
   }
 
-  // Items that are single numbers, and not all the same.
-  bool Counts(const Operation& operation, int list, Fact& fact) {
+  // Plans a pop of single numbers that differ: the popped number is a counter.
+  bool Counts(const Operation& operation, int list, ValueInfo& fact) {
     if (fact.numbers.values.size() != 1) return false;
-    draft_.counting.push_back(&operation);
-    draft_.plan.popped.insert(list);
-    fact.is = Is::kCounter;
+    builder_.counter_operations.push_back(&operation);
+    builder_.plan.popped.insert(list);
+    fact.is = ValueKind::kCounter;
     return true;
   }
 
-  bool Written(const Operation& operation, const Fact& list) {
+  // Plans the push of an item, or the write of an item at an index. Data that is only a part of its
+  // memory is copied first, once for each value.
+  bool PlanWrite(const Operation& operation, const ValueInfo& list) {
     const bool sets = operation.what == Do::kSetItem;
     if (list.write || list.popped || (list.list < 0 && !sets)) return false;
     ListWrite write = {sets ? ListWrite::How::kSet : ListWrite::How::kPush};
     if (sets) {
-      const Is is = draft_.Of(operation, 1).is;
-      if (is != Is::kNumbers && is != Is::kCounter) return false;
+      const ValueKind is = builder_.Of(operation, 1).is;
+      if (is != ValueKind::kNumbers && is != ValueKind::kCounter) return false;
       write.index = operation.inputs[1];
       if (!KeepIndex(write.index)) return false;
     }
     const int value = operation.inputs[sets ? 2 : 1];
     write.value = value;
-    Fact& item = draft_.facts[value];
-    if (item.is == Is::kNumbers || item.is == Is::kCounter) {
+    ValueInfo& item = builder_.facts[value];
+    if (item.is == ValueKind::kNumbers || item.is == ValueKind::kCounter) {
       if (list.list < 0) return false;
       write.is_number = true;
-      write.type = draft_.given.lists[list.list]->element_dtype;
+      write.type = builder_.given.lists[list.list]->element_dtype;
       if (!IsNumber(write.type)) return false;
-      if (item.is == Is::kNumbers) {
-        draft_.plan.constants.push_back(TensorOf(item.numbers, write.type));
-        write.constant = static_cast<int>(draft_.plan.constants.size()) - 1;
+      if (item.is == ValueKind::kNumbers) {
+        builder_.plan.constants.push_back(TensorOf(item.numbers, write.type));
+        write.constant = static_cast<int>(builder_.plan.constants.size()) - 1;
       }
-    } else if (item.is == Is::kData) {
-      if (!draft_.IsWhole(item)) {
+    } else if (item.is == ValueKind::kData) {
+      if (!builder_.IsWhole(item)) {
         const auto copied = copies_.find(value);
         if (copied == copies_.end()) {
-          Fact dense = draft_.NewData(item.dimensions, draft_.IsBytes(item));
-          draft_.Copy(item.view, dense.view, draft_.IsBytes(item));
+          ValueInfo dense = builder_.NewData(item.dimensions, builder_.IsBytes(item));
+          builder_.Copy(item.view, dense.view, builder_.IsBytes(item));
           copies_.emplace(value, dense);
           write.view = dense.view;
         } else {
@@ -221,41 +244,46 @@ class Lists {
     } else {
       return false;
     }
-    Fact& fact = draft_.Out(operation);
+    ValueInfo& fact = builder_.Out(operation);
     fact = list;
     fact.write = write;
     return true;
   }
 
+  // Checks the indices of a read, and finds the iterations that read an item which an earlier
+  // iteration wrote (`reads_other`). Such an item must be loop-invariant float32 data.
   bool IsReadable(ListRead& read) {
-    const auto size = static_cast<std::int64_t>(draft_.given.lists[read.list]->tensors().size());
-    const auto found = draft_.plan.writes.find(read.list);
-    const ListWrite* write = found == draft_.plan.writes.end() ? nullptr : &found->second;
+    const auto size = static_cast<std::int64_t>(builder_.given.lists[read.list]->tensors().size());
+    const auto found = builder_.plan.writes.find(read.list);
+    const ListWrite* write = found == builder_.plan.writes.end() ? nullptr : &found->second;
     if (write != nullptr && write->how != ListWrite::How::kSet) return false;
     std::set<std::int64_t> written;
-    for (std::int64_t t = 0; t < draft_.plan.iterations; ++t) {
-      const std::int64_t* index = draft_.IndexIn(read.index, t);
+    for (std::int64_t t = 0; t < builder_.plan.iterations; ++t) {
+      const std::int64_t* index = builder_.IndexAtIteration(read.index, t);
       if (index == nullptr || *index < 0 || *index >= size) return false;
-      read.is_other.push_back(written.count(*index) != 0);
+      read.reads_other.push_back(written.count(*index) != 0);
       if (write == nullptr) continue;
-      const std::int64_t* to = draft_.IndexIn(write->index, t);
+      const std::int64_t* to = builder_.IndexAtIteration(write->index, t);
       if (to == nullptr) return false;
       written.insert(*to);
     }
-    if (std::none_of(read.is_other.begin(), read.is_other.end(), [](bool is) { return is; })) {
-      read.is_other.clear();
+    if (std::none_of(read.reads_other.begin(), read.reads_other.end(),
+                     [](bool is) { return is; })) {
+      read.reads_other.clear();
       return true;
     }
     if (write->is_number) return false;
-    const Memory& other = draft_.plan.memories[write->view.memory];
+    const Memory& other = builder_.plan.memories[write->view.memory];
     read.other = write->view.memory;
-    const auto& items = draft_.given.lists[read.list]->tensors();
+    const auto& items = builder_.given.lists[read.list]->tensors();
     return other.where == Memory::Where::kFixed && !other.bytes &&
            other.dimensions == DimensionsOf(items[0]);
   }
 
+  // Whether the list can take all writes: shapes must fit, indices must be in range, pushes must
+  // not exceed the list's limit, and no two iterations may add to the same item.
   bool IsWritable(int list, const ListWrite& write) const {
-    const tensorflow::TensorList& given = *draft_.given.lists[list];
+    const tensorflow::TensorList& given = *builder_.given.lists[list];
     const auto size = static_cast<std::int64_t>(given.tensors().size());
     const Dimensions* dimensions = DimensionsOfItem(write);
     if (dimensions == nullptr ||
@@ -264,29 +292,29 @@ class Lists {
     }
     if (write.how == ListWrite::How::kPush) {
       return given.max_num_elements == -1 ||
-             size + draft_.plan.iterations <= given.max_num_elements;
+             size + builder_.plan.iterations <= given.max_num_elements;
     }
     std::set<std::int64_t> seen;
-    for (std::int64_t t = 0; t < draft_.plan.iterations; ++t) {
-      const std::int64_t* index = draft_.IndexIn(write.index, t);
+    for (std::int64_t t = 0; t < builder_.plan.iterations; ++t) {
+      const std::int64_t* index = builder_.IndexAtIteration(write.index, t);
       if (index == nullptr || *index < 0 || *index >= size) return false;
       if (!seen.insert(*index).second && write.how == ListWrite::How::kAdd) return false;
     }
     return true;
   }
 
-  // None where it is not known what the loop puts into the list.
+  // Returns the dimensions of a written item, or nullptr if they are not known.
   const Dimensions* DimensionsOfItem(const ListWrite& write) const {
-    if (!write.is_number) return &draft_.plan.memories[write.view.memory].dimensions;
-    if (write.constant >= 0) return &draft_.facts[write.value].numbers.dimensions;
-    const auto found = draft_.plan.counters.find(write.value);
-    return found == draft_.plan.counters.end() ? nullptr : &found->second.dimensions;
+    if (!write.is_number) return &builder_.plan.memories[write.view.memory].dimensions;
+    if (write.constant >= 0) return &builder_.facts[write.value].numbers.dimensions;
+    const auto found = builder_.plan.counters.find(write.value);
+    return found == builder_.plan.counters.end() ? nullptr : &found->second.dimensions;
   }
 
-  // Whether what is written lies where no state and no other list has it.
+  // Whether no state and no other list uses the memory of the written item.
   bool IsAlone(int list, const ListWrite& write) const {
     if (write.is_number) return false;
-    const auto& [states, writes] = std::tie(draft_.plan.states, draft_.plan.writes);
+    const auto& [states, writes] = std::tie(builder_.plan.states, builder_.plan.writes);
     const auto is_there = [&](const View& view) { return view.memory == write.view.memory; };
     return std::none_of(states.begin(), states.end(),
                         [&](const auto& each) { return is_there(each.second); }) &&
@@ -295,8 +323,8 @@ class Lists {
            });
   }
 
-  Draft& draft_;
-  std::map<int, Fact> copies_;  // Value → what of it goes into lists.
+  PlanBuilder& builder_;
+  std::map<int, ValueInfo> copies_;  // Value → its copy that goes into lists.
 };
 
 }  // namespace tensorwright

@@ -1,4 +1,4 @@
-// A while loop as TensorFlow's functions describe it, in the operations that this library computes.
+// Reads a while loop from TensorFlow's functions into the operations that this library supports.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_LOOP_H_
 #define TENSORWRIGHT_OPS_LOOPS_LOOP_H_
@@ -21,10 +21,11 @@
 
 namespace tensorwright {
 
+// The kinds of operations that a loop may contain.
 enum class Do {
   kConst,
   kReadVariable,
-  // Of elements.
+  // Elementwise.
   kAdd,
   kSub,
   kMul,
@@ -56,12 +57,12 @@ enum class Do {
   kAddN,
   kZerosLike,
   kFill,
-  // Of matrices.
+  // Matrix products and reductions.
   kMatMul,
   kBiasAdd,
   kBiasAddGrad,
   kSum,
-  // Of shapes.
+  // Shape manipulation.
   kSplit,
   kSplitV,
   kConcat,
@@ -75,7 +76,7 @@ enum class Do {
   kExpandDims,
   kShape,
   kBroadcastArgs,
-  // Of lists of tensors.
+  // Tensor lists. `what >= kReserve` means that the operation is one of these.
   kReserve,
   kGetItem,
   kSetItem,
@@ -85,7 +86,8 @@ enum class Do {
   kElementShape,
 };
 
-inline const std::map<std::string, Do>& Known() {
+// Returns the supported operations by the names of TensorFlow's ops.
+inline const std::map<std::string, Do>& SupportedOperations() {
   static const auto* known = new std::map<std::string, Do>{
       {"Const", Do::kConst},
       {"ReadVariableOp", Do::kReadVariable},
@@ -149,33 +151,38 @@ inline const std::map<std::string, Do>& Known() {
   return *known;
 }
 
+// An op of a function.
 struct Operation {
   Do what;
   std::vector<int> inputs;  // Values.
-  int output;               // The first of its values.
+  int output;               // The value of the first output; the others follow it.
   int outputs;
   tensorflow::DataType type = tensorflow::DT_INVALID;  // Of the first output.
-  tensorflow::Tensor constant;
+  tensorflow::Tensor constant;                         // Of Const.
+  // transpose_a and transpose_b: of MatMul. keeps_dimensions: of Sum.
   bool transpose_a = false, transpose_b = false, keeps_dimensions = false;
-  std::int64_t axis = 0;
+  std::int64_t axis = 0;           // Of Pack and Unpack.
   std::vector<std::int64_t> axes;  // Of Squeeze.
+  // Of StridedSlice and StridedSliceGrad; bit i is for axis i.
   int begin_mask = 0, end_mask = 0, shrink_mask = 0;
 
-  // Whether it is one slice of the first axis.
-  bool TakesOne() const { return shrink_mask == 1 && begin_mask == 0 && end_mask == 0; }
+  // Whether a StridedSlice selects one index of the first axis, as in x[i].
+  bool IsSingleIndex() const { return shrink_mask == 1 && begin_mask == 0 && end_mask == 0; }
 };
 
-// Values are numbered: first the arguments, then what each operation gives, in an order that edges allow.
+// The body or the condition of a loop. Values are numbered: first the arguments, then the outputs
+// of each operation. Operations are in topological order.
 struct Routine {
   std::vector<tensorflow::DataType> arguments;
   std::vector<Operation> operations;
-  std::vector<int> results;
-  std::vector<int> makers;  // Of each value: which operation, −1 for arguments.
-  std::vector<int> uses;    // Of each value: by operations and results.
+  std::vector<int> results;    // Values.
+  std::vector<int> producers;  // The operation that computes each value; -1 for arguments.
+  std::vector<int> uses;       // How often operations and results use each value.
 
   int arity() const { return static_cast<int>(arguments.size()); }
-  const Operation* maker(int value) const {
-    return makers[value] < 0 ? nullptr : &operations[makers[value]];
+  // Returns the operation that computes a value; null for arguments.
+  const Operation* producer(int value) const {
+    return producers[value] < 0 ? nullptr : &operations[producers[value]];
   }
 };
 
@@ -183,8 +190,9 @@ struct WhileLoop {
   Routine body, condition;
 };
 
+// Sets `routine.uses`.
 inline void CountUses(Routine& routine) {
-  routine.uses.assign(routine.makers.size(), 0);
+  routine.uses.assign(routine.producers.size(), 0);
   for (const Operation& operation : routine.operations) {
     for (const int input : operation.inputs) ++routine.uses[input];
   }
@@ -193,10 +201,10 @@ inline void CountUses(Routine& routine) {
 
 namespace {
 
-// Reads a function, or says what of it this library does not compute.
-class Reading {
+// Converts a function of TensorFlow to a Routine.
+class FunctionReader {
  public:
-  // Empty if all was read.
+  // Reads a function. Returns an empty string, or the op type or part that is not supported.
   std::string Read(const tensorflow::FunctionDef& function,
                    const tensorflow::FunctionLibraryDefinition* library) {
     std::unique_ptr<tensorflow::FunctionBody> body;
@@ -208,7 +216,7 @@ class Reading {
     }
     for (const tensorflow::DataType type : body->arg_types) {
       routine_.arguments.push_back(type);
-      routine_.makers.push_back(-1);
+      routine_.producers.push_back(-1);
     }
     for (std::size_t i = 0; i < body->arg_nodes.size(); ++i) values_[{body->arg_nodes[i], 0}] = i;
     for (const tensorflow::Node* result : body->ret_nodes) {
@@ -220,29 +228,35 @@ class Reading {
     return "";
   }
 
+  // Moves the routine to the caller. Call it once, after Read succeeded.
   Routine Take() { return std::move(routine_); }
 
  private:
   using Node = tensorflow::Node;
 
+  // Whether a node has no side effects. This is required of all nodes of a function, because nodes
+  // that no result needs are dropped.
   static bool IsAllowed(const Node* node) {
     return node->IsArg() || node->IsRetval() || node->IsIdentity() ||
            node->type_string() == "NoOp" || node->type_string() == "ReadVariableOp" ||
            !node->op_def().is_stateful();
   }
 
+  // Returns the edge of an input; null if there is none.
   static const tensorflow::Edge* Input(const Node* node, int index) {
     const tensorflow::Edge* edge = nullptr;
     return node->input_edge(index, &edge).ok() ? edge : nullptr;
   }
 
-  // The value of an input, behind identities.
+  // Returns the value of an input, looking through Identity ops.
   int Value(const Node* node, int index) const {
     const tensorflow::Edge* edge = Input(node, index);
     while (edge->src()->IsIdentity()) edge = Input(edge->src(), 0);
     return values_.at({edge->src(), edge->src_output()});
   }
 
+  // Adds a node to the routine after the nodes that compute its inputs, depth first. Returns an
+  // empty string, or the type of an op that is not supported.
   std::string Visit(const Node* node) {
     if (node->IsArg() || !seen_.insert(node).second) return "";
     for (int i = 0; i < node->num_inputs(); ++i) {
@@ -250,22 +264,23 @@ class Reading {
       if (!odd.empty()) return odd;
     }
     if (node->IsRetval() || node->IsIdentity()) return "";
-    const auto known = Known().find(node->type_string());
-    if (known == Known().end()) return node->type_string();
+    const auto known = SupportedOperations().find(node->type_string());
+    if (known == SupportedOperations().end()) return node->type_string();
     Operation operation = {known->second};
     if (!ReadAttributes(node, operation)) return node->type_string();
     for (int i = 0; i < node->num_inputs(); ++i) operation.inputs.push_back(Value(node, i));
-    operation.output = static_cast<int>(routine_.makers.size());
+    operation.output = static_cast<int>(routine_.producers.size());
     operation.outputs = node->num_outputs();
     for (int i = 0; i < node->num_outputs(); ++i) {
       values_[{node, i}] = operation.output + i;
-      routine_.makers.push_back(static_cast<int>(routine_.operations.size()));
+      routine_.producers.push_back(static_cast<int>(routine_.operations.size()));
     }
     routine_.operations.push_back(std::move(operation));
     return "";
   }
 
-  // False if they ask for what is not computed.
+  // Copies the attributes of a node to `operation`. Returns false if a type or an attribute is not
+  // supported.
   static bool ReadAttributes(const Node* node, Operation& operation) {
     const auto attributes = node->attrs();
     const auto flag = [&](const char* name) {
@@ -304,24 +319,26 @@ class Reading {
   }
 
   Routine routine_;
-  std::map<std::pair<const Node*, int>, int> values_;
+  std::map<std::pair<const Node*, int>, int> values_;  // By node and output.
   std::set<const Node*> seen_;
 };
 
-// Shapes, axes and the like have to stay the same, and whether the loop goes on has to be known before
-// it runs. Says what does not, or nothing.
-std::string Unsteady(const WhileLoop& loop) {
+// Checks what a plan requires: shapes, axes and the like are the same in every iteration, and the
+// condition depends only on integers, so that the number of iterations is known before the loop
+// runs. Returns an empty string, or what does not hold.
+std::string CheckPlannable(const WhileLoop& loop) {
   const Routine& body = loop.body;
   const auto is_number = [](tensorflow::DataType type) {
     return type == tensorflow::DT_INT32 || type == tensorflow::DT_INT64;
   };
-  std::vector<bool> changes(body.makers.size(), false);
+  // Integers that depend on an argument that the body changes.
+  std::vector<bool> changes(body.producers.size(), false);
   for (int i = 0; i < body.arity(); ++i) {
     changes[i] = is_number(body.arguments[i]) && body.results[i] != i;
   }
   for (const Operation& operation : body.operations) {
     const bool lists = operation.what >= Do::kReserve;
-    const bool slices = operation.what == Do::kSlice && operation.TakesOne();
+    const bool slices = operation.what == Do::kSlice && operation.IsSingleIndex();
     for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
       if (!changes[operation.inputs[i]] || lists) continue;
       if (operation.type == tensorflow::DT_FLOAT && !slices) return "a shape that changes";
@@ -343,7 +360,8 @@ std::string Unsteady(const WhileLoop& loop) {
 
 }  // namespace
 
-// The loop of a node While or StatelessWhile. Says what is in the way, or nothing.
+// Reads the loop of a While or StatelessWhile node with these attributes. Returns an empty string,
+// or what is not supported.
 inline std::string ReadLoop(const tensorflow::AttrSlice& attributes,
                             const tensorflow::FunctionLibraryDefinition* library, WhileLoop* loop) {
   for (const auto& [name, routine] :
@@ -352,12 +370,12 @@ inline std::string ReadLoop(const tensorflow::AttrSlice& attributes,
     if (value == nullptr || !value->has_func()) return "its function";
     const tensorflow::FunctionDef* definition = library->Find(value->func().name());
     if (definition == nullptr) return "its function";
-    Reading reading;
+    FunctionReader reading;
     const std::string odd = reading.Read(*definition, library);
     if (!odd.empty()) return odd;
     *routine = reading.Take();
   }
-  return Unsteady(*loop);
+  return CheckPlannable(*loop);
 }
 
 }  // namespace tensorwright

@@ -1,5 +1,5 @@
-// The operation that takes the place of a while loop: a plan for the shapes that it gets, run without
-// TensorFlow's executor; or, where there is no such plan, the loop as it was.
+// The op that replaces a while loop. It makes a plan for the shapes of its inputs and runs the plan
+// without TensorFlow's executor. If there is no plan for the inputs, it runs the original loop.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_LOOP_OP_H_
 #define TENSORWRIGHT_OPS_LOOPS_LOOP_OP_H_
@@ -32,8 +32,13 @@
 namespace tensorwright {
 namespace {
 
-constexpr std::size_t kMostPlans = 64;
+// Plans kept for each set of required outputs. When there are as many, all are dropped.
+constexpr std::size_t kMaxPlans = 64;
 
+// The kernel of _TensorwrightLoop and _TensorwrightStatelessLoop.
+//
+// It caches plans by required outputs and by what the plan depends on (MakePlanKey). Executions may
+// run at the same time; the mutex guards the caches.
 class LoopOp : public tensorflow::AsyncOpKernel {
  public:
   explicit LoopOp(tensorflow::OpKernelConstruction* context)
@@ -41,17 +46,18 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     OP_REQUIRES(context, context->function_library() != nullptr,
                 tensorflow::errors::Internal(name(), " has no functions"));
     const auto* library = context->function_library()->GetFunctionLibraryDefinition();
-    why_ = ReadLoop(tensorflow::AttrSlice(context->def()), library, &loop_);
+    unsupported_reason_ = ReadLoop(tensorflow::AttrSlice(context->def()), library, &loop_);
   }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    Given given;
-    Needed* needed = why_.empty() ? NeededFor(context) : nullptr;
-    const std::shared_ptr<const Plan> plan =
-        needed != nullptr && Collect(context, *needed, &given) ? PlanFor(*needed, given) : nullptr;
-    if (plan == nullptr || !AddsAlike(*plan, given)) {
+    LoopInputs given;
+    ReducedLoop* needed = unsupported_reason_.empty() ? GetReducedLoop(context) : nullptr;
+    const std::shared_ptr<const Plan> plan = needed != nullptr && Collect(context, *needed, &given)
+                                                 ? GetOrMakePlan(*needed, given)
+                                                 : nullptr;
+    if (plan == nullptr || !HasMatchingItems(*plan, given)) {
       events::stock_loop.Add();
-      return AsBefore(context, std::move(done));
+      return RunOriginal(context, std::move(done));
     }
     LoopRun run(*plan, given, context);
     OP_REQUIRES_OK_ASYNC(context, run.Run(), done);
@@ -65,9 +71,9 @@ class LoopOp : public tensorflow::AsyncOpKernel {
  private:
   using Plans = std::map<std::vector<std::int64_t>, std::shared_ptr<const Plan>>;
 
-  // The loop for some of its outputs.
-  struct Needed {
-    explicit Needed(WhileLoop of) : loop(std::move(of)) {
+  // The loop reduced to the ops that some of its outputs need, and its plans.
+  struct ReducedLoop {
+    explicit ReducedLoop(WhileLoop of) : loop(std::move(of)) {
       for (const Operation& operation : loop.body.operations) {
         if (operation.inputs.empty() || operation.inputs[0] >= loop.body.arity()) continue;
         const bool reads = operation.what == Do::kGetItem || operation.what == Do::kPopBack;
@@ -77,32 +83,35 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     }
 
     const WhileLoop loop;
-    std::set<int> read;       // Arguments that are lists of which items are read.
-    std::set<int> variables;  // Arguments that are variables which are read.
-    Plans plans;              // Guarded by the kernel's mutex.
+    std::set<int> read;       // Arguments: lists from which the loop reads items.
+    std::set<int> variables;  // Arguments: variables that the loop reads.
+    Plans plans;              // By MakePlanKey; nullptr if none exists. Guarded by mutex_.
   };
 
-  // A kernel may serve several executors, which use different outputs.
-  Needed* NeededFor(OpKernelContext* context) {
+  // Returns the loop reduced to what this execution's required outputs need. Several executors may
+  // share a kernel and require different outputs. The kernel owns the result.
+  ReducedLoop* GetReducedLoop(OpKernelContext* context) {
     std::vector<bool> outputs;
     for (int i = 0; i < loop_.body.arity(); ++i) outputs.push_back(context->output_required(i));
     tensorflow::mutex_lock lock(mutex_);
-    std::unique_ptr<Needed>& needed = needed_[outputs];
-    if (needed == nullptr) needed = std::make_unique<Needed>(NeededOf(loop_, outputs));
+    std::unique_ptr<ReducedLoop>& needed = reduced_loops_[outputs];
+    if (needed == nullptr)
+      needed = std::make_unique<ReducedLoop>(RemoveUnneededOps(loop_, outputs));
     return needed.get();
   }
 
-  // False where there is something that no plan is for.
-  bool Collect(OpKernelContext* context, const Needed& needed, Given* given) const {
+  // Collects the input tensors, the values of variables and the lists. Returns false if no plan can
+  // exist for them: an integer tensor is too large (HasFewIntegers), a variable cannot be read, or
+  // a variant is not one TensorList.
+  bool Collect(OpKernelContext* context, const ReducedLoop& needed, LoopInputs* given) const {
     const Routine& body = needed.loop.body;
     given->tensors.resize(body.arity());
     given->lists.resize(body.arity());
     for (int i = 0; i < body.arity(); ++i) {
       given->tensors[i] = context->input(i);
-      if (!IsFew(given->tensors[i])) return false;
-      if (needed.variables.count(i)) {
-        if (!ReadVariable(context, i, &given->tensors[i])) return false;
-      } else if (body.arguments[i] == tensorflow::DT_VARIANT) {
+      if (needed.variables.count(i) && !ReadVariable(context, i, &given->tensors[i])) return false;
+      if (!HasFewIntegers(given->tensors[i])) return false;
+      if (body.arguments[i] == tensorflow::DT_VARIANT) {
         if (given->tensors[i].NumElements() != 1) return false;
         given->lists[i] = given->tensors[i].scalar<tensorflow::Variant>()().get<TensorList>();
         if (given->lists[i] == nullptr) return false;
@@ -111,6 +120,9 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     return true;
   }
 
+  // Reads a variable under a shared lock. `value` shares the variable's buffer. Returns false if
+  // the variable has no value, or is in copy-on-read mode, in which no tensor may share its buffer
+  // (resource_var.h).
   static bool ReadVariable(OpKernelContext* context, int input, Tensor* value) {
     tensorflow::core::RefCountPtr<tensorflow::Var> variable;
     if (!LookupResource(context, HandleFromInput(context, input), &variable).ok()) return false;
@@ -123,8 +135,11 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     return true;
   }
 
-  // All of what is given that a plan depends on.
-  static std::vector<std::int64_t> KeyOf(const Needed& needed, const Given& given) {
+  // Returns everything in `given` that a plan depends on: data types, shapes and integers, and for
+  // each list its size, limit and element shape. For a list from which the loop reads: also whether
+  // all items share one buffer, whether they have the same type and shape, that shape, and the
+  // integers of the items.
+  static std::vector<std::int64_t> MakePlanKey(const ReducedLoop& needed, const LoopInputs& given) {
     std::vector<std::int64_t> key;
     const auto add = [&](const Tensor& tensor) {
       key.push_back(tensor.dims());
@@ -154,7 +169,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
         alike = alike && item.dtype() == items[0].dtype() && item.shape() == items[0].shape();
       }
       key.insert(key.end(), {items[0].dtype(), same, alike});
-      if (!alike || !IsFew(items[0])) continue;
+      if (!alike || !HasFewIntegers(items[0])) continue;
       add(items[0]);
       const bool numbers = IsNumber(items[0].dtype()) && items[0].dtype() != tensorflow::DT_BOOL;
       for (std::size_t j = 1; numbers && !same && j < items.size(); ++j) add(items[j]);
@@ -162,29 +177,31 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     return key;
   }
 
-  // None if there is none. A plan that was made is kept for the next execution.
-  std::shared_ptr<const Plan> PlanFor(Needed& needed, const Given& given) {
-    const std::vector<std::int64_t> key = KeyOf(needed, given);
+  // Returns the plan for `given`, or nullptr if there is none. Makes it at first use and caches the
+  // result. Tries a plan whose sums consist of parts first (Sums), then one without.
+  std::shared_ptr<const Plan> GetOrMakePlan(ReducedLoop& needed, const LoopInputs& given) {
+    const std::vector<std::int64_t> key = MakePlanKey(needed, given);
     tensorflow::mutex_lock lock(mutex_);
     const auto known = needed.plans.find(key);
     if (known != needed.plans.end()) return known->second;
     auto plan = std::make_shared<Plan>();
-    std::string why = Planning(needed.loop, given, true, *plan).Make();
+    std::string why = LoopPlanner(needed.loop, given, true, *plan).Make();
     if (!why.empty()) {
       *plan = Plan();
-      why = Planning(needed.loop, given, false, *plan).Make();
+      why = LoopPlanner(needed.loop, given, false, *plan).Make();
     }
     if (!why.empty()) {
       VLOG(1) << name() << " runs as it was: " << why;
       plan = nullptr;
     }
-    if (needed.plans.size() >= kMostPlans) needed.plans.clear();
+    if (needed.plans.size() >= kMaxPlans) needed.plans.clear();
     needed.plans[key] = plan;
     return plan;
   }
 
-  // Whether all items that something is added to have the dimensions of that, or none yet.
-  static bool AddsAlike(const Plan& plan, const Given& given) {
+  // Whether each item of a list to which the loop adds is uninitialized, or a float32 tensor with
+  // the shape of the added value.
+  static bool HasMatchingItems(const Plan& plan, const LoopInputs& given) {
     for (const auto& [list, write] : plan.writes) {
       if (write.how != ListWrite::How::kAdd) continue;
       const TensorShape wanted(plan.memories[write.view.memory].dimensions);
@@ -196,13 +213,14 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     return true;
   }
 
+  // Sets all outputs. Those that the loop does not change are its inputs.
   static absl::Status SetOutputs(OpKernelContext* context, const Routine& body, const Plan& plan,
-                                 const Given& given, const LoopMemory& memory) {
+                                 const LoopInputs& given, const LoopMemory& memory) {
     for (int i = 0; i < body.arity(); ++i) {
       const auto type = body.arguments[i];
       const auto state = plan.states.find(i);
-      const auto count = plan.finals.find(i);
-      if (count != plan.finals.end()) {
+      const auto count = plan.final_counters.find(i);
+      if (count != plan.final_counters.end()) {
         context->set_output(i, TensorOf(count->second, type));
       } else if (state != plan.states.end()) {
         Tensor* out = nullptr;
@@ -220,8 +238,11 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     return absl::OkStatus();
   }
 
-  static absl::Status SetList(OpKernelContext* context, int i, const Plan& plan, const Given& given,
-                              const LoopMemory& memory) {
+  // Sets output `i` to a copy of its input list to which the loop's pops and writes are applied.
+  // The sum of an item and an added value replaces the added value in memory, if nothing else uses
+  // that memory.
+  static absl::Status SetList(OpKernelContext* context, int i, const Plan& plan,
+                              const LoopInputs& given, const LoopMemory& memory) {
     TensorList list = given.lists[i]->Copy();
     auto& items = list.tensors();
     if (plan.popped.count(i)) items.resize(items.size() - plan.iterations);
@@ -244,7 +265,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
         Tensor& old = items[IndexAt(plan, write.index, t)];
         if (write.how == ListWrite::How::kAdd && old.dtype() == item.dtype()) {
           Tensor sum = item;
-          if (!write.is_alone) {
+          if (!write.has_own_memory) {
             TF_RETURN_IF_ERROR(context->allocate_temp(item.dtype(), item.shape(), &sum));
           }
           const float *left = old.flat<float>().data(), *right = item.flat<float>().data();
@@ -263,21 +284,24 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     return absl::OkStatus();
   }
 
+  // Returns the index `value` in iteration `t`.
   static std::int64_t IndexAt(const Plan& plan, int value, std::int64_t t) {
     const auto counter = plan.counters.find(value);
     return counter == plan.counters.end() ? plan.numbers.at(value) : counter->second.values[t];
   }
 
+  // Returns the integers or booleans that iteration `t` writes to a list.
   static Tensor NumberAt(const Plan& plan, const ListWrite& write, std::int64_t t) {
     if (write.constant >= 0) return plan.constants[write.constant];
-    const Followed& counter = plan.counters.at(write.value);
+    const CounterValues& counter = plan.counters.at(write.value);
     return TensorOf({counter.dimensions, {counter.values[t]}}, write.type);
   }
 
-  void AsBefore(OpKernelContext* context, DoneCallback done) {
+  // Runs the original loop.
+  void RunOriginal(OpKernelContext* context, DoneCallback done) {
     auto* library = context->function_library();
     tensorflow::FunctionLibraryRuntime::Handle handle;
-    // As a function of devices, so that TensorFlow takes the loop apart as it would have.
+    // TensorFlow lowers the loops of multi-device functions, as it would have lowered this one.
     tensorflow::FunctionLibraryRuntime::InstantiateOptions making;
     making.target = context->device()->name();
     making.is_multi_device_function = true;
@@ -298,11 +322,11 @@ class LoopOp : public tensorflow::AsyncOpKernel {
   }
 
   WhileLoop loop_;
-  std::string why_;
+  std::string unsupported_reason_;  // Why the loop is not supported; empty if it is.
   Original original_;
   tensorflow::mutex mutex_;
-  // By which outputs are used.
-  std::map<std::vector<bool>, std::unique_ptr<Needed>> needed_ TF_GUARDED_BY(mutex_);
+  // Key: for each output, whether it is required.
+  std::map<std::vector<bool>, std::unique_ptr<ReducedLoop>> reduced_loops_ TF_GUARDED_BY(mutex_);
 };
 
 }  // namespace

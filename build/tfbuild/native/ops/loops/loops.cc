@@ -1,4 +1,5 @@
-// The unit fused/loops: one source, as reading TensorFlow's headers takes most of a compile.
+// Registers the ops, the kernel and the graph pass of fused/loops. It is one source file, because
+// most of the time of a compilation is spent on TensorFlow's headers.
 
 #define EIGEN_USE_THREADS
 
@@ -9,7 +10,7 @@
 namespace tensorwright {
 namespace {
 
-using tensorflow::DEVICE_CPU;  // A registration's own words (native/registration.h).
+using tensorflow::DEVICE_CPU;  // Unqualified for the macros of native/registration.h.
 
 #define TENSORWRIGHT_LOOP(name)                                                \
   REGISTER_OP(name)                                                            \
@@ -35,7 +36,7 @@ TENSORWRIGHT_LOOP("_TensorwrightStatelessLoop");
 REGISTER_KERNEL_BUILDER(Name("_TensorwrightLoop").Device(DEVICE_CPU), LoopOp);
 REGISTER_KERNEL_BUILDER(Name("_TensorwrightStatelessLoop").Device(DEVICE_CPU), LoopOp);
 
-// Before TensorFlow makes loops of switches and merges, and inlines functions (10).
+// Runs before TensorFlow lowers loops to Switch and Merge ops and inlines functions (phase 10).
 REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::PRE_PLACEMENT, 5, FuseLoops);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Where the values of one execution of a loop lie.
+// The memory of one execution of a loop: where each value is stored in each iteration.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_MEMORY_H_
 #define TENSORWRIGHT_OPS_LOOPS_MEMORY_H_
@@ -21,22 +21,32 @@ using tensorflow::Tensor;
 using tensorflow::TensorList;
 using tensorflow::TensorShape;
 
-constexpr std::int64_t kAlign = 64;
+constexpr std::int64_t kAlign = 64;  // Bytes.
 
+// Allocates the memories of a plan that the loop writes, and finds the data of all memories.
+//
+// - Memories whose values go into lists (`Memory::given`) have tensors of their own, one for each
+//   iteration (ListTensors).
+// - The others share one tensor, the arena. There each has `turns` slots, which iterations use in
+//   turn. A memory begins at a multiple of kAlign bytes, and its slots follow each other without
+//   gaps.
+// - Each sum over all iterations has a tensor of its own, which begins as a copy of the argument.
+//
+// `plan`, `given` and `context` must outlive the object.
 class LoopMemory {
  public:
-  LoopMemory(const Plan& plan, const Given& given, OpKernelContext* context)
+  LoopMemory(const Plan& plan, const LoopInputs& given, OpKernelContext* context)
       : plan_(plan), given_(given), context_(context) {}
 
   absl::Status Allocate() {
-    given_away_.resize(plan_.memories.size());
+    list_tensors_.resize(plan_.memories.size());
     offsets_.resize(plan_.memories.size());
-    std::int64_t bytes = kAlign;
+    std::int64_t bytes = kAlign;  // Room to align the arena.
     for (std::size_t i = 0; i < plan_.memories.size(); ++i) {
       const Memory& memory = plan_.memories[i];
       if (memory.where != Memory::Where::kOwn) continue;
       if (memory.given) {
-        TF_RETURN_IF_ERROR(Allocate(memory, given_away_[i]));
+        TF_RETURN_IF_ERROR(Allocate(memory, list_tensors_[i]));
         continue;
       }
       offsets_[i] = bytes;
@@ -55,14 +65,15 @@ class LoopMemory {
     return absl::OkStatus();
   }
 
-  // What a memory of results of all iterations, or the last one's, holds.
+  // Returns the data of `memory` in iteration `t`. The arena keeps only the last `turns`
+  // iterations.
   char* At(int memory, std::int64_t t) const {
     const Memory& of = plan_.memories[memory];
     switch (of.where) {
       case Memory::Where::kFixed: return Data(Source(plan_.fixed[of.source]));
       case Memory::Where::kItems: return Data(Item(plan_.reads[of.source], t));
       case Memory::Where::kSlice: {
-        const SliceOf& slice = plan_.slices[of.source];
+        const CounterSlice& slice = plan_.slices[of.source];
         return At(slice.memory, t) + plan_.counters.at(slice.index).values[t] * of.size();
       }
       case Memory::Where::kState:
@@ -70,11 +81,11 @@ class LoopMemory {
         return At(plan_.states.at(of.source).memory, t - 1);
       default: break;
     }
-    if (of.given) return given_away_[memory].At(t);
+    if (of.given) return list_tensors_[memory].At(t);
     return arena_ + offsets_[memory] + t % of.turns * of.size();
   }
 
-  // A copy of what a memory holds, of results of all iterations or the last one.
+  // Copies the data of `memory` in iteration `t`, as At() finds it, to a new tensor.
   absl::Status Copy(int memory, std::int64_t t, Tensor* copy) const {
     const Memory& of = plan_.memories[memory];
     const auto type = of.bytes ? tensorflow::DT_BOOL : tensorflow::DT_FLOAT;
@@ -83,7 +94,8 @@ class LoopMemory {
     return absl::OkStatus();
   }
 
-  // The tensor of a memory that goes into a list in an iteration.
+  // Returns the tensor that iteration `t` puts into a list. It shares the buffer of `memory`, which
+  // must be an input, a constant, or `given`.
   Tensor TensorAt(int memory, std::int64_t t) const {
     const Memory& of = plan_.memories[memory];
     switch (of.where) {
@@ -92,27 +104,30 @@ class LoopMemory {
       case Memory::Where::kState:
         if (t == 0) return given_.tensors[of.source];
         return TensorAt(plan_.states.at(of.source).memory, t - 1);
-      default: return given_away_[memory].Item(t);
+      default: return list_tensors_[memory].Item(t);
     }
   }
 
-  // What is summed up over all iterations, on top of an argument.
+  // Returns the argument plus the sum over the iterations computed so far.
   Tensor& sum(int argument) { return sums_.at(argument); }
   const Tensor& sum(int argument) const { return sums_.at(argument); }
 
-  // The rows of several iterations, which lie one after the other.
-  Matrix Together(const View& view, std::int64_t count) const {
+  // Returns the rows of `count` iterations as one matrix: slots 0 to `count` - 1 of the view's
+  // memory. The view must be all of a memory in the arena.
+  Matrix StackedRows(const View& view, std::int64_t count) const {
     const auto* data = reinterpret_cast<const float*>(arena_ + offsets_[view.memory]);
     return {data, view.rows * count, view.columns, view.columns, 1};
   }
 
  private:
-  // A tensor for each iteration, or one for all; parts of one where their sizes let them lie aligned.
-  struct GivenAway {
+  // Tensors that go into lists. If items are multiples of kAlign bytes: slices of one tensor,
+  // `all`, with one item for each iteration. Otherwise, or if all iterations share one value:
+  // `items`, one tensor for each iteration, or a single one.
+  struct ListTensors {
     Tensor all;
     std::vector<Tensor> items;
-    char* base = nullptr;
-    std::int64_t size = 0;
+    char* base = nullptr;   // Of `all`.
+    std::int64_t size = 0;  // Bytes of one item of `all`.
 
     char* At(std::int64_t t) const { return items.empty() ? base + t * size : Data(Own(t)); }
     Tensor Item(std::int64_t t) const { return items.empty() ? all.SubSlice(t) : Own(t); }
@@ -121,6 +136,7 @@ class LoopMemory {
 
   static char* Data(const Tensor& tensor) { return static_cast<char*>(tensor.data()); }
 
+  // Returns the tensor of a memory that is the same in every iteration.
   const Tensor& Source(const Fixed& fixed) const {
     switch (fixed.from) {
       case Fixed::From::kArgument: return given_.tensors[fixed.index];
@@ -129,10 +145,11 @@ class LoopMemory {
     }
   }
 
+  // Returns the list item that iteration `t` reads.
   const Tensor& Item(const ListRead& read, std::int64_t t) const {
     const auto& items = given_.lists[read.list]->tensors();
     if (read.pops) return items[items.size() - 1 - t];
-    if (!read.is_other.empty() && read.is_other[t]) {
+    if (!read.reads_other.empty() && read.reads_other[t]) {
       return Source(plan_.fixed[plan_.memories[read.other].source]);
     }
     const auto counter = plan_.counters.find(read.index);
@@ -140,34 +157,36 @@ class LoopMemory {
                                                  : counter->second.values[t]];
   }
 
-  absl::Status Allocate(const Memory& memory, GivenAway& away) {
+  // Allocates the tensors of a memory whose values go into lists.
+  absl::Status Allocate(const Memory& memory, ListTensors& away) {
     const auto type = memory.bytes ? tensorflow::DT_BOOL : tensorflow::DT_FLOAT;
     TensorShape shape(memory.dimensions);
-    if (!memory.steady && memory.size() % kAlign == 0 && memory.size() > 0) {
+    if (!memory.loop_invariant && memory.size() % kAlign == 0 && memory.size() > 0) {
       shape.InsertDim(0, plan_.iterations);
       TF_RETURN_IF_ERROR(context_->allocate_temp(type, shape, &away.all));
       away.base = Data(away.all);
       away.size = memory.size();
       return absl::OkStatus();
     }
-    away.items.resize(memory.steady ? 1 : plan_.iterations);
+    away.items.resize(memory.loop_invariant ? 1 : plan_.iterations);
     for (Tensor& item : away.items) TF_RETURN_IF_ERROR(context_->allocate_temp(type, shape, &item));
     return absl::OkStatus();
   }
 
   const Plan& plan_;
-  const Given& given_;
+  const LoopInputs& given_;
   OpKernelContext* const context_;
-  std::vector<GivenAway> given_away_;
-  std::vector<std::int64_t> offsets_;
-  Tensor memory_;
+  std::vector<ListTensors> list_tensors_;  // By memory.
+  std::vector<std::int64_t> offsets_;      // By memory: bytes from `arena_`, at least kAlign.
+  Tensor memory_;                          // The arena's buffer.
   char* arena_ = nullptr;
-  std::map<int, Tensor> sums_;
+  std::map<int, Tensor> sums_;  // By argument.
 };
 
-// Where each memory begins in one iteration.
+// The addresses of all memories in one iteration.
 class Addresses {
  public:
+  // An operand of an elementwise task.
   struct Operand {
     char* data;
     std::int64_t row_step, column_step;  // In bytes.

@@ -1,5 +1,5 @@
-// What of a loop is needed for the outputs that somebody uses. TensorFlow takes loops apart and prunes
-// what nobody does, such as the gradient of a layer's input where nothing before it is trained.
+// Removes the ops of a loop that serve only unused outputs, such as the gradient of a layer's input
+// if no layer before it is trained. TensorFlow prunes them too, after it has lowered the loop.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_NEEDED_H_
 #define TENSORWRIGHT_OPS_LOOPS_NEEDED_H_
@@ -11,9 +11,13 @@
 
 namespace tensorwright {
 
-// Of each value whether it is needed. An argument is if the condition reads it, or an operation that is
-// needed; what the iteration before leaves for it is needed then, too.
-inline std::vector<bool> NeededValues(const WhileLoop& loop, std::vector<bool> outputs) {
+// Returns for each value of the body whether it is needed. An argument is needed if it is a used
+// output, if the condition reads it or if a needed op reads it. Then its result in the previous
+// iteration is needed, too.
+//
+// Args:
+//   outputs: for each argument, whether the loop's output of the same index is used.
+inline std::vector<bool> FindNeededValues(const WhileLoop& loop, std::vector<bool> outputs) {
   const Routine& body = loop.body;
   for (const Operation& operation : loop.condition.operations) {
     for (const int input : operation.inputs) {
@@ -23,7 +27,7 @@ inline std::vector<bool> NeededValues(const WhileLoop& loop, std::vector<bool> o
   for (const int result : loop.condition.results) {
     if (result < loop.condition.arity()) outputs[result] = true;
   }
-  std::vector<bool> needed(body.makers.size(), false);
+  std::vector<bool> needed(body.producers.size(), false);
   std::vector<int> open;
   const auto need = [&](int value) {
     if (!needed[value]) open.push_back(value);
@@ -35,29 +39,30 @@ inline std::vector<bool> NeededValues(const WhileLoop& loop, std::vector<bool> o
   while (!open.empty()) {
     const int value = open.back();
     open.pop_back();
-    const Operation* maker = body.maker(value);
-    if (maker == nullptr) {
+    const Operation* producer = body.producer(value);
+    if (producer == nullptr) {
       need(body.results[value]);
     } else {
-      for (const int input : maker->inputs) need(input);
+      for (const int input : producer->inputs) need(input);
     }
   }
   return needed;
 }
 
-// The loop without what is not needed: those outputs are its inputs then.
-inline WhileLoop NeededOf(const WhileLoop& loop, const std::vector<bool>& outputs) {
-  const std::vector<bool> needed = NeededValues(loop, outputs);
+// Returns the loop without the ops that are not needed. Outputs that are not needed become the
+// loop's inputs. Values keep their numbers.
+inline WhileLoop RemoveUnneededOps(const WhileLoop& loop, const std::vector<bool>& outputs) {
+  const std::vector<bool> needed = FindNeededValues(loop, outputs);
   WhileLoop less = {{}, loop.condition};
   Routine& body = less.body;
   body.arguments = loop.body.arguments;
-  body.makers.assign(needed.size(), -1);
+  body.producers.assign(needed.size(), -1);
   for (const Operation& operation : loop.body.operations) {
     bool stays = false;
     for (int i = 0; i < operation.outputs; ++i) stays = stays || needed[operation.output + i];
     if (!stays) continue;
     for (int i = 0; i < operation.outputs; ++i) {
-      body.makers[operation.output + i] = static_cast<int>(body.operations.size());
+      body.producers[operation.output + i] = static_cast<int>(body.operations.size());
     }
     body.operations.push_back(operation);
   }

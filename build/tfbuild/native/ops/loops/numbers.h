@@ -1,4 +1,5 @@
-// Whole numbers that a loop computes with: counters, shapes, axes, indices, and what is true of them.
+// Integers of a loop, such as counters, shapes, axes and indices, and the operations on them. They
+// are computed before the loop runs.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_NUMBERS_H_
 #define TENSORWRIGHT_OPS_LOOPS_NUMBERS_H_
@@ -16,30 +17,32 @@ namespace tensorwright {
 
 using Dimensions = std::vector<std::int64_t>;
 
-// A product of sizes; the largest number where it is larger.
+// Returns a * b for sizes, or the largest int64 if that overflows.
 inline std::int64_t Times(std::int64_t a, std::int64_t b) {
   std::int64_t product = 0;
   return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max()
                                                 : product;
 }
 
-// The largest number where there are more than that.
+// Returns the number of elements of a shape, or the largest int64 if that overflows.
 inline std::int64_t Elements(const Dimensions& dimensions) {
   return std::accumulate(dimensions.begin(), dimensions.end(), std::int64_t{1}, Times);
 }
 
 constexpr std::int64_t kMostElements = std::int64_t{1} << 36;
 
-// Whether a tensor of these dimensions can be, and the bytes of many of them be counted.
-inline bool Exists(const Dimensions& dimensions) {
+// Whether TensorFlow supports a shape and it has at most kMostElements elements, so that the bytes
+// of many such tensors do not overflow an int64.
+inline bool IsValidShape(const Dimensions& dimensions) {
   tensorflow::TensorShape shape;
   const auto rank = static_cast<std::int64_t>(dimensions.size());
   return tensorflow::TensorShapeUtils::MakeShape(dimensions.data(), rank, &shape).ok() &&
          Elements(dimensions) <= kMostElements;
 }
 
-// Puts in the size that stands for what is left (-1). False where the elements do not fill the dimensions.
-inline bool Fits(Dimensions& dimensions, std::int64_t elements) {
+// Replaces a dimension of -1 by the one that gives `elements` elements, as Reshape does. Returns
+// false if the shape cannot have that number.
+inline bool ResolveShape(Dimensions& dimensions, std::int64_t elements) {
   std::int64_t known = 1, *open = nullptr;
   for (auto& each : dimensions) {
     if (each >= 0) {
@@ -58,15 +61,17 @@ inline bool Fits(Dimensions& dimensions, std::int64_t elements) {
   return known == elements;
 }
 
+// A tensor of integers or booleans.
 struct Numbers {
   Dimensions dimensions;
-  std::vector<std::int64_t> values;  // Zero or one for what is true or not.
+  std::vector<std::int64_t> values;  // Row-major. Booleans are 0 or 1.
 
   bool operator==(const Numbers& other) const {
     return dimensions == other.dimensions && values == other.values;
   }
 };
 
+// Whether Numbers can represent a type.
 inline bool IsNumber(tensorflow::DataType type) {
   return type == tensorflow::DT_INT32 || type == tensorflow::DT_INT64 ||
          type == tensorflow::DT_BOOL;
@@ -74,8 +79,9 @@ inline bool IsNumber(tensorflow::DataType type) {
 
 constexpr std::int64_t kMostNumbers = 64;
 
-// A plan is made for given numbers: where there are many, as in a batch of words, each has others.
-inline bool IsFew(const tensorflow::Tensor& tensor) {
+// Whether a tensor has few enough integers to make a plan for their values; true for other types.
+// Where there are many, as in a batch of words, each execution has others.
+inline bool HasFewIntegers(const tensorflow::Tensor& tensor) {
   return !IsNumber(tensor.dtype()) || tensor.dtype() == tensorflow::DT_BOOL ||
          tensor.NumElements() <= kMostNumbers;
 }
@@ -111,8 +117,9 @@ inline tensorflow::Tensor TensorOf(const Numbers& numbers, tensorflow::DataType 
 
 namespace {
 
-// How TensorFlow reduces the gradients of two operands that were broadcast to each other
-// (core/util/bcast.h): which axes are summed up for each.
+// Computes BroadcastGradientArgs as TensorFlow does (core/util/bcast.h). `a` and `b` are shapes
+// that were broadcast to each other. Appends the axes along which the gradient of each is summed.
+// Returns false if the shapes are incompatible.
 inline bool BroadcastAxes(const Numbers& a, const Numbers& b, std::vector<Numbers>* out) {
   const std::size_t rank = std::max(a.values.size(), b.values.size());
   Numbers axes[2];
@@ -128,7 +135,7 @@ inline bool BroadcastAxes(const Numbers& a, const Numbers& b, std::vector<Number
       if (sizes[side] == 1) axes[side].values.push_back(axis);
     }
   }
-  // Equal shapes are summed along no axis, not even along those of one element.
+  // For equal shapes there is no axis, not even one of one element.
   if (a.values == b.values) axes[0].values.clear(), axes[1].values.clear();
   for (Numbers& each : axes) {
     each.dimensions = {static_cast<std::int64_t>(each.values.size())};
@@ -137,11 +144,12 @@ inline bool BroadcastAxes(const Numbers& a, const Numbers& b, std::vector<Number
   return true;
 }
 
-// Numbers that are too large for their type begin anew, as TensorFlow's do.
-inline std::int64_t Wrapped(std::int64_t number, tensorflow::DataType type) {
+// Returns a number wrapped around to the range of its type, as TensorFlow's integers overflow.
+inline std::int64_t WrapAround(std::int64_t number, tensorflow::DataType type) {
   return type == tensorflow::DT_INT32 ? static_cast<std::int32_t>(number) : number;
 }
 
+// Computes a binary operation on two integers; for any other `what`, a logical or.
 inline std::int64_t Apply(Do what, std::int64_t a, std::int64_t b) {
   switch (what) {
     case Do::kAdd: return static_cast<std::uint64_t>(a) + b;
@@ -160,7 +168,8 @@ inline std::int64_t Apply(Do what, std::int64_t a, std::int64_t b) {
 
 }  // namespace
 
-// What an operation on numbers gives. False if this is not known here.
+// Computes an operation on integers and appends its outputs. Returns false if the operation or its
+// shapes are not supported.
 inline bool Compute(const Operation& operation, const std::vector<const Numbers*>& inputs,
                     std::vector<Numbers>* out) {
   switch (operation.what) {
@@ -185,7 +194,7 @@ inline bool Compute(const Operation& operation, const std::vector<const Numbers*
       for (std::int64_t i = 0; i < Elements(result.dimensions); ++i) {
         const std::int64_t value =
             Apply(operation.what, a.values[lone_a ? 0 : i], b.values[lone_b ? 0 : i]);
-        result.values.push_back(Wrapped(value, operation.type));
+        result.values.push_back(WrapAround(value, operation.type));
       }
       out->push_back(std::move(result));
       return true;
@@ -195,7 +204,7 @@ inline bool Compute(const Operation& operation, const std::vector<const Numbers*
       Numbers result = *inputs[0];
       for (auto& value : result.values) {
         value = operation.what == Do::kNot ? value == 0
-                                           : Wrapped(Apply(Do::kSub, 0, value), operation.type);
+                                           : WrapAround(Apply(Do::kSub, 0, value), operation.type);
       }
       out->push_back(std::move(result));
       return true;
@@ -222,7 +231,7 @@ inline bool Compute(const Operation& operation, const std::vector<const Numbers*
         return false;
       }
       const std::int64_t size = from.dimensions[0];
-      std::int64_t first = operation.begin_mask ? 0 : inputs[1]->values[0];
+      std::int64_t first = operation.begin_mask & ~operation.shrink_mask ? 0 : inputs[1]->values[0];
       std::int64_t last = operation.end_mask ? size : inputs[2]->values[0];
       if (first < 0) first += size;
       if (operation.shrink_mask) {

@@ -1,5 +1,5 @@
-// How a loop is computed for given shapes: what lies where, and what is done in each iteration. A plan
-// holds no data, so that it serves every execution with the same shapes and counts.
+// The plan of a loop for given shapes: the memory layout and the tasks of an iteration. A plan
+// holds no data except constants, so it serves every execution with the same shapes and integers.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_PLAN_H_
 #define TENSORWRIGHT_OPS_LOOPS_PLAN_H_
@@ -21,122 +21,140 @@
 namespace tensorwright {
 
 constexpr std::int64_t kMostIterations = 1 << 20;
-constexpr std::int64_t kRowsOfSum =
-    512;  // After so many, products that are summed up are computed.
+// About the number of rows that the iterations of a chunk have together (Plan::chunk). Products
+// that are summed over iterations are computed once for each chunk.
+constexpr std::int64_t kRowsOfSum = 512;
 
-// Where values of an execution lie. Each has one place for every iteration, or fewer that take turns.
+// The memory of a tensor during an execution. What the loop computes has `turns` buffers; iteration
+// t uses buffer t % turns.
 struct Memory {
   enum class Where {
-    kFixed,  // The same in every iteration: an argument, a constant.
-    kOwn,    // What the loop computes.
-    kItems,  // Items of a list that the loop got.
-    kSlice,  // One of the slices of a memory that is fixed, by a counter.
-    kState,  // What the iteration before left; in the first one the argument.
+    kFixed,  // The same in every iteration: an argument, a constant, a list item.
+    kOwn,    // Computed by the loop.
+    kItems,  // Items of an input list.
+    kSlice,  // The slice of a kFixed memory along the first axis that a counter selects.
+    kState,  // A result of the previous iteration; in the first iteration, the argument.
   };
   Where where;
-  int source = -1;  // Which of those, but of kOwn.
+  // An index into Plan::fixed (kFixed), Plan::reads (kItems), Plan::slices (kSlice) or the
+  // arguments (kState); -1 for kOwn.
+  int source = -1;
   Dimensions dimensions;
-  bool bytes = false;   // Elements are bytes, true or not; else floats.
-  bool given = false;   // Each iteration's is an item of a list that outlives the loop.
-  bool steady = false;  // The same in every iteration: of kOwn, computed in the first one.
-  std::int64_t turns = 1;
-  int writer = -1;  // The task that alone writes it.
+  bool bytes = false;  // Whether the elements are bool, of one byte; else they are float.
+  bool given = false;  // Whether the buffers become items of a list that outlives the loop.
+  bool loop_invariant = false;  // Loop-invariant; if kOwn, computed once, in the first iteration.
+  std::int64_t turns = 1;       // The number of buffers.
+  // The only task that writes the memory; -1 if none does, -2 if several do. An index into
+  // Plan::tasks before Planning::Hoist reorders them.
+  int writer = -1;
 
+  // Returns the size of one buffer in bytes.
   std::int64_t size() const {
     return Elements(dimensions) * static_cast<std::int64_t>(bytes ? 1 : sizeof(float));
   }
 };
 
-// A matrix in a memory. Offset and steps are in elements; a column step of zero repeats one element.
+// A matrix in a memory. Offset and steps are in elements. A row step of zero repeats a row, a
+// column step of zero repeats an element.
 struct View {
   int memory = -1;
   std::int64_t offset = 0, rows = 1, columns = 1, row_step = 1, column_step = 1;
 
+  // Whether the elements are contiguous, row by row.
   bool IsDense() const {
     return (column_step == 1 || columns == 1) && (row_step == columns || rows == 1);
   }
+  // Whether the view repeats one element.
   bool IsLone() const { return column_step == 0 && (row_step == 0 || rows == 1); }
 
-  // Whether each row lies in the same row of a memory whose rows are `step` apart.
+  // Whether row i of the view lies within row i of a memory whose rows are `step` elements apart.
   bool IsInRows(std::int64_t step) const {
     return row_step == step && column_step >= 0 && offset >= 0 &&
            offset + (columns - 1) * column_step < step;
   }
 };
 
+// One step of an iteration: reads the views `in` and writes the view `out`.
 struct Task {
   enum class What { kElements, kProduct, kColumnSums, kRowSums };
   What what;
-  const Forms* forms = nullptr;
+  const RowLoops* forms = nullptr;  // Of kElements.
   View out;
-  std::vector<View> in;
-  // Of kProduct: the right matrix, and whether the product is added to what is there. Its second input,
-  // if there is one, is a row that is added to each.
+  std::vector<View> in;  // Of kProduct: the left matrix, and a row to add to each row if any.
+  // Of kProduct: the index of the right matrix in Plan::rights, and whether the product is added to
+  // `out`.
   int packed = -1;
   bool adds = false;
-  // Of kElements, once all is known: what is done to a row, and whether several are one long row.
+  // Of kElements, set by Grouping: the loop over a row, and whether consecutive rows form one long
+  // row.
   RowLoop row = nullptr;
   bool flat = false;
-  bool once = false;  // Done in the first iteration only; such tasks stand before all others.
+  bool once = false;  // Runs in the first iteration only. Such tasks precede all others.
 };
 
-// Tasks that follow each other, from `first` to before `last`. Several are on elements of equally many
-// rows, and no row of one needs another row of one before: so threads share their rows.
+// The consecutive tasks [first, last). If they are several, they are elementwise, have the same
+// number of rows, and row i of each depends only on row i of those before it. So threads share
+// their rows.
 struct Group {
   std::size_t first, last;
-  std::int64_t rows = 0;
-  std::int64_t work = 0;  // About how many elements of a sum would take as long.
+  std::int64_t rows = 0;  // Of elementwise tasks.
+  std::int64_t work = 0;  // Estimated cost, in additions of two elements.
 };
 
-// A right matrix of products.
+// The right matrix of one or several products.
 struct Right {
   View view;
   bool transposed;
-  bool fixed;  // Of a memory that is steady: packed once, not in every iteration.
+  bool fixed;  // Whether its memory is loop-invariant, so that it is packed only once.
 };
 
+// The tensor of a kFixed memory. kFirstItem: the first item of a list whose items share one tensor.
 struct Fixed {
   enum class From { kArgument, kConstant, kFirstItem };
   From from;
-  int index;  // Of the argument, the constant, the reading.
+  int index;  // The argument, or an index into Plan::constants or Plan::reads.
 };
 
-struct SliceOf {
+// A slice along the first axis of a kFixed memory, at the index that a value gives.
+struct CounterSlice {
   int memory;
-  int index;  // The value that is the index.
+  int index;  // The value.
 };
 
-// What an iteration takes out of a list.
+// What an iteration reads from a list.
 struct ListRead {
-  int list;        // Which argument.
-  bool pops;       // From the end, else at an index.
-  int index = -1;  // The value that is the index.
-  int other = -1;  // A memory that stays the same and that earlier iterations put at some indices;
-  std::vector<bool> is_other;  // in which iterations it is read.
+  int list;        // The argument.
+  bool pops;       // Whether it removes the last item, instead of reading one at an index.
+  int index = -1;  // The value that gives the index.
+  // A loop-invariant memory that earlier iterations write to items that are read, and whether each
+  // iteration reads such an item. -1 and empty if there are none.
+  int other = -1;
+  std::vector<bool> reads_other;
 };
 
-// What an iteration does to a list.
+// What an iteration writes to a list.
 struct ListWrite {
+  // kPush appends an item, kSet replaces the item at `index`, kAdd adds to it.
   enum class How { kPush, kSet, kAdd };
   How how;
-  int index = -1;  // The value that is the index.
-  int value = -1;
-  bool is_number = false;
-  View view;              // Of data.
-  int constant = -1;      // Of a number that stays the same.
-  bool is_last = false;   // Each iteration's takes the place of the one before.
-  bool is_alone = false;  // Nothing else outlives the loop in the memory of the view.
-  tensorflow::DataType type = tensorflow::DT_INVALID;
+  int index = -1;          // The value that gives the index.
+  int value = -1;          // The value that is written.
+  bool is_number = false;  // Whether the value is integers; else it is data.
+  View view;               // Of data.
+  int constant = -1;       // Of integers that do not change: the index into Plan::constants.
+  bool is_last = false;    // Whether all iterations set the same item: only the last one stays.
+  bool has_own_memory = false;  // Whether no state, other list or other item shares its memory.
+  tensorflow::DataType type = tensorflow::DT_INVALID;  // Of integers.
 };
 
-// A number that may change from iteration to iteration, of one element.
-struct Followed {
+// An integer tensor of one element that may change from iteration to iteration.
+struct CounterValues {
   Dimensions dimensions;
-  std::vector<std::int64_t> values;  // In each iteration.
+  std::vector<std::int64_t> values;  // By iteration.
 };
 
-// left^T right, or the sum of right's rows, summed up over all iterations on top of an argument's
-// columns from `column` on.
+// A sum over all iterations of left^T right, or of the sum of the rows of `right` if there is no
+// left matrix. It is added to the columns of an argument from `column` on.
 struct SumOf {
   int argument;
   std::int64_t column;
@@ -144,30 +162,32 @@ struct SumOf {
   View right;
 };
 
+// Tasks and groups are in execution order.
 struct Plan {
   std::int64_t iterations = 0;
   std::vector<Memory> memories;
   std::vector<Task> tasks;
   std::vector<Group> groups;
-  std::size_t once = 0;  // So many groups are of tasks that are done once.
+  std::size_t once = 0;  // The number of leading groups that run in the first iteration only.
   std::vector<Right> rights;
   std::vector<Fixed> fixed;
   std::vector<tensorflow::Tensor> constants;
-  std::vector<SliceOf> slices;
+  std::vector<CounterSlice> slices;
   std::vector<ListRead> reads;
   std::map<int, ListWrite> writes;  // By argument.
-  std::set<int> popped;             // Arguments.
-  std::map<int, View> states;       // Argument → what an iteration leaves for the next one.
+  std::set<int> popped;             // Arguments that are lists from which each iteration pops.
+  std::map<int, View> states;       // By argument: its value for the next iteration.
   std::vector<SumOf> sums;
-  std::int64_t chunk = 1;  // Iterations that are computed before the products of `sums`.
-  std::int64_t rows = 0;   // Of all tasks, if none needs another row than its own; else 0.
-  std::map<int, Followed> counters;     // By value.
-  std::map<int, std::int64_t> numbers;  // Value → an index that stays the same.
-  std::map<int, Numbers> finals;        // Argument → its number behind the last one.
+  std::int64_t chunk = 1;  // Iterations per chunk. `sums` are updated after each chunk.
+  std::int64_t rows = 0;   // The rows of all tasks, if rows are independent (rows.h); else 0.
+  std::map<int, CounterValues> counters;  // By value.
+  std::map<int, std::int64_t> numbers;    // By value: indices that do not change.
+  std::map<int, Numbers> final_counters;  // By argument: counters after the last iteration.
 };
 
-// What an execution gets: a tensor for each argument (of a variable its value), a list where it is one.
-struct Given {
+// The inputs of an execution, by argument: a tensor (for a variable, its value), and a list if the
+// argument is one, else null. Lists are not owned.
+struct LoopInputs {
   std::vector<tensorflow::Tensor> tensors;
   std::vector<const tensorflow::TensorList*> lists;
 };

@@ -1,4 +1,4 @@
-// Makes the plan of a loop for what it is given, or says what is in the way.
+// Makes the plan of a loop for given inputs, or says what prevents it.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_PLANNING_H_
 #define TENSORWRIGHT_OPS_LOOPS_PLANNING_H_
@@ -19,15 +19,18 @@
 
 namespace tensorwright {
 
-class Planning {
+// Plans a loop op by op, then its memory and its threads.
+class LoopPlanner {
  public:
-  // With `parts` sums over all iterations may be put together from several (Sums).
-  Planning(const WhileLoop& loop, const Given& given, bool parts, Plan& plan)
-      : draft_(loop, given, plan), parts_(parts) {}
+  // `parts`: whether a sum over iterations may be assembled from several (Sums::Find). The plan
+  // must be empty.
+  LoopPlanner(const WhileLoop& loop, const LoopInputs& given, bool parts, Plan& plan)
+      : builder_(loop, given, plan), parts_(parts) {}
 
-  // Once. Empty, or what is in the way.
+  // Makes the plan. Returns an empty string, or the part of the loop that cannot be planned. Call
+  // it once.
   std::string Make() {
-    const Routine& body = draft_.body;
+    const Routine& body = builder_.body;
     sums_.Find(parts_);
     for (int i = 0; i < body.arity(); ++i) {
       if (!Argument(i)) return "argument " + std::to_string(i);
@@ -37,55 +40,57 @@ class Planning {
         return "value " + std::to_string(operation.output);
       }
     }
-    if (!counters_.Follow()) return "its counters";
+    if (!counters_.EvaluateIterations()) return "its counters";
     for (int i = 0; i < body.arity(); ++i) {
       if (!Result(i)) return "result " + std::to_string(i);
     }
-    if (!shapes_.AreThere()) return "its slices";
-    if (!lists_.ArePlain()) return "its lists";
+    if (!shapes_.AreSlicesInRange()) return "its slices";
+    if (!lists_.CheckAccesses()) return "its lists";
     if (!sums_.Make()) return "its sums";
-    if (draft_.too_large) return "its sizes";
+    if (builder_.too_large) return "its sizes";
     Settle();
     return "";
   }
 
  private:
-  using Is = Fact::Is;
+  using ValueKind = ValueInfo::ValueKind;
 
+  // Plans an argument. Returns false if it is not supported, as do the functions below.
   bool Argument(int i) {
-    Fact& fact = draft_.facts[i];
-    const tensorflow::Tensor& tensor = draft_.given.tensors[i];
-    switch (draft_.body.arguments[i]) {
-      case tensorflow::DT_RESOURCE: fact.is = Is::kHandle; return draft_.IsFixed(i);
+    ValueInfo& fact = builder_.facts[i];
+    const tensorflow::Tensor& tensor = builder_.given.tensors[i];
+    switch (builder_.body.arguments[i]) {
+      case tensorflow::DT_RESOURCE: fact.is = ValueKind::kHandle; return builder_.IsFixed(i);
       case tensorflow::DT_VARIANT:
-        fact.is = Is::kList;
+        fact.is = ValueKind::kList;
         fact.list = i;
-        return draft_.given.lists[i] != nullptr;
+        return builder_.given.lists[i] != nullptr;
       case tensorflow::DT_INT32:
       case tensorflow::DT_INT64:
-        fact.is = draft_.IsFixed(i) ? Is::kNumbers : Is::kCounter;
+        fact.is = builder_.IsFixed(i) ? ValueKind::kNumbers : ValueKind::kCounter;
         fact.numbers = NumbersOf(tensor);
-        return fact.is == Is::kNumbers || fact.numbers.values.size() == 1;
+        return fact.is == ValueKind::kNumbers || fact.numbers.values.size() == 1;
       case tensorflow::DT_FLOAT:
         if (sums_.Has(i)) return true;
-        if (draft_.IsFixed(i)) {
-          draft_.Data(fact, draft_.NewFixed({Fixed::From::kArgument, i}, tensor));
+        if (builder_.IsFixed(i)) {
+          builder_.Data(fact, builder_.NewFixed({Fixed::From::kArgument, i}, tensor));
         } else {
-          draft_.Data(fact,
-                      draft_.NewMemory(Memory::Where::kState, i, DimensionsOf(tensor), false));
+          builder_.Data(fact,
+                        builder_.NewMemory(Memory::Where::kState, i, DimensionsOf(tensor), false));
         }
         return true;
       default: return false;
     }
   }
 
+  // Plans an operation that no sum over iterations contains.
   bool Plain(const Operation& operation) {
     bool numbers = !operation.inputs.empty(), counts = false, knows = true;
     for (const int input : operation.inputs) {
-      const Fact& fact = draft_.facts[input];
-      knows = knows && fact.is != Is::kUnknown;
-      numbers = numbers && (fact.is == Is::kNumbers || fact.is == Is::kCounter);
-      counts = counts || fact.is == Is::kCounter;
+      const ValueInfo& fact = builder_.facts[input];
+      knows = knows && fact.is != ValueKind::kUnknown;
+      numbers = numbers && (fact.is == ValueKind::kNumbers || fact.is == ValueKind::kCounter);
+      counts = counts || fact.is == ValueKind::kCounter;
     }
     if (!knows) return false;
     if (operation.what == Do::kShape) return shapes_.Shape(operation);
@@ -117,108 +122,114 @@ class Planning {
       case Do::kBiasAddGrad:
       case Do::kSum: return arithmetic_.Sum(operation);
       case Do::kAddN:
-        if (draft_.Of(operation, 0).is == Is::kList) return lists_.Join(operation);
+        if (builder_.Of(operation, 0).is == ValueKind::kList) return lists_.Join(operation);
         return arithmetic_.AddAll(operation);
       default: return arithmetic_.Elements(operation);
     }
   }
 
   bool Constant(const Operation& operation) {
-    Fact& fact = draft_.Out(operation);
+    ValueInfo& fact = builder_.Out(operation);
     if (operation.constant.dtype() == tensorflow::DT_FLOAT) {
-      draft_.Data(fact, draft_.NewConstant(operation.constant));
+      builder_.Data(fact, builder_.NewConstant(operation.constant));
       return true;
     }
     if (!IsNumber(operation.constant.dtype())) return false;
-    fact.is = Is::kNumbers;
+    fact.is = ValueKind::kNumbers;
     fact.numbers = NumbersOf(operation.constant);
     return true;
   }
 
+  // Plans the read of a variable. An execution reads its value once, before the first iteration.
   bool Variable(const Operation& operation) {
     const int handle = operation.inputs[0];
-    if (handle >= draft_.body.arity()) return false;
-    const tensorflow::Tensor& value = draft_.given.tensors[handle];
+    if (handle >= builder_.body.arity()) return false;
+    const tensorflow::Tensor& value = builder_.given.tensors[handle];
     if (value.dtype() != tensorflow::DT_FLOAT) return false;
-    draft_.Data(draft_.Out(operation), draft_.NewFixed({Fixed::From::kArgument, handle}, value));
+    builder_.Data(builder_.Out(operation),
+                  builder_.NewFixed({Fixed::From::kArgument, handle}, value));
     return true;
   }
 
+  // Plans a result of the body: the value of argument `i` in the next iteration.
   bool Result(int i) {
-    const Fact result = sums_.Has(i) ? Fact() : draft_.facts[draft_.body.results[i]];
-    switch (draft_.body.arguments[i]) {
+    const ValueInfo result = sums_.Has(i) ? ValueInfo() : builder_.facts[builder_.body.results[i]];
+    switch (builder_.body.arguments[i]) {
       case tensorflow::DT_FLOAT: {
-        if (sums_.Has(i) || draft_.IsFixed(i)) return true;
-        if (!draft_.IsFloats(result) || result.dimensions != draft_.facts[i].dimensions)
+        if (sums_.Has(i) || builder_.IsFixed(i)) return true;
+        if (!builder_.IsFloats(result) || result.dimensions != builder_.facts[i].dimensions)
           return false;
-        Fact left = result;
-        if (draft_.plan.memories[left.view.memory].where != Memory::Where::kOwn ||
-            !draft_.IsWhole(left)) {
-          left = draft_.NewData(result.dimensions, false);
+        ValueInfo left = result;
+        if (builder_.plan.memories[left.view.memory].where != Memory::Where::kOwn ||
+            !builder_.IsWhole(left)) {
+          left = builder_.NewData(result.dimensions, false);
           View from;
-          if (!draft_.Spread(result, result.dimensions, &from)) return false;
-          draft_.Copy(from, left.view, false);
+          if (!builder_.BroadcastTo(result, result.dimensions, &from)) return false;
+          builder_.Copy(from, left.view, false);
         }
-        draft_.AtLeast(left.view.memory, 2);
-        draft_.plan.states[i] = left.view;
+        builder_.RequireBuffers(left.view.memory, 2);
+        builder_.plan.states[i] = left.view;
         return true;
       }
       case tensorflow::DT_VARIANT:
-        if (result.is != Is::kList || result.list != i) return false;
+        if (result.is != ValueKind::kList || result.list != i) return false;
         if (result.popped && result.write) return false;
-        if (result.write) draft_.plan.writes[i] = *result.write;
-        return result.popped == (draft_.plan.popped.count(i) != 0);
-      default: return draft_.IsFixed(i) || draft_.facts[i].is == Is::kCounter;
+        if (result.write) builder_.plan.writes[i] = *result.write;
+        return result.popped == (builder_.plan.popped.count(i) != 0);
+      default: return builder_.IsFixed(i) || builder_.facts[i].is == ValueKind::kCounter;
     }
   }
 
-  // Finds what is the same in every iteration, as the parts of a layer's weights that go into lists.
+  // Finds tasks that compute loop-invariant values, such as parts of a layer's weights that are
+  // written to lists, and moves them to the front: they run once.
   void Hoist() {
-    Plan& plan = draft_.plan;
+    Plan& plan = builder_.plan;
     std::vector<int> writers(plan.memories.size());
     for (const Task& task : plan.tasks) ++writers[task.out.memory];
-    for (Memory& memory : plan.memories) memory.steady = memory.where == Memory::Where::kFixed;
+    for (Memory& memory : plan.memories)
+      memory.loop_invariant = memory.where == Memory::Where::kFixed;
     for (Task& task : plan.tasks) {
       Memory& out = plan.memories[task.out.memory];
-      task.once = task.what != Task::What::kProduct && writers[task.out.memory] == 1 &&
-                  out.turns == 1 &&
-                  std::all_of(task.in.begin(), task.in.end(),
-                              [&](const View& view) { return plan.memories[view.memory].steady; });
-      out.steady = task.once;
+      task.once =
+          task.what != Task::What::kProduct && writers[task.out.memory] == 1 && out.turns == 1 &&
+          std::all_of(task.in.begin(), task.in.end(),
+                      [&](const View& view) { return plan.memories[view.memory].loop_invariant; });
+      out.loop_invariant = task.once;
     }
-    for (Right& right : plan.rights) right.fixed = plan.memories[right.view.memory].steady;
+    for (Right& right : plan.rights) right.fixed = plan.memories[right.view.memory].loop_invariant;
     std::stable_partition(plan.tasks.begin(), plan.tasks.end(),
                           [](const Task& task) { return task.once; });
   }
 
-  // What goes into lists needs a place for each iteration, unless only the last one's stays there.
+  // Completes the plan. A value that is written to a list gets a buffer for each iteration, unless
+  // only the last iteration's item stays in the list.
   void Settle() {
     Hoist();
-    for (auto& [list, write] : draft_.plan.writes) {
+    for (auto& [list, write] : builder_.plan.writes) {
       if (write.is_number || write.is_last) continue;
-      const Memory& memory = draft_.plan.memories[write.view.memory];
-      if (memory.steady) write.is_alone = false;
+      const Memory& memory = builder_.plan.memories[write.view.memory];
+      if (memory.loop_invariant) write.has_own_memory = false;
       if (memory.where == Memory::Where::kOwn) {
-        draft_.Give(write.view.memory);
+        builder_.UseAsListItems(write.view.memory);
       } else if (memory.where == Memory::Where::kState) {
-        draft_.Give(draft_.plan.states.at(memory.source).memory);
+        builder_.UseAsListItems(builder_.plan.states.at(memory.source).memory);
       }
     }
-    Grouping(draft_.plan).Make();
-    draft_.plan.rows = IndependentRows(draft_.plan).Find();
-    // After so many iterations other loops may have ended, and left their threads.
-    if (draft_.plan.sums.empty() && draft_.plan.rows > 0) {
-      draft_.plan.chunk = std::max<std::int64_t>(1, kRowsOfSum / draft_.plan.rows);
+    Grouping(builder_.plan).Make();
+    builder_.plan.rows = IndependentRows(builder_.plan).Find();
+    // The run divides the threads anew for each chunk, because other loops may have ended.
+    if (builder_.plan.sums.empty() && builder_.plan.rows > 0) {
+      builder_.plan.chunk = std::max<std::int64_t>(1, kRowsOfSum / builder_.plan.rows);
     }
   }
 
-  Draft draft_;
+  PlanBuilder builder_;
   const bool parts_;
-  Shapes shapes_{draft_};
-  Arithmetic arithmetic_{draft_};
-  Lists lists_{draft_};
-  Counters counters_{draft_};
-  Sums sums_{draft_};
+  Shapes shapes_{builder_};
+  Arithmetic arithmetic_{builder_};
+  Lists lists_{builder_};
+  Counters counters_{builder_};
+  Sums sums_{builder_};
 };
 
 }  // namespace tensorwright

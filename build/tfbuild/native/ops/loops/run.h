@@ -1,4 +1,4 @@
-// One execution of a plan, by the threads of its device.
+// Executes a plan on the threads of the device.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_RUN_H_
 #define TENSORWRIGHT_OPS_LOOPS_RUN_H_
@@ -20,28 +20,38 @@
 namespace tensorwright {
 namespace {
 
-constexpr std::int64_t kMostRows = 32;  // That are summed up by themselves.
-// Threads share what takes as long as so many sums of two elements.
+constexpr std::int64_t kMaxPartialSumRows = 32;  // Rows of a partial sum, at most (PartialSumRows).
+// Work that is worth sharing among threads, in elementwise additions.
 constexpr std::int64_t kSharedWork = 1 << 16;
 
-// Loops that run now. Those of two directions, or of two requests, share the threads.
-std::atomic<int> running{0};
+// The number of fused loops that run now in this process. Loops that run at the same time, such as
+// both directions of a layer or two requests, divide the threads.
+std::atomic<int> num_running_loops{0};
 
+// Counts a loop in `running` during the object's lifetime.
 class Running {
  public:
-  Running() { running.fetch_add(1); }
-  ~Running() { running.fetch_sub(1); }
+  Running() { num_running_loops.fetch_add(1); }
+  ~Running() { num_running_loops.fetch_sub(1); }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 };
 
+// One execution of a plan. Runs once, on the calling thread and on threads of the device's pool.
+//
+// Iterations are computed in chunks of `plan.chunk`. In a chunk, each thread computes its own rows
+// in all iterations if there are enough independent rows (RunByRows). Otherwise threads share one
+// group of tasks after the other (RunGroupByGroup). After each chunk, its contribution is added to
+// the sums over all iterations. Results do not depend on the number of threads.
 class LoopRun {
  public:
-  LoopRun(const Plan& plan, const Given& given, OpKernelContext* context)
+  LoopRun(const Plan& plan, const LoopInputs& given, OpKernelContext* context)
       : plan_(plan), context_(context), memory_(plan, given, context) {
     pool_ = context->device()->tensorflow_cpu_worker_threads();
   }
 
+  // Computes all iterations. Returns an error if memory cannot be allocated or the step is
+  // cancelled.
   absl::Status Run() {
     const Running now;
     TF_RETURN_IF_ERROR(memory_.Allocate());
@@ -50,12 +60,12 @@ class LoopRun {
       const std::int64_t end = std::min(plan_.iterations, t + plan_.chunk);
       if (t == 0) Begin();
       if (IsByRows()) {
-        ByRows(t, end);
+        RunByRows(t, end);
       } else {
-        OneByOne(t, end);
+        RunGroupByGroup(t, end);
       }
       if (IsCancelled()) return tensorflow::errors::Cancelled("the loop was cancelled");
-      SumUp(end - t);
+      AddToSums(end - t);
     }
     return absl::OkStatus();
   }
@@ -68,7 +78,7 @@ class LoopRun {
     return cancellation != nullptr && cancellation->IsCancelled();
   }
 
-  // What is the same in every iteration.
+  // Computes the loop-invariant tasks and packs the loop-invariant right matrices.
   void Begin() {
     const Addresses at(plan_, memory_, 0);
     for (std::size_t i = 0; i < plan_.once; ++i) Perform(plan_.groups[i], at);
@@ -77,14 +87,16 @@ class LoopRun {
     }
   }
 
-  int Threads() const { return pool_->num_threads / running.load(); }
+  // Returns this loop's share of the pool's threads; 0 if more loops run than there are threads.
+  int Threads() const { return pool_->num_threads / num_running_loops.load(); }
 
-  // Whether there are two blocks of independent rows for each thread: in one, products have small tiles.
+  // Whether there are at least two blocks of independent rows for each thread. With one block, the
+  // tiles of products would be small.
   bool IsByRows() const { return plan_.rows >= 2 * kBlockRows * std::max(1, Threads()); }
 
-  // Threads take rows, and compute them in all of these iterations: so each has what it needs in its own
-  // caches, and waits for no other.
-  void ByRows(std::int64_t t, std::int64_t end) {
+  // Computes iterations [t, end). Each thread computes some rows in all of these iterations, so
+  // their data stays in its caches and it does not wait for other threads.
+  void RunByRows(std::int64_t t, std::int64_t end) {
     std::int64_t work = 0;
     for (std::size_t group = plan_.once; group < plan_.groups.size(); ++group) {
       work += plan_.groups[group].work * (end - t);
@@ -101,8 +113,8 @@ class LoopRun {
     });
   }
 
-  // Threads share one task, or group of them, after the other.
-  void OneByOne(std::int64_t t, std::int64_t end) {
+  // Computes iterations [t, end). Threads share one group of tasks after the other.
+  void RunGroupByGroup(std::int64_t t, std::int64_t end) {
     for (; t < end && !IsCancelled(); ++t) {
       const Addresses at(plan_, memory_, t);
       for (std::size_t group = plan_.once; group < plan_.groups.size(); ++group) {
@@ -111,12 +123,14 @@ class LoopRun {
     }
   }
 
+  // Packs a right matrix.
   void Pack(std::size_t which, const Addresses& at) {
     const Right& right = plan_.rights[which];
     const Matrix matrix = at.MatrixOf(right.view);
     rights_[which].Take(right.transposed ? matrix.Transposed() : matrix);
   }
 
+  // Performs rows [first, last) of a group on the calling thread.
   void PerformRows(const Group& group, const Addresses& at, std::int64_t first, std::int64_t last) {
     const Task& task = plan_.tasks[group.first];
     switch (task.what) {
@@ -127,6 +141,7 @@ class LoopRun {
     }
   }
 
+  // Performs a group. Threads share elementwise tasks and products; sums run on the calling thread.
   void Perform(const Group& group, const Addresses& at) {
     const Task& task = plan_.tasks[group.first];
     switch (task.what) {
@@ -137,7 +152,8 @@ class LoopRun {
     }
   }
 
-  // Elements, which threads share by rows, all tasks of the group at once.
+  // Performs a group of elementwise tasks. Threads share the rows; each performs all tasks on its
+  // rows.
   void ShareElements(const Group& group, const Addresses& at) {
     const Task& task = plan_.tasks[group.first];
     if (group.rows == 1 && task.flat) return ShareRow(task, group.work, at);
@@ -145,24 +161,29 @@ class LoopRun {
                 [&](std::int64_t row, std::int64_t end) { DoElements(group, at, row, end); });
   }
 
-  // A block begins where vectors do, so that results are the same for any number of threads.
+  // Calls done(first, last) for parts of [0, all). Each part begins at a multiple of `block` and so
+  // at a whole SIMD vector. Therefore results do not depend on the number of threads.
   template <typename Block>
   void ShareBlocks(std::int64_t all, std::int64_t block, std::int64_t work, const Block& done) {
-    ShareSome(Eigen::divup(all, block), work, [&](std::int64_t first, std::int64_t last) {
+    ShareItems(Eigen::divup(all, block), work, [&](std::int64_t first, std::int64_t last) {
       done(first * block, std::min(last * block, all));
     });
   }
 
+  // Calls some(first, last) for parts of [0, count): on one thread if `work` is below kSharedWork,
+  // else on this loop's share of the threads.
   template <typename Some>
-  void ShareSome(std::int64_t count, std::int64_t work, const Some& some) {
+  void ShareItems(std::int64_t count, std::int64_t work, const Some& some) {
     ShareParts(context_, work < kSharedWork ? 1 : Threads(), count, some);
   }
 
-  // What a task does to elements, from its operands; of fewer than three the first one stands in.
+  // An elementwise task with the addresses of its operands in one iteration. If it has fewer than
+  // three operands, the first one is passed for the others, too.
   struct Rows {
     RowLoop loop;
     Addresses::Operand out, in[3];
 
+    // Computes `count` elements of a row, from `column` on.
     void Do(std::int64_t row, std::int64_t column, std::int64_t count) const {
       const auto at = [&](const Addresses::Operand& of) {
         return of.data + row * of.row_step + column * of.column_step;
@@ -179,6 +200,7 @@ class LoopRun {
     return rows;
   }
 
+  // Performs the elementwise tasks of a group on rows [first, last), on the calling thread.
   void DoElements(const Group& group, const Addresses& at, std::int64_t first, std::int64_t last) {
     for (std::size_t i = group.first; i < group.last; ++i) {
       const Task& task = plan_.tasks[i];
@@ -191,22 +213,25 @@ class LoopRun {
     }
   }
 
-  // One long row.
+  // Performs an elementwise task on one long row. Threads share its elements, in blocks of kBlock.
   void ShareRow(const Task& task, std::int64_t work, const Addresses& at) {
     const Rows rows = RowsOf(task, at);
     ShareBlocks(task.out.columns, kBlock, work,
                 [&](std::int64_t from, std::int64_t end) { rows.Do(0, from, end - from); });
   }
 
-  // By threads, each with panels of its own.
+  // Computes a product. Threads share the panels of the right matrix, which is packed first unless
+  // it is loop-invariant.
   void ShareProduct(const Task& task, std::int64_t work, const Addresses& at) {
     if (!plan_.rights[task.packed].fixed) Pack(task.packed, at);
-    const Packed& right = rights_[task.packed];
-    ShareSome(right.panels(), work, [&](std::int64_t first, std::int64_t last) {
+    const PackedMatrix& right = rights_[task.packed];
+    ShareItems(right.panels(), work, [&](std::int64_t first, std::int64_t last) {
       Multiply(task, at, 0, task.in[0].rows, first, last);
     });
   }
 
+  // Computes a part of a product: rows from `first_row` to before `last_row`, and the columns of
+  // the panels from `first_panel` to before `last_panel`.
   void Multiply(const Task& task, const Addresses& at, std::int64_t first_row,
                 std::int64_t last_row, std::int64_t first_panel, std::int64_t last_panel) const {
     Matrix left = at.MatrixOf(task.in[0]);
@@ -222,16 +247,18 @@ class LoopRun {
     float* out = at.Floats(task.out);
     std::fill_n(out, task.out.rows * task.out.columns, 0.0f);
     const Matrix from = at.MatrixOf(task.in[0]);
-    AddColumns(from, PartOf(from.rows), out);
+    AddColumns(from, PartialSumRows(from.rows), out);
   }
 
-  // So many rows are summed up first, then their sums. Errors are least where there are about as many of
-  // these as rows of each (Castaldo et al., "Reducing Floating Point Error in Dot Product Using the
-  // Superblock Family of Algorithms", SISC 2008).
-  static std::int64_t PartOf(std::int64_t rows) {
-    return std::min(2 * static_cast<std::int64_t>(std::sqrt(rows)), kMostRows);
+  // Returns the number of rows of a partial sum. Partial sums are computed first and then added.
+  // The error is smallest if there are about as many partial sums as rows in each (Castaldo et al.,
+  // "Reducing Floating Point Error in Dot Product Using the Superblock Family of Algorithms", SISC
+  // 2008).
+  static std::int64_t PartialSumRows(std::int64_t rows) {
+    return std::min(2 * static_cast<std::int64_t>(std::sqrt(rows)), kMaxPartialSumRows);
   }
 
+  // Adds the sum of each column of `from` to `out`, by partial sums of `part` rows.
   static void AddColumns(const Matrix& from, std::int64_t part, float* out) {
     for (std::int64_t first = 0; first < from.columns; first += kPanel) {
       const std::int64_t width = std::min<std::int64_t>(kPanel, from.columns - first);
@@ -246,36 +273,51 @@ class LoopRun {
     }
   }
 
+  // Returns the sum of `count` elements that are `step` apart. It adds up partial sums of every
+  // 16th element, and then these in pairs, so that a long sum is rounded about as often as stock's.
+  static float SumOfElements(const float* from, std::int64_t step, std::int64_t count) {
+    constexpr int kParts = 16;
+    float parts[kParts] = {};
+    std::int64_t i = 0;
+    for (; i + kParts <= count; i += kParts) {
+      for (int part = 0; part < kParts; ++part) parts[part] += from[(i + part) * step];
+    }
+    for (int part = 0; i < count; ++i, ++part) parts[part] += from[i * step];
+    for (int width = kParts / 2; width > 0; width /= 2) {
+      for (int part = 0; part < width; ++part) parts[part] += parts[part + width];
+    }
+    return parts[0];
+  }
+
+  // Sums the elements of each of the rows [first, last).
   static void DoRowSums(const Task& task, const Addresses& at, std::int64_t first,
                         std::int64_t last) {
     const Matrix from = at.MatrixOf(task.in[0]);
     float* out = at.Floats(task.out);
     for (std::int64_t row = first; row < last; ++row) {
-      float sum = 0;
-      for (std::int64_t i = 0; i < from.columns; ++i) {
-        sum += from.data[row * from.row_step + i * from.column_step];
-      }
-      out[row * task.out.row_step] = sum;
+      out[row * task.out.row_step] =
+          SumOfElements(from.data + row * from.row_step, from.column_step, from.columns);
     }
   }
 
-  // Adds what the last `count` iterations contribute to sums over all of them.
-  void SumUp(std::int64_t count) {
-    std::map<int, Packed> rights;
+  // Adds the contribution of the last `count` iterations to the sums over all iterations. Right
+  // matrices are packed once for all sums that use them.
+  void AddToSums(std::int64_t count) {
+    std::map<int, PackedMatrix> rights;
     for (const SumOf& sum : plan_.sums) {
       Tensor& all = memory_.sum(sum.argument);
       float* out = all.flat<float>().data() + sum.column;
-      const Matrix right = memory_.Together(sum.right, count);
-      const std::int64_t part = PartOf(right.rows);
+      const Matrix right = memory_.StackedRows(sum.right, count);
+      const std::int64_t part = PartialSumRows(right.rows);
       if (!sum.left) {
         AddColumns(right, part, out);
         continue;
       }
-      Packed& packed = rights[sum.right.memory];
+      PackedMatrix& packed = rights[sum.right.memory];
       if (packed.depth() == 0) packed.Take(right);
-      const Matrix left = memory_.Together(*sum.left, count).Transposed();
-      const std::int64_t work = WorkOf(left.rows, left.columns, right.columns);
-      ShareSome(packed.panels(), work, [&](std::int64_t first, std::int64_t last) {
+      const Matrix left = memory_.StackedRows(*sum.left, count).Transposed();
+      const std::int64_t work = EstimateCost(left.rows, left.columns, right.columns);
+      ShareItems(packed.panels(), work, [&](std::int64_t first, std::int64_t last) {
         tensorwright::Multiply(left, packed, nullptr, out, all.dim_size(all.dims() - 1), true,
                                first, last, part);
       });
@@ -286,7 +328,7 @@ class LoopRun {
   OpKernelContext* const context_;
   LoopMemory memory_;
   const tensorflow::DeviceBase::CpuWorkerThreads* pool_;
-  std::vector<Packed> rights_;
+  std::vector<PackedMatrix> rights_;  // As plan.rights.
 };
 
 }  // namespace

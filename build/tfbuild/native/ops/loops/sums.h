@@ -1,5 +1,5 @@
-// Products and sums that only a sum over all iterations needs: they are computed for many iterations at
-// once.
+// Plans sums over all iterations, such as gradients of weights. Their products and sums are
+// computed for many iterations at once.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_SUMS_H_
 #define TENSORWRIGHT_OPS_LOOPS_SUMS_H_
@@ -14,18 +14,21 @@
 
 namespace tensorwright {
 
+// A sum over iterations is an argument to which each iteration adds matrix products a^T b or sums
+// of rows, and which nothing else uses. The operands of a chunk of iterations are stacked, so that
+// one product of the stacks adds what the chunk contributes.
 class Sums {
  public:
-  explicit Sums(Draft& draft) : draft_(draft) {}
+  explicit Sums(PlanBuilder& draft) : builder_(draft) {}
 
-  // With `parts` also sums of what is put together from several of them, side by side, as gradients of
-  // weights are that a layer takes apart.
+  // Finds the sums. With `parts`, also those of values that are assembled from several products by
+  // concatenations and gradients of slices, such as the gradient of weights that a layer splits.
   void Find(bool parts) {
-    for (int i = 0; i < draft_.body.arity(); ++i) {
-      const int result = draft_.body.results[i];
-      const Operation* sum = draft_.body.maker(result);
-      if (draft_.body.arguments[i] != tensorflow::DT_FLOAT || !IsSum(sum) ||
-          draft_.body.uses[i] != 1 || draft_.body.uses[result] != 1) {
+    for (int i = 0; i < builder_.body.arity(); ++i) {
+      const int result = builder_.body.results[i];
+      const Operation* sum = builder_.body.producer(result);
+      if (builder_.body.arguments[i] != tensorflow::DT_FLOAT || !IsSum(sum) ||
+          builder_.body.uses[i] != 1 || builder_.body.uses[result] != 1) {
         continue;
       }
       std::set<int> found = {i, result};
@@ -43,38 +46,40 @@ class Sums {
     }
   }
 
-  // Whether a value is computed here.
+  // Whether a value belongs to a sum, so that no other class plans it.
   bool Has(int value) const { return summed_.count(value) != 0; }
 
+  // Adds the sums to the plan. Returns false if one is not supported.
   bool Make() {
     for (const auto& [argument, sum] : sums_) {
       for (const int input : sum->inputs) {
         Dimensions shape;
         if (input == argument) continue;
         if (!Emit(argument, input, 0, &shape) ||
-            shape != DimensionsOf(draft_.given.tensors[argument])) {
+            shape != DimensionsOf(builder_.given.tensors[argument])) {
           return false;
         }
       }
     }
-    Plan& plan = draft_.plan;
+    Plan& plan = builder_.plan;
     plan.chunk =
         std::clamp<std::int64_t>(plan.chunk, 2, std::max<std::int64_t>(2, plan.iterations));
-    for (const int memory : stacked_) draft_.AtLeast(memory, plan.chunk);
+    for (const int memory : stacked_) builder_.RequireBuffers(memory, plan.chunk);
     return true;
   }
 
  private:
-  using Is = Fact::Is;
+  using ValueKind = ValueInfo::ValueKind;
 
   static bool IsSum(const Operation* operation) {
     return operation != nullptr && (operation->what == Do::kAddN || operation->what == Do::kAdd);
   }
 
-  // Adds a value, and what it is made of, to those that are summed up; false if it is none of them.
+  // Inserts a value that is summed, and the values that it is assembled from, into `found`. Returns
+  // false if it is not such a value or has other uses.
   bool Collect(int value, bool parts, std::set<int>* found) const {
-    const Operation* each = draft_.body.maker(value);
-    if (each == nullptr || draft_.body.uses[value] != 1 || !found->insert(value).second)
+    const Operation* each = builder_.body.producer(value);
+    if (each == nullptr || builder_.body.uses[value] != 1 || !found->insert(value).second)
       return false;
     switch (each->what) {
       case Do::kMatMul: return each->transpose_a && !each->transpose_b;
@@ -87,9 +92,10 @@ class Sums {
     }
   }
 
-  // Has a value summed up in an argument's columns from `column` on. False where it can't be.
+  // Plans the sum of a value over iterations, into the columns of an argument from `column` on.
+  // Sets `shape` to the shape of the value. Returns false if the sum is not supported.
   bool Emit(int argument, int value, std::int64_t column, Dimensions* shape) {
-    const Operation& each = *draft_.body.maker(value);
+    const Operation& each = *builder_.body.producer(value);
     switch (each.what) {
       case Do::kSliceGrad: return EmitSlice(argument, each, column, shape);
       case Do::kConcat: return EmitJoined(argument, each, column, shape);
@@ -97,37 +103,39 @@ class Sums {
     }
   }
 
+  // Plans the sum of a matrix product or of sums of rows.
   bool EmitOne(int argument, const Operation& each, std::int64_t column, Dimensions* shape) {
     const bool product = each.what == Do::kMatMul;
     SumOf sum = {argument, column};
-    const Fact& right = draft_.Of(each, product ? 1 : 0);
-    if (!draft_.IsFloats(right) || right.dimensions.size() != 2 || right.dimensions[0] == 0) {
+    const ValueInfo& right = builder_.Of(each, product ? 1 : 0);
+    if (!builder_.IsFloats(right) || right.dimensions.size() != 2 || right.dimensions[0] == 0) {
       return false;
     }
     *shape = {right.dimensions[1]};
     if (product) {
-      const Fact& left = draft_.Of(each, 0);
-      if (!draft_.IsFloats(left) || left.dimensions.size() != 2 ||
+      const ValueInfo& left = builder_.Of(each, 0);
+      if (!builder_.IsFloats(left) || left.dimensions.size() != 2 ||
           left.dimensions[0] != right.dimensions[0]) {
         return false;
       }
       shape->insert(shape->begin(), left.dimensions[1]);
-      sum.left = Stacked(left);
+      sum.left = StackIterations(left);
     }
-    sum.right = Stacked(right);
-    draft_.plan.chunk = std::max<std::int64_t>(draft_.plan.chunk, kRowsOfSum / right.dimensions[0]);
-    draft_.plan.sums.push_back(sum);
+    sum.right = StackIterations(right);
+    builder_.plan.chunk =
+        std::max<std::int64_t>(builder_.plan.chunk, kRowsOfSum / right.dimensions[0]);
+    builder_.plan.sums.push_back(sum);
     return true;
   }
 
-  // Side by side.
+  // Plans the sum of a concatenation along the last axis.
   bool EmitJoined(int argument, const Operation& each, std::int64_t column, Dimensions* shape) {
     const std::size_t count = each.inputs.size() - 1;
     std::int64_t columns = 0;
     for (std::size_t i = 0; i < count; ++i) {
       Dimensions part;
       if (!Emit(argument, each.inputs[i], column + columns, &part)) return false;
-      const auto axis = draft_.Axis(draft_.Of(each, count), part.size());
+      const auto axis = builder_.Axis(builder_.Of(each, count), part.size());
       if (!axis || *axis + 1 != static_cast<std::int64_t>(part.size())) return false;
       columns += part.back();
       part.back() = columns;
@@ -139,17 +147,18 @@ class Sums {
     return true;
   }
 
-  // Some of the columns, beside zeros.
+  // Plans the sum of a gradient of a slice of columns. The other columns get zeros, so nothing is
+  // added.
   bool EmitSlice(int argument, const Operation& each, std::int64_t column, Dimensions* shape) {
-    const Fact& all = draft_.Of(each, 0);
-    if (each.shrink_mask != 0 || all.is != Is::kNumbers ||
-        !draft_.IsByOnes(each, all.numbers.values.size())) {
+    const ValueInfo& all = builder_.Of(each, 0);
+    if (each.shrink_mask != 0 || all.is != ValueKind::kNumbers ||
+        !builder_.HasUnitStrides(each, all.numbers.values.size())) {
       return false;
     }
     *shape = all.numbers.values;
     Dimensions wanted = *shape, part;
     for (std::size_t axis = 0; axis < wanted.size(); ++axis) {
-      const auto [first, last] = draft_.BoundsOf(each, axis, wanted[axis]);
+      const auto [first, last] = builder_.BoundsOf(each, axis, wanted[axis]);
       const bool is_last = axis + 1 == wanted.size();
       if (first < 0 || (!is_last && (first > 0 || last < wanted[axis]))) return false;
       wanted[axis] = std::min(last, wanted[axis]) - first;
@@ -158,11 +167,12 @@ class Sums {
     return !wanted.empty() && Emit(argument, each.inputs[4], column, &part) && part == wanted;
   }
 
-  // The same data where iterations lie one after the other: where it is, or a copy.
-  View Stacked(const Fact& fact) {
+  // Returns a view of the data in a memory whose buffers hold the iterations of a chunk in order:
+  // its own memory, or that of a copy.
+  View StackIterations(const ValueInfo& fact) {
     const View& view = fact.view;
-    if (draft_.plan.memories[view.memory].where == Memory::Where::kOwn && draft_.IsWhole(fact) &&
-        !IsWritten(view.memory)) {
+    if (builder_.plan.memories[view.memory].where == Memory::Where::kOwn &&
+        builder_.IsWhole(fact) && !IsWrittenToList(view.memory)) {
       stacked_.insert(view.memory);
       return view;
     }
@@ -170,32 +180,33 @@ class Sums {
                                      view.row_step, view.column_step);
     const auto known = stacks_.find(key);
     if (known != stacks_.end()) return known->second;
-    const Fact dense = draft_.NewData(fact.dimensions, false);
-    draft_.Copy(view, dense.view, false);
+    const ValueInfo dense = builder_.NewData(fact.dimensions, false);
+    builder_.Copy(view, dense.view, false);
     stacked_.insert(dense.view.memory);
     stacks_[key] = dense.view;
     return dense.view;
   }
 
-  // Whether it goes into a list, which has a place of its own for each iteration.
-  bool IsWritten(int memory) const {
-    for (const auto& [list, write] : draft_.plan.writes) {
+  // Whether a memory is written to a list, so that each iteration has a buffer of its own.
+  bool IsWrittenToList(int memory) const {
+    for (const auto& [list, write] : builder_.plan.writes) {
       if (write.is_number) continue;
-      const Memory& item = draft_.plan.memories[write.view.memory];
+      const Memory& item = builder_.plan.memories[write.view.memory];
       const bool left = item.where == Memory::Where::kState &&
-                        draft_.plan.states.at(item.source).memory == memory;
+                        builder_.plan.states.at(item.source).memory == memory;
       if (left || write.view.memory == memory) return true;
     }
     return false;
   }
 
-  Draft& draft_;
-  std::set<int> summed_;                  // Values that are computed for many iterations at once.
-  std::map<int, const Operation*> sums_;  // By argument.
+  PlanBuilder& builder_;
+  std::set<int> summed_;                  // Values that belong to sums.
+  std::map<int, const Operation*> sums_;  // By argument: the addition to it.
+  // Copies, by the memory, offset, size and steps of the view that was copied.
   std::map<std::tuple<int, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>,
            View>
       stacks_;
-  std::set<int> stacked_;
+  std::set<int> stacked_;  // Memories that need a buffer for each iteration of a chunk.
 };
 
 }  // namespace tensorwright

@@ -9,35 +9,48 @@
 
 namespace tensorwright {
 
-// A convolution of NHWC images. The gradient of its filter, with batch x 1 x 1 x channels, is a product: of
-// the transposed inputs and what comes back.
+// The shape of a convolution of NHWC images. For images of batch x 1 x 1 x channels, the gradient
+// of the filter is a matrix product: that of the transposed inputs and the gradient of the outputs.
 struct Convolution {
-  // Along rows, then along columns.
+  // One spatial axis: the numbers of inputs, outputs and filter taps, the stride, the dilation, and
+  // the padding before the first input.
   struct Axis {
     std::int64_t in, out, taps, stride = 1, dilation = 1, before = 0;
 
-    // Positions of the input from the first to the last one that `count` of the output reach.
-    std::int64_t Reached(std::int64_t count) const {
+    // Returns the number of input positions from the first to the last that `count` adjacent
+    // outputs read.
+    std::int64_t InputExtent(std::int64_t count) const {
       return (count - 1) * stride + (taps - 1) * dilation + 1;
     }
-    // Of those the ones that are packed: with one tap every stride-th.
+    // Returns the distance between input positions that are packed. With one tap, only every
+    // stride-th position is read, so only these are packed.
     std::int64_t skip() const { return taps == 1 ? stride : 1; }
-    std::int64_t Held(std::int64_t count) const { return taps == 1 ? count : Reached(count); }
+    // Returns the number of packed positions that `count` adjacent outputs read.
+    std::int64_t PackedExtent(std::int64_t count) const {
+      return taps == 1 ? count : InputExtent(count);
+    }
+    // Returns the distance between the inputs of adjacent outputs, in packed positions.
     std::int64_t step() const { return stride / skip(); }
-    // Of the gradient of inputs, with stride 1.
-    Axis Turned() const { return {out, in, taps, 1, dilation, (taps - 1) * dilation - before}; }
+    // Returns the axis of the convolution that computes the gradient of the inputs, for stride 1.
+    Axis ForInputGradient() const {
+      return {out, in, taps, 1, dilation, (taps - 1) * dilation - before};
+    }
   };
   std::int64_t images, channels, filters;
   Axis rows, columns;
 
-  // What gives the gradient of inputs: of what comes back, with the filter turned around.
-  Convolution Turned() const {
-    return {images, filters, channels, rows.Turned(), columns.Turned()};
+  // Returns the convolution that computes the gradient of the inputs, for stride 1. It convolves
+  // the gradient of the outputs with the filter rotated by 180 degrees, its channels and filters
+  // exchanged.
+  Convolution ForInputGradient() const {
+    return {images, filters, channels, rows.ForInputGradient(), columns.ForInputGradient()};
   }
 
   std::int64_t taps() const { return rows.taps * columns.taps; }
-  // Blocks of channels, alike but for one, and none of more than kTileRows.
+  // Returns the number of blocks of channels. Their sizes differ by at most one channel and are at
+  // most kTileRows.
   std::int64_t blocks() const { return (channels + kTileRows - 1) / kTileRows; }
+  // Returns the number of panels of filters.
   std::int64_t panels() const { return (filters + kPanel - 1) / kPanel; }
 };
 

@@ -1,4 +1,5 @@
-// Convolutions of NHWC images and their gradients, where they are faster than oneDNN's.
+// Kernels of convolutions of NHWC images and of their gradients, for shapes for which they are
+// faster than oneDNN's.
 
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_CONVOLUTION_OP_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_CONVOLUTION_OP_H_
@@ -20,21 +21,23 @@
 namespace tensorwright {
 namespace {
 
-// Of a normalised convolution: scale, offset, mean and variance come behind the filter.
+// Inputs of a convolution with batch normalisation: images, filter, scale, offset, mean, variance.
 constexpr int kNormalisedInputs = 6;
 
+// Computes the gradient of a filter, shared among `threads` threads.
 inline void ShareGradient(OpKernelContext* context, std::int64_t threads,
                           const FilterGradient& gradient) {
-  const std::vector<Part> parts = PartsOf(gradient.of(), threads);
+  const std::vector<Part> parts = SplitIntoParts(gradient.of(), threads);
   ShareParts(context, threads, parts.size(), [&](std::int64_t first, std::int64_t last) {
     for (; first < last; ++first) gradient.Compute(parts[first]);
   });
 }
 
-// What a convolution and its gradients have in common.
-class ConvolvingOp : public ReplacedOp {
+// The base class of convolutions and their gradients. It reads the attributes, checks the shapes
+// and runs Winograd convolutions.
+class ConvolutionOpBase : public ReplacedOp {
  public:
-  explicit ConvolvingOp(OpKernelConstruction* context) : ReplacedOp(context) {
+  explicit ConvolutionOpBase(OpKernelConstruction* context) : ReplacedOp(context) {
     std::string padding;
     OP_REQUIRES_OK(context, GetNodeAttr(before(), "strides", &strides_));
     OP_REQUIRES_OK(context, GetNodeAttr(before(), "padding", &padding));
@@ -43,12 +46,13 @@ class ConvolvingOp : public ReplacedOp {
   }
 
  protected:
-  // Of the shapes of images, filter and outputs; false where they do not belong together.
-  bool ConvolutionOf(const TensorShape& in, const TensorShape& filter, const TensorShape& out,
-                     Convolution* of) const {
+  // Sets `*of` from the shapes of images, filter and outputs. Returns false if a shape is empty or
+  // if the shapes do not match.
+  bool GetConvolution(const TensorShape& in, const TensorShape& filter, const TensorShape& out,
+                      Convolution* of) const {
     if (in.dims() != 4 || filter.dims() != 4 || out.dims() != 4) return false;
     for (int axis : {1, 2}) {
-      if (out.dim_size(axis) == 0 || out.dim_size(axis) != OutputsAlong(in, filter, axis)) {
+      if (out.dim_size(axis) == 0 || out.dim_size(axis) != CountOutputs(in, filter, axis)) {
         return false;
       }
     }
@@ -58,37 +62,40 @@ class ConvolvingOp : public ReplacedOp {
            filter.dim_size(2) == of->channels && filter.dim_size(3) == of->filters;
   }
 
-  // The outputs of these images; of no dimensions where they would be too many for a tensor.
-  TensorShape OutputsOf(const TensorShape& in, const TensorShape& filter) const {
+  // Returns the shape of the outputs. It has no dimensions if `in` or `filter` does not have four,
+  // or if the outputs are too many for a tensor.
+  TensorShape GetOutputShape(const TensorShape& in, const TensorShape& filter) const {
     if (in.dims() != 4 || filter.dims() != 4) return {};
-    const std::int64_t rows = OutputsAlong(in, filter, 1), columns = OutputsAlong(in, filter, 2);
+    const std::int64_t rows = CountOutputs(in, filter, 1), columns = CountOutputs(in, filter, 2);
     TensorShape shape;
     const auto built =
         TensorShape::BuildTensorShape({in.dim_size(0), rows, columns, filter.dim_size(3)}, &shape);
     return built.ok() ? shape : TensorShape();
   }
 
-  // A shape that came as numbers.
+  // Sets `*shape` to the sizes in an int32 tensor. Returns false unless they are four valid sizes.
   static bool ShapeOf(const Tensor& sizes, TensorShape* shape) {
     if (sizes.dims() != 1 || sizes.NumElements() != 4) return false;
     const auto size = sizes.flat<std::int32_t>();
     return TensorShape::BuildTensorShape({size(0), size(1), size(2), size(3)}, shape).ok();
   }
 
-  // Output 0 by minimal filtering, where that is faster.
+  // Computes output 0, of shape `shape`, by Winograd convolution and sets `*done` if that is
+  // faster. The transformed filter is kept in a temporary tensor. `turned` is as in
+  // WinogradOutputs.
   absl::Status Filter(OpKernelContext* context, const Convolution& of, const TensorShape& shape,
-                      const Tensor& input, const Tensor& filter, bool turned, const Finish& finish,
-                      bool* done) const {
+                      const Tensor& input, const Tensor& filter, bool is_rotated,
+                      const Finish& finish, bool* done) const {
     absl::Status status;
     *done = WithFasterScheme(of, true, [&](auto scheme) {
-      using Outputs = FilteredOutputs<decltype(scheme)>;
+      using Outputs = WinogradOutputs<decltype(scheme)>;
       Tensor room, *output = nullptr;
       const TensorShape size({Outputs::TransformedSize(of)});
       status = context->allocate_output(0, shape, &output);
       if (status.ok()) status = context->allocate_temp(tensorflow::DT_FLOAT, size, &room);
       if (!status.ok()) return;
-      const Outputs run(of, input.flat<float>().data(), filter.flat<float>().data(), turned, finish,
-                        room.flat<float>().data(), output->flat<float>().data());
+      const Outputs run(of, input.flat<float>().data(), filter.flat<float>().data(), is_rotated,
+                        finish, room.flat<float>().data(), output->flat<float>().data());
       const std::int64_t threads = Threads(context);
       ShareParts(context, threads, run.lines(),
                  [&](std::int64_t first, std::int64_t last) { run.TransformFilters(first, last); });
@@ -103,12 +110,12 @@ class ConvolvingOp : public ReplacedOp {
                            int axis) const {
     Convolution::Axis of = {in.dim_size(axis), out.dim_size(axis), filter.dim_size(axis - 1),
                             strides_[axis], dilations_[axis]};
-    if (same_) of.before = std::max<std::int64_t>(of.Reached(of.out) - of.in, 0) / 2;
+    if (same_) of.before = std::max<std::int64_t>(of.InputExtent(of.out) - of.in, 0) / 2;
     return of;
   }
 
-  // How many outputs there are along an axis; none without taps.
-  std::int64_t OutputsAlong(const TensorShape& in, const TensorShape& filter, int axis) const {
+  // Returns the number of outputs along an axis: 0 if the filter has no taps or does not fit.
+  std::int64_t CountOutputs(const TensorShape& in, const TensorShape& filter, int axis) const {
     const std::int64_t taps = filter.dim_size(axis - 1), stride = strides_[axis],
                        lost = same_ ? 0 : (taps - 1) * dilations_[axis];
     const std::int64_t left = in.dim_size(axis) - lost;
@@ -116,36 +123,38 @@ class ConvolvingOp : public ReplacedOp {
   }
 
   std::vector<std::int32_t> strides_, dilations_ = {1, 1, 1, 1};
-  bool same_ = false;  // Or nothing is padded.
+  bool same_ = false;  // Whether the padding is SAME, otherwise VALID.
 };
 
-// Conv2D, and the same with a bias, or normalised by what training found, and ReLU.
-class ConvolutionOp : public ConvolvingOp {
+// Conv2D, alone or followed by a bias or by batch normalisation with stored mean and variance, and
+// then optionally by ReLU.
+class ConvolutionOp : public ConvolutionOpBase {
  public:
-  explicit ConvolutionOp(OpKernelConstruction* context) : ConvolvingOp(context) {
+  explicit ConvolutionOp(OpKernelConstruction* context) : ConvolutionOpBase(context) {
     TryGetNodeAttr(before(), "epsilon", &epsilon_);
   }
 
  protected:
   absl::Status Computes(OpKernelContext* context, bool* done) const override {
     const Tensor &input = context->input(0), &filter = context->input(1);
-    const TensorShape outputs = OutputsOf(input.shape(), filter.shape());
+    const TensorShape outputs = GetOutputShape(input.shape(), filter.shape());
     Convolution of;
     Finish finish;
     std::vector<float> factors;
-    if (!ConvolutionOf(input.shape(), filter.shape(), outputs, &of) ||
-        !FinishOf(context, of.filters, &finish) ||
-        !Normalises(context, of.filters, &factors, &finish)) {
+    if (!GetConvolution(input.shape(), filter.shape(), outputs, &of) ||
+        !GetFinish(context, of.filters, &finish) ||
+        !GetBatchNorm(context, of.filters, &factors, &finish)) {
       return absl::OkStatus();
     }
     return Filter(context, of, outputs, input, filter, false, finish, done);
   }
 
  private:
-  // Scale, offset, mean and variance behind the filter, if they are there, as what finishes outputs.
-  // False where one does not fit.
-  bool Normalises(OpKernelContext* context, std::int64_t filters, std::vector<float>* factors,
-                  Finish* finish) const {
+  // Sets the normalisation of `*finish` if the op has the inputs scale, offset, mean and variance.
+  // Stores scale / sqrt(variance + epsilon) in `*factors`, to which `*finish` points. Returns false
+  // if an input has the wrong shape.
+  bool GetBatchNorm(OpKernelContext* context, std::int64_t filters, std::vector<float>* factors,
+                    Finish* finish) const {
     if (context->num_inputs() != kNormalisedInputs) return true;
     const float* each[4];
     for (int i = 0; i < 4; ++i) {
@@ -166,10 +175,10 @@ class ConvolutionOp : public ConvolvingOp {
   float epsilon_ = 0;
 };
 
-// Conv2DBackpropInput: the convolution of what comes back with the filter turned around.
-class InputGradientOp : public ConvolvingOp {
+// Conv2DBackpropInput with stride 1: convolves the gradient of the outputs with the rotated filter.
+class InputGradientOp : public ConvolutionOpBase {
  public:
-  using ConvolvingOp::ConvolvingOp;
+  using ConvolutionOpBase::ConvolutionOpBase;
 
  protected:
   absl::Status Computes(OpKernelContext* context, bool* done) const override {
@@ -177,18 +186,18 @@ class InputGradientOp : public ConvolvingOp {
     TensorShape inputs;
     Convolution of;
     if (!ShapeOf(context->input(0), &inputs) ||
-        !ConvolutionOf(inputs, filter.shape(), back.shape(), &of)) {
+        !GetConvolution(inputs, filter.shape(), back.shape(), &of)) {
       return absl::OkStatus();
     }
     if (of.rows.stride != 1 || of.columns.stride != 1) return absl::OkStatus();
-    return Filter(context, of.Turned(), inputs, back, filter, true, {}, done);
+    return Filter(context, of.ForInputGradient(), inputs, back, filter, true, {}, done);
   }
 };
 
-// Conv2DBackpropFilter, and the same with the gradient of a bias.
-class FilterGradientOp : public ConvolvingOp {
+// Conv2DBackpropFilter, alone or with the gradient of the bias as a second output.
+class FilterGradientOp : public ConvolutionOpBase {
  public:
-  using ConvolvingOp::ConvolvingOp;
+  using ConvolutionOpBase::ConvolutionOpBase;
 
  protected:
   absl::Status Computes(OpKernelContext* context, bool* done) const override {
@@ -196,7 +205,7 @@ class FilterGradientOp : public ConvolvingOp {
     TensorShape shape;
     Convolution of;
     if (!ShapeOf(context->input(1), &shape) ||
-        !ConvolutionOf(input.shape(), shape, back.shape(), &of)) {
+        !GetConvolution(input.shape(), shape, back.shape(), &of)) {
       return absl::OkStatus();
     }
     const bool filtered = WithFasterScheme(of, false, [](auto) {});
@@ -216,11 +225,12 @@ class FilterGradientOp : public ConvolvingOp {
   }
 
  private:
+  // Computes the gradient by Winograd convolution. `bias` can be null.
   static absl::Status Filter(OpKernelContext* context, const Convolution& of, const float* in,
                              const float* out, float* filter, float* bias) {
     absl::Status status;
     WithFasterScheme(of, false, [&](auto scheme) {
-      using Gradient = FilteredGradient<decltype(scheme)>;
+      using Gradient = WinogradGradient<decltype(scheme)>;
       Tensor room;
       const TensorShape size({Gradient::SumsSize(of)});
       status = context->allocate_temp(tensorflow::DT_FLOAT, size, &room);

@@ -1,4 +1,4 @@
-// The counters of the group fused/products.
+// The counters of fused/products.
 
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_EVENTS_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_EVENTS_H_
@@ -8,13 +8,13 @@
 namespace tensorwright::events {
 
 inline EventCounter products(
-    "products");  // Products, convolutions and their gradients that were replaced.
-inline EventCounter product_runs("product executions");  // Executions by our kernels.
+    "products");  // Matrix products, convolutions and gradients that were replaced.
+inline EventCounter product_runs("product executions");  // Executions by this library.
 inline EventCounter unsupported_product(
-    "left: product");  // Type, layout or following op is not supported.
+    "left: product");  // An attribute, such as type or layout, is not supported.
 inline EventCounter stock_product(
-    "stock: product");  // The stock kernel is as fast at these shapes.
-inline EventCounter wider_vectors("left: wider vectors");  // oneDNN has wider vectors on this CPU.
+    "stock: product");  // Executions by the stock kernel, because of the shapes.
+inline EventCounter wider_vectors("left: wider vectors");  // oneDNN uses wider vectors here.
 
 }  // namespace tensorwright::events
 

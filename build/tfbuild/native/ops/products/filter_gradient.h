@@ -1,11 +1,16 @@
-// Gradients of weights: sums, over all positions of all images, of what went into a position times
-// what comes back from it. For a dense layer that is a product with a transposed left matrix.
+// Gradients of weights, by direct summation: the sum, over all output positions of all images, of
+// an input times the gradient of the output. For a dense layer, this is a product with a transposed
+// left matrix.
 //
-// Both sides are packed, a chunk of positions at a time, so that a tile of the result reads two
-// streams: the inputs in blocks of some channels, with the border's zeros, once for all taps of the
-// filter, which are only shifts of it; what comes back in panels of filters. A tile's sum over a chunk
-// stays in registers, and the chunks are added up in one order, so that threads, which share tiles,
-// change no bit.
+// Both operands are packed, one chunk of positions at a time, so that a tile of the result reads
+// two streams:
+//
+// - The inputs, in blocks of channels, with zeros outside the image. They are packed once for all
+//   taps of the filter: each tap reads them with another offset.
+// - The gradients of the outputs, in panels of filters.
+//
+// A tile's sum over a chunk stays in registers. Threads share the tiles, and the chunks of a tile
+// are added in a fixed order, so the number of threads does not change the result.
 
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_FILTER_GRADIENT_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_FILTER_GRADIENT_H_
@@ -21,20 +26,22 @@
 
 namespace tensorwright {
 
-// What one thread computes: all taps of some blocks of channels and some panels of filters.
+// The part of the result that one thread computes: all taps, for the blocks of channels
+// [first_block, last_block) and the panels of filters [first_panel, last_panel).
 struct Part {
   std::int64_t first_block, last_block, first_panel, last_panel;
 };
 
-// The parts for so many threads: those with the least to do for the busiest one.
-inline std::vector<Part> PartsOf(const Convolution& convolution, std::int64_t threads) {
+// Splits the result into at most `threads` parts such that the largest part is as small as
+// possible.
+inline std::vector<Part> SplitIntoParts(const Convolution& convolution, std::int64_t threads) {
   const std::int64_t blocks = convolution.blocks(), panels = convolution.panels();
   const auto each = [](std::int64_t all, std::int64_t parts) { return (all + parts - 1) / parts; };
   std::int64_t across = 1, down = 1, least = -1;
   for (std::int64_t n = 1; n <= std::min(threads, panels); ++n) {
     const std::int64_t m = std::min(std::max<std::int64_t>(threads / n, 1), blocks);
     const std::int64_t rows = each(blocks, m), columns = each(panels, n);
-    // In tiles; packing a block or a panel is about one.
+    // In tiles. Packing a block or a panel takes about as long as computing one tile.
     const std::int64_t work = rows * columns * convolution.taps() + rows + columns;
     if (least < 0 || work < least) across = n, down = m, least = work;
   }
@@ -48,22 +55,28 @@ inline std::vector<Part> PartsOf(const Convolution& convolution, std::int64_t th
   return parts;
 }
 
-constexpr std::int64_t kChunk = 256;  // Positions, of which one panel fits the first-level cache.
-constexpr std::int64_t kBlockBytes = 1 << 17;  // Of packed blocks, for the second-level cache.
+constexpr std::int64_t kChunk = 256;  // Positions of a chunk: a panel of them fits in the L1 cache.
+constexpr std::int64_t kBlockBytes = 1 << 17;  // Bytes of packed blocks: they fit in the L2 cache.
 
+// Computes the gradient of a convolution's filter and, if `bias` is not null, of its bias. Threads
+// can compute different parts at the same time.
 class FilterGradient {
  public:
-  // `input` is images x rows x columns x channels, `back` the same of the output, `filter` rows x
-  // columns x channels x filters of the filter; `bias`, if it is wanted, has the filters' sums of `back`.
+  // The arrays are contiguous and not owned:
+  //
+  //   input     images x input rows x input columns x channels
+  //   back      images x output rows x output columns x filters, the gradient of the outputs
+  //   filter    filter rows x filter columns x channels x filters, the result
+  //   bias      filters, the sums of `back` over all positions, or null
   FilterGradient(const Convolution& convolution, const float* input, const float* back,
                  float* filter, float* bias)
-      : of_(convolution), input_(input), back_(back), filter_(filter), bias_(bias) {
+      : of_(convolution), input_(input), output_gradient_(back), filter_(filter), bias_(bias) {
     const auto& rows = of_.rows;
     const auto& columns = of_.columns;
-    at_once_.columns = std::min(columns.out, kChunk);
-    at_once_.rows = std::clamp<std::int64_t>(kChunk / columns.out, 1, rows.out);
-    at_once_.images =
-        at_once_.rows < rows.out
+    max_chunk_.columns = std::min(columns.out, kChunk);
+    max_chunk_.rows = std::clamp<std::int64_t>(kChunk / columns.out, 1, rows.out);
+    max_chunk_.images =
+        max_chunk_.rows < rows.out
             ? 1
             : std::clamp<std::int64_t>(kChunk / (rows.out * columns.out), 1, of_.images);
     for (std::int64_t block = 0; block <= of_.blocks(); ++block) {
@@ -73,20 +86,21 @@ class FilterGradient {
 
   const Convolution& of() const { return of_; }
 
+  // Computes one part of `filter`, and of `bias` if the part has the first block.
   void Compute(const Part& part) const {
-    std::vector<std::int32_t> places(at_once_.size());
-    float* room = Room((part.last_panel - part.first_panel) * at_once_.size() * kPanel +
-                       BlocksAtOnce(part) * Positions(at_once_) * kTileRows);
+    std::vector<std::int32_t> places(max_chunk_.size());
+    float* room = GetScratch((part.last_panel - part.first_panel) * max_chunk_.size() * kPanel +
+                             BlocksPerPass(part) * Positions(max_chunk_) * kTileRows);
     bool add = false;
-    for (std::int64_t image = 0; image < of_.images; image += at_once_.images) {
-      for (std::int64_t row = 0; row < of_.rows.out; row += at_once_.rows) {
-        for (std::int64_t column = 0; column < of_.columns.out; column += at_once_.columns) {
+    for (std::int64_t image = 0; image < of_.images; image += max_chunk_.images) {
+      for (std::int64_t row = 0; row < of_.rows.out; row += max_chunk_.rows) {
+        for (std::int64_t column = 0; column < of_.columns.out; column += max_chunk_.columns) {
           const Chunk chunk = {image,
                                row,
                                column,
-                               {std::min(at_once_.images, of_.images - image),
-                                std::min(at_once_.rows, of_.rows.out - row),
-                                std::min(at_once_.columns, of_.columns.out - column)}};
+                               {std::min(max_chunk_.images, of_.images - image),
+                                std::min(max_chunk_.rows, of_.rows.out - row),
+                                std::min(max_chunk_.columns, of_.columns.out - column)}};
           AddChunk(chunk, part, room, places.data(), add);
           add = true;
         }
@@ -95,31 +109,34 @@ class FilterGradient {
   }
 
  private:
+  // The size of a chunk, in output positions.
   struct Size {
     std::int64_t images, rows, columns;
 
     std::int64_t size() const { return images * rows * columns; }
   };
-  // Positions of the output, from one on.
+  // A box of output positions: the first one, and their numbers along each axis.
   struct Chunk {
     std::int64_t image, row, column;
     Size count;
   };
 
-  // Packed ones.
+  // Returns the number of packed input positions of a chunk.
   std::int64_t Positions(const Size& size) const {
-    return size.images * of_.rows.Held(size.rows) * of_.columns.Held(size.columns);
+    return size.images * of_.rows.PackedExtent(size.rows) * of_.columns.PackedExtent(size.columns);
   }
 
+  // Writes the sums of a part over one chunk to the result, or adds them if `add`. `room` is
+  // scratch memory for the packed panels and blocks, `places` for the offsets of Place.
   void AddChunk(const Chunk& chunk, const Part& part, float* room, std::int32_t* places,
                 bool add) const {
     const std::int64_t positions = Positions(chunk.count), depth = chunk.count.size();
-    const std::int64_t line = of_.columns.Held(chunk.count.columns);
+    const std::int64_t line = of_.columns.PackedExtent(chunk.count.columns);
     float* panels = room;
-    float* blocks = room + (part.last_panel - part.first_panel) * at_once_.size() * kPanel;
+    float* blocks = room + (part.last_panel - part.first_panel) * max_chunk_.size() * kPanel;
     Place(chunk, places);
     PackPanels(chunk, part, panels);
-    const std::int64_t some = BlocksAtOnce(part);
+    const std::int64_t some = BlocksPerPass(part);
     const auto tile = [&](std::int64_t tap, std::int64_t block, std::int64_t first,
                           std::int64_t panel) {
       const float* right = panels + (panel - part.first_panel) * depth * kPanel;
@@ -148,12 +165,13 @@ class FilterGradient {
     }
   }
 
-  std::int64_t BlocksAtOnce(const Part& part) const {
-    const std::int64_t bytes = Positions(at_once_) * kTileRows * sizeof(float);
+  // Returns the number of blocks of a part that are packed at a time.
+  std::int64_t BlocksPerPass(const Part& part) const {
+    const std::int64_t bytes = Positions(max_chunk_) * kTileRows * sizeof(float);
     return std::clamp<std::int64_t>(kBlockBytes / bytes, 1, part.last_block - part.first_block);
   }
 
-  // What the chunk adds to the gradient of the bias.
+  // Adds the chunk's part of the gradient of the bias, for the filters of one panel.
   void SumPanel(const float* from, std::int64_t depth, std::int64_t panel, bool add) const {
     Lanes sums[1][2] = {};
     for (std::int64_t k = 0; k < depth; ++k, from += kPanel) {
@@ -163,14 +181,16 @@ class FilterGradient {
     StoreTile<1>(sums, bias_ + panel * kPanel, 0, Width(panel), add);
   }
 
+  // Returns the number of filters in a panel.
   std::int64_t Width(std::int64_t panel) const {
     return std::min<std::int64_t>(kPanel, of_.filters - panel * kPanel);
   }
 
-  // Where in a packed block the input of each position's first tap is.
+  // Sets places[k] to the offset in a packed block of the input that the filter's first tap reads
+  // for output position k of the chunk.
   void Place(const Chunk& chunk, std::int32_t* places) const {
-    const std::int64_t lines = of_.rows.Held(chunk.count.rows),
-                       line = of_.columns.Held(chunk.count.columns);
+    const std::int64_t lines = of_.rows.PackedExtent(chunk.count.rows),
+                       line = of_.columns.PackedExtent(chunk.count.columns);
     for (std::int64_t image = 0; image < chunk.count.images; ++image) {
       for (std::int64_t row = 0; row < chunk.count.rows; ++row) {
         const std::int64_t start = (image * lines + row * of_.rows.step()) * line;
@@ -181,7 +201,8 @@ class FilterGradient {
     }
   }
 
-  // Line by line, so that memory is read in its order.
+  // Packs the gradients of a chunk's outputs as panels x positions x kPanel. The last panel is
+  // padded with zeros. Reads memory in order, line by line.
   void PackPanels(const Chunk& chunk, const Part& part, float* to) const {
     const std::int64_t first = part.first_panel * kPanel, depth = chunk.count.size(),
                        end = std::min(part.last_panel * kPanel, of_.filters);
@@ -189,7 +210,7 @@ class FilterGradient {
       for (std::int64_t row = 0; row < chunk.count.rows; ++row) {
         const std::int64_t line = (chunk.image + image) * of_.rows.out + chunk.row + row;
         const std::int64_t start = line * of_.columns.out + chunk.column;
-        const float* from = back_ + start * of_.filters;
+        const float* from = output_gradient_ + start * of_.filters;
         for (std::int64_t column = 0; column < chunk.count.columns; ++column) {
           float* panel = to;
           std::int64_t filter = first;
@@ -207,13 +228,15 @@ class FilterGradient {
     }
   }
 
+  // Packs the inputs of a chunk, for the blocks of channels [first, last), as blocks x packed
+  // positions x kTileRows. Writes zeros for positions outside the image.
   void PackBlocks(const Chunk& chunk, std::int64_t first, std::int64_t last, float* to) const {
-    const std::int64_t lines = of_.rows.Held(chunk.count.rows),
-                       line = of_.columns.Held(chunk.count.columns),
+    const std::int64_t lines = of_.rows.PackedExtent(chunk.count.rows),
+                       line = of_.columns.PackedExtent(chunk.count.columns),
                        positions = Positions(chunk.count) * kTileRows;
     const std::int64_t skip = of_.columns.skip(),
                        left = chunk.column * of_.columns.stride - of_.columns.before;
-    // Those packed positions that are in the image.
+    // The packed positions [begin, end) of a line are in the image.
     const std::int64_t begin = std::clamp<std::int64_t>((skip - 1 - left) / skip, 0, line),
                        end = std::clamp<std::int64_t>((of_.columns.in - left + skip - 1) / skip,
                                                       begin, line);
@@ -241,7 +264,8 @@ class FilterGradient {
     }
   }
 
-  // Most blocks are of one of the two sizes for which a copy is a few moves.
+  // Copies the channels of one position to the blocks [first, last), which are `step` floats apart.
+  // Most blocks have one of two sizes, for which the copy is a few instructions.
   void PackPosition(const float* from, std::int64_t first, std::int64_t last, std::int64_t step,
                     float* to) const {
     for (std::int64_t block = first; block < last; ++block, to += step) {
@@ -256,6 +280,8 @@ class FilterGradient {
     }
   }
 
+  // Computes a tile of kRows channels and `width` filters: its sum over `depth` positions. `left`
+  // is a packed block, `right` a packed panel.
   template <int kRows>
   static void Sum(const float* left, const std::int32_t* places, const float* right,
                   std::int64_t depth, float* out, std::int64_t out_step, std::int64_t width,
@@ -274,6 +300,7 @@ class FilterGradient {
     StoreTile<kRows>(sums, out, out_step, width, add);
   }
 
+  // Calls Sum for `rows` channels, 1 <= rows <= kRows.
   template <int kRows>
   static void SumOf(std::int64_t rows, const float* left, const std::int32_t* places,
                     const float* right, std::int64_t depth, float* out, std::int64_t out_step,
@@ -287,11 +314,11 @@ class FilterGradient {
 
   const Convolution of_;
   const float* const input_;
-  const float* const back_;
+  const float* const output_gradient_;
   float* const filter_;
   float* const bias_;
-  Size at_once_;
-  std::vector<std::int64_t> starts_;  // The first channel of each block, and the end.
+  Size max_chunk_;                    // The largest chunk.
+  std::vector<std::int64_t> starts_;  // First channel of each block, then the number of channels.
 };
 
 }  // namespace tensorwright

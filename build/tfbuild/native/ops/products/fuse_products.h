@@ -1,6 +1,5 @@
-// Finds products of matrices, convolutions and their gradients in the graphs that TensorFlow is about to
-// execute, and lets operations of ours (replaced_op.h) take their place: with the same inputs and
-// outputs.
+// The graph pass that replaces matrix products, convolutions and their gradients with ops of this
+// library (replaced_op.h), which have the same inputs and outputs.
 
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_FUSE_PRODUCTS_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_FUSE_PRODUCTS_H_
@@ -27,9 +26,10 @@ namespace {
 
 constexpr char kProducts[] = "products";
 
-// What takes a node's place, if there is one. The types are TensorFlow's own, and what oneDNN's rewriting
-// makes of them (common_runtime/mkl_layout_pass.cc).
-const char* ProductOpOf(const tensorflow::Node& node) {
+// Returns the op that replaces `node`, or nullptr if there is none. The keys of the map are ops of
+// TensorFlow and the ops by which oneDNN's rewriting (common_runtime/mkl_layout_pass.cc) replaces
+// them.
+const char* FindReplacementOp(const tensorflow::Node& node) {
   static const auto* known = new std::map<std::string, const char*>{
       {"MatMul", "_TensorwrightProduct"},
       {"_MklMatMul", "_TensorwrightProduct"},
@@ -52,23 +52,24 @@ const char* ProductOpOf(const tensorflow::Node& node) {
                                                 : found->second;
 }
 
-class FusingProducts {
+// Replaces the products of one graph, and counts those that it leaves by reason.
+class ProductReplacer {
  public:
-  FusingProducts(tensorflow::Graph* graph, bool wider) : graph_(*graph), wider_(wider) {}
+  ProductReplacer(tensorflow::Graph* graph, bool wider) : graph_(*graph), onednn_is_wider_(wider) {}
 
   void Run() {
     std::vector<tensorflow::Node*> found;
     for (tensorflow::Node* node : graph_.op_nodes()) {
-      if (ProductOpOf(*node) != nullptr) found.push_back(node);
+      if (FindReplacementOp(*node) != nullptr) found.push_back(node);
     }
     for (tensorflow::Node* node : found) {
       if (IsCompiled(node->attrs())) {
         events::compiled.Add();
-      } else if (!IsHere(node)) {
+      } else if (!IsOnLocalCpu(node)) {
         events::elsewhere.Add();
       } else if (!Serves(node)) {
         events::unsupported_product.Add();
-      } else if (wider_) {
+      } else if (onednn_is_wider_) {
         events::wider_vectors.Add();
       } else {
         Take(node);
@@ -77,13 +78,17 @@ class FusingProducts {
   }
 
  private:
+  // Whether the attributes of `node` are supported: float32, NHWC, no explicit padding, the right
+  // matrix neither transposed nor constant, and followed by nothing but a bias or, in a
+  // convolution, batch normalisation, and ReLU. A product with such an op must not transpose the
+  // left matrix. With AVX-512, only convolutions are supported.
   static bool Serves(const tensorflow::Node* node) {
     tensorflow::DataType type = tensorflow::DT_INVALID;
     std::string layout = "NHWC", padding = "VALID";
     std::vector<std::string> then;
-    std::vector<std::int32_t> strides;  // Of convolutions.
+    std::vector<std::int32_t> strides;  // Only convolutions have strides.
     bool left = false, right = false;
-    bool constant = false;  // The right matrix, which oneDNN then packs once.
+    bool constant = false;  // If the right matrix is constant, oneDNN packs it only once.
     const auto read = [&](const char* name, auto* value) {
       TryGetNodeAttr(node->attrs(), name, value);
     };
@@ -108,12 +113,13 @@ class FusingProducts {
            layout == "NHWC" && padding != "EXPLICIT" && finished && !constant;
   }
 
+  // Replaces `node` with an op that holds its definition as an attribute.
   void Take(tensorflow::Node* node) {
     tensorflow::NodeDef original = node->def(), definition;
     original.clear_input();
     for (int i = 0; i < node->num_inputs(); ++i) original.add_input("input" + std::to_string(i));
     definition.set_name(node->name());
-    definition.set_op(ProductOpOf(*node));
+    definition.set_op(FindReplacementOp(*node));
     definition.set_device(node->def().device());
     *definition.mutable_input() = node->def().input();
     (*definition.mutable_attr())[kOriginal].set_s(original.SerializeAsString());
@@ -128,16 +134,19 @@ class FusingProducts {
   }
 
   tensorflow::Graph& graph_;
-  const bool wider_;  // oneDNN's vectors here: all is left to it.
+  const bool
+      onednn_is_wider_;  // Whether oneDNN uses wider vectors, so that all products are left to it.
 };
 
+// Runs on the graphs of all partitions. If TENSORWRIGHT_FUSE names `products`, replaces them even
+// if oneDNN uses wider vectors.
 class FuseProducts : public tensorflow::GraphOptimizationPass {
  public:
   absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
-    if (options.partition_graphs == nullptr || !Wanted(kProducts)) return absl::OkStatus();
-    const bool wider = !Wanted(kProducts, !HasWiderVectors());
+    if (options.partition_graphs == nullptr || !IsFusionEnabled(kProducts)) return absl::OkStatus();
+    const bool wider = !IsFusionEnabled(kProducts, !HasWiderVectors());
     for (auto& [device, graph] : *options.partition_graphs) {
-      FusingProducts(graph.get(), wider).Run();
+      ProductReplacer(graph.get(), wider).Run();
     }
     return absl::OkStatus();
   }

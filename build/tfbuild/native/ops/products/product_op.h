@@ -1,4 +1,4 @@
-// Products of matrices, where they are faster than oneDNN's.
+// The kernel of matrix products, for shapes for which it is faster than oneDNN's.
 
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_PRODUCT_OP_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_PRODUCT_OP_H_
@@ -14,7 +14,7 @@
 namespace tensorwright {
 namespace {
 
-// MatMul, and _FusedMatMul with a bias.
+// MatMul, and _FusedMatMul with a bias and optionally ReLU.
 class ProductOp : public ReplacedOp {
  public:
   explicit ProductOp(OpKernelConstruction* context) : ReplacedOp(context) {
@@ -28,7 +28,8 @@ class ProductOp : public ReplacedOp {
     const Matrix a = MatrixOf(left, transposed_), b = MatrixOf(right, false);
     if (a.columns != b.rows) return absl::OkStatus();
     Finish finish;
-    if (!FinishOf(context, b.columns, &finish)) return absl::OkStatus();
+    if (!GetFinish(context, b.columns, &finish)) return absl::OkStatus();
+    // A product with a transposed left matrix is computed as the gradient of a 1x1 filter.
     const Convolution sums = {a.columns, a.rows, b.columns, {1, 1, 1}, {1, 1, 1}};
     if (!(transposed_ ? IsFasterTransposed(sums) : IsFasterProduct(a, b))) return absl::OkStatus();
     Tensor* out = nullptr;
@@ -52,7 +53,7 @@ class ProductOp : public ReplacedOp {
     return transposed ? matrix.Transposed() : matrix;
   }
 
-  bool transposed_ = false;  // The left matrix.
+  bool transposed_ = false;  // Whether the left matrix is transposed.
 };
 
 }  // namespace

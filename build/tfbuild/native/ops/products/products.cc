@@ -1,4 +1,5 @@
-// The unit fused/products: one source, as reading TensorFlow's headers takes most of a compile.
+// The ops, kernels and graph pass of fused/products. They are one source because most of the time
+// to compile a source goes into TensorFlow's headers.
 
 #define EIGEN_USE_THREADS
 
@@ -10,7 +11,7 @@
 namespace tensorwright {
 namespace {
 
-using tensorflow::DEVICE_CPU;  // A registration's own words (native/registration.h).
+using tensorflow::DEVICE_CPU;  // native/registration.h needs the unqualified name.
 using tensorflow::shape_inference::UnknownShape;
 
 #define TENSORWRIGHT_PRODUCT(name) \
@@ -72,12 +73,14 @@ TENSORWRIGHT_REPLACED("_TensorwrightInputGradient", InputGradientOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFilterGradient", FilterGradientOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFilterGradientWithBias", FilterGradientOp);
 
-// For the probe: whether products are computed at all.
+// Returns 1 if the library computes products other than Winograd convolutions, for the probe
+// (tfbuild/probe/registry.py).
 extern "C" __attribute__((visibility("default"))) int tensorwright_multiplies(void) {
   return kProductsAreFaster;
 }
 
-// Behind the passes with which oneDNN takes what is its own (0 and 1).
+// Runs after the passes that rewrite nodes for oneDNN and ZenDNN, which have the phases 1 and 0
+// (mkl_layout_pass.cc and zen_layout_pass.cc in tensorflow/core/common_runtime).
 REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_PARTITIONING, 100, FuseProducts);
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Operations that take the place of others, whose kernels they hold: they compute what this library was
-// measured to compute in less time, and hand the rest to the kernel that was there.
+// Ops that replace others and hold the kernels of those. They compute what this library was
+// measured to compute faster, and run the original kernel otherwise.
 
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_REPLACED_OP_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_REPLACED_OP_H_
@@ -24,19 +24,19 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-constexpr char kOriginal[] = "original";  // The operation that was there, as bytes of a NodeDef.
+constexpr char kOriginal[] = "original";  // Attribute: the replaced op, a serialized NodeDef.
 
-// Holds the kernel that was there.
+// The base class of these ops. It creates the original kernel and owns it.
 class ReplacedOp : public tensorflow::OpKernel {
  public:
   explicit ReplacedOp(OpKernelConstruction* context) : OpKernel(context) {
     std::string original;
     OP_REQUIRES_OK(context, context->GetAttr(kOriginal, &original));
-    OP_REQUIRES(context, before_.ParseFromString(original),
+    OP_REQUIRES(context, original_def_.ParseFromString(original),
                 tensorflow::errors::InvalidArgument(kOriginal, " is no NodeDef"));
     std::shared_ptr<const tensorflow::NodeProperties> properties;
     OP_REQUIRES_OK(context, tensorflow::NodeProperties::CreateFromNodeDef(
-                                before_, tensorflow::OpRegistry::Global(), &properties));
+                                original_def_, tensorflow::OpRegistry::Global(), &properties));
     tensorflow::OpKernel* stock = nullptr;
     auto* device = context->device();
     OP_REQUIRES_OK(context, tensorflow::CreateOpKernel(
@@ -45,7 +45,7 @@ class ReplacedOp : public tensorflow::OpKernel {
                                 properties, context->graph_def_version(), &stock));
     stock_.reset(stock);
     std::vector<std::string> then;
-    TryGetNodeAttr(before_, "fused_ops", &then);
+    TryGetNodeAttr(original_def_, "fused_ops", &then);
     relu_ = then.size() > 1;
   }
 
@@ -57,14 +57,16 @@ class ReplacedOp : public tensorflow::OpKernel {
   }
 
  protected:
-  // Whether it computed the outputs. It does not what is in error, or no faster here.
+  // Computes the outputs and sets `*done`. If the inputs are invalid, or if this would not be
+  // faster for their shapes, does nothing and leaves `*done` false.
   virtual absl::Status Computes(OpKernelContext* context, bool* done) const = 0;
 
-  const tensorflow::NodeDef& before() const { return before_; }
+  // Returns the definition of the op that was replaced.
+  const tensorflow::NodeDef& before() const { return original_def_; }
 
-  // What is done to the outputs, of so many columns: of three inputs the last is a bias. False where
-  // that does not fit.
-  bool FinishOf(OpKernelContext* context, std::int64_t columns, Finish* finish) const {
+  // Sets `*finish` for outputs with `columns` columns. The last of three inputs is a bias. Returns
+  // false if its shape does not match.
+  bool GetFinish(OpKernelContext* context, std::int64_t columns, Finish* finish) const {
     *finish = {nullptr, relu_};
     if (context->num_inputs() != 3) return true;
     const Tensor& bias = context->input(2);
@@ -78,7 +80,7 @@ class ReplacedOp : public tensorflow::OpKernel {
   }
 
  private:
-  tensorflow::NodeDef before_;
+  tensorflow::NodeDef original_def_;
   std::unique_ptr<tensorflow::OpKernel> stock_;
   bool relu_ = false;
 };

@@ -1,19 +1,22 @@
-// Minimal filtering of convolutions with stride 1 (Winograd's; Lavin and Gray, "Fast Algorithms for
-// Convolutional Neural Networks", CVPR 2016, whose letters these are). Along one axis F(m, r) makes m
-// outputs of a filter g with r taps by m + r - 1 products instead of m r:
+// Winograd convolution with stride 1, also called minimal filtering (Lavin and Gray, "Fast
+// Algorithms for Convolutional Neural Networks", CVPR 2016, whose notation is used here). Along one
+// axis, F(m, r) computes m outputs of a filter g with r taps with m + r - 1 multiplications instead
+// of m r:
 //
 //   outputs    A'[G g * B' d]    of a tile d of m + r - 1 inputs
-//   filters    G'[A e * B' d]    of m gradients e of outputs, added up over tiles
+//   filters    G'[A e * B' d]    of m gradients e of outputs, summed over tiles
 //
-// which multiplies polynomials by their values at as many points. Of two axes each is treated by itself,
-// so that for each channel and filter a tile of 2x2 outputs of a 3x3 filter takes 16 products instead of
-// 36, and one of 1x2 of a 1x3 filter 4 instead of 6. At each position of a transformed tile, the sums over
-// channels (of outputs) or over tiles (of filters) are a product of matrices. Channels and filters come in
-// whole vectors.
+// where ' is the transpose and * the elementwise product. This multiplies polynomials by their
+// values at m + r - 1 points. Two axes are transformed one after the other. For each channel and
+// filter, a tile of 2x2 outputs of a 3x3 filter takes 16 multiplications instead of 36, and a tile
+// of 1x2 outputs of a 1x3 filter takes 4 instead of 6. At each position of the transformed tiles,
+// the sums over channels (for outputs) or over tiles (for filters) are a matrix product. The
+// numbers of channels and filters are multiples of the vector length.
 //
-// Of two outputs each reaches all inputs of the tile but one, which lies at an end and enters the other
-// output alone. With more outputs there are inputs that an output does not reach and that have to cancel
-// in it: they would leave rounding errors of their own size, and infinities would not cancel.
+// Tiles have two outputs along an axis. Each output depends on all inputs of its tile except one at
+// an end, which contributes only to the other output. With more outputs, inputs on which an output
+// does not depend would have to cancel in it. They would leave rounding errors of their own
+// magnitude, and infinities would not cancel.
 
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_WINOGRAD_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_WINOGRAD_H_
@@ -25,37 +28,39 @@
 
 namespace tensorwright {
 
-// F(kPoints + 1 - kTaps, kTaps) along one axis. The points are 0, p and -p for one or two p, and
-// infinity. The two are those that keep rounding errors near a direct convolution's (Vincent et al., "On
-// Improving the Numerical Stability of Winograd Convolutions", ICLR 2017 workshops); all factors but the
-// scales are exact.
+// The transforms of F(kPoints + 1 - kTaps, kTaps) along one axis. Each processes a vector of
+// channels or filters. The points are 0, kP, -kP and infinity; six points also include kQ and -kQ.
+// With six points, kP and kQ are chosen to keep rounding errors close to those of direct
+// convolution (Vincent et al., "On Improving the Numerical Stability of Winograd Convolutions",
+// ICLR 2017 workshops). All factors except the scales are exact.
 template <int kTheTaps, int kThePoints>
-struct Filtering {
+struct WinogradTransform {
   static_assert(kThePoints == 4 || kThePoints == 6);
   static constexpr int kTaps = kTheTaps, kPoints = kThePoints, kOutputs = kPoints + 1 - kTaps;
-  static constexpr bool kTwo = kPoints == 6;
-  static constexpr float kP = kTwo ? 0.625f : 1.0f, kQ = kTwo ? 1.5f : 0.0f;
+  static constexpr bool kHasTwoPairs = kPoints == 6;
+  static constexpr float kP = kHasTwoPairs ? 0.625f : 1.0f, kQ = kHasTwoPairs ? 1.5f : 0.0f;
 
-  // G g: of taps.
+  // Computes u = G g, of the taps of a filter.
   static void Filter(const Lanes (&g)[kTaps], Lanes (&u)[kPoints]) {
     Values(g, u);
     Scale(u);
   }
-  // A e: of what comes back to outputs.
-  static void Back(const Lanes (&e)[kOutputs], Lanes (&w)[kPoints]) { Values(e, w); }
-  // A' m.
+  // Computes w = A e, of the gradients of outputs.
+  static void OutputGradients(const Lanes (&e)[kOutputs], Lanes (&w)[kPoints]) { Values(e, w); }
+  // Computes the outputs y = A' m.
   static void Outputs(const Lanes (&m)[kPoints], Lanes (&y)[kOutputs]) { Sums(m, y); }
-  // G' m: taps.
+  // Computes g = G' m, the gradients of the taps.
   static void Taps(const Lanes (&m)[kPoints], Lanes (&g)[kTaps]) {
     Lanes scaled[kPoints];
     for (int i = 0; i < kPoints; ++i) scaled[i] = m[i];
     Scale(scaled);
     Sums(scaled, g);
   }
-  // B' d.
+  // Computes v = B' d, of inputs. A row of B' has the coefficients of a polynomial whose roots are
+  // the finite points except the row's own.
   static void Inputs(const Lanes (&d)[kPoints], Lanes (&v)[kPoints]) {
-    if constexpr (kTwo) {
-      Lanes p[4], q[4];  // Without a root at p and -p, at q and -q.
+    if constexpr (kHasTwoPairs) {
+      Lanes p[4], q[4];  // d after the factor x^2 - kP^2, and after x^2 - kQ^2.
       for (int i = 0; i < 4; ++i) {
         p[i] = MultiplyAdd(d[i], Broadcast(-kP * kP), d[i + 2]);
         q[i] = MultiplyAdd(d[i], Broadcast(-kQ * kQ), d[i + 2]);
@@ -75,14 +80,16 @@ struct Filtering {
   }
 
  private:
-  // Of the polynomial with these coefficients.
+  // Evaluates the polynomial with coefficients `c` at all points. Its value at infinity is the last
+  // coefficient.
   template <int kCount>
   static void Values(const Lanes (&c)[kCount], Lanes (&at)[kPoints]) {
     at[0] = c[0];
     At(c, kP, &at[1], &at[2]);
-    if constexpr (kTwo) At(c, kQ, &at[3], &at[4]);
+    if constexpr (kHasTwoPairs) At(c, kQ, &at[3], &at[4]);
     at[kPoints - 1] = c[kCount - 1];
   }
+  // Evaluates the polynomial at `point` and `-point`.
   template <int kCount>
   static void At(const Lanes (&c)[kCount], float point, Lanes* here, Lanes* there) {
     Lanes even = c[0], odd = {};
@@ -94,15 +101,16 @@ struct Filtering {
     *here = even + odd;
     *there = even - odd;
   }
-  // What Values does, transposed.
+  // Applies the transpose of Values.
   template <int kCount>
   static void Sums(const Lanes (&at)[kPoints], Lanes (&c)[kCount]) {
     c[0] = at[0];
     for (int k = 1; k < kCount; ++k) c[k] = Lanes{};
     Add(at[1], at[2], kP, c);
-    if constexpr (kTwo) Add(at[3], at[4], kQ, c);
+    if constexpr (kHasTwoPairs) Add(at[3], at[4], kQ, c);
     c[kCount - 1] += at[kPoints - 1];
   }
+  // Adds the transpose of At.
   template <int kCount>
   static void Add(Lanes here, Lanes there, float point, Lanes (&c)[kCount]) {
     const Lanes even = here + there, odd = here - there;
@@ -111,25 +119,27 @@ struct Filtering {
       c[k] = MultiplyAdd(k % 2 == 0 ? even : odd, Broadcast(power), c[k]);
     }
   }
-  // By what the other points' distances multiply to.
+  // Divides the value at each finite point by the product of the point's differences from the other
+  // finite points.
   static void Scale(Lanes (&at)[kPoints]) {
     constexpr float p = kP * kP, q = kQ * kQ;
-    at[0] *= kTwo ? 1 / (p * q) : -1 / p;
-    for (int i = 1; i < 3; ++i) at[i] *= kTwo ? 1 / (2 * p * (p - q)) : 1 / (2 * p);
-    if constexpr (kTwo) {
+    at[0] *= kHasTwoPairs ? 1 / (p * q) : -1 / p;
+    for (int i = 1; i < 3; ++i) at[i] *= kHasTwoPairs ? 1 / (2 * p * (p - q)) : 1 / (2 * p);
+    if constexpr (kHasTwoPairs) {
       for (int i = 3; i < 5; ++i) at[i] *= 1 / (2 * q * (q - p));
     }
   }
 };
 
-// An axis with one tap.
-struct NoFiltering {
+// The transforms of an axis with one tap: the identity.
+struct IdentityTransform {
   static constexpr int kTaps = 1, kPoints = 1, kOutputs = 1;
-  static void Same(const Lanes (&from)[1], Lanes (&to)[1]) { to[0] = from[0]; }
-  static constexpr auto Filter = Same, Back = Same, Outputs = Same, Taps = Same, Inputs = Same;
+  static void PassThrough(const Lanes (&from)[1], Lanes (&to)[1]) { to[0] = from[0]; }
+  static constexpr auto Filter = PassThrough, OutputGradients = PassThrough, Outputs = PassThrough,
+                        Taps = PassThrough, Inputs = PassThrough;
 };
 
-// One transformation along columns, then another along rows.
+// Transforms each column with kDown, then each row of the result with kAcross.
 template <auto kDown, auto kAcross, int kRows, int kColumns, int kTall, int kWide>
 [[gnu::always_inline]] inline void Transform(const Lanes (&from)[kRows][kColumns],
                                              Lanes (&to)[kTall][kWide]) {
@@ -143,7 +153,8 @@ template <auto kDown, auto kAcross, int kRows, int kColumns, int kTall, int kWid
   for (int i = 0; i < kTall; ++i) kAcross(between[i], to[i]);
 }
 
-// Of both axes.
+// The transforms of both axes: Down applies to the columns of a tile, Across to its rows. The
+// constants are the numbers of taps, of positions of a transformed tile, and of outputs of a tile.
 template <class TheDown, class TheAcross>
 struct Scheme {
   using Down = TheDown;
@@ -152,6 +163,7 @@ struct Scheme {
                        kPositions = Down::kPoints * Across::kPoints,
                        kOutputs = Down::kOutputs * Across::kOutputs;
 
+  // Whether the scheme can compute this convolution.
   static bool Serves(const Convolution& of) {
     const auto is = [](const Convolution::Axis& axis, int taps) {
       return axis.taps == taps && axis.stride == 1 && axis.dilation == 1;
@@ -161,14 +173,15 @@ struct Scheme {
   }
 };
 
-// Larger tiles would take fewer products, but lie farther from exact outputs: those of 4x4 farther than
-// admission lets pass, and with those of 2x4 mnist_cnn's predictions after a few steps of training were
-// 0.0015 from stock's, more than a comparison lets pass.
-using SquareTiles = Scheme<Filtering<3, 4>, Filtering<3, 4>>;
+// Larger tiles would take fewer multiplications but are less accurate. Tiles of 4x4 outputs fail
+// the conformance test. With tiles of 2x4, predictions of mnist_cnn differed from stock's by 0.0015
+// after a few training steps, which is more than `compare` allows.
+using SquareTiles = Scheme<WinogradTransform<3, 4>, WinogradTransform<3, 4>>;
 template <int kTaps>
-using LineTiles = Scheme<NoFiltering, Filtering<kTaps, kTaps + 1>>;
+using LineTiles = Scheme<IdentityTransform, WinogradTransform<kTaps, kTaps + 1>>;
 
-// Where the inputs and outputs of each tile are.
+// The tiles of a convolution: finds their inputs and outputs in memory. Tiles are numbered by
+// image, row and column.
 template <class Scheme>
 class Tiles {
  public:
@@ -196,7 +209,7 @@ class Tiles {
     ++tile->image;
   }
 
-  // The inputs of a row of a tile; `zeros` beyond the borders.
+  // Sets at[j] to the channels of input j in a row of a tile, or to `zeros` outside the image.
   void Inputs(const Tile& tile, int row, const float* input, const float* zeros,
               const float* (&at)[kWide]) const {
     const std::int64_t y = kDown * tile.row + row - of_.rows.before,
@@ -209,7 +222,7 @@ class Tiles {
     }
   }
 
-  // The same of outputs; `beyond` where there are none.
+  // Sets at[i][j] to the filters of output (i, j) of a tile, or to `beyond` outside the image.
   template <typename Float>
   void Outputs(const Tile& tile, Float* output, Float* beyond, Float* (&at)[kDown][kAcross]) const {
     const std::int64_t y = kDown * tile.row, x = kAcross * tile.column;

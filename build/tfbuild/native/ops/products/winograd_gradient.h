@@ -1,5 +1,5 @@
-// The gradient of a convolution's filter by minimal filtering. Each row of transformed tiles is computed
-// by itself.
+// The gradient of a convolution's filter by Winograd convolution. The rows of the transformed tiles
+// are computed independently of each other.
 
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_WINOGRAD_GRADIENT_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_WINOGRAD_GRADIENT_H_
@@ -15,8 +15,9 @@
 
 namespace tensorwright {
 
-// One row of B' and of A, for the axis along which rows of a tile are computed by themselves: two inputs
-// each, the first of which is added as it is, and the factors of what comes back.
+// The rows of B' and A for the vertical axis, which allow one row of a transformed tile to be
+// computed alone. kInputs[i] has the inputs that row i of B' combines, the first of which has the
+// factor 1. kGradientFactors[i] has the factors that row i of A gives to the gradients of outputs.
 struct Term {
   int input;
   float factor;
@@ -24,28 +25,34 @@ struct Term {
 template <class Down>
 struct Rows;
 template <>
-struct Rows<NoFiltering> {
+struct Rows<IdentityTransform> {
   static constexpr Term kInputs[1][1] = {{{0, 1}}};
-  static constexpr float kBack[1][1] = {{1}};
+  static constexpr float kGradientFactors[1][1] = {{1}};
 };
 template <>
-struct Rows<Filtering<3, 4>> {
+struct Rows<WinogradTransform<3, 4>> {
   static constexpr Term kInputs[4][2] = {
       {{2, 1}, {0, -1}}, {{2, 1}, {1, 1}}, {{2, 1}, {1, -1}}, {{3, 1}, {1, -1}}};
-  static constexpr float kBack[4][2] = {{1, 0}, {1, 1}, {1, -1}, {0, 1}};
+  static constexpr float kGradientFactors[4][2] = {{1, 0}, {1, 1}, {1, -1}, {0, 1}};
 };
 
+// Computes the gradient of a filter and, if `bias` is not null, of the bias, in two phases. Each
+// phase has a number of items that threads can share:
+//
+// 1. Compute sums the products of transformed tiles over all tiles. The sums are positions x
+//    channels x filters. It also computes the gradient of the bias.
+// 2. Finish transforms the sums to the gradient of the filter.
 template <class Scheme>
-class FilteredGradient {
+class WinogradGradient {
   using Down = typename Scheme::Down;
   using Across = typename Scheme::Across;
   using Tile = typename Tiles<Scheme>::Tile;
   static constexpr int kTall = Down::kPoints, kWide = Across::kPoints;
 
  public:
-  // As FilterGradient; `sums` has room for SumsSize() numbers. For so many threads there is enough to
-  // share.
-  FilteredGradient(const Convolution& of, std::int64_t threads, const float* input,
+  // The arrays are as in FilterGradient. `sums` is scratch memory for SumsSize() floats. The work
+  // is split so that `threads` threads can share it.
+  WinogradGradient(const Convolution& of, std::int64_t threads, const float* input,
                    const float* back, float* sums, float* filter, float* bias)
       : of_(of),
         tiles_(of),
@@ -53,20 +60,23 @@ class FilteredGradient {
         filter_blocks_(
             std::clamp(threads / kTall / channel_blocks_, Blocks(of.filters), of.panels())),
         input_(input),
-        back_(back),
+        output_gradient_(back),
         sums_(sums),
         filter_(filter),
         bias_(bias),
         zeros_(std::max(of.channels, of.filters)) {}
 
+  // Returns the number of floats in `sums`.
   static std::int64_t SumsSize(const Convolution& of) {
     return Scheme::kPositions * of.channels * of.filters;
   }
 
-  // First the sums: by rows of tiles, of blocks of channels and filters. Rows that one call computes
-  // are computed together, so that memory is read once for them.
+  // Returns the number of parts of phase 1. A part is one row of the transformed tiles, for one
+  // block of channels and one of filters.
   std::int64_t parts() const { return kTall * channel_blocks_ * filter_blocks_; }
 
+  // Computes the parts [first, last) of phase 1. Rows of the same block are computed together, so
+  // that memory is read once for them.
   void Compute(std::int64_t first, std::int64_t last) const {
     for (std::int64_t part = first; part < last;) {
       const std::int64_t block = part / kTall, end = std::min(last, (block + 1) * kTall);
@@ -77,9 +87,10 @@ class FilteredGradient {
     }
   }
 
-  // Then the filter, by channels.
+  // Returns the number of lines of phase 2. A line is one channel of the filter.
   std::int64_t lines() const { return of_.channels; }
 
+  // Computes the lines [first, last) of phase 2.
   void Finish(std::int64_t first, std::int64_t last) const {
     const std::int64_t size = of_.channels * of_.filters;
     for (std::int64_t at = first * of_.filters; at < last * of_.filters; at += kLanes) {
@@ -95,26 +106,31 @@ class FilteredGradient {
   }
 
  private:
-  static constexpr std::int64_t kTiles = 256 / kWide;  // At once.
-  static constexpr std::int64_t kMost = 128;           // Channels or filters of a block.
+  static constexpr std::int64_t kTiles = 256 / kWide;  // Tiles that are transformed at a time.
+  static constexpr std::int64_t kMost = 128;           // Largest block of channels or filters.
+  // A range of channels or filters.
   struct Some {
     std::int64_t first, last;
 
     std::int64_t count() const { return last - first; }
   };
 
+  // Returns the number of blocks of `count` channels or filters.
   static std::int64_t Blocks(std::int64_t count) { return (count + kMost - 1) / kMost; }
-  // In whole panels.
+  // Returns block number `block` of `blocks` of [0, all). Blocks start at multiples of kPanel.
   static Some Range(std::int64_t all, std::int64_t block, std::int64_t blocks) {
     const std::int64_t panels = (all + kPanel - 1) / kPanel;
     return {panels * block / blocks * kPanel,
             std::min(panels * (block + 1) / blocks * kPanel, all)};
   }
 
+  // Sums over all tiles, for rows [first_row, last_row) of the transformed tiles. The scratch
+  // memory holds kTiles transformed tiles: columns x tiles x channels of inputs, then columns x
+  // panels x tiles x kPanel of gradients.
   void AddTiles(int first_row, int last_row, Some channels, Some filters) const {
     const std::int64_t step = channels.count() + kLanes,
                        panels = (filters.count() + kPanel - 1) / kPanel;
-    float* left = Room(kWide * kTiles * (step + panels * kPanel));
+    float* left = GetScratch(kWide * kTiles * (step + panels * kPanel));
     float* right = left + kWide * kTiles * step;
     const bool adds_bias = bias_ != nullptr && first_row == 0 && channels.first == 0;
     if (adds_bias) std::fill(bias_ + filters.first, bias_ + filters.last, 0.0f);
@@ -124,8 +140,8 @@ class FilteredGradient {
         Tile tile = tiles_.At(first);
         for (std::int64_t k = 0; k < depth; ++k, tiles_.Next(&tile)) {
           TransformInputs(row, tile, channels, left + k * step, kTiles * step);
-          TransformBack(row, tile, filters, adds_bias && row == 0, right + k * kPanel,
-                        panels * kTiles * kPanel);
+          TransformOutputGradients(row, tile, filters, adds_bias && row == 0, right + k * kPanel,
+                                   panels * kTiles * kPanel);
         }
         for (int j = 0; j < kWide; ++j) {
           AddProduct(kWide * row + j, left + j * kTiles * step, step,
@@ -135,6 +151,8 @@ class FilteredGradient {
     }
   }
 
+  // Multiplies the transformed inputs of `depth` tiles, transposed, by the transformed gradients,
+  // at one position of the tiles. Writes the product to the sums, or adds it if `add`.
   void AddProduct(int position, const float* left, std::int64_t step, const float* right,
                   std::int64_t depth, Some channels, Some filters, bool add) const {
     float* sums = sums_ + position * of_.channels * of_.filters + filters.first;
@@ -143,16 +161,16 @@ class FilteredGradient {
       for (std::int64_t tile = 0; tile < tiles; ++tile) {
         const std::int64_t first = tile * channels.count() / tiles,
                            rows = (tile + 1) * channels.count() / tiles - first;
-        TileOf<kTileRows>(rows, {left + first, rows, depth, 1, step}, right, depth,
-                          sums + (channels.first + first) * of_.filters, of_.filters,
-                          std::min<std::int64_t>(kPanel, filters.last - from), add);
+        ComputeTile<kTileRows>(rows, {left + first, rows, depth, 1, step}, right, depth,
+                               sums + (channels.first + first) * of_.filters, of_.filters,
+                               std::min<std::int64_t>(kPanel, filters.last - from), add);
       }
       right += kTiles * kPanel;
       sums += kPanel;
     }
   }
 
-  // One row of B' d B.
+  // Computes one row of B' d B. Its columns are stored `position` floats apart.
   void TransformInputs(int row, const Tile& tile, Some channels, float* to,
                        std::int64_t position) const {
     const auto& terms = Rows<Down>::kInputs[row];
@@ -175,12 +193,13 @@ class FilteredGradient {
     }
   }
 
-  // One row of A e A', and the sum of all that comes back.
-  void TransformBack(int row, const Tile& tile, Some filters, bool adds_bias, float* to,
-                     std::int64_t position) const {
-    const auto& factors = Rows<Down>::kBack[row];
+  // Computes one row of A e A'. Its columns are stored `position` floats apart. If `adds_bias`,
+  // also adds the gradients of the tile's outputs to the gradient of the bias.
+  void TransformOutputGradients(int row, const Tile& tile, Some filters, bool adds_bias, float* to,
+                                std::int64_t position) const {
+    const auto& factors = Rows<Down>::kGradientFactors[row];
     const float* at[Down::kOutputs][Across::kOutputs];
-    tiles_.Outputs(tile, back_, zeros_.data(), at);
+    tiles_.Outputs(tile, output_gradient_, zeros_.data(), at);
     for (std::int64_t filter = filters.first; filter < filters.last; filter += kLanes) {
       Lanes e[Across::kOutputs] = {}, w[kWide];
       for (int j = 0; j < Across::kOutputs; ++j) {
@@ -188,7 +207,7 @@ class FilteredGradient {
           e[j] = MultiplyAdd(LoadLanes(at[i][j] + filter), Broadcast(factors[i]), e[j]);
         }
       }
-      Across::Back(e, w);
+      Across::OutputGradients(e, w);
       const std::int64_t column = filter - filters.first;
       float* start = to + column / kPanel * kTiles * kPanel + column % kPanel;
       for (int j = 0; j < kWide; ++j) StoreLanes(start + j * position, w[j]);
@@ -209,7 +228,7 @@ class FilteredGradient {
   const Tiles<Scheme> tiles_;
   const std::int64_t channel_blocks_, filter_blocks_;
   const float* const input_;
-  const float* const back_;
+  const float* const output_gradient_;
   float* const sums_;
   float* const filter_;
   float* const bias_;

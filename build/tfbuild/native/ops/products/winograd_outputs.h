@@ -1,5 +1,5 @@
-// The outputs of a convolution by minimal filtering: or the gradient of its inputs, which is the
-// convolution of what comes back with the filter turned around.
+// The outputs of a convolution by Winograd convolution, or the gradient of its inputs, which is the
+// convolution of the gradient of the outputs with the rotated filter.
 
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_WINOGRAD_OUTPUTS_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_WINOGRAD_OUTPUTS_H_
@@ -16,40 +16,52 @@
 
 namespace tensorwright {
 
+// Computes the outputs in two phases. Each phase has a number of items that threads can share:
+//
+// 1. TransformFilters transforms the filter to panels x positions x channels x kPanel.
+// 2. Compute transforms blocks of input tiles, multiplies them by the transformed filter and
+//    transforms the products to outputs.
 template <class Scheme>
-class FilteredOutputs {
+class WinogradOutputs {
   using Down = typename Scheme::Down;
   using Across = typename Scheme::Across;
   using Tile = typename Tiles<Scheme>::Tile;
   static constexpr int kPositions = Scheme::kPositions;
-  static constexpr std::int64_t kLine = 64 / sizeof(float);  // Numbers in a line of a cache.
-  static constexpr std::int64_t kCached = 1
-                                          << 20;  // So many outputs may lie in a cache from before.
+  static constexpr std::int64_t kFloatsPerCacheLine =
+      64 / sizeof(float);  // Floats in a cache line.
+  static constexpr std::int64_t kMaxCachedOutputs =
+      1 << 20;  // At most this many outputs may still be cached.
 
  public:
-  // `input` is images x rows x columns x channels, `filter` rows x columns x channels x filters of the
-  // filter, or of a turned one rows x columns x filters x channels; `transformed` has room for
-  // TransformedSize() numbers.
-  FilteredOutputs(const Convolution& of, const float* input, const float* filter, bool turned,
+  // The arrays are contiguous and not owned:
+  //
+  //   input          images x input rows x input columns x channels
+  //   filter         filter rows x filter columns x channels x filters; if `turned`, it is to be
+  //                  rotated and has filter rows x filter columns x filters x channels
+  //   transformed    scratch memory for TransformedSize() floats
+  //   output         images x output rows x output columns x filters, the result
+  WinogradOutputs(const Convolution& of, const float* input, const float* filter, bool is_rotated,
                   const Finish& finish, float* transformed, float* output)
       : of_(of),
         tiles_(of),
         input_(input),
         filter_(filter),
-        turned_(turned),
+        is_rotated_(is_rotated),
         finish_(finish),
         transformed_(transformed),
         output_(output),
-        is_large_(tiles_.count() * Scheme::kOutputs * of.filters > kCached),
+        prefetches_outputs_(tiles_.count() * Scheme::kOutputs * of.filters > kMaxCachedOutputs),
         zeros_(of.channels) {}
 
+  // Returns the number of floats in `transformed`.
   static std::int64_t TransformedSize(const Convolution& of) {
     return of.panels() * kPositions * of.channels * kPanel;
   }
 
-  // First each of the filter's lines is transformed, of one panel and channel.
+  // Returns the number of lines of phase 1. A line is one channel of one panel of filters.
   std::int64_t lines() const { return of_.panels() * of_.channels; }
 
+  // Transforms the lines [first, last) of the filter.
   void TransformFilters(std::int64_t first, std::int64_t last) const {
     for (std::int64_t line = first; line < last; ++line) {
       const std::int64_t panel = line / of_.channels, channel = line % of_.channels;
@@ -64,22 +76,24 @@ class FilteredOutputs {
     }
   }
 
-  // Then blocks of tiles are computed.
-  std::int64_t blocks() const { return (tiles_.count() + AtOnce() - 1) / AtOnce(); }
+  // Returns the number of blocks of tiles of phase 2.
+  std::int64_t blocks() const { return (tiles_.count() + TilesPerBlock() - 1) / TilesPerBlock(); }
 
+  // Computes the outputs of the blocks of tiles [first, last).
   void Compute(std::int64_t first, std::int64_t last) const {
-    const std::int64_t at_once = AtOnce(), step = of_.channels + kLanes;
-    float* left = Room(kPositions * at_once * step);
+    const std::int64_t tiles_per_block = TilesPerBlock(), step = of_.channels + kLanes;
+    float* left = GetScratch(kPositions * tiles_per_block * step);
     for (std::int64_t block = first; block < last; ++block) {
-      const std::int64_t start = block * at_once, count = std::min(at_once, tiles_.count() - start);
+      const std::int64_t start = block * tiles_per_block,
+                         count = std::min(tiles_per_block, tiles_.count() - start);
       Tile tile = tiles_.At(start);
       for (std::int64_t row = 0; row < count; ++row, tiles_.Next(&tile)) {
-        TransformInputs(tile, left + row * step, at_once * step);
+        TransformInputs(tile, left + row * step, tiles_per_block * step);
       }
       for (std::int64_t panel = 0; panel < of_.panels(); ++panel) {
         tile = tiles_.At(start);
         for (std::int64_t row = 0; row < count; row += kTileRows) {
-          Multiply(left + row * step, step, at_once * step, panel,
+          Multiply(left + row * step, step, tiles_per_block * step, panel,
                    std::min<std::int64_t>(kTileRows, count - row), &tile);
         }
       }
@@ -87,17 +101,20 @@ class FilteredOutputs {
   }
 
  private:
-  // Tiles whose transformed inputs stay in the second-level cache, and for which a panel is read once.
-  std::int64_t AtOnce() const {
+  // Returns the number of tiles of a block. Their transformed inputs stay in the L2 cache, and each
+  // panel is read once for all of them.
+  std::int64_t TilesPerBlock() const {
     constexpr std::int64_t kBytes = 1 << 18;
     const std::int64_t bytes = kPositions * of_.channels * sizeof(float);
     return std::clamp<std::int64_t>(kBytes / bytes / kTileRows, 1, 48 / kTileRows) * kTileRows;
   }
 
+  // Returns the transformed filter at one position, for one panel: channels x kPanel.
   float* Right(std::int64_t panel, int position) const {
     return transformed_ + (panel * kPositions + position) * of_.channels * kPanel;
   }
 
+  // Stores the positions of a transformed tile, `position` floats apart.
   static void Scatter(const Lanes (&from)[Down::kPoints][Across::kPoints], float* to,
                       std::int64_t position) {
     for (int p = 0; p < kPositions; ++p) {
@@ -105,12 +122,14 @@ class FilteredOutputs {
     }
   }
 
+  // Loads all taps of one channel, for kLanes filters from `column` on. Rotates the filter if
+  // `is_rotated_`.
   void ReadFilter(std::int64_t channel, std::int64_t column,
                   Lanes (&g)[Down::kTaps][Across::kTaps]) const {
     const std::int64_t tap = of_.channels * of_.filters;
     for (int i = 0; i < Scheme::kTaps; ++i) {
       Lanes& to = g[i / Across::kTaps][i % Across::kTaps];
-      if (!turned_) {
+      if (!is_rotated_) {
         to = LoadLanes(filter_ + i * tap + channel * of_.filters + column);
       } else {
         const float* from =
@@ -120,6 +139,7 @@ class FilteredOutputs {
     }
   }
 
+  // Computes B' d B of one tile for all channels. Its positions are stored `position` floats apart.
   void TransformInputs(const Tile& tile, float* to, std::int64_t position) const {
     const float* at[Down::kPoints][Across::kPoints];
     for (int i = 0; i < Down::kPoints; ++i) tiles_.Inputs(tile, i, input_, zeros_.data(), at[i]);
@@ -133,14 +153,18 @@ class FilteredOutputs {
     }
   }
 
+  // Computes the outputs of `rows` tiles for the filters of one panel, and advances `tile` past
+  // them. `left` has their transformed inputs: tiles are `step` floats apart, positions `position`
+  // floats.
   void Multiply(const float* left, std::int64_t step, std::int64_t position, std::int64_t panel,
                 std::int64_t rows, Tile* tile) const {
     alignas(sizeof(Lanes)) float beyond[kPanel];
-    if (is_large_) Prefetch(panel, rows, *tile, beyond);
+    if (prefetches_outputs_) Prefetch(panel, rows, *tile, beyond);
     alignas(sizeof(Lanes)) float sums[kPositions][kTileRows * kPanel];
     for (int p = 0; p < kPositions; ++p) {
       const Matrix a = {left + p * position, rows, of_.channels, step, 1};
-      TileOf<kTileRows>(rows, a, Right(panel, p), of_.channels, sums[p], kPanel, kPanel, false);
+      ComputeTile<kTileRows>(rows, a, Right(panel, p), of_.channels, sums[p], kPanel, kPanel,
+                             false);
     }
     for (std::int64_t row = 0; row < rows; ++row, tiles_.Next(tile)) {
       float* at[Down::kOutputs][Across::kOutputs];
@@ -152,7 +176,7 @@ class FilteredOutputs {
     }
   }
 
-  // Fetches what is going to be written, while products are computed.
+  // Prefetches the memory of outputs, which arrives while their products are computed.
   void Prefetch(std::int64_t panel, std::int64_t rows, Tile tile, float* beyond) const {
     const std::int64_t width = std::min<std::int64_t>(kPanel, of_.filters - panel * kPanel);
     for (std::int64_t row = 0; row < rows; ++row, tiles_.Next(&tile)) {
@@ -160,13 +184,14 @@ class FilteredOutputs {
       tiles_.Outputs(tile, output_ + panel * kPanel, beyond, at);
       for (const auto& line : at) {
         for (float* each : line) {
-          for (std::int64_t i = 0; i < width; i += kLine) __builtin_prefetch(each + i, 1);
+          for (std::int64_t i = 0; i < width; i += kFloatsPerCacheLine)
+            __builtin_prefetch(each + i, 1);
         }
       }
     }
   }
 
-  // A' m A of the sums m, then what finishes them.
+  // Computes A' m A of the sums m, applies `finish_` and stores kLanes filters of each output.
   void Write(const float* sums, std::int64_t column, int half,
              float* const (&at)[Down::kOutputs][Across::kOutputs]) const {
     const Lanes zero = {};
@@ -195,11 +220,11 @@ class FilteredOutputs {
   const Tiles<Scheme> tiles_;
   const float* const input_;
   const float* const filter_;
-  const bool turned_;
+  const bool is_rotated_;
   const Finish finish_;
   float* const transformed_;
   float* const output_;
-  const bool is_large_;
+  const bool prefetches_outputs_;
   const std::vector<float> zeros_;
 };
 

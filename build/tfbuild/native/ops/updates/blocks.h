@@ -1,6 +1,7 @@
-// A program run over blocks that stay in the first-level cache, so that each variable and tensor is
-// read once and written once. Each step is one loop over a block, in the order and with the rounding
-// of TensorFlow's own kernels; nothing is contracted (-ffp-contract=off).
+// Executes the program of a fused update (program.h) over blocks that stay in the L1 cache, so that
+// each variable and tensor is read once and written once. Each step is one loop over a block, in
+// the order and with the rounding of TensorFlow's kernels. -ffp-contract=off prevents contraction
+// to FMA.
 
 #ifndef TENSORWRIGHT_OPS_UPDATES_BLOCKS_H_
 #define TENSORWRIGHT_OPS_UPDATES_BLOCKS_H_
@@ -19,18 +20,23 @@
 
 namespace tensorwright {
 
-enum class Form { kBoth, kLoneRight, kLoneLeft };
+// Which operand of a loop, if any, has a single element, which is broadcast.
+enum class Form { kBoth, kSingleRight, kSingleLeft };
 
+// A loop over `count` elements of a block. `out` may be `a` or `b`. `packed` is the number of
+// elements from the start of the block that stock kernels compute in vectors of eight; only Rsqrt
+// uses it.
 template <typename T>
 using Loop = void (*)(T* out, const T* a, const T* b, std::int64_t count, std::int64_t packed);
 
+// Computes out[i] = Op(a[i], b[i]). Reads a single-element operand once.
 template <typename T, template <typename> class Op, Form form>
 void Run(T* out, const T* a, const T* b, std::int64_t count, std::int64_t) {
   const T left = *a, right = *b;
   TENSORWRIGHT_ELEMENTS
   for (std::int64_t i = 0; i < count; ++i) {
     out[i] =
-        Op<T>()(form == Form::kLoneLeft ? left : a[i], form == Form::kLoneRight ? right : b[i]);
+        Op<T>()(form == Form::kSingleLeft ? left : a[i], form == Form::kSingleRight ? right : b[i]);
   }
 }
 
@@ -46,8 +52,9 @@ void Sqrt(T* out, const T* a, const T*, std::int64_t count, std::int64_t) {
   }
 }
 
-// Stock kernels approximate 1/sqrt of float in vectors of eight, and compute it for the last elements
-// of a tensor, fewer than eight; so does this, for the elements before `packed` and from it on.
+// Computes 1/sqrt as stock kernels do. For float32 they approximate it in vectors of eight
+// elements, except for the last elements of a tensor, fewer than eight. So this function
+// approximates the elements before `packed` and computes the others with numext::rsqrt.
 template <typename T>
 void Rsqrt(T* out, const T* a, const T*, std::int64_t count, std::int64_t packed) {
   for (std::int64_t i = RsqrtVectors(out, a, std::min(count, packed)); i < count; ++i) {
@@ -55,12 +62,14 @@ void Rsqrt(T* out, const T* a, const T*, std::int64_t count, std::int64_t packed
   }
 }
 
+// Returns the loop of a binary op.
 template <typename T, template <typename> class Op>
 Loop<T> Of(Form form) {
-  if (form == Form::kLoneLeft) return Run<T, Op, Form::kLoneLeft>;
-  return form == Form::kLoneRight ? Run<T, Op, Form::kLoneRight> : Run<T, Op, Form::kBoth>;
+  if (form == Form::kSingleLeft) return Run<T, Op, Form::kSingleLeft>;
+  return form == Form::kSingleRight ? Run<T, Op, Form::kSingleRight> : Run<T, Op, Form::kBoth>;
 }
 
+// Returns the loop that executes a step, which must not read rows.
 template <typename T>
 Loop<T> LoopOf(Code code, Form form) {
   switch (code) {
@@ -82,17 +91,20 @@ Loop<T> LoopOf(Code code, Form form) {
   }
 }
 
-// Where rows of a tensor go: (row of the variable, row of the tensor), sorted, so that rows that come
-// twice are added in their own order.
+// Pairs (row of the variable, row of the tensor that is added to it), sorted. So tensor rows with
+// the same index are added in their order.
 using Rows = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
-// One execution: where the program's variables and tensors lie. All have `count` elements but the
-// lone ones, which have one, and the rows that a step takes.
+// One execution of a program on the data of its variables and tensors. Each has `count` elements,
+// except single elements and the tensors of rows that a step scatters or sums.
+//
+// The caller fills `places`, `moved` and `rows`, calls Prepare() once and Over() for all blocks. It
+// owns the memory and must hold the locks of the variables meanwhile.
 template <typename T>
 struct Execution {
   struct Place {
     T* data;
-    bool lone;
+    bool lone;  // Whether it is a single element.
   };
 
   Execution(const Program& steps, std::int64_t elements, std::int64_t elements_of_row)
@@ -100,33 +112,36 @@ struct Execution {
 
   const Program& program;
   const std::int64_t count;
-  const std::int64_t width;                    // Elements of a row of the variables.
-  std::vector<Place> places;                   // Of the variables, then of the tensors.
-  std::vector<std::pair<T*, const T*>> moved;  // Variables' new memory, and what they were.
-  std::vector<Rows> rows;                      // Of each tensor of indices.
+  const std::int64_t width;                    // Elements per row of the variables.
+  std::vector<Place> places;                   // The variables, then the tensors.
+  std::vector<std::pair<T*, const T*>> moved;  // New and old memory of variables to copy.
+  std::vector<Rows> rows;                      // For each tensor of indices.
 
-  // Computes what has one element only. Returns false if a step would assign such a value: then the
-  // shapes are none that can be fused. Once, before `Over`.
+  // Computes the steps whose operands have one element. Returns false if a step assigns such a
+  // value to a variable: updates of these shapes cannot be fused. Must be called once, before
+  // Over().
   bool Prepare() {
     const auto& steps = program.steps;
-    lone_.assign(steps.size(), T(0));
-    is_lone_.assign(steps.size(), false);
+    single_values_.assign(steps.size(), T(0));
+    is_single_value_.assign(steps.size(), false);
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const Step& step = steps[i];
-      if (Assigns(step.code)) {
-        if (places[step.out].lone || (!Scatters(step.code) && IsLone(step.a))) return false;
+      if (IsAssignment(step.code)) {
+        if (places[step.out].lone || (!IsScatter(step.code) && IsLone(step.a))) return false;
         continue;
       }
-      if (TakesRows(step.code) || !IsLone(step.a) || !IsLone(step.b)) continue;
-      is_lone_[i] = true;
-      LoopOf<T>(step.code, Form::kBoth)(&lone_[i], Lone(step.a), Lone(step.b), 1, 0);
+      if (HasRowOperand(step.code) || !IsLone(step.a) || !IsLone(step.b)) continue;
+      is_single_value_[i] = true;
+      LoopOf<T>(step.code, Form::kBoth)(&single_values_[i], SingleValue(step.a),
+                                        SingleValue(step.b), 1, 0);
     }
     return true;
   }
 
   std::int64_t blocks() const { return (count + kBlock - 1) / kBlock; }
 
-  // The blocks from `first` on, without `last`. Blocks are independent of each other.
+  // Runs the program over the blocks [first, last). Blocks are independent, so threads may run
+  // disjoint ranges at the same time. Registers are on the stack if they fit into 32 KiB.
   void Over(std::int64_t first, std::int64_t last) const {
     const std::int64_t size = std::min(kBlock, count);
     constexpr std::int64_t kOnStack = 32 << 10;
@@ -147,40 +162,45 @@ struct Execution {
         if (task.loop == nullptr) {
           AddRows(task, from, length);
         } else {
-          task.loop(task.out + from * task.out_moves, task.a + from * task.a_moves,
-                    task.b + from * task.b_moves, length, packed - from);
+          task.loop(task.out + from * task.out_stride, task.a + from * task.a_stride,
+                    task.b + from * task.b_stride, length, packed - from);
         }
       }
     }
   }
 
  private:
+  // A step with resolved addresses: a loop over a block, or an addition of rows.
   struct Task {
-    Loop<T> loop;  // None where rows are taken.
+    Loop<T> loop;  // nullptr for a step that adds rows.
     T* out;
     const T* a;
     const T* b;
-    std::int64_t out_moves, a_moves, b_moves;  // 1 for what is as long as the variables.
+    std::int64_t out_stride, a_stride, b_stride;  // 1 for memory of `count` elements, else 0.
     const Rows* rows;
     std::int64_t sign;
-    bool clears;       // Rows are added to zeros.
-    std::size_t next;  // The first of the rows that may end in or behind a block.
-    bool started;
+    bool starts_from_zero;  // Whether to fill the block with zeros first.
+    std::size_t next;       // The first entry of `rows` that does not end before the block.
+    bool started;           // Whether `next` was searched for.
   };
 
   bool IsLone(std::int64_t value) const {
-    return value < program.first_value ? places[value].lone : is_lone_[value - program.first_value];
+    return value < program.first_value ? places[value].lone
+                                       : is_single_value_[value - program.first_value];
   }
-  const T* Lone(std::int64_t value) const {
-    return value < program.first_value ? places[value].data : &lone_[value - program.first_value];
+  const T* SingleValue(std::int64_t value) const {
+    return value < program.first_value ? places[value].data
+                                       : &single_values_[value - program.first_value];
   }
 
+  // Returns the tasks of one thread. `memory` has its registers, of `bytes` bytes each.
   std::vector<Task> Tasks(char* memory, std::int64_t bytes) const {
     auto place = [&](std::int64_t value, std::int64_t& moves) {
       moves = 0;
-      if (IsLone(value)) return const_cast<T*>(Lone(value));
+      if (IsLone(value)) return const_cast<T*>(SingleValue(value));
       if (value >= program.first_value) {
-        return reinterpret_cast<T*>(memory + bytes * program.of_step[value - program.first_value]);
+        return reinterpret_cast<T*>(memory +
+                                    bytes * program.register_of_step[value - program.first_value]);
       }
       moves = 1;
       return places[value].data;
@@ -188,21 +208,21 @@ struct Execution {
     std::vector<Task> tasks;
     for (std::size_t i = 0; i < program.steps.size(); ++i) {
       const Step& step = program.steps[i];
-      if (!Assigns(step.code) && is_lone_[i]) continue;
+      if (!IsAssignment(step.code) && is_single_value_[i]) continue;
       Task task{};
-      task.out = place(step.out, task.out_moves);
-      if (TakesRows(step.code)) {
+      task.out = place(step.out, task.out_stride);
+      if (HasRowOperand(step.code)) {
         task.a = places[step.a].data;
         task.rows = &rows[step.b];
         task.sign = step.code == Code::kScatterSub ? -1 : 1;
-        task.clears = step.code == Code::kSegmentSum;
+        task.starts_from_zero = step.code == Code::kSegmentSum;
       } else {
         const bool onto = step.code == Code::kAssignAdd || step.code == Code::kAssignSub;
         const std::int64_t left = onto ? step.out : step.a, right = onto ? step.a : step.b;
-        task.a = place(left, task.a_moves);
-        task.b = place(right, task.b_moves);
-        const Form form = IsLone(left)                           ? Form::kLoneLeft
-                          : !IsUnary(step.code) && IsLone(right) ? Form::kLoneRight
+        task.a = place(left, task.a_stride);
+        task.b = place(right, task.b_stride);
+        const Form form = IsLone(left)                           ? Form::kSingleLeft
+                          : !IsUnary(step.code) && IsLone(right) ? Form::kSingleRight
                                                                  : Form::kBoth;
         task.loop = LoopOf<T>(step.code, form);
       }
@@ -211,10 +231,12 @@ struct Execution {
     return tasks;
   }
 
+  // Adds the parts of rows that lie in the block [from, from + length). `task` keeps its position
+  // in `rows` between calls, so blocks must come in ascending order.
   void AddRows(Task& task, std::int64_t from, std::int64_t length) const {
     const Rows& rows = *task.rows;
-    T* block = task.out + from * task.out_moves;
-    if (task.clears) std::fill_n(block, length, T(0));
+    T* block = task.out + from * task.out_stride;
+    if (task.starts_from_zero) std::fill_n(block, length, T(0));
     if (!task.started) {
       const Rows::value_type first(from / width, -1);
       task.next = std::lower_bound(rows.begin(), rows.end(), first) - rows.begin();
@@ -235,8 +257,8 @@ struct Execution {
     }
   }
 
-  std::vector<T> lone_;  // Values of the steps that have one element.
-  std::vector<char> is_lone_;
+  std::vector<T> single_values_;  // Results of the steps with one element.
+  std::vector<char> is_single_value_;
 };
 
 }  // namespace tensorwright

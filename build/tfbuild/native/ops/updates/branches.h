@@ -1,6 +1,6 @@
-// Under which conditions the nodes of a graph run: which branches of conditionals and which loops
-// they are in. TensorFlow has both as Switch, Merge, Enter, Exit and NextIteration when a graph is
-// about to be executed.
+// Finds the conditions under which the nodes of a graph run: the branches of conditionals and the
+// loops that contain them. In a graph that is ready for execution, TensorFlow represents both by
+// Switch, Merge, Enter, Exit and NextIteration nodes.
 
 #ifndef TENSORWRIGHT_OPS_UPDATES_BRANCHES_H_
 #define TENSORWRIGHT_OPS_UPDATES_BRANCHES_H_
@@ -19,27 +19,35 @@
 
 namespace tensorwright {
 
-// Nodes of the same conditions are dead or alive together, in each iteration of the same loops.
+// The numbers of the branches and loops around a node. Nodes with equal conditions are dead or
+// alive together, in each iteration of the same loops.
 using Conditions = std::set<int>;
 
+// Computes the conditions of all nodes of a graph in one pass over it. A branch is identified by
+// its predicate and by the output of the Switch nodes that leads to it. A Merge of all outputs of
+// one predicate removes it; an Exit removes the innermost loop.
 class Branches {
  public:
-  // `order` is a reverse post order that follows no edge out of a NextIteration.
+  // `order` is a reverse postorder of the graph without the edges out of NextIteration nodes.
   explicit Branches(const std::vector<tensorflow::Node*>& order) {
     for (const tensorflow::Node* node : order) of_[node] = Of(node);
   }
 
+  // Returns the conditions of a node, or none if it was not in `order`.
   const Conditions& of(const tensorflow::Node* node) const {
     const auto known = of_.find(node);
     return known == of_.end() ? none_ : known->second;
   }
 
  private:
-  // A port of the switches that one tensor decides, a loop, or a merge that is not understood.
+  // Identifies a condition: (node and output of the predicate, output of the Switch), a loop (frame
+  // name, -1, -1), or a Merge that does not end a conditional (node, -2, -2).
   using Key = std::tuple<const void*, int, int>;
 
+  // Returns the number of a condition. Numbers a new one.
   int Number(const Key& key) { return numbers_.emplace(key, numbers_.size()).first->second; }
 
+  // Returns the conditions under which an edge carries a live value.
   Conditions Along(const tensorflow::Edge* edge) {
     const tensorflow::Node* from = edge->src();
     const auto known = of_.find(from);
@@ -48,12 +56,13 @@ class Branches {
     const tensorflow::Edge* decides = nullptr;
     if (!from->input_edge(1, &decides).ok()) return conditions;
     const int number = Number({decides->src(), decides->src_output(), edge->src_output()});
-    // Which switch it is counts for the merge that ends it.
+    // Merged() needs the predicate and its number of outputs.
     ports_[number] = {decides->src(), decides->src_output(), from->num_outputs()};
     conditions.insert(number);
     return conditions;
   }
 
+  // Computes the conditions of a node from those of its inputs.
   Conditions Of(const tensorflow::Node* node) {
     std::vector<Conditions> incoming;
     bool loops = false;
@@ -64,33 +73,35 @@ class Branches {
         incoming.push_back(Along(edge));
       }
     }
-    if (node->IsMerge() && !loops) return Merged(node, incoming);
+    if (node->IsMerge() && !loops) return ConditionsAfterMerge(node, incoming);
     Conditions all;
     for (const Conditions& each : incoming) all.insert(each.begin(), each.end());
     if (node->IsEnter()) {
       std::string frame;
       tensorflow::GetNodeAttr(node->attrs(), "frame_name", &frame).IgnoreError();
       const int number = Number({&*frames_.insert(frame).first, -1, -1});
-      outside_[number].insert(all.begin(), all.end());
+      conditions_outside_[number].insert(all.begin(), all.end());
       all.insert(number);
     }
     return node->IsExit() ? Left(all) : all;
   }
 
-  // What holds behind a loop: what held before the innermost one.
+  // Returns the conditions after an Exit: those outside of the innermost loop of `inside`.
   Conditions Left(const Conditions& inside) const {
     const Conditions* innermost = nullptr;
     for (const int number : inside) {
-      const auto loop = outside_.find(number);
-      if (loop == outside_.end()) continue;
+      const auto loop = conditions_outside_.find(number);
+      if (loop == conditions_outside_.end()) continue;
       if (innermost == nullptr || innermost->size() <= loop->second.size())
         innermost = &loop->second;
     }
     return innermost == nullptr ? inside : *innermost;
   }
 
-  // A merge of all ports of one switch is where the conditional ends.
-  Conditions Merged(const tensorflow::Node* node, const std::vector<Conditions>& incoming) {
+  // Returns the conditions after a Merge: those that all inputs have in common. If the Merge does
+  // not join all outputs of one predicate, it is a condition of its own.
+  Conditions ConditionsAfterMerge(const tensorflow::Node* node,
+                                  const std::vector<Conditions>& incoming) {
     Conditions common = incoming.empty() ? Conditions() : incoming[0];
     for (const Conditions& each : incoming) {
       Conditions both;
@@ -120,8 +131,8 @@ class Branches {
   const Conditions none_;
   std::map<const tensorflow::Node*, Conditions> of_;
   std::map<Key, int> numbers_;
-  std::map<int, Key> ports_;           // Condition → (what decides, its output, ports in all).
-  std::map<int, Conditions> outside_;  // Loop → what holds where it is entered.
+  std::map<int, Key> ports_;  // Branch → (predicate's node and output, outputs of Switch).
+  std::map<int, Conditions> conditions_outside_;  // Loop → conditions of its Enter nodes.
   std::set<std::string> frames_;
 };
 

@@ -1,4 +1,4 @@
-// Replaces the nodes of an update by one op (update_op.h).
+// Replaces the nodes of an update by one _TensorwrightUpdate op (update_op.h).
 
 #ifndef TENSORWRIGHT_OPS_UPDATES_EMIT_UPDATE_H_
 #define TENSORWRIGHT_OPS_UPDATES_EMIT_UPDATE_H_
@@ -33,7 +33,7 @@ using tensorflow::NodeBuilder;
 
 constexpr char kUpdate[] = "_TensorwrightUpdate";
 
-// Adds the number of segments of a sum, which is the number of the variables' rows.
+// Adds a constant with the number of segments of an UnsortedSegmentSum: the variable's `rows`.
 absl::Status AddSegmentCount(const Node* node, std::int64_t rows, Graph* graph, Node** segments) {
   tensorflow::Tensor value(node->input_type(2), tensorflow::TensorShape());
   if (value.dtype() == tensorflow::DT_INT64) {
@@ -47,8 +47,9 @@ absl::Status AddSegmentCount(const Node* node, std::int64_t rows, Graph* graph, 
       .Finalize(graph, segments);
 }
 
-// Adds the nodes as a function to the library: it computes the update if the program cannot. Its arguments
-// are the handles, tensors and indices; the variables have `rows` rows.
+// Adds the original nodes to the library as a function, which the fused op runs if it cannot run
+// the program. The arguments are the handles, tensors and indices, in this order. The variables
+// have `rows` rows.
 absl::Status AddOriginalFunction(const UpdatePlan& plan, std::int64_t rows, const std::string& name,
                                  tensorflow::FunctionLibraryDefinition* library) {
   Graph graph(library);
@@ -108,7 +109,7 @@ absl::Status AddOriginalFunction(const UpdatePlan& plan, std::int64_t rows, cons
   return library->AddFunctionDef(definition);
 }
 
-// Whether this library registers the kernel: some types may not be selected.
+// Whether the library has a kernel for these types. A selection may exclude types.
 bool IsRegistered(DataType type, DataType index) {
   NodeDef node;
   node.set_op(kUpdate);
@@ -117,7 +118,7 @@ bool IsRegistered(DataType type, DataType index) {
   return tensorflow::KernelDefAvailable(tensorflow::DeviceType(tensorflow::DEVICE_CPU), node);
 }
 
-// Replaces the nodes of a group by one op, or counts why it did not and leaves the graph unchanged.
+// Replaces the nodes of a group by one op, or counts the reason and leaves the graph unchanged.
 absl::Status EmitUpdate(const tensorflow::GraphOptimizationPassOptions& options,
                         const UpdateGroup& group) {
   Graph& graph = *options.graph->get();
@@ -147,8 +148,8 @@ absl::Status EmitUpdate(const tensorflow::GraphOptimizationPassOptions& options,
   }
   const std::vector<Node*>& sequence = plan.sequence();
   Node* last = sequence.back();
-  const std::string original = NameOfOriginal("update", *library);
-  // A session caches the kernels of stateful ops by name, for all its graphs.
+  const std::string original = MakeOriginalName("update", *library);
+  // The name must be unique: a session caches kernels of stateful ops by name for all its graphs.
   const std::string name = graph.NewName(last->name() + "/" + original);
   const PartialTensorShape shape =
       VariableShape(*std::find_if(sequence.begin(), sequence.end(), IsAssign));
@@ -190,8 +191,8 @@ absl::Status EmitUpdate(const tensorflow::GraphOptimizationPassOptions& options,
                                 .Finalize(&graph, &fused);
   if (!made.ok()) return reject();
 
-  // Other code may wait for a node with side effects by its name, and for any node by a control edge:
-  // a NoOp takes its name and its edges.
+  // Other code may refer to a node with side effects by its name, and other nodes may wait for any
+  // node through a control edge. A NoOp takes over the name and these edges.
   for (Node* node : sequence) {
     std::vector<Node*> after;
     for (const Edge* edge : node->out_edges()) {

@@ -1,4 +1,4 @@
-// The counters of the group fused/updates.
+// Counters of fused/updates. docs/fused.md explains them.
 
 #ifndef TENSORWRIGHT_OPS_UPDATES_EVENTS_H_
 #define TENSORWRIGHT_OPS_UPDATES_EVENTS_H_
@@ -8,15 +8,15 @@
 namespace tensorwright::events {
 
 inline EventCounter updates("updates");                  // Fused updates.
-inline EventCounter ops("update operations");            // Ops that they replace.
-inline EventCounter update_runs("update executions");    // Executions by the fused op.
+inline EventCounter ops("update operations");            // Ops that fused updates replace.
+inline EventCounter update_runs("update executions");    // Executions of the program.
 inline EventCounter not_floating("left: not floating");  // Assignments of integers, strings, ...
 inline EventCounter unknown_shape(
     "left: unknown shape");                // The variable's shape is not known in the graph.
-inline EventCounter alone("left: alone");  // Nothing to fuse it with.
-inline EventCounter interrupted("left: interrupted");    // Another op has to run in between.
+inline EventCounter alone("left: alone");  // No other op to fuse with.
+inline EventCounter interrupted("left: interrupted");    // Another op must run in between.
 inline EventCounter not_selected("left: not selected");  // The library has no kernel for the type.
-inline EventCounter mixed_indices("left: indices");      // Indices of several types scatter rows.
+inline EventCounter mixed_indices("left: indices");      // Indices of both int32 and int64.
 inline EventCounter no_variable("stock: no variable");   // A variable has no value.
 inline EventCounter other_shapes(
     "stock: other shapes");  // Shapes or types differ from those in the graph.

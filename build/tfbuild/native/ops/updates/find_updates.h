@@ -1,4 +1,4 @@
-// Finds the updates of variables in a graph.
+// Finds the nodes of a graph that update variables and can be fused.
 
 #ifndef TENSORWRIGHT_OPS_UPDATES_FIND_UPDATES_H_
 #define TENSORWRIGHT_OPS_UPDATES_FIND_UPDATES_H_
@@ -25,16 +25,17 @@
 namespace tensorwright {
 namespace {
 
-// The shape of a value, compared with that of the variable.
+// How the shape of a value compares with that of the variable: equal, another one with a single
+// element, any other, or not known.
 enum class Shape { kFull, kOneElement, kOther, kUnknown };
 
-// Nodes to fuse, and the type of their values.
+// Nodes to fuse into one op, and the type of their values.
 struct UpdateGroup {
   DataType type;
   std::vector<Node*> nodes;
 };
 
-// Whether a path leads out of the nodes and back into them, so that another node runs in between.
+// Whether a path leaves `nodes` and returns to them, so that another node must run in between.
 bool IsInterrupted(const std::vector<Node*>& nodes) {
   const std::unordered_set<const Node*> inside(nodes.begin(), nodes.end());
   std::unordered_set<const Node*> seen;
@@ -58,14 +59,15 @@ bool IsInterrupted(const std::vector<Node*>& nodes) {
   return false;
 }
 
-// Finds the nodes of a graph that update variables and can be fused.
+// Finds the groups of nodes to fuse. Starts at assignments, adds the nodes that compute the
+// assigned values, excludes those whose values are used elsewhere, and joins the rest into groups.
 class UpdateFinder {
  public:
   explicit UpdateFinder(const tensorflow::GraphOptimizationPassOptions& options)
       : graph_(*options.graph->get()), library_(options.flib_def), devices_(options.device_set) {}
 
-  // Returns the groups: the nodes of each become one op, unless something outside has to run between
-  // them. Every node of a group has the same kind.
+  // Returns the groups. EmitUpdate() replaces each by one op, unless another node must run between
+  // its nodes. All nodes of a group have the same kind, except single elements.
   std::vector<UpdateGroup> Find() {
     bool any = false;
     for (const Node* node : graph_.op_nodes()) any = any || IsAssign(node);
@@ -93,13 +95,15 @@ class UpdateFinder {
   }
 
  private:
-  bool IsHere(const Node* node) const {
+  // Whether a node is placed on a CPU of this process.
+  bool IsOnLocalCpu(const Node* node) const {
     if (devices_ == nullptr) return false;
     const auto* device = devices_->FindDeviceByName(node->assigned_device_name());
     return device != nullptr && device->IsLocal() &&
            device->device_type() == tensorflow::DEVICE_CPU;
   }
 
+  // Collects the assignments that can be fused, and counts the others by reason.
   void FindAssigns() {
     for (Node* node : order_) {
       if (!IsAssign(node)) continue;
@@ -109,7 +113,7 @@ class UpdateFinder {
         events::not_floating.Add();
       } else if (IsCompiled(node->attrs())) {
         events::compiled.Add();
-      } else if (!IsHere(node)) {
+      } else if (!IsOnLocalCpu(node)) {
         events::elsewhere.Add();
       } else if (!shape.IsFullyDefined()) {
         events::unknown_shape.Add();
@@ -121,6 +125,7 @@ class UpdateFinder {
     }
   }
 
+  // Infers shapes in the order of the graph. Reads of variables get the shape of their handle.
   void InferShapes() {
     refiner_ = std::make_unique<tensorflow::ShapeRefiner>(graph_.versions(), library_);
     refiner_->set_require_shape_inference_fns(false);
@@ -136,6 +141,7 @@ class UpdateFinder {
     }
   }
 
+  // Compares the shape of an output with that of the variables of this kind.
   Shape ShapeOf(const Node* node, const Kind& kind, int port = 0) const {
     auto* context = refiner_->GetContext(node);
     if (context == nullptr) return Shape::kUnknown;
@@ -148,7 +154,8 @@ class UpdateFinder {
     return shape.num_elements() == 1 ? Shape::kOneElement : Shape::kOther;
   }
 
-  // Whether all inputs are known to have the same shape. If not, AddN fails and Add broadcasts.
+  // Whether all inputs are known to have the same shape. For other shapes AddN fails, whereas the
+  // program would broadcast.
   bool HaveSameShape(const Node* node, const Kind& kind) const {
     const auto of = [&](int i) {
       const Edge* edge = Input(node, i);
@@ -162,10 +169,12 @@ class UpdateFinder {
     return true;
   }
 
-  // Whether a node computes elements, or reads a variable, under the conditions of this kind.
+  // Whether a program can compute the node, and the node has the type, device and conditions of
+  // this kind. Shapes are checked only for AddN.
   bool CanCompute(const Node* node, const Kind& kind) const {
     const Code* code = CodeOf(node);
-    if (code == nullptr || Assigns(*code) || !HasStockBits(*code) || TypeOf(node) != kind.type) {
+    if (code == nullptr || IsAssignment(*code) || !HasStockBits(*code) ||
+        TypeOf(node) != kind.type) {
       return false;
     }
     if (node->assigned_device_name() != kind.device || IsCompiled(node->attrs())) return false;
@@ -173,7 +182,8 @@ class UpdateFinder {
         (node->num_inputs() > kMaxAddends || !HaveSameShape(node, kind))) {
       return false;
     }
-    // The stock kernel rounds some elements once and others twice, by their position.
+    // The stock kernels of float16 and bfloat16 round some elements once and others twice,
+    // depending on their position.
     if (*code == Code::kRsqrt && kind.type != tensorflow::DT_FLOAT &&
         kind.type != tensorflow::DT_DOUBLE) {
       return false;
@@ -181,10 +191,11 @@ class UpdateFinder {
     return branches_->of(node) == kind.conditions;
   }
 
-  // Adds the nodes that compute the assigned values, as far as they have the variable's shape.
+  // Adds the nodes that compute the assigned values, unless they are known to have another shape
+  // than the variable.
   void FindOperands() {
     std::vector<Node*> stack = assigns_;
-    std::set<const Node*> conflicting;  // Used by nodes of two kinds.
+    std::set<const Node*> conflicting;  // Nodes that nodes of two kinds use.
     while (!stack.empty()) {
       Node* node = stack.back();
       stack.pop_back();
@@ -198,7 +209,7 @@ class UpdateFinder {
                                 ? Shape::kOther
                                 : ShapeOf(from, kind);
         if (shape == Shape::kOther || shape == Shape::kOneElement) continue;
-        // The number of segments is not checked again when the op runs.
+        // The fused op does not check the number of segments, so the shape must be known here.
         if (IsSegmentSum(from) && shape != Shape::kFull) continue;
         const auto known = kinds_.find(from);
         if (known == kinds_.end()) {
@@ -217,7 +228,9 @@ class UpdateFinder {
     return first != kinds_.end() && second != kinds_.end() && first->second == second->second;
   }
 
-  // A value that another node uses has to be a tensor, and so have the values that only it uses.
+  // Excludes nodes whose values are needed as tensors, because a node that cannot
+  // be fused with them uses them, or because a node scatters or sums their rows. Repeats this until
+  // nothing changes.
   void ExcludeValuesUsedElsewhere() {
     for (bool left = true; left;) {
       left = false;
@@ -237,14 +250,15 @@ class UpdateFinder {
     }
   }
 
+  // Returns the number of a node's group: the position of a node of the group in `order_`.
   int GroupOf(const Node* node) {
     int group = position_[node];
     while (groups_.count(group)) group = groups_[group];
     return group;
   }
 
-  // Joins nodes that use each other's values; then the assignment of a variable and its next use, if
-  // no other node has to run between them.
+  // Joins nodes that use each other's values. Then joins the assignment of a variable with its next
+  // use, if no other node must run between the nodes of both groups.
   void JoinGroups() {
     for (Node* node : order_) {
       if (!kinds_.count(node)) continue;
@@ -279,13 +293,14 @@ class UpdateFinder {
     }
   }
 
+  // Whether two nodes access a variable through the same handle.
   static bool SameHandle(const Node* one, const Node* other) {
     const Edge *first = HandleOf(one), *second = HandleOf(other);
     return first != nullptr && second != nullptr && first->src() == second->src() &&
            first->src_output() == second->src_output();
   }
 
-  // Adds nodes whose value has one element and is used by these nodes only.
+  // Adds nodes whose value has one element and that only these nodes use.
   void AddSingleElements(std::vector<Node*>& nodes) const {
     const Kind kind = kinds_.at(nodes[0]);
     std::unordered_set<const Node*> inside(nodes.begin(), nodes.end());
@@ -317,8 +332,8 @@ class UpdateFinder {
   std::unique_ptr<Branches> branches_;
   std::unique_ptr<tensorflow::ShapeRefiner> refiner_;
   std::vector<Node*> assigns_;
-  std::map<const Node*, Kind> kinds_;  // Of the nodes to fuse.
-  std::map<int, int> groups_;
+  std::map<const Node*, Kind> kinds_;  // The nodes to fuse.
+  std::map<int, int> groups_;          // Group → the group that it was joined to.
 };
 
 }  // namespace

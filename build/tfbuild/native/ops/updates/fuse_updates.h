@@ -1,5 +1,5 @@
-// The pass that fuses updates of variables in a graph that TensorFlow is about to execute. It does not
-// change saved functions.
+// The graph pass that fuses updates of variables. It changes only graphs that TensorFlow is about
+// to execute, no saved functions.
 
 #ifndef TENSORWRIGHT_OPS_UPDATES_FUSE_UPDATES_H_
 #define TENSORWRIGHT_OPS_UPDATES_FUSE_UPDATES_H_
@@ -13,12 +13,13 @@
 namespace tensorwright {
 namespace {
 
-constexpr char kPart[] = "updates";
+constexpr char kSwitchName[] = "updates";
 
+// Finds groups of nodes, then replaces each by one op. TENSORWRIGHT_FUSE can turn it off.
 class FuseUpdates : public tensorflow::GraphOptimizationPass {
  public:
   absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
-    if (options.graph == nullptr || *options.graph == nullptr || !Wanted(kPart)) {
+    if (options.graph == nullptr || *options.graph == nullptr || !IsFusionEnabled(kSwitchName)) {
       return absl::OkStatus();
     }
     UpdateFinder finder(options);

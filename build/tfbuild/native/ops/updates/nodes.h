@@ -1,4 +1,4 @@
-// Properties of the nodes that an update consists of.
+// Properties of the nodes of an update: code, type, shape and handle of their variable.
 
 #ifndef TENSORWRIGHT_OPS_UPDATES_NODES_H_
 #define TENSORWRIGHT_OPS_UPDATES_NODES_H_
@@ -26,9 +26,10 @@ using tensorflow::Node;
 using tensorflow::NodeDef;
 using tensorflow::PartialTensorShape;
 
-// The stock kernel of AddN adds up to this number of tensors in one expression.
+// The stock kernel of AddN adds up to eight tensors in one expression. AddN with more is not fused.
 constexpr int kMaxAddends = 8;
 
+// Returns the codes of the ops that a program can compute, by type of op.
 const std::map<std::string, Code>& Codes() {
   static const auto* codes = new std::map<std::string, Code>{
       {"Add", Code::kAdd},
@@ -57,6 +58,7 @@ const std::map<std::string, Code>& Codes() {
   return *codes;
 }
 
+// Returns the code of a node, or nullptr if no program can compute it.
 const Code* CodeOf(const Node* node) {
   const auto found = Codes().find(node->type_string());
   return found == Codes().end() ? nullptr : &found->second;
@@ -65,27 +67,29 @@ const Code* CodeOf(const Node* node) {
 bool IsRead(const Node* node) { return node->type_string() == "ReadVariableOp"; }
 bool IsAssign(const Node* node) {
   const Code* code = CodeOf(node);
-  return code != nullptr && Assigns(*code);
+  return code != nullptr && IsAssignment(*code);
 }
 bool IsSegmentSum(const Node* node) { return node->type_string() == "UnsortedSegmentSum"; }
-// Whether its inputs are the rows of a tensor and their indices.
+// Whether a node scatters or sums rows: its inputs include indices and a tensor of rows.
 bool UsesRows(const Node* node) {
   const Code* code = CodeOf(node);
-  return code != nullptr && TakesRows(*code);
+  return code != nullptr && HasRowOperand(*code);
 }
-// The input that has the rows.
+// Returns the index of the input that has the rows.
 int RowsInput(const Node* node) { return IsSegmentSum(node) ? 0 : 2; }
 
+// Returns the edge into an input, or nullptr.
 const Edge* Input(const Node* node, int index) {
   const Edge* edge = nullptr;
   return node->input_edge(index, &edge).ok() ? edge : nullptr;
 }
 
+// Whether a node is the Merge with which a loop begins.
 bool IsLoopMerge(const Node* node) {
   return node->IsMerge() && node->num_inputs() == 2 && Input(node, 1)->src()->IsNextIteration();
 }
 
-// Whether each iteration of the loop that begins with this Merge passes the value on unchanged.
+// Whether the value of a loop's Merge is loop-invariant: each iteration passes it on unchanged.
 bool IsLoopInvariant(const Node* merge) {
   const Node* at = Input(merge, 1)->src();
   while (at != merge) {
@@ -99,7 +103,8 @@ bool IsLoopInvariant(const Node* merge) {
   return true;
 }
 
-// The edge from the node that created the handle of the variable, which other nodes may pass on.
+// Returns the edge from the node that created the handle of the variable. Follows the handle back
+// through Identity, Switch and Enter nodes and through loops that do not change it.
 const Edge* HandleOf(const Node* node) {
   const Edge* edge = Input(node, 0);
   while (edge != nullptr) {
@@ -111,6 +116,7 @@ const Edge* HandleOf(const Node* node) {
   return edge;
 }
 
+// Returns the shape of the variable that a node accesses, or an unknown one.
 PartialTensorShape VariableShape(const Node* node) {
   const Edge* handle = HandleOf(node);
   if (handle == nullptr) return PartialTensorShape();
@@ -126,6 +132,7 @@ PartialTensorShape VariableShape(const Node* node) {
   return PartialTensorShape();
 }
 
+// Returns the type of a node's values, or DT_INVALID.
 DataType TypeOf(const Node* node) {
   DataType type = tensorflow::DT_INVALID;
   if (!GetNodeAttr(node->attrs(), IsRead(node) || IsAssign(node) ? "dtype" : "T", &type).ok()) {
@@ -139,7 +146,7 @@ bool IsFloating(DataType type) {
          type == tensorflow::DT_HALF || type == tensorflow::DT_BFLOAT16;
 }
 
-// What nodes must have in common to become one op.
+// What all nodes of a fused op have in common: shape and type of the variables, device, conditions.
 struct Kind {
   std::string shape;
   DataType type;

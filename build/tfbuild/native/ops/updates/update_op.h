@@ -1,5 +1,6 @@
-// The operation that takes the place of a variable's update: a program in one pass over memory, or,
-// where shapes turn out otherwise, the operations that were there before, as a function.
+// The fused op that updates variables. It runs a program in one pass over memory. If shapes or
+// types are not those that it was planned for, it runs the original ops, which it holds as a
+// function.
 
 #ifndef TENSORWRIGHT_OPS_UPDATES_UPDATE_OP_H_
 #define TENSORWRIGHT_OPS_UPDATES_UPDATE_OP_H_
@@ -32,8 +33,9 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 using tensorflow::Var;
 
-// Locks of variables, taken in the order of their addresses, as TensorFlow's kernels take theirs:
-// for those that are written alone, for the others shared.
+// Holds the locks of variables: exclusive for those that are written, shared for the others. Takes
+// them in the order of the addresses of the mutexes, as TensorFlow's kernels do. The destructor
+// releases them.
 class Locks {
  public:
   void Add(tensorflow::mutex* mutex, bool alone) { held_[mutex] |= alone; }
@@ -53,6 +55,8 @@ class Locks {
   bool taken_ = false;
 };
 
+// The kernel. T is the type of the variables, Index that of the indices of rows. Its inputs are
+// handles of variables, tensors, and indices.
 template <typename T, typename Index>
 class UpdateOp : public tensorflow::OpKernel {
  public:
@@ -66,16 +70,16 @@ class UpdateOp : public tensorflow::OpKernel {
     program_ = std::make_unique<Program>(numbers, variables_ + tensors_);
     written_.assign(variables_, false);
     is_rows_.assign(tensors_, false);
-    is_whole_.assign(tensors_, false);
-    may_drop_.assign(indices_, true);
+    is_elementwise_.assign(tensors_, false);
+    may_skip_negative_.assign(indices_, true);
     const auto has_elements = [&](std::int64_t value) {
       if (value >= variables_ && value < variables_ + tensors_)
-        is_whole_[value - variables_] = true;
+        is_elementwise_[value - variables_] = true;
     };
     for (const Step& step : program_->steps) {
-      if (Assigns(step.code)) written_[step.out] = true;
-      if (Scatters(step.code)) may_drop_[step.b] = false;
-      if (TakesRows(step.code)) {
+      if (IsAssignment(step.code)) written_[step.out] = true;
+      if (IsScatter(step.code)) may_skip_negative_[step.b] = false;
+      if (HasRowOperand(step.code)) {
         is_rows_[step.a - variables_] = true;
       } else {
         has_elements(step.a);
@@ -87,11 +91,12 @@ class UpdateOp : public tensorflow::OpKernel {
   void Compute(OpKernelContext* context) override {
     EventCounter& outcome = UpdateInOnePass(context);
     outcome.Add();
-    if (&outcome != &events::update_runs) OP_REQUIRES_OK(context, AsBefore(context));
+    if (&outcome != &events::update_runs) OP_REQUIRES_OK(context, RunOriginal(context));
   }
 
  private:
-  // Updates the variables and returns `update_runs`, or changes nothing and returns the reason.
+  // Updates the variables and returns the counter `update_runs`, or changes nothing and returns the
+  // counter of the reason.
   EventCounter& UpdateInOnePass(OpKernelContext* context) {
     std::vector<tensorflow::core::RefCountPtr<Var>> variables(variables_);
     Locks locks;
@@ -137,25 +142,26 @@ class UpdateOp : public tensorflow::OpKernel {
     for (int i = 0; i < tensors_; ++i) {
       const Tensor& tensor = context->input(variables_ + i);
       lone = false;
-      if (is_whole_[i] && !fits(tensor, lone)) return events::other_shapes;
+      if (is_elementwise_[i] && !fits(tensor, lone)) return events::other_shapes;
       if (is_rows_[i] && lone) return events::other_shapes;
       add(tensor, lone);
     }
     for (int i = 0; i < indices_; ++i) {
       if (shape->dims() == 0) return events::other_shapes;
-      if (!ReadRows(IndicesOf(context, i), shape->dim_size(0), may_drop_[i], execution.rows[i])) {
+      if (!ReadRows(IndicesOf(context, i), shape->dim_size(0), may_skip_negative_[i],
+                    execution.rows[i])) {
         return events::out_of_range;
       }
     }
     for (const Step& step : program_->steps) {
-      if (!TakesRows(step.code)) continue;
-      if (!IsRows(context->input(step.a), IndicesOf(context, step.b), *shape)) {
+      if (!HasRowOperand(step.code)) continue;
+      if (!HasRowPerIndex(context->input(step.a), IndicesOf(context, step.b), *shape)) {
         return events::other_shapes;
       }
     }
     if (!execution.Prepare()) return events::other_shapes;
 
-    // What others still hold keeps its value: then a variable gets new memory.
+    // If a reader still holds the old value, the variable gets new memory.
     std::vector<Tensor> fresh(variables_);
     for (int i = 0; i < variables_; ++i) {
       Tensor* held = variables[i]->tensor();
@@ -189,14 +195,15 @@ class UpdateOp : public tensorflow::OpKernel {
     return context->input(variables_ + tensors_ + static_cast<int>(which));
   }
 
-  // False if one is no row. Sums of segments drop what is for negative ones.
-  static bool ReadRows(const Tensor& indices, std::int64_t limit, bool drops, Rows& rows) {
+  // Reads indices into `rows` and sorts them. Returns false if one is not in [0, limit). With
+  // `drops`, it skips negative indices, as segment sums do.
+  static bool ReadRows(const Tensor& indices, std::int64_t limit, bool skip_negative, Rows& rows) {
     const auto flat = indices.flat<Index>();
     rows.reserve(flat.size());
     bool sorted = true;
     for (std::int64_t i = 0; i < flat.size(); ++i) {
       const std::int64_t row = flat(i);
-      if (drops && row < 0) continue;
+      if (skip_negative && row < 0) continue;
       if (row < 0 || row >= limit) return false;
       sorted = sorted && (rows.empty() || rows.back().first <= row);
       rows.emplace_back(row, i);
@@ -205,16 +212,17 @@ class UpdateOp : public tensorflow::OpKernel {
     return true;
   }
 
-  // Whether the tensor has a row of the variable for each of the indices.
-  static bool IsRows(const Tensor& tensor, const Tensor& indices, const TensorShape& shape) {
+  // Whether a tensor has one row for each index, of the shape of a row of the variables.
+  static bool HasRowPerIndex(const Tensor& tensor, const Tensor& indices,
+                             const TensorShape& shape) {
     TensorShape expected = indices.shape();
     for (int i = 1; i < shape.dims(); ++i) expected.AddDim(shape.dim_size(i));
     return tensor.shape() == expected;
   }
 
-  // Runs what was fused as TensorFlow would have. On this thread alone, as nobody may wait for
-  // threads of the pool that this kernel occupies.
-  absl::Status AsBefore(OpKernelContext* context) {
+  // Runs the original ops, all on the calling thread: it is a thread of the pool, and must not wait
+  // for others of the pool.
+  absl::Status RunOriginal(OpKernelContext* context) {
     auto* library = context->function_library();
     if (library == nullptr) return tensorflow::errors::Internal(name(), " has no functions");
     tensorflow::FunctionLibraryRuntime::Handle handle;
@@ -228,9 +236,9 @@ class UpdateOp : public tensorflow::OpKernel {
   }
 
   int variables_, tensors_, indices_;
-  std::vector<char> written_;
-  std::vector<char> is_rows_, is_whole_;  // Of the tensors: how they are used.
-  std::vector<char> may_drop_;            // Of the indices.
+  std::vector<char> written_;                   // Whether each variable is assigned.
+  std::vector<char> is_rows_, is_elementwise_;  // Whether each tensor is used by rows, by elements.
+  std::vector<char> may_skip_negative_;  // Whether to skip negative values of each indices tensor.
   std::unique_ptr<Program> program_;
   Original original_;
 };

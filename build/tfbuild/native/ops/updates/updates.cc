@@ -1,4 +1,5 @@
-// The unit fused/updates: one source, as reading TensorFlow's headers takes most of a compile.
+// Registers the op, kernels and pass of fused/updates. It is a single source file, because parsing
+// TensorFlow's headers takes most of the compile time.
 
 #define EIGEN_USE_THREADS
 
@@ -9,7 +10,8 @@
 namespace tensorwright {
 namespace {
 
-using tensorflow::DEVICE_CPU;  // A registration's own words (native/registration.h).
+// Registrations must use the unqualified name, which registration.h redefines.
+using tensorflow::DEVICE_CPU;
 
 REGISTER_OP("_TensorwrightUpdate")
     .Input("variables: V * resource")
@@ -41,7 +43,7 @@ TENSORWRIGHT_UPDATES(double);
 TENSORWRIGHT_UPDATES(Eigen::half);
 TENSORWRIGHT_UPDATES(tensorflow::bfloat16);
 
-// Behind the passes with which XLA takes what is its own (10 to 60).
+// Runs after XLA's passes of this phase (10 to 60), which have taken the nodes that XLA compiles.
 REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_REWRITE_FOR_EXEC, 100,
                       FuseUpdates);
 
