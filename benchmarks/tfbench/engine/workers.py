@@ -278,7 +278,6 @@ def start_sessions(
     log: Path,
     *,
     module: str = WORKER,
-    env: Mapping[str, str] | None = None,
     mode: Literal["w", "a"] = "w",
 ) -> Iterator[dict[str, Session]]:
     """Start the workers of all arms in random order, and yield their sessions by name.
@@ -289,9 +288,7 @@ def start_sessions(
     sessions: dict[str, Session] = {}
     with contextlib.ExitStack() as stack:
         for arm in draw_launch_order(arms, chance):
-            worker_env = build_worker_environment(arm, len(vcpus), log.parent, chance) | dict(
-                env or {}
-            )
+            worker_env = build_worker_environment(arm, len(vcpus), log.parent, chance)
             path = log.with_name(f"{log.name}-{arm.name.replace(' ', '-')}.log")
             worker = start_session(arm, worker_env, path, module=module, mode=mode)
             sessions[arm.name] = stack.enter_context(worker)

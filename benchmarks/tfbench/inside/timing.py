@@ -135,7 +135,8 @@ def create_inputs(tf: TensorFlow, site: CallSite) -> tuple[list[Any], list[Any]]
             raise ValueError(f"the values of input {number} ({name}) are known only at run time")
         block = tf.constant(draw_contents(tf, site, operand, draw), tf.as_dtype(operand.dtype))
         if not operand.variable and block.shape == operand.shape:
-            tensors.append(block)
+            # oneDNN packs a filter only once if it is a constant, which it is in few programs.
+            tensors.append(block if operand.values is not None else tf.identity(block))
             continue
         handle = tf.raw_ops.VarHandleOp(
             dtype=block.dtype, shape=operand.shape, shared_name=f"variable_{number}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -18,7 +19,8 @@ from tfbuild.records import convert_record
 
 LIMIT_S = 120.0
 _ENV = {"TF_ENABLE_ONEDNN_OPTS": "0", "TENSORWRIGHT_FUSE": "0", "TF_CPP_MIN_LOG_LEVEL": "1"}
-"""No rewriting by oneDNN or the fused ops, which would replace the ops to be timed."""
+"""No rewriting by oneDNN or the fused ops, which would replace the ops to be timed; an arm's own
+values take precedence."""
 
 
 @contextlib.contextmanager
@@ -30,7 +32,12 @@ def open_workers(
     Raises WorkerError if one does not start or is not the arm's own TensorFlow, and DiskError.
     """
     opening = workers.start_sessions(
-        arms, vcpus, chance, logs / str(len(vcpus)), module=timing.__name__, env=_ENV, mode="a"
+        [replace(arm, env=(*_ENV.items(), *arm.env)) for arm in arms],
+        vcpus,
+        chance,
+        logs / str(len(vcpus)),
+        module=timing.__name__,
+        mode="a",
     )
     with opening as sessions:
         for session in sessions.values():
