@@ -324,6 +324,68 @@ def reduced(module: ModuleType, dtype: str) -> list[Tensor]:
     return [*results, sliced(value, start)]
 
 
+def empty(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Products without columns and without an inner dimension, and a sum of one term."""
+    raw = module.raw_ops
+
+    @in_graph(module, input_signature=[module.TensorSpec((None, None), dtype) for _ in range(3)])
+    def summed(left: Tensor, right: Tensor, total: Tensor) -> Tensor:
+        return module.while_loop(
+            lambda step, _: step < 3,
+            lambda step, total: (step + 1, total + module.matmul(left, right, transpose_a=True)),
+            (0, total),
+        )[1]
+
+    @in_graph(module, input_signature=[module.TensorSpec((None, None), dtype) for _ in range(3)])
+    def inner(start: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        def product() -> Tensor:
+            return module.matmul(left, right, transpose_a=True, transpose_b=True)
+
+        return module.while_loop(
+            lambda step, _: step < 2,
+            lambda step, state: (step + 1, module.tanh(product()) + state),
+            (0, start),
+        )[1]
+
+    @in_graph(module)
+    def alone(start: Tensor) -> Tensor:
+        return module.while_loop(
+            lambda step, _: step < 3,
+            lambda step, state: (step + 1, raw.AddN(inputs=[state])),
+            (0, start),
+        )[1]
+
+    draw = functools.partial(float64.draw_as, module, dtype)
+    return [
+        summed(draw((4, 2), 1), draw((4, 0), 2), draw((2, 0), 3)),
+        summed(draw((4, 2), 1), draw((4, 3), 2), draw((2, 3), 3)),
+        inner(draw((3, 4), 1), draw((0, 3), 2), draw((4, 0), 3)),
+        inner(draw((3, 4), 1), draw((2, 3), 2), draw((4, 2), 3)),
+        alone(draw((2, 2), 1)),
+    ]
+
+
+def extended(module: ModuleType, dtype: str) -> list[Any]:
+    """A session whose graph grows after a function with a loop has run."""
+    old = module.compat.v1
+    draws = np.random.default_rng(1).standard_normal((2, 2))
+    with module.Graph().as_default(), old.Session() as session:
+
+        @module.function
+        def looped(value: Tensor) -> Tensor:
+            return module.while_loop(
+                lambda step, _: step < 3,
+                lambda step, state: (step + 1, module.tanh(state)),
+                (0, value),
+            )[1]
+
+        value = old.placeholder(dtype, (2, 2))
+        output = looped(value)
+        first = session.run(output, {value: draws})
+        more = looped(output) + 1
+        return [first, session.run(more, {value: draws})]
+
+
 def last_one(module: ModuleType, dtype: str) -> list[Tensor]:
     """Of what takes the place of one item again and again only the last one is kept."""
 
@@ -560,6 +622,8 @@ def cases() -> Mapping[str, Case]:
         "joined": joined,
         "shaped": shaped,
         "reduced": reduced,
+        "empty": empty,
+        "extended": extended,
         "last one": last_one,
         "pruned": pruned,
         "infinite": infinite,

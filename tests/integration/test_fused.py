@@ -182,7 +182,7 @@ def test_all_loops_lie_as_near_to_float64(
     assert as_before == {
         *("countdown", "one after the other", "refused"),
         *("by index", "numbers", "views", "mismatched", "beyond", "joined", "shaped"),
-        *("dropped", "reduced"),
+        *("dropped", "reduced", "empty"),
     }
     assert actual["pruned"]["events"]["left: loop"]
 

@@ -10,9 +10,11 @@
 // This pass runs before them. After each op that begins a pattern, it inserts a barrier, an op that
 // returns its input, so that no pattern matches.
 //
-// For float32, the remapper fuses a convolution, FusedBatchNorm and Tanh or Sigmoid, for which
-// there is no kernel ("Fusion is not implemented"). The pass inserts a barrier between
-// normalisation and activation, and does not change other float32 ops.
+// For float32, there are no kernels for two patterns that the remapper fuses with oneDNN on ("Fusion
+// is not implemented"):
+// - a convolution, FusedBatchNorm and Tanh or Sigmoid;
+// - a MatMul that transposes its left matrix, BiasAdd, and Tanh, Sigmoid or Add.
+// The pass inserts a barrier before the activation, and between this MatMul and an addition.
 
 #include <map>
 #include <set>
@@ -20,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "tensorflow/core/common_runtime/device.h"
+#include "tensorflow/core/common_runtime/device_set.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/function.h"
@@ -29,6 +33,7 @@
 #include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/platform/cpu_info.h"
 #include "tensorflow/core/util/util.h"
+#include "tensorwright/graph/functions.h"
 #include "tensorwright/graph/placed.h"
 #include "tensorwright/graph/xla.h"
 
@@ -91,18 +96,37 @@ bool BeginsPattern(const std::string& op, DataType type) {
          (type == tensorflow::DT_BFLOAT16 && others->count(op) > 0);
 }
 
-// Returns the input of an op that may need a barrier before it, or -1. This is the input of an
-// activation, or the gradient that Conv2DBackpropFilter shares with BiasAddGrad, for which the
+// Returns the inputs of an op that may need a barrier before them: that of an activation, those of
+// an addition, and the gradient that Conv2DBackpropFilter shares with BiasAddGrad, for which the
 // layout pass merges the two (GetConv2DBackpropFilterOrBiasAddGrad).
-int SeparatedInput(const std::string& op, DataType type) {
-  if (op == "Tanh" || op == "Sigmoid") return 0;
-  return op == "Conv2DBackpropFilter" && !IsSupported(type) ? 2 : -1;
+std::vector<int> SeparatedInputs(const std::string& op, DataType type) {
+  if (op == "Tanh" || op == "Sigmoid" || op == "BiasAdd") return {0};
+  if (op == "Add" || op == "AddV2") return {0, 1};
+  if (op == "Conv2DBackpropFilter" && !IsSupported(type)) return {2};
+  return {};
 }
 
-// Whether the input that SeparatedInput() returns needs a barrier. `producer` is the op that
-// computes this input.
-bool NeedsBarrier(const std::string& op, const std::string& producer) {
-  return op == "Conv2DBackpropFilter" ? producer != kBarrier : IsBatchNorm(producer);
+// Whether Grappler may remove an op that passes on its input, so that a pattern matches across it.
+bool IsPassedThrough(const std::string& op) {
+  return op == "Identity" || op == "StopGradient" || op == "PreventGradient" || op == "Snapshot" ||
+         op == "Reshape";
+}
+
+// Whether an input that SeparatedInputs() returns needs a barrier. `Source` is the node that computes
+// a value: it has op(), attr(name) and Input(index). It is false for an argument of a function.
+template <typename Source>
+bool NeedsBarrier(const std::string& op, Source from) {
+  if (op == "Conv2DBackpropFilter") return !from || from.op() != kBarrier;
+  while (from && IsPassedThrough(from.op())) from = from.Input(0);
+  if (op == "Tanh" || op == "Sigmoid") {
+    // After inlining, the value of a function may be that of a normalisation.
+    return !from || IsBatchNorm(from.op()) || from.CallsFunction();
+  }
+  if (!from || from.op() != "MatMul") return false;
+  if (from.attr("transpose_a")) return true;
+  Source left = from.Input(0);
+  while (left && IsPassedThrough(left.op())) left = left.Input(0);
+  return left && (left.op() == "Transpose" || left.op() == "ConjugateTranspose");
 }
 
 // Returns the attribute T of a node if it is float32, bfloat16 or float16, else DT_INVALID.
@@ -150,6 +174,31 @@ absl::Status Insert(Graph& graph, const std::vector<const Edge*>& edges, DataTyp
   return absl::OkStatus();
 }
 
+// The node of a graph that computes a value, as NeedsBarrier() reads it.
+class GraphSource {
+ public:
+  explicit GraphSource(const Node* node) : node_(node) {}
+
+  explicit operator bool() const { return node_ != nullptr; }
+  const std::string& op() const { return node_->type_string(); }
+  bool attr(const char* name) const {
+    bool value = false;
+    TryGetNodeAttr(node_->attrs(), name, &value);
+    return value;
+  }
+  bool CallsFunction() const {
+    return node_->IsPartitionedCall() || node_->IsFunctionCall() || node_->IsIfNode() ||
+           node_->IsWhileNode() || node_->IsCaseNode();
+  }
+  GraphSource Input(int index) const {
+    const Edge* edge = nullptr;
+    return GraphSource(node_->input_edge(index, &edge).ok() ? edge->src() : nullptr);
+  }
+
+ private:
+  const Node* node_;
+};
+
 // Inserts barriers into a graph.
 absl::Status InsertBarriersIntoGraph(Graph& graph) {
   std::vector<Node*> nodes;
@@ -158,25 +207,31 @@ absl::Status InsertBarriersIntoGraph(Graph& graph) {
     const DataType type = TypeOf(node->attrs());
     if (type == tensorflow::DT_INVALID || IsCompiled(node->attrs()) || !IsOnLocalCpu(node))
       continue;
-    std::vector<const Edge*> edges;
     if (BeginsPattern(node->type_string(), type)) {
+      std::vector<const Edge*> edges;
       for (const Edge* edge : node->out_edges()) {
         if (edge->src_output() == 0 && edge->dst()->type_string() != kBarrier)
           edges.push_back(edge);
       }
       TF_RETURN_IF_ERROR(Insert(graph, edges, type));
     }
-    edges.clear();
-    const int separated = SeparatedInput(node->type_string(), type);
-    for (const Edge* edge : node->in_edges()) {
-      if (!edge->IsControlEdge() && edge->dst_input() == separated &&
-          NeedsBarrier(node->type_string(), edge->src()->type_string())) {
-        edges.push_back(edge);
+    for (const int input : SeparatedInputs(node->type_string(), type)) {
+      const Edge* edge = nullptr;
+      if (node->input_edge(input, &edge).ok() &&
+          NeedsBarrier(node->type_string(), GraphSource(edge->src()))) {
+        TF_RETURN_IF_ERROR(Insert(graph, {edge}, type));
       }
     }
-    TF_RETURN_IF_ERROR(Insert(graph, edges, type));
   }
   return absl::OkStatus();
+}
+
+// Whether a function has barriers already.
+bool IsChanged(const FunctionDef& function) {
+  for (const NodeDef& node : function.node_def()) {
+    if (node.op() == kBarrier) return true;
+  }
+  return false;
 }
 
 // ---- Barriers in functions ----
@@ -190,31 +245,68 @@ std::string FirstOutput(const NodeDef& node) {
   return node.name() + ":" + op->output_arg(0).name() + ":0";
 }
 
+// The node of a function that computes a value, as NeedsBarrier() reads it.
+class FunctionSource {
+ public:
+  using Nodes = std::map<std::string, const NodeDef*>;
+
+  // `output` is a node's input as functions write it: node:output:index, or an argument.
+  FunctionSource(const Nodes& nodes, const std::string& output) : nodes_(&nodes) {
+    const auto found = nodes.find(output.substr(0, output.find(':')));
+    node_ = found == nodes.end() ? nullptr : found->second;
+  }
+
+  explicit operator bool() const { return node_ != nullptr; }
+  const std::string& op() const { return node_->op(); }
+  bool attr(const char* name) const {
+    bool value = false;
+    TryGetNodeAttr(*node_, name, &value);
+    return value;
+  }
+  bool CallsFunction() const {
+    const tensorflow::OpDef* op = nullptr;
+    if (!tensorflow::OpRegistry::Global()->LookUpOpDef(node_->op(), &op).ok()) return true;
+    for (const auto& [name, value] : node_->attr()) {
+      if (value.has_func()) return true;
+    }
+    return false;
+  }
+  FunctionSource Input(int index) const {
+    return FunctionSource(*nodes_, index < node_->input_size() ? node_->input(index) : "");
+  }
+
+ private:
+  const Nodes* nodes_;
+  const NodeDef* node_;
+};
+
 // Inserts barriers into a function. Returns whether it inserted any.
 bool InsertBarriersIntoFunction(FunctionDef* function) {
+  const FunctionDef before = *function;
+  FunctionSource::Nodes nodes;
+  for (const NodeDef& node : before.node_def()) nodes.emplace(node.name(), &node);
   std::map<std::string, std::string> renamed;  // Output → output of the barrier after it.
-  std::map<std::string, std::string> ops;      // Name of a node → its op.
+  std::set<std::string> names;
   std::vector<NodeDef> barriers;
-  for (const NodeDef& node : function->node_def()) ops[node.name()] = node.op();
+  for (const NodeDef& node : before.node_def()) names.insert(node.name());
   const auto insert = [&](const NodeDef& node, const std::string& input, DataType type) {
     std::string name = node.name() + "/barrier";
-    while (!ops.emplace(name, kBarrier).second) name += "_";
+    while (!names.insert(name).second) name += "_";
     barriers.push_back(MakeBarrier(name, input, node.device(), type));
     return name + ":output:0";
   };
   for (NodeDef& node : *function->mutable_node_def()) {
     const DataType type = TypeOf(node.attr());
     if (type == tensorflow::DT_INVALID || IsCompiled(node.attr())) continue;
-    const std::string output = FirstOutput(node);
-    if (BeginsPattern(node.op(), type) && !output.empty()) {
-      renamed[output] = insert(node, output, type);
+    if (BeginsPattern(node.op(), type)) {
+      const std::string output = FirstOutput(node);
+      if (!output.empty()) renamed[output] = insert(node, output, type);
     }
-    const int separated = SeparatedInput(node.op(), type);
-    if (separated < 0) continue;
-    const std::string input = node.input(separated);
-    const auto producer = ops.find(input.substr(0, input.find(':')));
-    if (NeedsBarrier(node.op(), producer == ops.end() ? "" : producer->second)) {
-      node.set_input(separated, insert(node, input, type));
+    for (const int input : SeparatedInputs(node.op(), type)) {
+      if (input < node.input_size() &&
+          NeedsBarrier(node.op(), FunctionSource(nodes, node.input(input)))) {
+        node.set_input(input, insert(node, node.input(input), type));
+      }
     }
   }
   if (barriers.empty()) return false;
@@ -230,14 +322,6 @@ bool InsertBarriersIntoFunction(FunctionDef* function) {
   return true;
 }
 
-// Whether a function has barriers already.
-bool IsChanged(const FunctionDef& function) {
-  for (const NodeDef& node : function.node_def()) {
-    if (node.op() == kBarrier) return true;
-  }
-  return false;
-}
-
 // ---- The pass ----
 
 // Inserts barriers into the graph and its function library, if oneDNN is on. Leaves functions that
@@ -251,17 +335,22 @@ class PreventUnsupportedFusion : public tensorflow::GraphOptimizationPass {
     }
     Graph& graph = **options.graph;
     TF_RETURN_IF_ERROR(InsertBarriersIntoGraph(graph));
+    // A function may run on a device of another process, which does not know the barrier.
+    if (!HasOnlyLocalDevices(options.device_set)) return absl::OkStatus();
     const std::set<std::string> compiled =
         CompiledFunctions(FunctionsForXla(graph, *options.flib_def), graph, *options.flib_def);
-    for (const std::string& name : options.flib_def->ListFunctionNames()) {
-      const FunctionDef* function = options.flib_def->Find(name);
-      if (compiled.count(name) || IsChanged(*function)) continue;
-      FunctionDef changed = *function;
-      if (InsertBarriersIntoFunction(&changed)) {
-        TF_RETURN_IF_ERROR(options.flib_def->ReplaceFunction(name, changed));
-      }
+    return ChangeFunctions(options, compiled, [](FunctionDef* function) {
+      return !IsChanged(*function) && InsertBarriersIntoFunction(function);
+    });
+  }
+
+ private:
+  static bool HasOnlyLocalDevices(const tensorflow::DeviceSet* devices) {
+    if (devices == nullptr) return false;
+    for (const auto* device : devices->devices()) {
+      if (!device->IsLocal()) return false;
     }
-    return absl::OkStatus();
+    return true;
   }
 };
 

@@ -7,10 +7,11 @@ shipped/_tensorwright_defaults.py sets them at import.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import statistics
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -110,11 +111,15 @@ class DefaultLever:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Default:
-    """A lever in a wheel, whether it is on, and the comparisons that apply to the target."""
+    """A lever in a wheel, whether it is on, and the comparisons that apply to the target.
+
+    A `guarded` one may be set only where native/low_precision.cc is loaded.
+    """
 
     lever: DefaultLever
     on: bool
     evidence: tuple[LeverMeasurement, ...] = ()
+    guarded: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,17 +244,30 @@ def _choose_default(
     ]
     counted = measured or (applicable if defaults_request.trust_emulated else ())
     won = bool(counted) and all(measurement.wins for measurement in counted)
-    return Default(lever=lever, on=lever.opt_in or won, evidence=applicable)
+    return Default(
+        lever=lever,
+        on=lever.opt_in or won,
+        evidence=applicable,
+        guarded=lever.name == "onednn" and _fuses_unsupported_types(release),
+    )
 
 
-def needs_low_precision_guard(defaults: Sequence[Default], release: str) -> bool:
-    """Return whether a wheel with these defaults needs native/low_precision.cc.
-
-    It does if oneDNN is on and the release fuses ops of types that oneDNN does not support.
-    """
+def _fuses_unsupported_types(release: str) -> bool:
+    """Return whether the release fuses ops of types that oneDNN does not support."""
     traits = load_traits().get(release)
-    fails = traits is not None and traits.low_precision is LowPrecision.FAILS
-    return fails and any(default.on and default.lever.name == "onednn" for default in defaults)
+    return traits is not None and traits.low_precision is LowPrecision.FAILS
+
+
+def needs_low_precision_guard(defaults: Sequence[Default]) -> bool:
+    """Return whether a wheel with these defaults needs native/low_precision.cc."""
+    return any(default.on and default.guarded for default in defaults)
+
+
+def turn_off_guarded(defaults: Iterable[Default]) -> tuple[Default, ...]:
+    """Turn off the defaults that need native/low_precision.cc, for a wheel without it."""
+    return tuple(
+        dataclasses.replace(default, on=default.on and not default.guarded) for default in defaults
+    )
 
 
 def find_isa(features: Collection[str]) -> str:
@@ -359,7 +377,15 @@ def _explain_state(default: Default) -> str:
         "; ".join(map(_format_measurement, default.evidence))
         or "not measured with this release or a similar one"
     )
-    return f"and changes results; {evidence}" if default.lever.opt_in else evidence
+    if default.lever.opt_in:
+        return f"and changes results; {evidence}"
+    won = any(
+        measurement.wins and measurement.source is MeasurementSource.MEASURED
+        for measurement in default.evidence
+    )
+    if default.guarded and won and not default.on:
+        return f"because a full build lacks the pass that makes it safe; {evidence}"
+    return evidence
 
 
 def _format_measurement(measurement: LeverMeasurement) -> str:

@@ -94,7 +94,12 @@ def build_defaults_file(family: str, carriers: Iterable[Carrier]) -> dict[str, b
     features: set[str] = set()
     for name, required, defaults in carriers:
         rows = [
-            {**convert_record(default.lever), "on": default.on, "evidence": default.evidence}
+            {
+                **convert_record(default.lever),
+                "on": default.on,
+                "evidence": default.evidence,
+                **({"guarded": True} if default.guarded else {}),
+            }
             for default in defaults
         ]
         targets.append({"name": name, "needs": sorted(required), "defaults": rows})

@@ -31,6 +31,7 @@ from tfbuild.planning.defaults import (
     Default,
     DefaultsRequest,
     choose_defaults,
+    turn_off_guarded,
 )
 from tfbuild.planning.selection import Selection
 from tfbuild.records import hash_record
@@ -260,6 +261,7 @@ def make_plan(
             training=training,
             bf16=defaults_request.bf16,
         )
+    defaults = choose_defaults(target, release.version, defaults_request)
     # Code with other flags was not measured, and a search for flags has no measurements.
     selected = selection if selection and selection.rows and not extra_flags else None
     return Plan(
@@ -281,7 +283,8 @@ def make_plan(
         only_selected=bool(selection and selection.sources),
         measured=selected.rows if selected else (),
         measured_on=f"{selected.cpu}, code for {selected.target}" if selected else "",
-        defaults=choose_defaults(target, release.version, defaults_request),
+        # A full build has no kernel library, which contains native/low_precision.cc.
+        defaults=turn_off_guarded(defaults) if requested is Scope.FULL else defaults,
         kernel_recipe=kernel,
         full_recipe=full,
     )

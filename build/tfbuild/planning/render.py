@@ -89,7 +89,7 @@ def _build_kernel_contexts(plan: Plan) -> dict[str, dict[str, object]]:
             ),
             "library": KERNEL_LIBRARY,
             "dispatcher": dispatcher.LIBRARY,
-            "low_precision": needs_low_precision_guard(plan.defaults, plan.release),
+            "low_precision": needs_low_precision_guard(plan.defaults),
         },
         "kernels/admitted.bzl.j2": {"admitted": plan.kernels},
         "kernels/selected.inc.j2": _build_table_context("kSelected", plan.selection or ()),

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import os
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ def apply() -> None:
     """
     try:
         data = json.loads((FOLDER / DATA).read_text(encoding="utf-8"))
-        target, settings = choose_settings(data, os.environ)
+        loads_kernels = loads_kernel_libraries(FOLDER, os.environ)
+        target, settings = choose_settings(data, os.environ, loads_kernels=loads_kernels)
         os.environ.update(settings)
     except Exception as error:  # noqa: BLE001  (the import must continue after any error)
         _print_line(1, f"run-time defaults are not set ({error!r})")
@@ -39,12 +41,17 @@ def apply() -> None:
 
 
 def choose_settings(
-    data: Mapping[str, Any], environment: Mapping[str, str], root: Path = Path("/")
+    data: Mapping[str, Any],
+    environment: Mapping[str, str],
+    root: Path = Path("/"),
+    *,
+    loads_kernels: bool = True,
 ) -> tuple[str, dict[str, str]]:
     """Return the first target that fits this CPU, and the variables to set for it; both empty if
     none fits.
 
-    `data` is the content of DATA; `root` contains proc and sys.
+    `data` is the content of DATA; `root` contains proc and sys. Defaults that need the kernel
+    library, because it has a pass that makes them safe, are set only if TensorFlow `loads_kernels`.
     """
     requested = environment.get("TENSORWRIGHT_TARGET", "")
     if requested == "off":
@@ -69,6 +76,7 @@ def choose_settings(
             is_pointless = len(list_lacking(default["unless"])) < len(default["unless"])
             is_skipped = (
                 is_pointless
+                or (default.get("guarded", False) and not loads_kernels)
                 or list_lacking(default["needs"])
                 or names_used.intersection(environment)
             )
@@ -76,6 +84,21 @@ def choose_settings(
                 settings.update(_resolve_values(default["set"], root))
         return str(target["name"]), settings
     return "", {}
+
+
+def loads_kernel_libraries(folder: Path, environment: Mapping[str, str]) -> bool:
+    """Return whether TensorFlow will load kernel libraries from its package in `folder`.
+
+    It does so only in a site-packages folder and without TF_PLUGGABLE_DEVICE_LIBRARY_PATH
+    (tensorflow/__init__.py). With a device plugin, our dispatcher loads none.
+    """
+    roots = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    root = str(folder.parent)
+    if "site-packages" not in root and root not in roots:
+        return False
+    plugins = folder.parent / "tensorflow-plugins"
+    has_plugin = plugins.is_dir() and any(plugins.iterdir())
+    return not has_plugin and "TF_PLUGGABLE_DEVICE_LIBRARY_PATH" not in environment
 
 
 def _normalize_name(name: str) -> str:

@@ -489,5 +489,40 @@ def test_where_onednn_is_made_the_default_its_unsupported_types_are_guarded(
     arch: str, release: str, guarded: bool
 ) -> None:
     plan = planned(arch, release=release)
-    assert defaults.needs_low_precision_guard(plan.defaults, release) is guarded
+    assert defaults.needs_low_precision_guard(plan.defaults) is guarded
     assert ('name = "low_precision"' in render(plan, TEMPLATES)["BUILD.bazel"]) is guarded
+
+
+def test_a_full_build_which_lacks_the_guard_leaves_onednn_off() -> None:
+    for release, on in (("2.14.1", False), ("2.20.0", True)):
+        plan = planned("zen3", scope="full", release=release)
+        states = {default.lever.name: default.on for default in plan.defaults}
+        assert states["onednn"] is on
+        (text,) = (
+            defaults.describe(default)
+            for default in plan.defaults
+            if default.lever.name == "onednn"
+        )
+        assert ("off, because a full build lacks the pass" in text) is not on
+
+
+@pytest.mark.usefixtures("older_glibc")
+def test_guarded_defaults_are_set_only_where_the_kernel_library_is_loaded(tmp_path: Path) -> None:
+    root = machine(tmp_path, text_of("zen3"))
+    data = data_of("zen3")
+    assert shipped.choose_settings(data, {}, root)[1]["TF_ENABLE_ONEDNN_OPTS"] == "1"
+    assert (
+        "TF_ENABLE_ONEDNN_OPTS"
+        not in shipped.choose_settings(data, {}, root, loads_kernels=False)[1]
+    )
+    package = tmp_path / "site-packages" / "tensorflow"
+    package.mkdir(parents=True)
+    assert shipped.loads_kernel_libraries(package, {})
+    assert not shipped.loads_kernel_libraries(tmp_path / "deps" / "tensorflow", {})
+    elsewhere = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "/x.so"}
+    assert not shipped.loads_kernel_libraries(package, elsewhere)
+    plugin = package.parent / "tensorflow-plugins" / "x.so"
+    plugin.parent.mkdir()
+    assert shipped.loads_kernel_libraries(package, {})
+    plugin.touch()
+    assert not shipped.loads_kernel_libraries(package, {})

@@ -42,8 +42,8 @@ struct SquaredDifference {
     return difference * difference;
   }
 };
-// Maximum and Minimum return NaN if an operand is NaN. If both operands are zero, they return the
-// second one, as x86 vector instructions and stock kernels do.
+// Maximum and Minimum return NaN if an operand is NaN. Of two equal operands, which may be zeros of
+// different signs, they return the second, as x86 vector instructions do.
 template <typename T>
 struct Maximum {
   T operator()(T a, T b) const { return a != a || a > b ? a : b; }
@@ -51,6 +51,15 @@ struct Maximum {
 template <typename T>
 struct Minimum {
   T operator()(T a, T b) const { return a != a || a < b ? a : b; }
+};
+// The same, but of two equal operands they return the first, as Eigen's functions of scalars do.
+template <typename T>
+struct MaximumOrFirst {
+  T operator()(T a, T b) const { return b != b || b > a ? b : a; }
+};
+template <typename T>
+struct MinimumOrFirst {
+  T operator()(T a, T b) const { return b != b || b < a ? b : a; }
 };
 // The unary operations ignore their second operand.
 template <typename T>

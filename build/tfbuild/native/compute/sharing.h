@@ -26,8 +26,8 @@ namespace tensorwright {
 
 using Eigen::Index;
 
-constexpr double kMinSharedWorkNs =
-    100e3;                        // Least remaining work, in ns, for which helpers are called.
+// The least remaining work, in ns, for which helpers are called.
+constexpr double kMinSharedWorkNs = 100e3;
 constexpr int kSpins = 1000;      // Spins, of about 50 ns each, before the caller sleeps.
 constexpr Index kAligned = 1024;  // Elements: whole packets and whole cache lines of any type.
 

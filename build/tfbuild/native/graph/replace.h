@@ -13,6 +13,7 @@ namespace tensorwright {
 // all data and control edges of `node`, then removes `node` from the graph.
 inline void Replace(tensorflow::Graph& graph, tensorflow::Node* node, tensorflow::Node* ours) {
   ours->set_assigned_device_name(node->assigned_device_name());
+  ours->SetStackTrace(node->GetStackTrace());
   for (const tensorflow::Edge* edge : node->in_edges()) {
     graph.AddEdge(edge->src(), edge->src_output(), ours, edge->dst_input());
   }

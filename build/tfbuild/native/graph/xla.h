@@ -23,6 +23,11 @@ template <typename Attributes>
 bool IsCompiled(const Attributes& attributes) {
   for (const auto& [name, value] : attributes) {
     if (name.compare(0, 4, "_Xla") != 0 && name.compare(0, 4, "_xla") != 0) continue;
+    // jit_scope sets these, also with compile_ops=False.
+    if (name == "_XlaScope" || name == "_XlaInternalScope" ||
+        name == "_XlaSeparateCompiledGradients") {
+      continue;
+    }
     const bool no = (value.value_case() == tensorflow::AttrValue::kB && !value.b()) ||
                     (value.value_case() == tensorflow::AttrValue::kS && value.s().empty());
     if (!no) return true;

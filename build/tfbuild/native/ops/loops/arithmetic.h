@@ -90,7 +90,7 @@ class Arithmetic {
     }
     const std::int64_t depth = b.dimensions[operation.transpose_b ? 1 : 0];
     const std::int64_t columns = b.dimensions[operation.transpose_b ? 0 : 1];
-    if (left.columns != depth || left.rows == 0 || columns == 0) return false;
+    if (left.columns != depth || depth == 0 || left.rows == 0 || columns == 0) return false;
     ValueInfo fact = builder_.NewData({left.rows, columns}, false);
     Task task = {Task::What::kProduct};
     task.out = fact.view;

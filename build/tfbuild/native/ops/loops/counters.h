@@ -37,6 +37,7 @@ class Counters {
       results.push_back(*inputs[0]);
       std::fill(results[0].values.begin(), results[0].values.end(), 0);
     } else if (operation.what == Do::kReshape) {
+      if (inputs[1]->dimensions.size() != 1) return false;
       results.push_back({inputs[1]->values, inputs[0]->values});
       if (!ResolveShape(results[0].dimensions, inputs[0]->values.size())) return false;
     } else if (!Compute(operation, inputs, &results)) {

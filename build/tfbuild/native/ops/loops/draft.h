@@ -226,16 +226,20 @@ class PlanBuilder {
     return found == plan.counters.end() ? nullptr : &found->second.values[iteration];
   }
 
+  // Whether a fact is a known vector of integers, as ops require of a shape or of bounds.
+  static bool IsVector(const ValueInfo& fact) {
+    return fact.is == ValueKind::kNumbers && fact.numbers.dimensions.size() == 1;
+  }
+
   // Whether inputs 1 to 3 are the known begin, end and strides of a slice, for a tensor of rank 2
   // or less, with strides of one.
   bool HasUnitStrides(const Operation& operation, std::size_t rank) const {
     const ValueInfo &begin = Of(operation, 1), &end = Of(operation, 2), &strides = Of(operation, 3);
-    if (begin.is != ValueKind::kNumbers || end.is != ValueKind::kNumbers ||
-        strides.is != ValueKind::kNumbers)
-      return false;
+    if (!IsVector(begin) || !IsVector(end) || !IsVector(strides)) return false;
     const auto& steps = strides.numbers.values;
     return rank <= 2 && begin.numbers.values.size() <= rank &&
            begin.numbers.values.size() == end.numbers.values.size() &&
+           begin.numbers.values.size() == steps.size() &&
            std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; });
   }
 

@@ -20,6 +20,7 @@
 #include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/graph/node_builder.h"
 #include "tensorflow/core/public/session_options.h"
+#include "tensorwright/graph/functions.h"
 #include "tensorwright/graph/original.h"
 #include "tensorwright/graph/replace.h"
 #include "tensorwright/graph/switches.h"
@@ -75,7 +76,8 @@ void ReportXlaFunctions(const std::set<std::string>& functions) {
 class LoopFuser {
  public:
   explicit LoopFuser(const tensorflow::GraphOptimizationPassOptions& options)
-      : graph_(*options.graph->get()),
+      : options_(options),
+        graph_(*options.graph->get()),
         library_(options.flib_def),
         devices_(options.device_set),
         session_(options.session_options),
@@ -87,9 +89,13 @@ class LoopFuser {
     ReportXlaFunctions(marked);
     if (!HasOnlyLocalCpus()) return absl::OkStatus();
     const std::set<std::string> compiled = CompiledFunctions(marked, graph_, *library_);
-    for (const std::string& name : library_->ListFunctionNames()) {
-      if (!compiled.count(name)) TF_RETURN_IF_ERROR(FuseInFunction(name));
-    }
+    absl::Status fused;
+    TF_RETURN_IF_ERROR(ChangeFunctions(options_, compiled, [&](tensorflow::FunctionDef* function) {
+      bool changed = false;
+      fused.Update(FuseInFunction(function, &changed));
+      return changed;
+    }));
+    TF_RETURN_IF_ERROR(fused);
     std::vector<tensorflow::Node*> loops;
     for (tensorflow::Node* node : graph_.op_nodes()) {
       if (IsWhile(node->def())) loops.push_back(node);
@@ -142,18 +148,14 @@ class LoopFuser {
     return false;
   }
 
-  // Fuses the loops in the body of a library function.
-  absl::Status FuseInFunction(const std::string& name) {
-    const tensorflow::FunctionDef* function = library_->Find(name);
-    std::vector<int> loops;
-    for (int i = 0; i < function->node_def_size(); ++i) {
-      const tensorflow::NodeDef& node = function->node_def(i);
-      if (IsWhile(node) && !IsCompiled(node.attr()) && Serves(node)) loops.push_back(i);
+  // Fuses the loops in the body of a function.
+  absl::Status FuseInFunction(tensorflow::FunctionDef* function, bool* changed) {
+    for (tensorflow::NodeDef& node : *function->mutable_node_def()) {
+      if (!IsWhile(node) || IsCompiled(node.attr()) || !Serves(node)) continue;
+      TF_RETURN_IF_ERROR(ConvertToFusedLoop(node));
+      *changed = true;
     }
-    if (loops.empty()) return absl::OkStatus();
-    tensorflow::FunctionDef changed = *function;
-    for (const int i : loops) TF_RETURN_IF_ERROR(ConvertToFusedLoop(*changed.mutable_node_def(i)));
-    return library_->ReplaceFunction(name, changed);
+    return absl::OkStatus();
   }
 
   // Fuses a loop of the graph, if it is supported.
@@ -210,6 +212,7 @@ class LoopFuser {
     return function;
   }
 
+  const tensorflow::GraphOptimizationPassOptions& options_;
   tensorflow::Graph& graph_;
   tensorflow::FunctionLibraryDefinition* const library_;
   const tensorflow::DeviceSet* const devices_;

@@ -256,6 +256,7 @@ class Lists {
     const auto size = static_cast<std::int64_t>(builder_.given.lists[read.list]->tensors().size());
     const auto found = builder_.plan.writes.find(read.list);
     const ListWrite* write = found == builder_.plan.writes.end() ? nullptr : &found->second;
+    if (builder_.plan.popped.count(read.list)) return false;  // The list gets shorter.
     if (write != nullptr && write->how != ListWrite::How::kSet) return false;
     std::set<std::int64_t> written;
     for (std::int64_t t = 0; t < builder_.plan.iterations; ++t) {

@@ -226,8 +226,10 @@ inline bool Compute(const Operation& operation, const std::vector<const Numbers*
     }
     case Do::kSlice: {
       const Numbers& from = *inputs[0];
-      if (from.dimensions.size() != 1 || inputs[1]->values.size() != 1 ||
-          inputs[2]->values.size() != 1 || inputs[3]->values != std::vector<std::int64_t>{1}) {
+      const Dimensions one = {1};  // Begin, end and strides are vectors of one element.
+      if (from.dimensions.size() != 1 || inputs[1]->dimensions != one ||
+          inputs[2]->dimensions != one || inputs[3]->dimensions != one ||
+          inputs[3]->values[0] != 1) {
         return false;
       }
       const std::int64_t size = from.dimensions[0];

@@ -255,7 +255,8 @@ class LoopRun {
   // "Reducing Floating Point Error in Dot Product Using the Superblock Family of Algorithms", SISC
   // 2008).
   static std::int64_t PartialSumRows(std::int64_t rows) {
-    return std::min(2 * static_cast<std::int64_t>(std::sqrt(rows)), kMaxPartialSumRows);
+    const auto wanted = 2 * static_cast<std::int64_t>(std::sqrt(rows));
+    return std::clamp<std::int64_t>(wanted, 1, kMaxPartialSumRows);
   }
 
   // Adds the sum of each column of `from` to `out`, by partial sums of `part` rows.

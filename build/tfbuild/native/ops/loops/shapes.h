@@ -39,8 +39,7 @@ class Shapes {
 
   bool Reshape(const Operation& operation) {
     const ValueInfo& from = builder_.Of(operation, 0);
-    if (from.is != ValueKind::kData || builder_.Of(operation, 1).is != ValueKind::kNumbers)
-      return false;
+    if (from.is != ValueKind::kData || !builder_.IsVector(builder_.Of(operation, 1))) return false;
     Dimensions dimensions = builder_.Of(operation, 1).numbers.values;
     if (!ResolveShape(dimensions, Elements(from.dimensions))) return false;
     return builder_.SetReshaped(operation, from, dimensions);
@@ -51,7 +50,10 @@ class Shapes {
     if (from.is != ValueKind::kData) return false;
     const auto rank = static_cast<std::int64_t>(from.dimensions.size());
     std::set<std::int64_t> axes;
-    for (const std::int64_t axis : operation.axes) axes.insert(axis < 0 ? axis + rank : axis);
+    for (const std::int64_t axis : operation.axes) {
+      if (axis < -rank || axis >= rank) return false;
+      axes.insert(axis < 0 ? axis + rank : axis);
+    }
     Dimensions shape;
     for (std::int64_t axis = 0; axis < rank; ++axis) {
       const bool goes = axes.count(axis) != 0 || (axes.empty() && from.dimensions[axis] == 1);
@@ -79,7 +81,7 @@ class Shapes {
     if (!axis) return false;
     std::vector<std::int64_t> sizes(operation.outputs, from.dimensions[*axis] / operation.outputs);
     if (sized) {
-      if (builder_.Of(operation, 1).is != ValueKind::kNumbers) return false;
+      if (!builder_.IsVector(builder_.Of(operation, 1))) return false;
       sizes = builder_.Of(operation, 1).numbers.values;
       if (static_cast<int>(sizes.size()) != operation.outputs ||
           !SizesFit(sizes, from.dimensions[*axis])) {
@@ -253,7 +255,7 @@ class Shapes {
   // Plans Tile of a last axis of one element, as a view.
   bool Tile(const Operation& operation) {
     const ValueInfo& from = builder_.Of(operation, 0);
-    if (from.is != ValueKind::kData || builder_.Of(operation, 1).is != ValueKind::kNumbers ||
+    if (from.is != ValueKind::kData || !builder_.IsVector(builder_.Of(operation, 1)) ||
         from.dimensions.empty()) {
       return false;
     }
@@ -283,8 +285,7 @@ class Shapes {
       shape = builder_.Of(operation, 0).dimensions;
     } else {
       const ValueInfo& with = builder_.Of(operation, 1);
-      if (builder_.Of(operation, 0).is != ValueKind::kNumbers || !builder_.IsFloats(with))
-        return false;
+      if (!builder_.IsVector(builder_.Of(operation, 0)) || !builder_.IsFloats(with)) return false;
       const Operation* constant = builder_.body.producer(operation.inputs[1]);
       if (constant == nullptr || constant->what != Do::kConst) return false;
       shape = builder_.Of(operation, 0).numbers.values;

@@ -40,7 +40,7 @@ class Sums {
           all = all && Collect(input, parts, &found);
         }
       }
-      if (!all || !has_own) continue;
+      if (!all || !has_own || sum->inputs.size() < 2) continue;
       summed_.insert(found.begin(), found.end());
       sums_[i] = sum;
     }
@@ -108,7 +108,8 @@ class Sums {
     const bool product = each.what == Do::kMatMul;
     SumOf sum = {argument, column};
     const ValueInfo& right = builder_.Of(each, product ? 1 : 0);
-    if (!builder_.IsFloats(right) || right.dimensions.size() != 2 || right.dimensions[0] == 0) {
+    if (!builder_.IsFloats(right) || right.dimensions.size() != 2 ||
+        tensorwright::Elements(right.dimensions) == 0) {
       return false;
     }
     *shape = {right.dimensions[1]};

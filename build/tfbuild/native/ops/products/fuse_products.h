@@ -123,6 +123,8 @@ class ProductReplacer {
     definition.set_device(node->def().device());
     *definition.mutable_input() = node->def().input();
     (*definition.mutable_attr())[kOriginal].set_s(original.SerializeAsString());
+    // Errors name the function and the line of the user's program by these.
+    *definition.mutable_experimental_debug_info() = node->def().experimental_debug_info();
     absl::Status status;
     tensorflow::Node* ours = graph_.AddNode(std::move(definition), &status);
     if (!status.ok()) {

@@ -24,8 +24,8 @@ namespace tensorwright {
 enum class Form { kBoth, kSingleRight, kSingleLeft };
 
 // A loop over `count` elements of a block. `out` may be `a` or `b`. `packed` is the number of
-// elements from the start of the block that stock kernels compute in vectors of eight; only Rsqrt
-// uses it.
+// elements from the start of the block that stock kernels compute in vectors of 32 bytes; it may be
+// negative. Rsqrt, Maximum and Minimum use it.
 template <typename T>
 using Loop = void (*)(T* out, const T* a, const T* b, std::int64_t count, std::int64_t packed);
 
@@ -62,6 +62,27 @@ void Rsqrt(T* out, const T* a, const T*, std::int64_t count, std::int64_t packed
   }
 }
 
+// Executes an op whose stock kernel is `Vector` for elements in whole vectors of 32 bytes, which are
+// those before `packed`, and `Scalar` for the others. Those of float16 and bfloat16 are all `Scalar`.
+template <typename T, template <typename> class Vector, template <typename> class Scalar, Form form>
+void RunByPosition(T* out, const T* a, const T* b, std::int64_t count, std::int64_t packed) {
+  constexpr bool kHasVectors = std::is_same_v<T, float> || std::is_same_v<T, double>;
+  const std::int64_t vectors =
+      kHasVectors ? std::clamp<std::int64_t>(packed, 0, count) : std::int64_t{0};
+  if (vectors > 0) Run<T, Vector, form>(out, a, b, vectors, 0);
+  if (vectors == count) return;
+  Run<T, Scalar, form>(out + vectors, a + (form == Form::kSingleLeft ? 0 : vectors),
+                       b + (form == Form::kSingleRight ? 0 : vectors), count - vectors, 0);
+}
+
+// Returns the loop of a maximum or minimum.
+template <typename T, template <typename> class Vector, template <typename> class Scalar>
+Loop<T> ByPosition(Form form) {
+  if (form == Form::kSingleLeft) return RunByPosition<T, Vector, Scalar, Form::kSingleLeft>;
+  return form == Form::kSingleRight ? RunByPosition<T, Vector, Scalar, Form::kSingleRight>
+                                    : RunByPosition<T, Vector, Scalar, Form::kBoth>;
+}
+
 // Returns the loop of a binary op.
 template <typename T, template <typename> class Op>
 Loop<T> Of(Form form) {
@@ -79,8 +100,8 @@ Loop<T> LoopOf(Code code, Form form) {
     case Code::kAssignSub: return Of<T, Sub>(form);
     case Code::kMul: return Of<T, Mul>(form);
     case Code::kDiv: return Of<T, Div>(form);
-    case Code::kMaximum: return Of<T, Maximum>(form);
-    case Code::kMinimum: return Of<T, Minimum>(form);
+    case Code::kMaximum: return ByPosition<T, Maximum, MaximumOrFirst>(form);
+    case Code::kMinimum: return ByPosition<T, Minimum, MinimumOrFirst>(form);
     case Code::kSquaredDifference: return Of<T, SquaredDifference>(form);
     case Code::kNeg: return Run<T, Neg, Form::kBoth>;
     case Code::kAbs: return Run<T, Abs, Form::kBoth>;
@@ -154,7 +175,8 @@ struct Execution {
       memory = heap.data() + (64 - reinterpret_cast<std::uintptr_t>(heap.data()) % 64) % 64;
     }
     std::vector<Task> tasks = Tasks(memory, bytes);
-    const std::int64_t packed = count / 8 * 8;
+    constexpr std::int64_t kVector = 32 / sizeof(T);
+    const std::int64_t packed = count / kVector * kVector;
     for (std::int64_t block = first; block < last; ++block) {
       const std::int64_t from = block * kBlock, length = std::min(kBlock, count - from);
       for (const auto& [to, old] : moved) std::memcpy(to + from, old + from, length * sizeof(T));

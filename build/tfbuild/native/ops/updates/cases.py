@@ -95,6 +95,46 @@ def update_with_summed_rows(tf: ModuleType, dtype: str) -> State:
     return convert_to_arrays([table, moments])
 
 
+def update_with_extremes(tf: ModuleType, dtype: str) -> State:
+    """Take maxima and minima of zeros of both signs, for all shapes and for single elements."""
+    zeros = np.asarray([0.0, -0.0, 1.0, -1.0])
+    draws = [
+        [tf.Variable(tf.cast(zeros[np.random.default_rng(seed).integers(0, 4, shape)], dtype))]
+        for seed in range(3)
+        for shape in _SHAPES
+    ]
+    variables = [variable for (variable,) in draws]
+    count = len(_SHAPES)
+
+    @in_graph(tf)
+    def step(one: Tensor, zero: Tensor) -> None:
+        for first, second, third in zip(
+            variables[:count], variables[count : 2 * count], variables[2 * count :], strict=True
+        ):
+            first.assign(tf.maximum(first * one, second * one))
+            second.assign(tf.minimum(zero, second * -one))
+            third.assign(tf.maximum(tf.minimum(third * -one, first * one), zero))
+
+    for zero in (0.0, -0.0):
+        step(tf.cast(1.0, dtype), tf.cast(zero, dtype))
+    return convert_to_arrays(variables)
+
+
+def of_three_terms(tf: ModuleType) -> State:
+    """Add up three terms, in the order that stock kernels choose."""
+    first, second, third = (create_variable(tf, seed=seed) for seed in range(3))
+    total = create_variable(tf, seed=3)
+
+    @in_graph(tf)
+    def step(rate: Tensor) -> None:
+        total.assign(first + second + rate * third)
+        third.assign_sub(total * rate + second)
+
+    for _ in range(_STEPS):
+        step(tf.constant(0.9))
+    return convert_to_arrays([total, third])
+
+
 def by_hand(tf: ModuleType) -> State:
     """Update variables without an optimizer, with one variable that is only read."""
     weights = [create_variable(tf, seed=seed) for seed in range(3)]
@@ -267,8 +307,9 @@ def cases() -> Mapping[str, Case]:
     for dtype in DTYPES:
         by_name[f"adam {dtype}"] = functools.partial(update_with_adam, dtype=dtype)
         by_name[f"scattered {dtype}"] = functools.partial(update_scattered_rows, dtype=dtype)
+        by_name[f"extremes {dtype}"] = functools.partial(update_with_extremes, dtype=dtype)
         by_name[f"summed {dtype}"] = functools.partial(update_with_summed_rows, dtype=dtype)
-    valid = (by_hand, held, in_a_branch, in_a_loop, of_other_shapes)
+    valid = (by_hand, of_three_terms, held, in_a_branch, in_a_loop, of_other_shapes)
     special = (one_after_the_other, failing, failing_sums, out_of_bounds)
     return by_name | {program.__name__.replace("_", " "): program for program in (*valid, *special)}
 

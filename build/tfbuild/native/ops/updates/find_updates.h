@@ -154,17 +154,14 @@ class UpdateFinder {
     return shape.num_elements() == 1 ? Shape::kOneElement : Shape::kOther;
   }
 
-  // Whether all inputs are known to have the same shape. For other shapes AddN fails, whereas the
-  // program would broadcast.
-  bool HaveSameShape(const Node* node, const Kind& kind) const {
-    const auto of = [&](int i) {
+  // Whether an AddN can be computed: it has two inputs, which are known to have the shape of the
+  // variable. The stock kernel adds more inputs in an order that depends on which of their buffers
+  // it can reuse. For inputs of different shapes it fails, whereas the program would broadcast.
+  bool IsSupportedAddN(const Node* node, const Kind& kind) const {
+    if (node->num_inputs() != 2) return false;
+    for (int i = 0; i < 2; ++i) {
       const Edge* edge = Input(node, i);
-      return ShapeOf(edge->src(), kind, edge->src_output());
-    };
-    const Shape first = of(0);
-    if (first != Shape::kFull && first != Shape::kOneElement) return false;
-    for (int i = 1; i < node->num_inputs(); ++i) {
-      if (of(i) != first) return false;
+      if (ShapeOf(edge->src(), kind, edge->src_output()) != Shape::kFull) return false;
     }
     return true;
   }
@@ -178,10 +175,7 @@ class UpdateFinder {
       return false;
     }
     if (node->assigned_device_name() != kind.device || IsCompiled(node->attrs())) return false;
-    if (node->type_string() == "AddN" &&
-        (node->num_inputs() > kMaxAddends || !HaveSameShape(node, kind))) {
-      return false;
-    }
+    if (node->type_string() == "AddN" && !IsSupportedAddN(node, kind)) return false;
     // The stock kernels of float16 and bfloat16 round some elements once and others twice,
     // depending on their position.
     if (*code == Code::kRsqrt && kind.type != tensorflow::DT_FLOAT &&

@@ -26,9 +26,6 @@ using tensorflow::Node;
 using tensorflow::NodeDef;
 using tensorflow::PartialTensorShape;
 
-// The stock kernel of AddN adds up to eight tensors in one expression. AddN with more is not fused.
-constexpr int kMaxAddends = 8;
-
 // Returns the codes of the ops that a program can compute, by type of op.
 const std::map<std::string, Code>& Codes() {
   static const auto* codes = new std::map<std::string, Code>{

@@ -158,9 +158,7 @@ class UpdatePlan {
     } else if (!node->IsIdentity()) {
       ++computed_;
       std::int64_t value = ValueOf(Input(node, 0));
-      if (node->num_inputs() == 1) {
-        value = node->type_string() == "AddN" ? value : Append(code, 0, value, value);
-      }
+      if (node->num_inputs() == 1) value = Append(code, 0, value, value);
       for (int i = 1; i < node->num_inputs(); ++i) {
         value = Append(code, 0, value, ValueOf(Input(node, i)));
       }
