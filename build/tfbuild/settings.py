@@ -35,6 +35,17 @@ NPM = ROOT / "build" / "npm" if IN_CHECKOUT else _PACKAGE / "npm"
 INSTALL = "TENSORWRIGHT_INSTALL"
 
 
+def expand_home(text: str, option: str) -> Path:
+    """Expand the ~ of a path: shells do not expand it in --to=~/index, or after a comma.
+
+    Raises UsageError.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{option} {text}: there is no such home folder") from error
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Paths:
     """The folders of one checkout and of one user's cache.

@@ -14,6 +14,7 @@ from tests.builders.gate_comparisons import compared
 from tests.builders.index_wheels import stand_in
 
 from tfbuild.errors import PublishError, RecordError, WheelError
+from tfbuild.records import format_json
 from tfbuild.upstream.download import hash_file
 from tfwheels import catalog
 from tfwheels.catalog import Catalog
@@ -25,6 +26,7 @@ NOW = "2020-02-29T00:00:00+00:00"
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 verdicts = st.builds(TargetVerdict, speedup=numbers, low=numbers, high=numbers)
+digests = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
 entries = st.builds(
     Entry,
     file=st.integers(0).map(lambda number: f"a-{number}-py3-none-any.whl"),
@@ -35,6 +37,8 @@ entries = st.builds(
     kind=st.just(WheelKind.TUNED),
     targets=st.lists(st.text(), min_size=1).map(tuple),
     verdicts=st.tuples() | st.tuples(verdicts),
+    sha256=digests,
+    metadata_sha256=digests,
 )
 
 
@@ -203,3 +207,13 @@ def test_entries_of_wheels_survive(tmp_path: Path) -> None:
     whole = Catalog(revision=3, entries=(catalog_entry,))
     assert json.loads(whole.to_bytes())["entries"][0]["kind"] == "tuned"
     assert catalog.parse(whole.to_bytes(), "here") == whole
+
+
+@pytest.mark.parametrize("digest", ["\n", "", "A" * 64, "1" * 63])
+@pytest.mark.parametrize("name", ["sha256", "metadata_sha256"])
+def test_an_entry_without_a_hash_is_refused_in_one_line(name: str, digest: str) -> None:
+    whole = json.loads(format_json(Catalog(entries=(entry("a-1-py3-none-any.whl"),))))
+    whole["entries"][0][name] = digest
+    with pytest.raises(RecordError, match="in place of a SHA-256") as refused:
+        catalog.parse(json.dumps(whole).encode(), "the index")
+    assert "\n" not in str(refused.value)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import platform
@@ -21,12 +22,13 @@ from tfbuild.upstream import lock_files, releases
 from tfbuild.upstream.download import hash_file
 from tfwheels.dependencies import (
     PinnedPackage,
+    WheelUse,
     fetch_locked,
     fetch_stock_and_dependencies,
     parse_lock,
 )
 
-PYTHON = "3.11"
+USE = WheelUse(python="3.11", machine=platform.machine())
 NOWHERE = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
 
 
@@ -60,7 +62,7 @@ def lock_of(folder: Path) -> str:
 def test_locked_wheels_are_fetched_with_the_users_own_pip_settings(
     index: Path, paths: Paths
 ) -> None:
-    locked = fetch_locked(lock_of(index), PYTHON, paths)
+    locked = fetch_locked(lock_of(index), USE, paths)
     assert [path.name for path in locked] == sorted(path.name for path in index.glob("*.whl"))
     assert all(path.is_relative_to(paths.downloads) for path in locked)
     assert [hash_file(path) for path in locked] == [hash_file(index / path.name) for path in locked]
@@ -69,9 +71,9 @@ def test_locked_wheels_are_fetched_with_the_users_own_pip_settings(
 @pytest.mark.toolchain
 def test_what_is_there_is_not_fetched_again(index: Path, paths: Paths) -> None:
     lock = lock_of(index)
-    locked = fetch_locked(lock, PYTHON, paths)
+    locked = fetch_locked(lock, USE, paths)
     shutil.rmtree(index)
-    assert fetch_locked(lock, PYTHON, paths) == locked
+    assert fetch_locked(lock, USE, paths) == locked
 
 
 @pytest.mark.toolchain
@@ -79,19 +81,19 @@ def test_only_what_went_bad_or_is_lost_is_fetched_again(
     index: Path, paths: Paths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = lock_of(index)
-    single_path, two = fetch_locked(lock, PYTHON, paths)
+    single_path, two = fetch_locked(lock, USE, paths)
     single_path.write_bytes(single_path.read_bytes()[:100])  # a download that was killed
     (index / two.name).unlink()
-    assert fetch_locked(lock, PYTHON, paths) == (single_path, two)
+    assert fetch_locked(lock, USE, paths) == (single_path, two)
     assert single_path.read_bytes() == (index / single_path.name).read_bytes()
     assert "does not have a locked hash" in capsys.readouterr().err
 
 
 @pytest.mark.toolchain
 def test_another_lock_has_another_folder(index: Path, paths: Paths) -> None:
-    first = fetch_locked(lock_of(index), PYTHON, paths)
+    first = fetch_locked(lock_of(index), USE, paths)
     (index / first[1].name).unlink()
-    second = fetch_locked(lock_of(index), PYTHON, paths)
+    second = fetch_locked(lock_of(index), USE, paths)
     assert first[0].parent != second[0].parent
     assert len(second) == 1
 
@@ -100,7 +102,9 @@ def test_another_lock_has_another_folder(index: Path, paths: Paths) -> None:
 def test_wheels_for_a_python_that_is_not_here_are_fetched_too(index: Path, paths: Paths) -> None:
     stand_in(index, "3.0", name="three", python="cp39", machine=platform.machine())
     lock = "".join(line for line in lock_of(index).partition("two==")[0])
-    assert fetch_locked(lock, "3.9", paths)[-1].name.startswith("three-3.0-cp39")
+    assert fetch_locked(lock, dataclasses.replace(USE, python="3.9"), paths)[-1].name.startswith(
+        "three-3.0-cp39"
+    )
 
 
 @pytest.mark.toolchain
@@ -108,7 +112,7 @@ def test_other_bytes_than_the_locked_ones_are_refused(index: Path, paths: Paths)
     lock = lock_of(index)
     stand_in(index, "2.5", name="two", machine=platform.machine(), content=b"other")
     with pytest.raises(ChecksumError, match=r"two==2\.5") as caught:
-        fetch_locked(lock, PYTHON, paths)
+        fetch_locked(lock, USE, paths)
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -119,7 +123,7 @@ def test_an_index_without_a_wheel_is_a_download_error(index: Path, paths: Paths)
     with pytest.raises(
         DownloadError, match=r"No matching distribution found for two==2\.5"
     ) as caught:
-        fetch_locked(lock, PYTHON, paths)
+        fetch_locked(lock, USE, paths)
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -128,16 +132,61 @@ def test_two_downloads_at_once_do_not_meet(index: Path, paths: Paths) -> None:
     lock = lock_of(index)
     folder = paths.downloads / hashlib.sha256(lock.encode()).hexdigest()[:16]
     with settings.lock_folder(folder, "a test"), pytest.raises(BusyError):
-        fetch_locked(lock, PYTHON, paths)
+        fetch_locked(lock, USE, paths)
 
 
 def test_a_given_folder_needs_no_network(
     index: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", "")
-    locked = fetch_locked(lock_of(index), PYTHON, paths, wheel_folder=index)
+    locked = fetch_locked(lock_of(index), USE, paths, wheel_folder=index)
     assert [path.parent for path in locked] == [index, index]
     assert not paths.cache.exists()
+
+
+def test_of_wheels_for_several_machines_and_pythons_the_right_one_is_taken(
+    tmp_path: Path, paths: Paths
+) -> None:
+    wheels = {
+        (machine, python): stand_in(tmp_path, "2.5", name="two", machine=machine, python=python)
+        for machine in ("x86_64", "aarch64")
+        for python in ("cp310", "cp311")
+    }
+    hashes = " ".join(f"--hash=sha256:{hash_file(path)}" for path in wheels.values())
+    for (machine, python), path in wheels.items():
+        use = WheelUse(python=python.replace("cp3", "3."), machine=machine)
+        assert fetch_locked(f"two==2.5 {hashes}\n", use, paths, wheel_folder=tmp_path) == (path,)
+    wheels["aarch64", "cp311"].unlink()
+    use = WheelUse(python="3.11", machine="aarch64")
+    with pytest.raises(DownloadError, match=r"Python 3\.11 on aarch64 .* two==2\.5"):
+        fetch_locked(f"two==2.5 {hashes}\n", use, paths, wheel_folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("tags", "can"),
+    [
+        ("py3-none-any", True),
+        ("cp311-cp311-manylinux_2_17_aarch64.manylinux2014_aarch64", True),
+        ("cp39-abi3-manylinux_2_28_aarch64", True),
+        ("cp312-abi3-manylinux_2_28_aarch64", False),
+        ("cp311-cp311-manylinux_2_17_x86_64", False),
+        ("cp310-cp310-manylinux_2_17_aarch64", False),
+    ],
+)
+def test_tags_say_which_wheel_can_be_installed(tags: str, can: bool) -> None:
+    assert WheelUse(python="3.11", machine="aarch64").can_install(f"two-2.5-{tags}.whl") is can
+
+
+@pytest.mark.toolchain
+def test_wheels_for_another_machine_are_fetched_too(index: Path, paths: Paths) -> None:
+    """The lock may be the same for both machines, and so the folder."""
+    other = "aarch64" if USE.machine == "x86_64" else "x86_64"
+    stand_in(index, "2.5", name="two", machine=other)
+    hashes = " ".join(f"--hash=sha256:{hash_file(path)}" for path in index.glob("two-*.whl"))
+    for machine in (USE.machine, other):
+        use = dataclasses.replace(USE, machine=machine)
+        (path,) = fetch_locked(f"two==2.5 {hashes}\n", use, paths)
+        assert path.name.endswith(f"_{machine}.whl")
 
 
 def test_a_given_folder_must_have_all_of_them_with_the_locked_bytes(
@@ -147,14 +196,14 @@ def test_a_given_folder_must_have_all_of_them_with_the_locked_bytes(
     path = next(index.glob("two*"))
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(DownloadError, match=r"two==2\.5"):
-        fetch_locked(lock, PYTHON, paths, wheel_folder=index)
+        fetch_locked(lock, USE, paths, wheel_folder=index)
     assert path.exists()  # the folder is the user's
 
 
 def test_a_given_folder_names_the_first_few_that_it_has_not(tmp_path: Path, paths: Paths) -> None:
     lock = "".join(f"p{i}==1 --hash=sha256:{i:064x}\n" for i in range(8))
     with pytest.raises(DownloadError, match="p0==1, p1==1, p2==1, p3==1, p4==1 and 3"):
-        fetch_locked(lock, PYTHON, paths, wheel_folder=tmp_path)
+        fetch_locked(lock, USE, paths, wheel_folder=tmp_path)
 
 
 def test_the_shipped_locks_are_read_whole() -> None:
@@ -216,7 +265,7 @@ def test_a_line_that_pins_no_file_is_refused(line: str) -> None:
 def test_a_release_without_a_lock_is_an_error(paths: Paths) -> None:
     release = releases.find_release("2.13")
     with pytest.raises(WheelError, match="no lock file"):
-        fetch_stock_and_dependencies(release, "tensorflow-cpu", PYTHON, paths)
+        fetch_stock_and_dependencies(release, "tensorflow-cpu", USE, paths)
 
 
 @pytest.mark.toolchain
@@ -227,7 +276,7 @@ def test_pip_installs_tensorflow_from_what_is_fetched_and_nothing_else(
     """The real lock and the real stock wheel, from the user's cache or pip's own index."""
     release = releases.find_release("2.14.1")
     stock, *other_paths = fetch_stock_and_dependencies(
-        release, "tensorflow-cpu", PYTHON, settings.paths()
+        release, "tensorflow-cpu", USE, settings.paths()
     )
     assert stock.name.startswith("tensorflow_cpu-2.14.1-cp311-")
     assert len(other_paths) == len(

@@ -13,7 +13,7 @@ from tests.builders.index_wheels import full_build_for, tuned_for
 
 from tfbench.arms.arm import TOLERANCE
 from tfbuild.comparisons.comparison import FILE as COMPARISON
-from tfbuild.comparisons.comparison import Comparison, load, save
+from tfbuild.comparisons.comparison import ArmFailure, Comparison, load, save
 from tfbuild.comparisons.interval import Interval, Verdict
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import GateError, RecordError
@@ -259,6 +259,73 @@ def test_a_worker_that_died_refuses_its_wheel_only(tmp_path: Path) -> None:
         faults = judge_comparisons(FILE, SHA256, TUNED, [path]).faults
         assert bool(faults) is refused
         assert all("mnist_mlp on 1 vCPU" in fault for fault in faults)
+
+
+def unstarted(**failure: Any) -> Comparison:
+    """A comparison of the wheel whose workers died in every cell, so no arm could report facts."""
+    comparison = of_the_wheel(report_comparisons.single(FASTER))
+    fault = ArmFailure(arm="tuned", reason="Segmentation fault", wheel_sha256=SHA256)
+    cell = report_comparisons.failed(comparison.cells[0], "tuned", fault.reason)
+    cell = dataclasses.replace(
+        cell,
+        arms=(),
+        agreements=(),
+        speedups=(),
+        noise=None,
+        failures=(dataclasses.replace(fault, **failure),),
+    )
+    return dataclasses.replace(comparison, cells=(cell,), overall=(), arms=())
+
+
+def test_a_wheel_whose_worker_never_started_is_refused(tmp_path: Path) -> None:
+    faster = single(tmp_path, FASTER)
+    crashed = saved(tmp_path, unstarted(), "two")
+    assert {*find_comparisons(tmp_path, SHA256)} == {faster, crashed}
+    with pytest.raises(GateError, match="its worker failed in mnist_mlp on 2 vCPUs"):
+        require_passed(FILE, SHA256, TUNED, [faster, crashed])
+
+
+def test_a_wheel_that_fails_beside_arms_that_start_is_refused(tmp_path: Path) -> None:
+    comparison = unstarted()
+    stock = of_the_wheel(report_comparisons.single(FASTER)).arms[0]
+    path = saved(tmp_path, dataclasses.replace(comparison, arms=(stock,)))
+    assert judge_comparisons(FILE, SHA256, TUNED, [path]).faults
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"env": (("LD_PRELOAD", "/libtcmalloc.so"),)}, "different settings"),
+        ({"wheel_sha256": ""}, "compares other wheels"),  # as in older comparisons
+        ({"wheel_sha256": "cd" * 32}, "compares other wheels"),
+    ],
+)
+def test_a_failure_that_proves_nothing_about_the_wheel_is_a_gap(
+    tmp_path: Path, changed: dict[str, Any], reason: str
+) -> None:
+    path = saved(tmp_path, unstarted(**changed))
+    judgement = judge_comparisons(FILE, SHA256, TUNED, [path])
+    assert (judgement.faults, judgement.verdicts) == ((), ())
+    assert reason in judgement.gaps[0]
+
+
+def test_a_failure_on_a_cpu_that_cannot_run_the_library_is_a_gap(tmp_path: Path) -> None:
+    comparison = unstarted()
+    cpu = dataclasses.replace(comparison.host.cpu, features=frozenset({"sse2"}))
+    host = dataclasses.replace(comparison.host, cpu=cpu)
+    path = saved(tmp_path, dataclasses.replace(comparison, host=host))
+    judgement = judge_comparisons(FILE, SHA256, TUNED, [path])
+    assert not judgement.faults
+    assert "its CPU runs no code of skylake" in judgement.gaps[0]
+
+
+def test_a_failure_of_an_older_comparison_is_read(tmp_path: Path) -> None:
+    path = saved(tmp_path, unstarted())
+    fields = json.loads(path.read_text("utf-8"))
+    for name in ("wheel_sha256", "env"):
+        del fields["cells"][0]["failures"][0][name]
+    path.write_text(json.dumps(fields), "utf-8")
+    assert load(path).cells[0].failures[0].wheel_sha256 == ""
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,10 @@ from tfbuild.settings import Paths
 from tfbuild.upstream.download import hash_file
 from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.commands import PublishOptions
+from tfwheels.dependencies import WheelUse
 from tfwheels.entry import Entry, GateResult, TargetVerdict
 from tfwheels.gate import Judgement
-from tfwheels.handlers import publish_wheels
+from tfwheels.handlers import _fetch_stock, publish_wheels
 from tfwheels.publish import PublishResult
 from tfwheels.summary import (
     build_fields,
@@ -244,7 +245,57 @@ def test_a_wheel_that_is_named_twice_is_published_once(
     assert capsys.readouterr().err.count("audit ") == 1
 
 
+@pytest.mark.toolchain
+def test_a_wheel_that_is_replaced_after_its_check_goes_nowhere(
+    sound: Path, publish: Publish, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[dict[Path, str]] = []
+
+    def keep(*_: object, checked: dict[Path, str], **__: object) -> tuple[Upload, ...]:
+        sent.append(checked)
+        return ()
+
+    monkeypatch.setattr("tfwheels.handlers.upload", keep)
+    sha256 = hash_file(sound)
+    publish(gate=False, **UPLOAD)
+    assert [set(checked.values()) for checked in sent] == [{sha256}]
+
+    def replace(*_: object, **__: object) -> None:
+        altered(sound, {"evil.pth": b"import evil\n"})
+
+    monkeypatch.setattr("tfwheels.handlers._warn_of_wheels", replace)
+    with pytest.raises(ChecksumError, match="changed after it was checked"):
+        publish(gate=False)
+    assert not (index / "catalog.json").exists()
+
+
 # ---- the stock wheel ----
+
+
+def test_a_wheel_for_another_machine_comes_with_the_stock_wheel_of_that(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uses: list[WheelUse] = []
+
+    def keep(_: object, __: str, use: WheelUse, *___: object, **____: object) -> tuple[Path, ...]:
+        uses.append(use)
+        return ()
+
+    monkeypatch.setattr("tfwheels.handlers.fetch_stock_and_dependencies", keep)
+    candidates = [
+        WheelCandidate(
+            wheel=stand_in(paths.pool, f"2.20.0+{target}", machine=machine, targets=(target,)),
+            entry=entry_of(f"2.20.0+{target}", machine=machine, targets=(target,)),
+            tuned=tuned_for((target,), release="2.20.0"),
+            judgement=NOTHING,
+        )
+        for machine, target in (("aarch64", "neoverse_v1"), ("x86_64", "zen4"))
+    ]
+    _fetch_stock(candidates, PublishOptions(to="x"), paths)
+    assert uses == [
+        WheelUse(python="3.11", machine="aarch64"),
+        WheelUse(python="3.11", machine="x86_64"),
+    ]
 
 
 def without_network(monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
@@ -416,6 +467,19 @@ def test_a_wheel_of_near_sources_says_so_where_it_is_published(
         (UPLOAD | {"only_tuned": True}, UsageError, "--only-tuned .* --upload"),
         (UPLOAD | {"variants": True}, UsageError, "--variants .* --upload"),
         ({"stock_wheel": "no-such"}, UsageError, "--stock-wheel no-such"),
+        ({"to": "~no.such/index"}, UsageError, "--to ~no.such/index: .* home folder"),
+        ({"stock_wheel": "~no.such/w"}, UsageError, "--stock-wheel ~no.such/w: .* home folder"),
+        (
+            {"dependencies": "~no.such/w", "only_tuned": False},
+            UsageError,
+            "--dependencies ~no.such/w: .* home folder",
+        ),
+        ({"sign": "~no.such/key"}, UsageError, "--sign ~no.such/key: .* home folder"),
+        ({"trust": "~no.such/key"}, UsageError, "--trust ~no.such/key: .* home folder"),
+        ({"wheels": "~no.such/w.whl"}, UsageError, "--wheels ~no.such/w.whl: .* home folder"),
+        ({"comparison": "~no.such/c"}, UsageError, "--comparison ~no.such/c: .* home folder"),
+        ({"wheels": ","}, UsageError, "--wheels names no file"),
+        ({"comparison": " , "}, UsageError, "--comparison names no file"),
         ({"dependencies": "."}, UsageError, "--dependencies .* --only-tuned"),
         ({"dependencies": "no-such", "only_tuned": False}, UsageError, "no-such"),
         ({"to": "ftp://here"}, UsageError, "--to ftp:"),
@@ -685,6 +749,17 @@ def test_a_kernel_that_failed_is_named_and_the_remedy_said(sound: Path, publish:
     with pytest.raises(AdmissionError, match="kernel group cwise_op_tanh failed") as caught:
         publish(gate=False)
     assert "--without cwise_op_tanh" in caught.value.hint
+
+
+@pytest.mark.toolchain
+def test_a_torn_record_excludes_its_wheel_only(
+    sound: Path, publish: Publish, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = stand_in(sound.parent, "2.14.1+zen4", targets=("zen4",))
+    conformance.get_record_path(other).write_text("{", "utf-8")
+    document = json.loads(publish(gate=False, as_json=True))
+    assert (document["added"], [*document["left_out"]]) == ([SOUND], [other.name])
+    assert "is not valid JSON" in capsys.readouterr().err
 
 
 @pytest.mark.toolchain

@@ -23,6 +23,7 @@ from tfwheels.layout import (
     build_variant_key,
     build_variants_folder,
     compute_digest,
+    parse_page_key,
     resolve_key,
 )
 
@@ -78,6 +79,25 @@ def test_folders_of_pages_end_with_a_slash() -> None:
     assert build_folder_key("zen4") == "simple/zen4/"
     assert build_folder_key("x86_64_v4", "tensorflow-cpu") == "simple/x86_64_v4/tensorflow-cpu/"
     assert {build_folder_key(target.name) for target in list_targets()} >= {"simple/armv8.1a/"}
+
+
+@pytest.mark.parametrize(
+    ("key", "page"),
+    [
+        ("simple/", ("", "", "index.html")),
+        ("simple/index.html", ("", "", "index.html")),
+        ("simple/armv8.1a/index.json", ("armv8.1a", "", "index.json")),
+        ("simple/zen4/tensorflow-cpu/", ("zen4", "tensorflow-cpu", "index.html")),
+        ("simple/zen4/numpy/index.json", ("zen4", "numpy", "index.json")),
+        ("simple/zen4/numpy/page.html", None),
+        ("simple/zen4/Num_Py/index.html", None),
+        ("simple/zen4/numpy/more/index.html", None),
+        ("pool/numpy/index.html", None),
+        ("simple/zen4/numpy/index.html\n", None),
+    ],
+)
+def test_the_key_of_a_page_has_parts(key: str, page: tuple[str, str, str] | None) -> None:
+    assert parse_page_key(key) == page
 
 
 @pytest.mark.parametrize("target", ["..", "../zen4", "zen4/..", ".", "zen4\n", "Zen4"])

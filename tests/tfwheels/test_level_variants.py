@@ -21,7 +21,7 @@ from tests.builders.served_index import running
 
 from tfbuild.cpus.cpu import compute_x86_64_level, read_cpu
 from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import CommandError, PublishError, RecordError
+from tfbuild.errors import ChecksumError, CommandError, PublishError, RecordError
 from tfbuild.run import run
 from tfwheels.bucket import open_bucket
 from tfwheels.folder import Folder
@@ -245,6 +245,15 @@ def test_a_wheel_that_the_index_has_not_is_refused(
         put(store, stranger)
     with pytest.raises(PublishError, match="tuned wheel"):
         put(store, wheels["stock"])
+
+
+def test_a_wheel_with_other_bytes_than_the_indexs_becomes_no_variant(
+    store: Folder, tmp_path: Path
+) -> None:
+    replaced = stand_in(tmp_path, "2.14.1+x86.64.v3", targets=("x86_64_v3",), content=b"other")
+    with pytest.raises(ChecksumError, match="changed after it was checked"):
+        put(store, replaced)
+    assert not [key for key in files(store, "variants") if key.endswith(".whl")]
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"schema": 1, "variants": [{}]}'])

@@ -24,7 +24,14 @@ from tests.builders.publications import FORK, NOW, die_at_write, files, sha256, 
 from tests.tools.crowd import crowd
 
 from tfbuild.cpus.targets import list_targets, parse_target
-from tfbuild.errors import BusyError, DiskError, PublishError, RecordError, WheelError
+from tfbuild.errors import (
+    BusyError,
+    ChecksumError,
+    DiskError,
+    PublishError,
+    RecordError,
+    WheelError,
+)
 from tfbuild.run import run
 from tfbuild.upstream.download import hash_file
 from tfwheels import catalog
@@ -243,6 +250,23 @@ def test_a_wheel_without_a_comparison_comes_back_as_one_that_did_not_pass(
     assert gatings(folder) == [GateResult(passed=False), None]
 
 
+def test_a_wheel_that_changed_after_it_was_checked_is_not_published(
+    folder: Folder, wheels: dict[str, Path]
+) -> None:
+    stock, zen4 = wheels["stock"], wheels["zen4"]
+    for dry_run in (True, False):
+        with pytest.raises(ChecksumError, match=r"zen4.*changed after it was checked"):
+            publish(
+                [stock, zen4],
+                folder,
+                judgements={},
+                now=NOW,
+                checked={stock: hash_file(stock), zen4: "0" * 64},
+                dry_run=dry_run,
+            )
+    assert not folder.root.exists()
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_other_bytes_under_a_published_name_are_refused(
     folder: Folder, wheels: dict[str, Path], tmp_path: Path, *, known: bool
@@ -417,6 +441,71 @@ def test_a_torn_catalog_is_made_again_from_the_pool(
     for target in list_targets("x86_64"):
         assert listed(actual, target.name) == listed(whole, target.name)
     put(folder, wheels["stock"])
+
+
+def revision(folder: Folder) -> int:
+    return catalog.parse(folder.read(catalog.KEY), "").revision
+
+
+def test_no_revision_comes_twice_when_the_catalog_is_made_again(
+    folder: Folder, wheels: dict[str, Path]
+) -> None:
+    """A publisher at work could take the new catalog for the one that it knows."""
+    for name in ("haswell", "zen4", "stock"):
+        put(folder, wheels[name])
+    known = revision(folder)
+    for _ in range(2):  # the second changes nothing
+        put(folder, reindex=True)
+        assert revision(folder) == known + 1
+    known += 1
+    (folder.root / f"simple/zen4/{PROJECT}/index.json").write_bytes(b"")
+    put(folder, reindex=True)
+    assert revision(folder) == known + 1
+    for harm in (b"{", None):
+        known, path = revision(folder), folder.root / catalog.KEY
+        path.unlink() if harm is None else path.write_bytes(harm)
+        put(folder, reindex=True)
+        assert revision(folder) > known
+
+
+def test_pages_of_wheels_that_were_removed_are_emptied(
+    folder: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A page that only an attacker wrote is such a page, too."""
+    stock = stand_in(tmp_path, "2.14.1")
+    numpy = stand_in(tmp_path, "1.0", name="numpy", python="py3")
+    for wheel in (stock, numpy):
+        publish([wheel], folder, judgements={}, now=NOW)
+    assert listed(files(folder), "haswell", "numpy") == {numpy.name}
+    for path in (folder.root / "pool/numpy").iterdir():
+        path.unlink()
+    for key in ("haswell/evil/index.json", "evil/numpy/index.html", "haswell/evil/page.html"):
+        path = folder.root / "simple" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"evil")
+    changed = publish([], folder, judgements={}, now=NOW, reindex=True).pages
+    assert "simple/haswell/evil/index.json" in changed
+    assert "publish did not write simple/haswell/evil/page.html;" in capsys.readouterr().err
+    actual = files(folder)
+    assert listed(actual, "haswell") == {stock.name}
+    assert listed(actual, "haswell", "numpy") == listed(actual, "haswell", "evil") == set()
+    assert numpy.name.encode() not in actual["simple/haswell/numpy/index.html"]
+    assert b"evil" not in actual["simple/evil/numpy/index.html"]
+    assert publish([], folder, judgements={}, now=NOW, reindex=True).pages == ()
+    assert publish([stock], folder, judgements={}, now=NOW).pages == ()
+
+
+@pytest.mark.toolchain
+def test_a_page_that_only_a_folders_key_has_is_emptied(
+    bucket: Bucket, wheels: dict[str, Path]
+) -> None:
+    publish([wheels["stock"]], bucket, judgements={}, now=NOW)
+    bucket.put("simple/zen4/evil/", b"evil")
+    publish([], bucket, judgements={}, now=NOW, reindex=True)
+    emptied = bucket.read("simple/zen4/evil/")
+    assert emptied
+    assert b"<title>Links for evil</title>" in emptied
+    assert b"<a " not in emptied
 
 
 def test_a_lost_catalog_is_noticed(folder: Folder, wheels: dict[str, Path]) -> None:

@@ -369,3 +369,8 @@ def test_ctrl_c_ends_it_cleanly(root: Path) -> None:
     assert f"http://{HOST}:" in first
     assert remainder.endswith("stopped\n")
     assert "Traceback" not in remainder
+
+
+def test_a_home_folder_that_does_not_exist_is_one_line() -> None:
+    with pytest.raises(UsageError, match="--at ~nosuchuser/index: there is no such home folder"):
+        serve("~nosuchuser/index", "")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
+import lzma
 import os
 import shutil
+import tarfile
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -85,6 +90,43 @@ def test_what_is_no_wheel_but_could_be_installed_is_not_handed_out(
     for file in ("tensorflow-cpu-9.9.tar.gz", "tensorflow_cpu-9.9.zip", "a.egg", "a.WHL", "a"):
         wheel.with_name(file).write_bytes(b"hostile")
         assert status(served, file) == HTTPStatus.NOT_FOUND
+
+
+def test_a_wheel_that_is_called_a_page_is_not_handed_out(
+    served: TreeServer, wheel: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An installer takes the name from the link, or from the page, not from the file's ending."""
+    zipped = wheel.read_bytes()
+    folder = wheel.with_name("evil-1.0-py3-none-any.whl")
+    folder.mkdir()
+    for page in ("index.html", "index.json"):
+        (folder / page).write_bytes(b"<!DOCTYPE html>" + zipped)
+    assert status(served, f"{folder.name}/") == HTTPStatus.NOT_FOUND
+    for ending in ("json", "html", "metadata", "provenance"):
+        wheel.with_name(f"page.{ending}").write_bytes(zipped)
+        assert status(served, f"page.{ending}") == HTTPStatus.NOT_FOUND
+    assert f"refused {POOL}/page.json: it is not text" in capfd.readouterr().err
+
+
+def _text_tar() -> bytes:
+    """A tar archive of ASCII without zero bytes, which Python's tarfile unpacks."""
+    name, setup = b"evil-1.0/setup.py".ljust(100), b"import evil\n".ljust(512)
+    numbers = b"0000644 0000000 0000000 " + b"%011o %011o " % (len(setup), 0)
+    rest = b"0" + b" " * 100 + b"ustar " + b" 1" + b" " * 247
+    checksum = b"%06o  " % sum(name + numbers + b" " * 8 + rest)
+    return name + numbers + checksum + rest + setup
+
+
+def test_no_archive_is_text() -> None:
+    tar = _text_tar()
+    with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as archive:
+        assert [member.size for member in archive] == [512]
+    tar.decode("ascii")
+    for data in (tar, gzip.compress(tar), bz2.compress(b""), lzma.compress(tar)):
+        assert not signed_files._is_text(io.BytesIO(data))
+    assert not signed_files._is_text(io.BytesIO(lzma.compress(tar, lzma.FORMAT_ALONE)))
+    for text in ("", "{}", "Name: demo\n" * 100, "<p>å</p>" * 100):
+        assert signed_files._is_text(io.BytesIO(text.encode()))
 
 
 def _flipped(path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -457,3 +458,54 @@ def test_a_page_on_disk_that_is_none_is_said(tree: Path) -> None:
         resolve_snippet(
             SnippetOptions(at=str(tree), version="2.14.1", arch="skylake", python=PYTHON)
         )
+
+
+HASH = "0" * 64
+LINES = f"{HASH}\n--extra-index-url https://evil.example/simple\nevil==1"
+
+
+@pytest.mark.parametrize("place", ["folder", "server"])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        {"hashes": None},
+        {"hashes": {"sha256": ["a"]}},
+        {"hashes": {"sha256": LINES}},
+        {"hashes": {"sha256": f"{HASH} --index-url=https://evil.example"}},
+        {"hashes": {"sha256": HASH[1:]}},
+        {"filename": 5},
+        {"filename": None},
+    ],
+    ids=str,
+)
+def test_a_page_with_a_name_or_hash_that_is_none_is_one_line(
+    tree: Path, served: str, place: str, harm: dict[str, object]
+) -> None:
+    path = tree / "simple/skylake/tensorflow-cpu/index.json"
+    fields = json.loads(path.read_text("utf-8"))
+    fields["files"][0] |= harm
+    path.write_text(json.dumps(fields), "utf-8")
+    at = str(tree) if place == "folder" else served
+    with pytest.raises(PublishError, match="is not a page of an index") as caught:
+        resolve_snippet(SnippetOptions(at=at, version="2.14.1", arch="skylake", python=PYTHON))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_file_whose_name_is_no_plain_one_is_not_taken(tree: Path) -> None:
+    path = tree / "simple/skylake/tensorflow-cpu/index.json"
+    fields = json.loads(path.read_text("utf-8"))
+    for file in fields["files"]:
+        file["filename"] = file["filename"].replace("_x86_64.whl", "_x86_64\nevil_x86_64.whl")
+    path.write_text(json.dumps(fields), "utf-8")
+    with pytest.raises(UsageError, match="no wheels of tensorflow-cpu"):
+        resolve_snippet(
+            SnippetOptions(at=str(tree), version="2.14.1", arch="skylake", python=PYTHON)
+        )
+
+
+def test_a_home_folder_is_expanded(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tree.parent))
+    options = SnippetOptions(at="~/tree", version="2.14.1", arch="skylake", python=PYTHON)
+    assert resolve_snippet(options).page == f"{tree.as_uri()}/simple/skylake/"
+    with pytest.raises(UsageError, match="--at ~nosuchuser/tree: there is no such home folder"):
+        resolve_snippet(replace(options, at="~nosuchuser/tree"))

@@ -17,11 +17,19 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from requests import Response
 from tests.builders.index_wheels import stand_in
 
-from tfbuild.errors import PublishError, UsageError, WheelError
+from tfbuild.errors import ChecksumError, PublishError, UsageError, WheelError
 from tfbuild.upstream.download import hash_file
-from tfwheels.remote import check_url, find_credentials, is_localhost
+from tfwheels.remote import (
+    Credentials,
+    _is_same_server,
+    check_url,
+    find_credentials,
+    is_localhost,
+    open_index,
+)
 from tfwheels.upload import Upload, UploadState, upload
 
 SECRET = "tr0ub4dor&3€"  # noqa: S105  (the tests')
@@ -239,6 +247,8 @@ class Server:
     post: tuple[int, str] = (200, "OK")
     on_post: Callable[[str], None] = lambda _: None
     posted: int = 0
+    asked: list[str] = field(default_factory=list)
+    """The Authorization header of each GET."""
     url: str = ""
 
 
@@ -246,6 +256,7 @@ class Server:
 def serving(server: Server) -> Iterator[Server]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            server.asked.append(self.headers.get("Authorization", ""))
             status, kind, body = server.pages.get(self.path, (404, "text/html", ""))
             self.send_response(status)
             self.send_header("Location" if status // 100 == 3 else "Content-Type", kind)
@@ -386,6 +397,60 @@ def test_a_page_is_looked_for_where_the_index_says(wheels: list[Path]) -> None:
             upload(wheels[:1], server.url, dry_run=True)
 
 
+def test_another_server_does_not_get_the_password(
+    tmp_path: Path, wheels: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep("environment", "", SECRET, tmp_path, monkeypatch)
+    with serving(Server()) as server, serving(Server()) as other:
+        upload(wheels, server.url, pages=f"{other.url}simple/", dry_run=True)
+        upload(wheels, server.url, pages=f"{server.url}simple/", dry_run=True)
+    assert set(other.asked) == {""}
+    token = base64.b64encode(f"{NAME}:{SECRET}".encode()).decode()
+    assert set(server.asked) == {f"Basic {token}"}
+
+
+def test_another_server_gets_its_own_password_from_netrc(
+    tmp_path: Path, wheels: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep("netrc", "", "for-127.0.0.1", tmp_path, monkeypatch)
+    keep("environment", "", SECRET, tmp_path, monkeypatch)
+    with serving(Server()) as other:
+        with pytest.raises(PublishError, match=r"upload\.invalid"):
+            upload(wheels, "https://upload.invalid/", pages=f"{other.url}simple/")
+        token = base64.b64encode(f"{NAME}:for-127.0.0.1".encode()).decode()
+        assert set(other.asked) == {f"Basic {token}"}
+
+
+@pytest.mark.parametrize(
+    ("address", "is_same"),
+    [
+        ("https://example.org/simple/", True),
+        ("https://EXAMPLE.org:443/simple/", True),
+        ("http://example.org/simple/", False),
+        ("https://example.org:444/", False),
+        ("https://example.org.example.net/", False),
+    ],
+)
+def test_a_server_is_known_by_scheme_host_and_port(address: str, is_same: bool) -> None:
+    assert _is_same_server(address, "https://example.org/") is is_same
+    assert _is_same_server("https://example.org/", "http://example.org/")
+
+
+def test_a_redirect_that_drops_the_encryption_is_refused() -> None:
+    redirect = Response()
+    with open_index("https://example.org/", "https://example.org/s", Credentials()) as index:
+        for location, target in (
+            ("/s/p/", "https://example.org/s/p/"),
+            ("https://files.example.org/s/p/", ""),
+        ):
+            redirect.headers["Location"] = location
+            assert index._resolve_redirect("https://example.org/s/p", redirect) == target
+        redirect.headers["Location"] = "http://example.org/s/p/"
+        with pytest.raises(PublishError, match="without encryption") as caught:
+            index._resolve_redirect("https://example.org/s/p", redirect)
+    assert "https" in caught.value.hint
+
+
 def test_a_name_without_a_hash_cannot_be_told_from_another(wheels: list[Path]) -> None:
     pages = {"/simple/absl-py/": page(f"{wheels[1].name}#md5=0")}
     with (
@@ -475,6 +540,27 @@ def test_a_file_that_is_no_wheel_is_refused_before_anything_is_sent(
     assert server.posted == 0
 
 
+def test_a_wheel_that_changed_after_it_was_checked_is_not_sent(wheels: list[Path]) -> None:
+    checked = {wheels[0]: hash_file(wheels[0]), wheels[1]: "0" * 64}
+    with serving(Server()) as server:
+        for dry_run in (True, False):
+            with pytest.raises(ChecksumError, match=r"absl_py-1\.0.*changed after it was checked"):
+                upload(wheels, server.url, checked=checked, dry_run=dry_run)
+    assert server.posted == 0
+
+
+def test_a_wheel_that_changes_while_others_are_sent_is_not_sent(wheels: list[Path]) -> None:
+    def replace_next(_: str) -> None:
+        stand_in(wheels[1].parent, "1.0", name="absl_py", python="py3", content=b"other")
+
+    with (
+        serving(Server(on_post=replace_next)) as server,
+        pytest.raises(ChecksumError, match=r"absl_py-1\.0.*changed"),
+    ):
+        upload(wheels, server.url)
+    assert server.posted == 1
+
+
 # --- addresses and passwords ----------------------------------------------------------------------
 
 
@@ -525,9 +611,10 @@ def test_only_this_machines_own_addresses_need_no_encryption(url: str, is_local:
 
 
 def test_an_address_without_encryption_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(PublishError, match=r"host\.invalid"):
-        upload([], "http://host.invalid/")
-    assert "http: " in capsys.readouterr().err
+    for url, pages in (("http://host.invalid/", ""), ("https://host.invalid/", "http://p.invalid")):
+        with contextlib.suppress(PublishError):
+            upload([], url, pages=pages)
+        assert "http: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("half", ["TWINE_USERNAME", "TWINE_PASSWORD"])

@@ -88,6 +88,14 @@ def test_a_wheel_for_several_levels_is_the_highest() -> None:
     assert choose_label(tuned_for(("x86_64_v4", "x86_64_v3")), "a.whl") == "x86_64_v4"
 
 
+@pytest.mark.parametrize(
+    "wheel", [full_build_for("aarch64"), full_build_for("armv9.2a"), tuned_for(("neoverse_v1",))]
+)
+def test_a_wheel_for_another_architecture_has_no_level(wheel: Tuned) -> None:
+    with pytest.raises(PublishError, match="only x86-64 has levels"):
+        choose_label(wheel, "a.whl")
+
+
 def test_what_is_beyond_every_level_is_named() -> None:
     with pytest.raises(PublishError, match="aes, pclmulqdq"):
         choose_label(tuned_for(("haswell",)), "a.whl")

@@ -14,6 +14,7 @@ from tfbuild.errors import (
     DownloadError,
     GateError,
     PublishError,
+    RecordError,
     TensorwrightError,
     WheelError,
 )
@@ -25,6 +26,9 @@ from tfbuild.tools import environment
 from tfwheels import gate
 from tfwheels.entry import Entry, read_entry
 from tfwheels.gate import Judgement
+
+_REASONS = (WheelError, PublishError, AuditError, AdmissionError, GateError, RecordError)
+"""Errors of one wheel, which exclude it. (RecordError: a damaged conformance record beside it.)"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +65,11 @@ class Candidates:
 
     made: tuple[WheelCandidate, ...]
     refused: Mapping[str, TensorwrightError]
+
+    @property
+    def hashes(self) -> dict[Path, str]:
+        """Return the SHA-256 that each wheel had when it was checked."""
+        return {candidate.wheel: candidate.entry.sha256 for candidate in self.made}
 
 
 def check_candidate(path: Path, rule: PublishRule, paths: Paths) -> WheelCandidate:
@@ -141,6 +150,6 @@ def check_pool(rule: PublishRule, paths: Paths) -> Candidates:
             facts = read_tuned(path)
             if facts is not None and not is_control(facts):
                 accepted.append(check_candidate(path, rule, paths))
-        except (WheelError, PublishError, AuditError, AdmissionError, GateError) as error:
+        except _REASONS as error:
             refused[path.name] = error
     return Candidates(made=tuple(accepted), refused=refused)

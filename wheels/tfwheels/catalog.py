@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +29,8 @@ from tfwheels.gate import Judgement
 from tfwheels.layout import PROVENANCE, build_pool_key, compute_digest
 from tfwheels.provenance import read_claimed_signer
 from tfwheels.store import Store
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 SCHEMA = 1
 KEY = "catalog.json"
@@ -78,6 +82,9 @@ def _check_entry(entry: Entry) -> None:
     datetime.fromisoformat(entry.published)
     for tag in entry.tags:
         parse_tag(tag)
+    for digest in (entry.sha256, entry.metadata_sha256):
+        if not _SHA256.fullmatch(digest):
+            raise ValueError(f"{entry.file} has {quote_value(digest)} in place of a SHA-256")
     if entry.kind is WheelKind.TUNED and not entry.targets:
         raise ValueError(f"{entry.file} is tuned but has no target")
 
@@ -99,10 +106,12 @@ def reindex_pool(store: Store, current: bytes | None = None) -> Catalog:
     """Build a catalog from the bytes of all wheels in the pool and the comparisons beside them.
 
     Includes wheels that a killed run stored. The publication time of a wheel is the time when it
-    was stored. Fields that only the catalog `current` records are copied, if it can be read. Raises
-    WheelError, RecordError, and PublishError for a wheel whose bytes differ from the catalog's.
+    was stored. The revision, and fields that only the catalog `current` records, are copied, if it
+    can be read. Raises WheelError, RecordError, and PublishError for a wheel whose bytes differ
+    from the catalog's.
     """
-    known = _read_entries(current, store.where)
+    old_catalog = _read_known(current, store.where)
+    known = {entry.file: entry for entry in old_catalog.entries}
     files = tuple(store.list_sizes(POOL))
     wheels = [key for key in files if key.endswith(".whl")]
     entries = []
@@ -113,7 +122,7 @@ def reindex_pool(store: Store, current: bytes | None = None) -> Catalog:
             old = known.get(entry.file)
             entries.append(entry if old is None else _restore_fields(old, entry, key, store.where))
             count.advance(done, detail=entries[-1].file)
-    return Catalog(entries=tuple(sorted(entries, key=_get_sort_key)))
+    return Catalog(revision=old_catalog.revision, entries=tuple(sorted(entries, key=_get_sort_key)))
 
 
 def _read_stored(store: Store, key: str, comparisons: Sequence[str]) -> Entry:
@@ -154,11 +163,16 @@ def _judge_wheel(
         return gate.judge_comparisons(entry.file, entry.sha256, tuned, paths)
 
 
-def _read_entries(current: bytes | None, where: str) -> dict[str, Entry]:
-    """Return the entries of a catalog by file; none if it is damaged."""
+def _read_known(current: bytes | None, where: str) -> Catalog:
+    """Return a catalog, or one without entries if it is damaged or lost.
+
+    The revision is then the time in milliseconds, because no catalog may have a revision twice: a
+    publisher could take the new one for the old one.
+    """
     with contextlib.suppress(RecordError):
-        return {entry.file: entry for entry in parse(current, where).entries}
-    return {}
+        if current is not None:
+            return parse(current, where)
+    return Catalog(revision=time.time_ns() // 1_000_000)
 
 
 def _restore_fields(old: Entry, entry: Entry, key: str, where: str) -> Entry:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import platform
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
+from packaging.tags import compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from tfbuild import console, settings
@@ -48,43 +48,72 @@ class PinnedPackage:
     sha256s: frozenset[str]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelUse:
+    """The Python ("3.11") and the machine ("x86_64") that wheels are for."""
+
+    python: str
+    machine: str
+
+    def can_install(self, file: str) -> bool:
+        """Return whether a wheel with this file name is for them."""
+        try:
+            tags = parse_wheel_filename(file)[3]
+        except ValueError:
+            return False
+        return any(
+            (tag.interpreter, tag.abi) in self._abis
+            and (tag.platform == "any" or tag.platform.endswith(f"_{self.machine}"))
+            for tag in tags
+        )
+
+    @property
+    def _abis(self) -> frozenset[tuple[str, str]]:
+        version = tuple(map(int, self.python.split(".")))
+        name = releases.format_python_tag(self.python)
+        tags = (
+            *cpython_tags(version, [name], [self.machine]),
+            *compatible_tags(version, name, [self.machine]),
+        )
+        return frozenset((tag.interpreter, tag.abi) for tag in tags)
+
+
 def fetch_stock_and_dependencies(
-    release: Release, package: str, python: str, paths: Paths, *, wheel_folder: Path | None = None
+    release: Release, package: str, use: WheelUse, paths: Paths, *, wheel_folder: Path | None = None
 ) -> tuple[Path, ...]:
     """Return the stock wheel of a release, then its dependencies.
 
-    They are for this kind of machine and `python`, such as "3.11". With `wheel_folder`, they come
-    from that folder and nothing is downloaded. Raises PythonError, WheelError if there is no such
-    stock wheel or lock, DownloadError, ChecksumError, DiskError.
+    With `wheel_folder`, they come from that folder and nothing is downloaded. Raises PythonError,
+    WheelError if there is no such stock wheel or lock, DownloadError, ChecksumError, DiskError.
     """
-    tag = releases.format_python_tag(python)
-    wheel = releases.require_stock_wheel(release, package, tag, platform.machine())
+    tag = releases.format_python_tag(use.python)
+    wheel = releases.require_stock_wheel(release, package, tag, use.machine)
     lock = lock_files.load_requirements(wheel)
     stock = fetch_stock(wheel, paths, wheel_folder)
-    return (stock, *fetch_locked(lock, python, paths, wheel_folder=wheel_folder))
+    return (stock, *fetch_locked(lock, use, paths, wheel_folder=wheel_folder))
 
 
 def fetch_locked(
-    lock: str, python: str, paths: Paths, *, wheel_folder: Path | None = None
+    lock: str, use: WheelUse, paths: Paths, *, wheel_folder: Path | None = None
 ) -> tuple[Path, ...]:
-    """Return the wheels of a lock, in its order, for this kind of machine.
+    """Return the wheels of a lock, in its order.
 
-    `lock` is its text, `python` a version such as "3.11". The wheels are cached in a folder per
-    lock, and their hashes are checked each time. Raises the errors of
+    `lock` is its text. The wheels are cached in a folder per lock, which may have wheels of one
+    package for several machines, and their hashes are checked each time. Raises the errors of
     `fetch_stock_and_dependencies`, and RecordError.
     """
     pinned = parse_lock(lock)
     if wheel_folder is not None:
         return _find_wheels(
-            pinned, wheel_folder, hint="Add the wheel to the folder, or omit --dependencies"
+            pinned, wheel_folder, use, hint="Add the wheel to the folder, or omit --dependencies"
         )
     folder = paths.downloads / hashlib.sha256(lock.encode()).hexdigest()[:16]
-    if _find_absent(pinned, folder):
+    if _find_absent(pinned, folder, use):
         settings.require_disk(paths.downloads, _BYTES, "downloading dependencies")
         with settings.lock_folder(folder, "downloading dependencies"):
             _remove_invalid(pinned, folder)
-            _download(_find_absent(pinned, folder), folder, python)
-    return _find_wheels(pinned, folder, hint="Run the same command again")
+            _download(_find_absent(pinned, folder, use), folder, use)
+    return _find_wheels(pinned, folder, use, hint="Run the same command again")
 
 
 def parse_lock(text: str) -> tuple[PinnedPackage, ...]:
@@ -108,8 +137,10 @@ def _parse_line(line: str) -> PinnedPackage:
     )
 
 
-def _find_absent(pinned: Iterable[PinnedPackage], folder: Path) -> tuple[PinnedPackage, ...]:
-    present = _hash_wheels(folder)
+def _find_absent(
+    pinned: Iterable[PinnedPackage], folder: Path, use: WheelUse
+) -> tuple[PinnedPackage, ...]:
+    present = _hash_usable(folder, use)
     return tuple(package for package in pinned if not package.sha256s & present.keys())
 
 
@@ -122,16 +153,22 @@ def _remove_invalid(pinned: Iterable[PinnedPackage], folder: Path) -> None:
             path.unlink()
 
 
-def _find_wheels(pinned: Sequence[PinnedPackage], folder: Path, *, hint: str) -> tuple[Path, ...]:
+def _find_wheels(
+    pinned: Sequence[PinnedPackage], folder: Path, use: WheelUse, *, hint: str
+) -> tuple[Path, ...]:
     """Return the wheel of each package.
 
     Raises DownloadError, naming the first few, if the folder lacks some.
     """
-    present = _hash_wheels(folder)
+    present = _hash_usable(folder, use)
     absent = [str(package.exact) for package in pinned if not package.sha256s & present.keys()]
     if absent:
         shown = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if absent[5:] else "")
-        raise DownloadError(f"{folder} has no wheel with a locked hash for {shown}", hint=hint)
+        raise DownloadError(
+            f"{folder} has no wheel for Python {use.python} on {use.machine} with a locked hash "
+            f"for {shown}",
+            hint=hint,
+        )
     return tuple(present[min(package.sha256s & present.keys())] for package in pinned)
 
 
@@ -139,7 +176,12 @@ def _hash_wheels(folder: Path) -> dict[str, Path]:
     return {hash_file(path): path for path in sorted(folder.glob("*.whl"))}
 
 
-def _download(absent: Sequence[PinnedPackage], folder: Path, python: str) -> None:
+def _hash_usable(folder: Path, use: WheelUse) -> dict[str, Path]:
+    paths = (path for path in sorted(folder.glob("*.whl")) if use.can_install(path.name))
+    return {hash_file(path): path for path in paths}
+
+
+def _download(absent: Sequence[PinnedPackage], folder: Path, use: WheelUse) -> None:
     """Download the packages into the folder with pip.
 
     Raises DownloadError, ChecksumError.
@@ -147,9 +189,9 @@ def _download(absent: Sequence[PinnedPackage], folder: Path, python: str) -> Non
     requirements = folder / "requirements.txt"
     write_atomic(requirements, "".join(map(_format_line, absent)))
     options = (
-        *("--only-binary=:all:", "--python-version", f"{python}{_LATE_PATCH}"),
+        *("--only-binary=:all:", "--python-version", f"{use.python}{_LATE_PATCH}"),
         *("--implementation", "cp"),
-        *_list_platform_options(platform.machine()),
+        *_list_platform_options(use.machine),
     )
     with console.track_progress("packages", len(absent)) as count:
 

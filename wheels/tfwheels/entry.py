@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import PublishError, TargetError
+from tfbuild.errors import ChecksumError, PublishError, TargetError
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
 from tfbuild.packing.wheel import (
     WheelIdentity,
@@ -161,6 +162,19 @@ def read_entry(path: Path, *, published: str) -> tuple[Entry, bytes]:
         near=_describe_sources(tuned),
     )
     return entry, metadata
+
+
+def require_checked(path: Path, sha256: str, checked: Mapping[Path, str]) -> None:
+    """Raise ChecksumError if the wheel has changed since it was checked.
+
+    `checked` has the SHA-256 of each checked wheel; wheels that need no check are not in it.
+    """
+    expected = checked.get(path, sha256)
+    if sha256 != expected:
+        raise ChecksumError(
+            f"{path.name} changed after it was checked: sha256 {sha256}, not {expected}",
+            hint="Wait until no program writes to the wheel, then run the same command again",
+        )
 
 
 def _describe_sources(tuned: Tuned | None) -> str:

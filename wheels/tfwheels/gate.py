@@ -14,8 +14,9 @@ with the published wheel of its release; all its code counts as loaded.)
 - "slower" refuses the wheel, over all workloads or in a single one, as `invoke compare --gate`
   does: users run single models, not the mean. A cell is slower only beyond the noise of the
   baseline against itself.
-- Differing losses or predictions refuse the wheel, and so does a failed worker. If a program
-  amplifies rounding and this explains the difference, the comparison gives no verdict.
+- Differing losses or predictions refuse the wheel. If a program amplifies rounding and this
+  explains the difference, the comparison gives no verdict.
+- A failed worker refuses the wheel, even if the worker never started.
 
 All given comparisons count, so repeating a measurement cannot hide a loss.
 """
@@ -25,12 +26,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tfbuild.comparisons.comparison import FILE, ArmFacts, Comparison, Overall, load
+from tfbuild.comparisons.comparison import (
+    FILE,
+    ArmFacts,
+    ArmFailure,
+    Comparison,
+    Overall,
+    load,
+)
 from tfbuild.comparisons.interval import Verdict
 from tfbuild.console import format_vcpus
 from tfbuild.errors import GateError, RecordError
@@ -99,7 +107,9 @@ def find_comparisons(reports: Path, sha256: str) -> tuple[Path, ...]:
     for path in reports.rglob(FILE):
         with contextlib.suppress(RecordError):
             comparison = load(path)
-            if any(arm.wheel_sha256 == sha256 for arm in comparison.arms):
+            hashes = {arm.wheel_sha256 for arm in comparison.arms}
+            hashes |= {failure.wheel_sha256 for failure in _list_unstarted(comparison)}
+            if sha256 in hashes:
                 dated_paths.append((comparison.made, path))
     return tuple(path for _, path in sorted(dated_paths, reverse=True))
 
@@ -192,9 +202,37 @@ def _read_findings(path: Path, file: str, sha256: str, tuned: Tuned) -> list[_Fi
     """Return one finding per arm that runs the wheel."""
     comparison = load(path)
     arms = [arm for arm in comparison.arms[1:] if arm.wheel_sha256 == sha256]
-    if not arms:
+    unstarted = [
+        failure for failure in _list_unstarted(comparison) if failure.wheel_sha256 == sha256
+    ]
+    if not arms and not unstarted:
         return [_Finding(path=path, gap="it compares other wheels")]
-    return [_build_finding(path, comparison, arm, file, tuned) for arm in arms]
+    return [
+        *(_build_finding(path, comparison, arm, file, tuned) for arm in arms),
+        *(_build_failed_finding(path, comparison, failure, tuned) for failure in unstarted),
+    ]
+
+
+def _list_unstarted(comparison: Comparison) -> list[ArmFailure]:
+    """List the arms that started in no cell, each by its first failure."""
+    started = {arm.name for arm in comparison.arms}
+    failures = [failure for cell in comparison.cells for failure in cell.failures]
+    by_arm = {failure.arm: failure for failure in reversed(failures)}
+    return [by_arm[name] for name in sorted(by_arm.keys() - started)]
+
+
+def _build_failed_finding(
+    path: Path, comparison: Comparison, failure: ArmFailure, tuned: Tuned
+) -> _Finding:
+    """Build the finding of an arm that never started: a fault, or a gap if it proves nothing."""
+    cpu = comparison.host.cpu
+    settings = _select_settings(comparison.arms[0].env) if comparison.arms else {}
+    if _select_settings(failure.env) != settings:
+        return _Finding(path=path, gap=f"{failure.arm} and its baseline have different settings")
+    if not any({*build.required_features} <= cpu.features for build in tuned.builds):
+        return _Finding(path=path, gap=f"its CPU runs no code of {' or '.join(tuned.targets)}")
+    faults = (f"{fault} (on {cpu.name})" for fault in _list_failures(comparison, failure.arm))
+    return _Finding(path=path, faults=tuple(faults), gap="it has no timings")
 
 
 def _build_finding(
@@ -245,7 +283,7 @@ def _find_mismatch(
     baseline = comparison.arms[0]
     if baseline.wheel_sha256 != tuned.stock_sha256 or baseline.kernel_library is not None:
         return f"its baseline {baseline.name} is not the stock wheel that tuned.json names"
-    if _select_settings(arm) != _select_settings(baseline):
+    if _select_settings(arm.env) != _select_settings(baseline.env):
         return f"{arm.name} and {baseline.name} have different settings"
     idle = tuned.tree is None and arm.raised_kernels <= baseline.raised_kernels
     if library is None or idle:
@@ -256,16 +294,21 @@ def _find_mismatch(
     return ""
 
 
-def _select_settings(arm: ArmFacts) -> dict[str, str]:
-    """Return an arm's environment, except the variable that chooses a library of a fleet wheel."""
-    return {name: value for name, value in arm.env if name != _FORCED}
+def _select_settings(env: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return an arm's settings, except the variable that chooses a library of a fleet wheel."""
+    return {name: value for name, value in env if name != _FORCED}
+
+
+def _list_failures(comparison: Comparison, name: str) -> Iterator[str]:
+    for cell in comparison.cells:
+        if any(result.arm == name for result in cell.failures):
+            yield f"its worker failed in {cell.workload} on {format_vcpus(cell.vcpus)}"
 
 
 def _list_faults(comparison: Comparison, name: str) -> Iterator[str]:
+    yield from _list_failures(comparison, name)
     for cell in comparison.cells:
         where = f"{cell.workload} on {format_vcpus(cell.vcpus)}"
-        if any(result.arm == name for result in cell.failures):
-            yield f"its worker failed in {where}"
         agreements = [result for result in cell.agreements if result.arm == name]
         if not all(result.is_within(min(result.tolerance, PARITY)) for result in agreements):
             yield f"its results differ from stock in {where}"

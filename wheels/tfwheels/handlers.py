@@ -19,7 +19,7 @@ from tfbuild.upstream import releases
 from tfwheels import snippet, summary
 from tfwheels.candidates import Candidates, PublishRule, WheelCandidate, check_named, check_pool
 from tfwheels.commands import PublishOptions, SnippetOptions
-from tfwheels.dependencies import fetch_stock_and_dependencies
+from tfwheels.dependencies import WheelUse, fetch_stock_and_dependencies
 from tfwheels.keys import read_public_keys, read_signing_key
 from tfwheels.level_variants import publish_variants
 from tfwheels.publish import publish
@@ -49,7 +49,7 @@ def publish_wheels(options: PublishOptions, *, as_json: bool) -> str:
         comparisons=tuple(_list_comparisons(options.comparison)),
         gated=options.gate,
         near=options.near_sources,
-        stock=_parse_path(options.stock_wheel or options.dependencies),
+        stock=_parse_path(options.stock_wheel or options.dependencies, "--stock-wheel"),
         now=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     named = tuple(_list_named_wheels(options.wheels))
@@ -82,6 +82,7 @@ def _publish(
                 candidate.entry.sha256: candidate.judgement for candidate in candidates.made
             },
             now=now,
+            checked=candidates.hashes,
             signing=signing,
             reindex=options.reindex,
             dry_run=dry_run,
@@ -106,7 +107,13 @@ def _publish(
 
 def _upload(candidates: Candidates, options: PublishOptions, *, as_json: bool) -> str:
     wheels = [candidate.wheel for candidate in candidates.made]
-    sent = upload(wheels, options.upload, pages=options.simple, dry_run=options.dry_run)
+    sent = upload(
+        wheels,
+        options.upload,
+        checked=candidates.hashes,
+        pages=options.simple,
+        dry_run=options.dry_run,
+    )
     if as_json:
         return format_json(summary.build_upload_fields(sent, candidates, options.upload))
     return summary.describe_uploads(sent, candidates, options.upload, dry_run=options.dry_run)
@@ -139,34 +146,41 @@ def _check_options(options: PublishOptions) -> None:
     for option, value, other_option, other_value in idle:
         if value and other_value:
             raise UsageError(f"{option} has no effect with {other_option}", hint="Omit one of them")
-    if options.stock_wheel and not Path(options.stock_wheel).expanduser().exists():
+    stock_wheel = _parse_path(options.stock_wheel, "--stock-wheel")
+    if stock_wheel and not stock_wheel.exists():
         raise UsageError(f"--stock-wheel {options.stock_wheel} does not exist")
-    if options.dependencies and not Path(options.dependencies).expanduser().is_dir():
+    dependencies = _parse_path(options.dependencies, "--dependencies")
+    if dependencies and not dependencies.is_dir():
         raise UsageError(f"--dependencies {options.dependencies} is not a folder")
 
 
-def _parse_path(text: str) -> Path | None:
-    return Path(text).expanduser() if text else None
+def _parse_path(text: str, option: str) -> Path | None:
+    return settings.expand_home(text, option) if text else None
 
 
 def _read_signing(options: PublishOptions) -> Signing:
     """Read the signing key and the trusted keys. Raises UsageError for an invalid one."""
     trusted = read_public_keys(options.trust)
-    key = read_signing_key(Path(options.sign).expanduser()) if options.sign else None
+    path = _parse_path(options.sign, "--sign")
+    key = read_signing_key(path) if path else None
     return Signing(key=key, trusted=trusted)
 
 
-def _parse_paths(text: str) -> Iterator[Path]:
-    """Yield comma-separated paths; expand ~, because shells do not expand it after a comma."""
-    return (Path(word.strip()).expanduser() for word in text.split(",") if word.strip())
+def _parse_paths(text: str, option: str) -> tuple[Path, ...]:
+    """Parse comma-separated paths. Raises UsageError if the text names none, but is not empty."""
+    words = filter(None, map(str.strip, text.split(",")))
+    paths = tuple(settings.expand_home(word, option) for word in words)
+    if text and not paths:
+        raise UsageError(f"{option} names no file", hint=f"Give a path, or omit {option}")
+    return paths
 
 
 def _list_named_wheels(text: str) -> Iterator[Path]:
     """Yield each named wheel once.
 
-    Raises WheelError for one that does not exist.
+    Raises UsageError, and WheelError for a wheel that does not exist.
     """
-    for path in {path.resolve(): path for path in _parse_paths(text)}.values():
+    for path in {path.resolve(): path for path in _parse_paths(text, "--wheels")}.values():
         if path.is_dir():
             raise WheelError(f"{path} is a folder", hint="Give the paths of .whl files")
         if not path.is_file():
@@ -177,9 +191,9 @@ def _list_named_wheels(text: str) -> Iterator[Path]:
 def _list_comparisons(text: str) -> Iterator[Path]:
     """Yield the named comparison files.
 
-    Raises RecordError for one that cannot be read.
+    Raises UsageError, and RecordError for a file that cannot be read.
     """
-    for path in _parse_paths(text):
+    for path in _parse_paths(text, "--comparison"):
         file = path / comparison.FILE if path.is_dir() else path
         comparison.load(file)
         yield file
@@ -220,17 +234,19 @@ def _fetch_stock(
 ) -> tuple[Path, ...]:
     """Return the stock wheels of the candidates and their dependencies, each once."""
     kinds = {
-        (candidate.tuned.release, identity.name, identity.python)
+        (candidate.tuned.release, identity.name, identity.python, identity.machine)
         for candidate in candidates
         for identity in [read_identity(candidate.wheel)]
     }
-    folder = _parse_path(options.dependencies)
+    folder = _parse_path(options.dependencies, "--dependencies")
     by_name: dict[str, Path] = {}
-    for release, package, python in sorted(kinds):
-        with console.report_step(f"{package} {release} for Python {python} and its dependencies"):
+    for release, package, python, machine in sorted(kinds):
+        what = f"{package} {release} for Python {python} on {machine}"
+        with console.report_step(f"{what} and its dependencies"):
             known_release = releases.find_release(release)
+            use = WheelUse(python=python, machine=machine)
             stock = fetch_stock_and_dependencies(
-                known_release, package, python, paths, wheel_folder=folder
+                known_release, package, use, paths, wheel_folder=folder
             )
         by_name |= {path.name: path for path in stock}
     return tuple(by_name.values())

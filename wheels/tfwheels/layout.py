@@ -21,14 +21,19 @@ from tfbuild.packing.wheel import is_plain
 HTML = "index.html"
 JSON = "index.json"
 PROVENANCE = ".provenance"
+SIMPLE = "simple"
 _POOL = "pool"
-_SIMPLE = "simple"
 VARIANTS = "variants"
 _POOLS = (f"{_POOL}/", f"{VARIANTS}/{_POOL}/")
 
 _WHEEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*\.whl")
-_PROJECT = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_PROJECT = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _TARGET = re.compile(r"[a-z0-9][a-z0-9_.]*")
+
+_PAGE = re.compile(
+    rf"{SIMPLE}/(?:(?P<target>{_TARGET.pattern})/(?:(?P<project>{_PROJECT.pattern})/)?)?"
+    rf"(?P<file>{HTML}|{JSON})?"
+)
 
 _TYPES = {
     HTML: "text/html; charset=utf-8",
@@ -87,12 +92,33 @@ def build_folder_key(target: str = "", project: str = "") -> str:
     The page lists the targets, the projects of a target, or the files of a project.
     """
     if not target:
-        return f"{_SIMPLE}/"
+        return f"{SIMPLE}/"
     _require_match(_TARGET, target, "a target name")
     if not project:
-        return f"{_SIMPLE}/{target}/"
+        return f"{SIMPLE}/{target}/"
     _require_match(_PROJECT, project, "a normalized package name")
-    return f"{_SIMPLE}/{target}/{project}/"
+    return f"{SIMPLE}/{target}/{project}/"
+
+
+class PageKey(NamedTuple):
+    """The parts of a page's key; `target` and `project` are empty for a page of several."""
+
+    target: str
+    project: str
+    file: str
+
+    @property
+    def key(self) -> str:
+        return build_folder_key(self.target, self.project) + self.file
+
+
+def parse_page_key(key: str) -> PageKey | None:
+    """Return the parts of a page's key, or None if it is not the key of a page.
+
+    The key of a folder is that of its HTML page.
+    """
+    match = _PAGE.fullmatch(key)
+    return match and PageKey(match["target"] or "", match["project"] or "", match["file"] or HTML)
 
 
 def build_variant_key(project: str, file: str) -> str:
@@ -113,9 +139,9 @@ def build_meaning_key(project: str, file: str, sha256: str) -> str:
 def build_variants_folder(project: str = "") -> str:
     """Return the folder of a page of variants: the projects, or a project's files."""
     if not project:
-        return f"{VARIANTS}/{_SIMPLE}/"
+        return f"{VARIANTS}/{SIMPLE}/"
     _require_match(_PROJECT, project, "a normalized package name")
-    return f"{VARIANTS}/{_SIMPLE}/{project}/"
+    return f"{VARIANTS}/{SIMPLE}/{project}/"
 
 
 def build_link(key: str, *, folder: str) -> str:

@@ -24,7 +24,7 @@ from tfbuild.packing.wheel import read_member
 from tfbuild.records import decode_record, format_json, parse_json, quote_value
 from tfbuild.upstream.download import hash_file
 from tfwheels import catalog
-from tfwheels.entry import Entry, WheelKind
+from tfwheels.entry import Entry, WheelKind, require_checked
 from tfwheels.layout import (
     VARIANTS,
     Digest,
@@ -202,6 +202,7 @@ def _read_index(store: Store) -> tuple[Entry, ...]:
 
 def _add_variant(tuned: Entry, wheel: Path, store: Store, now: str) -> Entry:
     with tempfile.TemporaryDirectory() as folder:
+        require_checked(wheel, hash_file(wheel), {wheel: tuned.sha256})
         path = make_variant(wheel, Path(folder))
         name, version, _ = path.name.split("-", 2)
         metadata = read_member(path, f"{name}-{version}.dist-info/METADATA")

@@ -32,10 +32,12 @@ from tfwheels.entry import Entry, WheelKind
 from tfwheels.layout import (
     HTML,
     JSON,
+    PageKey,
     build_folder_key,
     build_link,
     build_pool_key,
     build_provenance_key,
+    parse_page_key,
 )
 from tfwheels.provenance_links import API, add_provenance
 from tfwheels.wheel_choice import (
@@ -132,6 +134,29 @@ def render(entries: Iterable[Entry], family: str | None = None) -> dict[str, byt
                 rendered[name, content] = _render_entries(folder, name, *content)
             pages |= prefix_keys(folder, rendered[name, content])
     return {key: text.encode() for key, text in pages.items()}
+
+
+def render_removed(
+    stored: Iterable[str], pages: Mapping[str, bytes]
+) -> tuple[dict[str, bytes], list[str]]:
+    """Render an empty page for each stored page that the index no longer has.
+
+    Also returns the keys that are not those of pages. `stored` are the keys below simple/.
+    """
+    removed, unknown = dict[str, bytes](), list[str]()
+    for key in stored:
+        page = parse_page_key(key)
+        if page is None:
+            unknown.append(key)
+        elif page.key not in pages:
+            removed[page.key] = _render_empty(page).encode()
+    return removed, unknown
+
+
+def _render_empty(page: PageKey) -> str:
+    if page.project:
+        return render_project_page(page.project, (), ())[page.file]
+    return render_project_list(())[page.file]
 
 
 def _group_projects(entries: Iterable[Entry]) -> tuple[_Project, ...]:

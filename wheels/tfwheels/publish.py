@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from tfbuild import console
 from tfbuild.errors import BusyError, PublishError, RecordError
@@ -20,10 +21,11 @@ from tfbuild.records import format_json
 from tfbuild.upstream.download import hash_file
 from tfwheels import catalog, trust
 from tfwheels.catalog import Catalog
-from tfwheels.entry import Entry, read_entry
+from tfwheels.entry import Entry, read_entry, require_checked
 from tfwheels.folder import OWN_NAME, require_same
 from tfwheels.gate import Judgement
 from tfwheels.layout import (
+    SIMPLE,
     Digest,
     build_manifest,
     build_metadata_key,
@@ -31,7 +33,7 @@ from tfwheels.layout import (
     build_provenance_key,
     compute_digest,
 )
-from tfwheels.pages import render
+from tfwheels.pages import render, render_removed
 from tfwheels.store import Store
 from tfwheels.trust import Signing
 from tfwheels.wheel_choice import PageChoice, choose, targets_for
@@ -40,6 +42,7 @@ MANIFEST = "manifest.json"
 TRIES = 20
 """Largest number of attempts; each failure means that another publisher succeeded."""
 _UNSIGNED = Signing()
+_NO_CHECKS: Mapping[Path, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +93,7 @@ def publish(
     *,
     judgements: Mapping[str, Judgement],
     now: str,
+    checked: Mapping[Path, str] = _NO_CHECKS,
     family: str | None = None,
     signing: Signing = _UNSIGNED,
     reindex: bool = False,
@@ -98,11 +102,15 @@ def publish(
     """Add wheels to the index and rebuild its pages.
 
     The pages are those of `family`, or of all families with wheels. `judgements` has the gate
-    results by the wheel's SHA-256, `now` is ISO 8601 in UTC. `reindex` reads the pool instead of
-    the catalog, and needs no wheels. Raises PublishError, also if the pool has other bytes of a
-    wheel or a wheel lacks a required signature, WheelError, RecordError, BusyError, DiskError.
+    results by the wheel's SHA-256, `now` is ISO 8601 in UTC, `checked` has the SHA-256 that wheels
+    had when they were checked. `reindex` reads the pool instead of the catalog, needs no wheels,
+    and empties pages of packages and targets that the index no longer has. Raises PublishError,
+    also if the pool has other bytes of a wheel or a wheel lacks a required signature, ChecksumError
+    for a wheel that changed after it was checked, WheelError, RecordError, BusyError, DiskError.
     """
     candidates = [_create_candidate(path, judgements, now) for path in wheels]
+    for candidate in candidates:
+        require_checked(candidate.path, candidate.entry.sha256, checked)
     with contextlib.nullcontext() if dry_run else store.lock():
         signing = trust.resolve_signing(signing, store)
         candidates = [_add_provenance(candidate, signing, store) for candidate in candidates]
@@ -121,6 +129,8 @@ def publish(
             needed = trust.resolve_signing(signing, store).trusted
             trust.require_signed(entries, needed, lambda key: beside.get(key) or store.read(key))
             pages = render(entries, family)
+            if reindex and family is None:
+                pages |= _empty_removed(pages, store)
             changed = store.find_differing(pages)
             begins = pool is None
             pool = pool or _inspect_pool(candidates, old.entries, store)
@@ -137,6 +147,17 @@ def publish(
         f"other publishers changed {store.where} during each of {TRIES} attempts",
         hint="Run the same command again: no data is lost",
     )
+
+
+def _empty_removed(pages: Mapping[str, bytes], store: Store) -> dict[str, bytes]:
+    """Return empty pages for those that the index no longer has; warn of files of others."""
+    removed, unknown = render_removed(store.list_sizes(SIMPLE), pages)
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if unknown[1:] else ""
+        console.warn(
+            f"{store.where}: publish did not write {unknown[0]}{more}; remove what is not yours"
+        )
+    return removed
 
 
 def _start_catalog(store: Store, *, dry_run: bool) -> bytes | None:

@@ -2,7 +2,9 @@
 
 A password never appears in an address, a command line or a message. It comes from the first of:
 TWINE_USERNAME and TWINE_PASSWORD; keyring, for the upload address; netrc, for its host. ~/.pypirc
-is not read. REQUESTS_CA_BUNDLE sets the certificates.
+is not read. The password goes only to the server of the upload address, and never from https to
+http. If the pages are on another server, netrc has its password. REQUESTS_CA_BUNDLE sets the
+certificates.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from requests.auth import HTTPBasicAuth
+from requests.auth import AuthBase, HTTPBasicAuth
 from requests.utils import get_netrc_auth
 from simple_repository.model import File
 from simple_repository.parser import parse_html_project_page, parse_json_project_page
@@ -43,6 +45,7 @@ _LARGEST = 32 << 20
 """Largest page of a project, in bytes: about 60,000 files."""
 _BLOCK = 1 << 16
 _LONGEST_REASON = 200
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOW = (
     "Set TWINE_USERNAME and TWINE_PASSWORD, or store them in ~/.netrc or with: keyring set URL NAME"
 )
@@ -115,12 +118,23 @@ class Index:
             raise self.create_error(address, response)
 
     def _resolve_redirect(self, address: str, answer: requests.Response) -> str:
-        """Return the address that a redirect leads to; empty if that is another server."""
+        """Return the address that a redirect leads to; empty if that is another server.
+
+        Raises PublishError for a redirect from https to http on the same server.
+        """
         try:
             target = urljoin(address, answer.headers["Location"])
-            return target if urlsplit(target).netloc == urlsplit(address).netloc else ""
+            old, new = urlsplit(address), urlsplit(target)
         except ValueError as error:
             raise self.create_error(address, answer) from error
+        if new.netloc != old.netloc:
+            return ""
+        if (old.scheme, new.scheme) == ("https", "http"):
+            raise PublishError(
+                f"{address}: the index redirects to {self._sanitize(target)}, without encryption",
+                hint="Make it redirect to https, or pass the https address of its pages",
+            )
+        return target
 
     def create_error(self, action: str, answer: requests.Response) -> PublishError:
         """Create the error for a refusal, which shows at most one line of the response."""
@@ -182,6 +196,34 @@ def _check_hashes(file: File) -> File:
     return file
 
 
+class _ServerAuth(AuthBase):
+    """The credentials for the server of the upload address.
+
+    Other servers, also the same one without encryption, get the credentials that netrc has for
+    them, or none.
+    """
+
+    def __init__(self, url: str, credentials: Credentials) -> None:
+        self._url = url
+        self._own = HTTPBasicAuth(credentials.name.encode(), credentials.password.encode())
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        address = request.url or ""
+        if _is_same_server(address, self._url):
+            return self._own(request)
+        pair = get_netrc_auth(address)
+        return HTTPBasicAuth(*pair)(request) if pair else request
+
+
+def _is_same_server(address: str, known: str) -> bool:
+    """Return whether the address is on the known server, with at least as much encryption."""
+    new, old = urlsplit(address), urlsplit(known)
+    if new.scheme == old.scheme:
+        ports = [parts.port or _DEFAULT_PORTS[parts.scheme] for parts in (new, old)]
+        return new.hostname == old.hostname and ports[0] == ports[1]
+    return new.scheme == "https" and new.netloc == old.netloc
+
+
 @contextlib.contextmanager
 def open_index(url: str, pages: str, credentials: Credentials) -> Iterator[Index]:
     """Open the index that accepts uploads at `url`.
@@ -190,8 +232,7 @@ def open_index(url: str, pages: str, credentials: Credentials) -> Iterator[Index
     """
     repository = Repository(url, None, None, disable_progress_bar=not sys.stderr.isatty())
     if credentials.origin:
-        name, password = credentials.name.encode(), credentials.password.encode()
-        repository.session.auth = HTTPBasicAuth(name, password)
+        repository.session.auth = _ServerAuth(url, credentials)
     for scheme in ("http://", "https://"):
         repository.session.mount(scheme, _TimeoutAdapter())
     with _convert_errors(urlsplit(url).netloc), contextlib.closing(repository):

@@ -25,6 +25,7 @@ from tfbuild.cpus.targets import match_cpu, parse_target
 from tfbuild.errors import HostError, PublishError, UsageError
 from tfbuild.packing.wheel import BLOCK
 from tfbuild.records import parse_json
+from tfbuild.settings import expand_home
 from tfbuild.upstream.releases import CPU_PACKAGES
 from tfwheels.folder import Folder
 from tfwheels.keys import PublicKey, read_public_keys
@@ -231,7 +232,7 @@ def serve(at: str, port: str, trust: str = "") -> None:
     """
     if not at:
         raise UsageError("--at is missing", hint="Pass the folder of an index: --at DIR")
-    root = Path(at).expanduser()
+    root = expand_home(at, "--at")
     if not (root / "simple").is_dir():
         raise UsageError(
             f"{at} is not an index: it has no folder simple/",

@@ -26,6 +26,7 @@ from simple_repository.parser import parse_json_project_page
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import match_cpu, parse_target
 from tfbuild.errors import HostError, PublishError, UsageError, WheelError
+from tfbuild.settings import expand_home
 from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream import lock_files, releases
 from tfwheels import check_wheel
@@ -42,6 +43,8 @@ _ONE_INDEX = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-che
 """pip without its settings, because they may name other indexes."""
 _BY_HASH = "pip install --require-hashes --no-deps"
 _PLAIN_URL = re.compile(r"[A-Za-z0-9:/.%_~+\[\]-]+")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._+!-]+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = "tensorwright"
 _PROGRAM, _PEM = "check_wheel.py", "publisher.pem"
 _CHECKS_WITH = "Python 3 and openssl 3"
@@ -111,7 +114,7 @@ def resolve_snippet(options: SnippetOptions) -> Snippet:
     """
     trusted = read_public_keys(options.trust)
     target = parse_target(options.arch) if options.arch else match_cpu(read_cpu()).best
-    folder = Path(options.at) if "://" not in options.at else None
+    folder = expand_home(options.at, "--at") if "://" not in options.at else None
     newest = releases.list_kernel_releases()[-1]
     query = Query(
         base=_resolve_base(options.at, folder),
@@ -402,22 +405,39 @@ def _read_folder_pages(
                 files = parse_json_project_page(path.read_text(encoding="utf-8")).files
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise PublishError(f"{path} is not a page of an index ({error!r})") from error
-            pages[project] = tuple(_list_wheels(files))
+            pages[project] = tuple(_list_wheels(files, str(path)))
     return pages
 
 
 def _read_server_pages(query: Query, projects: Iterable[str]) -> dict[str, tuple[ListedWheel, ...]]:
     """Read the pages without upload credentials; requests uses netrc by itself."""
     with open_index(query.base, query.page, Credentials()) as index:
-        return {project: tuple(_list_wheels(index.read(project).values())) for project in projects}
+        return {
+            project: tuple(_list_wheels(index.read(project).values(), f"{index.pages}{project}/"))
+            for project in projects
+        }
 
 
-def _list_wheels(files: Iterable[File]) -> Iterator[ListedWheel]:
-    """Yield the wheels that an installer can install by hash."""
+def _list_wheels(files: Iterable[File], page: str) -> Iterator[ListedWheel]:
+    """Yield the wheels that an installer can install by hash.
+
+    Names and hashes become parts of commands. Raises PublishError for those that are none.
+    """
     for file in files:
-        try:
-            parse_wheel_filename(file.filename)
-        except ValueError:
+        name: object = file.filename
+        hashes: object = file.hashes
+        if not isinstance(name, str) or not isinstance(hashes, dict):
+            raise PublishError(f"{page} is not a page of an index (a file has no name or hashes)")
+        if not _is_wheel(name) or "sha256" not in hashes or file.yanked:
             continue
-        if "sha256" in file.hashes and not file.yanked:
-            yield ListedWheel(file=file.filename, sha256=file.hashes["sha256"])
+        sha256 = hashes["sha256"]
+        if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+            raise PublishError(f"{page} is not a page of an index ({name} has no valid SHA-256)")
+        yield ListedWheel(file=name, sha256=sha256)
+
+
+def _is_wheel(name: str) -> bool:
+    try:
+        return bool(parse_wheel_filename(name)) and _PLAIN_NAME.fullmatch(name) is not None
+    except ValueError:
+        return False

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from tfbuild.errors import UsageError
 from tfbuild.packing.wheel import is_plain
+from tfbuild.settings import expand_home
 from tfwheels.bucket import open_bucket
 from tfwheels.folder import Folder
 
@@ -77,7 +78,7 @@ def open_store(text: str) -> Store:
     if not text or parts.scheme not in {"", "s3"}:
         raise UsageError(f"--to {parts.scheme}: is not supported", hint=_ADDRESSES)
     if not parts.scheme:
-        return Folder(root=_expand_home(Path(text)))
+        return Folder(root=expand_home(text, "--to"))
     prefix = parts.path.strip("/")
     extra = parts.query or parts.fragment or (prefix and not is_plain(prefix))
     if extra or not _BUCKET.fullmatch(parts.netloc):
@@ -87,14 +88,6 @@ def open_store(text: str) -> Store:
             "never from the address",
         )
     return open_bucket(parts.netloc, f"{prefix}/" if prefix else "")
-
-
-def _expand_home(path: Path) -> Path:
-    """Expand the ~ of a path: shells do not expand it in --to=~/index."""
-    try:
-        return path.expanduser()
-    except RuntimeError as error:
-        raise UsageError(f"--to {path}: there is no such home folder") from error
 
 
 _ADDRESSES = (

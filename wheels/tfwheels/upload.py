@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 
 from packaging.utils import parse_wheel_filename
 from simple_repository.model import File
@@ -26,11 +27,15 @@ from tfbuild import console
 from tfbuild.errors import PublishError, WheelError
 from tfbuild.packing.wheel import read_identity, verify_record
 from tfbuild.upstream.download import hash_file
+from tfwheels.entry import require_checked
 from tfwheels.remote import REFUSALS, Index, check_url, find_credentials, is_localhost, open_index
 from tfwheels.wheel_choice import refuse_ambiguous
 
 # Our own errors report what twine would log.
 logging.getLogger("twine.repository").addHandler(logging.NullHandler())
+
+
+_NO_CHECKS: Mapping[Path, str] = MappingProxyType({})
 
 
 class UploadState(StrEnum):
@@ -50,21 +55,31 @@ class Upload:
 
 
 def upload(
-    wheels: Sequence[Path], url: str, *, pages: str = "", dry_run: bool = False
+    wheels: Sequence[Path],
+    url: str,
+    *,
+    checked: Mapping[Path, str] = _NO_CHECKS,
+    pages: str = "",
+    dry_run: bool = False,
 ) -> tuple[Upload, ...]:
     """Send the wheels that the index lacks; with `dry_run`, only return their states.
 
-    `pages` is the address of the index's simple pages, if they are not at `url`/simple/ or
-    `url`/+simple/ (devpi). Nothing is sent if one wheel must not be sent. An interrupted run
-    resumes where it stopped. Raises UsageError, WheelError, PublishError.
+    `checked` has the SHA-256 that wheels had when they were checked. `pages` is the address of the
+    index's simple pages, if they are not at `url`/simple/ or `url`/+simple/ (devpi). Nothing is
+    sent if one wheel must not be sent. An interrupted run resumes where it stopped. Raises
+    UsageError, WheelError, PublishError, ChecksumError for a wheel that changed after it was
+    checked.
     """
-    parts = check_url(url, "--upload")
+    addresses = {"uploads to": check_url(url, "--upload")}
     if pages:
-        check_url(pages, "--simple")
-    if parts.scheme == "http" and not is_localhost(parts):
-        console.warn(f"http: others can read and change the uploads to {parts.netloc}; use https")
+        addresses["pages of"] = check_url(pages, "--simple")
+    for what, parts in addresses.items():
+        if parts.scheme == "http" and not is_localhost(parts):
+            console.warn(f"http: others can read and change the {what} {parts.netloc}; use https")
     with open_index(url, pages, find_credentials(url, os.environ)) as index:
         planned = plan_uploads(wheels, index)
+        for item in planned:
+            require_checked(item.wheel, item.sha256, checked)
         if dry_run:
             return planned
         done = tuple(
@@ -146,6 +161,8 @@ def _send(planned: Upload, index: Index) -> Upload:
         stream = sys.stderr if sys.stderr.isatty() else io.StringIO()
         with contextlib.redirect_stdout(stream):
             package = PackageFile.from_filename(str(planned.wheel), None)
+            sha256 = package.sha2_digest or ""
+            require_checked(planned.wheel, sha256, {planned.wheel: planned.sha256})
             response = index.repository.upload(package, max_redirects=1)
     except InvalidDistribution as error:
         raise WheelError(f"twine refuses {name}: {error}") from error

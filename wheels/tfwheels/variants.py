@@ -19,6 +19,7 @@ from archspec.cpu import TARGETS
 from packaging.version import Version
 
 from tfbuild.cpus.features import STOCK_BASELINE
+from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import PublishError
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import Tuned, read_tuned
@@ -60,9 +61,16 @@ def choose_label(tuned: Tuned, file: str) -> str:
 
     The level has the features that the kernel libraries require and those that their instructions
     need. For a full build it has only the required features, because code that is selected at run
-    time may use others. Raises PublishError if no level has one of the features, if the features of
-    an instruction are unknown, or if the instructions were not counted.
+    time may use others. Raises PublishError if the wheel is for another architecture, if no level
+    has one of the features, if the features of an instruction are unknown, or if the instructions
+    were not counted.
     """
+    other = [spec for spec in tuned.targets if parse_target(spec).family != _NAMESPACE]
+    if other:
+        raise PublishError(
+            f"{file} cannot be a variant: it is for {' and '.join(other)}, and only x86-64 has "
+            "levels"
+        )
     unproven = sorted(library.name for library in tuned.libraries if not library.census)
     if unproven:
         raise PublishError(

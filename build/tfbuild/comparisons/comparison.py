@@ -211,11 +211,15 @@ class Agreement:
 class ArmFailure:
     """An arm that failed in a cell, and the reason.
 
-    If the baseline fails, the cell fails.
+    If the baseline fails, the cell fails. The wheel and the settings of the arm are recorded here,
+    too, because an arm that fails in every cell has no ArmFacts. Older comparisons do not have
+    them.
     """
 
     arm: str
     reason: str
+    wheel_sha256: str = ""
+    env: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
