@@ -33,7 +33,6 @@ from tfbench.measuring.selfcheck import SelfCheck
 from tfbench.reports import selfcheck_text
 from tfbench.reports.reporting import write_reports
 from tfbench.result_table import format_result
-from tfbench.tuning.handler import hash_path
 from tfbench.tuning.trial import try_out
 from tfbuild import console, durations, host_cpu, missing_tools, settings
 from tfbuild import handlers as builds
@@ -105,7 +104,10 @@ def _install_arms(config: CompareConfig, paths: Paths) -> tuple[Arm, ...]:
     arms = installs.install(config.choices, paths)
     if config.program is None:
         return arms
-    program_env = ((PROGRAM, str(config.program)), (PROGRAM_SHA256, hash_path(config.program)))
+    program_env = (
+        (PROGRAM, str(config.program)),
+        (PROGRAM_SHA256, options.hash_path(config.program)),
+    )
     arms = tuple(dataclasses.replace(arm, env=(*arm.env, *program_env)) for arm in arms)
     with (
         console.report_step(f"try {config.program.name}"),

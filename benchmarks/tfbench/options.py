@@ -14,6 +14,8 @@ from tfbench.inside.workloads import NAMES, SETS, UnknownWorkloadError, expand_n
 from tfbuild import console
 from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
+from tfbuild.records import hash_record
+from tfbuild.upstream.download import hash_file
 
 MODELS = f"Use the path of a model, or one of {', '.join(NAMES)}"
 ANY = f"Use {', '.join(NAMES)}, or the sets {' and '.join(SETS)}"
@@ -107,6 +109,14 @@ def parse_subject(text: str) -> Subject:
             hint=f"Give a file that ends in {', '.join(_SUFFIXES)}, or the folder of a SavedModel",
         )
     return format_own_name(path.name), path.resolve()
+
+
+def hash_path(path: Path) -> str:
+    """Hash a file, or all files below a folder with their names."""
+    if path.is_file():
+        return hash_file(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return hash_record([(str(file.relative_to(path)), hash_file(file)) for file in files])
 
 
 def parse_counts(text: str, option: str) -> tuple[int, ...]:

@@ -173,7 +173,7 @@ def paces(speedup: float = 1.25, pace: float = 0.025) -> dict[str, float]:
 
 def measured(actual: Sequence[Entry]) -> ObservedCell:
     """The cell that the journal is of."""
-    failures = list_failures(actual)
+    failures = list_failures(actual, (STOCK, TUNED))
     failed = {failure.arm for failure in failures}
     return ObservedCell(
         workload=actual[0].workload if actual else WORKLOAD,

@@ -157,7 +157,7 @@ class Session:
             return self._create_error(f"closed its output during {do}")
         if code >= 0:
             return self._create_error(f"exited with {code} during {do}")
-        name = signal.Signals(-code).name
+        name = _find_signal_name(-code)
         hint = (
             "Check the memory: Linux kills processes when it runs out" if name == "SIGKILL" else ""
         )
@@ -171,6 +171,13 @@ class Session:
             hint=hint,
             arm=self.arm.name,
         )
+
+
+def _find_signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # (Python names only the first and the last of the real-time signals)
+        return f"signal {number}"
 
 
 def require_own_tensorflow(arm: Arm, file: str) -> None:

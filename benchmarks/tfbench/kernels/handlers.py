@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -222,17 +222,38 @@ def _needs_profile(select_options: SelectOptions) -> bool:
 
 
 def _add_profile(select_options: SelectOptions, paths: Paths) -> SelectOptions:
-    """Make a profile beside the timings, and return the options that name it."""
+    """Make a profile beside the timings, and return the options that name it.
+
+    A stopped run has made it. Raises UsageError if it is of other programs.
+    """
     folder = (
         Path(select_options.out) if select_options.out else paths.choose_report_folder("select")
     )
     path = folder / PROFILE
-    if not path.is_file():  # (a stopped run has it)
-        profile_options = ProfileOptions(
-            workload=select_options.workload, phase=select_options.phase, out=str(path)
-        )
+    profile_options = ProfileOptions(
+        workload=select_options.workload, phase=select_options.phase, out=str(path)
+    )
+    if path.is_file():
+        _require_profile_of(_list_subjects(profile_options), path)
+    else:
         profile(profile_options, as_json=False)
     return replace(select_options, workload="", phase=TRAIN, profile=str(path), out=str(folder))
+
+
+def _require_profile_of(subjects: Sequence[Subject], path: Path) -> None:
+    """Raise UsageError if the profile is of other programs, or of another version of a file."""
+    known = {program.name: program.sha256 for program in read_profile(path).programs}
+    names = [name for name, _ in subjects]
+    if names != [*known]:
+        raise UsageError(
+            f"{path} is the profile of {', '.join(known)}, not of {', '.join(names)}",
+            hint="Give another --out",
+        )
+    for name, file in subjects:
+        if file is not None and options.hash_path(file) != known[name]:
+            raise UsageError(
+                f"{path} is the profile of another version of {file}", hint="Give another --out"
+            )
 
 
 def _read_options(select_options: SelectOptions) -> _Options:
@@ -258,7 +279,7 @@ def _read_config(select_options: SelectOptions, paths: Paths) -> _Config:
     """
     config = _read_options(select_options)
     candidate = (
-        Path(select_options.candidate)
+        lineup.expand_path(select_options.candidate)
         if select_options.candidate
         else installs.find_newest_runnable(paths)
     )

@@ -15,7 +15,7 @@ from tfbench.inside import call_sites, timing
 from tfbench.inside.call_sites import CallSite, CallSiteInput
 from tfbench.inside.step_parts import StepParts
 from tfbench.inside.workloads import PROGRAM
-from tfbench.options import Subject
+from tfbench.options import Subject, hash_path
 from tfbuild import settings
 from tfbuild.errors import CommandError, RecordError, UsageError, WorkerError
 from tfbuild.records import decode_record, hash_record, load, save
@@ -44,10 +44,11 @@ class ProfiledProgram:
     """The profile of a workload, or of a user's model by its file's name.
 
     `step_s` is a step without the profiler, `op_s` are seconds per step by op type with it.
-    Older records have no `parts` of the step.
+    Older records have no `parts` of the step, and no hash of a user's file.
     """
 
     name: str
+    sha256: str = ""
     steps: int
     step_s: float
     parameters: int
@@ -205,6 +206,7 @@ def profile_program(
     Raises UsageError if the file cannot be used, and WorkerError if the process fails.
     """
     name, file = program
+    sha256 = "" if file is None else hash_path(file)
     label = name.replace(":", "-").replace("/", "-")
     request, answer = logs / f"{label}.request", logs / f"{label}.answer"
     save(request, {"workload": name, "seed": 1, "vcpus": vcpus, "steps": steps})
@@ -226,4 +228,5 @@ def profile_program(
     least = WORTH * sum(result["op_s"].values())
     result["places"] = [row for row in result["places"] if row["seconds"] >= least]
     fields = ("steps", "step_s", "parameters", "op_s", "places", "parts")
-    return decode_record(ProfiledProgram, {"name": name} | {key: result[key] for key in fields})
+    measured = {key: result[key] for key in fields}
+    return decode_record(ProfiledProgram, {"name": name, "sha256": sha256} | measured)

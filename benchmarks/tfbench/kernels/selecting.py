@@ -123,9 +123,11 @@ def select(
     """Time the call sites, find candidates, confirm them, and return the result.
 
     `bench.out` gets the journal as times come, and the selection. Raises UsageError if the folder
-    holds another run, SampleError if nothing could be timed, WorkerError and DiskError.
+    holds another run or a finished one, SampleError if nothing could be timed, WorkerError and
+    DiskError.
     """
     folder.begin(KIND, setting, bench.out)
+    folder.require_unfinished(KIND, bench.out)
     recalled, series, reasons = time_served(setting, served, wheel_kernels, memory, bench)
     timed = list_timed(served, setting.threads, series)
     untimed = _list_untimed(setting, served, series, reasons)

@@ -153,7 +153,7 @@ class Timings:
 
     def _is_over_budget(self, spent: RunProgress) -> bool:
         """Return whether one more launch with every number of threads would exceed the budget."""
-        rounds = spent.launches / len(self.wanted)
+        rounds = spent.launches / max(1, sum(map(bool, self.wanted.values())))
         round_s = spent.seconds / rounds if rounds else 0.0
         return self.stage.budget_s is not None and spent.seconds + round_s > self.stage.budget_s
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tfbench.inside.workload_name import parse_name
 from tfbench.measuring.samples import Start
 from tfbuild.comparisons.comparison import SENSITIVITY, Agreement
 from tfbuild.errors import SampleError, WorkerError
@@ -58,8 +59,8 @@ class RoundingShift:
 def _measure_rounding(launches: Iterable[Mapping[str, Start]], baseline: str) -> RoundingShift:
     """Measure how far one rounding of the parameters shifts the baseline's numbers.
 
-    The first loss comes from nearly equal parameters, so its shift is 0 and only the
-    tolerance holds.
+    The first loss of steps comes from nearly equal parameters, so its shift is 0 and only the
+    tolerance holds. The first loss of `fit` is the mean of an epoch.
     """
     shift = RoundingShift()
     for launch in launches:
@@ -68,7 +69,9 @@ def _measure_rounding(launches: Iterable[Mapping[str, Start]], baseline: str) ->
             losses = [
                 difference or 0.0 for difference in _compute_differences(base.losses, start.losses)
             ]
-            loss_shifts = itertools.zip_longest(shift.losses, [0.0, *losses[1:]], fillvalue=0.0)
+            if not parse_name(start.workload).fit:
+                losses[:1] = [0.0]
+            loss_shifts = itertools.zip_longest(shift.losses, losses, fillvalue=0.0)
             prediction_shift = compare_predictions(base.predictions, start.predictions) or 0.0
             shift = RoundingShift(
                 losses=tuple(map(max, loss_shifts)),
@@ -150,8 +153,11 @@ def _compute_differences(losses: Numbers, other_losses: Numbers) -> list[float |
 def compare_predictions(predictions: Numbers, other_predictions: Numbers) -> float | None:
     """Return the largest absolute difference of the predictions; None if one is not finite.
 
-    Raises SampleError if one side has more predictions than the other, or there are none.
+    A model without call() has no predictions: the difference is 0. Raises SampleError if one
+    side has more predictions than the other.
     """
+    if not predictions and not other_predictions:
+        return 0.0
     pairs = _pair_values(predictions, other_predictions, "predictions")
     differences = [abs(a - b) for a, b in pairs if a is not None and b is not None]
     return max(differences) if len(differences) == len(pairs) else None

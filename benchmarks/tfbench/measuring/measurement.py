@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tfbench.arms.arm import Arm
 from tfbench.engine import workers
@@ -175,7 +176,7 @@ def create_observed_cell(spec: CellSpec, entries: Sequence[Entry]) -> ObservedCe
     Raises SampleError if the samples of a launch have different numbers of steps.
     """
     baseline, repeat, *other_arms = (arm.name for arm in spec.arms)
-    failures = list_failures(entries)
+    failures = list_failures(entries, spec.arms)
     failed = {failure.arm for failure in failures}
     return ObservedCell(
         workload=spec.workload,
@@ -341,12 +342,18 @@ def _calibrate(timed: Mapping[str, Session], phase: str) -> tuple[int, float]:
     """
     steps = 1
     while True:
-        walls = [float(session.sample(phase, steps)["wall_s"]) for session in timed.values()]
+        answers = [session.sample(phase, steps) for session in timed.values()]
+        walls = [float(answer["wall_s"]) for answer in answers]
         if max(walls) >= SHORTEST_S:
-            step_s = [wall / steps for wall in walls]
-            count = choose_sample_steps(step_s)
-            return count, 2 * count * math.fsum(step_s)
+            count = choose_sample_steps([wall / steps for wall in walls])
+            beside_s = math.fsum(map(_compute_beside_s, answers))
+            return count, 2 * (count / steps * math.fsum(walls) + beside_s)
         steps = increase_steps(steps, max(walls))
+
+
+def _compute_beside_s(answer: Mapping[str, Any]) -> float:
+    """Compute the seconds that a sample took outside its steps; with `fit` these are many."""
+    return max(0.0, float(answer["elapsed_s"]) - float(answer["wall_s"]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -364,16 +371,20 @@ def _warm_up(timed: Mapping[str, Session], phase: str, steps: int, limit_s: floa
     """Take short samples until no arm's last ones have a trend, or the time is up."""
     few, end = max(1, steps // WARM_UP_SHARE), time.monotonic() + limit_s
     walls: dict[str, deque[float]] = {name: deque(maxlen=TREND_ROUNDS) for name in timed}
+    beside_s: dict[str, deque[float]] = {name: deque(maxlen=TREND_ROUNDS) for name in timed}
     rounds, steady = 0, False
     while not steady and rounds < MOST_ROUNDS:
         if rounds >= FEWEST_ROUNDS and time.monotonic() >= end:
             break
         for name, session in timed.items():
-            walls[name].append(math.log(float(session.sample(phase, few)["wall_s"])))
+            answer = session.sample(phase, few)
+            walls[name].append(math.log(float(answer["wall_s"])))
+            beside_s[name].append(_compute_beside_s(answer))
         rounds += 1
         steady = rounds >= TREND_ROUNDS and not any(map(has_trend, map(tuple, walls.values())))
     round_s = math.fsum(math.exp(statistics.median(samples)) for samples in walls.values())
-    return _WarmUp(rounds=rounds, steady=steady, block_s=2 * round_s * steps / few)
+    outside_s = math.fsum(map(statistics.median, beside_s.values()))
+    return _WarmUp(rounds=rounds, steady=steady, block_s=2 * (round_s * steps / few + outside_s))
 
 
 def _report_short_budget(spec: CellSpec, effort: Effort, cost: LaunchCost) -> None:

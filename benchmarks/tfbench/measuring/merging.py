@@ -105,7 +105,7 @@ def _check_pair(part: Part, other_part: Part) -> None:
 
 def _check_arms(between: str, first: Comparison, second: Comparison) -> None:
     ours, theirs = ([arm.name for arm in comparison.arms] for comparison in (first, second))
-    if sorted(ours) != sorted(theirs) or ours[0] != theirs[0]:
+    if sorted(ours) != sorted(theirs) or ours[:1] != theirs[:1]:
         raise UsageError(
             f"{between}: their arms differ ({', '.join(ours)} vs. {', '.join(theirs)})",
             hint="Merge comparisons with the same baseline and the same other arms",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfbench.arms.arm import Arm
 from tfbench.inside.phases import JUDGED
 from tfbench.measuring import gates, repetition
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
@@ -113,9 +114,12 @@ class ObservedCell:
         return tuple(launch for launch in self.launches if launch.has_arm(arm))
 
     def can_compare(self, arm: str) -> bool:
-        """Return whether the arm did not fail and was timed often enough for an interval."""
+        """Return whether the arm did not fail and was timed often enough for an interval.
+
+        Launches of which the gates leave no block do not count.
+        """
         works = arm in (*self.arms, self.repeat)
-        return self.answered and works and len(self.list_timed_launches(arm)) >= FEWEST_LAUNCHES
+        return self.answered and works and len(_select_compared(self, arm)) >= FEWEST_LAUNCHES
 
     @property
     def profiled(self) -> bool:
@@ -161,9 +165,17 @@ def filter_starts(entries: Iterable[Entry]) -> tuple[Start, ...]:
     return tuple(entry for entry in entries if isinstance(entry, Start))
 
 
-def list_failures(entries: Iterable[Entry]) -> tuple[ArmFailure, ...]:
+def list_failures(entries: Iterable[Entry], arms: Iterable[Arm]) -> tuple[ArmFailure, ...]:
+    by_name = {arm.name: arm for arm in arms}
     faults = (entry for entry in entries if isinstance(entry, Fault))
-    return tuple(ArmFailure(arm=fault.arm, reason=fault.reason) for fault in faults)
+    return tuple(_create_failure(fault, by_name.get(fault.arm)) for fault in faults)
+
+
+def _create_failure(fault: Fault, arm: Arm | None) -> ArmFailure:
+    failure = ArmFailure(arm=fault.arm, reason=fault.reason)
+    if arm is None:
+        return failure
+    return dataclasses.replace(failure, wheel_sha256=arm.wheel_sha256, env=arm.env)
 
 
 def compute_arm_contrast(measured: ObservedCell, arm: str) -> Contrast:
@@ -173,7 +185,7 @@ def compute_arm_contrast(measured: ObservedCell, arm: str) -> Contrast:
     alone. Raises SampleError if there are too few launches.
     """
     names = [measured.baseline, measured.repeat]
-    launches = [blocks for blocks in select_blocks(measured) if _has_arms(blocks, {*names, arm})]
+    launches = _select_compared(measured, arm)
     arms = (*names, *measured.arms[1:])
     timed = [name for name in arms if all(_has_arms(blocks, {name}) for blocks in launches)]
     levels = {
@@ -181,6 +193,12 @@ def compute_arm_contrast(measured: ObservedCell, arm: str) -> Contrast:
         for name in timed
     }
     return compute_contrast(levels, arm, names[:1] if arm == measured.repeat else names)
+
+
+def _select_compared(measured: ObservedCell, arm: str) -> list[tuple[Block, ...]]:
+    """Select the blocks of the launches that timed the arm, the baseline and its repeat."""
+    names = {measured.baseline, measured.repeat, arm}
+    return [blocks for blocks in select_blocks(measured) if _has_arms(blocks, names)]
 
 
 def select_blocks(measured: ObservedCell) -> tuple[tuple[Block, ...], ...]:
@@ -218,9 +236,15 @@ def compute_log_ms(
 def compute_half_width(measured: ObservedCell, launches: int) -> float:
     """Compute the half-width of the widest interval after this many launches; infinite if there
     is none.
+
+    An arm that the last of these launches did not time computes something else. It gets no
+    narrower, so it does not count.
     """
     first = dataclasses.replace(measured, launches=measured.launches[:launches])
-    names = (measured.repeat, *(arm for arm in measured.arms[1:] if first.list_timed_launches(arm)))
+    timed = (
+        arm for arm in first.arms[1:] if any(last.has_arm(arm) for last in first.launches[-1:])
+    )
+    names = (measured.repeat, *timed)
     try:
         return max(compute_arm_contrast(first, name).interval.half_width for name in names)
     except SampleError:

@@ -133,7 +133,8 @@ def _choose_narrowest(
         if blocks < FEWEST_BLOCKS or idle:
             break
         variance = (known + more * (spread.between + spread.within / blocks)) / total**2
-        # Two degrees of freedom per launch, as for three arms: see `statistics.compute_contrast`.
+        # Two degrees of freedom per launch, as for three arms that vary equally: see
+        # `statistics.compute_contrast`.
         expected = stats.t.ppf((1 + LEVEL) / 2, 2 * (total - 1)) * math.sqrt(variance)
         if expected < width:
             best, width = blocks, expected

@@ -39,7 +39,7 @@ def recompute_comparison(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
         cells = [
             create_observed_cell(spec, spec.filter_entries(run_entries)) for spec in setting.specs
         ]
-        done = [cell for cell in cells if cell.starts]
+        done = [cell for cell in cells if cell.starts or cell.failures]
         comparison = summarise_run(setting, done, timestamp=_read_date(folder / KIND.result))
     except _FOREIGN as error:
         raise RecordError(f"{path} is not a valid comparison ({error})") from error

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
+from tfbench.inside.phases import FIT
 from tfbuild.errors import SampleError
 
 _GRAIN_S = 0.02
@@ -123,9 +124,10 @@ class Sample:
 
         On one CPU this is the CPU time plus the part's share of the CPU's idle time (if it exceeds
         the resolution of ticks). On several CPUs it is the wall time, because nothing shows
-        whether the sample waited for CPU time that others took.
+        whether the sample waited for CPU time that others took. It is the wall time of epochs of
+        `fit`, too: `busy_s` has the CPU time between them, so their idle time is unknown.
         """
-        if self.vcpus > 1:
+        if self.vcpus > 1 or self.phase == FIT:
             return wall_s
         idle_s = self.wall_s - self.busy_s - self.steal_s
         waited_s = idle_s * wall_s / self.wall_s if idle_s > _GRAIN_S else 0.0

@@ -10,8 +10,9 @@ machine and much worse on another (`python -m tests.tools.estimators`, on simula
 
 The arms of a launch are the treatments of a block in a randomised complete block design. A contrast
 between arms has the larger of two variances: its own over the launches, and the residual variance
-pooled over all arms. Both have the pooled degrees of freedom, of at most three arms. So few
-launches give a usable interval, and an arm that varies more than the others gets a wider one.
+pooled over all arms. The pooled one has the degrees of freedom of at most three arms, the arm's own
+one fewer than there are launches. So few launches give a usable interval, and an arm that varies
+more than the others gets one that is as much wider as it must be.
 """
 
 from __future__ import annotations
@@ -195,11 +196,12 @@ def compute_contrast(levels: Levels, arm: str, baseline: Sequence[str]) -> Contr
     residuals = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
     freedom = (arms - 1) * (launches - 1)
     pooled = (1 + 1 / len(baseline)) * float((residuals**2).sum()) / freedom
-    own_variance = float(differences.var(ddof=1))
+    own = float(differences.var(ddof=1))
     return Contrast(
         mean=float(differences.mean()),
-        variance=max(own_variance, pooled) / launches,
-        freedom=min(freedom, MOST_CONTRASTS * (launches - 1)),
+        variance=max(own, pooled) / launches,
+        # Those of the variance that is used: the pooled one has the information of all arms.
+        freedom=launches - 1 if own > pooled else min(freedom, MOST_CONTRASTS * (launches - 1)),
     )
 
 

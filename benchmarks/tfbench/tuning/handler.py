@@ -26,9 +26,8 @@ from tfbuild import console, durations, settings
 from tfbuild.comparisons.host import read_host
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HostError, UsageError, WheelError
-from tfbuild.records import hash_record, save, write_atomic
+from tfbuild.records import save, write_atomic
 from tfbuild.settings import Paths
-from tfbuild.upstream.download import hash_file
 
 ENV, PAGE = "tune.env", "tune.md"
 
@@ -51,7 +50,7 @@ class TuningConfig:
             host=read_host(),
             workload=self.workload,
             program=str(program or ""),
-            program_sha256=hash_path(program) if program else "",
+            program_sha256=options.hash_path(program) if program else "",
             wheels=tuple((arm.name, arm) for arm in arms),
             vcpus=self.vcpus,
             budget_s=self.budget_s,
@@ -124,14 +123,6 @@ def read_config(tune_options: TuneOptions, paths: Paths) -> TuningConfig:
     )
     config.plan_setups()
     return config
-
-
-def hash_path(path: Path) -> str:
-    """Hash a file, or all files below a folder with their names."""
-    if path.is_file():
-        return hash_file(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    return hash_record([(str(file.relative_to(path)), hash_file(file)) for file in files])
 
 
 def _choose_wheels(tune_options: TuneOptions, paths: Paths) -> tuple[ArmChoice, ...]:

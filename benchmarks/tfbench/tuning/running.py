@@ -206,7 +206,9 @@ class TuningRun:
         rounds = search.count_halvings(len(competing))
         while len(competing) > search.FINALISTS:
             competing = self._select_promising(
-                TuningStage.AGAIN, [search.select_better_half(competing)], rounds=rounds
+                TuningStage.AGAIN,
+                search.split_groups(search.select_better_half(competing)),
+                rounds=rounds,
             )
         return (*competing, *hints)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -55,6 +56,25 @@ def test_a_sample_gets_our_own_time_beside_the_workers(tmp_path: Path) -> None:
         record = opened.sample("train", 1)
     assert record.pop("elapsed_s") > 0
     assert record == {"wall_s": 0.25, "canary_s": 0.001}
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(signal.SIGTERM, "SIGTERM"), (signal.SIGRTMIN + 1, f"signal {signal.SIGRTMIN + 1}")],
+)
+def test_a_worker_that_a_signal_ended_is_told_with_the_signal(
+    number: int, expected: str, tmp_path: Path
+) -> None:
+    """Python has no names for the real-time signals between the first and the last."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nread request\nkill -{number:d} $$\n", encoding="ascii")
+    python.chmod(0o755)
+    arm = Arm(name="tuned", python=python, label="")
+    with (
+        start_session(arm, {}, tmp_path / "log") as opened,
+        pytest.raises(WorkerError, match=f"was ended by {expected} during check"),
+    ):
+        opened.request("check", 10)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("wall_s", "sample"), ("canary_s", "canary")])

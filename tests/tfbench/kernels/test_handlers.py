@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
+from tests.builders.profiles import profile, program
 
+from tfbench.arms import installs
 from tfbench.commands import ProfileOptions, SelectOptions
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.kernels import handlers
 from tfbench.kernels.profiles import read_profile
+from tfbench.options import hash_path
 from tfbuild.commands import Request
-from tfbuild.errors import TensorwrightError, UsageError
+from tfbuild.errors import TensorwrightError, UsageError, WheelError
+from tfbuild.records import save
+from tfbuild.settings import Paths
 from tfbuild.upstream.kernels import RELEASE
 
 
@@ -56,10 +62,10 @@ def test_a_profile_is_not_written_over_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_six_workloads_are_profiled_already() -> None:
-    profile = read_profile(handlers.PROFILED)
-    assert [profiled_program.name for profiled_program in profile.programs] == list(WORKLOADS)
-    for program in profile.programs:
-        placed, traced = sum(row.seconds for row in program.places), sum(program.op_s.values())
+    recorded = read_profile(handlers.PROFILED)
+    assert [profiled_program.name for profiled_program in recorded.programs] == list(WORKLOADS)
+    for one in recorded.programs:
+        placed, traced = sum(row.seconds for row in one.places), sum(one.op_s.values())
         assert (
             0.5 * traced < placed <= 1.1 * traced
         )  # (medians: what interrupts an op is not its own)
@@ -67,8 +73,8 @@ def test_the_six_workloads_are_profiled_already() -> None:
 
 def test_single_ops_of_a_million_elements_are_a_profile() -> None:
     """What README names for --profile."""
-    profile = read_profile(handlers.PROFILED.with_name("million.json"))
-    ops = {row.place.op for program in profile.programs for row in program.places}
+    recorded = read_profile(handlers.PROFILED.with_name("million.json"))
+    ops = {row.place.op for one in recorded.programs for row in one.places}
     assert {"Tanh", "Sigmoid", "Exp", "Log", "Erf", "Softplus", "Pow", "RandomUniform"} <= ops
 
 
@@ -115,6 +121,60 @@ def test_a_model_and_kernels_exclude_each_other(named: Request) -> None:
         handlers.describe_program_kernels("lstm_text", named)
     with pytest.raises(UsageError, match="--workload cannot"):
         handlers.select_program_kernels("lstm_text", named)
+
+
+def profiled(folder: Path, name: str, sha256: str = "") -> SelectOptions:
+    """Options of a selection in a folder with the profile of one program."""
+    path = folder / handlers.PROFILE
+    save(path, profile(dataclasses.replace(program(name), sha256=sha256)))
+    return SelectOptions(workload="lstm_text", out=str(folder))
+
+
+def test_a_stopped_selection_goes_on_with_the_profile_that_it_made(tmp_path: Path) -> None:
+    asked = profiled(tmp_path, "lstm_text")
+    here = Paths(root=tmp_path, cache=tmp_path, pool=tmp_path)
+    expected = SelectOptions(profile=str(tmp_path / handlers.PROFILE), out=str(tmp_path))
+    assert handlers._add_profile(asked, here) == expected
+    model = tmp_path / "model.py"
+    model.write_text("one")
+    own = dataclasses.replace(
+        profiled(tmp_path, "own:model.py", hash_path(model)), workload=str(model)
+    )
+    assert handlers._add_profile(own, here) == expected
+
+
+def test_a_profile_of_another_model_or_phase_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    here = Paths(root=tmp_path, cache=tmp_path, pool=tmp_path)
+    with pytest.raises(UsageError, match="profile of mnist_mlp, not of lstm_text") as caught:
+        handlers._add_profile(profiled(tmp_path, "mnist_mlp"), here)
+    assert "--out" in caught.value.hint
+    trained = profiled(tmp_path, "lstm_text")
+    with pytest.raises(UsageError, match="not of lstm_text:batch=1:clients=1, "):
+        handlers._add_profile(dataclasses.replace(trained, phase="infer"), here)
+    model = tmp_path / "model.py"
+    model.write_text("one")
+    asked = profiled(tmp_path, "own:model.py", hash_path(model))
+    model.write_text("two")
+    with pytest.raises(UsageError, match=r"another version of .*model\.py"):
+        handlers._add_profile(dataclasses.replace(asked, workload=str(model)), here)
+
+
+def test_a_home_folder_is_found_in_the_path_of_a_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell does not expand it in --candidate=~/w.whl."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    read: list[Path] = []
+
+    def refuse(path: Path, *_: object) -> None:
+        read.append(path)
+        raise WheelError("enough")
+
+    monkeypatch.setattr(installs, "choose", lambda *_: ())
+    monkeypatch.setattr(handlers, "read_wheel_kernels", refuse)
+    with pytest.raises(WheelError, match="enough"):
+        handlers.describe_selecting(SelectOptions(candidate="~/w.whl"))
+    assert read == [tmp_path / "w.whl"]
 
 
 def test_a_build_for_a_model_says_that_it_profiles_it_first() -> None:

@@ -43,6 +43,13 @@ def test_a_folder_of_another_selection_is_refused(tmp_path: Path) -> None:
         selected(tmp_path, launches=3)
 
 
+def test_a_folder_of_a_finished_selection_is_refused(tmp_path: Path) -> None:
+    memory(tmp_path).save_series("recipe", SITE.place, 1, series(*EVEN))
+    selected(tmp_path)
+    with pytest.raises(UsageError, match="contains a finished selection"):
+        selected(tmp_path)
+
+
 # --- what is timed, and what is known: no worker starts here ------------------------------------
 
 EVEN = (0.01, -0.01, 0.012, -0.012)
@@ -114,6 +121,7 @@ def test_what_a_stopped_run_timed_is_its_own_and_not_the_caches(tmp_path: Path) 
     folders.begin(KIND, dataclasses.replace(SETTING, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, *map(line, range(4)))
     assert selected(tmp_path).recalled == 0
+    (tmp_path / "out" / KIND.result).unlink()
     memory(tmp_path).save_series("recipe", SITE.place, 1, series(*EVEN))
     assert selected(tmp_path).recalled == 0
 

@@ -102,6 +102,14 @@ def test_models_that_are_not_trained_have_no_losses_to_differ() -> None:
     assert compare_losses((), ()) == 0
 
 
+def test_models_without_call_have_no_predictions_to_differ() -> None:
+    assert compare_predictions((), ()) == 0
+    starts = [start(arm, predictions=()) for arm in TOLERANCES]
+    starts[1] = dataclasses.replace(starts[1], facts={**starts[1].facts, "nudged": True})
+    agreement = tuned(compute_agreements(starts, TOLERANCES))
+    assert (agreement.agrees, agreement.predictions) == (True, 0)
+
+
 # --- arms -----------------------------------------------------------------------------------------
 
 
@@ -260,6 +268,27 @@ def test_a_first_loss_that_one_rounding_moves_is_no_program_but_a_broken_machine
     starts = [start("stock"), nudged(moved_by((0.01, 0, 0, 0, 0))), start("tuned")]
     (repeat, _) = compute_agreements(starts, TOLERANCES)
     assert (repeat.arm, repeat.agrees) == (REPEAT, False)
+
+
+@pytest.mark.parametrize(("own_share", "agrees"), [(0.004, True), (0.07, True), (0.09, False)])
+def test_the_loss_of_a_first_epoch_may_differ_by_ten_times_what_rounding_does_to_it(
+    own_share: float, agrees: bool
+) -> None:
+    """It is a mean over all updates of the epoch, and the only loss that `fit` has."""
+    shares = {STOCK.name: 0.0, REPEAT: 0.008, TUNED.name: own_share}
+    starts = [
+        start(
+            arm,
+            workload="own:mobilenet.py:fit=1",
+            losses=(1 - share,),
+            facts={"nudged": arm == REPEAT},
+        )
+        for arm, share in shares.items()
+    ]
+    repeat, agreement = compute_agreements(starts, TOLERANCES)
+    assert (repeat.agrees, agreement.agrees) == (True, agrees)
+    assert agreement.is_excused is agrees
+    assert agreement.losses_apart == pytest.approx(own_share)
 
 
 def test_a_repeat_that_is_not_nudged_widens_nothing() -> None:

@@ -169,6 +169,13 @@ def test_what_was_asked_otherwise_is_refused_and_named(
     assert expected in caught.value.message
 
 
+def test_runs_in_which_no_arm_started_merge() -> None:
+    parts = [("a", machine(2, arms=())), ("b", machine(4, arms=()))]
+    assert merge_comparisons(parts).arms == ()
+    with pytest.raises(UsageError, match="their arms differ"):
+        merge_comparisons([parts[0], ("b", machine(4))])
+
+
 def test_candidates_may_stand_in_another_order() -> None:
     names = ("stock", "control", "tuned")
     measured_comparison = machine(2, arms=tuple(map(arm, names)))

@@ -17,6 +17,7 @@ from tests.builders.journals import (
     STEPS,
     STOCK,
     TUNED,
+    criteria,
     end,
     entries,
     fault,
@@ -26,7 +27,9 @@ from tests.builders.journals import (
     start,
 )
 
+from tfbench.arms.arm import create_repeat
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
+from tfbench.measuring.measurement import CellSpec, create_observed_cell
 from tfbench.measuring.observations import (
     ObservedCell,
     choose_next_block_count,
@@ -41,6 +44,7 @@ from tfbench.measuring.observations import (
     select_blocks,
 )
 from tfbench.measuring.samples import End, Entry, Sample
+from tfbench.measuring.summary import summarise_cell
 from tfbuild.comparisons.comparison import ArmFailure
 from tfbuild.comparisons.effort import FEWEST_BLOCKS, Effort
 from tfbuild.errors import SampleError
@@ -372,6 +376,17 @@ def test_an_arm_that_was_timed_once_leaves_the_width_unknown() -> None:
     assert compute_half_width(observed_cell, 2) < math.inf, "before it was timed at all"
 
 
+@pytest.mark.parametrize("timed", [1, 2])
+def test_an_arm_that_is_not_timed_any_more_does_not_hold_up_the_others(timed: int) -> None:
+    """It computed something else in a later launch."""
+    journal = entries(paces(), launches=6, spread=0.02, seed=4)
+    observed_cell = measured(without(journal, TUNED.name, range(timed, 6)))
+    repeat = compute_arm_contrast(observed_cell, REPEAT).interval.half_width
+    assert compute_half_width(observed_cell, 6) == repeat
+    last = measured(without(journal, TUNED.name, range(5 - timed)))
+    assert compute_half_width(last, 6) > repeat, "it is timed still"
+
+
 def test_an_arm_that_failed_does_not_hold_up_the_others() -> None:
     journal = without(entries(paces(), launches=3), TUNED.name, [1, 2])
     assert compute_half_width(measured([*journal, fault(TUNED.name, 1)]), 3) < math.inf
@@ -461,7 +476,21 @@ def test_starts_and_failures_are_told_from_all_else() -> None:
         start("tuned", losses=LOSSES[:1]),
     ]
     assert [launch_start.arm for launch_start in filter_starts(actual)] == ["stock", "tuned"]
-    assert list_failures(actual) == (ArmFailure(arm="tuned", reason="it died"),)
+    arm = dataclasses.replace(TUNED, wheel_sha256="ab" * 32, env=(("OMP_NUM_THREADS", "1"),))
+    (failure,) = list_failures(actual, [STOCK, arm])
+    assert failure == ArmFailure(
+        arm="tuned", reason="it died", wheel_sha256=arm.wheel_sha256, env=arm.env
+    )
+    (failure,) = list_failures(actual, [STOCK])
+    assert failure == ArmFailure(arm="tuned", reason="it died")
+
+
+def test_a_cell_names_the_wheel_of_an_arm_that_never_started() -> None:
+    arm = dataclasses.replace(TUNED, wheel_sha256="ab" * 32)
+    arms = (STOCK, create_repeat(STOCK), arm)
+    spec = CellSpec(workload="mnist_mlp", vcpus=(0,), arms=arms, seed=1)
+    (failure,) = create_observed_cell(spec, [fault("tuned")]).failures
+    assert failure.wheel_sha256 == arm.wheel_sha256
 
 
 def test_a_fault_makes_no_launch() -> None:
@@ -473,6 +502,20 @@ def test_an_arm_that_was_timed_once_is_not_compared() -> None:
     assert observed_cell.answered
     assert not observed_cell.can_compare(TUNED.name)
     assert observed_cell.can_compare(REPEAT)
+
+
+def test_an_arm_of_which_gates_leave_one_launch_is_not_compared() -> None:
+    """It was timed in two launches of six, and one of these was throttled throughout."""
+    journal = without(entries(paces(), launches=6, blocks=2), TUNED.name, range(2, 6))
+    for block in range(2):
+        journal = disturbed(journal, launch=1, block=block)
+    observed_cell = measured(journal)
+    assert observed_cell.fair
+    assert len(observed_cell.list_timed_launches(TUNED.name)) == 2
+    assert not observed_cell.can_compare(TUNED.name)
+    assert observed_cell.can_compare(REPEAT)
+    compared_cell = summarise_cell(observed_cell, criteria())
+    assert (compared_cell.speedups, compared_cell.launches) == ((), 6)
 
 
 def test_op_times_that_any_launch_brought_are_known() -> None:

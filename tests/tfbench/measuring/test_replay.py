@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.builders.journals import measured
+from tests.builders.journals import REPEAT, fault, measured
 from tests.builders.recordings import CELLS, EVERY, RECORDINGS, SETTING, run
 
 from tfbench.engine.journal import PACKED
@@ -74,6 +74,14 @@ def test_a_cell_that_was_not_begun_is_left_out(tmp_path: Path) -> None:
     comparison, _ = recompute_comparison(run(tmp_path, CELLS[0]))
     assert undated(comparison) == expected(CELLS[0])
     assert not comparison.complete
+
+
+def test_a_cell_of_which_nothing_started_is_told_as_failed(tmp_path: Path) -> None:
+    failed = [fault(REPEAT, workload=CELLS[1][0].workload, vcpus=CELLS[1][0].vcpus)]
+    comparison, _ = recompute_comparison(run(tmp_path, [*CELLS[0], *failed]))
+    assert undated(comparison) == expected(CELLS[0], failed)
+    assert comparison.complete
+    assert [failure.arm for failure in comparison.cells[1].failures] == [REPEAT]
 
 
 def test_half_a_line_at_the_end_is_what_a_killed_run_leaves(tmp_path: Path) -> None:

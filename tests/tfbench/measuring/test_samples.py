@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.examples import at_most
-from tests.builders.journals import STOCK, end, sample, start
+from tests.builders.journals import STOCK, TUNED, end, sample, start
 
 from tfbench.engine.journal import open_journal, read_entries
+from tfbench.inside.phases import FIT
 from tfbench.measuring.samples import KINDS, End, Entry, Fault, Sample, Start
 from tfbuild.errors import RecordError, SampleError
 from tfbuild.records import format_canonical
@@ -157,6 +158,16 @@ def test_on_one_cpu_a_sample_takes_what_it_used_and_what_it_waited_for(
 ) -> None:
     timed_sample = sample(STOCK.name, vcpus=1, wall_s=0.25, **meters)
     assert timed_sample.own_s == pytest.approx(own_s)
+
+
+def test_an_epoch_of_fit_takes_what_the_wall_clock_says() -> None:
+    """0.1 s of its wall time it waited for its data, and the CPU was busy as long between epochs:
+    what it waited must not vanish."""
+    epochs = {"vcpus": 1, "phase": FIT, "beside_s": 0.2}
+    stock = sample(STOCK.name, wall_s=0.25, cpu_s=0.15, busy_s=0.25, **epochs)
+    tuned = sample(TUNED.name, wall_s=0.175, cpu_s=0.075, busy_s=0.175, **epochs)
+    assert stock.own_s / tuned.own_s == pytest.approx(0.25 / 0.175)
+    assert tuned.step_s == pytest.approx([0.175 / tuned.steps])
 
 
 def test_slices_share_what_the_sample_waited_for() -> None:

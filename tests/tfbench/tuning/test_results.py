@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.comparisons import comparison
 from tests.builders.journals import HOST, STOCK, TUNED
 from tests.builders.tuning_cells import cell, interval, setup
 
 from tfbench.commands import TuneOptions
-from tfbench.tuning import handler, running, text
+from tfbench.measuring.comparing import ComparisonSetting
+from tfbench.options import hash_path
+from tfbench.tuning import handler, running, search, text
 from tfbench.tuning.changes import BF16, KINDS, SCRIPT, Setup
-from tfbench.tuning.handler import hash_path
 from tfbench.tuning.results import (
     SCHEMA,
     FirstSteps,
@@ -27,7 +29,7 @@ from tfbench.tuning.results import (
 from tfbench.tuning.running import KIND, TuningSetting, list_candidates
 from tfbench.tuning.running import TRIAL as TRIAL_FILE
 from tfbuild import records
-from tfbuild.comparisons.comparison import ArmFailure
+from tfbuild.comparisons.comparison import ArmFailure, Comparison
 from tfbuild.comparisons.interval import Verdict
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.settings import Paths
@@ -241,6 +243,27 @@ def test_a_dry_run_says_what_would_be_tried_and_makes_nothing(
     assert "tensorflow-cpu==" in description
     assert "20 min" in description
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_more_candidates_than_a_machine_bears_are_measured_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The better half of 26 setups, too, is measured in groups."""
+    own_setting = setting()
+    setups = tuple(setup(f"intra={number}") for number in range(1, 27))
+    gains = {own_setting.build_arm(one).name: 1.5 - n / 100 for n, one in enumerate(setups)}
+    together: list[int] = []
+
+    def compare(plan: ComparisonSetting, _: Path) -> Comparison:
+        names = [arm.name for arm in plan.arms[1:]]
+        together.append(len(names))
+        return comparison(cell({name: gains[name] for name in names}), seconds=1.0)
+
+    monkeypatch.setattr(running, "_load_or_compare", compare)
+    run = running.TuningRun(setting=own_setting, out=tmp_path, trial=TRIAL)
+    assert run._halve_settings(setups) == setups[:2]
+    assert max(together) <= search.MOST_TOGETHER
+    assert sum(together) == 13 + 7 + 4 + 2
 
 
 def here(folder: Path) -> Paths:
