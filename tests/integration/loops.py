@@ -371,7 +371,7 @@ def extended(module: ModuleType, dtype: str) -> list[Any]:
     draws = np.random.default_rng(1).standard_normal((2, 2))
     with module.Graph().as_default(), old.Session() as session:
 
-        @module.function
+        @in_graph(module)
         def looped(value: Tensor) -> Tensor:
             return module.while_loop(
                 lambda step, _: step < 3,
