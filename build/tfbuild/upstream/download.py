@@ -138,12 +138,23 @@ def _transfer(url: str, part: Path, pin: Pin) -> None:
             part.open("ab" if resumed else "wb") as sink,
             console.track_progress("MB", total >> 20) as count,
         ):
-            while block := answer.read(_CHUNK):
+            while block := _read(answer):
                 sink.write(block)
                 done += len(block)
                 count.advance(done >> 20, detail=pin.name)
         if total and done < total:
             raise ConnectionError(f"the connection ended after {done} of {total} bytes")
+
+
+def _read(answer: Any) -> bytes:  # noqa: ANN401  (its type depends on the scheme)
+    """Read the next bytes. Raises ConnectionError for any error of the network, so that it is not
+    taken for one of the disk.
+    """
+    try:
+        block: bytes = answer.read(_CHUNK)
+    except OSError as error:
+        raise ConnectionError(error.strerror or str(error)) from error
+    return block
 
 
 def _open_url(url: str, start: int) -> Any:  # noqa: ANN401  (its type depends on the scheme)

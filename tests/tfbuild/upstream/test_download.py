@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import hashlib
+import http.client
 import random
 import resource
 import signal
@@ -179,6 +181,20 @@ def test_a_disk_that_runs_full_is_said_and_the_next_run_goes_on(tmp_path: Path) 
             signal.signal(signal.SIGXFSZ, before)
         assert fetch(f"{site.url}/file.bin", pin(), tmp_path).read_bytes() == DATA
     assert site.asked[1] == ("/file.bin", f"bytes={HALF}-")
+
+
+def test_a_network_error_amid_a_download_is_no_disk_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose_route(*_: object) -> bytes:
+        raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+    with serving(Site({"/file.bin": DATA})) as site:
+        with monkeypatch.context() as patch:
+            patch.setattr(http.client.HTTPResponse, "read", lose_route)
+            with pytest.raises(DownloadError, match=r"file\.bin: No route to host"):
+                fetch(f"{site.url}/file.bin", pin(), tmp_path)
+        assert fetch(f"{site.url}/file.bin", pin(), tmp_path).read_bytes() == DATA
 
 
 @pytest.mark.parametrize(
