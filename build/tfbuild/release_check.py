@@ -49,6 +49,7 @@ def check_release(text: str) -> tuple[ReleaseFact, ...]:
     except ReleaseError:
         row = None
     version = text if row is None else row.version
+    has_kernels = row is None or bool(row.kernels)
     return (
         _create_fact(
             "row of releases.toml",
@@ -57,7 +58,7 @@ def check_release(text: str) -> tuple[ReleaseFact, ...]:
         ),
         _create_fact(
             "facts for kernels",
-            row is None or bool(row.kernels),
+            has_kernels,
             "Only a full build is possible: [kernels] in releases.toml starts at a later series",
             required=False,
         ),
@@ -66,13 +67,13 @@ def check_release(text: str) -> tuple[ReleaseFact, ...]:
             (lock_files.LOCKS / f"{version}.txt").is_file(),
             f"Write build/tfbuild/upstream/locks/{version}.txt; the first lines of another lock "
             "file show the command",
-            required=row is None or bool(row.kernels),
+            required=has_kernels,
         ),
         _create_fact(
             "recorded listing of the stock wheel",
             not LISTINGS.is_dir() or (LISTINGS / f"{version}.json").is_file(),
             "Run: python -m tests.tools.stock_listings WHEEL",
-            required=row is None or bool(row.kernels),
+            required=has_kernels,
         ),
         _create_fact(
             "traits for run-time defaults",

@@ -120,7 +120,7 @@ ROUNDING = 2.0**-23
 FILTERED = 4 * ROUNDING
 """Of minimal filtering: of the largest sum, as what cancels in a tile is of its neighbours."""
 SCHEMES = {"squares": (3, 3), "lines_3": (1, 3), "lines_5": (1, 5)}
-"""Of minimal filtering (minimal_filtering.h): the taps along rows and columns."""
+"""Of minimal filtering (winograd.h): the taps along rows and columns."""
 INSTRUCTIONS = {
     "sse2": (),
     "avx2": ("-mavx2", "-mfma"),

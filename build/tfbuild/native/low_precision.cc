@@ -10,8 +10,8 @@
 // This pass runs before them. After each op that begins a pattern, it inserts a barrier, an op that
 // returns its input, so that no pattern matches.
 //
-// For float32, there are no kernels for two patterns that the remapper fuses with oneDNN on ("Fusion
-// is not implemented"):
+// For float32, there are no kernels for two patterns that the remapper fuses with oneDNN on
+// ("Fusion is not implemented"):
 // - a convolution, FusedBatchNorm and Tanh or Sigmoid;
 // - a MatMul that transposes its left matrix, BiasAdd, and Tanh, Sigmoid or Add.
 // The pass inserts a barrier before the activation, and between this MatMul and an addition.
@@ -112,8 +112,8 @@ bool IsPassedThrough(const std::string& op) {
          op == "Reshape";
 }
 
-// Whether an input that SeparatedInputs() returns needs a barrier. `Source` is the node that computes
-// a value: it has op(), attr(name) and Input(index). It is false for an argument of a function.
+// Whether an input that SeparatedInputs() returns needs a barrier. `Source` is the node that
+// computes a value: it has op(), attr(name) and Input(index). It is false for an argument of a function.
 template <typename Source>
 bool NeedsBarrier(const std::string& op, Source from) {
   if (op == "Conv2DBackpropFilter") return !from || from.op() != kBarrier;

@@ -27,8 +27,8 @@ class FusedGroup:
     workspace, `stock_sources` files below tensorflow/core/kernels that the group needs. Every op
     of `ops` has a kernel for each item of `types`, which are written as native/registration.h
     writes them. `default_targets` are the targets on whose vector instructions models were faster
-    with the group: there, --kernels hot has it. Compiling takes `seconds` on one core, and
-    `megabytes` of memory.
+    with the group: there, --kernels hot has it. Compiling a source takes `seconds` on one core,
+    and `megabytes` of memory.
     """
 
     name: str

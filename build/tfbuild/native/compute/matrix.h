@@ -1,6 +1,5 @@
-// Products of small and medium float matrices, such as those of recurrent layers. The right matrix
-// is packed into panels once for all time steps. The left matrix is read in place and can be
-// transposed.
+// Products of float matrices in tiles. The right matrix is packed into panels. The left matrix is
+// read in place and can be transposed.
 
 #ifndef TENSORWRIGHT_COMPUTE_MATRIX_H_
 #define TENSORWRIGHT_COMPUTE_MATRIX_H_

@@ -45,7 +45,7 @@ struct Memory {
   bool loop_invariant = false;  // Loop-invariant; if kOwn, computed once, in the first iteration.
   std::int64_t turns = 1;       // The number of buffers.
   // The only task that writes the memory; -1 if none does, -2 if several do. An index into
-  // Plan::tasks before Planning::Hoist reorders them.
+  // Plan::tasks before LoopPlanner::Hoist reorders them.
   int writer = -1;
 
   // Returns the size of one buffer in bytes.

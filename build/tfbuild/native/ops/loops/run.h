@@ -28,7 +28,7 @@ constexpr std::int64_t kSharedWork = 1 << 16;
 // both directions of a layer or two requests, divide the threads.
 std::atomic<int> num_running_loops{0};
 
-// Counts a loop in `running` during the object's lifetime.
+// Counts a loop in `num_running_loops` during the object's lifetime.
 class Running {
  public:
   Running() { num_running_loops.fetch_add(1); }

@@ -81,7 +81,7 @@ class ConvolutionOpBase : public ReplacedOp {
   }
 
   // Computes output 0, of shape `shape`, by Winograd convolution and sets `*done` if that is
-  // faster. The transformed filter is kept in a temporary tensor. `turned` is as in
+  // faster. The transformed filter is kept in a temporary tensor. `is_rotated` is as in
   // WinogradOutputs.
   absl::Status Filter(OpKernelContext* context, const Convolution& of, const TensorShape& shape,
                       const Tensor& input, const Tensor& filter, bool is_rotated,

@@ -292,7 +292,7 @@ class FilterGradient {
       const float* factors = left + places[k];
 #pragma GCC unroll 12
       for (int row = 0; row < kRows; ++row) {
-        const Lanes factor = factors[row] - Lanes{};
+        const Lanes factor = Broadcast(factors[row]);
         sums[row][0] = MultiplyAdd(factor, first, sums[row][0]);
         sums[row][1] = MultiplyAdd(factor, second, sums[row][1]);
       }

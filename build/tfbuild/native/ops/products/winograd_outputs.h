@@ -36,8 +36,8 @@ class WinogradOutputs {
   // The arrays are contiguous and not owned:
   //
   //   input          images x input rows x input columns x channels
-  //   filter         filter rows x filter columns x channels x filters; if `turned`, it is to be
-  //                  rotated and has filter rows x filter columns x filters x channels
+  //   filter         filter rows x filter columns x channels x filters; if `is_rotated`, it is
+  //                  to be rotated and has filter rows x filter columns x filters x channels
   //   transformed    scratch memory for TransformedSize() floats
   //   output         images x output rows x output columns x filters, the result
   WinogradOutputs(const Convolution& of, const float* input, const float* filter, bool is_rotated,

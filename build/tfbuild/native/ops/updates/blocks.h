@@ -62,8 +62,9 @@ void Rsqrt(T* out, const T* a, const T*, std::int64_t count, std::int64_t packed
   }
 }
 
-// Executes an op whose stock kernel is `Vector` for elements in whole vectors of 32 bytes, which are
-// those before `packed`, and `Scalar` for the others. Those of float16 and bfloat16 are all `Scalar`.
+// Executes an op whose stock kernel is `Vector` for elements in whole vectors of 32 bytes, which
+// are those before `packed`, and `Scalar` for the others. Those of float16 and bfloat16 are all
+// `Scalar`.
 template <typename T, template <typename> class Vector, template <typename> class Scalar, Form form>
 void RunByPosition(T* out, const T* a, const T* b, std::int64_t count, std::int64_t packed) {
   constexpr bool kHasVectors = std::is_same_v<T, float> || std::is_same_v<T, double>;

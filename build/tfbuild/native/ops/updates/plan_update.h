@@ -125,13 +125,13 @@ class UpdatePlan {
   // Appends a step to the program. Returns the number of its value. `out` counts only for
   // assignments.
   std::int64_t Append(Code code, std::int64_t out, std::int64_t a, std::int64_t b) {
-    const std::int64_t handle_edge =
+    const std::int64_t value =
         handles_.size() + tensors_.size() + program_.size() / Program::kWidth;
     for (const std::int64_t number :
-         {static_cast<std::int64_t>(code), IsAssignment(code) ? out : handle_edge, a, b}) {
+         {static_cast<std::int64_t>(code), IsAssignment(code) ? out : value, a, b}) {
       program_.push_back(number);
     }
-    return handle_edge;
+    return value;
   }
 
   // Appends the steps of a node. A read is a copy only if the variable is written before the

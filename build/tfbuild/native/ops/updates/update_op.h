@@ -196,7 +196,7 @@ class UpdateOp : public tensorflow::OpKernel {
   }
 
   // Reads indices into `rows` and sorts them. Returns false if one is not in [0, limit). With
-  // `drops`, it skips negative indices, as segment sums do.
+  // `skip_negative`, it skips negative indices, as segment sums do.
   static bool ReadRows(const Tensor& indices, std::int64_t limit, bool skip_negative, Rows& rows) {
     const auto flat = indices.flat<Index>();
     rows.reserve(flat.size());
