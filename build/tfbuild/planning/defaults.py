@@ -235,21 +235,26 @@ def _choose_default(
         and measurement.isa in {"", isa}
     )
     of_release = tuple(measurement for measurement in applicable if measurement.release == release)
-    if any(measurement.source is MeasurementSource.MEASURED for measurement in of_release):
+    if _select_measured(of_release):
         applicable = of_release
-    measured = [
-        measurement
-        for measurement in applicable
-        if measurement.source is MeasurementSource.MEASURED
-    ]
-    counted = measured or (applicable if defaults_request.trust_emulated else ())
-    won = bool(counted) and all(measurement.wins for measurement in counted)
+    counted = _select_measured(applicable)
+    if not counted and defaults_request.trust_emulated:
+        counted = applicable
     return Default(
         lever=lever,
-        on=lever.opt_in or won,
+        on=lever.opt_in or _has_won(counted),
         evidence=applicable,
         guarded=lever.name == "onednn" and _fuses_unsupported_types(release),
     )
+
+
+def _select_measured(evidence: Iterable[LeverMeasurement]) -> tuple[LeverMeasurement, ...]:
+    """Select the measurements on CPUs that were not emulated."""
+    return tuple(row for row in evidence if row.source is MeasurementSource.MEASURED)
+
+
+def _has_won(counted: Sequence[LeverMeasurement]) -> bool:
+    return bool(counted) and all(measurement.wins for measurement in counted)
 
 
 def _fuses_unsupported_types(release: str) -> bool:
@@ -379,11 +384,7 @@ def _explain_state(default: Default) -> str:
     )
     if default.lever.opt_in:
         return f"and changes results; {evidence}"
-    won = any(
-        measurement.wins and measurement.source is MeasurementSource.MEASURED
-        for measurement in default.evidence
-    )
-    if default.guarded and won and not default.on:
+    if default.guarded and not default.on and _has_won(_select_measured(default.evidence)):
         return f"because a full build lacks the pass that makes it safe; {evidence}"
     return evidence
 

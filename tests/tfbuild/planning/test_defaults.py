@@ -506,6 +506,13 @@ def test_a_full_build_which_lacks_the_guard_leaves_onednn_off() -> None:
         assert ("off, because a full build lacks the pass" in text) is not on
 
 
+def test_a_kernel_build_with_a_loss_does_not_name_the_full_build() -> None:
+    lost = measurement(0.9, verdict="slower")
+    default = by_name("zen3", evidence=(lost,))["onednn"]
+    assert not default.on
+    assert "full build" not in defaults.describe(default)
+
+
 @pytest.mark.usefixtures("older_glibc")
 def test_guarded_defaults_are_set_only_where_the_kernel_library_is_loaded(tmp_path: Path) -> None:
     root = machine(tmp_path, text_of("zen3"))
