@@ -433,6 +433,9 @@ def test_another_server_gets_its_own_password_from_netrc(
 )
 def test_a_server_is_known_by_scheme_host_and_port(address: str, is_same: bool) -> None:
     assert _is_same_server(address, "https://example.org/") is is_same
+
+
+def test_a_server_that_begins_to_encrypt_is_the_same() -> None:
     assert _is_same_server("https://example.org/", "http://example.org/")
 
 
@@ -611,10 +614,11 @@ def test_only_this_machines_own_addresses_need_no_encryption(url: str, is_local:
 
 
 def test_an_address_without_encryption_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
-    for url, pages in (("http://host.invalid/", ""), ("https://host.invalid/", "http://p.invalid")):
-        with contextlib.suppress(PublishError):
-            upload([], url, pages=pages)
-        assert "http: " in capsys.readouterr().err
+    with pytest.raises(PublishError, match=r"host\.invalid"):
+        upload([], "http://host.invalid/")
+    assert "uploads to host.invalid" in capsys.readouterr().err
+    assert upload([], "https://host.invalid/", pages="http://p.invalid") == ()
+    assert "pages of p.invalid" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("half", ["TWINE_USERNAME", "TWINE_PASSWORD"])

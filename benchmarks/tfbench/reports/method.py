@@ -56,7 +56,10 @@ def build_method(comparison: Comparison, templates: Path) -> Section:
         precision=wording.format_share(effort.precision),
         budget="" if effort.budget_s is None else format_duration(effort.budget_s),
         seed=comparison.seed,
-        six=all(parse_name(cell.workload).model in WORKLOADS for cell in comparison.cells),
+        six=all(
+            name.model in WORKLOADS and not name.own
+            for name in (parse_name(cell.workload) for cell in comparison.cells)
+        ),
         trained=not all(cell.is_inference for cell in comparison.cells),
         asked=any(cell.is_inference for cell in comparison.cells),
     )
