@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from tfbench.arms.lineup import expand_path
 from tfbench.commands import ALL
 from tfbench.inside.phases import INFER, TRAIN
 from tfbench.inside.workload_name import format_own_name, parse_name
@@ -15,6 +14,7 @@ from tfbuild import console
 from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
 from tfbuild.records import hash_record
+from tfbuild.settings import expand_home
 from tfbuild.upstream.download import hash_file
 
 MODELS = f"Use the path of a model, or one of {', '.join(NAMES)}"
@@ -33,7 +33,7 @@ def parse_words(text: str) -> tuple[str, ...]:
 
 def parse_paths(text: str) -> list[Path]:
     """Parse comma-separated paths."""
-    return [Path(word.strip()).expanduser() for word in text.split(",") if word.strip()]
+    return [expand_home(word.strip()) for word in text.split(",") if word.strip()]
 
 
 def parse_workloads(text: str) -> tuple[str, ...]:
@@ -94,9 +94,9 @@ def parse_subject(text: str) -> Subject:
     """Parse --workload: the name of a workload, or a user's model file."""
     if not text:
         raise UsageError("--workload is missing", hint=MODELS)
-    if parse_name(text).model in NAMES:
+    if text.partition(":")[0] in NAMES:  # (also with sizes that do not exist)
         return parse_workload(text), None
-    path = expand_path(text)
+    path = expand_home(text)
     if not path.exists():
         _refuse_set(text)
         if path.suffix in _SUFFIXES or len(path.parts) > 1:

@@ -361,7 +361,7 @@ def _require_wheel(text: str) -> Path:
 
     Raises WheelError if there is no such file.
     """
-    path = Path(text).expanduser()
+    path = settings.expand_home(text)
     if not path.is_file():
         problem = f"{path} is a folder" if path.is_dir() else f"{path} does not exist"
         raise WheelError(problem, hint="Give the path of a .whl file")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tfbuild.records import format_json
-from tfbuild.settings import Paths
+from tfbuild.settings import Paths, expand_home
 from tfbuild.terminal_tables import format_grid
 from tfbuild.tools import doctor, installed
 from tfbuild.tools.installed import InstalledWheel
@@ -32,7 +30,7 @@ def report_kernels(place: str, *, as_json: bool) -> tuple[InstalledWheel, str]:
 
     Raises UsageError, HostError.
     """
-    installation = installed.inspect_install(Path(place).expanduser())
+    installation = installed.inspect_install(expand_home(place))
     if not as_json:
         return installation, installed.describe(installation)
     targets = installation.facts.targets if installation.facts else ()

@@ -35,15 +35,15 @@ NPM = ROOT / "build" / "npm" if IN_CHECKOUT else _PACKAGE / "npm"
 INSTALL = "TENSORWRIGHT_INSTALL"
 
 
-def expand_home(text: str, option: str) -> Path:
+def expand_home(text: str, option: str = "") -> Path:
     """Expand the ~ of a path: shells do not expand it in --to=~/index, or after a comma.
 
-    Raises UsageError.
+    Raises UsageError, which names the option, if there is one.
     """
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise UsageError(f"{option} {text}: there is no such home folder") from error
+        raise UsageError(f"{option} {text}: there is no such home folder".lstrip()) from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,10 +117,11 @@ def paths(env: Mapping[str, str] | None = None) -> Paths:
     home = Path(env.get("HOME") or "/")
     base = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
     cache = Path(env.get("TENSORWRIGHT_CACHE") or base / "tensorwright")
+    pool = env.get("TENSORWRIGHT_WHEELS") or str(ROOT / "wheels")
     return Paths(
         root=ROOT,
-        cache=cache.expanduser().resolve(),
-        pool=Path(env.get("TENSORWRIGHT_WHEELS") or ROOT / "wheels").expanduser().resolve(),
+        cache=expand_home(str(cache), "TENSORWRIGHT_CACHE").resolve(),
+        pool=expand_home(pool, "TENSORWRIGHT_WHEELS").resolve(),
         mirror=env.get("TENSORWRIGHT_MIRROR", ""),
     )
 

@@ -90,6 +90,10 @@ def test_a_subject_is_a_workload_or_a_file_that_may_hold_a_model(tmp_path: Path)
             options.parse_subject(text)
     with pytest.raises(UsageError, match="modern is a set, not one workload"):
         options.parse_subject("modern")
+    with pytest.raises(UsageError, match="unknown size 'foo=3'; resnet50 takes image and batch"):
+        options.parse_subject("resnet50:foo=3")
+    with pytest.raises(UsageError, match=r"~no\.such/model\.py: there is no such home folder"):
+        options.parse_subject("~no.such/model.py")
     (saved / "saved_model.pb").touch()
     assert options.parse_subject(str(saved)) == ("own:saved", saved)
 

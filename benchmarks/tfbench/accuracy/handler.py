@@ -206,7 +206,9 @@ def import_curve(accuracy_options: AccuracyOptions, paths: Paths) -> ImportedCur
             "--import needs a target accuracy", hint="Add it, for example --reach 0.757"
         )
     target = _parse_target(accuracy_options.reach, chance=0.0)
-    curve = read_curve(Path(accuracy_options.import_).expanduser(), accuracy_options.column)
+    curve = read_curve(
+        settings.expand_home(accuracy_options.import_, "--import"), accuracy_options.column
+    )
     result = results.import_curve(curve, target, _find_price(accuracy_options, 0))
     if accuracy_options.out:
         folder, drawings = (
@@ -303,7 +305,7 @@ def _parse_file(typed: str, data: DataSet) -> Path | None:
             f"--data-file has no effect with --data {data.name}",
             hint="Remove it: an installed package has the data",
         )
-    path = Path(typed).expanduser()
+    path = settings.expand_home(typed)
     if not path.is_file():
         raise UsageError(f"file not found: {path}")
     return path

@@ -16,7 +16,7 @@ from packaging.version import Version
 from tfbench.arms import lineup, wheel_conformance
 from tfbench.arms.arm import Arm
 from tfbench.arms.levers import Pairs, find_malloc, find_widest_tolerance, resolve_lever
-from tfbench.arms.lineup import ArmSpec, expand_path, is_path
+from tfbench.arms.lineup import ArmSpec, is_path
 from tfbuild import console
 from tfbuild.commands import HOT, Request
 from tfbuild.comparisons.kernels import KernelTable
@@ -27,7 +27,7 @@ from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.planning.defaults import BF16
 from tfbuild.planning.request import choose_python
 from tfbuild.run import run
-from tfbuild.settings import Paths
+from tfbuild.settings import Paths, expand_home
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.tools.requirement import ExactRequirement, parse_exact
@@ -265,7 +265,7 @@ def _require_wheel(text: str) -> Path:
 
     Raises WheelError if there is no such file, HostError if this CPU cannot run it.
     """
-    path = expand_path(text)
+    path = expand_home(text)
     if not path.is_file():
         raise WheelError(f"wheel not found: {path}", hint="Give the path of a .whl file")
     facts = tuned.read_tuned(path)

@@ -42,6 +42,7 @@ from tfbench.arms.levers import (
 from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
 from tfbuild.records import parse_toml, read_text
+from tfbuild.settings import expand_home
 from tfbuild.tools.requirement import parse_exact
 
 STOCK = "stock"
@@ -98,7 +99,7 @@ def read_lineup(text: str = "", *, baseline: str = STOCK) -> tuple[ArmSpec, ...]
     if written in list_presets():
         return read_toml(PRESETS / f"{written}{_TOML}")
     if written.endswith(_TOML):
-        return read_toml(expand_path(written))
+        return read_toml(expand_home(written))
     return parse_lineup(written)
 
 
@@ -205,14 +206,6 @@ def is_path(wheel: str) -> bool:
     return wheel.endswith(_WHEEL)
 
 
-def expand_path(text: str) -> Path:
-    """Return the path with its ~ expanded; a shell expands it only at the start of a word."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:  # (the user has no home)
-        return Path(text)
-
-
 def read_toml(path: Path) -> tuple[ArmSpec, ...]:
     """Read the [[arm]] tables of a file.
 
@@ -253,7 +246,7 @@ def _parse_row(row: Mapping[str, Any], folder: Path) -> ArmSpec:
         raise UsageError("write env as {NAME = …}")
     return make_spec(
         name=name,
-        wheel=str(folder / expand_path(wheel)) if is_path(wheel) else wheel,
+        wheel=str(folder / expand_home(wheel)) if is_path(wheel) else wheel,
         levers=[(lever, _format_word(row[lever], lever)) for lever in LEVERS if lever in row],
         env=[(variable, _format_plain(value, variable)) for variable, value in env.items()],
         wide=_format_plain(row[_TOLERANCE], _TOLERANCE) if _TOLERANCE in row else None,

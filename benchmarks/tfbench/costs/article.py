@@ -15,6 +15,7 @@ from pathlib import Path
 from tfbench.costs.prices import Price, PriceBook
 from tfbench.costs.runs import TrainingRun
 from tfbuild.errors import SampleError, UsageError
+from tfbuild.settings import expand_home
 
 TOTALS = Path(__file__).parent / "data" / "cloud_cpu_2017_totals.csv"
 PRICES = "2017-07-gce"
@@ -72,7 +73,7 @@ def read_log(text: str, book: PriceBook) -> TrainingRun:
         workload=model,
         vcpus=_require_whole_vcpus(price, book) if build else None,
         arm=build[0] if build else platform,
-        seconds=math.fsum(read_epochs(Path(path).expanduser())),
+        seconds=math.fsum(read_epochs(expand_home(path))),
         price=price,
     )
 

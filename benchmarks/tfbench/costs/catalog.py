@@ -14,6 +14,7 @@ from tfbench.costs.machines import find_machine, parse_mode
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, create_book
 from tfbuild.errors import UsageError
 from tfbuild.records import parse_toml, read_text
+from tfbuild.settings import expand_home
 
 SHIPPED = Path(__file__).with_name("books")
 _KEYS = {field.name for field in dataclasses.fields(Price)}
@@ -35,7 +36,7 @@ def find_book(text: str, *, as_of: str = "", names: Collection[str] = ()) -> Pri
     such book.
     """
     known = list_shipped_books()
-    path = SHIPPED / f"{text}.toml" if text in known else Path(text).expanduser()
+    path = SHIPPED / f"{text}.toml" if text in known else expand_home(text)
     if not path.exists():
         hint = f"Give a .toml or .csv file, or one of {', '.join(known)}"
         raise UsageError(f"there is no price book {text}", hint=hint)

@@ -279,7 +279,7 @@ def _read_config(select_options: SelectOptions, paths: Paths) -> _Config:
     """
     config = _read_options(select_options)
     candidate = (
-        lineup.expand_path(select_options.candidate)
+        settings.expand_home(select_options.candidate, "--candidate")
         if select_options.candidate
         else installs.find_newest_runnable(paths)
     )

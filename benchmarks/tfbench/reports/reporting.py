@@ -127,7 +127,7 @@ def _load_measurement(
     """
     if report_options.samples:
         comparison, recorded_samples = recompute_comparison(
-            Path(report_options.samples).expanduser()
+            settings.expand_home(report_options.samples, "--samples")
         )
         folder = (
             Path(report_options.out) if report_options.out else paths.choose_report_folder("again")
@@ -187,7 +187,7 @@ def _parse_kits(report_options: ReportOptions) -> Iterator[tuple[Path, str]]:
                 f"--kit {word} names no machine",
                 hint="Write --kit samples.jsonl=MACHINE",
             )
-        path = Path(file).expanduser()
+        path = settings.expand_home(file, "--kit")
         if not path.is_file():
             raise UsageError(
                 f"file not found: {path}",
@@ -235,7 +235,7 @@ def _report_totals(report_options: ReportOptions, paths: Paths, *, as_json: bool
         path = (
             article.TOTALS
             if report_options.totals == ARTICLE
-            else Path(report_options.totals).expanduser()
+            else settings.expand_home(report_options.totals, "--totals")
         )
         totals = article.read_totals(book, path)
     else:

@@ -191,7 +191,7 @@ def _parse_phases(words: str) -> tuple[str, ...]:
 def _parse_folder(words: str) -> str:
     if not words:
         return ""
-    folder = Path(words).expanduser().resolve()
+    folder = settings.expand_home(words).resolve()
     if not folder.is_dir():
         raise UsageError(
             f"there is no folder {words}", hint="Give a folder with one folder of images per class"

@@ -21,7 +21,7 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.features import load_features
 from tfbuild.errors import CommandError, ToolError
 from tfbuild.run import run
-from tfbuild.settings import Paths, lock_folder, require_disk
+from tfbuild.settings import Paths, expand_home, lock_folder, require_disk
 
 SYSROOT = "TENSORWRIGHT_SYSROOT"
 """Variable with the folder of a system of the other architecture, instead of the created one."""
@@ -112,7 +112,7 @@ def find_emulator(architecture: str, paths: Paths) -> Emulator:
     program = _find_program(architecture) or _fetch_program(architecture, paths)
     named_sysroot = os.environ.get(SYSROOT, "")
     sysroot = (
-        Path(named_sysroot).expanduser().resolve()
+        expand_home(named_sysroot, SYSROOT).resolve()
         if named_sysroot
         else _fetch_sysroot(architecture, paths)
     )

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from tfbuild import console
 from tfbuild.errors import ChecksumError, DiskError, DownloadError
+from tfbuild.settings import expand_home
 
 _CHUNK = 1 << 20
 _TIMEOUT_S = 30.0
@@ -210,5 +211,6 @@ def strip_login(url: str) -> str:
 
 def build_mirror_url(mirror: str, name: str) -> str:
     """Return the address of a file in a mirror, which is an address itself, or a folder."""
-    base = mirror if "://" in mirror else Path(mirror).expanduser().resolve().as_uri()
+    is_url = "://" in mirror
+    base = mirror if is_url else expand_home(mirror, "TENSORWRIGHT_MIRROR").resolve().as_uri()
     return f"{base.rstrip('/')}/{name}"

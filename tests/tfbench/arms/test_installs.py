@@ -157,7 +157,7 @@ def test_names_of_packages_are_normalized_so_that_arms_share(here: Paths) -> Non
     ("text", "candidate", "error", "message"),
     [
         ("stock,x=no-such.whl", "", WheelError, "no-such.whl"),
-        ("stock,x=~nobody-has-this-name/x.whl", "", WheelError, "x.whl"),
+        ("stock,x=~no-one/x.whl", "", UsageError, "~no-one/x.whl: there is no such home folder"),
         ("", "no-such.whl", WheelError, "no-such.whl"),
         ("a==1,b==1", "any.whl", UsageError, "any.whl"),
         ("stock,x=stock:env.LD_PRELOAD=/no/such.so", "", UsageError, "/no/such.so"),
