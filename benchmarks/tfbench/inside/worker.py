@@ -125,23 +125,23 @@ class Trainer:
 
     def sample(self, phase: str, steps: int) -> Answer:
         """Time `steps` steps in slices; each has its number of steps and its seconds."""
-        extra = round(float(os.environ.get(SLOWDOWN, "0")) * steps)
+        taken = steps + round(float(os.environ.get(SLOWDOWN, "0")) * steps)
         if self.server is not None:
             self.server.reset_counts()
         canary = meters.time_canary()
         before, idle_cpu = self._read_meters(), time.process_time() - self.resting[1]
         idle = time.perf_counter() - self.resting[0]
         if phase == FIT and self.epochs is not None:
-            parts, beside_s, _ = self.epochs.fit(steps + extra)
+            parts, beside_s, _ = self.epochs.fit(taken)
         else:
-            parts, beside_s = slices.time_calls(self._plan_calls(phase, steps + extra)), 0.0
+            parts, beside_s = slices.time_calls(self._plan_calls(phase, taken), taken), 0.0
         after = self._read_meters()
         canary += meters.time_canary()
         self.resting = time.perf_counter(), time.process_time()
         times = {
             "wall_s": math.fsum(part.wall_s for part in parts),
             "cpu_s": math.fsum(part.cpu_s for part in parts),
-            "slices": [(part.steps / (steps + extra), *part[1:]) for part in parts],
+            "slices": [(part.steps / taken, *part[1:]) for part in parts],
             "idle_s": idle,
             "idle_cpu_s": idle_cpu,
             "beside_s": beside_s,
