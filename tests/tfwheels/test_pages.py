@@ -161,7 +161,7 @@ def test_a_wheel_that_did_not_pass_the_gate_says_so_and_why() -> None:
 def test_a_wheel_that_passed_has_nothing_for_people_but_programs_see_it() -> None:
     notes, text, files = noted(dataclasses.replace(POOL[1], gating=GateResult(passed=True)))
     assert (notes, "<p>" in text) == ([], False)
-    assert files[0]["_gate"] == {"passed": True, "faults": [], "gaps": []}
+    assert files[0]["_gate"] == {"passed": True, "faults": [], "gaps": [], "evidence": []}
     notes, _, (file,) = noted(POOL[1])
     assert not [name for name in file if name.startswith("_")], "nobody knows"
 

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import pytest
 from tests.builders.buckets import NAME, Served
-from tests.builders.gate_comparisons import compared
+from tests.builders.gate_comparisons import GAIN, LOSS, compared
 from tests.builders.index_wheels import stand_in
 from tests.builders.publications import FORK, NOW, die_at_write, files, sha256, stamps
 from tests.tools.crowd import crowd
@@ -239,6 +239,26 @@ def test_how_a_wheel_passed_is_kept_also_when_the_catalog_is_made_again(
     (folder.root / catalog.KEY).unlink()
     put(folder, reindex=True)
     assert gatings(folder) == [GateResult(passed=True)], "by the comparison beside it"
+
+
+def test_a_refused_wheel_is_still_refused_when_the_catalog_is_lost(
+    folder: Folder, wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    """The comparison with the loss gives no listed verdict, but it is stored beside the wheel."""
+    zen4 = wheels["zen4"]
+    judgement = compared(tmp_path, zen4, GAIN, LOSS)
+    ((file, digest),) = judgement.evidence
+    assert file != judgement.verdicts[0].file
+    put(folder, zen4, judged={hash_file(zen4): judgement})
+    assert sha256(files(folder)[f"pool/{PROJECT}/{file}"]) == digest
+    (refused,) = gatings(folder)
+    assert refused is not None
+    assert not refused.passed
+    assert refused.faults[0].startswith("it is slower")
+    (folder.root / catalog.KEY).unlink()
+    put(folder, reindex=True)
+    assert gatings(folder) == [refused]
+    need_consistent(files(folder))
 
 
 def test_a_wheel_without_a_comparison_comes_back_as_one_that_did_not_pass(

@@ -19,6 +19,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from tfbuild import console
+from tfbuild.comparisons.comparison import load
 from tfbuild.errors import PublishError, RecordError
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import decode_record, format_json, parse_json, quote_value
@@ -160,7 +161,8 @@ def _judge_wheel(
         return None
     with contextlib.ExitStack() as stack:
         paths = [stack.enter_context(store.open_local(key)) for key in comparisons]
-        return gate.judge_comparisons(entry.file, entry.sha256, tuned, paths)
+        newest_first = sorted(paths, key=lambda path: load(path).made, reverse=True)
+        return gate.judge_comparisons(entry.file, entry.sha256, tuned, newest_first)
 
 
 def _read_known(current: bytes | None, where: str) -> Catalog:
@@ -212,6 +214,7 @@ def _merge_gating(old: GateResult | None, new: GateResult | None) -> GateResult 
         passed=passed,
         faults=tuple(dict.fromkeys((*old.faults, *new.faults))),
         gaps=() if passed else new.gaps or old.gaps,
+        evidence=tuple(dict.fromkeys((*old.evidence, *new.evidence))),
     )
 
 

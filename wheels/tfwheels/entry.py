@@ -56,13 +56,14 @@ class TargetVerdict:
 class GateResult:
     """The gate's result for a published wheel: it `passed`, or it was published with --no-gate.
 
-    `faults` are reasons to refuse the wheel; `gaps` are the reasons why comparisons give no
-    verdict.
+    `faults` are reasons to refuse the wheel, from the comparisons `evidence`: names of files beside
+    the wheel, and their SHA-256 hashes. `gaps` are the reasons why comparisons give no verdict.
     """
 
     passed: bool
     faults: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
+    evidence: tuple[tuple[str, str], ...] = ()
 
     @property
     def words(self) -> str:

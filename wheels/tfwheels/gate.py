@@ -64,8 +64,10 @@ class Judgement:
 
     `verdicts` has one verdict per target and CPU, from the first comparison that gives one.
     `faults` are reasons to refuse the wheel; `gaps` are the reasons why comparisons give no
-    verdict. `silent` are the wheel's targets without a verdict. `published` has the comparison of
-    each verdict by file name; `reasons` are the gaps without the paths of this machine.
+    verdict. `silent` are the wheel's targets without a verdict. `published` has the comparisons of
+    the verdicts and of the faults by file name, so that `--reindex` gets the same result from them;
+    `evidence` has the names and SHA-256 hashes of those with faults. `reasons` are the gaps without
+    the paths of this machine.
     """
 
     verdicts: tuple[entry.TargetVerdict, ...]
@@ -73,6 +75,7 @@ class Judgement:
     gaps: tuple[str, ...]
     silent: tuple[str, ...]
     published: Mapping[str, bytes]
+    evidence: tuple[tuple[str, str], ...] = ()
     reasons: tuple[str, ...] = ()
 
     @property
@@ -82,20 +85,40 @@ class Judgement:
         return entry.GateResult(
             passed=passed,
             faults=tuple(map(_strip_text, self.faults)),
+            evidence=self.evidence,
             gaps=() if passed else tuple(map(_strip_text, self.reasons)),
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Finding:
-    """The result of an arm of the comparison at `path`; `gap` is why there is no verdict."""
+    """The result of an arm of the comparison at `path`; `gap` is why there is no verdict.
+
+    `published` is the comparison's public form, with a verdict or a fault.
+    """
 
     path: Path
+    published: _PublicComparison | None = None
     target: str = ""
     verdict: entry.TargetVerdict | None = None
-    published: bytes = b""
     faults: tuple[str, ...] = ()
     gap: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PublicComparison:
+    """A comparison as it is stored beside the wheel `wheel`: see `serialize_public`."""
+
+    wheel: str
+    content: bytes
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def file(self) -> str:
+        return format_comparison_name(self.wheel, self.sha256)
 
 
 def find_comparisons(reports: Path, sha256: str) -> tuple[Path, ...]:
@@ -153,6 +176,7 @@ def judge_comparisons(
         if finding.verdict is not None:
             by_target.setdefault((finding.target, finding.verdict.cpu), finding)
     covered = {target for target, _ in by_target}
+    faulty = _collect_published(finding for finding in findings if finding.faults)
     return Judgement(
         verdicts=tuple(
             finding.verdict for finding in by_target.values() if finding.verdict is not None
@@ -161,12 +185,21 @@ def judge_comparisons(
         gaps=tuple(f"{finding.path}: {finding.gap}" for finding in findings if finding.gap),
         silent=tuple(target for target in tuned.targets if target not in covered),
         published={
-            finding.verdict.file: finding.published
-            for finding in by_target.values()
-            if finding.verdict is not None
+            file: public.content
+            for file, public in (_collect_published(by_target.values()) | faulty).items()
         },
+        evidence=tuple((file, public.sha256) for file, public in faulty.items()),
         reasons=tuple(dict.fromkeys(finding.gap for finding in findings if finding.gap)),
     )
+
+
+def _collect_published(findings: Iterable[_Finding]) -> dict[str, _PublicComparison]:
+    """Collect the public comparisons of the findings by file name."""
+    return {
+        finding.published.file: finding.published
+        for finding in findings
+        if finding.published is not None
+    }
 
 
 def serialize_public(comparison: Comparison) -> bytes:
@@ -207,9 +240,10 @@ def _read_findings(path: Path, file: str, sha256: str, tuned: Tuned) -> list[_Fi
     ]
     if not arms and not unstarted:
         return [_Finding(path=path, gap="it compares other wheels")]
+    public = _PublicComparison(wheel=file, content=serialize_public(comparison))
     return [
-        *(_build_finding(path, comparison, arm, file, tuned) for arm in arms),
-        *(_build_failed_finding(path, comparison, failure, tuned) for failure in unstarted),
+        *(_build_finding(path, comparison, arm, public, tuned) for arm in arms),
+        *(_build_failed_finding(path, comparison, failure, public, tuned) for failure in unstarted),
     ]
 
 
@@ -222,7 +256,7 @@ def _list_unstarted(comparison: Comparison) -> list[ArmFailure]:
 
 
 def _build_failed_finding(
-    path: Path, comparison: Comparison, failure: ArmFailure, tuned: Tuned
+    path: Path, comparison: Comparison, failure: ArmFailure, public: _PublicComparison, tuned: Tuned
 ) -> _Finding:
     """Build the finding of an arm that never started: a fault, or a gap if it proves nothing."""
     cpu = comparison.host.cpu
@@ -232,11 +266,11 @@ def _build_failed_finding(
     if not any({*build.required_features} <= cpu.features for build in tuned.builds):
         return _Finding(path=path, gap=f"its CPU runs no code of {' or '.join(tuned.targets)}")
     faults = (f"{fault} (on {cpu.name})" for fault in _list_failures(comparison, failure.arm))
-    return _Finding(path=path, faults=tuple(faults), gap="it has no timings")
+    return _Finding(path=path, published=public, faults=tuple(faults), gap="it has no timings")
 
 
 def _build_finding(
-    path: Path, comparison: Comparison, arm: ArmFacts, file: str, tuned: Tuned
+    path: Path, comparison: Comparison, arm: ArmFacts, public: _PublicComparison, tuned: Tuned
 ) -> _Finding:
     cpu, library = comparison.host.cpu, _find_loaded(arm, tuned)
     gap = _find_mismatch(comparison, arm, library, tuned)
@@ -250,9 +284,7 @@ def _build_finding(
     worst = min(rows, key=_rank_row, default=None)
     gap = _find_unclear(comparison, arm.name) or _explain_no_verdict(comparison, worst)
     if gap or worst is None:
-        return _Finding(path=path, target=target, faults=faults, gap=gap)
-    content = serialize_public(comparison)
-    digest = hashlib.sha256(content).hexdigest()
+        return _Finding(path=path, published=public, target=target, faults=faults, gap=gap)
     interval = worst.speedup.interval
     verdict = entry.TargetVerdict(
         target=target,
@@ -261,10 +293,10 @@ def _build_finding(
         low=interval.low,
         high=interval.high,
         cpu=cpu.name,
-        file=format_comparison_name(file, digest),
-        sha256=digest,
+        file=public.file,
+        sha256=public.sha256,
     )
-    return _Finding(path=path, target=target, verdict=verdict, published=content, faults=faults)
+    return _Finding(path=path, published=public, target=target, verdict=verdict, faults=faults)
 
 
 def _find_loaded(arm: ArmFacts, tuned: Tuned) -> KernelLibrary | TunedTree | None:

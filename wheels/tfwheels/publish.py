@@ -289,9 +289,9 @@ def _list_pooled(entries: Iterable[Entry], store: Store) -> dict[str, Digest]:
     for entry in entries:
         hashes = {_build_key(entry): entry.sha256}
         hashes[build_metadata_key(entry.name, entry.file)] = entry.metadata_sha256
-        hashes |= {
-            _build_comparison_key(entry, verdict.file): verdict.sha256 for verdict in entry.verdicts
-        }
+        compared = {verdict.file: verdict.sha256 for verdict in entry.verdicts}
+        compared |= dict(entry.gating.evidence if entry.gating else ())
+        hashes |= {_build_comparison_key(entry, file): sha256 for file, sha256 in compared.items()}
         if entry.provenance is not None:
             hashes[build_provenance_key(entry.name, entry.file)] = entry.provenance.sha256
         for key, sha256 in hashes.items():
