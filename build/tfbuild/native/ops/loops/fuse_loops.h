@@ -5,7 +5,6 @@
 #define TENSORWRIGHT_OPS_LOOPS_FUSE_LOOPS_H_
 
 #include <algorithm>
-#include <map>
 #include <mutex>
 #include <set>
 #include <string>

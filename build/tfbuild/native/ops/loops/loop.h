@@ -255,14 +255,30 @@ class FunctionReader {
     return values_.at({edge->src(), edge->src_output()});
   }
 
-  // Adds a node to the routine after the nodes that compute its inputs, depth first. Returns an
+  // Adds the nodes that compute a result to the routine, each after its inputs, depth first. It does
+  // not recurse, because an unrolled body may have many thousands of nodes in sequence. Returns an
   // empty string, or the type of an op that is not supported.
-  std::string Visit(const Node* node) {
-    if (node->IsArg() || !seen_.insert(node).second) return "";
-    for (int i = 0; i < node->num_inputs(); ++i) {
-      const std::string odd = Visit(Input(node, i)->src());
+  std::string Visit(const Node* result) {
+    std::vector<std::pair<const Node*, int>> path;  // With the number of inputs that were entered.
+    const auto enter = [&](const Node* node) {
+      if (!node->IsArg() && seen_.insert(node).second) path.emplace_back(node, 0);
+    };
+    enter(result);
+    while (!path.empty()) {
+      const Node* node = path.back().first;
+      if (const int next = path.back().second++; next < node->num_inputs()) {
+        enter(Input(node, next)->src());
+        continue;
+      }
+      path.pop_back();
+      const std::string odd = Add(node);
       if (!odd.empty()) return odd;
     }
+    return "";
+  }
+
+  // Adds a node whose inputs were added, as `Visit` does.
+  std::string Add(const Node* node) {
     if (node->IsRetval() || node->IsIdentity()) return "";
     const auto known = SupportedOperations().find(node->type_string());
     if (known == SupportedOperations().end()) return node->type_string();

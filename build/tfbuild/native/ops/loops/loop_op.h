@@ -262,7 +262,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
           items.push_back(std::move(item));
           continue;
         }
-        Tensor& old = items[IndexAt(plan, write.index, t)];
+        Tensor& old = items[plan.IndexAt(write.index, t)];
         if (write.how == ListWrite::How::kAdd && old.dtype() == item.dtype()) {
           Tensor sum = item;
           if (!write.has_own_memory) {
@@ -282,12 +282,6 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     TF_RETURN_IF_ERROR(context->allocate_output(i, TensorShape({}), &out, attributes));
     out->scalar<tensorflow::Variant>()() = std::move(list);
     return absl::OkStatus();
-  }
-
-  // Returns the index `value` in iteration `t`.
-  static std::int64_t IndexAt(const Plan& plan, int value, std::int64_t t) {
-    const auto counter = plan.counters.find(value);
-    return counter == plan.counters.end() ? plan.numbers.at(value) : counter->second.values[t];
   }
 
   // Returns the integers or booleans that iteration `t` writes to a list.

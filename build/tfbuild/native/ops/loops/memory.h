@@ -152,9 +152,7 @@ class LoopMemory {
     if (!read.reads_other.empty() && read.reads_other[t]) {
       return Source(plan_.fixed[plan_.memories[read.other].source]);
     }
-    const auto counter = plan_.counters.find(read.index);
-    return items[counter == plan_.counters.end() ? plan_.numbers.at(read.index)
-                                                 : counter->second.values[t]];
+    return items[plan_.IndexAt(read.index, t)];
   }
 
   // Allocates the tensors of a memory whose values go into lists.

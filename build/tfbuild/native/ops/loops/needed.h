@@ -4,7 +4,6 @@
 #ifndef TENSORWRIGHT_OPS_LOOPS_NEEDED_H_
 #define TENSORWRIGHT_OPS_LOOPS_NEEDED_H_
 
-#include <utility>
 #include <vector>
 
 #include "tensorwright/ops/loops/loop.h"

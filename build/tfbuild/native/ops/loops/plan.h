@@ -4,13 +4,10 @@
 #ifndef TENSORWRIGHT_OPS_LOOPS_PLAN_H_
 #define TENSORWRIGHT_OPS_LOOPS_PLAN_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/tensor.h"
@@ -180,9 +177,15 @@ struct Plan {
   std::vector<SumOf> sums;
   std::int64_t chunk = 1;  // Iterations per chunk. `sums` are updated after each chunk.
   std::int64_t rows = 0;   // The rows of all tasks, if rows are independent (rows.h); else 0.
-  std::map<int, CounterValues> counters;  // By value.
+  std::map<int, CounterValues> counters;  // By value: those that slices and lists use.
   std::map<int, std::int64_t> numbers;    // By value: indices that do not change.
   std::map<int, Numbers> final_counters;  // By argument: counters after the last iteration.
+
+  // Returns the index that a value gives in iteration `t`.
+  std::int64_t IndexAt(int value, std::int64_t t) const {
+    const auto counter = counters.find(value);
+    return counter == counters.end() ? numbers.at(value) : counter->second.values[t];
+  }
 };
 
 // The inputs of an execution, by argument: a tensor (for a variable, its value), and a list if the

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -221,6 +223,21 @@ class LoopPlanner {
     if (builder_.plan.sums.empty() && builder_.plan.rows > 0) {
       builder_.plan.chunk = std::max<std::int64_t>(1, kRowsOfSum / builder_.plan.rows);
     }
+    DropUnusedCounters();
+  }
+
+  // Drops the counters that no execution reads: they have a number for each iteration, and plans
+  // are cached.
+  void DropUnusedCounters() {
+    Plan& plan = builder_.plan;
+    std::set<int> used;
+    for (const CounterSlice& slice : plan.slices) used.insert(slice.index);
+    for (const ListRead& read : plan.reads) used.insert(read.index);
+    for (const auto& [list, write] : plan.writes) used.insert({write.index, write.value});
+    for (auto counter = plan.counters.begin(); counter != plan.counters.end();) {
+      counter = used.count(counter->first) ? std::next(counter) : plan.counters.erase(counter);
+    }
+    for (auto& [value, counter] : plan.counters) counter.values.shrink_to_fit();
   }
 
   PlanBuilder builder_;

@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "tensorwright/ops/loops/draft.h"

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>

@@ -4,6 +4,8 @@
 #ifndef TENSORWRIGHT_OPS_UPDATES_FUSE_UPDATES_H_
 #define TENSORWRIGHT_OPS_UPDATES_FUSE_UPDATES_H_
 
+#include <vector>
+
 #include "tensorflow/core/common_runtime/optimization_registry.h"
 #include "tensorflow/core/graph/algorithm.h"
 #include "tensorwright/graph/switches.h"

@@ -6,11 +6,9 @@
 #define TENSORWRIGHT_OPS_UPDATES_UPDATE_OP_H_
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
