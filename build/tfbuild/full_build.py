@@ -25,7 +25,6 @@ from tfbuild.tools import doctor
 from tfbuild.treebuild import build as builder
 from tfbuild.treebuild import site
 from tfbuild.treebuild.build import Order
-from tfbuild.upstream import releases
 from tfbuild.vendoring import declarations
 
 NOTHING = BuildOptions()
@@ -157,7 +156,7 @@ def _run_preflight(plan: Plan, compiler: Compiler, order: Order, paths: Paths) -
     with console.report_step("preflight"):
         findings = preflight.run_checks(
             plan,
-            releases.find_release(plan.release),
+            plan.release_record,
             paths=paths,
             compiler=compiler,
             budget=order.budget,

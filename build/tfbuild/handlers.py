@@ -41,6 +41,7 @@ from tfbuild.planning.plan import Estimate, Plan, Scope
 from tfbuild.planning.proxy_targets import choose_proxy_plan, list_missing_features
 from tfbuild.planning.request import (
     fill_compiler,
+    require_release,
     resolve_fleet,
     resolve_fleets,
     resolve_plan,
@@ -205,7 +206,7 @@ def build_wheel(
         paths = dataclasses.replace(paths, pool=pool)
     request = resolve_release(dataclasses.replace(request, source=options.source), paths)
     if options.install:
-        release = releases.find_release(request.release)
+        release = require_release(request)
         full = request.scope == Scope.FULL
         bazel = releases.choose_bazel(release) if full else releases.read_kernels_bazel()
         doctor.prepare(paths, bazel, install=True)

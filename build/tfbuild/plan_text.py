@@ -53,7 +53,7 @@ def format_fleet(
         ("time", f"about {console.format_duration(guess.seconds)} ({guess.basis})"),
         ("memory", f"about {console.format_size(guess.memory_mb * 1e6)}"),
         ("disk", f"about {console.format_size(guess.disk_mb * 1e6)}"),
-        ("verified", releases.find_release(plan.release).verified),
+        ("verified", plan.release_record.verified),
     ]
     return "".join(_format_row(name, text) for name, text in rows)
 
@@ -96,7 +96,7 @@ def _list_kernel_rows(plan: Plan) -> Iterator[Row]:
 
 
 def _list_full_rows(plan: Plan, recipe: FullRecipe, templates: Path) -> Iterator[Row]:
-    yield "tested", f"by TensorFlow with {releases.find_release(plan.release).compiler}"
+    yield "tested", f"by TensorFlow with {plan.release_record.compiler}"
     answers = releases.fill_placeholders(recipe.configure_env, python_bin="PYTHON", clang="CLANG")
     yield "answers", "\n".join(f"{name}={value}" for name, value in answers)
     lines = render(plan, templates)["tensorwright.bazelrc"].splitlines()

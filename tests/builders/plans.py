@@ -10,7 +10,12 @@ from tfbuild.planning.request import resolve_plan
 from tfbuild.upstream.releases import find_release
 
 
-def planned(
+def planned(arch: str = "skylake", **options: Any) -> Plan:
+    plan, _ = resolve_plan(requested(arch, **options))
+    return plan
+
+
+def requested(
     arch: str = "skylake",
     *,
     scope: str = "kernels",
@@ -20,8 +25,8 @@ def planned(
     python: str = "",
     compiler: str = "clang@16.0.6",
     **options: Any,
-) -> Plan:
-    request = Request(
+) -> Request:
+    return Request(
         arch=arch,
         release=release,
         scope=scope,
@@ -31,8 +36,6 @@ def planned(
         compiler=compiler,
         **options,
     )
-    plan, _ = resolve_plan(request)
-    return plan
 
 
 def _python(release: str) -> str:

@@ -25,7 +25,7 @@ from tfbuild.errors import HostError, UsageError, WheelError
 from tfbuild.packing import conformance, tuned, wheel
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.planning.defaults import BF16
-from tfbuild.planning.request import choose_python
+from tfbuild.planning.request import choose_python, require_release
 from tfbuild.run import run
 from tfbuild.settings import Paths, expand_home
 from tfbuild.tools import environment
@@ -238,8 +238,7 @@ def _find_published(path: Path) -> WheelSource:
 
 
 def _choose_default_stock() -> WheelSource:
-    request = Request()
-    release = releases.find_release(request.release)
+    release = require_release(Request())
     package = releases.choose_cpu_package(release, platform.machine())
     return WheelSource(
         requirement=f"{package}=={release.version}",

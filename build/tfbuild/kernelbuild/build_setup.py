@@ -170,9 +170,8 @@ def _stage_sources(
 
 def read_requirements(plan: Plan) -> str:
     """Return the locked dependencies of the plan's stock wheel."""
-    release = releases.find_release(plan.release)
     tag = releases.format_python_tag(plan.python)
-    stock = releases.require_stock_wheel(release, plan.package, tag, plan.target.family)
+    stock = releases.require_stock_wheel(plan.release_record, plan.package, tag, plan.target.family)
     return lock_files.load_requirements(stock)
 
 

@@ -28,7 +28,7 @@ from tfbuild.planning.defaults import (
     load_known_measurements,
 )
 from tfbuild.planning.fleet import Fleet, build_fleet
-from tfbuild.planning.plan import Plan, Scope
+from tfbuild.planning.plan import Plan, Resolved, Scope
 from tfbuild.planning.request import read_macros
 from tfbuild.upstream import local_sources, releases
 from tfbuild.upstream.download import Pin
@@ -102,7 +102,7 @@ def resolve_origin(facts: Tuned, identity: WheelIdentity, compiler: Compiler) ->
         release = releases.find_release(facts.release)
         sources = _resolve_sources(facts, release)
         planned = [
-            _plan_library(facts, library, identity, compiler, sources)
+            _plan_library(facts, library, identity, compiler, release, sources)
             for library in facts.libraries
         ]
         fleet = build_fleet(plan for plan, _ in planned)
@@ -141,12 +141,13 @@ def _plan_library(
     library: KernelLibrary,
     identity: WheelIdentity,
     compiler: Compiler,
+    release: Release,
     sources: tuple[SourcePin, ...],
 ) -> tuple[Plan, bool]:
     """Return a library's plan, and whether tuned.json names the same one."""
-    release, target = releases.find_release(facts.release), parse_target(library.target)
+    target = parse_target(library.target)
     _require_plain_names(library)
-    plan = plans.make_plan(
+    resolved = Resolved(
         scope=Scope.KERNELS,
         release=release,
         package=identity.name,
@@ -158,6 +159,7 @@ def _plan_library(
         defaults_request=_derive_defaults_request(library, target, facts.release),
         sources=sources,
     )
+    plan = plans.make_plan(resolved)
     units = plans.filter_sources(plan.kernels, library.sources)
     plan = dataclasses.replace(
         plan,

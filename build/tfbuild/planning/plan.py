@@ -150,6 +150,11 @@ class Plan:
         return hash_record(self)
 
     @property
+    def release_record(self) -> Release:
+        """The record of the release, which is not part of the key."""
+        return releases.find_release(self.release)
+
+    @property
     def local(self) -> str:
         """The local version (PEP 440): the target, the options of a full build, and bfloat16."""
         recipe = self.full_recipe
@@ -196,76 +201,67 @@ class Estimate:
     basis: str
 
 
-def make_plan(
-    *,
-    scope: str,
-    release: Release,
-    package: str,
-    python: str,
-    target: Target,
-    compiler: Compiler,
-    macros: Mapping[str, str],
-    kernel_choice: str,
-    without: Collection[str] = (),
-    selection: Selection | None = None,
-    extra_flags: tuple[str, ...] = (),
-    lto: bool = False,
-    training: str = "",
-    defaults_request: DefaultsRequest = NOTHING_REQUESTED,
-    sources: tuple[SourcePin, ...] = (),
-) -> Plan:
-    """Make the plan of a wheel; `sources` are those given in place of the release's.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resolved:
+    """What a request means for one target and one Python: all that `make_plan` needs.
+
+    `macros` are those that the compiler defines for the target. `kernel_choice` are the words of
+    --kernels, which a `selection` replaces, and `without` the kernels to exclude from either.
+    `extra_flags` are those of --flags. `training` is empty, or the SHA-256 of the program of
+    --pgo. `sources` are those of --source; empty for the release's own.
+    """
+
+    scope: Scope
+    release: Release
+    package: str
+    python: str
+    target: Target
+    compiler: Compiler
+    macros: Mapping[str, str]
+    kernel_choice: str
+    without: tuple[str, ...] = ()
+    selection: Selection | None = None
+    extra_flags: tuple[str, ...] = ()
+    lto: bool = False
+    training: str = ""
+    defaults_request: DefaultsRequest = NOTHING_REQUESTED
+    sources: tuple[SourcePin, ...] = ()
+
+
+def make_plan(resolved: Resolved) -> Plan:
+    """Make the plan of a wheel.
 
     Raises UsageError, CompilerError, ReleaseError, PythonError. A stock wheel that does not
     exist for the machine is None in the plan; `require_stock` raises the error.
     """
-    requested = _parse_scope(scope)
+    release, package, python = resolved.release, resolved.package, resolved.python
+    target, compiler, selection = resolved.target, resolved.compiler, resolved.selection
     march = flags.compute_march_flags(target, compiler.family, compiler.version)
-    required = flags.compute_required_features(target, macros)
+    required = tuple(sorted(flags.compute_required_features(target, resolved.macros)))
     _check_python(python)
     _check_package(release, package)
+    _check_scope(resolved)
     units: tuple[KernelUnit, ...] = ()
     source_flags: Mapping[str, tuple[str, ...]] = {}
     kernel, full = None, None
-    if requested is Scope.KERNELS:
-        if lto or training:
-            raise UsageError(f"--{'lto' if lto else 'pgo'} needs --scope full")
-        if selection and not selection.kept:
-            raise UsageError(
-                "the selection has no kernels: none was faster than the stock kernel",
-                hint="Install the stock wheel, or select among other kernels",
-            )
-        units = select_units(kernel_choice, selection, release.version)
-        if without:
-            units = kernels.exclude_units(units, without, release.version)
+    if resolved.scope is Scope.KERNELS:
+        units = select_units(resolved)
+        if resolved.without:
+            units = kernels.exclude_units(units, resolved.without, release.version)
             selection = selection and reduce_selection(selection, units, release.version)
         if not units:
             raise UsageError("--without excludes all kernels", hint="Exclude fewer kernels")
         units = filter_sources(units, selection.sources if selection else ())
-        source_flags = _collect_source_flags(units, selection, extra_flags)
+        source_flags = _collect_source_flags(units, selection, resolved.extra_flags)
         kernel = build_kernel_recipe(release, compiler, units, source_flags)
         releases.require_python(release, releases.format_python_tag(python))
     else:
-        if selection or extra_flags or without:
-            option = "--selection" if selection else "--flags" if extra_flags else "--without"
-            raise UsageError(f"{option} needs --scope kernels")
-        full = build_full_recipe(
-            release,
-            compiler,
-            march,
-            target,
-            package,
-            python,
-            required=tuple(sorted(required)),
-            lto=lto,
-            training=training,
-            bf16=defaults_request.bf16,
-        )
-    defaults = choose_defaults(target, release.version, defaults_request)
+        full = build_full_recipe(resolved, march, required)
+    defaults = choose_defaults(target, release.version, resolved.defaults_request)
     # Code with other flags was not measured, and a search for flags has no measurements.
-    selected = selection if selection and selection.rows and not extra_flags else None
+    selected = selection if selection and selection.rows and not resolved.extra_flags else None
     return Plan(
-        scope=requested,
+        scope=resolved.scope,
         release=release.version,
         package=package,
         python=python,
@@ -273,9 +269,9 @@ def make_plan(
         compiler=compiler.family,
         compiler_version=compiler.version,
         flags=march,
-        required=tuple(sorted(required)),
-        bazel=releases.read_kernels_bazel() if requested is Scope.KERNELS else release.bazel,
-        sources=sources or list_source_pins(release),
+        required=required,
+        bazel=release.bazel if full else releases.read_kernels_bazel(),
+        sources=resolved.sources or list_source_pins(release),
         stock=_find_stock(release, package, python, target.family),
         kernels=units,
         source_flags=source_flags,
@@ -284,18 +280,38 @@ def make_plan(
         measured=selected.rows if selected else (),
         measured_on=f"{selected.cpu}, code for {selected.target}" if selected else "",
         # A full build has no kernel library, which contains native/low_precision.cc.
-        defaults=turn_off_guarded(defaults) if requested is Scope.FULL else defaults,
+        defaults=turn_off_guarded(defaults) if full else defaults,
         kernel_recipe=kernel,
         full_recipe=full,
     )
 
 
-def select_units(choice: str, selection: Selection | None, release: str) -> tuple[KernelUnit, ...]:
-    """Return the kernel groups of a selection, or those that --kernels names.
+def _check_scope(resolved: Resolved) -> None:
+    """Raise UsageError for an option of the other scope, and for a selection without kernels."""
+    selection = resolved.selection
+    if resolved.scope is Scope.FULL:
+        if selection or resolved.extra_flags or resolved.without:
+            option = (
+                "--selection" if selection else "--flags" if resolved.extra_flags else "--without"
+            )
+            raise UsageError(f"{option} needs --scope kernels")
+    elif resolved.lto or resolved.training:
+        raise UsageError(f"--{'lto' if resolved.lto else 'pgo'} needs --scope full")
+    elif selection and not selection.kept:
+        raise UsageError(
+            "the selection has no kernels: none was faster than the stock kernel",
+            hint="Install the stock wheel, or select among other kernels",
+        )
+
+
+def select_units(resolved: Resolved) -> tuple[KernelUnit, ...]:
+    """Return the kernel groups of the selection, or else those that --kernels names.
 
     Raises UsageError.
     """
-    return kernels.select(",".join(selection.kernels) if selection else choice, release)
+    selection = resolved.selection
+    choice = ",".join(selection.kernels) if selection else resolved.kernel_choice
+    return kernels.select(choice, resolved.release.version)
 
 
 def reduce_selection(
@@ -343,14 +359,6 @@ def _collect_source_flags(
     compiled = {source for unit in units for source in unit.sources}
     selected = selection.flags if selection else {}
     return {source: words for source, words in selected.items() if source in compiled}
-
-
-def _parse_scope(text: str) -> Scope:
-    try:
-        return Scope(text)
-    except ValueError:
-        known = " or ".join(scope.value for scope in Scope)
-        raise UsageError(f"--scope {text} is unknown", hint=f"Use {known}") from None
 
 
 def _check_python(python: str) -> None:
@@ -446,42 +454,34 @@ def _hash_parts(parts: Mapping[str, bytes]) -> str:
 
 
 def build_full_recipe(
-    release: Release,
-    compiler: Compiler,
-    march: tuple[str, ...],
-    target: Target,
-    package: str,
-    python: str,
-    *,
-    required: tuple[str, ...],
-    lto: bool = False,
-    training: str = "",
-    bf16: bool = False,
+    resolved: Resolved, march: tuple[str, ...], required: tuple[str, ...]
 ) -> FullRecipe:
     """Return the recipe of a full build.
 
     Raises CompilerError for options that need clang, PythonError for a Python that the
     release cannot be built for.
     """
+    release, target, python = resolved.release, resolved.target, resolved.python
+    family, lto, training = resolved.compiler.family, resolved.lto, resolved.training
     if python not in release.pythons:
         raise PythonError(
             f"TensorFlow {release.version} cannot be built for Python {python}",
             hint=f"Choose --python from {', '.join(release.pythons)}",
         )
-    if (lto or training) and compiler.family != "clang":
+    if (lto or training) and family != "clang":
         raise CompilerError(
-            f"--{'lto' if lto else 'pgo'} needs clang, not {compiler.family}",
+            f"--{'lto' if lto else 'pgo'} needs clang, not {family}",
             hint="Use clang, for example --compiler clang-16",
         )
     # XNNPACK sets -mcpu for each of its files; a global -mcpu breaks it (google/XNNPACK#5566).
     spare_xnnpack = target.family == "aarch64"
-    clang = compiler.family == "clang"
     options = [*release.options, "--config=tensorwright"]
     if release.distinct_host:
         options.insert(0, "--distinct_host_configuration=true")
+    bf16 = resolved.defaults_request.bf16
     local = _format_full_local(target, lto=lto, training=training, bf16=bf16)
     configure = dict(release.configure_env)
-    if not clang and "TF_NEED_CLANG" in configure:
+    if family != "clang" and "TF_NEED_CLANG" in configure:
         configure["TF_NEED_CLANG"] = "0"
         configure.pop("CLANG_COMPILER_PATH", None)
     return FullRecipe(
@@ -496,7 +496,7 @@ def build_full_recipe(
         ),
         per_file_copts=tuple(f"-.*XNNPACK/.*@{flag}" for flag in march) if spare_xnnpack else (),
         options=tuple(options),
-        repo_env=_build_repo_env(release, local, package, python),
+        repo_env=_build_repo_env(release, local, resolved.package, python),
         configure_env=tuple(sorted(configure.items())),
     )
 
@@ -547,10 +547,8 @@ def require_stock(plan: Plan) -> Pin:
     Raises PythonError or WheelError that names what exists instead.
     """
     if plan.stock is None:
-        release = releases.find_release(plan.release)
-        releases.require_stock_wheel(
-            release, plan.package, releases.format_python_tag(plan.python), plan.target.family
-        )
+        tag = releases.format_python_tag(plan.python)
+        releases.require_stock_wheel(plan.release_record, plan.package, tag, plan.target.family)
         raise WheelError(f"{plan.package} {plan.release} has no wheel for Python {plan.python}")
     return plan.stock
 

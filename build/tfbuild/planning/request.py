@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tfbuild import console, packages
@@ -19,8 +19,8 @@ from tfbuild.cpus.targets import (
     Target,
     create_stock_target,
     list_proxy_targets,
+    match_cpu,
     parse_target,
-    resolve_target,
 )
 from tfbuild.errors import CompilerError, UsageError
 from tfbuild.interpreters import is_here
@@ -28,7 +28,7 @@ from tfbuild.planning import plan as plans
 from tfbuild.planning.defaults import DefaultsRequest, read_measurements
 from tfbuild.planning.fleet import Fleet, build_fleet
 from tfbuild.planning.newest_release import find_newest_release
-from tfbuild.planning.plan import Plan, Scope
+from tfbuild.planning.plan import Plan, Resolved, Scope
 from tfbuild.planning.selection import (
     Selection,
     add_fused_ops,
@@ -43,6 +43,11 @@ from tfbuild.upstream.releases import Release
 from tfbuild.upstream.source import SourcePin
 
 
+def require_release(request: Request) -> Release:
+    """Return the release of a request. Raises ReleaseError for one that is not in the table."""
+    return releases.find_release(request.release)
+
+
 def resolve_release(request: Request, paths: Paths) -> Request:
     """Return the request with a version in place of `newest`, and print it.
 
@@ -51,28 +56,28 @@ def resolve_release(request: Request, paths: Paths) -> Request:
     if request.release != NEWEST:
         return request
     if request.scope != Scope.KERNELS or request.source:
-        release, reason = releases.find_release(request.release), ""
+        release, reason = require_release(request), ""
     else:
-        release, reason = find_newest_release(paths, _parse_pythons(request))
+        release, reason = find_newest_release(paths, _split_list(request.python))
     console.print_note(
         f"using release {release.version}{f': {reason}' if reason else ', the newest'}"
     )
     return dataclasses.replace(request, release=release.version)
 
 
-def resolve_fleet(request: Request) -> tuple[Fleet, Compiler]:
-    """Return the plans of all targets of --arch, and their compiler.
+def fill_compiler(request: Request) -> Request:
+    """Return the request with the default compiler if none is installed, and print a note.
 
-    Raises the errors of `resolve_plan`.
+    This is for plans that are only printed.
     """
-    names = [name for name in request.arch.split(",") if name.strip()]
-    if not names:
-        raise UsageError("--arch names no target", hint="See invoke targets")
-    planned = [resolve_plan(dataclasses.replace(request, arch=name)) for name in names]
-    fleet = build_fleet(plan for plan, _ in planned)
-    if request.without:
-        _check_exclusions(request, fleet)
-    return fleet, planned[0][1]
+    try:
+        if not request.compiler:
+            compilers.find_compiler(None, _resolve_architecture(request))
+    except CompilerError as error:
+        version = packages.choose_clang().partition("-")[2] or str(packages.CLANG)
+        console.print_note(f"{error.message}; planned with clang {version}. {error.hint}")
+        request = dataclasses.replace(request, compiler=f"clang@{version}")
+    return request
 
 
 def resolve_fleets(request: Request) -> tuple[tuple[Fleet, ...], Compiler]:
@@ -81,9 +86,83 @@ def resolve_fleets(request: Request) -> tuple[tuple[Fleet, ...], Compiler]:
     The fleets differ in nothing else. --python is a comma-separated list, or `all` for those
     that the release has a wheel for.
 
-    Raises the errors of `resolve_plan`.
+    Raises the errors of `resolve`, and of `make_plan`.
     """
-    pythons = _parse_pythons(request)
+    planned = [
+        resolve_fleet(dataclasses.replace(request, python=python))
+        for python in _choose_pythons(request)
+    ]
+    distinct = {fleet.key: fleet for fleet, _ in planned}
+    return tuple(distinct.values()), planned[0][1]
+
+
+def resolve_fleet(request: Request) -> tuple[Fleet, Compiler]:
+    """Return the plans of all targets of --arch, and their compiler.
+
+    Raises the errors of `resolve`, and of `make_plan`.
+    """
+    names = _split_list(request.arch)
+    if not names:
+        raise UsageError("--arch names no target", hint="See invoke targets")
+    # A target is resolved after the plan of the one before it, so that errors keep that order.
+    wheels = (resolve(dataclasses.replace(request, arch=name)) for name in names)
+    planned = [(resolved, plans.make_plan(resolved)) for resolved in wheels]
+    fleet = build_fleet(plan for _, plan in planned)
+    if request.without:
+        by_target = {resolved.target: resolved for resolved, _ in planned}
+        _check_exclusions([by_target[plan.target] for plan in fleet.plans])
+    return fleet, planned[0][0].compiler
+
+
+def resolve_plan(request: Request) -> tuple[Plan, Compiler]:
+    """Return the plan of one target and one Python, and its compiler.
+
+    Raises the errors of `resolve`, and of `make_plan`.
+    """
+    resolved = resolve(request)
+    return plans.make_plan(resolved), resolved.compiler
+
+
+def resolve(request: Request) -> Resolved:
+    """Resolve all options of a request for one target and one Python.
+
+    Raises ReleaseError, TargetError, CompilerError, RecordError, UsageError, and DownloadError
+    or KernelError for sources that are none.
+    """
+    release = require_release(request)
+    target, compiler = _resolve_target(request)
+    macros = read_macros(target, compiler)
+    kernel_choice, selection = _choose_kernels(request, release, target)
+    return Resolved(
+        release=release,
+        target=target,
+        compiler=compiler,
+        macros=macros,
+        package=_choose_package(request, release, target.family),
+        python=request.python or choose_python(release.pythons),
+        kernel_choice=kernel_choice,
+        without=tuple(_split_list(request.without)),
+        selection=selection,
+        extra_flags=flags.parse_extra_flags(request.flags),
+        lto=request.lto,
+        training=_hash_training(request.pgo),
+        defaults_request=_read_defaults_request(request),
+        sources=_resolve_sources(request, release, target),
+        scope=_parse_scope(request.scope),
+    )
+
+
+def _split_list(text: str) -> list[str]:
+    """Return the words of a comma-separated list."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _choose_pythons(request: Request) -> list[str]:
+    """Return the Pythons of --python; without it one empty text, which `resolve` replaces.
+
+    Raises UsageError.
+    """
+    pythons = _split_list(request.python)
     if request.python and not pythons:
         raise UsageError(
             "--python names no version", hint="Use the form 3.11, or 3.11,3.12, or all"
@@ -92,27 +171,12 @@ def resolve_fleets(request: Request) -> tuple[tuple[Fleet, ...], Compiler]:
         pythons = _list_pythons(request)
     if len(pythons) > 1 and request.scope == Scope.FULL:
         raise UsageError("--scope full builds for one Python only", hint="Name one with --python")
-    planned = [
-        resolve_fleet(dataclasses.replace(request, python=python)) for python in pythons or [""]
-    ]
-    distinct = {fleet.key: fleet for fleet, _ in planned}
-    return tuple(distinct.values()), planned[0][1]
-
-
-def _parse_pythons(request: Request) -> list[str]:
-    """Return the words of --python."""
-    return [word.strip() for word in request.python.split(",") if word.strip()]
-
-
-def _resolve_architecture(request: Request) -> str:
-    """Return the architecture of the first target."""
-    arch = request.arch.strip(" ,").partition(",")[0].lower()
-    return platform.machine() if arch in {"native", "stock"} else parse_target(arch).family
+    return pythons or [""]
 
 
 def _list_pythons(request: Request) -> list[str]:
     """List the Pythons for which the release has a wheel of the package and the first target."""
-    release = releases.find_release(request.release)
+    release = require_release(request)
     machine = _resolve_architecture(request)
     package = _choose_package(request, release, machine)
     tags = (
@@ -123,6 +187,12 @@ def _list_pythons(request: Request) -> list[str]:
     return list(dict.fromkeys(map(releases.parse_python_tag, tags)))
 
 
+def _resolve_architecture(request: Request) -> str:
+    """Return the architecture of the first target."""
+    arch = request.arch.strip(" ,").partition(",")[0].lower()
+    return platform.machine() if arch in {"native", "stock"} else parse_target(arch).family
+
+
 def _choose_package(request: Request, release: Release, machine: str) -> str:
     """Return the stock package; for a full build, which needs none, the first CPU package."""
     if request.scope == Scope.FULL:
@@ -130,65 +200,36 @@ def _choose_package(request: Request, release: Release, machine: str) -> str:
     return request.package or releases.choose_cpu_package(release, machine)
 
 
-def _check_exclusions(request: Request, fleet: Fleet) -> None:
-    """Print the exclusions from a selection.
+def _check_exclusions(wheels: Sequence[Resolved]) -> None:
+    """Print the exclusions from the selections.
 
     Raises UsageError for a word of --without that matches no chosen kernel group of any target.
     """
-    release = releases.find_release(request.release)
-    for word in _parse_exclusions(request):
-        names: set[str] = set()
-        matched = False
-        for plan in fleet.plans:
-            selection = _load_selection(request, release, plan.target)
-            choice = _build_kernel_choice(request, plan.target)
-            units = plans.select_units(choice, selection, release.version)
-            names |= {unit.name for unit in units}
-            matches = kernels.find_units(word, units, release.version)
-            matched = matched or bool(matches)
-            if matches and selection:
-                console.print_note(f"excluding {word} from the selection for {plan.target.spec}")
-        if not matched:
+    chosen = [(resolved, plans.select_units(resolved)) for resolved in wheels]
+    for word in wheels[0].without:
+        matching = [
+            resolved
+            for resolved, units in chosen
+            if kernels.find_units(word, units, resolved.release.version)
+        ]
+        for resolved in matching:
+            if resolved.selection:
+                spec = resolved.target.spec
+                console.print_note(f"excluding {word} from the selection for {spec}")
+        if not matching:
+            names = {unit.name for _, units in chosen for unit in units}
             raise UsageError(
                 f"--without {word}: not one of the chosen kernels",
                 hint=suggest_spelling(word, names) or f"Choose from {', '.join(sorted(names))}",
             )
 
 
-def _parse_exclusions(request: Request) -> tuple[str, ...]:
-    return tuple(word for word in _split_words(request.without) if word)
-
-
-def _split_words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(","))
-
-
-def resolve_plan(request: Request) -> tuple[Plan, Compiler]:
-    """Return the plan of one target, and the compiler that it was resolved with.
-
-    Raises TargetError, ReleaseError, CompilerError, UsageError.
-    """
-    release = releases.find_release(request.release)
-    target, compiler = _resolve_target(request)
-    macros = read_macros(target, compiler)
-    plan = plans.make_plan(
-        scope=request.scope,
-        release=release,
-        package=_choose_package(request, release, target.family),
-        python=request.python or choose_python(release.pythons),
-        target=target,
-        compiler=compiler,
-        macros=macros,
-        kernel_choice=_build_kernel_choice(request, target),
-        without=_parse_exclusions(request),
-        selection=_load_selection(request, release, target),
-        extra_flags=flags.parse_extra_flags(request.flags),
-        lto=request.lto,
-        training=_hash_training(request.pgo),
-        defaults_request=_read_defaults_request(request),
-        sources=_resolve_sources(request, release, target),
-    )
-    return plan, compiler
+def _parse_scope(text: str) -> Scope:
+    try:
+        return Scope(text)
+    except ValueError:
+        known = " or ".join(scope.value for scope in Scope)
+        raise UsageError(f"--scope {text} is unknown", hint=f"Use {known}") from None
 
 
 def _resolve_sources(request: Request, release: Release, target: Target) -> tuple[SourcePin, ...]:
@@ -204,7 +245,7 @@ def _read_defaults_request(request: Request) -> DefaultsRequest:
 
     Raises RecordError, UsageError.
     """
-    paths = [Path(path.strip()) for path in request.evidence.split(",") if path.strip()]
+    paths = map(Path, _split_list(request.evidence))
     return DefaultsRequest(
         bf16=request.bf16,
         trust_emulated=request.trust_emulated,
@@ -212,38 +253,31 @@ def _read_defaults_request(request: Request) -> DefaultsRequest:
     )
 
 
-def _load_selection(request: Request, release: Release, target: Target) -> Selection | None:
-    """Return the selection measured for this target; None without one.
+def _choose_kernels(
+    request: Request, release: Release, target: Target
+) -> tuple[str, Selection | None]:
+    """Return the words of --kernels, and the selection that takes precedence; None without one.
 
     It is the user's with the fused ops that it lists, or the recorded one for the hot kernels
-    with those that are the default. Fused ops that are named are added to both.
+    with those that are the default. Fused ops that are named are added to both. Without a
+    selection, the default ones are added to the hot kernels.
 
     Raises RecordError, UsageError.
     """
-    paths = [path.strip() for path in request.selection.split(",") if path.strip()]
-    words = {*_split_words(request.kernels)}
+    words = {word.strip() for word in request.kernels.split(",")}
     named = {word for word in words if kernels.find_fused_registrations(word)}
-    hot = words - named == {HOT} and request.scope == Scope.KERNELS
+    default = find_fused_ops(target) if HOT in words else ()
+    paths = _split_list(request.selection)
     selection: Selection | None = None
-    fused = named
+    fused = named.union(default)
     if paths:
         selection = _load_user_selection(paths, release, target)
         fused = named.union(selection.own)
-    elif hot:
+    elif words - named == {HOT} and request.scope == Scope.KERNELS:
         selection = find_recorded_selection(release.version, target)
-        fused = named.union(find_fused_ops(target))
-    if selection is None:
-        return None
-    return add_fused_ops(selection, kernels.select(",".join(fused))) if fused else selection
-
-
-def _build_kernel_choice(request: Request, target: Target) -> str:
-    """Return the words of --kernels, and with hot kernels the fused ops.
-
-    A selection, if there is one, takes precedence.
-    """
-    fused = find_fused_ops(target) if HOT in _split_words(request.kernels) else ()
-    return ",".join((request.kernels, *fused))
+    if selection and fused:
+        selection = add_fused_ops(selection, kernels.select(",".join(fused)))
+    return ",".join((request.kernels, *default)), selection
 
 
 def _load_user_selection(paths: Iterable[str], release: Release, target: Target) -> Selection:
@@ -279,18 +313,19 @@ def _hash_training(path: str) -> str:
 
 
 def _resolve_target(request: Request) -> tuple[Target, Compiler]:
-    """Resolve `native` and `stock` to a name and explicit features."""
+    """Return the target of --arch, where `native` and `stock` become names, and its compiler.
+
+    For a compiler older than this CPU, prints which target `native` is.
+    """
     arch = request.arch.strip().lower()
     if arch == "native":
-        return _resolve_native(request)
-    target = create_stock_target(platform.machine()) if arch == "stock" else parse_target(arch)
-    return target, _resolve_compiler(request.compiler, target.family)
-
-
-def _resolve_native(request: Request) -> tuple[Target, Compiler]:
-    target = resolve_target("native", read_cpu())
+        target = match_cpu(read_cpu()).native
+    elif arch == "stock":
+        target = create_stock_target(platform.machine())
+    else:
+        target = parse_target(arch)
     compiler = _resolve_compiler(request.compiler, target.family)
-    fitting = find_buildable_target(target, compiler)
+    fitting = find_buildable_target(target, compiler) if arch == "native" else target
     if fitting != target:
         reason = f"{compiler.family} {compiler.version} does not support all of {target.spec}"
         console.print_note(f"{reason}; native is {fitting.spec}")
@@ -313,22 +348,6 @@ def find_buildable_target(target: Target, compiler: Compiler) -> Target:
             return fitting
     flags.compute_march_flags(target, compiler.family, compiler.version)
     return target
-
-
-def fill_compiler(request: Request) -> Request:
-    """Return the request with the default compiler if none is installed, and print a note.
-
-    This is for plans that are only printed.
-    """
-    if request.compiler:
-        return request
-    try:
-        compilers.find_compiler(None, _resolve_architecture(request))
-    except CompilerError as error:
-        version = packages.choose_clang().partition("-")[2] or str(packages.CLANG)
-        console.print_note(f"{error.message}; planned with clang {version}. {error.hint}")
-        return dataclasses.replace(request, compiler=f"clang@{version}")
-    return request
 
 
 def _resolve_compiler(compiler: str, architecture: str) -> Compiler:

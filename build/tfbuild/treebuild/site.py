@@ -82,8 +82,10 @@ def prepare_site(
     folder, sha256 = (given_tree, "") if given_tree else fetch_tree(plan, given_source, paths)
     tree = read_tree(folder)
     bazel_tool = bazel_tool or bazel.find_bazel(paths, tree.bazel or plan.bazel)
-    recipe, release = _get_recipe(plan), releases.find_release(plan.release)
-    found_differences = find_differences(tree, release, recipe, bazel=bazel_tool.version)
+    recipe = _get_recipe(plan)
+    found_differences = find_differences(
+        tree, plan.release_record, recipe, bazel=bazel_tool.version
+    )
     _report_differences(found_differences)
     site = Site(
         plan=plan,

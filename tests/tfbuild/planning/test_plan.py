@@ -12,19 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
-from tests.builders.plans import planned
+from tests.builders.plans import planned, requested
 
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.flags import compute_required_features
-from tfbuild.cpus.targets import Target, list_targets, parse_target
+from tfbuild.cpus.targets import Target, list_targets
 from tfbuild.errors import CompilerError, PythonError, ReleaseError, UsageError, WheelError
 from tfbuild.planning.plan import Plan, estimate, make_plan, parse_compiler, require_stock
+from tfbuild.planning.request import resolve
 from tfbuild.records import convert_record, format_canonical, hash_record
 from tfbuild.settings import ROOT
 from tfbuild.upstream.releases import find_kernel_facts, find_release, load_releases
 
 RELEASES = [release.version for release in load_releases()]
 WITHOUT_KERNELS = [release.version for release in load_releases() if not release.kernels]
+SKYLAKE = resolve(requested(kernels="mini"))
 KERNELS = planned()
 FULL = planned(scope="full", release="2.20.0", compiler="clang@18.1.8")
 
@@ -112,16 +114,7 @@ def test_where_the_compiler_stands_is_no_part_of_the_plan() -> None:
         compiler = Compiler(
             family="clang", version="16.0.6", path=Path(path), architecture="x86_64"
         )
-        return make_plan(
-            scope="kernels",
-            release=find_release("2.14.1"),
-            package="tensorflow-cpu",
-            python="3.11",
-            target=parse_target("skylake"),
-            compiler=compiler,
-            macros={},
-            kernel_choice="mini",
-        )
+        return make_plan(dataclasses.replace(SKYLAKE, compiler=compiler))
 
     assert plan("/one/clang") == plan("/two/clang-16") == planned(kernels="mini")
 
@@ -235,19 +228,8 @@ def test_sources_come_from_the_releases_home_and_where_it_is_known_from_debian()
 def test_a_plan_asks_for_all_that_the_compiler_may_use() -> None:
     """gcc's and clang's skylake use PREFETCHW, which archspec's does not name."""
     macros = {"__x86_64__": "1", "__PRFCHW__": "1"}
-    target = parse_target("skylake")
-    compiler = parse_compiler("clang@16.0.6", "x86_64")
-    plan = make_plan(
-        scope="kernels",
-        release=find_release("2.14.1"),
-        package="tensorflow-cpu",
-        python="3.11",
-        target=target,
-        compiler=compiler,
-        macros=macros,
-        kernel_choice="hot",
-    )
-    assert set(plan.required) == compute_required_features(target, macros)
+    plan = make_plan(dataclasses.replace(SKYLAKE, macros=macros))
+    assert set(plan.required) == compute_required_features(SKYLAKE.target, macros)
     assert "3dnowprefetch" in plan.required
     assert list(plan.required) == sorted(plan.required)
 
