@@ -34,6 +34,7 @@ TFBUILD = {
             "defaults",
             "guard",
             "selection",
+            "target_compiler",
             "plan",
             "newest_release",
             "fleet",

@@ -146,14 +146,6 @@ def match_cpu(cpu: Cpu) -> Match:
     )
 
 
-def resolve_target(spec: str, cpu: Cpu) -> Target:
-    """Return the target that an --arch means on this CPU.
-
-    `native` becomes a name and extras.
-    """
-    return match_cpu(cpu).native if spec.strip().lower() == "native" else parse_target(spec)
-
-
 def list_proxy_targets(target: Target) -> Iterator[Target]:
     """Yield older targets of the same line, nearest first, for a compiler older than the target.
 

@@ -29,7 +29,7 @@ from tfbuild.planning.defaults import (
 )
 from tfbuild.planning.fleet import Fleet, build_fleet
 from tfbuild.planning.plan import Plan, Resolved, Scope
-from tfbuild.planning.request import read_macros
+from tfbuild.planning.target_compiler import read_macros
 from tfbuild.upstream import local_sources, releases
 from tfbuild.upstream.download import Pin
 from tfbuild.upstream.releases import Release

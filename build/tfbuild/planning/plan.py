@@ -553,19 +553,6 @@ def require_stock(plan: Plan) -> Pin:
     return plan.stock
 
 
-def parse_compiler(text: str, architecture: str) -> Compiler:
-    """Parse a compiler that need not be installed: clang@16.0.6.
-
-    Raises CompilerError.
-    """
-    family, _, version = text.partition("@")
-    if family not in flags.FAMILIES or not re.fullmatch(r"[0-9]+(\.[0-9]+)*", version):
-        raise CompilerError(
-            f"{text} is not a compiler and version", hint="Use the form clang@16.0.6 or gcc@12.2.0"
-        )
-    return Compiler(family=family, version=version, path=Path(family), architecture=architecture)
-
-
 def estimate(plan: Plan, jobs: int) -> Estimate:
     """Estimate time, memory and disk space of a kernels plan, with the basis of the figures."""
     cost = kernels.estimate_cost(plan.kernels, only_selected=plan.only_selected)

@@ -17,7 +17,7 @@ from tfbuild.cpus.targets import Target, list_targets
 from tfbuild.errors import CompilerError, KernelError
 from tfbuild.planning.fleet import rank_target
 from tfbuild.planning.plan import Plan
-from tfbuild.planning.request import read_macros
+from tfbuild.planning.target_compiler import read_macros
 
 
 def list_missing_features(plan: Plan, cpu: Cpu) -> tuple[str, ...]:

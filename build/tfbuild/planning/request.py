@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import platform
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tfbuild import console, packages
@@ -14,14 +12,7 @@ from tfbuild.commands import HOT, NEWEST, Request
 from tfbuild.console import suggest_spelling
 from tfbuild.cpus import compilers, flags
 from tfbuild.cpus.compilers import Compiler
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import (
-    Target,
-    create_stock_target,
-    list_proxy_targets,
-    match_cpu,
-    parse_target,
-)
+from tfbuild.cpus.targets import Target
 from tfbuild.errors import CompilerError, UsageError
 from tfbuild.interpreters import is_here
 from tfbuild.planning import plan as plans
@@ -34,8 +25,9 @@ from tfbuild.planning.selection import (
     add_fused_ops,
     find_fused_ops,
     find_recorded_selection,
-    read_selection,
+    read_fitting_selection,
 )
+from tfbuild.planning.target_compiler import find_architecture, read_macros, resolve_target
 from tfbuild.settings import Paths
 from tfbuild.upstream import kernels, local_sources, releases
 from tfbuild.upstream.download import hash_file
@@ -72,7 +64,7 @@ def fill_compiler(request: Request) -> Request:
     """
     try:
         if not request.compiler:
-            compilers.find_compiler(None, _resolve_architecture(request))
+            compilers.find_compiler(None, find_architecture(request.arch))
     except CompilerError as error:
         version = packages.choose_clang().partition("-")[2] or str(packages.CLANG)
         console.print_note(f"{error.message}; planned with clang {version}. {error.hint}")
@@ -130,7 +122,7 @@ def resolve(request: Request) -> Resolved:
     or KernelError for sources that are none.
     """
     release = require_release(request)
-    target, compiler = _resolve_target(request)
+    target, compiler = resolve_target(request.arch, request.compiler)
     macros = read_macros(target, compiler)
     kernel_choice, selection = _choose_kernels(request, release, target)
     return Resolved(
@@ -177,7 +169,7 @@ def _choose_pythons(request: Request) -> list[str]:
 def _list_pythons(request: Request) -> list[str]:
     """List the Pythons for which the release has a wheel of the package and the first target."""
     release = require_release(request)
-    machine = _resolve_architecture(request)
+    machine = find_architecture(request.arch)
     package = _choose_package(request, release, machine)
     tags = (
         wheel.python_tag
@@ -185,12 +177,6 @@ def _list_pythons(request: Request) -> list[str]:
         if (wheel.package, wheel.platform) == (package, machine)
     )
     return list(dict.fromkeys(map(releases.parse_python_tag, tags)))
-
-
-def _resolve_architecture(request: Request) -> str:
-    """Return the architecture of the first target."""
-    arch = request.arch.strip(" ,").partition(",")[0].lower()
-    return platform.machine() if arch in {"native", "stock"} else parse_target(arch).family
 
 
 def _choose_package(request: Request, release: Release, machine: str) -> str:
@@ -267,40 +253,17 @@ def _choose_kernels(
     words = {word.strip() for word in request.kernels.split(",")}
     named = {word for word in words if kernels.find_fused_registrations(word)}
     default = find_fused_ops(target) if HOT in words else ()
-    paths = _split_list(request.selection)
+    paths = [Path(path) for path in _split_list(request.selection)]
     selection: Selection | None = None
     fused = named.union(default)
     if paths:
-        selection = _load_user_selection(paths, release, target)
+        selection = read_fitting_selection(paths, release.version, target)
         fused = named.union(selection.own)
     elif words - named == {HOT} and request.scope == Scope.KERNELS:
         selection = find_recorded_selection(release.version, target)
     if selection and fused:
         selection = add_fused_ops(selection, kernels.select(",".join(fused)))
     return ",".join((request.kernels, *default)), selection
-
-
-def _load_user_selection(paths: Iterable[str], release: Release, target: Target) -> Selection:
-    """Return the one selection of the files that is for this release and target.
-
-    Raises UsageError if not exactly one fits.
-    """
-    selections = [read_selection(Path(path)) for path in paths]
-    fitting = [
-        selection
-        for selection in selections
-        if (selection.release, selection.target) == (release.version, target.spec)
-    ]
-    if len(fitting) != 1:
-        available = ", ".join(
-            f"{selection.release} for {selection.target}" for selection in selections
-        )
-        raise UsageError(
-            f"--selection has {len(fitting)} selections of {release.version} for {target.spec} "
-            f"instead of one; the files contain {available}",
-            hint="Run invoke select to make one",
-        )
-    return fitting[0]
 
 
 def _hash_training(path: str) -> str:
@@ -310,62 +273,6 @@ def _hash_training(path: str) -> str:
     if not Path(path).is_file():
         raise UsageError(f"--pgo {path}: no such file", hint="Pass workloads or a Python program")
     return hash_file(Path(path))
-
-
-def _resolve_target(request: Request) -> tuple[Target, Compiler]:
-    """Return the target of --arch, where `native` and `stock` become names, and its compiler.
-
-    For a compiler older than this CPU, prints which target `native` is.
-    """
-    arch = request.arch.strip().lower()
-    if arch == "native":
-        target = match_cpu(read_cpu()).native
-    elif arch == "stock":
-        target = create_stock_target(platform.machine())
-    else:
-        target = parse_target(arch)
-    compiler = _resolve_compiler(request.compiler, target.family)
-    fitting = find_buildable_target(target, compiler) if arch == "native" else target
-    if fitting != target:
-        reason = f"{compiler.family} {compiler.version} does not support all of {target.spec}"
-        console.print_note(f"{reason}; native is {fitting.spec}")
-    return fitting, compiler
-
-
-def find_buildable_target(target: Target, compiler: Compiler) -> Target:
-    """Return the target, or the nearest one that an older compiler supports.
-
-    The result has the extra features that the compiler supports.
-
-    Raises CompilerError if there is none.
-    """
-    for candidate in (target, *list_proxy_targets(target)):
-        extras = flags.filter_known_extras(candidate, compiler.family, compiler.version)
-        tuned = "" if candidate.tune == candidate.name else f"/{candidate.tune}"
-        fitting = parse_target("+".join((candidate.name, *extras)) + tuned)
-        with contextlib.suppress(CompilerError):
-            flags.compute_march_flags(fitting, compiler.family, compiler.version)
-            return fitting
-    flags.compute_march_flags(target, compiler.family, compiler.version)
-    return target
-
-
-def _resolve_compiler(compiler: str, architecture: str) -> Compiler:
-    if "@" in compiler:
-        return plans.parse_compiler(compiler, architecture)
-    return compilers.find_compiler(compiler or None, architecture)
-
-
-def read_macros(target: Target, compiler: Compiler) -> dict[str, str]:
-    """Return the macros that the compiler defines for the target; empty for a declared one
-    (clang@16.0.6), which cannot be run.
-    """
-    march = flags.compute_march_flags(target, compiler.family, compiler.version)
-    if not compiler.path.is_absolute():
-        return {}
-    macros = compilers.read_macros(compiler, march)
-    flags.verify_macros(target, compiler.family, compiler.version, macros)
-    return macros
 
 
 def choose_python(supported: tuple[str, ...]) -> str:

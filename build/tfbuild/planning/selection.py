@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tfbuild.comparisons.kernels import KernelRow, TypedOp
 from tfbuild.cpus.targets import Target, parse_target
-from tfbuild.errors import RecordError
+from tfbuild.errors import RecordError, UsageError
 from tfbuild.records import decode_record, load
 from tfbuild.upstream.fused_ops import load_fused_groups
 from tfbuild.upstream.kernels import KernelUnit, find_fused_registrations
@@ -130,3 +130,26 @@ def read_selection(path: Path) -> Selection:
         return decode_record(Selection, load(path, schema=SCHEMA))
     except (TypeError, ValueError, KeyError) as error:
         raise RecordError(f"{path} is not a selection ({error})") from error
+
+
+def read_fitting_selection(paths: Iterable[Path], release: str, target: Target) -> Selection:
+    """Return the one selection of the files that is for this release and target.
+
+    Raises UsageError if not exactly one fits, RecordError for a file that is no selection.
+    """
+    selections = [read_selection(path) for path in paths]
+    fitting = [
+        selection
+        for selection in selections
+        if (selection.release, selection.target) == (release, target.spec)
+    ]
+    if len(fitting) != 1:
+        available = ", ".join(
+            f"{selection.release} for {selection.target}" for selection in selections
+        )
+        raise UsageError(
+            f"--selection has {len(fitting)} selections of {release} for {target.spec} "
+            f"instead of one; the files contain {available}",
+            hint="Run invoke select to make one",
+        )
+    return fitting[0]

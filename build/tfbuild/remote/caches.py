@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from packaging.version import Version
 
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import resolve_target
+from tfbuild.cpus.targets import match_cpu
 from tfbuild.errors import UsageError
 from tfbuild.remote import bazelrc, headers
 from tfbuild.remote.bazelrc import Bazelrc
@@ -177,7 +177,7 @@ def require_explicit_target(arch: str, remote: Remote) -> None:
     It is another target on each machine.
     """
     if remote.addresses and arch.strip().lower() == "native":
-        spec = resolve_target("native", read_cpu()).spec
+        spec = match_cpu(read_cpu()).native.spec
         raise UsageError(
             "--arch native is another target on each machine that shares a cache",
             hint=f"On this machine it is {spec}. Use --arch {spec}",

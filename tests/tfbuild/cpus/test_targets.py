@@ -21,7 +21,6 @@ from tfbuild.cpus.targets import (
     list_targets,
     match_cpu,
     parse_target,
-    resolve_target,
 )
 from tfbuild.errors import TargetError
 
@@ -191,11 +190,9 @@ def test_targets_of_both_families_are_listed_once() -> None:
     assert {target.family for target in list_targets("aarch64")} == {"aarch64"}
 
 
-def test_native_is_resolved_to_a_name() -> None:
+def test_native_is_a_name_and_features() -> None:
     cpu = cpu_of("x86_64_v4-masked-zen4")
-    assert resolve_target("native", cpu) == match_cpu(cpu).native
-    assert resolve_target("native", cpu).spec.startswith("x86_64_v4+")
-    assert resolve_target("haswell", cpu).spec == "haswell"
+    assert match_cpu(cpu).native.spec.startswith("x86_64_v4+")
 
 
 def test_missing_names_the_features_or_the_family() -> None:

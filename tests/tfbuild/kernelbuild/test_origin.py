@@ -22,8 +22,8 @@ from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
 from tfbuild.planning.defaults import LeverMeasurement, LeverRatio, MeasurementSource, load_levers
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.plan import parse_compiler
 from tfbuild.planning.request import resolve_fleet
+from tfbuild.planning.target_compiler import parse_compiler
 from tfbuild.records import save
 
 LEVER = load_levers()[0]

@@ -36,7 +36,7 @@ from tfbuild.kernelbuild.proof import (
 )
 from tfbuild.packing import sbom
 from tfbuild.packing.tuned import read_tuned
-from tfbuild.planning.plan import parse_compiler
+from tfbuild.planning.target_compiler import parse_compiler
 from tfbuild.records import convert_record, format_json
 
 pytestmark = pytest.mark.toolchain

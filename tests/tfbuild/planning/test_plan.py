@@ -18,7 +18,7 @@ from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.flags import compute_required_features
 from tfbuild.cpus.targets import Target, list_targets
 from tfbuild.errors import CompilerError, PythonError, ReleaseError, UsageError, WheelError
-from tfbuild.planning.plan import Plan, estimate, make_plan, parse_compiler, require_stock
+from tfbuild.planning.plan import Plan, estimate, make_plan, require_stock
 from tfbuild.planning.request import resolve
 from tfbuild.records import convert_record, format_canonical, hash_record
 from tfbuild.settings import ROOT
@@ -292,14 +292,6 @@ def test_unusable_choices_are_named(choice: dict[str, str], message: str) -> Non
     with pytest.raises(UsageError) as caught:
         planned(**{"arch": "skylake"} | choice)
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "text", ["clang", "clang@", "@16", "clang@16.", "clang@.6", "gcc@new", "icc@2021", "gcc@1٦"]
-)
-def test_a_compiler_is_declared_by_family_and_version(text: str) -> None:
-    with pytest.raises(CompilerError):
-        parse_compiler(text, "x86_64")
 
 
 def test_a_compiler_too_old_for_the_target_is_refused_with_the_one_needed() -> None:

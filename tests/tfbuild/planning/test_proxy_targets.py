@@ -14,12 +14,13 @@ from tfbuild.cpus.cpu import apply_mask, compute_x86_64_level
 from tfbuild.cpus.targets import list_targets, parse_target
 from tfbuild.errors import KernelError
 from tfbuild.planning.fleet import build_fleet
-from tfbuild.planning.plan import Plan, parse_compiler
+from tfbuild.planning.plan import Plan
 from tfbuild.planning.proxy_targets import (
     choose_proxy_plan,
     list_missing_features,
     list_nearest_targets,
 )
+from tfbuild.planning.target_compiler import parse_compiler
 
 CLANG: Compiler = parse_compiler("clang@16.0.6", "x86_64")
 NAMES = ("haswell", "skylake", "cascadelake", "sapphirerapids", "zen3", "zen4", "x86_64_v4")

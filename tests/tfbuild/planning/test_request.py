@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from tfbuild.commands import Request
-from tfbuild.cpus.compilers import Compiler, find_compiler, read_macros
+from tfbuild.cpus.compilers import find_compiler, read_macros
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.features import filter_codegen
-from tfbuild.cpus.flags import compute_march_flags, list_implied_features
-from tfbuild.cpus.targets import create_stock_target, find_missing_features, match_cpu, parse_target
+from tfbuild.cpus.flags import list_implied_features
+from tfbuild.cpus.targets import create_stock_target, find_missing_features, match_cpu
 from tfbuild.errors import CompilerError, ReleaseError, TargetError
-from tfbuild.planning.request import choose_python, find_buildable_target, resolve_plan
+from tfbuild.planning.request import choose_python, resolve_plan
+from tfbuild.planning.target_compiler import find_buildable_target
 from tfbuild.run import run
 from tfbuild.upstream.releases import load_releases
 
@@ -92,25 +93,6 @@ def test_the_python_is_this_one_or_the_newest_that_the_release_has(
 ) -> None:
     newest = max(pythons, key=lambda python: tuple(int(part) for part in python.split(".")))
     assert choose_python(pythons) == (OWN if OWN in pythons else newest)
-
-
-@pytest.mark.parametrize(
-    ("arch", "family", "version", "name"),
-    [
-        ("zen5", "clang", "16.0.6", "zen4"),
-        ("zen4", "clang", "16.0.6", "zen4"),
-        ("sapphirerapids", "gcc", "10.2.0", "icelake"),
-    ],
-)
-def test_a_compiler_older_than_the_cpu_builds_for_the_nearest_target_it_knows(
-    arch: str, family: str, version: str, name: str
-) -> None:
-    compiler = Compiler(family=family, version=version, path=Path(family), architecture="x86_64")
-    expected = parse_target(arch)
-    target = find_buildable_target(expected, compiler)
-    assert target.name == name
-    assert target.features <= expected.features
-    assert compute_march_flags(target, family, version)
 
 
 STOCK = Request(arch=" Stock ", release="2.14.1", python="3.11")

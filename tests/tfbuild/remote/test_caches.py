@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.builders.cache_servers import rc_of
 
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import resolve_target
+from tfbuild.cpus.targets import match_cpu
 from tfbuild.errors import UsageError
 from tfbuild.remote import caches
 from tfbuild.remote.caches import Remote
@@ -233,7 +233,7 @@ def test_only_bazels_that_mix_them_are_told_to_keep_disk_and_remote_apart(
 def test_native_is_refused_where_others_read_the_results() -> None:
     caches.require_explicit_target("native", Remote())
     caches.require_explicit_target("skylake", CLUSTER)
-    spec = resolve_target("native", read_cpu()).spec
+    spec = match_cpu(read_cpu()).native.spec
     with pytest.raises(UsageError) as caught:
         caches.require_explicit_target(" Native", CLUSTER)
     assert caught.value.hint.endswith(f"--arch {spec}")
