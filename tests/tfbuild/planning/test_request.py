@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.builders.plans import requested
 
 from tfbuild.commands import Request
 from tfbuild.cpus.compilers import find_compiler, read_macros
@@ -12,8 +15,8 @@ from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.features import filter_codegen
 from tfbuild.cpus.flags import list_implied_features
 from tfbuild.cpus.targets import create_stock_target, find_missing_features, match_cpu
-from tfbuild.errors import CompilerError, ReleaseError, TargetError
-from tfbuild.planning.request import choose_python, resolve_plan
+from tfbuild.errors import CompilerError, ReleaseError, TargetError, TensorwrightError
+from tfbuild.planning.request import choose_python, resolve_fleets, resolve_plan
 from tfbuild.planning.target_compiler import find_buildable_target
 from tfbuild.run import run
 from tfbuild.upstream.releases import load_releases
@@ -85,6 +88,30 @@ def test_native_becomes_a_name_and_features_that_this_cpu_has(arch: str) -> None
 def test_what_is_unknown_is_named(request_: Request, error: type[Exception]) -> None:
     with pytest.raises(error):
         resolve_plan(request_)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"release": "1.15", "arch": "skylak"}, "TensorFlow 1.15"),
+        ({"release": "1.15", "arch": ","}, "--arch names no target"),
+        ({"arch": "skylak", "flags": "-g"}, "no target skylak"),
+        ({"compiler": "tcc@1", "flags": "-g"}, "tcc@1"),
+        ({"flags": "-g", "pgo": "/nowhere.py"}, "-g is not allowed"),
+        ({"pgo": "/nowhere.py", "source": "/nowhere"}, "--pgo /nowhere.py"),
+        ({"evidence": "/nowhere.json", "source": "/nowhere"}, "/nowhere.json"),
+        ({"source": "/nowhere", "package": "tf"}, "--source /nowhere"),
+        ({"scope": "half", "python": "three"}, "--scope half"),
+        ({"python": "three", "package": "tf"}, "--python three"),
+        ({"package": "tf", "lto": True}, "--package tf"),
+        ({"arch": "haswell,skylak", "package": "tf"}, "--package tf"),
+    ],
+)
+def test_of_two_wrong_options_the_same_one_is_always_named(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TensorwrightError, match=re.escape(message)):
+        resolve_fleets(requested(**{"python": "3.11"} | options))
 
 
 @pytest.mark.parametrize("pythons", [release.pythons for release in load_releases()])
