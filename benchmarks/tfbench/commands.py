@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tfbench.arms.lever_table import BF16, SEARCHED
 from tfbuild.option import option
 
 ALL = "all"
@@ -28,6 +29,7 @@ _BUDGET = "time limit, for example 90s, 20m or 1h30m"
 _ORDER = "seed of the random order of measurements"
 _PROFILE = "file from invoke profile; default: the recorded profile of the six workloads"
 _CANDIDATE = "tuned wheel; default: the newest that this CPU can run"
+_CHANGES = ", ".join(SEARCHED).replace(BF16, f"{BF16} (with --allow-bf16)")
 _LAUNCHES = "fresh processes for each combination that is measured"
 _IMAGE = "image height and width in pixels; default: the size in the net's publication"
 _PRICES = "price book: 2017-07-gce, 2018-04-riseml, or a .toml or .csv file"
@@ -87,8 +89,7 @@ class TuneOptions:
     candidate: str = option("", _CANDIDATE)
     levers: str = option(
         "",
-        "comma-separated changes to try: wheel, onednn, intra, inter, malloc, bf16 (with "
-        "--allow-bf16), steps_per_execution, jit_compile; default: all",
+        f"comma-separated changes to try: {_CHANGES}; default: all",
     )
     vcpus: str = option("", _VCPUS)
     budget: str = option("20m", f"{_BUDGET}; default: 20m")

@@ -21,7 +21,7 @@ from tests.builders.user_workloads import (
     written,
 )
 
-from tfbench.inside.worker import JIT, TOGETHER
+from tfbench.inside.compile_arguments import JIT, TOGETHER
 from tfbench.inside.workload_name import format_own_name
 from tfbench.inside.workloads import list_fit_workloads, set_sizes
 from tfbench.tuning.trial import try_out

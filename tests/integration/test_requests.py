@@ -21,8 +21,9 @@ from tests.builders.user_workloads import (
 from tests.builders.user_workloads import arm as own_arm
 
 from tfbench.engine.journal import read_entries
+from tfbench.inside.compile_arguments import JIT
 from tfbench.inside.phases import INFER
-from tfbench.inside.worker import JIT, SLOWDOWN
+from tfbench.inside.worker import SLOWDOWN
 from tfbench.inside.workload_name import format_own_name
 from tfbench.inside.workloads import list_request_workloads
 from tfbench.kernels.profiles import profile_program

@@ -15,6 +15,7 @@ from packaging.version import Version
 
 from tfbench.arms import lineup, wheel_conformance
 from tfbench.arms.arm import Arm
+from tfbench.arms.lever_table import LEVERS, PRELOAD
 from tfbench.arms.levers import Pairs, find_malloc, find_widest_tolerance, resolve_lever
 from tfbench.arms.lineup import ArmSpec, is_path
 from tfbuild import console
@@ -34,7 +35,6 @@ from tfbuild.tools.requirement import ExactRequirement, parse_exact
 from tfbuild.upstream import kernels, releases
 
 MINI = "mini, two kernels for a quick try; build the hot ones with invoke build"
-_PRELOAD = "LD_PRELOAD"
 _REFUSED = "cannot be preloaded"  # glibc's dynamic linker prints this and continues without it
 _PROBE_S = 60.0
 
@@ -304,7 +304,7 @@ def choose_tolerance(spec: ArmSpec, build: KernelLibrary | TunedTree | None) -> 
     rounding = build is not None and any(
         default.lever.name == BF16 and default.on for default in build.defaults
     )
-    return find_widest_tolerance([BF16], spec.tolerance) if rounding else spec.tolerance
+    return find_widest_tolerance([LEVERS[BF16]], spec.tolerance) if rounding else spec.tolerance
 
 
 def build_kernel_table(build: KernelLibrary | TunedTree | None) -> KernelTable | None:
@@ -320,10 +320,10 @@ def _require_preloadable(choice: ArmChoice) -> None:
 
     The dynamic linker only warns about it, and the arm would run without it.
     """
-    preload = dict(choice.env).get(_PRELOAD)
+    preload = dict(choice.env).get(PRELOAD)
     if preload is None:
         return
-    env = {"PATH": os.environ.get("PATH", os.defpath), _PRELOAD: preload}
+    env = {"PATH": os.environ.get("PATH", os.defpath), PRELOAD: preload}
     result = run([sys.executable, "-I", "-S", "-c", ""], env=env, check=False, timeout_s=_PROBE_S)
     if _REFUSED in result.output or result.returncode:
         lines = result.output.strip().splitlines() or [f"a program exits with {result.returncode}"]

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from tfbench.arms.arm import TOLERANCE
+from tfbench.arms.lever_table import LEVERS
 from tfbench.arms.levers import (
-    LEVERS,
     Pairs,
     check_lever,
     check_variable,
@@ -170,7 +170,7 @@ def make_spec(
     _require_unique(
         [*list_variables(lever for lever, _ in levers), *(variable for variable, _ in env)]
     )
-    widest = find_widest_tolerance((lever for lever, _ in levers), TOLERANCE)
+    widest = find_widest_tolerance((LEVERS[lever] for lever, _ in levers), TOLERANCE)
     return ArmSpec(
         name=name,
         wheel=wheel,

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from tfbench.inside import meters, slices
+from tfbench.inside.compile_arguments import JIT, TOGETHER
 from tfbench.inside.epochs import FitTrainer, extract_loss, flatten_batches
 from tfbench.inside.phases import AUGMENT, FIT, INFER, TRAIN, VALIDATE
 
@@ -59,10 +60,6 @@ ENVIRONMENT = ("TF_", "OMP_", "KMP_", "ONEDNN_", "DNNL_", "TENSORFLOW_", "LD_PRE
 SLOWDOWN = "TENSORWRIGHT_SLOWDOWN"
 """Share of additional steps in each sample, for the self-check of the harness. They are ordinary
 steps, so disturbances affect them in the same way."""
-TOGETHER = "TENSORWRIGHT_STEPS_PER_EXECUTION"
-"""Training batches per call of a traced function, as in compile()."""
-JIT = "TENSORWRIGHT_JIT_COMPILE"
-"""If set, XLA compiles the training step or the request, as with compile(jit_compile=True)."""
 MOST_PREDICTIONS = 4096
 PR_SET_PDEATHSIG = 1
 TRIED_STEPS = 5

@@ -1,4 +1,4 @@
-"""The settings of a workload that a search may change, and the arm of a set of changes.
+"""The changes that a search makes to a workload's settings, and the arm of a set of changes.
 
 Pure, except for the search for memory allocators.
 """
@@ -6,41 +6,30 @@ Pure, except for the search for memory allocators.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tfbench.arms import levers
 from tfbench.arms.arm import Arm
-from tfbench.arms.levers import Pairs
-from tfbench.inside.worker import JIT, TOGETHER
-from tfbench.measuring.stopping import TARGET_S
-from tfbuild.errors import UsageError
+from tfbench.arms.lever_table import LEVERS, SEARCHED, WHEEL
+from tfbench.arms.levers import Pairs, find_malloc, find_widest_tolerance, resolve_lever
 from tfbuild.records import hash_record
 
-WHEEL, BF16 = "wheel", "bf16"
-STEPS, COMPILED = "steps_per_execution", "jit_compile"
-SCRIPT = (STEPS, COMPILED)
-"""Arguments of Keras's compile(): no environment variable sets them, so they are advice."""
-BATCHES = 8
-"""Steps per execution to try, if a sample contains at least FEWEST_CALLS executions."""
-FEWEST_CALLS = 2
-KINDS = (WHEEL, "onednn", "intra", "inter", "malloc", BF16, *SCRIPT)
-"""All levers of a search. bf16 changes results, so it is tried only if it is allowed."""
 _LONGEST_NAME = 64
 _MARK = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A change of one lever: one of `levers.LEVERS`, WHEEL, or one of SCRIPT."""
+    """A change of one lever of SEARCHED."""
 
     lever: str
     value: str
 
     @property
     def is_advice(self) -> bool:
-        return self.lever in SCRIPT
+        """Return whether only the script can make the change: no variable of a user's shell can."""
+        return bool(SEARCHED[self.lever].argument)
 
     def __str__(self) -> str:
         return f"{self.lever}={self.value}"
@@ -48,30 +37,6 @@ class Change:
 
 Setup: TypeAlias = tuple[Change, ...]
 """Changes made together, each of another lever. The empty setup is the baseline."""
-
-
-def list_settings(vcpus: int, *, onednn: bool | None) -> Iterator[Change]:
-    """Yield each run-time setting that differs from the default on this many vCPUs.
-
-    `onednn` is whether its operations are on by default; None if that is not known.
-    """
-    words = {True: ("off",), False: ("on",), None: ("on", "off")}[onednn]
-    yield from (Change(lever="onednn", value=word) for word in words)
-    fewer = dict.fromkeys(threads for threads in (1, vcpus // 2) if 0 < threads < vcpus)
-    yield from (Change(lever="intra", value=str(threads)) for threads in fewer)
-    if vcpus > 1:
-        yield Change(lever="inter", value="1")
-    yield from (
-        Change(lever="malloc", value=name) for name in levers.MALLOCS if _is_installed(name)
-    )
-    yield Change(lever=BF16, value="on")
-
-
-def list_advice(step_s: float | None) -> Iterator[Change]:
-    """Yield what the script may change for steps of `step_s` seconds; None if that is not known."""
-    if step_s is None or TARGET_S / step_s >= FEWEST_CALLS * BATCHES:
-        yield Change(lever=STEPS, value=str(BATCHES))
-    yield Change(lever=COMPILED, value="True")
 
 
 def format_arm_name(setup: Setup, baseline: Arm, wheels: Mapping[str, Arm]) -> str:
@@ -98,35 +63,23 @@ def create_arm(setup: Setup, wheels: Mapping[str, Arm], program: Pairs) -> Arm:
     """
     baseline = next(iter(wheels.values()))
     wheel = next((wheels[change.value] for change in setup if change.lever == WHEEL), baseline)
-    changed = ["xla" if change.lever == COMPILED else change.lever for change in setup]
     return dataclasses.replace(
         wheel,
         name=format_arm_name(setup, baseline, wheels),
         label=" ".join((wheel.label, *(str(change) for change in setup if change.lever != WHEEL))),
-        env=(*list_variables(setup), *list_advice_variables(setup), *program),
-        tolerance=levers.find_widest_tolerance(levers.LEVERS.keys() & changed, wheel.tolerance),
+        env=(*list_variables(setup), *program),
+        tolerance=find_widest_tolerance(
+            (SEARCHED[change.lever] for change in setup), wheel.tolerance
+        ),
     )
 
 
-def list_variables(setup: Sequence[Change]) -> Pairs:
-    """List the environment variables of the settings."""
-    groups = (
-        levers.resolve_lever(change.lever, change.value, levers.find_malloc)
-        for change in setup
-        if change.lever in levers.LEVERS
-    )
-    return tuple(pair for pairs in groups for pair in pairs)
+def list_variables(setup: Setup) -> Pairs:
+    """List the environment variables of the changes; for advice, those that the worker follows."""
+    return tuple(pair for change in setup for pair in _resolve_change(change))
 
 
-def list_advice_variables(setup: Sequence[Change]) -> Pairs:
-    """List the variables that make the worker follow the advice for the script."""
-    names = {STEPS: TOGETHER, COMPILED: JIT}
-    return tuple((names[change.lever], change.value) for change in setup if change.is_advice)
-
-
-def _is_installed(malloc: str) -> bool:
-    try:
-        levers.find_malloc(malloc)
-    except UsageError:
-        return False
-    return True
+def _resolve_change(change: Change) -> Pairs:
+    if change.lever in LEVERS:
+        return resolve_lever(change.lever, change.value, find_malloc)
+    return tuple((name, change.value) for name in SEARCHED[change.lever].variables)

@@ -10,6 +10,7 @@ from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import ArmChoice
+from tfbench.arms.lever_table import BF16, SEARCHED
 from tfbench.arms.levers import suggest
 from tfbench.commands import TuneOptions
 from tfbench.engine import folder
@@ -19,7 +20,7 @@ from tfbench.inside.workloads import set_sizes
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbench.result_table import format_result
 from tfbench.tuning import running, search, text
-from tfbench.tuning.changes import BF16, KINDS, Setup
+from tfbench.tuning.changes import Setup
 from tfbench.tuning.results import Tuning
 from tfbench.tuning.running import TuningSetting
 from tfbuild import console, durations, settings
@@ -158,17 +159,17 @@ def _create_placeholder(choice: ArmChoice) -> Arm:
 
 
 def _parse_levers(tune_options: TuneOptions) -> tuple[str, ...]:
-    """Parse the levers, in the order of KINDS.
+    """Parse the levers, in the order of SEARCHED; a lever's name in line-ups is accepted, too.
 
     Raises UsageError if one is unknown or not allowed.
     """
     if not tune_options.levers:
-        return tuple(lever for lever in KINDS if lever != BF16 or tune_options.allow_bf16)
+        return tuple(name for name in SEARCHED if name != BF16 or tune_options.allow_bf16)
     words = {word.strip() for word in tune_options.levers.split(",") if word.strip()}
-    for word in sorted(words - {*KINDS}):
-        raise UsageError(f"unknown lever {word!r}", hint=suggest(word, KINDS))
+    names = {word: name for name, lever in SEARCHED.items() for word in (name, lever.name)}
+    for word in sorted(words - {*names}):
+        raise UsageError(f"unknown lever {word!r}", hint=suggest(word, SEARCHED))
     if BF16 in words and not tune_options.allow_bf16:
         raise UsageError(f"{BF16} changes results", hint="Add --allow-bf16 to allow it")
-    return tuple(
-        lever for lever in KINDS if lever in words or (lever == BF16 and tune_options.allow_bf16)
-    )
+    chosen = {names[word] for word in words} | ({BF16} if tune_options.allow_bf16 else set())
+    return tuple(name for name in SEARCHED if name in chosen)

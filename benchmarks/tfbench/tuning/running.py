@@ -7,29 +7,23 @@ resumes in its current stage.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfbench.arms.arm import Arm
-from tfbench.arms.levers import Pairs
+from tfbench.arms.lever_table import SEARCHED, WHEEL, SearchContext
+from tfbench.arms.levers import Pairs, list_installed_mallocs
 from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
 from tfbench.inside.workload_name import parse_name
 from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring import comparing as comparisons
 from tfbench.measuring.comparing import make_setting
+from tfbench.measuring.stopping import TARGET_S
 from tfbench.tuning import search
-from tfbench.tuning.changes import (
-    KINDS,
-    WHEEL,
-    Change,
-    Setup,
-    create_arm,
-    list_advice,
-    list_settings,
-    list_variables,
-)
+from tfbench.tuning.changes import Change, Setup, create_arm, list_variables
 from tfbench.tuning.results import (
     SCHEMA,
     FirstSteps,
@@ -77,8 +71,8 @@ class TuningSetting:
     vcpus: int
     budget_s: float
     seed: int
-    levers: tuple[str, ...] = KINDS
-    """The levers of KINDS that may be changed."""
+    levers: tuple[str, ...] = tuple(SEARCHED)
+    """The levers of SEARCHED that may be changed, in its order."""
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -116,13 +110,20 @@ def list_candidates(setting: TuningSetting, trial: FirstSteps | None) -> tuple[S
 
     Raises UsageError if there are none.
     """
-    wheels = [Change(lever=WHEEL, value=text) for text, _ in setting.wheels[1:]]
-    run_settings = list_settings(setting.vcpus, onednn=trial.onednn if trial else None)
-    script = (
-        () if parse_name(setting.workload).clients else list_advice(trial.step_s if trial else None)
+    context = SearchContext(
+        vcpus=setting.vcpus,
+        onednn=trial.onednn if trial else None,
+        steps_per_sample=TARGET_S / trial.step_s if trial else math.inf,
+        mallocs=list_installed_mallocs(),
+        wheels=tuple(text for text, _ in setting.wheels[1:]),
     )
-    changes = (*wheels, *run_settings, *script)
-    setups = tuple((change,) for change in changes if change.lever in setting.levers)
+    is_trained = not parse_name(setting.workload).clients
+    changes = (
+        Change(lever=name, value=value)
+        for name in setting.levers
+        for value in SEARCHED[name].list_tried_values(context)
+    )
+    setups = tuple((change,) for change in changes if is_trained or not change.is_advice)
     if not setups:
         raise UsageError(
             f"no settings to try with {console.format_vcpus(setting.vcpus)}: "

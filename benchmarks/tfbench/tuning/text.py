@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from tfbench.arms.lever_table import WHEEL
 from tfbench.reports import wording
 from tfbench.result_table import ResultTable
-from tfbench.tuning.changes import WHEEL
 from tfbench.tuning.results import TriedArm, Tuning
 from tfbuild import console
 from tfbuild.comparisons.interval import Verdict

@@ -25,7 +25,7 @@ from tfbench.arms.installs import (
     install,
     read_exact,
 )
-from tfbench.arms.levers import BFLOAT16_TOLERANCE
+from tfbench.arms.lever_table import BFLOAT16_TOLERANCE
 from tfbench.arms.lineup import parse_arm, read_lineup
 from tfbuild import settings
 from tfbuild.commands import Request

@@ -12,13 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbench.arms.arm import TOLERANCE
+from tfbench.arms.lever_table import BFLOAT16_TOLERANCE, ISAS, MALLOCS, XLA_TOLERANCE
 from tfbench.arms.levers import (
-    BFLOAT16_TOLERANCE,
-    ISAS,
-    LEVERS,
-    MALLOCS,
-    XLA_TOLERANCE,
-    ValueKind,
     check_lever,
     check_variable,
     find_lever,
@@ -30,9 +25,8 @@ from tfbench.arms.levers import (
     resolve_lever,
     suggest,
 )
-from tfbench.inside.worker import JIT
+from tfbench.inside.compile_arguments import JIT
 from tfbuild.errors import UsageError
-from tfbuild.settings import ROOT
 
 LISTING = """\
 7 libs found in cache `/etc/ld.so.cache'
@@ -71,25 +65,6 @@ def test_a_lever_is_environment_variables(
 ) -> None:
     assert resolve_lever(name, value, nowhere) == env
     assert list_variables([name]) == tuple(variable for variable, _ in env)
-
-
-def test_every_lever_takes_its_words_and_says_what_it_does() -> None:
-    for lever in LEVERS.values():
-        assert lever.doc
-        assert lever.words or lever.takes == ValueKind.NUMBER
-        for word in lever.words:
-            assert len(resolve_lever(lever.name, word, nowhere)) == len(lever.variables)
-
-
-def test_the_docs_have_every_lever() -> None:
-    page = (ROOT / "docs/comparing.md").read_text("utf-8")
-    for lever in LEVERS.values():
-        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{lever.name}` |"))
-        assert lever.doc in row
-
-
-def test_no_two_levers_set_the_same_variable() -> None:
-    assert len(set(list_variables(LEVERS))) == len(list_variables(LEVERS))
 
 
 @pytest.mark.parametrize(
@@ -175,13 +150,20 @@ def test_what_the_comparison_depends_on_is_not(name: str, value: str) -> None:
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_another_precision_has_a_wider_tolerance() -> None:
-    assert find_widest_tolerance([], TOLERANCE) == TOLERANCE
-    assert find_widest_tolerance(["onednn", "isa", "malloc"], TOLERANCE) == TOLERANCE
-    assert (
-        find_widest_tolerance(["onednn", "bf16"], TOLERANCE) == BFLOAT16_TOLERANCE > 10 * TOLERANCE
-    )
-    assert find_widest_tolerance(["bf16"], XLA_TOLERANCE) == XLA_TOLERANCE > BFLOAT16_TOLERANCE
+@pytest.mark.parametrize(
+    ("names", "otherwise", "expected"),
+    [
+        ([], TOLERANCE, TOLERANCE),
+        (["onednn", "isa", "malloc"], TOLERANCE, TOLERANCE),
+        (["onednn", "bf16"], TOLERANCE, BFLOAT16_TOLERANCE),
+        (["bf16"], XLA_TOLERANCE, XLA_TOLERANCE),
+    ],
+)
+def test_another_precision_has_a_wider_tolerance(
+    names: list[str], otherwise: float, expected: float
+) -> None:
+    assert 10 * TOLERANCE < BFLOAT16_TOLERANCE < XLA_TOLERANCE
+    assert find_widest_tolerance(map(find_lever, names), otherwise) == expected
 
 
 def test_a_suggestion_is_what_is_near_or_all_that_there_is() -> None:
@@ -262,22 +244,6 @@ def test_tensorflow_and_its_onednn_obey(onednn_says: dict[str, str]) -> None:
     if platform.machine() == "x86_64":
         assert "cpu,isa:Intel SSE4.1\n" in onednn_says["isa=SSE41"]
         assert "cpu,isa:Intel SSE4.1\n" not in onednn_says["onednn=on"]
-
-
-@pytest.mark.toolchain
-def test_the_stock_wheel_knows_every_name(stock_python: Path) -> None:
-    """As strings in its libraries. oneDNN puts its prefix and the rest together when it looks."""
-    libraries = sorted(stock_python.parents[1].glob("lib/*/site-packages/tensorflow/lib*.so.2"))
-    assert len(libraries) == 2
-    content = b"".join(path.read_bytes() for path in libraries)
-    other_names = {"LD_PRELOAD", JIT}  # the linker's, and the worker's
-    names = [
-        name.removeprefix("ONEDNN_") for name in list_variables(LEVERS) if name not in other_names
-    ]
-    isas = [name.lower() for name in ISAS]
-    missing = [name for name in (*names, *isas) if name.encode() not in content]
-    # The one that only MKL builds read; in those OMP_NUM_THREADS is their OpenMP library's.
-    assert missing in ([], ["TF_DISABLE_MKL"], ["TF_DISABLE_MKL", "OMP_NUM_THREADS"])
 
 
 def test_a_lever_is_found_by_its_name() -> None:

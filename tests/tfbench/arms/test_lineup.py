@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbench.arms.arm import TOLERANCE
-from tfbench.arms.levers import (
+from tfbench.arms.lever_table import (
     BFLOAT16_TOLERANCE,
     ISAS,
     LEVERS,
     XLA_TOLERANCE,
     ValueKind,
-    list_variables,
 )
+from tfbench.arms.levers import list_variables
 from tfbench.arms.lineup import (
     PRESETS,
     WHEELS,

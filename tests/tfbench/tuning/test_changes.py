@@ -8,24 +8,9 @@ from pathlib import Path
 import pytest
 from tests.builders.journals import STOCK, TUNED
 
-from tfbench.arms import levers
-from tfbench.arms.levers import BFLOAT16_TOLERANCE, LEVERS, XLA_TOLERANCE
-from tfbench.inside.worker import JIT, TOGETHER
-from tfbench.tuning.changes import (
-    BATCHES,
-    COMPILED,
-    KINDS,
-    SCRIPT,
-    STEPS,
-    WHEEL,
-    Change,
-    Setup,
-    create_arm,
-    format_arm_name,
-    list_advice,
-    list_settings,
-    list_variables,
-)
+from tfbench.arms.lever_table import BFLOAT16_TOLERANCE, WHEEL, XLA_TOLERANCE
+from tfbench.inside.compile_arguments import JIT, TOGETHER
+from tfbench.tuning.changes import Change, Setup, create_arm, format_arm_name
 
 PLAIN = dataclasses.replace(TUNED, env=())
 WHEELS = {"stock": STOCK, "tuned": PLAIN}
@@ -37,45 +22,6 @@ def setup(*words: str) -> Setup:
     return tuple(
         Change(lever=left, value=right) for left, _, right in (w.partition("=") for w in words)
     )
-
-
-def names(vcpus: int, *, onednn: bool | None = True) -> list[str]:
-    return [str(setting) for setting in list_settings(vcpus, onednn=onednn)]
-
-
-def test_every_kind_is_a_lever_a_wheel_or_advice() -> None:
-    assert {*KINDS} == {"wheel", *SCRIPT} | ({*LEVERS} - {"contraction", "isa", "xla"})
-
-
-def test_a_default_is_not_tried() -> None:
-    assert "onednn=on" not in names(2, onednn=True)
-    assert "onednn=off" not in names(2, onednn=False)
-    assert {"onednn=on", "onednn=off"} <= {*names(2, onednn=None)}
-
-
-@pytest.mark.parametrize(
-    ("vcpus", "intra", "inter"),
-    [(1, [], []), (2, ["1"], ["1"]), (3, ["1"], ["1"]), (8, ["1", "4"], ["1"])],
-)
-def test_fewer_threads_are_tried_where_there_are_fewer(
-    vcpus: int, intra: list[str], inter: list[str]
-) -> None:
-    changes = list(list_settings(vcpus, onednn=True))
-    assert [change.value for change in changes if change.lever == "intra"] == intra
-    assert [change.value for change in changes if change.lever == "inter"] == inter
-
-
-def test_an_allocator_that_is_not_here_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levers, "malloc_among", lambda *_: None)
-    assert not [name for name in names(2) if name.startswith("malloc")]
-    monkeypatch.setattr(levers, "malloc_among", lambda *_: Path("/lib/malloc.so"))
-    assert len([name for name in names(2) if name.startswith("malloc")]) == len(levers.MALLOCS)
-
-
-def test_many_batches_in_one_execution_are_tried_where_a_sample_holds_them() -> None:
-    assert [change.lever for change in list_advice(0.001)] == [STEPS, COMPILED]
-    assert [change.lever for change in list_advice(0.1)] == [COMPILED]
-    assert [change.lever for change in list_advice(None)] == [STEPS, COMPILED]
 
 
 def test_no_change_is_the_baseline() -> None:
@@ -108,11 +54,13 @@ def test_changes_are_put_together_in_one_arm() -> None:
     }
 
 
-def test_advice_reaches_the_worker_and_no_environment_of_the_users() -> None:
-    advised = setup("inter=1", f"{STEPS}={BATCHES}", f"{COMPILED}=True")
-    fields = dict(create_arm(advised, WHEELS, ()).env)
-    assert (fields[TOGETHER], fields[JIT]) == (str(BATCHES), "True")
-    assert list_variables(advised) == (("TF_NUM_INTEROP_THREADS", "1"),)
+def test_advice_reaches_the_worker() -> None:
+    advised = setup("inter=1", "steps_per_execution=8", "jit_compile=True")
+    assert [change.is_advice for change in advised] == [False, True, True]
+    assert create_arm(advised, WHEELS, OWN).env == (
+        *(("TF_NUM_INTEROP_THREADS", "1"), (TOGETHER, "8"), (JIT, "True")),
+        *OWN,
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,8 +68,8 @@ def test_advice_reaches_the_worker_and_no_environment_of_the_users() -> None:
     [
         (["intra=1"], STOCK.tolerance),
         (["bf16=on"], BFLOAT16_TOLERANCE),
-        ([f"{COMPILED}=True"], XLA_TOLERANCE),
-        (["bf16=on", f"{COMPILED}=True"], XLA_TOLERANCE),
+        (["jit_compile=True"], XLA_TOLERANCE),
+        (["bf16=on", "jit_compile=True"], XLA_TOLERANCE),
     ],
 )
 def test_an_arm_has_the_widest_tolerance_that_its_changes_need(

@@ -13,11 +13,13 @@ from tests.builders.comparisons import comparison
 from tests.builders.journals import HOST, STOCK, TUNED
 from tests.builders.tuning_cells import cell, interval, setup
 
+from tfbench.arms import levers
+from tfbench.arms.lever_table import BF16, MALLOCS, SEARCHED
 from tfbench.commands import TuneOptions
 from tfbench.measuring.comparing import ComparisonSetting
 from tfbench.options import hash_path
 from tfbench.tuning import handler, running, search, text
-from tfbench.tuning.changes import BF16, KINDS, SCRIPT, Setup
+from tfbench.tuning.changes import Setup
 from tfbench.tuning.results import (
     SCHEMA,
     FirstSteps,
@@ -35,7 +37,8 @@ from tfbuild.errors import RecordError, UsageError
 from tfbuild.settings import Paths
 
 TRIAL = FirstSteps(batch=128, parameters=102_585, step_s=0.002, onednn=True)
-HINT = f"{SCRIPT[0]}=8"
+STEPS = "steps_per_execution"
+HINT = f"{STEPS}=8"
 
 
 def setting(**changed: Any) -> TuningSetting:
@@ -105,10 +108,10 @@ def tuning(*tried_arms: TriedArm, **changed: Any) -> Tuning:
 def test_wheels_settings_and_advice_are_tried_alone() -> None:
     candidates = list_candidates(setting(), TRIAL)
     assert all(len(changes) == 1 for changes in candidates)
-    levers = [change.lever for (change,) in candidates]
-    assert levers[0] == "wheel"
+    names = [change.lever for (change,) in candidates]
+    assert names[0] == "wheel"
     assert [str(change) for (change,) in candidates if change.lever == "onednn"] == ["onednn=off"]
-    assert {*levers} <= {*KINDS}
+    assert {*names} <= {*SEARCHED}
 
 
 def test_nothing_to_try_is_told_before_anything_is_installed(tmp_path: Path) -> None:
@@ -121,9 +124,9 @@ def test_nothing_to_try_is_told_before_anything_is_installed(tmp_path: Path) -> 
 
 def test_a_trial_may_leave_nothing_to_try() -> None:
     slow = dataclasses.replace(TRIAL, step_s=1.0)
-    assert list_candidates(setting(levers=(SCRIPT[0],)), TRIAL)
+    assert list_candidates(setting(levers=(STEPS,)), TRIAL)
     with pytest.raises(UsageError, match="no settings to try"):
-        list_candidates(setting(levers=(SCRIPT[0],)), slow)
+        list_candidates(setting(levers=(STEPS,)), slow)
 
 
 @pytest.mark.parametrize("content", ["{", '{"schema": 1}', '{"schema": 1, "trial": {"batch": 3}}'])
@@ -135,8 +138,16 @@ def test_a_damaged_trial_is_told_in_a_line(content: str, tmp_path: Path) -> None
 
 
 def test_only_the_levers_that_were_asked_for_are_tried() -> None:
-    candidates = list_candidates(setting(levers=("intra", SCRIPT[0])), TRIAL)
+    candidates = list_candidates(setting(levers=("intra", STEPS)), TRIAL)
     assert [str(change) for (change,) in candidates] == ["intra=1", HINT]
+
+
+def test_an_allocator_that_is_not_here_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    only = setting(levers=("malloc", STEPS))
+    monkeypatch.setattr(levers, "malloc_among", lambda *_: None)
+    assert [str(change) for (change,) in list_candidates(only, TRIAL)] == [HINT]
+    monkeypatch.setattr(levers, "malloc_among", lambda *_: Path("/lib/malloc.so"))
+    assert len(list_candidates(only, TRIAL)) == len(MALLOCS) + 1
 
 
 def test_a_run_goes_on_only_in_an_equal_one_that_is_not_finished(tmp_path: Path) -> None:
@@ -194,7 +205,14 @@ def test_bfloat16_is_tried_only_when_it_is_allowed(tmp_path: Path) -> None:
     plain = TuneOptions(workload="lstm_text", arms="stock")
     assert BF16 not in handler.read_config(plain, here(tmp_path)).levers
     allowed = dataclasses.replace(plain, allow_bf16=True)
-    assert handler.read_config(allowed, here(tmp_path)).levers == KINDS
+    assert handler.read_config(allowed, here(tmp_path)).levers == tuple(SEARCHED)
+
+
+def test_a_lever_has_the_same_names_as_in_lineups(tmp_path: Path) -> None:
+    """Files and reports have the name of the argument of compile()."""
+    for words in ("xla,intra", "intra,jit_compile,xla"):
+        options = TuneOptions(workload="lstm_text", arms="stock", levers=words)
+        assert handler.read_config(options, here(tmp_path)).levers == ("intra", "jit_compile")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +229,7 @@ def test_requests_are_tuned_without_what_only_training_has(
     tuning_config = handler.read_config(plain, here(tmp_path))
     assert tuning_config.workload == asked_for
     setups = list_candidates(tuning_config.create_setting([STOCK]), TRIAL)
-    assert {change.lever for (change,) in setups}.isdisjoint(SCRIPT)
+    assert not [change for (change,) in setups if change.is_advice]
     with pytest.raises(UsageError, match="no settings to try"):
         handler.read_config(dataclasses.replace(plain, levers="jit_compile"), here(tmp_path))
 

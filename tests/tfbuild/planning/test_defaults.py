@@ -19,7 +19,7 @@ from tests.builders.report_comparisons import arm, cell
 from tests.builders.report_comparisons import comparison as compared
 from tests.tools.regenerate import TEMPLATES
 
-from tfbench.arms import levers as arms
+from tfbench.arms.lever_table import LEVERS
 from tfbuild.cpus.cpu import compute_vcpus, read_cgroup_quota
 from tfbuild.cpus.features import load_features
 from tfbuild.cpus.targets import parse_target
@@ -76,7 +76,7 @@ def measurement(
 def test_the_table_names_features_and_tfbenchs_levers() -> None:
     known = load_features("x86_64").keys()
     assert all(known >= {*lever.needs, *lever.unless} for lever in load_levers())
-    by_lever = {name: {*lever.variables} for name, lever in arms.LEVERS.items()}
+    by_lever = {name: {*lever.variables} for name, lever in LEVERS.items()}
     assert {*ONEDNN.set, *ONEDNN.leave} == by_lever["onednn"]
     assert {*THREADS.set, *THREADS.leave} == by_lever["intra"] | by_lever["inter"]
     assert {*BF16.set} == by_lever["bf16"]
