@@ -63,15 +63,15 @@ class SearchContext:
 class Lever:
     """A setting of an installed TensorFlow that needs no build.
 
-    `words` maps each word to the values of the variables. A number is the value of all of them.
-    `tolerance` is wider for a lever that changes the precision. `tried` lists the values that a
-    search tries; None if no search changes the lever. `argument` is the argument of Keras's
-    compile() with the same effect: a search gives the lever its name and values, and only advises
-    it.
+    `doc` is its row in docs/comparing.md, empty if only a search changes it. `words` maps each word
+    to the values of the variables. A number is the value of all of them. `tolerance` is wider for a
+    lever that changes the precision. `tried` lists the values that a search tries; None if no
+    search changes the lever. `argument` is the argument of Keras's compile() with the same effect:
+    a search gives the lever its name and values, and only advises it.
     """
 
     name: str
-    doc: str
+    doc: str = ""
     variables: tuple[str, ...] = ()
     takes: ValueKind = ValueKind.WORD
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -103,6 +103,7 @@ MALLOCS = {
 }
 
 _TABLE = (
+    Lever(name=WHEEL, tried=lambda at: at.wheels),
     Lever(
         name="onednn",
         doc="oneDNN's graph operations; stock TensorFlow turns them on if the CPU has AVX512_VNNI, "
@@ -165,26 +166,19 @@ _TABLE = (
         words=dict.fromkeys(MALLOCS, ()),
         tried=lambda at: at.mallocs,
     ),
-)
-_ONLY_OF_SEARCHES = (
-    Lever(name=WHEEL, doc="another wheel", tried=lambda at: at.wheels),
     Lever(
         name="steps_per_execution",
-        doc="training steps per call of a traced function",
         variables=(TOGETHER,),
         # A sample must contain two executions or more.
         tried=lambda at: ["8"] if at.steps_per_sample >= 2 * 8 else [],
         argument="steps_per_execution",
     ),
 )
-LEVERS: Mapping[str, Lever] = {lever.name: lever for lever in _TABLE}
+LEVERS: Mapping[str, Lever] = {lever.name: lever for lever in _TABLE if lever.doc}
 """The levers of an arm, by name."""
 SEARCHED: Mapping[str, Lever] = {
     lever.argument or lever.name: lever
-    for lever in sorted(
-        (*_ONLY_OF_SEARCHES, *_TABLE),
-        key=lambda lever: (bool(lever.argument), lever.tolerance is not None),
-    )
+    for lever in sorted(_TABLE, key=lambda row: (bool(row.argument), bool(row.tolerance)))
     if lever.tried
 }
 """The levers of a search, by their names there. Those that change results come after the others,

@@ -30,32 +30,26 @@ _OURS = ("PATH", "HOME", "LD_LIBRARY_PATH")
 _OURS_BEGIN = ("PYTHON", "TENSORWRIGHT_")
 
 
-def find_lever(name: str) -> Lever:
+def find_lever(name: str, value: str) -> Lever:
     """Return the lever of this name.
 
-    Raises UsageError if there is none.
+    Raises UsageError if there is none, or if it does not take this value.
     """
     if name not in LEVERS:
         raise UsageError(f"unknown lever {name!r}", hint=suggest(name, LEVERS))
-    return LEVERS[name]
-
-
-def check_lever(name: str, value: str) -> None:
-    """Raise UsageError for an unknown lever or a value that it does not take."""
-    lever = find_lever(name)
-    match lever.takes:
-        case ValueKind.NUMBER:
-            fits = _NUMBER.fullmatch(value) is not None
-        case ValueKind.MALLOC:
-            fits = value in lever.words or _is_preloadable(value)
-        case _:
-            fits = value in lever.words
-    if not fits:
+    lever = LEVERS[name]
+    fits = {
+        ValueKind.WORD: False,
+        ValueKind.NUMBER: _NUMBER.fullmatch(value) is not None,
+        ValueKind.MALLOC: _is_preloadable(value),
+    }
+    if value not in lever.words and not fits[lever.takes]:
         allowed = (*lever.words, *(() if lever.takes == ValueKind.WORD else (lever.takes,)))
         raise UsageError(
             f"{name} is {value!r}, but must be {format_choices(allowed)}",
             hint=suggest_spelling(value, lever.words),
         )
+    return lever
 
 
 def check_variable(name: str, value: str) -> None:
@@ -73,21 +67,11 @@ def resolve_lever(name: str, value: str, malloc: Callable[[str], Path]) -> Pairs
 
     `malloc` finds a library by its name, as `find_malloc` does. Raises UsageError.
     """
-    check_lever(name, value)
-    lever = find_lever(name)
-    match lever.takes:
-        case ValueKind.NUMBER:
-            values = (value,) * len(lever.variables)
-        case ValueKind.MALLOC:
-            values = (str(malloc(value)) if value in MALLOCS else value,)
-        case _:
-            values = lever.words[value]
+    lever = find_lever(name, value)
+    if lever.takes == ValueKind.MALLOC and value in MALLOCS:
+        value = str(malloc(value))
+    values = lever.words.get(value, (value,) * len(lever.variables))
     return tuple(zip(lever.variables, values, strict=True))
-
-
-def list_variables(levers: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the environment variables that these levers set, in their order."""
-    return tuple(variable for name in levers for variable in find_lever(name).variables)
 
 
 def find_widest_tolerance(levers: Iterable[Lever], otherwise: float) -> float:

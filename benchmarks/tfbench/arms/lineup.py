@@ -33,10 +33,9 @@ from tfbench.arms.arm import TOLERANCE
 from tfbench.arms.lever_table import LEVERS
 from tfbench.arms.levers import (
     Pairs,
-    check_lever,
     check_variable,
+    find_lever,
     find_widest_tolerance,
-    list_variables,
     suggest,
 )
 from tfbuild.console import suggest_spelling
@@ -162,15 +161,13 @@ def make_spec(
     levers, env = tuple(levers), tuple(env)
     check_wheel(wheel)
     check_name(name)
-    for lever, value in levers:
-        check_lever(lever, value)
+    found = [find_lever(lever, value) for lever, value in levers]
     for variable, value in env:
         check_variable(variable, value)
     _require_unique([*(lever for lever, _ in levers)])
-    _require_unique(
-        [*list_variables(lever for lever, _ in levers), *(variable for variable, _ in env)]
-    )
-    widest = find_widest_tolerance((LEVERS[lever] for lever, _ in levers), TOLERANCE)
+    set_by_levers = (variable for lever in found for variable in lever.variables)
+    _require_unique([*set_by_levers, *(variable for variable, _ in env)])
+    widest = find_widest_tolerance(found, TOLERANCE)
     return ArmSpec(
         name=name,
         wheel=wheel,

@@ -118,12 +118,12 @@ def list_candidates(setting: TuningSetting, trial: FirstSteps | None) -> tuple[S
         wheels=tuple(text for text, _ in setting.wheels[1:]),
     )
     is_trained = not parse_name(setting.workload).clients
-    changes = (
-        Change(lever=name, value=value)
+    setups = tuple(
+        (Change(lever=name, value=value),)
         for name in setting.levers
+        if is_trained or not SEARCHED[name].argument
         for value in SEARCHED[name].list_tried_values(context)
     )
-    setups = tuple((change,) for change in changes if is_trained or not change.is_advice)
     if not setups:
         raise UsageError(
             f"no settings to try with {console.format_vcpus(setting.vcpus)}: "

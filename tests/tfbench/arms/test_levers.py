@@ -12,14 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbench.arms.arm import TOLERANCE
-from tfbench.arms.lever_table import BFLOAT16_TOLERANCE, ISAS, MALLOCS, XLA_TOLERANCE
+from tfbench.arms.lever_table import BFLOAT16_TOLERANCE, LEVERS, MALLOCS, XLA_TOLERANCE
 from tfbench.arms.levers import (
-    check_lever,
     check_variable,
     find_lever,
     find_malloc,
     find_widest_tolerance,
-    list_variables,
     malloc_among,
     parse_ldconfig,
     resolve_lever,
@@ -64,7 +62,7 @@ def test_a_lever_is_environment_variables(
     name: str, value: str, env: tuple[tuple[str, str], ...]
 ) -> None:
     assert resolve_lever(name, value, nowhere) == env
-    assert list_variables([name]) == tuple(variable for variable, _ in env)
+    assert LEVERS[name].variables == tuple(variable for variable, _ in env)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +90,7 @@ def test_what_is_not_a_lever_or_its_value_is_told_in_one_line(
     name: str, value: str, expected: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        check_lever(name, value)
+        find_lever(name, value)
     assert re.search(expected, str(caught.value))
     assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(UsageError):
@@ -105,13 +103,13 @@ def test_a_number_of_threads_is_a_whole_one(number: int) -> None:
         assert dict(resolve_lever("intra", str(number), nowhere))["OMP_NUM_THREADS"] == str(number)
     else:
         with pytest.raises(UsageError):
-            check_lever("intra", str(number))
+            find_lever("intra", str(number))
 
 
 @given(st.text())
 def test_any_text_is_a_number_or_an_error(text: str) -> None:
     try:
-        check_lever("inter", text)
+        find_lever("inter", text)
     except UsageError:
         return
     assert str(int(text)) == text
@@ -163,7 +161,7 @@ def test_another_precision_has_a_wider_tolerance(
     names: list[str], otherwise: float, expected: float
 ) -> None:
     assert 10 * TOLERANCE < BFLOAT16_TOLERANCE < XLA_TOLERANCE
-    assert find_widest_tolerance(map(find_lever, names), otherwise) == expected
+    assert find_widest_tolerance([LEVERS[name] for name in names], otherwise) == expected
 
 
 def test_a_suggestion_is_what_is_near_or_all_that_there_is() -> None:
@@ -244,7 +242,3 @@ def test_tensorflow_and_its_onednn_obey(onednn_says: dict[str, str]) -> None:
     if platform.machine() == "x86_64":
         assert "cpu,isa:Intel SSE4.1\n" in onednn_says["isa=SSE41"]
         assert "cpu,isa:Intel SSE4.1\n" not in onednn_says["onednn=on"]
-
-
-def test_a_lever_is_found_by_its_name() -> None:
-    assert find_lever("isa").words.keys() == set(ISAS)
