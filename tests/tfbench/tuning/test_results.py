@@ -284,6 +284,21 @@ def test_no_more_candidates_than_a_machine_bears_are_measured_together(
     assert sum(together) == 13 + 7 + 4 + 2
 
 
+def test_advice_is_measured_but_not_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare(plan: ComparisonSetting, _: Path) -> Comparison:
+        gains = {arm.name: 1.5 if STEPS in arm.name else 1.2 for arm in plan.arms[1:]}
+        return comparison(cell(gains), seconds=1.0)
+
+    monkeypatch.setattr(running, "_load_or_compare", compare)
+    own_setting = setting(levers=("inter", STEPS))
+    run = running.TuningRun(setting=own_setting, out=tmp_path, trial=TRIAL)
+    result = run.create_result(run.search())
+    assert [arm.arm for arm in result.confirmed] == ["inter=1", f"inter=1+{HINT}"]
+    assert result.variables == (("TF_NUM_INTEROP_THREADS", "1"),)
+
+
 def here(folder: Path) -> Paths:
     return Paths(root=folder, cache=folder / "cache", pool=folder / "wheels")
 
