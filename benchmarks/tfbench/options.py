@@ -14,7 +14,7 @@ from tfbuild import console
 from tfbuild.console import suggest_spelling
 from tfbuild.errors import UsageError
 from tfbuild.records import hash_record
-from tfbuild.settings import expand_home
+from tfbuild.settings import expand_home, expand_paths
 from tfbuild.upstream.download import hash_file
 
 MODELS = f"Use the path of a model, or one of {', '.join(NAMES)}"
@@ -33,7 +33,7 @@ def parse_words(text: str) -> tuple[str, ...]:
 
 def parse_paths(text: str) -> list[Path]:
     """Parse comma-separated paths."""
-    return [expand_home(word.strip()) for word in text.split(",") if word.strip()]
+    return list(expand_paths(text))
 
 
 def parse_workloads(text: str) -> tuple[str, ...]:

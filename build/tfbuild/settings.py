@@ -46,6 +46,12 @@ def expand_home(text: str, option: str = "") -> Path:
         raise UsageError(f"{option} {text}: there is no such home folder".lstrip()) from error
 
 
+def expand_paths(text: str, option: str = "") -> tuple[Path, ...]:
+    """Return comma-separated paths, each with its ~ expanded. Raises UsageError."""
+    words = filter(None, map(str.strip, text.split(",")))
+    return tuple(expand_home(word, option) for word in words)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Paths:
     """The folders of one checkout and of one user's cache.

@@ -168,8 +168,7 @@ def _read_signing(options: PublishOptions) -> Signing:
 
 def _parse_paths(text: str, option: str) -> tuple[Path, ...]:
     """Parse comma-separated paths. Raises UsageError if the text names none, but is not empty."""
-    words = filter(None, map(str.strip, text.split(",")))
-    paths = tuple(settings.expand_home(word, option) for word in words)
+    paths = settings.expand_paths(text, option)
     if text and not paths:
         raise UsageError(f"{option} names no file", hint=f"Give a path, or omit {option}")
     return paths

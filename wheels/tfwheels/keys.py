@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 from securesystemslib.signer import CryptoSigner, Signer, SSlibKey
 
 from tfbuild.errors import UsageError
-from tfbuild.settings import expand_home
+from tfbuild.settings import expand_paths
 
 PASSWORD = "TENSORWRIGHT_SIGN_PASSWORD"  # noqa: S105  (the name of a variable)
 _MAKE = "Create one: openssl genpkey -algorithm ed25519 -out key.pem"
@@ -83,9 +83,7 @@ def read_public_keys(text: str) -> tuple[PublicKey, ...]:
 
     Raises UsageError.
     """
-    words = filter(None, map(str.strip, text.split(",")))
-    paths = (expand_home(word, "--trust") for word in words)
-    keys = {key.id: key for key in map(_read_public, paths)}
+    keys = {key.id: key for key in map(_read_public, expand_paths(text, "--trust"))}
     if text and not keys:
         raise UsageError("--trust names no file", hint=_MAKE_PUBLIC)
     return tuple(keys.values())
