@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,11 +26,9 @@ from tfwheels import gate
 from tfwheels.entry import Entry, GateResult, SignedProvenance, WheelKind, read_entry
 from tfwheels.folder import require_same
 from tfwheels.gate import Judgement
-from tfwheels.layout import PROVENANCE, build_pool_key, compute_digest
+from tfwheels.layout import PROVENANCE, build_pool_key, compute_digest, is_sha256
 from tfwheels.provenance import read_claimed_signer
 from tfwheels.store import Store
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 SCHEMA = 1
 KEY = "catalog.json"
@@ -84,7 +81,7 @@ def _check_entry(entry: Entry) -> None:
     for tag in entry.tags:
         parse_tag(tag)
     for digest in (entry.sha256, entry.metadata_sha256):
-        if not _SHA256.fullmatch(digest):
+        if not is_sha256(digest):
             raise ValueError(f"{entry.file} has {quote_value(digest)} in place of a SHA-256")
     if entry.kind is WheelKind.TUNED and not entry.targets:
         raise ValueError(f"{entry.file} is tuned but has no target")

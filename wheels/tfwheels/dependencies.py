@@ -140,7 +140,7 @@ def _parse_line(line: str) -> PinnedPackage:
 def _find_absent(
     pinned: Iterable[PinnedPackage], folder: Path, use: WheelUse
 ) -> tuple[PinnedPackage, ...]:
-    present = _hash_usable(folder, use)
+    present = _hash_wheels(folder, use)
     return tuple(package for package in pinned if not package.sha256s & present.keys())
 
 
@@ -160,7 +160,7 @@ def _find_wheels(
 
     Raises DownloadError, naming the first few, if the folder lacks some.
     """
-    present = _hash_usable(folder, use)
+    present = _hash_wheels(folder, use)
     absent = [str(package.exact) for package in pinned if not package.sha256s & present.keys()]
     if absent:
         shown = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if absent[5:] else "")
@@ -172,13 +172,10 @@ def _find_wheels(
     return tuple(present[min(package.sha256s & present.keys())] for package in pinned)
 
 
-def _hash_wheels(folder: Path) -> dict[str, Path]:
-    return {hash_file(path): path for path in sorted(folder.glob("*.whl"))}
-
-
-def _hash_usable(folder: Path, use: WheelUse) -> dict[str, Path]:
-    paths = (path for path in sorted(folder.glob("*.whl")) if use.can_install(path.name))
-    return {hash_file(path): path for path in paths}
+def _hash_wheels(folder: Path, use: WheelUse | None = None) -> dict[str, Path]:
+    """Return the wheels of a folder by SHA-256; with `use`, those that can be installed there."""
+    paths = sorted(folder.glob("*.whl"))
+    return {hash_file(path): path for path in paths if not use or use.can_install(path.name)}
 
 
 def _download(absent: Sequence[PinnedPackage], folder: Path, use: WheelUse) -> None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 from urllib.parse import quote
 
 from tfbuild.errors import PublishError
@@ -30,6 +30,7 @@ _WHEEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*\.whl")
 _PROJECT = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _TARGET = re.compile(r"[a-z0-9][a-z0-9_.]*")
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _PAGE = re.compile(
     rf"{SIMPLE}/(?:(?P<target>{_TARGET.pattern})/(?:(?P<project>{_PROJECT.pattern})/)?)?"
     rf"(?P<file>{HTML}|{JSON})?"
@@ -45,6 +46,11 @@ _ANY_BYTES = "application/octet-stream"
 # pip 26.2 and newer cache a page for its max-age; files in the pool never change.
 _BRIEFLY = "max-age=60"
 _FOR_EVER = "public, max-age=31536000, immutable"
+
+
+def is_sha256(value: object) -> TypeGuard[str]:
+    """Return whether the value is a SHA-256 in lower-case hex."""
+    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
 
 
 class Digest(NamedTuple):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.records import format_canonical, format_json, quote_value
 from tfwheels.entry import Entry
 from tfwheels.keys import PublicKey, SigningKey, create_verifier
+from tfwheels.layout import is_sha256
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
@@ -33,7 +33,6 @@ REPUBLISHED = "urn:tensorwright:republished:1"
 PAYLOAD = "application/vnd.in-toto+json"
 KIND = "Key File"
 _VERSION = 1
-_ID = re.compile(r"[0-9a-f]{64}")
 _TORN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Exceptions from parsing invalid data as JSON of a known shape."""
 
@@ -187,8 +186,8 @@ def read_claimed_signer(data: bytes, file: str) -> str:
     try:
         (first, *_) = json.loads(data)["attestation_bundles"]
         key_id = first["publisher"]["key"]
-        if _ID.fullmatch(key_id):
-            return str(key_id)
+        if is_sha256(key_id):
+            return key_id
     except (*_TORN, IndexError) as error:
         raise _create_error(file, "it names no signer") from error
     raise _create_error(file, "it names no signer")

@@ -34,7 +34,7 @@ from tfwheels.commands import SnippetOptions
 from tfwheels.dependencies import PinnedPackage, parse_lock
 from tfwheels.folder import Folder
 from tfwheels.keys import PublicKey, read_public_keys
-from tfwheels.layout import JSON, PROVENANCE, build_folder_key, build_pool_key
+from tfwheels.layout import JSON, PROVENANCE, build_folder_key, build_pool_key, is_sha256
 from tfwheels.provenance import verify_provenance
 from tfwheels.remote import Credentials, check_url, is_localhost, open_index
 from tfwheels.wheel_choice import explain_absence, find_missing_features
@@ -44,7 +44,6 @@ _ONE_INDEX = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-che
 _BY_HASH = "pip install --require-hashes --no-deps"
 _PLAIN_URL = re.compile(r"[A-Za-z0-9:/.%_~+\[\]-]+")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._+!-]+")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = "tensorwright"
 _PROGRAM, _PEM = "check_wheel.py", "publisher.pem"
 _CHECKS_WITH = "Python 3 and openssl 3"
@@ -431,7 +430,7 @@ def _list_wheels(files: Iterable[File], page: str) -> Iterator[ListedWheel]:
         if not _is_wheel(name) or "sha256" not in hashes or file.yanked:
             continue
         sha256 = hashes["sha256"]
-        if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        if not is_sha256(sha256):
             raise PublishError(f"{page} is not a page of an index ({name} has no valid SHA-256)")
         yield ListedWheel(file=name, sha256=sha256)
 
