@@ -14,6 +14,7 @@ from typing import TypeAlias
 from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import FailedTests, ToolError
+from tfbuild.planning.plan import NATIVE, read_native_files
 from tfbuild.settings import Paths
 from tfbuild.tools import doctor
 from tfbuild.upstream import releases
@@ -55,13 +56,12 @@ def lint() -> None:
 
 
 def _list_lint_checks() -> tuple[ProjectCheck, ...]:
-    native = Path(__file__).parent / "native"
-    paths = sorted(path for path in native.rglob("*.*") if path.suffix in {".c", ".cc", ".h"})
+    paths = (str(NATIVE / name) for name in read_native_files())
     return (
         ProjectCheck(name="ruff check", words=("-m", "ruff", "check", *_CODE)),
         ProjectCheck(name="ruff format", words=("-m", "ruff", "format", "--check", "-q", *_CODE)),
         ProjectCheck(name="mypy", words=("-m", "mypy", *_CODE)),
-        ProjectCheck(name="clang-format", words=(*_CLANG_FORMAT, *map(str, paths))),
+        ProjectCheck(name="clang-format", words=(*_CLANG_FORMAT, *paths)),
     )
 
 

@@ -10,7 +10,8 @@ import struct
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 
-from tfbuild.binaries.image import WORD, Image, read_image
+from tfbuild.binaries.elf import WORD
+from tfbuild.binaries.image import Image, read_image
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import TargetError, WheelError
 from tfbuild.packing.tuned import Tuned

@@ -30,10 +30,10 @@ _ALIASES = 8
 _OBJECT, _FUNCTION, _INDIRECT = 1, 2, 10  # the type in st_info
 # Written by linkers: version 1, PC-relative 4-byte pointers, a table relative to .eh_frame_hdr.
 _UNWIND_TABLE = b"\x01\x1b\x03\x3b"
-_SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
-_RELOCATION = struct.Struct("<QIIq")  # Elf64_Rela: offset, type, symbol, addend
-_RELATIVE = frozenset({8, 1027})  # R_X86_64_RELATIVE, R_AARCH64_RELATIVE
-_WORD = 8  # bytes of a pointer
+SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
+RELOCATION = struct.Struct("<QIIq")  # Elf64_Rela: offset, type, symbol, addend
+RELATIVE = frozenset({8, 1027})  # R_X86_64_RELATIVE, R_AARCH64_RELATIVE
+WORD = 8  # bytes of a pointer
 _ROW = struct.Struct("<8xQ")  # row of a number table: a relocated pointer, a number
 _ENTRY = struct.Struct("<ii")  # row of .eh_frame_hdr's table: offsets of function, unwind data
 _LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")  # bits of GNU_PROPERTY_X86_ISA_1
@@ -253,15 +253,13 @@ def read_texts(path: Path, name: re.Pattern[str], count: int) -> tuple[tuple[str
         names = _read_symbol_names(elf)
         objects = [
             address
-            for begin, info, _, section, address, _ in _SYMBOL.iter_unpack(
-                _read_section(elf, table)
-            )
+            for begin, info, _, section, address, _ in SYMBOL.iter_unpack(_read_section(elf, table))
             if info & 0xF == _OBJECT
             and section != _UNDEFINED
             and name.search(_decode_text(names, begin))
         ]
         pointers = dict(_read_pointers(elf))
-        targets = [[pointers[at + _WORD * word] for word in range(count)] for at in objects]
+        targets = [[pointers[at + WORD * word] for word in range(count)] for at in objects]
         return tuple(sorted(tuple(_read_text(elf, target) for target in row) for row in targets))
 
 
@@ -273,11 +271,11 @@ def find_text_pairs(path: Path) -> frozenset[tuple[str, str]]:
     with open_library(path) as elf:
         pointers = dict(_read_pointers(elf))
         return frozenset(
-            (_read_text(elf, first), _read_text(elf, pointers[place + _WORD]))
+            (_read_text(elf, first), _read_text(elf, pointers[place + WORD]))
             for place, first in pointers.items()
-            if place + _WORD in pointers
+            if place + WORD in pointers
             and _is_text_address(elf, first)
-            and _is_text_address(elf, pointers[place + _WORD])
+            and _is_text_address(elf, pointers[place + WORD])
         )
 
 
@@ -294,7 +292,7 @@ def read_constants(path: Path) -> tuple[bytes, tuple[tuple[int, int | str], ...]
         for place, target in sorted(_read_pointers(elf)):
             if place in addresses:
                 at = place - begin
-                data[at : at + _WORD] = bytes(_WORD)
+                data[at : at + WORD] = bytes(WORD)
                 rows.append(
                     (at, target - begin if target in addresses else _read_text(elf, target))
                 )
@@ -329,7 +327,7 @@ def read_number_table(path: Path, name: str) -> dict[str, int]:
     """
     with open_library(path) as elf:
         names, symbols = _read_symbol_names(elf), _read_section(elf, _find_symbol_table(elf))
-        for begin, info, _, _, address, size in _SYMBOL.iter_unpack(symbols):
+        for begin, info, _, _, address, size in SYMBOL.iter_unpack(symbols):
             if info & 0xF == _OBJECT and _decode_text(names, begin) == name:
                 pointers = dict(_read_pointers(elf))
                 data, first = _read_section_at(elf, address)
@@ -345,8 +343,8 @@ def read_number_table(path: Path, name: str) -> dict[str, int]:
 def _read_pointers(elf: ELFFile) -> Iterator[tuple[int, int]]:
     """Yield each location where the loader writes an address of the library, and that address."""
     data = _read_section(elf, elf.get_section_by_name(".rela.dyn"))
-    for place, kind, _, addend in _RELOCATION.iter_unpack(data):
-        if kind in _RELATIVE:
+    for place, kind, _, addend in RELOCATION.iter_unpack(data):
+        if kind in RELATIVE:
             yield place, addend
 
 
@@ -417,7 +415,7 @@ def _read_functions(elf: ELFFile) -> Iterator[tuple[int, int, int]]:
 
     A large library has a million symbols: too many for pyelftools' own objects.
     """
-    for name, info, _, section, address, size in _SYMBOL.iter_unpack(
+    for name, info, _, section, address, size in SYMBOL.iter_unpack(
         _read_section(elf, _find_symbol_table(elf))
     ):
         if info & 0xF in (_FUNCTION, _INDIRECT) and section != _UNDEFINED:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,13 +19,8 @@ from elftools.elf.elffile import ELFFile
 from tfbuild.binaries import elf
 from tfbuild.errors import WheelError
 
-WORD = 8
-"""Bytes of a pointer."""
 _PAGE = 4096
-_RELATIVE = frozenset({8, 1027})  # R_X86_64_RELATIVE, R_AARCH64_RELATIVE
 _COPY = frozenset({5, 1024})  # R_X86_64_COPY, R_AARCH64_COPY
-_RELOCATION = struct.Struct("<QIIq")  # Elf64_Rela: offset, type, symbol, addend
-_SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
 _OBJECT = 1  # the type in st_info
 _LISTS = (("DT_RELA", "DT_RELASZ"), ("DT_JMPREL", "DT_PLTRELSZ"))
 _UNREAD = frozenset({"DT_REL", "DT_RELR", 36})  # relocation formats that are not supported
@@ -78,12 +72,12 @@ class Image:
 
         Raises WheelError if it points out of the library.
         """
-        if not self._find_written(address, WORD):
-            if any(self.read_constant(address, WORD)):
+        if not self._find_written(address, elf.WORD):
+            if any(self.read_constant(address, elf.WORD)):
                 raise self._build_error(f"the pointer at {address:#x} points outside the library")
             return 0
         target = self.pointers.get(address)
-        if target is None or self._find_written(address, WORD) != (address,):
+        if target is None or self._find_written(address, elf.WORD) != (address,):
             raise self._build_error(f"the pointer at {address:#x} points outside the library")
         return target
 
@@ -110,7 +104,7 @@ class Image:
 
     def _find_written(self, address: int, size: int) -> tuple[int, ...]:
         """Return the locations within these bytes that the loader writes to."""
-        first = bisect.bisect_right(self.places, address - WORD)
+        first = bisect.bisect_right(self.places, address - elf.WORD)
         return self.places[first : bisect.bisect_left(self.places, address + size)]
 
     def _find_segment(self, address: int, size: int) -> Segment:
@@ -172,10 +166,10 @@ def _read_relocations(
     image: Image, known: Mapping[str, int], at: str, size: str
 ) -> Iterator[tuple[int, int | None]]:
     """Yield each location that the loader writes and the address, from one relocation list."""
-    for place, kind, _, addend in _RELOCATION.iter_unpack(_read_table(image, known, at, size)):
+    for place, kind, _, addend in elf.RELOCATION.iter_unpack(_read_table(image, known, at, size)):
         if kind in _COPY:
             raise ELFError("it has a copy relocation")
-        yield place, addend if kind in _RELATIVE else None
+        yield place, addend if kind in elf.RELATIVE else None
 
 
 def _read_objects(
@@ -186,9 +180,9 @@ def _read_objects(
     Raises ELFError for a repeated name.
     """
     names = _read_table(image, known, "DT_STRTAB", "DT_STRSZ")
-    symbols = image.read_constant(known["DT_SYMTAB"], count * _SYMBOL.size)
+    symbols = image.read_constant(known["DT_SYMTAB"], count * elf.SYMBOL.size)
     seen_names = set()
-    for begin, info, _, section, address, size in _SYMBOL.iter_unpack(symbols):
+    for begin, info, _, section, address, size in elf.SYMBOL.iter_unpack(symbols):
         if section and info & 0xF == _OBJECT:
             name = names[begin : names.index(b"\0", begin)].decode()
             if name in seen_names:

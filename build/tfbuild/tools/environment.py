@@ -33,7 +33,8 @@ from tfbuild.upstream import lock_files, releases
 from tfbuild.upstream.download import Pin, hash_file, keep_verified, verify_file
 from tfbuild.upstream.releases import StockWheel
 
-_BYTES = 1_500_000_000
+BYTES = 1_500_000_000
+"""Disk space for a wheel of TensorFlow, or for an environment with it."""
 MARK = "tensorwright.complete"
 """File in a complete environment that contains the SHA-256 of its wheel."""
 _LOG = "install.log"
@@ -147,7 +148,7 @@ def create(
     environment = Environment(folder=folder, wheel=wheel, wheel_sha256=sha256)
     if (folder / MARK).is_file() and environment.python.exists():
         return environment
-    require_disk(paths.arms, _BYTES, "an environment with TensorFlow")
+    require_disk(paths.arms, BYTES, "an environment with TensorFlow")
     fits = sibling and sibling.folder.name == compute_folder_key(
         python, sibling.wheel_sha256, requirements
     )
@@ -320,7 +321,7 @@ def _fetch_locked(locked: LockedRequirement, interpreter: Path, paths: Paths) ->
 def _download_locked(
     locked: LockedRequirement, interpreter: Path, folder: Path, paths: Paths
 ) -> Path:
-    require_disk(paths.downloads, _BYTES, f"downloading {locked.exact}")
+    require_disk(paths.downloads, BYTES, f"downloading {locked.exact}")
     try:
         _download_wheel(locked, folder, interpreter=interpreter)
     except CommandError as error:

@@ -12,10 +12,9 @@ from tfbuild.run import run
 from tfbuild.settings import Paths, require_disk
 from tfbuild.tools import shared_files
 from tfbuild.tools.emulation import PYTHON, Emulator
-from tfbuild.tools.environment import MARK, Environment, compute_folder_key
+from tfbuild.tools.environment import BYTES, MARK, Environment, compute_folder_key
 from tfbuild.upstream.download import hash_file
 
-_BYTES = 1_500_000_000
 _FIRST_GLIBC = 17
 _LAST_GLIBC = 36
 """Minor versions of glibc 2: of the oldest manylinux tag, and of the emulator's Debian."""
@@ -44,7 +43,7 @@ def create(
     mark = environment.folder / MARK
     if mark.is_file() and environment.python.exists():
         return environment
-    require_disk(paths.arms, _BYTES, "an environment with TensorFlow")
+    require_disk(paths.arms, BYTES, "an environment with TensorFlow")
     _create_skeleton(environment, emulator)
     if not (
         sibling
