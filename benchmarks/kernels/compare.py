@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
-import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -42,7 +41,7 @@ _GUESSED_RATE = 50e9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A row of shapes.csv: an op, its sizes, and what they come from.
+    """A row of shapes.csv: an op and its sizes.
 
     For MatMul `rows`, `depth` and `columns`; `turned` is 1 if the left matrix is transposed. For a
     convolution NHWC, stride 1 and padding SAME: `rows` images of `depth` x `depth` pixels,
@@ -57,7 +56,6 @@ class Shape:
     filters: int = 0
     height: int = 0
     width: int = 0
-    model: str = ""
 
     @property
     def operations(self) -> float:
@@ -111,11 +109,7 @@ def _create_site(
 def read_shapes(path: Path) -> tuple[Shape, ...]:
     with path.open(encoding="utf-8", newline="") as file:
         return tuple(
-            Shape(
-                op=row["op"],
-                model=row["model"],
-                **{name: int(row[name] or 0) for name in _SIZES},
-            )
+            Shape(op=row["op"], **{name: int(row[name] or 0) for name in _SIZES})
             for row in csv.DictReader(file)
         )
 
@@ -143,11 +137,9 @@ def measure(
     sites = {}
     for shape in shapes:
         place = shape.create_site()
-        call_s = shape.operations / _GUESSED_RATE
-        sites[hash_record(place)] = (
-            shape,
-            RankedCallSite(key=hash_record(place), place=place, share=0.0, most=0.0, call_s=call_s),
-        )
+        key, call_s = hash_record(place), shape.operations / _GUESSED_RATE
+        site = RankedCallSite(key=key, place=place, share=0.0, most=0.0, call_s=call_s)
+        sites[key] = (shape, site)
     bench = Bench(stock=arms[0], tuned=arms[1], cpus=read_host().affinity, out=out)
     stage = TimingStage(name="search", launches=launches, budget_s=None, seed=1)
     wanted = {threads: [site for _, site in sites.values()]}
@@ -197,7 +189,7 @@ def main() -> None:
     cpu = read_host().cpu.name
     title = f"fused/products on {cpu}: time of the same wheel without it, divided by its time"
     table = ResultTable(title=title, headings=HEADINGS, rows=rows, lines=(), width=140)
-    sys.stdout.write(table.format_text(colour=sys.stdout.isatty()) + os.linesep)
+    sys.stdout.write(table.format_text(colour=sys.stdout.isatty()) + "\n")
     if options.csv:
         with options.csv.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

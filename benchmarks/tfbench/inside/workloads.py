@@ -130,25 +130,10 @@ def expand_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(itertools.chain.from_iterable(members)))
 
 
-def set_sizes(
-    name: str,
-    *,
-    batch: int | None = None,
-    clients: int | None = None,
-    fit: int | None = None,
-    image: int | None = None,
-) -> str:
-    """Return the name with these sizes; a size of None is not changed."""
+def set_sizes(name: str, **sizes: int) -> str:
+    """Return the name with these sizes, which are fields of `WorkloadName`; others stay."""
     parts = parse_name(name)
-    return str(
-        dataclasses.replace(
-            parts,
-            batch=parts.batch if batch is None else batch,
-            clients=parts.clients if clients is None else clients,
-            fit=parts.fit if fit is None else fit,
-            image=parts.image if image is None else image,
-        )
-    )
+    return str(dataclasses.replace(parts, model=parts.model, own=parts.own, **sizes))
 
 
 def _list_sizes(name: str) -> tuple[str, ...]:

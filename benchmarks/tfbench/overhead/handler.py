@@ -120,10 +120,6 @@ def _build_mark(measured: CellResult) -> tuple[str, str]:
     return str(measured.place["arm"]), f"{measured.outcome.value}: {measured.reason}"
 
 
-def _list_cells(config: OverheadConfig, run: ExperimentRun) -> tuple[Cell, ...]:
-    return config.list_cells(run.names, run.host)
-
-
 def _build_result(
     config: OverheadConfig, run: ExperimentRun, measured: Sequence[CellResult]
 ) -> Overhead:
@@ -148,5 +144,9 @@ def _build_result(
 
 
 OVERHEAD = CellExperiment(
-    kind=KIND, read=parse_options, cells=_list_cells, result=_build_result, text=text
+    kind=KIND,
+    read=parse_options,
+    cells=lambda config, run: config.list_cells(run.names, run.host),
+    result=_build_result,
+    text=text,
 )

@@ -215,10 +215,6 @@ def _parse_memory(words: str) -> tuple[float, ...]:
     return limits_mb or (0.0,)
 
 
-def _list_cells(config: SizingConfig, run: ExperimentRun) -> tuple[Cell, ...]:
-    return config.list_cells(run.names, run.host, run.out / "inputs")
-
-
 def _build_result(
     book: PriceBook | None,
     config: SizingConfig,
@@ -245,5 +241,9 @@ def create_experiment(
     """Create the experiment. With a price book its result names the cheapest machines."""
     result = functools.partial(_build_result, book)
     return CellExperiment(
-        kind=KIND, read=parse_options, cells=_list_cells, result=result, text=text
+        kind=KIND,
+        read=parse_options,
+        cells=lambda config, run: config.list_cells(run.names, run.host, run.out / "inputs"),
+        result=result,
+        text=text,
     )

@@ -178,10 +178,6 @@ def _require_images(names: tuple[str, ...], augmentation: tuple[bool, ...]) -> N
             raise UsageError(f"{name} has no images to augment", hint=f"Use one of {nets}")
 
 
-def _list_cells(config: ThroughputConfig, run: ExperimentRun) -> tuple[Cell, ...]:
-    return config.list_cells(run.names, run.host)
-
-
 def _build_result(
     config: ThroughputConfig, run: ExperimentRun, measured: Sequence[CellResult]
 ) -> Throughput:
@@ -200,5 +196,9 @@ def _build_result(
 
 
 THROUGHPUT = CellExperiment(
-    kind=KIND, read=parse_options, cells=_list_cells, result=_build_result, text=text
+    kind=KIND,
+    read=parse_options,
+    cells=lambda config, run: config.list_cells(run.names, run.host),
+    result=_build_result,
+    text=text,
 )

@@ -171,7 +171,7 @@ def test_what_there_is_not_is_said(text: str, message: str) -> None:
 
 
 def test_sizes_behind_a_name_are_replaced_and_added() -> None:
-    assert set_sizes("resnet50", batch=8, image=None) == "resnet50:batch=8"
+    assert set_sizes("resnet50", batch=8) == "resnet50:batch=8"
     assert set_sizes("resnet50:image=64:batch=8", batch=16) == "resnet50:batch=16:image=64"
     assert find_workload(set_sizes("resnet50:image=64", batch=4)).inputs == (4, 64, 64, 3)
 
