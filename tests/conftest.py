@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ import pytest
 from filelock import FileLock
 from tests.builders.buckets import Served, serving_s3
 from tests.builders.installed_wheel import Tried
+from tests.builders.invoke_calls import Tasks
+from tests.builders.locked_wheels import HERE
 from tests.builders.own_cpu import OwnCpu, own_cpu
 from tests.builders.signing_keys import made_key
 from xdist.scheduler import LoadScopeScheduling
@@ -42,8 +43,6 @@ OWN = checks.prepare_test_paths()
 # with many; an explicit number of a test is the most that it bears (tests.builders.examples).
 hypothesis.settings.register_profile("first", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("second", deadline=None, max_examples=200)
-
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -190,6 +189,11 @@ def staged(native: Tried, paths: Paths) -> Path:
     assert recipe is not None
     archive = source.fetch_source(native.plan.sources, paths, None)
     return source.stage(archive, hash_file(archive), recipe.staging, paths)
+
+
+@pytest.fixture
+def invoke(tmp_path: Path) -> Tasks:
+    return Tasks(tmp_path)
 
 
 @pytest.fixture(scope="module")

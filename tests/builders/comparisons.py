@@ -38,6 +38,7 @@ def with_interval(interval: Interval) -> Contrast:
 
 
 def spread(value: float, share: float = 0.02) -> Interval:
+    """An interval that reaches `share` to either side."""
     return Interval(value=value, low=value / (1 + share), high=value * (1 + share))
 
 

@@ -30,9 +30,7 @@ from tfbuild.planning.dispatcher import (
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.request import resolve_plan
 from tfbuild.run import run
-from tfbuild.settings import ROOT
-
-TEMPLATES = ROOT / "templates"
+from tfbuild.settings import TEMPLATES
 
 Register = Literal["eax", "ebx", "ecx", "edx"]
 

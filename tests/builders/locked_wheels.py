@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 from tests.builders.index_wheels import wheel_of
 
 from tfbuild.upstream import releases
@@ -13,6 +14,14 @@ from tfbuild.upstream.download import hash_file
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 TAG = releases.format_python_tag(HERE)
+
+
+def asked_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The new folder, the only index that pip asks."""
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
 
 
 def wheel(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
-from tests.builders.comparisons import host, with_interval
+from tests.builders.comparisons import host, spread, with_interval
 
 from tfbench.costs import article, catalog
 from tfbench.costs.bill import Bill, Build, compute_bill, compute_bill_from_totals
@@ -50,11 +50,6 @@ GAINS = {
 RUNGS = {"compiled": 1.0, "gemm": 1.21, "onednn": 1.79}
 
 
-def about(value: float, share: float) -> Interval:
-    """An interval that reaches `share` to either side."""
-    return Interval(value=value, low=value / (1 + share), high=value * (1 + share))
-
-
 def arm(name: str, *, library: str | None = None, env: Mapping[str, str] | None = None) -> ArmFacts:
     return ArmFacts(
         name=name,
@@ -78,10 +73,10 @@ def times(name: str, step_ms: float, *, vcpus: int = 2) -> ArmTimes:
     return ArmTimes(
         arm=name,
         phases=(
-            PhaseTime(phase="train", step_ms=about(step_ms, 0.004)),
-            PhaseTime(phase="validate", step_ms=about(step_ms / 3, 0.01)),
+            PhaseTime(phase="train", step_ms=spread(step_ms, 0.004)),
+            PhaseTime(phase="validate", step_ms=spread(step_ms / 3, 0.01)),
         ),
-        run_s=about(step_ms * 9.4, 0.005),
+        run_s=spread(step_ms * 9.4, 0.005),
         cpu_ms=step_ms * 0.9 * vcpus,
         idle_share=0.002,
         peak_mb=612.5,
@@ -107,8 +102,8 @@ def speedup(name: str, interval: Interval, noise: Interval, *, fair: bool = True
         interval=interval,
         verdict=verdict if fair else Verdict.INCONCLUSIVE,
         confidence=confidence(interval) if fair else 0.0,
-        medians=about(interval.value * 1.001, interval.half_width * 1.2),
-        run=about(interval.value, interval.half_width * 1.1),
+        medians=spread(interval.value * 1.001, interval.half_width * 1.2),
+        run=spread(interval.value, interval.half_width * 1.1),
     )
 
 
@@ -122,7 +117,7 @@ def cell(
     paces: Mapping[str, tuple[float, float]] = PACES,
 ) -> ComparedCell:
     """A cell that was measured in full. More vCPUs make gains smaller here."""
-    pace, noise = paces[workload][vcpus - 1], about(1.0, NOISE)
+    pace, noise = paces[workload][vcpus - 1], spread(1.0, NOISE)
     pace_factors = {name: 1 + (gain - 1) / vcpus**0.5 for name, gain in gains.items()}
     return ComparedCell(
         workload=workload,
@@ -151,7 +146,7 @@ def cell(
         ),
         noise=noise,
         speedups=tuple(
-            speedup(name, about(gain, width), noise) for name, gain in pace_factors.items()
+            speedup(name, spread(gain, width), noise) for name, gain in pace_factors.items()
         ),
     )
 
@@ -168,9 +163,9 @@ def overall(cells: tuple[ComparedCell, ...]) -> tuple[Overall, ...]:
             mean = math.exp(
                 sum(math.log(interval.value) for interval in intervals) / len(intervals)
             )
-            noise = about(1.0, NOISE / len(intervals) ** 0.5)
+            noise = spread(1.0, NOISE / len(intervals) ** 0.5)
             width = sum(interval.half_width for interval in intervals) / len(intervals) ** 1.5
-            means = speedup(name, about(mean, width), noise)
+            means = speedup(name, spread(mean, width), noise)
             actual.append(
                 Overall(vcpus=vcpus, workloads=len(intervals), speedup=means, noise=noise)
             )
@@ -199,7 +194,7 @@ def single(interval: Interval, noise: Interval | None = None) -> Comparison:
     """One cell, stock against tuned, with exactly this speedup."""
     arms = (arm("stock"), arm("tuned", library=LIBRARY))
     compared_cell = cell("mnist_mlp", 2, {"tuned": 1.0})
-    floor = noise or about(1.0, NOISE)
+    floor = noise or spread(1.0, NOISE)
     arm_speedup = speedup("tuned", interval, floor)
     return comparison(
         dataclasses.replace(compared_cell, noise=floor, speedups=(arm_speedup,)), arms=arms
@@ -259,7 +254,7 @@ def disagreeing(compared_cell: ComparedCell, name: str, predictions: float | Non
 
 def dropped(compared_cell: ComparedCell) -> ComparedCell:
     """The cell with too many blocks dropped for a verdict."""
-    noise = compared_cell.noise or about(1.0, NOISE)
+    noise = compared_cell.noise or spread(1.0, NOISE)
     return dataclasses.replace(
         compared_cell,
         stopped_by=Stop.BUDGET,
@@ -457,3 +452,8 @@ def article_markdown(bill: Bill, templates: Path, *, shipped: bool = False) -> s
     return report.render_markdown(
         cost_section.build_totals_document(bill, shipped=shipped), templates
     )
+
+
+SOUND, TROUBLED = sound(), troubled()
+
+BILL, ARTICLE = priced(SOUND), article_bill()

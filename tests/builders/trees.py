@@ -7,16 +7,21 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 from packaging.version import Version
 
 from tfbuild.planning import render
 from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
+from tfbuild.upstream.releases import load_releases
 
 LIKE = ROOT / "tests" / "data" / "tensorflow_like"
 FACTS = ROOT / "tests" / "data" / "trees" / "trees.toml"
 PIP_PACKAGE = Path("tensorflow/tools/pip_package")
+EVERY_RELEASE = pytest.mark.parametrize(
+    "release", load_releases(), ids=lambda release: release.version
+)
 
 # From 2.17 on Bazel makes the wheel itself, in a folder of its own.
 _BY_RULE = """genrule(

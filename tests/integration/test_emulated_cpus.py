@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.builders.dispatchers import TEMPLATES, buildable, compile_c, on_x86_64
+from tests.builders.dispatchers import buildable, compile_c, on_x86_64
 
 from tfbuild.planning.dispatcher import (
     HEADER,
@@ -25,6 +25,7 @@ from tfbuild.planning.dispatcher import (
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.render import build_dispatch_target
 from tfbuild.run import run
+from tfbuild.settings import TEMPLATES
 
 pytestmark = [on_x86_64, pytest.mark.toolchain, pytest.mark.slow]
 

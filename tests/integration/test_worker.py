@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from tests.builders.altered_wheels import altered
 from tests.builders.processes import gone
-from tests.builders.user_workloads import plain_arm
+from tests.builders.user_workloads import cpus, plain_arm
 
 from tfbench.arms.arm import Arm, build_environment
 from tfbench.engine.journal import read_entries
@@ -88,10 +88,6 @@ def opened(first: Arm, folder: Path, vcpus: int = 1) -> Iterator[Session]:
     env = build_environment(first, vcpus=vcpus, home=folder, padding=7, inherited=os.environ)
     with start_session(first, env, folder / f"{first.name}.log") as started:
         yield started
-
-
-def first_cpu() -> tuple[int, ...]:
-    return (min(os.sched_getaffinity(0)),)
 
 
 def asked(*arms: Arm) -> ComparisonSetting:
@@ -381,7 +377,7 @@ def refusals(
     with contextlib.ExitStack() as stack:
         all_opened = [stack.enter_context(opened(refused_arm, folder)) for refused_arm in arms]
         for opened_session in all_opened:
-            opened_session.start_load("mnist_mlp", 3, first_cpu())
+            opened_session.start_load("mnist_mlp", 3, cpus())
         for opened_session in all_opened:
             with pytest.raises(WorkerError) as caught:
                 loaded_and_timed(opened_session)
@@ -390,7 +386,7 @@ def refusals(
 
 
 def loaded_and_timed(session: Session) -> None:
-    session.finish_load(first_cpu())
+    session.finish_load(cpus())
     session.sample(TRAIN, 1)
 
 
@@ -428,9 +424,9 @@ def test_an_arm_that_starts_from_other_numbers_is_marked(
 
 def test_a_python_without_tensorflow_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     with opened(plain_arm("empty", Path(sys.executable)), tmp_path) as session:
-        session.start_load("mnist_mlp", 3, first_cpu())
+        session.start_load("mnist_mlp", 3, cpus())
         with pytest.raises(WorkerError, match=r"exited with 1 during load[\s\S]*No module named"):
-            session.finish_load(first_cpu())
+            session.finish_load(cpus())
 
 
 def test_a_python_that_is_not_there_is_an_error(tmp_path: Path) -> None:
@@ -450,10 +446,10 @@ def test_a_worker_states_its_facts_and_times_every_phase(
     """One whose TensorFlow prints, and whose plugins write to descriptor 1 as C code does."""
     noisy = plain_arm("noisy", altered(stock_python, tmp_path / "noisy", NOISY))
     with opened(noisy, tmp_path) as session:
-        session.start_load("cifar10_cnn", 3, first_cpu())
-        facts = session.finish_load(first_cpu())
+        session.start_load("cifar10_cnn", 3, cpus())
+        facts = session.finish_load(cpus())
         assert facts["pid"] == session.pid
-        assert facts["vcpus"] == list(first_cpu())
+        assert facts["vcpus"] == list(cpus())
         assert facts["parameters"] == WORKLOADS["cifar10_cnn"].parameters
         assert Path(facts["tensorflow_file"]).is_relative_to(session.arm.prefix.resolve())
         assert facts["raised_kernels"]["OptionsDataset"] >= 1, "priority 2 in the stock wheel"
@@ -468,7 +464,7 @@ def test_a_worker_states_its_facts_and_times_every_phase(
         assert session.read_peak_mb() > 100
         threads = [int(path.name) for path in Path(f"/proc/{session.pid}/task").iterdir()]
         assert len(threads) > 1
-        assert {tuple(os.sched_getaffinity(thread)) for thread in threads} == {first_cpu()}
+        assert {tuple(os.sched_getaffinity(thread)) for thread in threads} == {cpus()}
     text = (tmp_path / "noisy.log").read_text(encoding="utf-8")
     assert "noise from Python" in text
     assert "noise from a plugin" in text
@@ -484,10 +480,10 @@ def test_a_worker_moves_to_other_cpus_with_all_its_threads(
         session.finish_load((last,))
         session.start_check(2)
         session.finish_check()
-        session.pin_cpus(first_cpu())
+        session.pin_cpus(cpus())
         assert session.sample(TRAIN, 2)["wall_s"] > 0
         threads = [int(path.name) for path in Path(f"/proc/{session.pid}/task").iterdir()]
-        assert {tuple(os.sched_getaffinity(thread)) for thread in threads} == {first_cpu()}
+        assert {tuple(os.sched_getaffinity(thread)) for thread in threads} == {cpus()}
 
 
 @pytest.mark.slow

@@ -16,10 +16,9 @@ from tfbench.commands import ArticlesOptions
 from tfbench.reports import page, report
 from tfbench.reports.document import BulletList, Table
 from tfbuild.errors import UsageError, WheelError, WorkerError
-from tfbuild.settings import ROOT, Paths
+from tfbuild.settings import TEMPLATES, Paths
 
 ARTICLES = read_articles()
-TEMPLATES = ROOT / "templates"
 
 
 def parts(**failures: str) -> dict[str, SectionPart]:

@@ -53,11 +53,6 @@ DECLARED_ARCHIVE = f"""http_archive(
 FULL = chosen(scope="full")
 
 
-@pytest.fixture
-def invoke(tmp_path: Path) -> Tasks:
-    return Tasks(tmp_path)
-
-
 # What there is ------------------------------------------------------------------------------------
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.builders.locked_wheels import HERE
 
 from tfbuild.errors import PythonError
 from tfbuild.interpreters import find_candidates, find_python
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 OTHER = f"{sys.version_info[0]}.{sys.version_info[1] + 1}"
 SHIM = '#!/bin/sh\necho "pyenv: python: command not found" >&2\nexit 127\n'
 Program = Callable[[str, str], Path]

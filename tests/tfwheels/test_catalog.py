@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.gate_comparisons import compared
 from tests.builders.index_wheels import stand_in
+from tests.builders.publications import NOW
 
 from tfbuild.errors import PublishError, RecordError, WheelError
 from tfbuild.records import format_json
@@ -21,8 +22,6 @@ from tfwheels.catalog import Catalog
 from tfwheels.entry import Entry, GateResult, TargetVerdict, WheelKind, read_entry
 from tfwheels.folder import Folder
 from tfwheels.publish import publish
-
-NOW = "2020-02-29T00:00:00+00:00"
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 verdicts = st.builds(TargetVerdict, speedup=numbers, low=numbers, high=numbers)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import report_comparisons
+from tests.builders.comparisons import spread
 from tests.builders.index_wheels import full_build_for, tuned_for
 
 from tfbench.arms.arm import TOLERANCE
@@ -33,10 +34,10 @@ SHA256 = "ab" * 32
 TUNED = tuned_for(("skylake",))
 FLEET = tuned_for(("skylake_avx512", "skylake"))
 SKYLAKE = parse_target("skylake").features
-FASTER = report_comparisons.about(1.2, 0.01)
-NO_DIFFERENCE = report_comparisons.about(1.001, 0.004)
-UNKNOWN = report_comparisons.about(1.0, 0.08)
-LOSS = report_comparisons.about(0.9, 0.01)
+FASTER = spread(1.2, 0.01)
+NO_DIFFERENCE = spread(1.001, 0.004)
+UNKNOWN = spread(1.0, 0.08)
+LOSS = spread(0.9, 0.01)
 
 
 def of_the_wheel(comparison: Comparison, **tuned: object) -> Comparison:
@@ -121,7 +122,7 @@ def test_an_inconclusive_comparison_is_no_verdict(tmp_path: Path) -> None:
 def test_what_hides_a_loss_is_no_verdict(
     fields: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    same = of_the_wheel(report_comparisons.single(report_comparisons.about(1.001, 0.004)))
+    same = of_the_wheel(report_comparisons.single(spread(1.001, 0.004)))
     assert require_passed(FILE, SHA256, TUNED, [saved(tmp_path, same)]).verdicts
     with pytest.raises(GateError, match="has no verdict") as caught:
         require_passed(FILE, SHA256, TUNED, [saved(tmp_path, dataclasses.replace(same, **fields))])

@@ -26,11 +26,6 @@ from tfbuild import settings
 NO_SETTINGS = ("PIP_EXTRA_INDEX_URL", "PIP_PROXY")
 
 
-@pytest.fixture
-def invoke(tmp_path: Path) -> Tasks:
-    return Tasks(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small tuned wheel and its stock wheel."""

@@ -17,6 +17,7 @@ from typing import IO
 import pytest
 from tests.builders.http_replies import ask
 from tests.builders.index_wheels import stand_in
+from tests.builders.publications import NOW
 from tests.builders.served_index import running
 
 from tfbuild.errors import RecordError, UsageError
@@ -27,7 +28,6 @@ from tfwheels.publish import publish
 from tfwheels.serve import TreeServer, serve
 from tfwheels.trust import FILE, Signing
 
-NOW = "2020-02-29T00:00:00+00:00"
 POOL = "pool/tensorflow-cpu"
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from tests.builders.index_wheels import stand_in
 from tests.builders.installs import PYTHON, TAG, installed, on_x86_64
+from tests.builders.publications import NOW
 from tests.builders.served_index import running
 from tests.builders.signing_keys import public_file
 
@@ -29,7 +30,6 @@ from tfwheels.serve import TreeServer
 from tfwheels.snippet import Snippet, describe, resolve_snippet
 from tfwheels.trust import Signing
 
-NOW = "2020-02-29T00:00:00+00:00"
 VERSION = "2.14.1+haswell"
 OURS = {f"tensorflow_cpu {VERSION}": b""}
 

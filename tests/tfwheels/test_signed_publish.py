@@ -22,11 +22,6 @@ SECRET = "correct horse"  # noqa: S105  (a test's)
 HERE = ("--no-gate", "--only-tuned", "--to", "index")
 
 
-@pytest.fixture
-def invoke(tmp_path: Path) -> Tasks:
-    return Tasks(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sound_wheel(tmp_path_factory.mktemp("sound"))

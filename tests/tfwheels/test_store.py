@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import resource
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.buckets import NAME, Served
+from tests.builders.publications import sha256
 
 from tfbuild.errors import (
     BusyError,
@@ -35,10 +35,6 @@ from tfwheels.store import Store, open_store
 WHEEL = "pool/tensorflow-cpu/tensorflow_cpu-2.14.1+zen4-cp311-cp311-linux_x86_64.whl"
 PAGE = "simple/zen4/tensorflow-cpu/index.html"
 BUCKET = pytest.param("s3", marks=pytest.mark.toolchain)
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from simple_repository.parser import parse_html_project_page, parse_json_project_page
 from tests.builders.buckets import NAME, Served
 from tests.builders.index_wheels import stand_in
+from tests.builders.publications import NOW
 
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import PublishError, RecordError
@@ -24,7 +25,6 @@ from tfwheels.publish import MANIFEST, PublishResult, publish
 from tfwheels.store import Store
 from tfwheels.trust import FILE, Signing, load_trusted
 
-NOW = "2020-02-29T00:00:00+00:00"
 PAGE = "simple/zen4/tensorflow-cpu"
 
 

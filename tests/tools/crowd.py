@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.builders.index_wheels import stand_in
+from tests.builders.publications import NOW
 
 from tfwheels.folder import Folder
 from tfwheels.publish import PublishResult, publish
 
 TARGETS = ("haswell", "skylake", "skylake_avx512", "icelake", "sapphirerapids", "zen2", "zen4")
 PYTHONS = ("cp39", "cp310", "cp311", "cp312")
-NOW = "2020-02-29T00:00:00+00:00"
 
 
 def crowd(folder: Path, count: int) -> tuple[Path, ...]:

@@ -21,14 +21,13 @@ from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan, read_native_files
 from tfbuild.planning.render import render, render_repositories, write
-from tfbuild.settings import ROOT
+from tfbuild.settings import ROOT, TEMPLATES
 from tfbuild.upstream.releases import load_releases
 
 WHOLE = {"kernels": "kernels-haswell", "full": "full-skylake"}
 """By scope: the plan whose files are stored whole."""
 COMMAND = "PYTHONPATH=build python -m tests.tools.regenerate"
 GOLDEN = ROOT / "tests" / "golden"
-TEMPLATES = ROOT / "templates"
 TARGETS = ("skylake", "haswell", "zen3", "sapphirerapids", "neoverse_v1")
 # Named, so that another choice of hot kernels changes no file. Two of them share a source.
 KERNELS = "cwise_op_greater_equal,cwise_op_mul,cwise_op_tanh"

@@ -213,11 +213,7 @@ def test_the_published_version_has_no_local_part() -> None:
 
 @pytest.fixture(name="index")
 def folder_that_pip_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "index"
-    folder.mkdir()
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    return folder
+    return locked_wheels.asked_folder(tmp_path / "index", monkeypatch)
 
 
 def says(python: Path, code: str) -> str:

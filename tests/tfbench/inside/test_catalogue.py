@@ -13,6 +13,7 @@ import re
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
+from tests.builders.layer_parameters import convolution, dense, lstm
 
 from tfbench.inside import iris
 from tfbench.inside.language import SIZES
@@ -26,18 +27,6 @@ from tfbench.inside.workloads import (
     find_workload,
     set_sizes,
 )
-
-
-def convolution(size: int, channels: int, filters: int) -> int:
-    return size * size * channels * filters + filters
-
-
-def dense(inputs: int, outputs: int) -> int:
-    return inputs * outputs + outputs
-
-
-def lstm(inputs: int, units: int) -> int:
-    return 4 * ((inputs + units) * units + units)
 
 
 def language(units: int) -> int:

@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 import pytest
+from tests.builders.layer_parameters import dense
 
 from tfbench.inside.modern import MODERN
 from tfbench.inside.synthetic import BEGIN, PART
@@ -18,10 +19,6 @@ from tfbench.inside.workload import draw_synthetic_data
 from tfbench.inside.workloads import SETS, find_workload
 
 NAMES = [workload.name for workload in MODERN]
-
-
-def dense(inputs: int, outputs: int) -> int:
-    return inputs * outputs + outputs
 
 
 def gru(inputs: int, units: int) -> int:

@@ -12,6 +12,7 @@ import math
 import numpy as np
 import pytest
 from tests.builders import report_comparisons
+from tests.builders.layer_parameters import convolution, dense, lstm
 
 from tfbench.inside.parameters import draw_initial_parameters, hash_arrays
 from tfbench.inside.phases import FIT, INFER, TRAIN
@@ -29,31 +30,18 @@ from tfbench.inside.workloads import (
 )
 from tfbuild.comparisons.comparison import ComparedCell
 
-
-def dense(inputs: int, outputs: int) -> int:
-    return inputs * outputs + outputs
-
-
-def convolution(channels: int, filters: int) -> int:
-    return 3 * 3 * channels * filters + filters
-
-
-def lstm(inputs: int, units: int) -> int:
-    return 4 * ((inputs + units) * units + units)
-
-
 BY_HAND = {
     "mnist_mlp": dense(784, 512) + dense(512, 512) + dense(512, 10),
     # 28 → 26 → 24, pooled to 12
-    "mnist_cnn": convolution(1, 32)
-    + convolution(32, 64)
+    "mnist_cnn": convolution(3, 1, 32)
+    + convolution(3, 32, 64)
     + dense(12 * 12 * 64, 128)
     + dense(128, 10),
     # 32 → 32 → 30, pooled to 15 → 15 → 13, pooled to 6
-    "cifar10_cnn": convolution(3, 32)
-    + convolution(32, 32)
-    + convolution(32, 64)
-    + convolution(64, 64)
+    "cifar10_cnn": convolution(3, 3, 32)
+    + convolution(3, 32, 32)
+    + convolution(3, 32, 64)
+    + convolution(3, 64, 64)
     + dense(6 * 6 * 64, 512)
     + dense(512, 10),
     "imdb_fasttext": (20_001 + BIGRAMS) * 50 + dense(50, 1),

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 from tests.builders import report_comparisons
-from tests.builders.report_comparisons import markdown
+from tests.builders.comparisons import spread
+from tests.builders.report_comparisons import SOUND, TROUBLED, markdown
 
 from tfbench.reports import findings
 from tfbench.reports.chapters import build_document
@@ -23,11 +24,8 @@ from tfbench.reports.report import format_line, format_table
 from tfbuild.comparisons.comparison import Comparison, Gates
 from tfbuild.comparisons.effort import Effort
 from tfbuild.comparisons.interval import Interval, Verdict
-from tfbuild.settings import ROOT
+from tfbuild.settings import TEMPLATES
 
-TEMPLATES = ROOT / "templates"
-SOUND = report_comparisons.sound()
-TROUBLED = report_comparisons.troubled()
 SPAN = "geometric mean of 1 workload on 2 vCPUs; A/A 0.994 to 1.006"
 
 
@@ -35,36 +33,36 @@ SPAN = "geometric mean of 1 workload on 2 vCPUs; A/A 0.994 to 1.006"
     ("speedup", "sentence"),
     [
         (
-            report_comparisons.about(1.25, 0.04),
+            spread(1.25, 0.04),
             "tuned is faster than stock: 1.250x (1.203 to 1.299; {}).",
         ),
         (
-            report_comparisons.about(0.9, 0.04),
+            spread(0.9, 0.04),
             "tuned is slower than stock: 0.900x (0.866 to 0.935; {}). Do not use it here.",
         ),
         (
-            report_comparisons.about(1.001, 0.004),
+            spread(1.001, 0.004),
             (
                 "tuned is equivalent to stock, the difference is below 2%: 1.001x (0.997 to 1.005; "
                 "{})."
             ),
         ),
         (
-            report_comparisons.about(1.005, 0.002),
+            spread(1.005, 0.002),
             (
                 "tuned is equivalent to stock, the difference is within the threshold of 1.0%: "
                 "1.005x (1.003 to 1.007; {})."
             ),
         ),
         (
-            report_comparisons.about(1.05, 0.07),
+            spread(1.05, 0.07),
             (
                 "Inconclusive: tuned is likely faster than stock (the 85.5% interval excludes 1, "
                 "the 95% interval does not): 1.050x (0.983 to 1.121; {}). Measure longer: --budget."
             ),
         ),
         (
-            report_comparisons.about(1.03, 0.07),
+            spread(1.03, 0.07),
             (
                 "Inconclusive: tuned is between 3.5% slower and 10.0% faster than stock: 1.030x "
                 "(0.965 to 1.100; {}). Measure longer: --budget."
@@ -95,9 +93,7 @@ def test_the_reason_is_the_rule_that_gave_the_verdict(
     speedup: float, noise: float, verdict: Verdict, message: str
 ) -> None:
     width = 0.035 if verdict is Verdict.INCONCLUSIVE else 0.004
-    comparison = report_comparisons.single(
-        report_comparisons.about(speedup, width), report_comparisons.about(1.0, noise)
-    )
+    comparison = report_comparisons.single(spread(speedup, width), spread(1.0, noise))
     (cell,) = comparison.cells
     assert cell.speedups[0].verdict is verdict
     assert message in explain_verdict(comparison, cell, cell.speedups[0])
@@ -144,7 +140,7 @@ def test_all_that_a_reader_must_know_is_warned_of() -> None:
 
 
 def test_another_generation_of_keras_is_said_and_is_no_fault() -> None:
-    comparison = report_comparisons.single(report_comparisons.about(1.25, 0.01))
+    comparison = report_comparisons.single(spread(1.25, 0.01))
     cell = report_comparisons.disagreeing(comparison.cells[0], "tuned", 0.5)
     free = tuple(dataclasses.replace(agreement, held=False) for agreement in cell.agreements)
     older, newer = comparison.arms[0], dataclasses.replace(comparison.arms[1], keras=3)
@@ -155,7 +151,7 @@ def test_another_generation_of_keras_is_said_and_is_no_fault() -> None:
 
 
 def test_few_launches_and_stock_kernels_are_pointed_out() -> None:
-    comparison = report_comparisons.single(report_comparisons.about(1.25, 0.01))
+    comparison = report_comparisons.single(spread(1.25, 0.01))
     few = dataclasses.replace(comparison.cells[0], launches=3)
     arms = (report_comparisons.arm("stock"), report_comparisons.arm("tuned"))
     no_kernels, quick = list_warnings(dataclasses.replace(comparison, cells=(few,), arms=arms))
@@ -167,14 +163,14 @@ def test_few_launches_and_stock_kernels_are_pointed_out() -> None:
 
 
 def test_a_cell_that_took_longer_than_its_budget_is_pointed_out() -> None:
-    comparison = report_comparisons.single(report_comparisons.about(1.25, 0.01))
+    comparison = report_comparisons.single(spread(1.25, 0.01))
     (text,) = list_warnings(dataclasses.replace(comparison, effort=Effort(budget_s=8.0)))
     assert "took 4 min 11 s with a budget of 8.0 s" in text
     assert [*list_warnings(dataclasses.replace(comparison, effort=Effort(budget_s=240.0)))] == []
 
 
 def test_the_title_says_of_which_wheel_each_arm_is() -> None:
-    comparison = report_comparisons.single(report_comparisons.about(1.25, 0.01))
+    comparison = report_comparisons.single(spread(1.25, 0.01))
     versions = ("2.14.1", "2.20.0+zen3")
     wheels = [f"tensorflow_cpu-{version}-cp311-cp311-linux_x86_64.whl A=1" for version in versions]
     arms = [
@@ -237,7 +233,7 @@ def test_a_terminal_has_three_lines_of_warnings() -> None:
     ("share", "doubted"), [(0.0, True), (0.01, True), (0.09, False), (0.9, False)]
 )
 def test_a_gain_that_the_kernels_cannot_give_is_doubted(share: float, doubted: bool) -> None:
-    comparison = report_comparisons.single(report_comparisons.about(1.25, 0.01))
+    comparison = report_comparisons.single(spread(1.25, 0.01))
     cell = report_comparisons.covered(comparison.cells[0], "tuned", share)
     warnings = list(list_warnings(dataclasses.replace(comparison, cells=(cell,))))
     assert any("cannot come from tuned kernels" in name for name in warnings) == doubted
@@ -248,14 +244,14 @@ def test_a_gain_that_the_kernels_cannot_give_is_doubted(share: float, doubted: b
 )
 def test_a_gain_is_doubted_where_nothing_was_fused(fused: Mapping[str, int], doubted: bool) -> None:
     """What is fused saves dispatch, which is no op's time."""
-    comparison = report_comparisons.single(report_comparisons.about(1.25, 0.01))
+    comparison = report_comparisons.single(spread(1.25, 0.01))
     cell = report_comparisons.covered(comparison.cells[0], "tuned", 0.01, fused)
     warnings = list_warnings(dataclasses.replace(comparison, cells=(cell,)))
     assert any("cannot come from" in name for name in warnings) == doubted
 
 
 def test_a_gain_that_other_settings_may_give_is_not_doubted() -> None:
-    comparison = report_comparisons.single(report_comparisons.about(1.25, 0.01))
+    comparison = report_comparisons.single(spread(1.25, 0.01))
     cell = report_comparisons.covered(comparison.cells[0], "tuned", 0.01)
     arms = tuple(
         dataclasses.replace(arm, environment=(("TF_ENABLE_ONEDNN_OPTS", "0"),))

@@ -17,9 +17,8 @@ from tfbench.costs import article, catalog
 from tfbench.costs.bill import compute_bill_from_totals
 from tfbench.costs.runs import TrainingRun
 from tfbuild.comparisons.comparison import ArmFailure
-from tfbuild.settings import ROOT
+from tfbuild.settings import TEMPLATES
 
-TEMPLATES = ROOT / "templates"
 VOID = {"meta", "br", "link", "img", "input", "hr", "base", "col", "embed", "source"}
 HOSTILE = '<script>alert("x")</script>&amp;\'"><svg onload=1>'
 

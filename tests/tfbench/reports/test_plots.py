@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from tests.builders import report_comparisons
+from tests.builders.report_comparisons import ARTICLE, BILL, SOUND, TROUBLED
 
 from tfbench.measuring import gates
 from tfbench.reports import charts, plots, wording
@@ -23,11 +24,7 @@ from tfbench.reports.ladder import find_ladder
 from tfbuild.comparisons.interval import Interval
 
 SVG = "{http://www.w3.org/2000/svg}"
-SOUND = report_comparisons.sound()
-TROUBLED = report_comparisons.troubled()
 CLIMBED = report_comparisons.climbed()
-BILL = report_comparisons.priced(SOUND)
-ARTICLE = report_comparisons.article_bill()
 SAMPLES = report_comparisons.samples(TROUBLED)
 
 

@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from tests.builders import report_comparisons
+from tests.builders.comparisons import spread
 from tests.builders.printed_table import PRINTED
-from tests.builders.report_comparisons import article_markdown, markdown
+from tests.builders.report_comparisons import (
+    ARTICLE,
+    BILL,
+    SOUND,
+    TROUBLED,
+    article_markdown,
+    markdown,
+)
 from tests.builders.selections import ROW
 
 from tfbench.reports import cost_section as costs
@@ -24,13 +32,7 @@ from tfbench.reports.report import escape_markdown, format_bill, format_line, fo
 from tfbuild.comparisons.comparison import Comparison, Latency, PhaseTime
 from tfbuild.comparisons.interval import Interval
 from tfbuild.comparisons.kernels import KernelTable
-from tfbuild.settings import ROOT
-
-TEMPLATES = ROOT / "templates"
-SOUND = report_comparisons.sound()
-TROUBLED = report_comparisons.troubled()
-BILL = report_comparisons.priced(SOUND)
-ARTICLE = report_comparisons.article_bill()
+from tfbuild.settings import TEMPLATES
 
 
 def tables(page: Document) -> dict[str, Table]:
@@ -111,12 +113,12 @@ def requests_only() -> Comparison:
     arms = tuple(
         dataclasses.replace(
             arm,
-            phases=(PhaseTime(phase="infer", step_ms=report_comparisons.about(2.0, 0.01)),),
+            phases=(PhaseTime(phase="infer", step_ms=spread(2.0, 0.01)),),
             run_s=None,
             losses=(),
             latency=Latency(
-                median_ms=report_comparisons.about(3.9, 0.02),
-                p99_ms=report_comparisons.about(8.0, 0.05),
+                median_ms=spread(3.9, 0.02),
+                p99_ms=spread(8.0, 0.05),
             ),
         )
         for arm in cell.arms
@@ -206,7 +208,7 @@ def test_the_bill_on_a_terminal() -> None:
 
 
 def test_the_page_begins_with_the_answer_and_the_table() -> None:
-    comparison = report_comparisons.single(report_comparisons.about(1.25, 0.04))
+    comparison = report_comparisons.single(spread(1.25, 0.04))
     assert markdown(comparison, TEMPLATES).startswith(
         "# tuned against stock on Example CPU @ 2.00GHz\n"
         "\n"

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builders.report_comparisons import about, single, sound
+from tests.builders.comparisons import spread
+from tests.builders.report_comparisons import single, sound
 
 from tfbench.commands import ReportOptions
 from tfbench.inside.kit import SCHEMA
@@ -46,7 +47,7 @@ def test_every_form_is_written_beside_the_comparison(measured: Path) -> None:
 
 
 def test_a_comparison_of_an_earlier_version_loads_with_its_verdict(tmp_path: Path) -> None:
-    path, comparison = tmp_path / "comparison.json", single(about(1.001, 0.004))
+    path, comparison = tmp_path / "comparison.json", single(spread(1.001, 0.004))
     save(path, comparison)
     text = path.read_text(encoding="utf-8")
     assert '"equivalent"' in text

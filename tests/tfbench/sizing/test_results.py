@@ -9,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.comparisons import host
 
-from tfbench.arms.installs import ArmChoice, WheelSource
-from tfbench.arms.lineup import make_spec
 from tfbench.cells.cell import CellResult, Outcome
 from tfbench.commands import SizingOptions
 from tfbench.costs.cost import get_value
@@ -29,12 +27,6 @@ from tfbench.sizing.results import (
 )
 from tfbuild.comparisons.host import read_host
 from tfbuild.errors import UsageError
-
-STOCK = ArmChoice(
-    spec=make_spec(name="stock", wheel="stock"),
-    source=WheelSource(requirement="tensorflow-cpu==2.14.1", python="3.11"),
-    env=(),
-)
 
 
 def answer(step_s: float, vcpus: int, **fields: Any) -> dict[str, Any]:

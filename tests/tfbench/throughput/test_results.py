@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from tests.builders.comparisons import host, spread
 
-from tfbench.arms.installs import ArmChoice, WheelSource
-from tfbench.arms.lineup import make_spec
 from tfbench.cells.cell import CellResult, Outcome
 from tfbench.commands import ThroughputOptions
 from tfbench.costs import catalog
@@ -27,12 +25,6 @@ from tfbench.throughput.results import (
 from tfbuild.comparisons.host import read_host
 from tfbuild.errors import UsageError
 from tfbuild.records import format_json
-
-STOCK = ArmChoice(
-    spec=make_spec(name="stock", wheel="stock"),
-    source=WheelSource(requirement="tensorflow-cpu==2.14.1", python="3.11"),
-    env=(),
-)
 
 
 def result_of(batch: int, *launches: float, augmented: bool = False, **fields: Any) -> CellResult:

@@ -13,7 +13,7 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.audit_cases import rows_of
-from tests.builders.compiled_code import KERNEL, QUICK, REGISTERED, TEMPLATES, library
+from tests.builders.compiled_code import KERNEL, QUICK, REGISTERED, library
 from tests.builders.compiled_code import dispatcher as linked
 from tests.builders.index_wheels import tuned_for
 
@@ -29,6 +29,7 @@ from tfbuild.planning.dispatcher import (
     list_compile_flags,
     render_header,
 )
+from tfbuild.settings import TEMPLATES
 
 pytestmark = pytest.mark.toolchain
 

@@ -17,7 +17,6 @@ from tests.builders.plans import planned
 from tests.builders.recorded_cpus import cpu_of, text_of
 from tests.builders.report_comparisons import arm, cell
 from tests.builders.report_comparisons import comparison as compared
-from tests.tools.regenerate import TEMPLATES
 
 from tfbench.arms.lever_table import LEVERS
 from tfbuild.cpus.cpu import compute_vcpus, read_cgroup_quota
@@ -40,6 +39,7 @@ from tfbuild.planning.defaults import (
 from tfbuild.planning.fleet import build_fleet
 from tfbuild.planning.render import render
 from tfbuild.records import convert_record, decode_record, save
+from tfbuild.settings import TEMPLATES
 from tfbuild.shipped import _tensorwright_defaults as shipped
 
 VNNI = "avx512_vnni"

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from tests.builders.dispatchers import (
     ABSENT,
     PRESENT,
-    TEMPLATES,
     Answer,
     Wheel,
     compile_c,
@@ -37,6 +36,7 @@ from tfbuild.planning.dispatcher import (
     render_header,
 )
 from tfbuild.run import run
+from tfbuild.settings import TEMPLATES
 
 COMPILERS = ("gcc", "clang-16")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.builders.dispatchers import HOST, TEMPLATES, compile_c
+from tests.builders.dispatchers import HOST, compile_c
 from tests.builders.later import later
 from tests.builders.plans import planned
 
@@ -26,7 +26,7 @@ from tfbuild.planning.dispatcher import (
 from tfbuild.planning.fleet import build_fleet
 from tfbuild.planning.render import build_dispatch_target
 from tfbuild.run import run
-from tfbuild.settings import Paths
+from tfbuild.settings import TEMPLATES, Paths
 from tfbuild.tools.emulation import find_emulator
 
 pytestmark = pytest.mark.toolchain

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.builders.dispatchers import KERNELS, TEMPLATES, buildable, compile_c, on_x86_64
+from tests.builders.dispatchers import KERNELS, buildable, compile_c, on_x86_64
 from tests.builders.later import later
 from tests.builders.recorded_cpus import COMPLETE, cpu_of
 
@@ -27,6 +27,7 @@ from tfbuild.planning.fleet import build_fleet
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.render import build_dispatch_target
 from tfbuild.run import run
+from tfbuild.settings import TEMPLATES
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]
 

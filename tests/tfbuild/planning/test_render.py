@@ -11,7 +11,6 @@ from tests.builders.plans import planned
 from tests.tools.regenerate import (
     COMMAND,
     GOLDEN,
-    TEMPLATES,
     WHOLE,
     base_of,
     cases,
@@ -28,7 +27,7 @@ from tfbuild.planning.dispatcher import DispatchFeature, HwcapFeature
 from tfbuild.planning.plan import NATIVE, Plan
 from tfbuild.planning.render import build_dispatch_target, check, render, render_admitted, write
 from tfbuild.run import run
-from tfbuild.settings import ROOT, Paths
+from tfbuild.settings import ROOT, TEMPLATES, Paths
 from tfbuild.tools import bazel
 from tfbuild.upstream.releases import load_releases
 

@@ -10,7 +10,6 @@ from tests.builders.plans import planned
 from tests.builders.selections import ROW, SELECTION, TANH
 from tests.tools.needed_sources import needed
 
-from tfbuild import settings
 from tfbuild.commands import Request
 from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.cpus.targets import parse_target
@@ -27,9 +26,8 @@ from tfbuild.planning.selection import (
     read_selection,
 )
 from tfbuild.records import save
+from tfbuild.settings import TEMPLATES
 from tfbuild.upstream.kernels import RELEASE, find_fused_registrations, select
-
-TEMPLATES = settings.ROOT / "templates"
 
 
 def saved(folder: Path, **changes: object) -> str:

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.builders.locked_wheels import HERE, TAG, locked, wheel
+from tests.builders.locked_wheels import HERE, TAG, asked_folder, locked, wheel
 
 from tfbuild.errors import (
     ChecksumError,
@@ -35,11 +35,7 @@ def pin_of(path: Path) -> Pin:
 
 @pytest.fixture(name="index")
 def folder_that_pip_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "index"
-    folder.mkdir()
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    return folder
+    return asked_folder(tmp_path / "index", monkeypatch)
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import json
 import string
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.builders.locked_wheels import HERE
 from tests.tools.locks import DEVELOPER
 
 from tfbuild.errors import ChecksumError, DownloadError, RecordError, UsageError
@@ -25,7 +25,6 @@ from tfbuild.tools.requirement import (
 )
 from tfbuild.upstream.releases import format_python_tag
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TINY = ExactRequirement(name="tiny", version="1.0")
 
 names = st.from_regex(r"[a-z][a-z0-9]{0,5}(-[a-z0-9]{1,5})?", fullmatch=True)

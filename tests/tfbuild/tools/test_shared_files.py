@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from tests.builders.index_wheels import wheel_of
 from tests.builders.later import later
+from tests.builders.locked_wheels import HERE
 
 from tfbuild.errors import WheelError
 from tfbuild.settings import ROOT, Paths
 from tfbuild.tools.environment import Environment, create
 from tfbuild.tools.shared_files import locate_packages
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 OLD = {"pkg/__init__.py": "", "pkg/same.py": "x = 1\n", "pkg/changed.py": "x = 1\n"}
 OLD |= {"pkg/gone.py": "x = 1\n", "pkg/data/same.txt": "same"}
 NEW = {"pkg/__init__.py": "", "pkg/same.py": "x = 1\n", "pkg/changed.py": "x = 2\n"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 from tests.builders.plans import planned
-from tests.builders.trees import PIP_PACKAGE, change, reduced_tree
+from tests.builders.trees import EVERY_RELEASE, PIP_PACKAGE, change, reduced_tree
 
 from tfbuild.planning.plan import FullRecipe, list_source_pins
 from tfbuild.settings import Paths
@@ -15,11 +15,8 @@ from tfbuild.treebuild.differences import TreeDifference, Weight, adapt_recipe, 
 from tfbuild.treebuild.tree import read_tree
 from tfbuild.upstream import source
 from tfbuild.upstream.download import hash_file
-from tfbuild.upstream.releases import Release, find_release, load_releases
+from tfbuild.upstream.releases import Release, find_release
 
-EVERY_RELEASE = pytest.mark.parametrize(
-    "release", load_releases(), ids=lambda release: release.version
-)
 RULE = "//tensorflow/tools/pip_package:wheel"
 HOST = "--distinct_host_configuration"
 

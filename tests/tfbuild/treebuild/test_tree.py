@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders.trees import PIP_PACKAGE, change, facts_of, make_tree, reduced_tree
+from tests.builders.trees import (
+    EVERY_RELEASE,
+    PIP_PACKAGE,
+    change,
+    facts_of,
+    make_tree,
+    reduced_tree,
+)
 
 from tfbuild.errors import TreeError
 from tfbuild.planning.plan import list_source_pins
@@ -24,11 +31,8 @@ from tfbuild.treebuild.tree import (
 )
 from tfbuild.upstream import source
 from tfbuild.upstream.download import hash_file
-from tfbuild.upstream.releases import Release, find_release, load_releases
+from tfbuild.upstream.releases import Release, find_release
 
-EVERY_RELEASE = pytest.mark.parametrize(
-    "release", load_releases(), ids=lambda release: release.version
-)
 RULE = "//tensorflow/tools/pip_package:wheel"
 PROGRAM = "//tensorflow/tools/pip_package:build_pip_package"
 

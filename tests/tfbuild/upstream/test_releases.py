@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
-from tests.builders.trees import facts_of
+from tests.builders.trees import EVERY_RELEASE, facts_of
 from tests.tools.locks import DEVELOPER, USER
 from tests.tools.stock_listings import recorded
 
@@ -39,9 +39,6 @@ WITH_KERNELS = pytest.mark.parametrize(
 )
 ABSEILS = "c79a7fea0e3cac04cd43f20e7b648e5a0ff8fa5344e644b0ee09ca1162b62747"
 SHA256 = re.compile(r"[0-9a-f]{64}")
-EVERY_RELEASE = pytest.mark.parametrize(
-    "release", load_releases(), ids=lambda release: release.version
-)
 
 
 def test_every_series_from_2_8_to_2_21_is_there_in_order() -> None:

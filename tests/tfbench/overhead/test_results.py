@@ -9,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.comparisons import host
 
-from tfbench.arms.installs import ArmChoice, WheelSource
-from tfbench.arms.lineup import make_spec
 from tfbench.cells.cell import CellResult, Outcome
 from tfbench.commands import OverheadOptions
 from tfbench.inside.fitting import Form
@@ -28,11 +26,6 @@ from tfbench.overhead.terms import (
 from tfbench.reports.document import Table
 from tfbuild.errors import SampleError, UsageError
 
-STOCK = ArmChoice(
-    spec=make_spec(name="stock", wheel="stock"),
-    source=WheelSource(requirement="tensorflow-cpu==2.14.1", python="3.11"),
-    env=(),
-)
 FORMS = tuple(list_forms(20, 6))
 TRUE = Terms(epoch_s=0.004, call_s=0.0008, step_s=0.0003)
 SECONDS = st.floats(1e-6, 1.0)
