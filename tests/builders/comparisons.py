@@ -12,7 +12,6 @@ from tfbuild.comparisons.comparison import (
     SCHEMA,
     Agreement,
     ArmFacts,
-    ArmFailure,
     ArmTimes,
     ComparedCell,
     Comparison,
@@ -87,24 +86,23 @@ def arm(name: str, **fields: Any) -> ArmFacts:
     return ArmFacts(**whole | fields)
 
 
-def times(name: str, run_s: Interval | None) -> ArmTimes:
+def times(name: str, run_s: Interval | None, **fields: Any) -> ArmTimes:
     """Without a run only training was timed."""
     phases = {"train": spread(10.0)} | ({} if run_s is None else {"validate": spread(4.0)})
-    return ArmTimes(
-        arm=name,
-        phases=tuple(
+    whole: dict[str, Any] = {
+        "phases": tuple(
             PhaseTime(phase=phase, step_ms=interval) for phase, interval in phases.items()
         ),
-        run_s=run_s,
-        cpu_ms=18.5,
-        idle_share=0.001,
-        peak_mb=512.0,
-        losses=(2.3, 2.2, 2.1, 2.0, 1.9),
-        import_s=1.5,
-        build_s=0.25,
-        first_steps_s=0.5,
-        environment=(("OMP_NUM_THREADS", "2"),),
-    )
+        "cpu_ms": 18.5,
+        "idle_share": 0.001,
+        "peak_mb": 512.0,
+        "losses": (2.3, 2.2, 2.1, 2.0, 1.9),
+        "import_s": 1.5,
+        "build_s": 0.25,
+        "first_steps_s": 0.5,
+        "environment": (("OMP_NUM_THREADS", "2"),),
+    }
+    return ArmTimes(arm=name, run_s=run_s, **whole | fields)
 
 
 def speedup(name: str, interval: Interval, run: Interval | None = None) -> Speedup:
@@ -123,33 +121,33 @@ def cell(
     vcpus: int = 2,
     runs: Mapping[str, Interval | None] | None = None,
     speedups: Sequence[Speedup] = (),
-    failures: Sequence[ArmFailure] = (),
+    **fields: Any,
 ) -> ComparedCell:
     """`runs` are the arms' composed runs, the baseline's first."""
     runs = {BASELINE: spread(100.0), "tuned": spread(80.0)} if runs is None else runs
     other_lines = [name for name in runs if name != BASELINE]
-    return ComparedCell(
-        workload=workload,
-        vcpus=vcpus,
-        batch=128,
-        steps=40,
-        launches=6,
-        blocks=36,
-        seconds=60.0,
-        stopped_by=Stop.LAUNCHES,
-        looks=(),
-        gates=Gates(dropped=1, reasons=(("throttled", 1),)),
-        others=0.02,
-        unsteady=0,
-        arms=tuple(times(name, run_s) for name, run_s in runs.items()),
-        agreements=tuple(
+    whole: dict[str, Any] = {
+        "workload": workload,
+        "vcpus": vcpus,
+        "batch": 128,
+        "steps": 40,
+        "launches": 6,
+        "blocks": 36,
+        "seconds": 60.0,
+        "stopped_by": Stop.LAUNCHES,
+        "looks": (),
+        "gates": Gates(dropped=1, reasons=(("throttled", 1),)),
+        "others": 0.02,
+        "unsteady": 0,
+        "arms": tuple(times(name, run_s) for name, run_s in runs.items()),
+        "agreements": tuple(
             Agreement(arm=name, losses=1e-7, predictions=2e-7, tolerance=1e-3)
             for name in other_lines
         ),
-        noise=spread(1.0),
-        speedups=tuple(speedups) or tuple(speedup(name, spread(1.25)) for name in other_lines),
-        failures=tuple(failures),
-    )
+        "noise": spread(1.0),
+        "speedups": tuple(speedups) or tuple(speedup(name, spread(1.25)) for name in other_lines),
+    }
+    return ComparedCell(**whole | fields)
 
 
 def comparison(*cells: ComparedCell, **fields: Any) -> Comparison:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.builders import comparisons
 from tests.builders.comparisons import host
 
 from tfbench.arms.arm import TOLERANCE, Arm
@@ -22,7 +23,7 @@ from tfbench.measuring.observations import (
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.statistics import LEVEL, MARGIN
 from tfbench.measuring.summary import Criteria, collect_arm_facts, summarise_cell, summarise_overall
-from tfbuild.comparisons.comparison import SCHEMA, Comparison
+from tfbuild.comparisons.comparison import Comparison
 from tfbuild.comparisons.effort import Effort
 from tfbuild.cpus.cpu import Vcpus
 
@@ -198,18 +199,14 @@ def criteria(threshold: float = 0.0, effort: Effort | None = None) -> Criteria:
 
 def comparison(*cells: ObservedCell) -> Comparison:
     by = criteria()
-    return Comparison(
-        schema=SCHEMA,
-        made="2026-01-02T03:04:05+00:00",
+    return comparisons.comparison(
+        *(summarise_cell(cell, by) for cell in cells),
         seconds=sum(cell.seconds for cell in cells),
-        seed=1,
         effort=by.effort,
         margin=MARGIN,
         threshold=by.threshold,
         level=LEVEL,
         host=HOST,
         arms=collect_arm_facts((STOCK, TUNED), cells),
-        cells=tuple(summarise_cell(cell, by) for cell in cells),
         overall=summarise_overall(cells, by),
-        complete=True,
     )

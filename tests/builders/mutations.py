@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -22,6 +23,13 @@ _WRONG: tuple[Any, ...] = (
     *("", "x", "x" * 70_000, "\0", "\ud800", "\n", "\x1b[2J", "../x", "²", "1", _LARGE, DEEP),
     *([], {}, [[]], [None], {"": ""}, ["x", 1]),
 )
+
+
+def flip_bit(path: Path, place: int | None = None) -> None:
+    """Change the byte at `place`, or that in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if place is None else place] ^= 1
+    path.write_bytes(data)
 
 
 @st.composite

@@ -8,17 +8,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
+from tests.builders import comparisons
 from tests.builders.comparisons import host, spread, with_interval
+from tests.builders.prices import price
 
 from tfbench.costs import article, catalog
 from tfbench.costs.bill import Bill, Build, compute_bill, compute_bill_from_totals
-from tfbench.costs.prices import LineItem, Mode, Price
-from tfbench.inside.phases import TRAIN
 from tfbench.measuring.samples import Sample
 from tfbench.measuring.statistics import Thresholds, choose_verdict
 from tfbench.reports import chapters, cost_section, page, report
 from tfbuild.comparisons.comparison import (
-    SCHEMA,
     Agreement,
     ArmFacts,
     ArmFailure,
@@ -51,39 +50,24 @@ RUNGS = {"compiled": 1.0, "gemm": 1.21, "onednn": 1.79}
 
 
 def arm(name: str, *, library: str | None = None, env: Mapping[str, str] | None = None) -> ArmFacts:
-    return ArmFacts(
-        name=name,
+    return comparisons.arm(
+        name,
         label=f"tensorflow-cpu 2.14.1, the {name} wheel",
         wheel_sha256=f"{sum(map(ord, name)):064x}",
         env=tuple((env or {}).items()),
-        tolerance=1e-3,
-        tensorflow="2.14.1",
-        tensorflow_file=f"/arms/{name}/tensorflow/__init__.py",
-        git_version="v2.14.1",
-        compiler_version="clang 16",
-        python="3.11.7",
-        numpy="1.26.4",
-        threading="Eigen",
-        raised_kernels=20,
         kernel_library=library,
     )
 
 
 def times(name: str, step_ms: float, *, vcpus: int = 2) -> ArmTimes:
-    return ArmTimes(
-        arm=name,
+    return comparisons.times(
+        name,
+        spread(step_ms * 9.4, 0.005),
         phases=(
             PhaseTime(phase="train", step_ms=spread(step_ms, 0.004)),
             PhaseTime(phase="validate", step_ms=spread(step_ms / 3, 0.01)),
         ),
-        run_s=spread(step_ms * 9.4, 0.005),
         cpu_ms=step_ms * 0.9 * vcpus,
-        idle_share=0.002,
-        peak_mb=612.5,
-        losses=(2.30, 2.25, 2.21, 2.15, 2.10),
-        import_s=1.62,
-        build_s=0.24,
-        first_steps_s=0.81,
         environment=(("OMP_NUM_THREADS", str(vcpus)), ("TF_NUM_INTRAOP_THREADS", str(vcpus))),
     )
 
@@ -119,10 +103,10 @@ def cell(
     """A cell that was measured in full. More vCPUs make gains smaller here."""
     pace, noise = paces[workload][vcpus - 1], spread(1.0, NOISE)
     pace_factors = {name: 1 + (gain - 1) / vcpus**0.5 for name, gain in gains.items()}
-    return ComparedCell(
-        workload=workload,
-        vcpus=vcpus,
-        batch=128,
+    return comparisons.cell(
+        workload,
+        vcpus,
+        speedups=[speedup(name, spread(gain, width), noise) for name, gain in pace_factors.items()],
         steps=max(1, round(250 / pace)),
         launches=10,
         blocks=40,
@@ -135,7 +119,6 @@ def cell(
         ),
         gates=Gates(dropped=3, reasons=(("throttled", 2), ("clock", 1))),
         others=0.034,
-        unsteady=0,
         arms=(
             times(baseline, pace, vcpus=vcpus),
             *(times(name, pace / gain, vcpus=vcpus) for name, gain in pace_factors.items()),
@@ -145,9 +128,6 @@ def cell(
             for name in pace_factors
         ),
         noise=noise,
-        speedups=tuple(
-            speedup(name, spread(gain, width), noise) for name, gain in pace_factors.items()
-        ),
     )
 
 
@@ -173,20 +153,13 @@ def overall(cells: tuple[ComparedCell, ...]) -> tuple[Overall, ...]:
 
 
 def comparison(*cells: ComparedCell, arms: tuple[ArmFacts, ...] = ()) -> Comparison:
-    return Comparison(
-        schema=SCHEMA,
-        made="2026-01-02T03:04:05+00:00",
+    return comparisons.comparison(
+        *cells,
         seconds=1575.0,
-        seed=1,
         effort=Effort(blocks=4, precision=0.015, budget_s=300.0, phase_blocks=2),
-        margin=0.02,
-        threshold=THRESHOLD,
-        level=0.95,
         host=host(clocksource="kvm-clock"),
         arms=arms or (arm("stock"), arm("control", library=LIBRARY), arm("tuned", library=LIBRARY)),
-        cells=cells,
         overall=overall(cells),
-        complete=True,
     )
 
 
@@ -341,78 +314,31 @@ def samples(
             for block in range(blocks):
                 bad = (launch * blocks + block) % 7 == 6
                 for position, name in enumerate([*timed, *timed[::-1]]):
-                    wall = (
-                        paces[name]
-                        / 1000
-                        * compared_cell.steps
-                        * chance.lognormal(0.002 * at, 0.02)
-                    )
-                    wall *= 1.4 if bad and position == 2 else 1.0
-                    at += wall
+                    slower = chance.lognormal(0.002 * at, 0.02)
+                    wall_s = paces[name] / 1000 * compared_cell.steps * slower
+                    wall_s *= 1.4 if bad and position == 2 else 1.0
+                    at += wall_s
                     actual.append(
-                        sample(
-                            compared_cell,
-                            launch,
-                            block,
-                            position,
+                        comparisons.sample(
                             name,
-                            wall,
-                            at,
-                            0.3 if bad else 0.0,
+                            wall_s,
+                            workload=compared_cell.workload,
+                            vcpus=compared_cell.vcpus,
+                            launch=launch,
+                            block=block,
+                            position=position,
+                            steps=compared_cell.steps,
+                            at_s=at,
+                            cpu_s=wall_s * 0.9 * compared_cell.vcpus,
+                            throttled_s=0.3 * wall_s if bad else 0.0,
                         )
                     )
     return tuple(actual)
 
 
-def sample(
-    compared_cell: ComparedCell,
-    launch: int,
-    block: int,
-    position: int,
-    name: str,
-    wall: float,
-    at: float,
-    lost: float,
-) -> Sample:
-    return Sample(
-        workload=compared_cell.workload,
-        vcpus=compared_cell.vcpus,
-        launch=launch,
-        phase=TRAIN,
-        block=block,
-        position=position,
-        arm=name,
-        steps=compared_cell.steps,
-        at_s=at,
-        wall_s=wall,
-        elapsed_s=wall * 1.001,
-        busy_s=wall * 0.9 * compared_cell.vcpus,
-        cpu_s=wall * 0.9 * compared_cell.vcpus,
-        idle_s=wall,
-        idle_cpu_s=0.001 * wall,
-        run_delay_s=0.0,
-        steal_s=0.0,
-        throttled_s=lost * wall,
-        switches=3,
-        canary_s=0.0004,
-    )
-
-
-def machine(name: str, vcpus: int, usd_hour: float) -> Price:
-    return Price(
-        name=name,
-        provider="example",
-        mode=Mode.ON_DEMAND,
-        items=(LineItem(name=name, usd_hour=usd_hour),),
-        as_of="2026-01-01",
-        source="made up",
-        vcpus=vcpus,
-    )
-
-
 def priced(measured_comparison: Comparison) -> Bill:
     """On machines that are dearer by the vCPU, with a build of 0.2 USD to pay back."""
-    machines = {1: machine("small-1", 1, 0.031), 2: machine("large-2", 2, 0.07)}
+    machines = {1: price("small-1", 0.031, vcpus=1), 2: price("large-2", 0.07, vcpus=2)}
     book = catalog.find_book(article.PRICES)
     return compute_bill(
         measured_comparison, book, machines, build=Build(usd=0.2, runs_per_day=24.0)

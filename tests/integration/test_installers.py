@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.builders.index_wheels import stand_in
 from tests.builders.later import later
+from tests.builders.mutations import flip_bit
 from tests.builders.served_index import running
 
 from tfbuild.errors import CommandError, PublishError, WheelError
@@ -202,9 +203,7 @@ def test_a_wheel_that_was_tampered_with_is_refused(
     """A byte that no archive reader looks at (a member's time), so nothing but the hash tells."""
     other_path = shutil.copytree(tree, tmp_path / "tree")
     (wheel,) = other_path.glob("pool/*/tensorflow_cpu-2.14.1+zen4-*.whl")
-    content = bytearray(wheel.read_bytes())
-    content[10] ^= 1
-    wheel.write_bytes(content)
+    flip_bit(wheel, 10)
     with (
         running(TreeServer(other_path, 0)) as server,
         pytest.raises(CommandError, match=r"DO NOT MATCH THE HASHES|Hash mismatch"),

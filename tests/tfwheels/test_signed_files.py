@@ -17,6 +17,7 @@ from typing import IO
 import pytest
 from tests.builders.http_replies import ask
 from tests.builders.index_wheels import stand_in
+from tests.builders.mutations import flip_bit
 from tests.builders.publications import NOW
 from tests.builders.served_index import running
 
@@ -129,21 +130,15 @@ def test_no_archive_is_text() -> None:
         assert signed_files._is_text(io.BytesIO(text.encode()))
 
 
-def _flipped(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 def _flipped_in_secret(path: Path) -> None:
     """With the size and the time that the file had."""
     stat = path.stat()
-    _flipped(path)
+    flip_bit(path)
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["handed out before", "not yet asked for"])
-@pytest.mark.parametrize("harm", [_flipped, _flipped_in_secret, Path.unlink])
+@pytest.mark.parametrize("harm", [flip_bit, _flipped_in_secret, Path.unlink])
 @pytest.mark.parametrize("beside", ["", ".provenance"])
 def test_a_change_is_noticed_and_what_is_put_right_is_handed_out_again(
     served: TreeServer,

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from tests.builders.index_wheels import stand_in
-from tests.builders.installs import PYTHON, TAG, installed, on_x86_64
+from tests.builders.installs import PYTHON, TAG, installed, made_venv, on_x86_64
+from tests.builders.mutations import flip_bit
 from tests.builders.publications import NOW
 from tests.builders.served_index import running
 from tests.builders.signing_keys import public_file
@@ -160,23 +161,10 @@ def test_a_server_gives_the_lines_that_the_folder_gives(
 @pytest.fixture
 def shell(tmp_path: Path) -> dict[str, str]:
     """The environment of a shell with pip and uv in a virtual environment, and no other index."""
-    venv, tools = tmp_path / "venv", tmp_path / "bin"
-    uv = [sys.executable, "-m", "uv", "venv", "--quiet", "--offline", "--python", sys.executable]
-    subprocess.run([*uv, venv], check=True)
-    tools.mkdir()
-    pip = tools / "pip"
-    pip.write_text(f'#!/bin/sh\nexec {sys.executable} -m pip --python {venv}/bin/python "$@"\n')
-    pip.chmod(0o755)
     env = {name: os.environ[name] for name in os.environ if not name.startswith(("PIP_", "UV_"))}
-    path = f"{tools}:{venv}/bin:{Path(sys.executable).parent}:/usr/bin:/bin"
-    return env | {
-        "PATH": path,
-        "VIRTUAL_ENV": str(venv),
-        "PIP_CONFIG_FILE": os.devnull,
-        "UV_NO_CONFIG": "1",
-        "UV_CACHE_DIR": str(tmp_path / "uv"),
-        "no_proxy": "127.0.0.1",
-    }
+    env |= made_venv(tmp_path)
+    env["PATH"] = f"{tmp_path}/venv/bin:{env['PATH']}"
+    return env | {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1", "no_proxy": "127.0.0.1"}
 
 
 def lines(
@@ -222,12 +210,6 @@ def test_installers_take_a_wheel_from_a_signed_page_as_from_any_other(
     assert installed(tmp_path) == OURS
 
 
-def _one_bit(wheel: Path) -> None:
-    data = bytearray(wheel.read_bytes())
-    data[len(data) // 2] ^= 1
-    wheel.write_bytes(data)
-
-
 def _envelope(wheel: Path, name: str) -> None:
     path = wheel.with_name(f"{wheel.name}.provenance")
     document = json.loads(path.read_text("utf-8"))
@@ -243,7 +225,7 @@ def _torn(wheel: Path) -> None:
 
 
 HARMS: dict[str, Callable[[Path], None]] = {
-    "a bit of the wheel": _one_bit,
+    "a bit of the wheel": flip_bit,
     "a bit of the statement": lambda wheel: _envelope(wheel, "statement"),
     "a bit of the signature": lambda wheel: _envelope(wheel, "signature"),
     "no JSON": _torn,

@@ -4,8 +4,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
-import threading
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from tests.builders.index_wheels import stand_in
-from tests.builders.installs import PYTHON, TAG, installed, on_x86_64
+from tests.builders.installs import PYTHON, TAG, installed, made_venv, on_x86_64
+from tests.builders.served_index import running
 
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import match_cpu
@@ -270,17 +269,8 @@ def hostile(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def shell(tmp_path: Path, hostile: dict[str, str]) -> dict[str, str]:
     """The environment of a shell with pip, uv and archspec, in a virtual environment."""
-    venv = tmp_path / "venv"
-    uv = [sys.executable, "-m", "uv", "venv", "--quiet", "--offline", "--python", sys.executable]
-    subprocess.run([*uv, venv], check=True)
-    pip = tmp_path / "bin" / "pip"
-    pip.parent.mkdir()
-    pip.write_text(f'#!/bin/sh\nexec {sys.executable} -m pip --python {venv}/bin/python "$@"\n')
-    pip.chmod(0o755)
-    path = f"{pip.parent}:{Path(sys.executable).parent}:/usr/bin:/bin"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-    own_fields = {"PATH": path, "VIRTUAL_ENV": str(venv), "UV_CACHE_DIR": str(tmp_path / "uv")}
-    return inherited | hostile | own_fields | {"UV_OFFLINE": "1"}
+    return inherited | hostile | made_venv(tmp_path) | {"UV_OFFLINE": "1"}
 
 
 def lines(snippet: Snippet, shell: dict[str, str], folder: Path, commands: tuple[str, ...]) -> None:
@@ -410,14 +400,8 @@ def test_a_wheel_that_was_tampered_with_is_not_installed(
 
 @pytest.fixture
 def served(tree: Path) -> Iterator[str]:
-    with TreeServer(tree, 0) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server.url
-        finally:
-            server.shutdown()
-            thread.join()
+    with running(TreeServer(tree, 0)) as server:
+        yield server.url
 
 
 @on_x86_64

@@ -327,7 +327,7 @@ def test_what_has_no_run_is_left_out_and_told() -> None:
     bill = billed(
         comparison(
             cell("mnist_mlp"),
-            cell("lstm_text", runs={"stock": spread(9.0)}, failures=[failed]),
+            cell("lstm_text", runs={"stock": spread(9.0)}, failures=(failed,)),
             cell("mnist_cnn", runs={"stock": spread(9.0), "tuned": None}),
             cell("cifar10_cnn", runs={"stock": None, "tuned": spread(9.0)}),
         )

@@ -72,7 +72,7 @@ def test_a_row_has_all_that_was_found() -> None:
 def test_an_arm_that_gave_no_answer_has_its_reason() -> None:
     died = ArmFailure(arm="tuned", reason='the worker of arm tuned died: "killed", by 9')
     measured_comparison = comparison(
-        cell(runs={"stock": None}, failures=[died]), arms=(arm("stock"), arm("tuned"))
+        cell(runs={"stock": None}, failures=(died,)), arms=(arm("stock"), arm("tuned"))
     )
     stock, tuned = parsed(measured_comparison)
     assert tuned["failure"] == died.reason

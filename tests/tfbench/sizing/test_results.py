@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.comparisons import host
+from tests.builders.prices import price
 
 from tfbench.cells.cell import CellResult, Outcome
 from tfbench.commands import SizingOptions
 from tfbench.costs.cost import get_value
-from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, create_book
+from tfbench.costs.prices import PriceBook, create_book
 from tfbench.inside.phases import PREPROCESS
 from tfbench.reports.document import Table
 from tfbench.sizing import handler, results, sources, text
@@ -175,28 +176,14 @@ def test_where_nothing_ran_there_is_no_knee() -> None:
     assert find_knees(sizing_rows, 0.05, None) == ()
 
 
-def price(name: str, usd: float, vcpus: float | None, gib: float | None, **more: Any) -> Price:
-    return Price(
-        name=name,
-        provider="cloud",
-        mode=Mode.ON_DEMAND,
-        items=(LineItem(name="machine", usd_hour=usd),),
-        as_of="2026-01-01",
-        source="invented",
-        vcpus=vcpus,
-        memory_gib=gib,
-        **more,
-    )
-
-
 BOOK: PriceBook = create_book(
     "book",
     [
-        price("small", 0.1, 2, 0.5),
-        price("fits", 0.2, 2, 4),
-        price("larger", 0.3, 8, 32),
-        price("unknown", 0.01, 2, None),
-        price("gpu", 0.05, 8, 64, accelerator="V100"),
+        price("small", 0.1, vcpus=2, memory_gib=0.5),
+        price("fits", 0.2, vcpus=2, memory_gib=4),
+        price("larger", 0.3, vcpus=8, memory_gib=32),
+        price("unknown", 0.01, vcpus=2),
+        price("gpu", 0.05, vcpus=8, memory_gib=64, accelerator="V100"),
     ],
 )
 

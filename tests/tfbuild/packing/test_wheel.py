@@ -21,6 +21,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.builders.examples import at_most
+from tests.builders.mutations import flip_bit
 
 from tfbuild.errors import BusyError, DiskError, WheelError
 from tfbuild.packing.repack import repack, replace_platform
@@ -228,10 +229,13 @@ def test_a_flipped_byte_is_refused_or_changes_no_content(tmp_path: Path, flip: i
     assert refused > len(whole) // 2
 
 
+def damage_library(wheel: Path) -> None:
+    content = MEMBERS["demo_pkg/libdemo.so.2"][9000:9040]
+    flip_bit(wheel, wheel.read_bytes().index(content))
+
+
 def test_a_damaged_member_is_named(stock: Path) -> None:
-    raw = bytearray(stock.read_bytes())
-    raw[raw.index(MEMBERS["demo_pkg/libdemo.so.2"][9000:9040])] ^= 1
-    stock.write_bytes(raw)
+    damage_library(stock)
     with pytest.raises(WheelError, match=r"demo_pkg/libdemo\.so\.2 .*CRC-32"):
         verify_record(stock)
     with pytest.raises(WheelError, match="CRC-32"):
@@ -345,9 +349,7 @@ def test_a_prefix_without_members_is_refused(stock: Path, tmp_path: Path, prefix
 
 
 def test_a_damaged_wheel_unpacks_nothing(stock: Path, tmp_path: Path) -> None:
-    raw = bytearray(stock.read_bytes())
-    raw[raw.index(MEMBERS["demo_pkg/libdemo.so.2"][9000:9040])] ^= 1
-    stock.write_bytes(raw)
+    damage_library(stock)
     folder = tmp_path / "cache" / "stock"
     with pytest.raises(WheelError, match="Bad CRC-32"):
         extract(stock, ("demo_pkg/",), folder)
@@ -615,9 +617,7 @@ def test_a_kernel_library_that_is_not_there_leaves_nothing(stock: Path, tmp_path
 
 
 def test_a_damaged_stock_wheel_gives_no_tuned_one(stock: Path, tmp_path: Path) -> None:
-    raw = bytearray(stock.read_bytes())
-    raw[raw.index(MEMBERS["demo_pkg/libdemo.so.2"][9000:9040])] ^= 1
-    stock.write_bytes(raw)
+    damage_library(stock)
     with pytest.raises(WheelError, match=r"libdemo\.so\.2"):
         tuned(stock, tmp_path / "pool")
     assert not (tmp_path / "pool").exists()
