@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import os
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -34,11 +35,14 @@ class Silent(socketserver.BaseRequestHandler):
 
 
 @contextlib.contextmanager
-def silent_index() -> Iterator[tuple[str, threading.Event, threading.Event]]:
-    """A package index that hangs: its address, and the events of a request's begin and end."""
+def silent_index() -> Iterator[tuple[dict[str, str], threading.Event, threading.Event]]:
+    """A package index that hangs: the settings with which pip asks no other, and the events of a
+    request's begin and end."""
     came, ended = threading.Event(), threading.Event()
     handler = type("Handler", (Silent,), {"came": came, "ended": ended})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/simple", came, ended
+        url = f"http://127.0.0.1:{server.server_port}/simple"
+        env = {"PIP_INDEX_URL": url, "PIP_CONFIG_FILE": os.devnull, "no_proxy": "127.0.0.1"}
+        yield env, came, ended
         server.shutdown()

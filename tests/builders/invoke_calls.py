@@ -15,6 +15,9 @@ from unittest.mock import patch
 from tensorwright.commandline import CommandLine
 from tfbuild.settings import ROOT
 
+# No settings of pip but a test's: it waits for an index that never answers.
+_NO_SETTINGS = ("PIP_EXTRA_INDEX_URL", "PIP_PROXY")
+
 
 class Tasks:
     """`invoke` with a cache that does not exist yet.
@@ -60,6 +63,25 @@ def _signals_kept() -> Iterator[None]:
     finally:
         for signal_number, handler in before.items():
             signal.signal(signal_number, handler)
+
+
+@contextlib.contextmanager
+def started(invoke: Tasks, *words: str, **env: str) -> Iterator[subprocess.Popen[str]]:
+    """A task in a process group of its own, as one that was started in a terminal."""
+    with subprocess.Popen(
+        invoke.argv(*words),
+        cwd=invoke.folder,
+        env={name: invoke.env[name] for name in invoke.env if name not in _NO_SETTINGS} | env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def said(done: subprocess.CompletedProcess[str], code: int) -> str:

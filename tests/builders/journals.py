@@ -82,29 +82,8 @@ def start(
 
 def sample(arm: str = STOCK.name, **fields: Any) -> Sample:
     """One that no gate drops."""
-    wall_s = fields.get("wall_s", 0.25)
-    whole: dict[str, Any] = {
-        "workload": WORKLOAD,
-        "vcpus": VCPUS,
-        "launch": 0,
-        "phase": TRAIN,
-        "block": 0,
-        "position": 0,
-        "steps": STEPS,
-        "at_s": 9.0,
-        "wall_s": wall_s,
-        "elapsed_s": wall_s + 0.001,
-        "cpu_s": 1.5 * wall_s,
-        "idle_s": 0.5,
-        "idle_cpu_s": 0.001,
-        "run_delay_s": 0.0,
-        "busy_s": 1.5 * wall_s,
-        "steal_s": 0.0,
-        "throttled_s": 0.0,
-        "switches": 1,
-        "canary_s": 0.001,
-    }
-    return Sample(arm=arm, **whole | fields)
+    whole: dict[str, Any] = {"workload": WORKLOAD, "vcpus": VCPUS, "phase": TRAIN, "steps": STEPS}
+    return comparisons.sample(arm, **whole | fields)
 
 
 def end(launch: int = 0, **fields: Any) -> End:

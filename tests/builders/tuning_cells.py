@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from tests.builders import comparisons
 from tests.builders.comparisons import with_interval
 
 from tfbench.measuring.statistics import Thresholds, choose_verdict
 from tfbench.tuning.changes import Change, Setup
-from tfbuild.comparisons.comparison import Agreement, ComparedCell, Gates, Speedup
+from tfbuild.comparisons.comparison import Agreement, ComparedCell, Speedup
 from tfbuild.comparisons.interval import Interval
 
 NOISE = 0.01
@@ -32,29 +32,15 @@ def speedup(arm: str, value: float, half: float = 0.01) -> Speedup:
 def cell(
     values: Mapping[str, float], *, half: float = 0.01, wrong: tuple[str, ...] = ()
 ) -> ComparedCell:
-    whole: dict[str, Any] = {
-        "workload": "lstm_text",
-        "vcpus": 2,
-        "batch": 128,
-        "steps": 10,
-        "launches": 3,
-        "blocks": 6,
-        "seconds": 60.0,
-        "stopped_by": "launches",
-        "looks": (),
-        "gates": Gates(dropped=0, reasons=()),
-        "others": 0.0,
-        "unsteady": 0,
-        "arms": (),
-        "noise": interval(1.0, NOISE),
-    }
-    return ComparedCell(
-        **whole,
+    return comparisons.cell(
+        "lstm_text",
         agreements=tuple(
             Agreement(arm=arm, losses=1.0 if arm in wrong else 0.0, predictions=0.0, tolerance=1e-3)
             for arm in values
         ),
-        speedups=tuple(speedup(arm, value, half) for arm, value in values.items()),
+        arms=(),
+        noise=interval(1.0, NOISE),
+        speedups=[speedup(arm, value, half) for arm, value in values.items()],
     )
 
 

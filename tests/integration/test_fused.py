@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.compiled_kernels import answered, compiled
 from tests.builders.later import later
 from tests.builders.own_cpu import OwnCpu
 
-from tfbuild import handlers, settings
+from tfbuild import settings
 from tfbuild.commands import Request
-from tfbuild.kernelbuild import workspace as workspaces
-from tfbuild.kernelbuild.build_setup import prepare_setup
 from tfbuild.native.ops.products import cases as products
-from tfbuild.planning.request import resolve_plan
 from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
@@ -63,27 +61,14 @@ def ran(
     *cases: str,
     onednn: str = "",
 ) -> dict[str, dict[str, Any]]:
-    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": ROOTS}
-    if onednn:
-        quiet["TF_ENABLE_ONEDNN_OPTS"] = onednn
-    run([arm.python, program, out, str(threads), library, *cases], env=quiet, timeout_s=1800)
-    answer: dict[str, dict[str, Any]] = json.loads(out.read_text("utf-8"))
-    return answer
+    env = {"PYTHONPATH": ROOTS} | ({"TF_ENABLE_ONEDNN_OPTS": onednn} if onednn else {})
+    return answered(arm, program, out, str(threads), library, *cases, timeout_s=1800, **env)
 
 
 @pytest.fixture(scope="module")
 def libraries(paths: Paths) -> Mapping[str, Path]:
     """By unit: those that admission would see."""
     return compiled(Request(kernels=f"{UNIT},{LOOPS_UNIT},{PRODUCTS_UNIT}"), paths)
-
-
-def compiled(request: Request, paths: Paths) -> Mapping[str, Path]:
-    plan, compiler = resolve_plan(request)
-    ground = prepare_setup(plan, paths, None, None)
-    workspace = workspaces.prepare_workspace(
-        plan, compiler, handlers.choose_jobs(plan, ""), ground, paths
-    )
-    return workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
 
 
 @pytest.fixture(scope="module")

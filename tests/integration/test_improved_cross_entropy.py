@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.compiled_kernels import answered, compiled
 
-from tfbuild import handlers
 from tfbuild.commands import Request
-from tfbuild.kernelbuild import workspace as workspaces
-from tfbuild.kernelbuild.build_setup import prepare_setup
-from tfbuild.planning.request import resolve_plan
-from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 
@@ -24,16 +18,9 @@ PROGRAM = Path(__file__).with_name("crossed.py")
 ROUNDING = {"float32": 2**-23, "float64": 2**-52, "float16": 2**-10, "bfloat16": 2**-7}
 
 
-def ran(arm: Environment, out: Path, threads: int, *libraries: Path) -> dict[str, Any]:
-    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    run([arm.python, PROGRAM, out, str(threads), *libraries], env=quiet, timeout_s=600)
-    answer: dict[str, Any] = json.loads(out.read_text("utf-8"))
-    return answer
-
-
 @pytest.fixture(scope="module")
 def stock(stock_arm: Environment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return ran(stock_arm, tmp_path_factory.mktemp("crossed") / "stock.json", 1)
+    return answered(stock_arm, PROGRAM, tmp_path_factory.mktemp("crossed") / "stock.json", "1")
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +28,11 @@ def tuned(
     stock_arm: Environment, paths: Paths, tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, Any]]:
     """On one thread and on four, with the libraries that admission would see."""
-    plan, compiler = resolve_plan(Request(kernels="sparse_xent_op,xent_op"))
-    ground = prepare_setup(plan, paths, None, None)
-    workspace = workspaces.prepare_workspace(
-        plan, compiler, handlers.choose_jobs(plan, ""), ground, paths
-    )
-    libraries = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
+    libraries = compiled(Request(kernels="sparse_xent_op,xent_op"), paths)
     folder = tmp_path_factory.mktemp("crossed")
     return [
-        ran(stock_arm, folder / f"{threads}.json", threads, *libraries.values())
-        for threads in (1, 4)
+        answered(stock_arm, PROGRAM, folder / f"{threads}.json", threads, *libraries.values())
+        for threads in ("1", "4")
     ]
 
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.compiled_kernels import answered, compiled
 
-from tfbuild import handlers
 from tfbuild.commands import Request
-from tfbuild.kernelbuild import workspace as workspaces
-from tfbuild.kernelbuild.build_setup import prepare_setup
-from tfbuild.planning.request import resolve_plan
-from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 
@@ -24,16 +18,9 @@ PROGRAM = Path(__file__).with_name("moved.py")
 KERNELS = "cwise_op_select,resource_variable_ops,split_op,strided_slice_op"
 
 
-def ran(arm: Environment, out: Path, *libraries: Path) -> dict[str, Any]:
-    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    run([arm.python, PROGRAM, out, *libraries], env=quiet, timeout_s=600)
-    answer: dict[str, Any] = json.loads(out.read_text("utf-8"))
-    return answer
-
-
 @pytest.fixture(scope="module")
 def stock(stock_arm: Environment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return ran(stock_arm, tmp_path_factory.mktemp("moves") / "stock.json")
+    return answered(stock_arm, PROGRAM, tmp_path_factory.mktemp("moves") / "stock.json")
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +28,9 @@ def tuned(
     stock_arm: Environment, paths: Paths, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """With the libraries that admission would see."""
-    plan, compiler = resolve_plan(Request(kernels=KERNELS))
-    ground = prepare_setup(plan, paths, None, None)
-    workspace = workspaces.prepare_workspace(
-        plan, compiler, handlers.choose_jobs(plan, ""), ground, paths
-    )
-    libraries = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
-    return ran(stock_arm, tmp_path_factory.mktemp("moves") / "tuned.json", *libraries.values())
+    libraries = compiled(Request(kernels=KERNELS), paths)
+    out = tmp_path_factory.mktemp("moves") / "tuned.json"
+    return answered(stock_arm, PROGRAM, out, *libraries.values())
 
 
 @pytest.mark.slow

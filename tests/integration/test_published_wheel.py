@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 from tests.builders.gate_comparisons import compared
 from tests.builders.installed_wheel import Tried
-from tests.builders.invoke_calls import Tasks
+from tests.builders.invoke_calls import Tasks, started
 from tests.builders.later import later
 from tests.builders.own_cpu import own_cpu
 from tests.builders.served_index import running
@@ -170,15 +169,8 @@ def test_ctrl_c_ends_an_audit_and_all_that_it_started(
     invoke: Tasks, native: Tried, tmp_path: Path
 ) -> None:
     """With an empty cache every library is looked at, in several processes."""
-    with subprocess.Popen(
-        invoke.argv("audit", str(native.built.wheel), "--no-fetch"),
-        cwd=tmp_path,
-        env=invoke.env | {"TENSORWRIGHT_CACHE": str(tmp_path / "cache")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    words = ("audit", str(native.built.wheel), "--no-fetch")
+    with started(invoke, *words, TENSORWRIGHT_CACHE=str(tmp_path / "cache")) as process:
         while not list((tmp_path / "cache").rglob("*.so*")):
             assert process.poll() is None, "the audit has ended before it was stopped"
             time.sleep(0.05)

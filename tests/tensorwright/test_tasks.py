@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from invoke.parser.context import ParserContext
 from tests.builders.command_names import ARTICLES, NAMES, silent_index
-from tests.builders.invoke_calls import Tasks, said
+from tests.builders.invoke_calls import Tasks, said, started
 from tests.builders.later import later
 from tests.builders.trees import change, make_tree
 
@@ -533,18 +533,8 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(tooled: Ta
 def test_a_signal_ends_a_build_and_all_that_it_started(
     tooled: Tasks, number: signal.Signals
 ) -> None:
-    with silent_index() as (url, came, ended):
-        env = tooled.env | {"PIP_INDEX_URL": url, "PIP_CONFIG_FILE": os.devnull}
-        env = {name: env[name] for name in env if name not in {"PIP_EXTRA_INDEX_URL", "PIP_PROXY"}}
-        with subprocess.Popen(
-            tooled.argv("build", *OWN),
-            cwd=tooled.folder,
-            env=env | {"no_proxy": "127.0.0.1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        ) as process:
+    with silent_index() as (env, came, ended):
+        with started(tooled, "build", *OWN, **env) as process:
             assert came.wait(120), "the build did not ask the index for the stock wheel"
             os.kill(process.pid, number)
             out, err = process.communicate(timeout=60)

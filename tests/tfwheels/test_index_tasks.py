@@ -9,8 +9,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +16,9 @@ from tests.builders.audit_cases import bring_stock, pin_stock, small_stock, soun
 from tests.builders.command_names import silent_index
 from tests.builders.gate_comparisons import compared
 from tests.builders.index_wheels import stand_in
-from tests.builders.invoke_calls import Tasks, said
+from tests.builders.invoke_calls import Tasks, said, started
 
 from tfbuild import settings
-
-# No settings of pip but these: it waits for an index that never answers.
-NO_SETTINGS = ("PIP_EXTRA_INDEX_URL", "PIP_PROXY")
 
 
 @pytest.fixture(scope="module")
@@ -184,25 +179,6 @@ def test_a_port_that_is_taken_is_named(invoke: Tasks, tree: Path) -> None:
     assert "--port" in said(invoke("serve", "--at", str(tree), "--port", "http"), 2)
 
 
-@contextlib.contextmanager
-def started(invoke: Tasks, *words: str, **env: str) -> Iterator[subprocess.Popen[str]]:
-    """A task in a process group of its own, as one that was started in a terminal."""
-    with subprocess.Popen(
-        invoke.argv(*words),
-        cwd=invoke.folder,
-        env={name: invoke.env[name] for name in invoke.env if name not in NO_SETTINGS} | env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-
-
 @pytest.mark.toolchain
 def test_what_is_served_can_be_installed_until_ctrl_c(
     invoke: Tasks, tree: Path, sound: Path
@@ -243,8 +219,7 @@ def test_ctrl_c_while_dependencies_are_fetched_leaves_no_index(invoke: Tasks) ->
     (invoke.cache / "downloads" / stock.name).symlink_to(stock)
     wheel = sound_wheel(invoke.folder / "made", stock)
     words = ("--to", "index", "--wheels", str(wheel), "--no-gate")
-    with silent_index() as (url, came, ended):
-        env = {"PIP_INDEX_URL": url, "PIP_CONFIG_FILE": os.devnull, "no_proxy": "127.0.0.1"}
+    with silent_index() as (env, came, ended):
         with started(invoke, "publish", *words, **env) as process:
             assert came.wait(120), "publish did not ask the index for a dependency"
             os.killpg(process.pid, signal.SIGINT)

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.prices import price
 
 from tfbench.costs import catalog
 from tfbench.costs.cost import (
@@ -24,24 +24,12 @@ from tfbench.costs.cost import (
     compute_seconds_to_accuracy,
     get_value,
 )
-from tfbench.costs.prices import LineItem, Mode, Price
+from tfbench.costs.prices import Mode
 from tfbuild.comparisons.interval import Interval
 from tfbuild.errors import SampleError, UsageError
 
 IMAGENET = 1_281_167
 amounts = st.floats(1e-3, 1e6)
-
-
-def price(usd_hour: float = 3.6, **fields: Any) -> Price:
-    return Price(
-        name="m8",
-        provider="cloud",
-        mode=Mode.ON_DEMAND,
-        items=(LineItem(name="m8", usd_hour=usd_hour),),
-        as_of="2020-02-29",
-        source="a test",
-        **fields,
-    )
 
 
 def spread(value: float, low: float, high: float) -> Interval:
@@ -126,8 +114,8 @@ def test_nobody_pays_for_less_than_was_used(
 
 def test_the_interval_of_a_cost_comes_from_that_of_the_time() -> None:
     seconds = spread(100.0, 90.0, 119.0)
-    assert close(compute_run_cost(seconds, price(3.6)), spread(0.100, 0.090, 0.119))
-    by_the_minute = price(3.6, billing_increment_s=60)
+    assert close(compute_run_cost(seconds, price(usd_hour=3.6)), spread(0.100, 0.090, 0.119))
+    by_the_minute = price(usd_hour=3.6, billing_increment_s=60)
     assert close(compute_run_cost(seconds, by_the_minute), spread(0.12, 0.12, 0.12))
 
 
@@ -174,7 +162,9 @@ def test_a_ratios_interval_covers_as_often_as_it_says() -> None:
 
 
 def test_a_paired_speedup_keeps_its_own_narrow_interval() -> None:
-    relative = compute_relative(spread(1.25, 1.0, 2.0), price(1.0), price(2.0), baseline_s=100.0)
+    relative = compute_relative(
+        spread(1.25, 1.0, 2.0), price(usd_hour=1.0), price(usd_hour=2.0), baseline_s=100.0
+    )
     assert close(relative.time, spread(0.8, 0.5, 1.0))
     assert close(relative.usd, spread(0.4, 0.25, 0.5))
     with pytest.raises(SampleError, match="speedup"):
@@ -188,7 +178,9 @@ def test_a_paired_speedup_is_billed_in_increments_where_the_run_is() -> None:
     )
     assert close(relative.time, spread(0.8, 0.5, 1.0))
     assert close(relative.usd, spread(1.0, 0.5, 1.0))
-    cheap = compute_relative(2.0, price(1.0, minimum_s=80.0), price(2.0), baseline_s=100.0)
+    cheap = compute_relative(
+        2.0, price(usd_hour=1.0, minimum_s=80.0), price(usd_hour=2.0), baseline_s=100.0
+    )
     assert close(cheap.usd, 0.4)
 
 
@@ -196,7 +188,7 @@ def test_a_paired_speedup_is_billed_in_increments_where_the_run_is() -> None:
 def test_without_increments_a_paired_cost_is_that_of_any_seconds(
     slow: float, speedup: float
 ) -> None:
-    relative = compute_relative(speedup, price(1.0), price(2.0), baseline_s=slow)
+    relative = compute_relative(speedup, price(usd_hour=1.0), price(usd_hour=2.0), baseline_s=slow)
     assert close(relative.usd, 1.0 / 2.0 / speedup)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from tests.builders.kernel_call_sites import TANH, ranked, series, timed
+from tests.builders.selections import SELECTION
 
 from tfbench.kernels.keep_rules import RATE, Control, confirm_candidates, create_rows
 from tfbench.kernels.selecting import SelectionResult, Untimed
 from tfbench.kernels.table import HEADINGS, build_table, render_markdown
 from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.planning.selection import Selection
 
 FASTER, EVEN = (0.20, 0.21, 0.19, 0.20), (0.01, -0.01, 0.012, -0.012)
 ADD, WHERE = TypedOp(op="AddV2", types="T=1|2"), TypedOp(op="Where", types="T=10")
@@ -22,17 +22,7 @@ def selected() -> SelectionResult:
     )
     judged, typed_ops = confirm_candidates(rows, {1: series(*FASTER)}, RATE, {})
     return SelectionResult(
-        selection=Selection(
-            made="2026-01-01",
-            cpu="a CPU",
-            release="2.14.1",
-            target="skylake",
-            plan_key="ab",
-            rate=RATE,
-            kernels=("cwise_op_tanh",),
-            kept=typed_ops,
-            rows=judged,
-        ),
+        selection=dataclasses.replace(SELECTION, rate=RATE, kept=typed_ops, rows=judged),
         control=Control(cells=2, won=0, lost=1, reach=0.013),
         served=0.4,
         kept=0.3,

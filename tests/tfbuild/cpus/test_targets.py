@@ -8,6 +8,7 @@ from archspec.cpu import TARGETS
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
+from tests.builders.comparisons import host
 from tests.builders.recorded_cpus import COMPLETE, HONEST, cpu_of
 
 from tfbuild.cpus.cpu import Cpu, compute_x86_64_level, read_cpu
@@ -28,17 +29,7 @@ X86_64 = sorted(load_features("x86_64"))
 
 
 def made(features: frozenset[str], vendor: str = "GenuineIntel") -> Cpu:
-    return Cpu(
-        architecture="x86_64",
-        vendor=vendor,
-        name="made",
-        family=0,
-        model=0,
-        stepping=0,
-        microcode="",
-        hypervisor=False,
-        features=features,
-    )
+    return dataclasses.replace(host().cpu, vendor=vendor, features=features)
 
 
 @pytest.mark.parametrize("name", COMPLETE)
