@@ -8,8 +8,11 @@ import multiprocessing
 import os
 import signal
 import sys
+from pathlib import Path
+from typing import Any
 
 from tfwheels.folder import Folder
+from tfwheels.publish import PublishResult, publish
 from tfwheels.store import Store
 
 NOW = "2020-02-29T00:00:00+00:00"
@@ -23,6 +26,12 @@ def files(store: Store, *folders: str) -> dict[str, bytes]:
     keys = (key for name in folders or ("",) for key in store.list_sizes(name))
     actual = {key: store.read(key) for key in keys if not key.startswith(".")}
     return {key: data for key, data in actual.items() if data is not None}
+
+
+def put(store: Store, *wheels: Path, **options: Any) -> PublishResult:
+    """Publish wheels for x86-64 that nobody measured, or as `options` say."""
+    whole: dict[str, Any] = {"judgements": {}, "now": NOW, "family": "x86_64"}
+    return publish(wheels, store, **whole | options)
 
 
 def stamps(folder: Folder) -> dict[str, tuple[int, int]]:

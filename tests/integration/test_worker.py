@@ -12,14 +12,14 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.builders.altered_wheels import altered
-from tests.builders.processes import gone
+from tests.builders.processes import alive, children, gone
 from tests.builders.user_workloads import cpus, plain_arm
 
 from tfbench.arms.arm import Arm, build_environment
@@ -93,15 +93,6 @@ def opened(first: Arm, folder: Path, vcpus: int = 1) -> Iterator[Session]:
 def asked(*arms: Arm) -> ComparisonSetting:
     vcpus = [read_host().vcpus.usable]
     return make_setting(arms, ["mnist_mlp"], vcpus, effort=EFFORT, threshold=0.0, seed=5)
-
-
-def running(pid: int) -> bool:
-    """Whether a process is there and not merely waiting to be reaped."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def wait_until(holds: Callable[[], bool], event: str, limit_s: float = WAIT_S) -> None:
@@ -537,7 +528,7 @@ def test_a_worker_ends_when_whoever_started_it_does(ending: signal.Signals, tmp_
     ) as process:
         assert process.stdout is not None
         worker = int(process.stdout.readline())
-        assert running(worker)
+        assert alive(worker)
         process.send_signal(ending)
         assert process.wait(30) == -ending
     assert not left_running([worker])
@@ -568,7 +559,7 @@ def test_a_worker_in_the_middle_of_steps_ends_with_whoever_started_it(
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         worker = int(process.stdout.readline())
-        assert running(worker)
+        assert alive(worker)
         process.kill()
         process.wait(30)
         ended = gone(worker, within_s=2)
@@ -577,16 +568,11 @@ def test_a_worker_in_the_middle_of_steps_ends_with_whoever_started_it(
     assert ended
 
 
-def children(pid: int) -> list[int]:
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for path in lists for child in path.read_text(encoding="ascii").split()]
-
-
-def left_running(pids: Sequence[int]) -> tuple[int, ...]:
+def left_running(pids: Collection[int]) -> tuple[int, ...]:
     """Those that do not end within half a minute."""
     with contextlib.suppress(TimeoutError):
-        wait_until(lambda: not any(map(running, pids)), "the end of all workers", limit_s=30)
-    return tuple(filter(running, pids))
+        wait_until(lambda: not any(map(alive, pids)), "the end of all workers", limit_s=30)
+    return tuple(filter(alive, pids))
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.gate_comparisons import compared
 from tests.builders.index_wheels import stand_in
-from tests.builders.publications import NOW
+from tests.builders.publications import NOW, put
 
 from tfbuild.errors import PublishError, RecordError, WheelError
 from tfbuild.records import format_json
@@ -21,7 +21,6 @@ from tfwheels import catalog
 from tfwheels.catalog import Catalog
 from tfwheels.entry import Entry, GateResult, TargetVerdict, WheelKind, read_entry
 from tfwheels.folder import Folder
-from tfwheels.publish import publish
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 verdicts = st.builds(TargetVerdict, speedup=numbers, low=numbers, high=numbers)
@@ -172,7 +171,7 @@ def test_a_catalog_is_made_again_from_the_pool(tmp_path: Path) -> None:
     wheels.append(stand_in(tmp_path, "1.0", name="six", python="py3"))
     store = Folder(root=tmp_path / "index")
     judgements = {hash_file(tuned): compared(tmp_path / "report", tuned)}
-    publish(wheels, store, judgements=judgements, now=NOW, family="x86_64")
+    put(store, *wheels, judgements=judgements)
     known = catalog.parse(store.read(catalog.KEY), store.where).entries
     assert sum(len(catalog_entry.verdicts) for catalog_entry in known) == 1
     actual = catalog.reindex_pool(store).entries
@@ -185,7 +184,7 @@ def test_a_catalog_is_made_again_from_the_pool(tmp_path: Path) -> None:
 def test_a_damaged_wheel_in_the_pool_is_named(tmp_path: Path) -> None:
     store = Folder(root=tmp_path / "index")
     wheel = stand_in(tmp_path, "1.0", name="six", python="py3")
-    publish([wheel], store, judgements={}, now=NOW, family="x86_64")
+    put(store, wheel)
     (store.root / "pool/six" / wheel.name).write_bytes(wheel.read_bytes()[:-30])
     with pytest.raises(WheelError, match=wheel.name):
         catalog.reindex_pool(store)

@@ -20,7 +20,7 @@ import pytest
 from tests.builders.buckets import NAME, Served
 from tests.builders.gate_comparisons import GAIN, LOSS, compared
 from tests.builders.index_wheels import stand_in
-from tests.builders.publications import FORK, NOW, die_at_write, files, sha256, stamps
+from tests.builders.publications import FORK, NOW, die_at_write, files, put, sha256, stamps
 from tests.tools.crowd import crowd
 
 from tfbuild.cpus.targets import list_targets, parse_target
@@ -39,8 +39,7 @@ from tfwheels.bucket import Bucket, open_bucket
 from tfwheels.catalog import Catalog
 from tfwheels.entry import GateResult
 from tfwheels.folder import Folder
-from tfwheels.gate import Judgement
-from tfwheels.publish import MANIFEST, PublishResult, publish
+from tfwheels.publish import MANIFEST, publish
 from tfwheels.store import Store
 
 PROJECT = "tensorflow-cpu"
@@ -51,17 +50,6 @@ ZEN4 = parse_target("zen4").features
 TOUCHED = ("pool", "simple/zen4")
 
 Files = Mapping[str, bytes]
-
-
-def put(
-    store: Store,
-    *wheels: Path,
-    judged: Mapping[str, Judgement] | None = None,
-    reindex: bool = False,
-) -> PublishResult:
-    return publish(
-        wheels, store, judgements=judged or {}, now=NOW, family="x86_64", reindex=reindex
-    )
 
 
 def listed(actual: Files, target: str, project: str = PROJECT) -> set[str]:
@@ -181,9 +169,7 @@ def test_a_wheel_more_touches_only_its_own_pages(folder: Folder, tmp_path: Path)
 def test_a_dry_run_says_the_same_and_writes_nothing(
     folder: Folder, wheels: dict[str, Path]
 ) -> None:
-    would = publish(
-        [wheels["stock"]], folder, judgements={}, now=NOW, family="x86_64", dry_run=True
-    )
+    would = put(folder, wheels["stock"], dry_run=True)
     assert not folder.root.exists()
     assert would == put(folder, wheels["stock"])
 
@@ -206,7 +192,7 @@ def test_a_verdict_is_published_beside_its_wheel(
 ) -> None:
     judgement = compared(tmp_path, wheels["zen4"])
     put(folder, wheels["zen4"])
-    put(folder, wheels["zen4"], judged={hash_file(wheels["zen4"]): judgement})
+    put(folder, wheels["zen4"], judgements={hash_file(wheels["zen4"]): judgement})
     (verdict,) = catalog.parse(folder.read(catalog.KEY), "").entries[0].verdicts
     shown = folder.read(f"pool/{PROJECT}/{verdict.file}")
     assert shown is not None
@@ -225,7 +211,7 @@ def test_how_a_wheel_passed_is_kept_also_when_the_catalog_is_made_again(
     zen4 = wheels["zen4"]
     judgement = compared(tmp_path, zen4)
     slower = dataclasses.replace(judgement, faults=("it is slower (in /srv/ann/model.py)",))
-    put(folder, zen4, judged={hash_file(zen4): slower})
+    put(folder, zen4, judgements={hash_file(zen4): slower})
     refused = GateResult(passed=False, faults=("it is slower (in model.py)",))
     assert gatings(folder) == [refused]
     assert (
@@ -234,7 +220,7 @@ def test_how_a_wheel_passed_is_kept_also_when_the_catalog_is_made_again(
     )
     put(folder, reindex=True)
     assert gatings(folder) == [refused]
-    put(folder, zen4, judged={hash_file(zen4): judgement})
+    put(folder, zen4, judgements={hash_file(zen4): judgement})
     assert gatings(folder) == [dataclasses.replace(refused, passed=True)]
     (folder.root / catalog.KEY).unlink()
     put(folder, reindex=True)
@@ -274,16 +260,10 @@ def test_a_wheel_that_changed_after_it_was_checked_is_not_published(
     folder: Folder, wheels: dict[str, Path]
 ) -> None:
     stock, zen4 = wheels["stock"], wheels["zen4"]
+    checked = {stock: hash_file(stock), zen4: "0" * 64}
     for dry_run in (True, False):
         with pytest.raises(ChecksumError, match=r"zen4.*changed after it was checked"):
-            publish(
-                [stock, zen4],
-                folder,
-                judgements={},
-                now=NOW,
-                checked={stock: hash_file(stock), zen4: "0" * 64},
-                dry_run=dry_run,
-            )
+            put(folder, stock, zen4, checked=checked, dry_run=dry_run)
     assert not folder.root.exists()
 
 
@@ -324,7 +304,7 @@ def test_lost_metadata_is_restored(folder: Folder, wheels: dict[str, Path]) -> N
     put(folder, wheels["zen4"])
     (lost,) = folder.root.glob("pool/*/*.metadata")
     lost.unlink()
-    would = publish([wheels["zen4"]], folder, judgements={}, now=NOW, dry_run=True)
+    would = put(folder, wheels["zen4"], dry_run=True)
     assert (would.restored, would.present) == ((wheels["zen4"].name,), ())
     assert not lost.exists()
     assert put(folder, wheels["zen4"]).restored == (wheels["zen4"].name,)
@@ -350,14 +330,7 @@ def test_other_bytes_of_the_same_size_in_the_pool_are_noticed(
     os.utime(wheel, ns=(before.st_atime_ns, before.st_mtime_ns))
     remaining = stamps(folder)
     with pytest.raises(PublishError) as caught:
-        publish(
-            [wheels["haswell"], wheels["zen4"]],
-            folder,
-            judgements={},
-            now=NOW,
-            reindex=reindex,
-            dry_run=dry_run,
-        )
+        put(folder, wheels["haswell"], wheels["zen4"], reindex=reindex, dry_run=dry_run)
     for text in (f"pool/{PROJECT}/{wheel.name}", hash_file(wheel), hash_file(wheels["zen4"])):
         assert text in caught.value.message
     assert "publish the wheel again" in caught.value.hint

@@ -18,14 +18,13 @@ import pytest
 from tests.builders.http_replies import ask
 from tests.builders.index_wheels import stand_in
 from tests.builders.mutations import flip_bit
-from tests.builders.publications import NOW
+from tests.builders.publications import put
 from tests.builders.served_index import running
 
 from tfbuild.errors import RecordError, UsageError
 from tfwheels import signed_files
 from tfwheels.folder import Folder
 from tfwheels.keys import SigningKey
-from tfwheels.publish import publish
 from tfwheels.serve import TreeServer, serve
 from tfwheels.trust import FILE, Signing
 
@@ -38,9 +37,8 @@ def published(tmp_path_factory: pytest.TempPathFactory, key: SigningKey, other: 
     folder = tmp_path_factory.mktemp("published")
     index = Folder(root=folder / "tree")
     for version, signer in (("2.14.1", key), ("2.13.1", None), ("2.12.1", other)):
-        signing = Signing(key=signer)
         path = stand_in(folder, version, content=bytes(1000))
-        publish([path], index, judgements={}, now=NOW, family="x86_64", signing=signing)
+        put(index, path, signing=Signing(key=signer))
     return index.root
 
 

@@ -17,7 +17,7 @@ import pytest
 from tests.builders.index_wheels import stand_in
 from tests.builders.installs import PYTHON, TAG, installed, made_venv, on_x86_64
 from tests.builders.mutations import flip_bit
-from tests.builders.publications import NOW
+from tests.builders.publications import put
 from tests.builders.served_index import running
 from tests.builders.signing_keys import public_file
 
@@ -26,7 +26,6 @@ from tfwheels import check_wheel
 from tfwheels.commands import SnippetOptions
 from tfwheels.folder import Folder
 from tfwheels.keys import SigningKey
-from tfwheels.publish import publish
 from tfwheels.serve import TreeServer
 from tfwheels.snippet import Snippet, describe, resolve_snippet
 from tfwheels.trust import Signing
@@ -42,8 +41,8 @@ def published(tmp_path_factory: pytest.TempPathFactory, key: SigningKey) -> Path
         stand_in(folder, "2.14.1", python=TAG),
         stand_in(folder, VERSION, targets=("haswell",), python=TAG),
     ]
-    index, signing = Folder(root=folder / "tree"), Signing(key=key)
-    publish(wheels, index, judgements={}, now=NOW, family="x86_64", signing=signing)
+    index = Folder(root=folder / "tree")
+    put(index, *wheels, signing=Signing(key=key))
     return index.root
 
 

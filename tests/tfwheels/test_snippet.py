@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from tests.builders.index_wheels import stand_in
 from tests.builders.installs import PYTHON, TAG, installed, made_venv, on_x86_64
+from tests.builders.publications import put
 from tests.builders.served_index import running
 
 from tfbuild.cpus.cpu import read_cpu
@@ -25,7 +26,6 @@ from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream.download import hash_file
 from tfwheels.commands import SnippetOptions
 from tfwheels.dependencies import PinnedPackage
-from tfwheels.publish import publish
 from tfwheels.serve import TreeServer
 from tfwheels.snippet import (
     ListedWheel,
@@ -38,7 +38,6 @@ from tfwheels.snippet import (
 )
 from tfwheels.store import open_store
 
-NOW = "2026-01-02T03:04:05+00:00"
 WHEEL = "tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.whl"
 ALONE = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-check install"
 PAGE = (ListedWheel(file=WHEEL, sha256="a" * 64),)
@@ -162,7 +161,7 @@ def test_a_cpu_without_avx_is_told_what_it_lacks_and_what_may_stand_there(
 ) -> None:
     wheels = [stand_in(tmp_path, "2.14.1", python=TAG), stand_in(tmp_path, "2.13.1", python=TAG)]
     store = open_store(str(tmp_path / "tree"))
-    publish(wheels, store, judgements={}, now=NOW, family="x86_64")
+    put(store, *wheels)
     place = {"version": version, "arch": "nehalem", "python": PYTHON}
     with pytest.raises(HostError, match=r"simple/nehalem/ lists no tensorflow-cpu") as caught:
         resolve_snippet(SnippetOptions(at=store.where, **place))
@@ -171,7 +170,7 @@ def test_a_cpu_without_avx_is_told_what_it_lacks_and_what_may_stand_there(
     assert "--scope full --arch nehalem" in message
     assert len(message.splitlines()) == 1
     full = stand_in(tmp_path, "2.14.1+nehalem.full", full_build="nehalem", python=TAG)
-    publish([full], store, judgements={}, now=NOW, family="x86_64")
+    put(store, full)
     if version == "2.13.1":
         with pytest.raises(UsageError, match=r"no wheels of tensorflow-cpu 2\.13\.1"):
             resolve_snippet(SnippetOptions(at=store.where, **place))
@@ -248,7 +247,7 @@ def tree(tmp_path: Path) -> Path:
         stand_in(folder, "2.5", name="two", python=TAG),
     ]
     store = open_store(str(tmp_path / "tree"))
-    publish(wheels, store, judgements={}, now=NOW, family=platform.machine())
+    put(store, *wheels, family=platform.machine())
     return tmp_path / "tree"
 
 

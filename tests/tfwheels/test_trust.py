@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from posixpath import join, normpath
+from typing import Any
 
 import pytest
 from simple_repository.parser import parse_html_project_page, parse_json_project_page
+from tests.builders import publications
 from tests.builders.buckets import NAME, Served
 from tests.builders.index_wheels import stand_in
-from tests.builders.publications import NOW
+from tests.builders.publications import NOW, files
 
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import PublishError, RecordError
@@ -21,7 +23,7 @@ from tfwheels.folder import Folder
 from tfwheels.keys import PublicKey, SigningKey
 from tfwheels.level_variants import publish_variants
 from tfwheels.provenance import make_statement, sign, verify_provenance
-from tfwheels.publish import MANIFEST, PublishResult, publish
+from tfwheels.publish import MANIFEST, PublishResult
 from tfwheels.store import Store
 from tfwheels.trust import FILE, Signing, load_trusted
 
@@ -48,23 +50,9 @@ def put(
     *wheels: Path,
     key: SigningKey | None = None,
     trusted: tuple[PublicKey, ...] = (),
-    reindex: bool = False,
-    dry_run: bool = False,
+    **options: Any,
 ) -> PublishResult:
-    return publish(
-        wheels,
-        index,
-        judgements={},
-        now=NOW,
-        family="x86_64",
-        signing=Signing(key=key, trusted=trusted),
-        reindex=reindex,
-        dry_run=dry_run,
-    )
-
-
-def contents(index: Folder) -> dict[str, bytes | None]:
-    return {size: index.read(size) for size in index.list_sizes("") if not size.startswith(".")}
+    return publications.put(index, *wheels, signing=Signing(key=key, trusted=trusted), **options)
 
 
 def beside(wheel: Path) -> str:
@@ -116,11 +104,11 @@ def test_a_page_leads_to_the_provenance_and_says_what_is_unsigned(
     assert unsigned.endswith("</a> unsigned<br/>")
     assert "data-provenance" not in unsigned
     assert 'content="1.3"' in text.decode()
-    for files in (
+    for shown in (
         parse_json_project_page(page.decode()).files,
         parse_html_project_page(text.decode(), "tensorflow-cpu").files,
     ):
-        assert {file.filename for file in files} == {older.name, tuned.name}
+        assert {file.filename for file in shown} == {older.name, tuned.name}
 
 
 def test_without_a_key_pages_are_as_they_were(index: Folder, tuned: Path) -> None:
@@ -136,11 +124,11 @@ def test_the_same_again_changes_nothing_and_a_later_publisher_keeps_what_is_sign
     index: Folder, key: SigningKey, tuned: Path, stock: Path
 ) -> None:
     put(index, tuned, stock, key=key)
-    before = contents(index)
+    before = files(index)
     assert put(index, tuned, stock, key=key).pages == ()
-    assert contents(index) == before
+    assert files(index) == before
     assert put(index, tuned).signers == {tuned.name: key.public.id}
-    assert contents(index) == before
+    assert files(index) == before
 
 
 def test_a_wheel_that_was_unsigned_can_be_signed_later(
@@ -178,11 +166,11 @@ def test_a_provenance_by_somebody_else_is_not_taken_for_ours(
     index: Folder, key: SigningKey, other: SigningKey, tuned: Path
 ) -> None:
     put(index, tuned, key=other)
-    before = contents(index)
+    before = files(index)
     with pytest.raises(PublishError, match="not signed by any of the keys") as caught:
         put(index, tuned, key=key)
     assert "--trust" in caught.value.hint
-    assert contents(index) == before
+    assert files(index) == before
 
 
 def test_variants_are_unsigned_and_the_others_on_their_pages_are_not(
@@ -207,12 +195,12 @@ def test_an_index_that_trusts_a_key_takes_nothing_unsigned_from_then_on(
 ) -> None:
     put(index, tuned, key=key, trusted=(key.public,))
     assert load_trusted(index) == (key.public,)
-    before = contents(index)
+    before = files(index)
     with pytest.raises(PublishError, match="is unsigned") as caught:
         put(index, stock)
     assert stock.name in caught.value.message
     assert "--sign" in caught.value.hint
-    assert contents(index) == before
+    assert files(index) == before
     put(index, stock, key=key)
     assert index.read(beside(stock)) is not None
 
@@ -221,12 +209,12 @@ def test_an_index_that_trusts_a_key_takes_none_by_another(
     index: Folder, key: SigningKey, other: SigningKey, tuned: Path, stock: Path
 ) -> None:
     put(index, tuned, key=key, trusted=(key.public,))
-    before = contents(index)
+    before = files(index)
     with pytest.raises(PublishError, match=f"--sign uses key {other.public.id}"):
         put(index, stock, key=other)
     with pytest.raises(PublishError, match=f"trusts {key.public.id}, not {other.public.id}"):
         put(index, stock, key=other, trusted=(other.public,))
-    assert contents(index) == before
+    assert files(index) == before
 
 
 def test_a_wheel_that_was_signed_elsewhere_comes_with_its_provenance(
@@ -254,10 +242,10 @@ def test_an_index_with_unsigned_wheels_trusts_a_key_once_they_are_signed(
     index: Folder, key: SigningKey, tuned: Path, stock: Path
 ) -> None:
     put(index, tuned, stock)
-    before = contents(index)
+    before = files(index)
     with pytest.raises(PublishError, match="is unsigned"):
         put(index, tuned, key=key, trusted=(key.public,))
-    assert contents(index) == before
+    assert files(index) == before
     put(index, tuned, stock, key=key, trusted=(key.public,))
     assert load_trusted(index) == (key.public,)
 
@@ -293,11 +281,11 @@ def test_what_was_done_to_an_index_meanwhile_is_not_handed_on(
             "replaced": b"{}",
         }[harm]
     )
-    before = contents(index)
+    before = files(index)
     for reindex in (False, True):
         with pytest.raises(PublishError, match="provenance"):
             put(index, stock, key=key, reindex=reindex)
-    assert contents(index) == before
+    assert files(index) == before
 
 
 def test_keys_that_are_given_count_when_those_of_the_index_were_changed(

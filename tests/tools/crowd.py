@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.builders.index_wheels import stand_in
-from tests.builders.publications import NOW
+from tests.builders.publications import put
 
 from tfwheels.folder import Folder
-from tfwheels.publish import PublishResult, publish
 
 TARGETS = ("haswell", "skylake", "skylake_avx512", "icelake", "sapphirerapids", "zen2", "zen4")
 PYTHONS = ("cp39", "cp310", "cp311", "cp312")
@@ -39,14 +38,7 @@ def _wheels(folder: Path) -> Iterator[Path]:
 
 def _timed(label: str, folder: Path, wheels: tuple[Path, ...], *, reindex: bool = False) -> None:
     started = time.perf_counter()
-    done: PublishResult = publish(
-        wheels,
-        Folder(root=folder),
-        judgements={},
-        now=NOW,
-        family="x86_64",
-        reindex=reindex,
-    )
+    done = put(Folder(root=folder), *wheels, reindex=reindex)
     seconds = time.perf_counter() - started
     print(f"{label}: {seconds:.2f} s, {len(done.pages)} pages written")
 

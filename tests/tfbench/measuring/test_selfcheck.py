@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from tests.builders.comparisons import host
 from tests.builders.later import later
+from tests.builders.processes import alive, children
 
 from tfbench.arms.arm import Arm
 from tfbench.engine.journal import open_journal
@@ -257,22 +258,6 @@ STAND_IN = """\
 #!/bin/sh
 exec cat 3>&1 >&2
 """
-
-
-def alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-def children(pid: int) -> set[int]:
-    numbers: set[int] = set()
-    with contextlib.suppress(OSError):  # (it has ended meanwhile)
-        for path in Path(f"/proc/{pid}/task").glob("*/children"):
-            numbers |= set(map(int, path.read_text(encoding="ascii").split()))
-    return numbers
 
 
 def descendants(pid: int) -> set[int]:

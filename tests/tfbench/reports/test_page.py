@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from jinja2 import UndefinedError
 from tests.builders import report_comparisons
-from tests.builders.report_comparisons import article_html, html
+from tests.builders.report_comparisons import ARTICLE, BILL, SOUND, TROUBLED, article_html, html
 
 from tfbench.costs import article, catalog
 from tfbench.costs.bill import compute_bill_from_totals
@@ -66,21 +66,15 @@ class Outline(HTMLParser):
 
 @functools.cache
 def page(name: str) -> str:
-    sound, troubled, climbed = (
-        report_comparisons.sound(),
-        report_comparisons.troubled(),
-        report_comparisons.climbed(),
-    )
     match name:
         case "sound":
-            bill = report_comparisons.priced(sound)
-            return html(sound, TEMPLATES, bill=bill, samples=report_comparisons.samples(sound))
+            return html(SOUND, TEMPLATES, bill=BILL, samples=report_comparisons.samples(SOUND))
         case "troubled":
-            return html(troubled, TEMPLATES, samples=report_comparisons.samples(troubled))
+            return html(TROUBLED, TEMPLATES, samples=report_comparisons.samples(TROUBLED))
         case "climbed":
-            return html(climbed, TEMPLATES)
+            return html(report_comparisons.climbed(), TEMPLATES)
         case _:
-            return article_html(report_comparisons.article_bill(), TEMPLATES, shipped=True)
+            return article_html(ARTICLE, TEMPLATES, shipped=True)
 
 
 PAGES = ("sound", "troubled", "climbed", "article")
@@ -181,7 +175,7 @@ def test_the_answer_comes_first_and_then_what_to_doubt() -> None:
 
 def test_figures_of_the_page_are_those_of_the_records() -> None:
     words = Outline(page("sound")).words
-    comparison = report_comparisons.sound()
+    comparison = SOUND
     for mean in comparison.overall:
         interval = mean.speedup.interval
         shown = f"{interval.value:.3f}x {mean.speedup.verdict} {interval.low:.3f} to"

@@ -283,15 +283,20 @@ def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
     assert again.launches == actual.launches
 
 
-def test_a_process_that_fails_is_named(tmp_path: Path, launcher: Launcher) -> None:
-    arm = arm_with(tmp_path, "tuned", "raise ImportError('no such library')")
-    with pytest.raises(WorkerError, match=r"(?s)arm tuned .*no such library"):
-        launcher.measure_import(turn(arm))
-
-
-def test_a_process_that_says_nothing_is_named(tmp_path: Path, launcher: Launcher) -> None:
-    arm = arm_with(tmp_path, "tuned", "import os\nos._exit(0)")
-    with pytest.raises(WorkerError, match="arm tuned did not report"):
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("raise ImportError('no such library')", r"(?s)arm tuned .*no such library"),
+        ("import os\nos._exit(0)", "arm tuned did not report"),
+        ("__file__ = '/elsewhere/tensorflow/__init__.py'", "/elsewhere"),
+    ],
+    ids=["it fails", "it says nothing", "another TensorFlow"],
+)
+def test_a_process_that_cannot_be_timed_is_an_error(
+    tmp_path: Path, launcher: Launcher, program: str, message: str
+) -> None:
+    arm = arm_with(tmp_path, "tuned", program)
+    with pytest.raises(WorkerError, match=message):
         launcher.measure_import(turn(arm))
 
 
@@ -313,9 +318,3 @@ def test_a_tuned_arm_is_timed_once_its_kernels_loaded(tmp_path: Path, launcher: 
     launcher.warm_caches(arm := arm_with(tmp_path, "tuned", program, tuned=True))
     import_launch = launcher.measure_import(turn(arm))
     assert (import_launch.arm, import_launch.block, import_launch.position) == ("tuned", 0, 0)
-
-
-def test_a_tensorflow_from_elsewhere_is_an_error(tmp_path: Path, launcher: Launcher) -> None:
-    arm = arm_with(tmp_path, "tuned", "__file__ = '/elsewhere/tensorflow/__init__.py'")
-    with pytest.raises(WorkerError, match="/elsewhere"):
-        launcher.measure_import(turn(arm))

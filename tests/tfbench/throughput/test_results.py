@@ -166,6 +166,8 @@ def test_cells_are_every_batch_with_and_without_augmentation() -> None:
         ({"prices": "2017-07-gce", "machine": "cpu9"}, "has no prices for 'cpu9'"),
         ({"workloads": "iris_mlp", "batches": "500"}, "larger than the training set"),
         ({"steps": "0"}, "--steps"),
+        ({"workload": "resnet50"}, "Use --workloads resnet50"),
+        ({"workload": "nowhere/model.py"}, "file not found"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
@@ -193,16 +195,3 @@ def test_a_workload_of_ones_own_has_its_own_batch(tmp_path: Path) -> None:
     answers = tuple({**answer, "batch": 7} for answer in cell_result.answers)
     (throughput_row,) = results.build_rows([dataclasses.replace(cell_result, answers=answers)])
     assert throughput_row.batch == 7
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"workload": "resnet50"}, "Use --workloads resnet50"),
-        ({"workload": "nowhere/model.py"}, "file not found"),
-    ],
-)
-def test_what_is_no_file_of_ones_own_is_refused(options: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        read(**options)
-    assert message in str(caught.value)

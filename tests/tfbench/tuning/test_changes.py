@@ -7,21 +7,16 @@ from pathlib import Path
 
 import pytest
 from tests.builders.journals import STOCK, TUNED
+from tests.builders.tuning_cells import setup
 
 from tfbench.arms.lever_table import BFLOAT16_TOLERANCE, WHEEL, XLA_TOLERANCE
 from tfbench.inside.compile_arguments import JIT, TOGETHER
-from tfbench.tuning.changes import Change, Setup, create_arm, format_arm_name
+from tfbench.tuning.changes import create_arm, format_arm_name
 
 PLAIN = dataclasses.replace(TUNED, env=())
 WHEELS = {"stock": STOCK, "tuned": PLAIN}
 SETTINGS = ("intra=1", "onednn=off")
 OWN = (("TENSORWRIGHT_PROGRAM", "/home/me/model.py"),)
-
-
-def setup(*words: str) -> Setup:
-    return tuple(
-        Change(lever=left, value=right) for left, _, right in (w.partition("=") for w in words)
-    )
 
 
 def test_no_change_is_the_baseline() -> None:

@@ -187,7 +187,11 @@ def test_one_rule_may_have_several_files(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["load(", "\0", "def f(:\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["load(", "\0", "def f(:\n", f"x = {'(' * 9_000}{')' * 9_000}", f"x = {'-' * 99_999}1"],
+    ids=["open", "NUL", "def", "nested", "signs"],
+)
 def test_a_file_that_is_no_starlark_is_a_tree_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(TreeError, match="WORKSPACE cannot"):
         read_declarations(tree(tmp_path, WORKSPACE=text))
@@ -271,12 +275,6 @@ def test_a_hash_in_capitals_is_the_same_hash(tmp_path: Path) -> None:
     text = f'http_file(name = "c", sha256 = "{"AB" * 32}", url = "https://x.example/c.zip")\n'
     (archive,) = read_declarations(tree(tmp_path, WORKSPACE=text)).archives
     assert archive.sha256 == "ab" * 32
-
-
-@pytest.mark.parametrize("text", ["x = " + "(" * 9_000 + ")" * 9_000, "x = " + "-" * 99_999 + "1"])
-def test_what_is_nested_too_deep_is_an_error_in_a_line(tmp_path: Path, text: str) -> None:
-    with pytest.raises(TreeError, match="WORKSPACE cannot"):
-        read_declarations(tree(tmp_path, WORKSPACE=text))
 
 
 def test_escapes_that_python_warns_of_are_no_matter(tmp_path: Path) -> None:
