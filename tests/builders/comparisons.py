@@ -120,7 +120,7 @@ def cell(
     workload: str = "mnist_mlp",
     vcpus: int = 2,
     runs: Mapping[str, Interval | None] | None = None,
-    speedups: Sequence[Speedup] = (),
+    speedups: Sequence[Speedup] | None = None,
     **fields: Any,
 ) -> ComparedCell:
     """`runs` are the arms' composed runs, the baseline's first."""
@@ -145,7 +145,9 @@ def cell(
             for name in other_lines
         ),
         "noise": spread(1.0),
-        "speedups": tuple(speedups) or tuple(speedup(name, spread(1.25)) for name in other_lines),
+        "speedups": tuple(
+            [speedup(name, spread(1.25)) for name in other_lines] if speedups is None else speedups
+        ),
     }
     return ComparedCell(**whole | fields)
 
