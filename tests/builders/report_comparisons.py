@@ -163,14 +163,17 @@ def comparison(*cells: ComparedCell, arms: tuple[ArmFacts, ...] = ()) -> Compari
     )
 
 
+def two_arms() -> tuple[ArmFacts, ArmFacts]:
+    return arm("stock"), arm("tuned", library=LIBRARY)
+
+
 def single(interval: Interval, noise: Interval | None = None) -> Comparison:
     """One cell, stock against tuned, with exactly this speedup."""
-    arms = (arm("stock"), arm("tuned", library=LIBRARY))
     compared_cell = cell("mnist_mlp", 2, {"tuned": 1.0})
     floor = noise or spread(1.0, NOISE)
     arm_speedup = speedup("tuned", interval, floor)
     return comparison(
-        dataclasses.replace(compared_cell, noise=floor, speedups=(arm_speedup,)), arms=arms
+        dataclasses.replace(compared_cell, noise=floor, speedups=(arm_speedup,)), arms=two_arms()
     )
 
 

@@ -6,12 +6,12 @@ import dataclasses
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.builders import trees
+from tests.builders.file_limits import mounted_disk
 from tests.builders.web_server import Site, serving
 
 from tfbuild import settings
@@ -240,23 +240,16 @@ def test_a_remote_executor_that_is_down_is_named(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_a_disk_that_runs_full_is_named(bench: Bench, tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("only root can make a small disk")
     # (stamped: it runs after Bazel has written its status files, so nothing but it meets the full
     # disk)
     fills = (
         'genrule(name = "big", outs = ["big.bin"], stamp = True,'
         ' cmd = "head -c 16M /dev/zero > $@")\n'
     )
-    try:
+    with mounted_disk(tmp_path / "small", "8m") as small:
         failure = bench.diagnosis(
             change=written(CORE / "BUILD", fills), target="//tensorflow/core:big", cache=small
         )
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
     assert (failure.cause, failure.label) == (Cause.DISK, "//tensorflow/core:big")
     assert "TENSORWRIGHT_CACHE" in failure.remedy
 

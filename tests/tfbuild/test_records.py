@@ -4,8 +4,6 @@ import enum
 import json
 import os
 import re
-import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.file_limits import file_limit, mounted_disk
 
 from tfbuild.errors import DiskError, RecordError
 from tfbuild.records import (
@@ -217,18 +216,10 @@ def test_bytes_and_text_are_written_as_they_are(tmp_path: Path, content: str | b
 
 
 def test_a_disk_that_runs_full_leaves_the_old_bytes(tmp_path: Path) -> None:
-    """A file size limit is how the kernel lets an unprivileged process meet a write that fails."""
     path = tmp_path / "x"
     path.write_text("old")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    try:
-        with pytest.raises(DiskError, match=f"{path}: File too large"):
-            write_atomic(path, "new" * 10_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, before)
+    with file_limit(4096), pytest.raises(DiskError, match=f"{path}: File too large"):
+        write_atomic(path, "new" * 10_000)
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["x"]
 
@@ -239,28 +230,13 @@ def test_a_folder_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None:
         write_atomic(tmp_path / "file" / "x", "new")
 
 
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Path:
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=64k", "tensorwright", str(folder)]
-    if subprocess.run(words, check=False, capture_output=True).returncode:
-        pytest.skip("this machine allows no mount")
-    return folder
-
-
-def test_a_full_file_system_leaves_the_old_bytes(full_disk: Path) -> None:
-    path = full_disk / "x"
-    try:
-        path.write_text("old")
+def test_a_full_file_system_leaves_the_old_bytes(tmp_path: Path) -> None:
+    with mounted_disk(tmp_path / "disk", "64k") as disk:
+        (disk / "x").write_text("old")
         with pytest.raises(DiskError, match="No space left on device"):
-            write_atomic(path, bytes(1_000_000))
-        assert path.read_text() == "old"
-        assert [file.name for file in full_disk.iterdir()] == ["x"]
-    finally:
-        subprocess.run(["umount", full_disk], check=True)
+            write_atomic(disk / "x", bytes(1_000_000))
+        assert (disk / "x").read_text() == "old"
+        assert [file.name for file in disk.iterdir()] == ["x"]
 
 
 def test_a_killed_writer_leaves_the_old_bytes_or_the_new(tmp_path: Path) -> None:

@@ -155,10 +155,7 @@ def test_requests_can_refuse_a_wheel_and_are_no_verdict(
         report_comparisons.cell("mnist_mlp", 2, {"tuned": gain}),
         workload="mnist_mlp:batch=1:clients=1",
     )
-    arms = (
-        report_comparisons.arm("stock"),
-        report_comparisons.arm("tuned", library=report_comparisons.LIBRARY),
-    )
+    arms = report_comparisons.two_arms()
     path = saved(tmp_path, of_the_wheel(report_comparisons.comparison(cell, arms=arms)))
     with pytest.raises(GateError, match=error):
         require_passed(FILE, SHA256, TUNED, [path])
@@ -169,10 +166,7 @@ def test_a_loss_in_one_workload_refuses_a_gain_in_the_mean(tmp_path: Path) -> No
         report_comparisons.cell("mnist_mlp", 2, {"tuned": 0.9}),
         report_comparisons.cell("lstm_text", 2, {"tuned": 1.9}),
     ]
-    arms = (
-        report_comparisons.arm("stock"),
-        report_comparisons.arm("tuned", library=report_comparisons.LIBRARY),
-    )
+    arms = report_comparisons.two_arms()
     path = saved(tmp_path, of_the_wheel(report_comparisons.comparison(*cells, arms=arms)))
     with pytest.raises(GateError, match="slower in mnist_mlp") as caught:
         require_passed(FILE, SHA256, TUNED, [path])
@@ -187,10 +181,7 @@ def test_the_least_of_several_figures_is_the_one_that_is_published(tmp_path: Pat
         report_comparisons.cell("mnist_mlp", vcpus, {"tuned": gain})
         for vcpus, gain in ((1, 1.4), (2, 1.2))
     ]
-    arms = (
-        report_comparisons.arm("stock"),
-        report_comparisons.arm("tuned", library=report_comparisons.LIBRARY),
-    )
+    arms = report_comparisons.two_arms()
     comparison = of_the_wheel(report_comparisons.comparison(*cells, arms=arms))
     (verdict,) = require_passed(FILE, SHA256, TUNED, [saved(tmp_path, comparison)]).verdicts
     rows = [overall.speedup.interval.value for overall in comparison.overall]

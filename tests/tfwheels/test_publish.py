@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import re
-import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from urllib.parse import unquote
 
 import pytest
 from tests.builders.buckets import NAME, Served
+from tests.builders.file_limits import file_limit
 from tests.builders.gate_comparisons import GAIN, LOSS, compared
 from tests.builders.index_wheels import stand_in
 from tests.builders.publications import FORK, NOW, die_at_write, files, put, sha256, stamps
@@ -532,15 +532,9 @@ def test_a_full_disk_leaves_the_old_index_whole(
     put(folder, wheels["stock"], wheels["haswell"])
     before = stamps(folder)
     large = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",), content=os.urandom(200_000))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
-        with pytest.raises(DiskError, match=rf"{re.escape(large.name)}: File too"):
-            put(folder, large)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, ignored)
+    error = rf"{re.escape(large.name)}: File too"
+    with file_limit(100_000), pytest.raises(DiskError, match=error):
+        put(folder, large)
     assert stamps(folder) == before
     put(folder, large)
     assert listed(files(folder), "zen4") == {large.name}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import resource
-import signal
 import stat
 import sys
 import urllib.request
@@ -15,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.buckets import NAME, Served
+from tests.builders.file_limits import file_limit
 from tests.builders.publications import sha256
 
 from tfbuild.errors import (
@@ -184,15 +183,8 @@ def test_a_wheel_that_changes_while_it_is_copied_is_not_stored(tmp_path: Path) -
 def test_a_full_disk_leaves_the_old_bytes_and_nothing_else(tmp_path: Path) -> None:
     folder = Folder(root=tmp_path)
     folder.put(PAGE, b"old")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    try:
-        with pytest.raises(DiskError, match=f"{PAGE}: File too large"):
-            folder.put(PAGE, b"new" * 10_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, before)
+    with file_limit(4096), pytest.raises(DiskError, match=f"{PAGE}: File too large"):
+        folder.put(PAGE, b"new" * 10_000)
     assert folder.read(PAGE) == b"old"
     assert folder.list_sizes("") == {PAGE: 3}
 

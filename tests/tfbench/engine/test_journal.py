@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import resource
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.examples import at_most
+from tests.builders.file_limits import file_limit
 
 from tfbench.engine.journal import Kinds, open_journal, read_entries, read_lines
 from tfbuild.errors import DiskError, RecordError
@@ -36,17 +35,6 @@ def write(path: Path, actual: Sequence[Note]) -> None:
 
 def read(path: Path) -> tuple[Note, ...]:
     return read_entries(path, KINDS)
-
-
-@contextlib.contextmanager
-def limited(most_bytes: int) -> Iterator[None]:
-    """No file of this process can grow beyond; Python ignores the signal, so writes fail."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 # --- there and back -------------------------------------------------------------------------------
@@ -163,14 +151,14 @@ def test_a_disk_that_fills_up_within_a_line_leaves_the_whole_ones(tmp_path: Path
     room = path.stat().st_size + 9
     with (
         open_journal(path, KINDS) as (_, keep),
-        limited(room),
+        file_limit(room),
         pytest.raises(DiskError, match=r"9 of \d+ bytes"),
     ):
         keep(Note(text="c"))
     assert path.stat().st_size == room
     assert read(path) == tuple(whole)
     with (
-        limited(path.stat().st_size),
+        file_limit(path.stat().st_size),
         pytest.raises(DiskError, match=path.name),
         open_journal(path, KINDS) as (_, keep),
     ):

@@ -326,10 +326,7 @@ def test_a_wheel_that_computes_something_else_is_never_a_win(predictions: float 
     wrong = report_comparisons.disagreeing(
         report_comparisons.cell("mnist_mlp", 2, {"tuned": 1.5}), "tuned", predictions
     )
-    arms = (
-        report_comparisons.arm("stock"),
-        report_comparisons.arm("tuned", library=report_comparisons.LIBRARY),
-    )
+    arms = report_comparisons.two_arms()
     comparison = report_comparisons.comparison(right, wrong, arms=arms)
     (text,) = list_headlines(comparison)
     assert text.startswith("tuned computes something else than stock.")

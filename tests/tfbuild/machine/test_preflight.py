@@ -28,13 +28,15 @@ def paths(tmp_path: Path, mirror: str = "") -> Paths:
     )
 
 
-def looked(tmp_path: Path, *, offline: bool, env: dict[str, str]) -> dict[str, Finding]:
+def looked(
+    tmp_path: Path, *, offline: bool, env: dict[str, str], compiler: Compiler = DECLARED
+) -> dict[str, Finding]:
     findings = preflight.run_checks(
         planned(scope="full"),
         find_release("2.14.1"),
         paths=paths(tmp_path),
-        compiler=DECLARED,
-        budget=memory.choose_budget(64_000, 4),
+        compiler=compiler,
+        budget=memory.choose_budget(64_000, 4, family=compiler.family),
         offline=offline,
         env=env,
     )
@@ -160,15 +162,7 @@ def test_the_machines_python_is_asked() -> None:
 @pytest.mark.toolchain
 def test_the_compiler_of_this_machine_is_judged(tmp_path: Path) -> None:
     compiler = compilers.find_compiler("g++")
-    findings = preflight.run_checks(
-        planned(scope="full"),
-        find_release("2.14.1"),
-        paths=paths(tmp_path),
-        compiler=compiler,
-        budget=memory.choose_budget(64_000, 4, family=compiler.family),
-        offline=True,
-        env=dict(os.environ),
-    )
-    compiler_finding = next(candidate for candidate in findings if candidate.name == "compiler")
+    findings = looked(tmp_path, offline=True, env=dict(os.environ), compiler=compiler)
+    compiler_finding = findings["compiler"]
     assert compiler_finding.seen == f"gcc {compiler.version}"
     assert compiler_finding.verdict is CheckVerdict.WARNING  # 2.14 is tested with clang

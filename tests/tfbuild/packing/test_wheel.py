@@ -21,6 +21,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.builders.examples import at_most
+from tests.builders.file_limits import mounted_disk
 from tests.builders.mutations import flip_bit
 
 from tfbuild.errors import BusyError, DiskError, WheelError
@@ -709,29 +710,16 @@ def test_a_file_that_may_not_grow_leaves_nothing(stock: Path, tmp_path: Path, li
     assert not list(pool.iterdir())
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 100 kB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=100k", "tensorwright-test", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("mounting a small disk needs root")
-    yield disk
-    subprocess.run(["umount", disk], check=True)
-
-
-def test_a_disk_that_runs_full_leaves_nothing(
-    stock: Path, tmp_path: Path, small_disk: Path
-) -> None:
+def test_a_disk_that_runs_full_leaves_nothing(stock: Path, tmp_path: Path) -> None:
     content = noise(200_000)
-    with pytest.raises(DiskError, match=r"\.whl: No space left on device"):
-        tuned(stock, small_disk, big=content)
-    assert not list(small_disk.iterdir())
-    with pytest.raises(DiskError, match="No space left on device"):
-        extract(make_wheel(tmp_path, {**MEMBERS, "b": content}), ("b",), small_disk / "x")
-    assert not list(small_disk.iterdir())
-    verify_record(tuned(stock, small_disk))
+    with mounted_disk(tmp_path / "disk", "100k") as disk:
+        with pytest.raises(DiskError, match=r"\.whl: No space left on device"):
+            tuned(stock, disk, big=content)
+        assert not list(disk.iterdir())
+        with pytest.raises(DiskError, match="No space left on device"):
+            extract(make_wheel(tmp_path, {**MEMBERS, "b": content}), ("b",), disk / "x")
+        assert not list(disk.iterdir())
+        verify_record(tuned(stock, disk))
 
 
 # ---- the installers ----

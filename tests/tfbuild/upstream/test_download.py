@@ -4,12 +4,11 @@ import errno
 import hashlib
 import http.client
 import random
-import resource
-import signal
 import socket
 from pathlib import Path
 
 import pytest
+from tests.builders.file_limits import file_limit
 from tests.builders.web_server import Site, serving
 
 from tfbuild.errors import ChecksumError, DiskError, DownloadError
@@ -169,16 +168,9 @@ def test_a_folder_that_cannot_be_written_is_a_disk_error(tmp_path: Path) -> None
 
 
 def test_a_disk_that_runs_full_is_said_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with serving(Site({"/file.bin": DATA})) as site:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (HALF, hard))
-        try:
-            with pytest.raises(DiskError, match="File too large"):
-                fetch(f"{site.url}/file.bin", pin(), tmp_path)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-            signal.signal(signal.SIGXFSZ, before)
+        with file_limit(HALF), pytest.raises(DiskError, match="File too large"):
+            fetch(f"{site.url}/file.bin", pin(), tmp_path)
         assert fetch(f"{site.url}/file.bin", pin(), tmp_path).read_bytes() == DATA
     assert site.asked[1] == ("/file.bin", f"bytes={HALF}-")
 

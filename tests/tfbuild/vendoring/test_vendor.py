@@ -4,14 +4,13 @@ import dataclasses
 import hashlib
 import os
 import random
-import resource
-import signal
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from tests.builders.file_limits import file_limit
 from tests.builders.vendor_folders import make_folder
 from tests.builders.web_server import Site, serving
 
@@ -122,15 +121,8 @@ def test_a_cached_archive_that_went_bad_is_fetched_again(tmp_path: Path) -> None
 
 def test_a_full_disk_leaves_nothing_half_under_a_final_name(tmp_path: Path) -> None:
     (tmp_path / "given").write_bytes(DATA)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(DATA) // 2, hard))
-    try:
-        with pytest.raises(DiskError, match="sources/given"):
-            vendor._copy_file(tmp_path / "given", tmp_path / "sources/given")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, before)
+    with file_limit(len(DATA) // 2), pytest.raises(DiskError, match="sources/given"):
+        vendor._copy_file(tmp_path / "given", tmp_path / "sources/given")
     assert names(tmp_path) == ["given"]
 
 
