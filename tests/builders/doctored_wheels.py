@@ -148,6 +148,12 @@ def patched(old: bytes, new: bytes) -> Doctor:
     return doctor
 
 
+def asking_for_avx2(*numbers: int) -> Doctor:
+    """The dispatcher's row for AVX2 (leaf, subleaf, register, bit, state) with other numbers."""
+    row = struct.Struct("<IIIIQ")
+    return patched(row.pack(7, 0, 1, 5, 6), row.pack(*numbers))
+
+
 def swapped(text: str, *, expected: bool) -> Doctor:
     """Another library in the place of the kernels; `expected` if tuned.json has its hash."""
 
@@ -450,34 +456,13 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
         dispatching(lambda row: dataclasses.replace(row, name="zen4")),
         "dispatcher lists zen4",
     ),
-    "a dispatcher with another bit for AVX2": (
-        patched(
-            struct.pack("<IIIIQ", 7, 0, 1, 5, 6),
-            struct.pack("<IIIIQ", 7, 0, 1, 3, 6),
-        ),
-        "checks avx2 at",
-    ),
+    "a dispatcher with another bit for AVX2": (asking_for_avx2(7, 0, 1, 3, 6), "checks avx2 at"),
     "a dispatcher that leaves the system's state out": (
-        patched(
-            struct.pack("<IIIIQ", 7, 0, 1, 5, 6),
-            struct.pack("<IIIIQ", 7, 0, 1, 5, 0),
-        ),
+        asking_for_avx2(7, 0, 1, 5, 0),
         "checks avx2 at",
     ),
-    "a dispatcher with another leaf": (
-        patched(
-            struct.pack("<IIIIQ", 7, 0, 1, 5, 6),
-            struct.pack("<IIIIQ", 1, 0, 1, 5, 6),
-        ),
-        "checks avx2 at",
-    ),
-    "a dispatcher with a register that no CPU has": (
-        patched(
-            struct.pack("<IIIIQ", 7, 0, 1, 5, 6),
-            struct.pack("<IIIIQ", 7, 0, 9, 5, 6),
-        ),
-        "register 9",
-    ),
+    "a dispatcher with another leaf": (asking_for_avx2(1, 0, 1, 5, 6), "checks avx2 at"),
+    "a dispatcher with a register that no CPU has": (asking_for_avx2(7, 0, 9, 5, 6), "register 9"),
     "a dispatcher without a table": (no_table, "no table tensorwright_targets"),
     "a dispatcher with its table renamed": (
         patched(b"tensorwright_targets\0", b"tensorwright_tergets\0"),
