@@ -33,7 +33,7 @@ from tfbuild.comparisons.comparison import (
     Speedup,
 )
 from tfbuild.comparisons.effort import Effort, Stop
-from tfbuild.comparisons.interval import Interval, Verdict
+from tfbuild.comparisons.interval import Interval
 
 THRESHOLD = 0.01
 NOISE = 0.006
@@ -78,13 +78,11 @@ def confidence(interval: Interval) -> float:
 
 
 def speedup(name: str, interval: Interval, noise: Interval, *, fair: bool = True) -> Speedup:
-    verdict = choose_verdict(
-        with_interval(interval), Thresholds(floor=noise.reach, threshold=THRESHOLD)
-    )
+    thresholds = Thresholds(floor=noise.reach, threshold=THRESHOLD)
     return Speedup(
         arm=name,
         interval=interval,
-        verdict=verdict if fair else Verdict.INCONCLUSIVE,
+        verdict=choose_verdict(with_interval(interval), thresholds, fair=fair),
         confidence=confidence(interval) if fair else 0.0,
         medians=spread(interval.value * 1.001, interval.half_width * 1.2),
         run=spread(interval.value, interval.half_width * 1.1),

@@ -24,7 +24,7 @@ def speedup(arm: str, value: float, half: float = 0.01) -> Speedup:
     return Speedup(
         arm=arm,
         interval=actual,
-        verdict=choose_verdict(with_interval(actual), Thresholds(floor=NOISE)),
+        verdict=choose_verdict(with_interval(actual), Thresholds(floor=NOISE), fair=True),
         confidence=0.5,
     )
 

@@ -20,7 +20,7 @@ VERBS = frozenset(
     adapt add adjust admit adopt advance advise align amend amortise answer apply ask
     assemble assign attribute audit augment average begin block build calibrate
     call can check choose classify clean close collect combine compare compile compose
-    compute confirm convert convolve copy count create cut decode decorate decrypt defer
+    compute confirm convert convolve copy count create cut decide decode decorate decrypt defer
     define demangle derive describe detect diagnose disassemble discard distribute do
     doctor download draw dump encode end escape estimate evaluate examine exclude expand
     explain explore export extend extract feed fetch fill filter find finish fit flatten

@@ -27,7 +27,9 @@ TFBUILD = {
         ),
         *("local_sources",),
     ),
-    "comparisons": ("interval", "effort", "host", "kernels", "comparison"),
+    "comparisons": (
+        *("interval", "decision", "effort", "host", "kernels", "comparison", "deciding"),
+    ),
     "planning": (
         *(
             "dispatcher",

@@ -15,6 +15,7 @@ from tests.builders.index_wheels import full_build_for, tuned_for
 from tfbench.arms.arm import TOLERANCE
 from tfbuild.comparisons.comparison import FILE as COMPARISON
 from tfbuild.comparisons.comparison import ArmFailure, Comparison, load, save
+from tfbuild.comparisons.deciding import decide
 from tfbuild.comparisons.interval import Interval, Verdict
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import GateError, RecordError
@@ -59,7 +60,7 @@ def of_the_wheel(comparison: Comparison, **tuned: object) -> Comparison:
 
 def saved(folder: Path, comparison: Comparison, name: str = "one") -> Path:
     path = folder / name / COMPARISON
-    save(path, comparison)
+    save(path, decide(comparison))
     return path
 
 
@@ -84,6 +85,27 @@ def test_a_wheel_that_is_as_fast_passes(tmp_path: Path, interval: Interval, word
     assert verdict.speedup == pytest.approx(interval.value)
     assert verdict.low < verdict.speedup < verdict.high
     assert judgement.silent == ()
+
+
+@pytest.mark.parametrize(("interval", "faults"), [(FASTER, 0), (NO_DIFFERENCE, 0), (LOSS, 2)])
+def test_an_older_comparison_without_decisions_counts_as_much(
+    tmp_path: Path, interval: Interval, faults: int
+) -> None:
+    comparison = of_the_wheel(report_comparisons.single(interval))
+    older = tmp_path / "old" / COMPARISON
+    save(older, comparison)
+    path = saved(tmp_path, comparison)
+    judgements = [judge_comparisons(FILE, SHA256, TUNED, [file]) for file in (older, path)]
+    expected, actual = (
+        [
+            dataclasses.replace(verdict, file="", sha256="")  # those of other bytes
+            for verdict in judgement.verdicts
+        ]
+        for judgement in judgements
+    )
+    assert expected == actual != []
+    assert judgements[0].faults == judgements[1].faults
+    assert len(judgements[0].faults) == faults
 
 
 def test_the_verdict_names_the_file_that_is_published_beside_the_wheel(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from tfbuild.comparisons.comparison import (
     Overall,
     load,
 )
+from tfbuild.comparisons.deciding import find_decision, find_mean_decision
 from tfbuild.comparisons.interval import Verdict
 from tfbuild.console import format_vcpus
 from tfbuild.errors import GateError, RecordError
@@ -281,14 +282,14 @@ def _build_finding(
         f"{fault} (on {cpu.name}, {target})" for fault in _list_faults(comparison, arm.name)
     )
     rows = [overall for overall in comparison.overall if overall.speedup.arm == arm.name]
-    worst = min(rows, key=_rank_row, default=None)
+    worst = min(rows, key=lambda row: _rank_row(comparison, row), default=None)
     gap = _find_unclear(comparison, arm.name) or _explain_no_verdict(comparison, worst)
     if gap or worst is None:
         return _Finding(path=path, published=public, target=target, faults=faults, gap=gap)
     interval = worst.speedup.interval
     verdict = entry.TargetVerdict(
         target=target,
-        verdict=worst.speedup.verdict,
+        verdict=str(find_mean_decision(comparison, worst).verdict),
         speedup=interval.value,
         low=interval.low,
         high=interval.high,
@@ -346,12 +347,12 @@ def _list_faults(comparison: Comparison, name: str) -> Iterator[str]:
             yield f"its results differ from stock in {where}"
         if not agreements and not cell.failures:
             yield f"no losses or predictions were compared in {where}"
-        for result in cell.speedups:
-            if result.arm == name and result.verdict is Verdict.SLOWER:
-                yield f"it is slower in {where} ({result.interval.value:.3f}x)"
+        speedup = cell.get_result(name).speedup
+        if speedup and find_decision(comparison, cell, name).verdict is Verdict.SLOWER:
+            yield f"it is slower in {where} ({speedup.interval.value:.3f}x)"
     for row in comparison.overall:
-        mean = row.speedup
-        if mean.arm == name and mean.verdict is Verdict.SLOWER:
+        mean, decision = row.speedup, find_mean_decision(comparison, row)
+        if mean.arm == name and decision.verdict is Verdict.SLOWER:
             where = f"over all workloads on {format_vcpus(row.vcpus)}"
             yield f"it is slower {where} ({mean.interval.value:.3f}x)"
 
@@ -365,9 +366,10 @@ def _find_unclear(comparison: Comparison, name: str) -> str:
     return ""
 
 
-def _rank_row(row: Overall) -> tuple[int, float]:
+def _rank_row(comparison: Comparison, row: Overall) -> tuple[int, float]:
     """Return the sort key of a row for a number of vCPUs; the lowest row is published."""
-    return _WORST_FIRST.index(row.speedup.verdict), row.speedup.interval.low
+    verdict = find_mean_decision(comparison, row).verdict
+    return _WORST_FIRST.index(verdict), row.speedup.interval.low
 
 
 def _explain_no_verdict(comparison: Comparison, worst: Overall | None) -> str:
@@ -383,12 +385,13 @@ def _explain_no_verdict(comparison: Comparison, worst: Overall | None) -> str:
             f"its --threshold of {comparison.threshold:.1%} can hide losses of more than "
             f"{MOST_HIDDEN:.0%}"
         )
-    if worst.speedup.verdict is Verdict.EQUIVALENT and comparison.margin > MOST_HIDDEN:
+    verdict = find_mean_decision(comparison, worst).verdict
+    if verdict is Verdict.EQUIVALENT and comparison.margin > MOST_HIDDEN:
         return (
             f"its --margin of {comparison.margin:.1%} can hide losses of more than "
             f"{MOST_HIDDEN:.0%}"
         )
-    if worst.speedup.verdict is not Verdict.INCONCLUSIVE:
+    if verdict is not Verdict.INCONCLUSIVE:
         return ""
     low, high = worst.speedup.interval.low, worst.speedup.interval.high
     return f"it is inconclusive on {format_vcpus(worst.vcpus)} ({low:.3f} to {high:.3f})"

@@ -22,6 +22,7 @@ from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbench.measuring.summary import Criteria, collect_arm_facts, summarise_cell, summarise_overall
 from tfbuild import console
 from tfbuild.comparisons.comparison import FILE, SCHEMA, ComparedCell, Comparison, load, save
+from tfbuild.comparisons.deciding import decide, find_decision, find_mean_decision
 from tfbuild.comparisons.effort import Effort
 from tfbuild.comparisons.host import Host, read_host
 from tfbuild.comparisons.interval import Verdict
@@ -182,7 +183,7 @@ def _check_speedups(comparison: Comparison) -> None:
         f"{speedup.arm} in {_describe_cell(cell)} ({speedup.interval.value:.3f}x)"
         for cell in comparison.cells
         for speedup in cell.speedups
-        if speedup.verdict is Verdict.SLOWER
+        if find_decision(comparison, cell, speedup.arm).verdict is Verdict.SLOWER
     ] + _describe_overall(comparison, Verdict.SLOWER)
     if slower:
         raise RegressionError(f"slower than {comparison.baseline}: {', '.join(slower)}")
@@ -198,7 +199,7 @@ def _describe_overall(comparison: Comparison, verdict: Verdict) -> list[str]:
         f"{figure.speedup.arm} over all workloads on {console.format_vcpus(figure.vcpus)} "
         f"({figure.speedup.interval.value:.3f}x)"
         for figure in comparison.overall
-        if figure.speedup.verdict is verdict
+        if find_mean_decision(comparison, figure).verdict is verdict
     ]
 
 
@@ -274,7 +275,7 @@ def summarise_run(
         threshold=setting.threshold,
         margin=setting.margin,
     )
-    return Comparison(
+    comparison = Comparison(
         schema=SCHEMA,
         made=timestamp,
         seconds=sum(observed.seconds for observed in done),
@@ -289,3 +290,4 @@ def summarise_run(
         overall=summarise_overall(done, criteria),
         complete=len(done) == len(setting.specs),
     )
+    return decide(comparison)

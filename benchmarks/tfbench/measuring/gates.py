@@ -16,8 +16,6 @@ from tfbench.measuring.samples import Sample
 
 CLOCK_SHARE, CLOCK_S = 0.05, 0.05
 """Largest difference of the worker's clock from ours. A request itself takes a millisecond."""
-MOST_DROPPED = 0.30
-"""If more blocks are dropped, the rest does not represent the machine."""
 
 
 def list_drop_reasons(block: Sequence[Sample]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from tfbench.measuring.matching import compare_arms, compare_hosts
 from tfbuild import console
 from tfbuild.comparisons.comparison import Comparison
+from tfbuild.comparisons.deciding import decide
 from tfbuild.comparisons.effort import Effort
 from tfbuild.comparisons.host import Host
 from tfbuild.errors import HostError, UsageError
@@ -31,7 +32,7 @@ def merge_comparisons(parts: Sequence[Part]) -> Comparison:
     _check_parts(parts)
     comparisons = [comparison for _, comparison in parts]
     _, largest = max(parts, key=lambda part: (_compute_host_size(part[1].host), part[0]))
-    return dataclasses.replace(
+    merged = dataclasses.replace(
         largest,
         made=max(member.made for member in comparisons),
         seconds=math.fsum(member.seconds for member in comparisons),
@@ -47,6 +48,7 @@ def merge_comparisons(parts: Sequence[Part]) -> Comparison:
         complete=all(member.complete for member in comparisons),
         parts=_list_part_names(parts),
     )
+    return decide(merged)
 
 
 def _list_part_names(parts: Sequence[Part]) -> tuple[str, ...]:

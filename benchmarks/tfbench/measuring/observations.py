@@ -23,7 +23,7 @@ from tfbench.measuring.statistics import (
     compute_log_ratio,
     estimate_geometric_mean,
 )
-from tfbuild.comparisons.comparison import ArmFailure
+from tfbuild.comparisons.comparison import MOST_DROPPED, ArmFailure
 from tfbuild.comparisons.effort import FEWEST_BLOCKS, Effort
 from tfbuild.comparisons.interval import Interval
 from tfbuild.errors import SampleError
@@ -144,7 +144,7 @@ class ObservedCell:
         """Return whether enough blocks pass the gates to represent the machine."""
         dropped = len(self.blocks) - sum(map(len, self.kept_blocks))
         enough = not dropped or len(self.kept_blocks) >= FEWEST_LAUNCHES
-        return enough and dropped <= gates.MOST_DROPPED * len(self.blocks)
+        return enough and dropped <= MOST_DROPPED * len(self.blocks)
 
 
 def group_launches(entries: Iterable[Entry]) -> tuple[Launch, ...]:

@@ -39,9 +39,10 @@ from tfbench.measuring.observations import (
     compute_half_width,
     estimate_median_ratio,
 )
-from tfbench.measuring.statistics import LEVEL, Thresholds, choose_verdict, compute_floor
+from tfbench.measuring.statistics import LEVEL, Thresholds, choose_verdict
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbuild import console
+from tfbuild.comparisons.decision import compute_floor
 from tfbuild.comparisons.effort import Effort
 from tfbuild.comparisons.host import Host
 from tfbuild.comparisons.interval import Interval, Verdict
@@ -371,9 +372,7 @@ def _compute_findings(measured: ObservedCell, slowdown: float) -> Iterator[Trial
             truth=true_ratio,
             interval=arm_contrast.interval,
             medians=estimate_median_ratio(measured, name),
-            verdict=choose_verdict(arm_contrast, thresholds)
-            if measured.fair
-            else Verdict.INCONCLUSIVE,
+            verdict=choose_verdict(arm_contrast, thresholds, fair=measured.fair),
         )
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from tfbuild.comparisons.decision import compute_limit
 from tfbuild.comparisons.interval import Interval, Verdict
 from tfbuild.errors import SampleError
 
@@ -35,8 +36,6 @@ Levels: TypeAlias = Mapping[str, Sequence[float]]
 """ln(seconds) of each launch, by arm; every arm has all launches."""
 
 LEVEL = 0.95
-LIKELY = 0.80
-"""A difference is likely if an interval of this level excludes 1."""
 MARGIN = 0.02
 """A ratio within 1 ± MARGIN counts as no difference."""
 FEWEST_FASTEST = 5
@@ -231,28 +230,22 @@ def has_trend(values: Sequence[float]) -> bool:
     return bool(slope.low_slope > 0 or slope.high_slope < 0)
 
 
-def compute_floor(noise: Interval) -> float:
-    """Compute the noise floor from an A/A interval: the |ln ratio| that a difference must exceed.
-
-    It is the reach of the interval, counted from the faster of the baseline's two workers,
-    because the baseline is their mean.
-    """
-    return noise.reach + abs(math.log(noise.value)) / 2
-
-
-def choose_verdict(speedup: Contrast, thresholds: Thresholds) -> Verdict:
+def choose_verdict(speedup: Contrast, thresholds: Thresholds, *, fair: bool) -> Verdict:
     """Choose the verdict: faster or slower if the interval excludes 1 and the estimate exceeds
-    the bar.
+    the limit.
 
-    An interval that excludes 1 with an estimate below the bar is noise if the bar is small;
-    if the machine's own noise is large, the verdict is inconclusive.
+    An interval that excludes 1 with an estimate below the limit is noise if the limit is small;
+    if the machine's own noise is large, the verdict is inconclusive. It is inconclusive, too, if
+    gates left too few blocks to be `fair`.
     """
+    if not fair:
+        return Verdict.INCONCLUSIVE
     interval = speedup.interval
-    least = max(thresholds.floor, math.log1p(thresholds.threshold))
-    if interval.excludes_1 and abs(speedup.mean) > least:
+    limit = compute_limit(thresholds.floor, thresholds.threshold)
+    if interval.excludes_1 and abs(speedup.mean) > limit:
         return Verdict.FASTER if interval.low > 1 else Verdict.SLOWER
-    bar_is_small = least <= math.log1p(max(thresholds.margin, thresholds.threshold))
-    small = interval.excludes_1 and bar_is_small
+    limit_is_small = limit <= math.log1p(max(thresholds.margin, thresholds.threshold))
+    small = interval.excludes_1 and limit_is_small
     equivalent = speedup.is_within(thresholds.margin)
     return Verdict.EQUIVALENT if equivalent or small else Verdict.INCONCLUSIVE
 

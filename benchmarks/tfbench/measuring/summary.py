@@ -35,7 +35,6 @@ from tfbench.measuring.statistics import (
     average_contrasts,
     choose_verdict,
     combine_cells,
-    compute_floor,
 )
 from tfbench.measuring.stopping import FEWEST_LAUNCHES, find_stop_reason
 from tfbuild.comparisons.comparison import (
@@ -51,8 +50,9 @@ from tfbuild.comparisons.comparison import (
     PhaseTime,
     Speedup,
 )
+from tfbuild.comparisons.decision import compute_floor
 from tfbuild.comparisons.effort import Effort, Stop
-from tfbuild.comparisons.interval import Interval, Verdict
+from tfbuild.comparisons.interval import Interval
 from tfbuild.comparisons.kernels import KernelTable
 from tfbuild.errors import SampleError
 
@@ -199,7 +199,7 @@ def _compute_speedup(
     return Speedup(
         arm=arm,
         interval=arm_contrast.interval,
-        verdict=choose_verdict(arm_contrast, thresholds) if fair else Verdict.INCONCLUSIVE,
+        verdict=choose_verdict(arm_contrast, thresholds, fair=fair),
         confidence=arm_contrast.confidence if fair else 0.0,
         medians=estimate_median_ratio(single, arm) if single else None,
         run=_compute_run_ratio(single, arm) if single else None,

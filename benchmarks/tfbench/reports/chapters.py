@@ -21,6 +21,7 @@ from tfbench.reports.document import (
 from tfbench.reports.ladder import Ladder, find_ladder
 from tfbuild import console
 from tfbuild.comparisons.comparison import Comparison, Overall
+from tfbuild.comparisons.deciding import find_mean_decision
 
 
 def build_document(comparison: Comparison, templates: Path, bill: Bill | None = None) -> Document:
@@ -77,7 +78,7 @@ def _build_answer(comparison: Comparison, overall: Overall) -> Answer:
             f"{wording.format_span(interval)}, geometric mean of {models}; A/A "
             f"{wording.format_span(overall.noise)}"
         ),
-        verdict=findings.resolve_outcome(comparison, overall),
+        verdict=find_mean_decision(comparison, overall).outcome,
         sentence=findings.format_headline(comparison, overall),
     )
 
@@ -124,7 +125,7 @@ def _build_scaling(comparison: Comparison) -> Section:
             *(
                 overall.speedup.arm,
                 str(overall.vcpus),
-                findings.resolve_outcome(comparison, overall),
+                find_mean_decision(comparison, overall).outcome,
             ),
             *(
                 wording.format_factor_span(overall.speedup.interval),

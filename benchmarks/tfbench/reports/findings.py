@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,26 +12,22 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.workload_name import parse_name
 from tfbench.inside.workloads import format_label
-from tfbench.measuring import gates
-from tfbench.measuring.statistics import LIKELY, compute_floor
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbench.reports import wording
 from tfbuild import console
 from tfbuild.comparisons.comparison import (
     ArmFacts,
-    ArmResult,
     ArmTimes,
     ComparedCell,
     Comparison,
     Overall,
     Speedup,
 )
+from tfbuild.comparisons.deciding import find_mean_decision, list_decisions
+from tfbuild.comparisons.decision import Decision, Reason
 from tfbuild.comparisons.effort import Stop
-from tfbuild.comparisons.interval import Interval, Verdict
+from tfbuild.comparisons.interval import Verdict
 
-FAILED = "failed"
-DIFFERENT = "computes something else"
-NOT_TIMED = "not timed"
 FEW_LAUNCHES = 4
 LONG = 1.5
 """A cell that takes more than this many times its budget causes a warning."""
@@ -80,14 +75,6 @@ class FindingRow:
         return f"{self.speedup} ({self.interval})" if self.speedup else ""
 
 
-def list_candidates(comparison: Comparison) -> tuple[str, ...]:
-    """List all arms except the baseline and its repeat, including arms that never started."""
-    base = comparison.baseline
-    failed = (failure.arm for cell in comparison.cells for failure in cell.failures)
-    names = dict.fromkeys([*(arm.name for arm in comparison.arms[1:]), *failed])
-    return tuple(name for name in names if name not in {base, f"{base} again"})
-
-
 def format_title(comparison: Comparison) -> str:
     cpu = comparison.host.cpu.name
     if not comparison.arms:
@@ -97,7 +84,7 @@ def format_title(comparison: Comparison) -> str:
     def format_arm(arm: str) -> str:
         return f"{arm} ({versions[arm]})" if arm in versions else arm
 
-    candidates = wording.join_words([*map(format_arm, list_candidates(comparison))]) or "nothing"
+    candidates = wording.join_words([*map(format_arm, comparison.candidates)]) or "nothing"
     return f"{candidates} against {format_arm(comparison.baseline)} on {cpu}"
 
 
@@ -113,10 +100,9 @@ def _parse_version(arm: ArmFacts) -> str:
 
 def list_rows(comparison: Comparison) -> Iterator[FindingRow]:
     """Yield a row per cell and arm, and one for the baseline or its repeat where it failed."""
-    arms = list_candidates(comparison)
     for cell in comparison.cells:
-        for arm in dict.fromkeys([*arms, *(failure.arm for failure in cell.failures)]):
-            yield _build_row(comparison, cell, arm)
+        for decision in list_decisions(comparison, cell):
+            yield _build_row(comparison, cell, decision)
 
 
 def format_cell(cell: ComparedCell) -> tuple[str, str]:
@@ -124,54 +110,24 @@ def format_cell(cell: ComparedCell) -> tuple[str, str]:
     return format_label(cell.workload), str(cell.vcpus)
 
 
-def find_likely_direction(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> str:
-    """Return `faster` or `slower` if an inconclusive difference beyond the noise floor and the
-    threshold is likely; empty otherwise.
-    """
-    if speedup.verdict is not Verdict.INCONCLUSIVE or noise is None:
-        return ""
-    limit = max(compute_floor(noise), math.log1p(comparison.threshold))
-    beyond = abs(math.log(speedup.interval.value)) > limit
-    if not beyond or speedup.confidence < LIKELY:
-        return ""
-    return str(Verdict.FASTER if speedup.interval.value > 1 else Verdict.SLOWER)
-
-
-def _build_row(comparison: Comparison, cell: ComparedCell, arm: str) -> FindingRow:
-    verdict, reason, speedup = _resolve_verdict(comparison, cell, cell.get_result(arm))
+def _build_row(comparison: Comparison, cell: ComparedCell, decision: Decision) -> FindingRow:
+    result = cell.get_result(decision.arm)
+    speedup = result.speedup if decision.counts else None
     workload, vcpus = format_cell(cell)
     return FindingRow(
         workload=workload,
         vcpus=vcpus,
-        arm=arm,
+        arm=decision.arm,
         baseline_ms=_format_milliseconds(cell.get_result(comparison.baseline).times),
-        arm_ms=_format_milliseconds(cell.get_result(arm).times),
+        arm_ms=_format_milliseconds(result.times),
         speedup=wording.format_factor(speedup.interval.value) if speedup else "",
         interval=wording.format_span(speedup.interval) if speedup else "",
         noise=wording.format_span(cell.noise) if cell.noise else "",
-        verdict=verdict,
-        why=reason,
+        verdict=decision.outcome,
+        why=_explain(comparison, cell, decision),
         confidence=wording.format_level(speedup.confidence) if speedup else "",
         medians=wording.format_factor_span(speedup.medians) if speedup and speedup.medians else "",
     )
-
-
-def _resolve_verdict(
-    comparison: Comparison, cell: ComparedCell, arm_result: ArmResult
-) -> tuple[str, str, Speedup | None]:
-    """Return the verdict, the reason for it and the speedup that it is based on."""
-    if arm_result.failure:
-        return FAILED, arm_result.failure.reason.strip(), None
-    if arm_result.agreement and not arm_result.agreement.agrees:
-        return (
-            DIFFERENT,
-            f"differs beyond the tolerance of {arm_result.agreement.tolerance:g}",
-            None,
-        )
-    if arm_result.speedup is None:
-        return NOT_TIMED, "the baseline failed, or there are too few launches", None
-    speedup = arm_result.speedup
-    return str(speedup.verdict), explain_verdict(comparison, cell, speedup), speedup
 
 
 def _format_milliseconds(times: ArmTimes | None) -> str:
@@ -182,35 +138,42 @@ def _format_milliseconds(times: ArmTimes | None) -> str:
     return f"{mean} ({wording.format_milliseconds(p99)})" if p99 else mean
 
 
-def explain_verdict(comparison: Comparison, cell: ComparedCell, speedup: Speedup) -> str:
-    """Return the rule of the method that gives the verdict, and the likely direction if the
-    verdict is inconclusive.
-    """
-    if is_over_gated(cell):
-        return f"gates dropped too many blocks: {_format_dropped(cell)}"
-    interval, limit = speedup.interval, _describe_limit(comparison, cell.noise)
-    outside = interval.excludes_1
-    match speedup.verdict:
-        case Verdict.FASTER | Verdict.SLOWER:
+def _explain(comparison: Comparison, cell: ComparedCell, decision: Decision) -> str:
+    """Return the rule of the method that gives the verdict, or why there is none."""
+    result = cell.get_result(decision.arm)
+    if decision.reason is Reason.FAILED and result.failure:
+        return result.failure.reason.strip()
+    if decision.reason is Reason.DIFFERENT and result.agreement:
+        return f"differs beyond the tolerance of {result.agreement.tolerance:g}"
+    if result.speedup is None:
+        return "the baseline failed, or there are too few launches"
+    return _explain_verdict(comparison, cell, decision, result.speedup)
+
+
+def _explain_verdict(
+    comparison: Comparison, cell: ComparedCell, decision: Decision, speedup: Speedup
+) -> str:
+    limit = _describe_limit(comparison, decision)
+    margin = wording.format_percent(comparison.margin)
+    match decision.reason:
+        case Reason.OVER_GATED:
+            return f"gates dropped too many blocks: {_format_dropped(cell)}"
+        case Reason.BEYOND_LIMIT:
             return f"the interval excludes 1, and the speedup is beyond {limit}"
-        case Verdict.EQUIVALENT if outside:
+        case Reason.WITHIN_LIMIT:
             return f"the interval excludes 1, but the speedup is within {limit}"
-        case Verdict.EQUIVALENT:
-            tested, margin = comparison.margin_level, comparison.margin
-            return (
-                f"the {wording.format_percent(tested)} interval lies within "
-                f"{wording.format_percent(margin)} of 1 (TOST)"
-            )
-        case _ if outside:
+        case Reason.WITHIN_MARGIN:
+            tested = wording.format_percent(comparison.margin_level)
+            return f"the {tested} interval lies within {margin} of 1 (TOST)"
+        case Reason.HIGH_LIMIT:
             return (
                 f"the interval excludes 1, but the speedup is within {limit}, which is too high "
                 "for a verdict"
             )
-    direction = find_likely_direction(comparison, speedup, cell.noise)
-    if direction:
-        return f"likely {direction}: {_describe_confidence(comparison, speedup)}"
-    margin_text = wording.format_percent(comparison.margin)
-    return f"the interval contains 1 and extends more than {margin_text} from it"
+        case Reason.LIKELY_FASTER | Reason.LIKELY_SLOWER:
+            return f"{decision.reason}: {_describe_confidence(comparison, speedup)}"
+        case _:
+            return f"the interval contains 1 and extends more than {margin} from it"
 
 
 def _describe_confidence(comparison: Comparison, speedup: Speedup) -> str:
@@ -219,29 +182,15 @@ def _describe_confidence(comparison: Comparison, speedup: Speedup) -> str:
     return f"the {confidence} interval excludes 1, the {level} interval does not"
 
 
-def _describe_limit(comparison: Comparison, noise: Interval | None) -> str:
+def _describe_limit(comparison: Comparison, decision: Decision) -> str:
     """Describe the limit that a difference must exceed: the noise floor or the threshold,
     whichever is higher.
     """
-    if noise is None:
+    if decision.noise_floor is None:
         return "an unknown noise floor"
-    floor = compute_noise_floor(noise)
-    if floor >= comparison.threshold:
-        return f"the noise floor of {floor:.1%}"
+    if decision.noise_floor >= comparison.threshold:
+        return f"the noise floor of {decision.noise_floor:.1%}"
     return f"the threshold of {comparison.threshold:.1%}"
-
-
-def compute_noise_floor(noise: Interval) -> float:
-    """Return the noise floor that a difference must exceed, as a share: 0.01 is 1 %."""
-    return math.expm1(compute_floor(noise))
-
-
-def is_over_gated(cell: ComparedCell) -> bool:
-    """Return whether gates left so few blocks that all blocks count and there is no verdict."""
-    gate_counts = cell.gates
-    if gate_counts.counting is None:
-        return gate_counts.dropped > gates.MOST_DROPPED * cell.blocks
-    return gate_counts.dropped > 0 and gate_counts.counting == cell.blocks
 
 
 def _format_dropped(cell: ComparedCell) -> str:
@@ -262,43 +211,34 @@ def list_headlines(comparison: Comparison) -> Iterator[str]:
 def list_unanswered(comparison: Comparison) -> Iterator[str]:
     """Yield a sentence for each arm that has no result."""
     answered = {overall.speedup.arm for overall in comparison.overall}
-    for arm in list_candidates(comparison):
+    for arm in comparison.candidates:
         if arm not in answered:
             yield f"No result for {arm}: it was not timed."
 
 
-def resolve_outcome(comparison: Comparison, overall: Overall) -> str:
-    """Return the verdict on a mean, or DIFFERENT if the arm computes something else in any cell."""
-    disagreeing = {
-        agreement.arm
-        for cell in comparison.cells
-        for agreement in cell.agreements
-        if not agreement.agrees
-    }
-    return DIFFERENT if overall.speedup.arm in disagreeing else str(overall.speedup.verdict)
-
-
 def format_headline(comparison: Comparison, overall: Overall) -> str:
     speedup, base = overall.speedup, comparison.baseline
+    decision = find_mean_decision(comparison, overall)
     arm, figure = speedup.arm, wording.format_factor(speedup.interval.value)
     workloads = console.format_count(overall.workloads, "workload")
     span = (
         f"{wording.format_span(speedup.interval)}; geometric mean of {workloads} on "
         f"{console.format_vcpus(overall.vcpus)}; A/A {wording.format_span(overall.noise)}"
     )
-    match resolve_outcome(comparison, overall):
+    match decision.outcome:
         case Verdict.FASTER:
             return f"{arm} is faster than {base}: {figure} ({span})."
         case Verdict.SLOWER:
             return f"{arm} is slower than {base}: {figure} ({span}). Do not use it here."
         case Verdict.EQUIVALENT:
             reason = f"the difference is below {wording.format_percent(comparison.margin)}"
-            if speedup.interval.excludes_1:
-                reason = f"the difference is within {_describe_limit(comparison, overall.noise)}"
+            if decision.reason is Reason.WITHIN_LIMIT:
+                reason = f"the difference is within {_describe_limit(comparison, decision)}"
             return f"{arm} is equivalent to {base}, {reason}: {figure} ({span})."
         case Verdict.INCONCLUSIVE:
             return (
-                f"Inconclusive: {_describe_undecided(comparison, overall)}: {figure} ({span}). "
+                f"Inconclusive: {_describe_undecided(comparison, decision, speedup)}: {figure} "
+                f"({span}). "
                 "Measure longer: --budget."
             )
         case _:
@@ -308,19 +248,20 @@ def format_headline(comparison: Comparison, overall: Overall) -> str:
             )
 
 
-def _describe_undecided(comparison: Comparison, overall: Overall) -> str:
+def _describe_undecided(comparison: Comparison, decision: Decision, speedup: Speedup) -> str:
     """Describe an inconclusive result: its likely direction, or its interval."""
-    speedup, base = overall.speedup, comparison.baseline
-    direction = find_likely_direction(comparison, speedup, overall.noise)
-    if direction:
-        confidence = _describe_confidence(comparison, speedup)
-        return f"{speedup.arm} is likely {direction} than {base} ({confidence})"
-    interval = speedup.interval
-    if interval.excludes_1:
-        limit = _describe_limit(comparison, overall.noise)
-        return f"the difference between {speedup.arm} and {base} is within {limit}"
+    arm, base, interval = speedup.arm, comparison.baseline, speedup.interval
+    match decision.reason:
+        case Reason.LIKELY_FASTER | Reason.LIKELY_SLOWER:
+            confidence = _describe_confidence(comparison, speedup)
+            return f"{arm} is {decision.reason} than {base} ({confidence})"
+        case Reason.HIGH_LIMIT:
+            limit = _describe_limit(comparison, decision)
+            return f"the difference between {arm} and {base} is within {limit}"
+        case Reason.OVER_GATED if interval.excludes_1:
+            return f"gates dropped too many blocks to compare {arm} with {base}"
     ends = f"{_format_distance(interval.low)} and {_format_distance(interval.high)}"
-    return f"{speedup.arm} is between {ends} than {base}"
+    return f"{arm} is between {ends} than {base}"
 
 
 def _format_distance(ratio: float) -> str:
@@ -331,7 +272,7 @@ def list_failures(comparison: Comparison) -> Iterator[str]:
     """Yield why arms have no results, once per reason."""
     arms: dict[tuple[str, str, str, str], list[str]] = {}
     for row in list_rows(comparison):
-        if row.verdict in {FAILED, NOT_TIMED}:
+        if row.verdict in {Reason.FAILED, Reason.NOT_TIMED}:
             key = (row.verdict, row.why, row.workload, row.vcpus)
             arms.setdefault(key, []).append(row.arm)
     cells: dict[str, list[tuple[str, int]]] = {}
@@ -479,7 +420,7 @@ def _find_caveats(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat
             then="These losses and predictions do not show whether the arms compute the same "
             "results.",
         )
-    if is_over_gated(cell):
+    if cell.is_over_gated:
         yield Caveat(
             kind="Gates dropped too many blocks",
             cell=cell,

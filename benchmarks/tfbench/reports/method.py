@@ -6,12 +6,11 @@ from pathlib import Path
 
 from tfbench.inside.workload_name import parse_name
 from tfbench.inside.workloads import WORKLOADS
-from tfbench.measuring import gates
-from tfbench.measuring.statistics import LIKELY
 from tfbench.reports import wording
 from tfbench.reports.document import BulletList, Section, split_paragraphs
 from tfbench.reports.templating import render_template
-from tfbuild.comparisons.comparison import Comparison
+from tfbuild.comparisons.comparison import MOST_DROPPED, Comparison
+from tfbuild.comparisons.decision import LIKELY
 from tfbuild.console import format_duration
 
 TEMPLATE = "method.txt.j2"
@@ -50,7 +49,7 @@ def build_method(comparison: Comparison, templates: Path) -> Section:
         one_sided=wording.format_percent(1 - comparison.level),
         threshold=wording.format_share(comparison.threshold),
         small=wording.format_share(max(comparison.margin, comparison.threshold)),
-        most_dropped=f"{gates.MOST_DROPPED:.0%}",
+        most_dropped=f"{MOST_DROPPED:.0%}",
         looks=wording.join_words([str(look) for look in effort.looks]),
         blocks=effort.blocks,
         precision=wording.format_share(effort.precision),

@@ -13,7 +13,7 @@ from tfbench.inside.phases import JUDGED
 from tfbench.inside.workloads import format_label
 from tfbench.measuring import gates
 from tfbench.measuring.samples import Sample
-from tfbench.reports import findings, wording
+from tfbench.reports import wording
 from tfbench.reports.canvas import WIDTH_IN, Drawing, create_drawing
 from tfbench.reports.charts import (
     ChartGroup,
@@ -42,7 +42,7 @@ def draw_speedups(comparison: Comparison, width_in: float = WIDTH_IN) -> Iterato
         "Filled markers are faster or slower, open markers are equivalent or inconclusive. Lines "
         f"are {comparison.level:.0%} intervals."
     )
-    numbers = _number_arms(findings.list_candidates(comparison), first=1)
+    numbers = _number_arms(comparison.candidates, first=1)
 
     def build_points(speedups: Mapping[str, Speedup]) -> Iterator[ChartPoint]:
         for arm, series in numbers.items():
@@ -154,7 +154,7 @@ def draw_scaling(comparison: Comparison) -> Iterator[Drawing]:
         (overall.vcpus, overall.speedup.arm, overall.speedup.interval)
         for overall in comparison.overall
     )
-    numbers = _number_arms(findings.list_candidates(comparison), first=1)
+    numbers = _number_arms(comparison.candidates, first=1)
     yield from _draw_scaling(
         means, numbers, _compute_bands(comparison), f"Speedup over {comparison.baseline}"
     )

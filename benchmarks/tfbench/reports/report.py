@@ -18,6 +18,8 @@ from tfbench.reports.document import Document
 from tfbench.reports.templating import render_template
 from tfbuild import console
 from tfbuild.comparisons.comparison import Comparison
+from tfbuild.comparisons.deciding import find_mean_decision
+from tfbuild.comparisons.decision import NO_VERDICT
 from tfbuild.comparisons.interval import Verdict
 
 TEMPLATE = "report.md.j2"
@@ -29,9 +31,7 @@ STYLES = {
     Verdict.FASTER: "green",
     Verdict.SLOWER: "red",
     Verdict.INCONCLUSIVE: "yellow",
-    findings.FAILED: "bold red",
-    findings.DIFFERENT: "bold red",
-    findings.NOT_TIMED: "bold red",
+    **dict.fromkeys(NO_VERDICT, "bold red"),
 }
 _MARKDOWN = re.compile(r"([\\`*\[\]|<>]|(?<!\w)_|_(?!\w)|^[#+-](?=\s))")
 
@@ -92,7 +92,7 @@ def format_line(comparison: Comparison) -> str:
 def _list_means(comparison: Comparison) -> Iterator[str]:
     for vcpus in dict.fromkeys(overall.vcpus for overall in comparison.overall):
         arms = [
-            f"{overall.speedup.arm} {findings.resolve_outcome(comparison, overall)}, "
+            f"{overall.speedup.arm} {find_mean_decision(comparison, overall).outcome}, "
             f"{wording.format_factor_span(overall.speedup.interval)}"
             for overall in comparison.overall
             if overall.vcpus == vcpus

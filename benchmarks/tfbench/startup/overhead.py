@@ -17,6 +17,7 @@ from enum import StrEnum
 from tfbench.measuring import gates
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, compute_contrast, compute_level
 from tfbench.startup.launches import ImportLaunch
+from tfbuild.comparisons.comparison import MOST_DROPPED
 from tfbuild.comparisons.host import Host
 from tfbuild.comparisons.interval import Interval
 
@@ -101,7 +102,7 @@ def select_blocks(launches: Iterable[ImportLaunch]) -> JudgedBlocks:
         block for block, reasons in zip(blocks, block_reasons, strict=True) if not reasons
     )
     dropped = tuple(reasons for reasons in block_reasons if reasons)
-    fair = len(dropped) <= gates.MOST_DROPPED * len(blocks) and len(quiet) >= FEWEST_LAUNCHES
+    fair = len(dropped) <= MOST_DROPPED * len(blocks) and len(quiet) >= FEWEST_LAUNCHES
     return JudgedBlocks(blocks=quiet if fair else tuple(blocks), dropped=dropped, fair=fair)
 
 

@@ -8,7 +8,8 @@ from enum import StrEnum
 
 from tfbench.arms.levers import Pairs
 from tfbench.tuning.changes import Change, Setup
-from tfbuild.comparisons.comparison import ComparedCell
+from tfbuild.comparisons.comparison import Comparison
+from tfbuild.comparisons.deciding import find_decision
 from tfbuild.comparisons.host import Host
 from tfbuild.comparisons.interval import Interval, Verdict
 
@@ -105,18 +106,17 @@ class Tuning:
 
 
 def collect_tried_arms(
-    stage: TuningStage, cell: ComparedCell, changes: Mapping[str, Setup]
+    stage: TuningStage, comparison: Comparison, changes: Mapping[str, Setup]
 ) -> tuple[TriedArm, ...]:
-    """Collect the results of a cell's arms; `changes` are theirs, by arm."""
+    """Collect the results of the arms in the only cell; `changes` are theirs, by arm."""
+    (cell,) = comparison.cells
     tried_arms = []
     for arm, setup in changes.items():
-        result = cell.get_result(arm)
+        result, decision = cell.get_result(arm), find_decision(comparison, cell, arm)
         speedup, agreement = result.speedup, result.agreement
-        reason = ""
+        reason = "" if decision.counts else decision.outcome
         if result.failure:
             reason = result.failure.reason.strip().splitlines()[0]
-        elif agreement and not agreement.agrees:
-            reason = "computes something else"
         tried_arms.append(
             TriedArm(
                 stage=stage,
@@ -124,11 +124,11 @@ def collect_tried_arms(
                 changes=setup,
                 speedup=speedup.interval if speedup else None,
                 noise=cell.noise,
-                verdict=speedup.verdict if speedup else None,
+                verdict=decision.verdict,
                 losses=agreement.losses_apart if agreement else None,
                 predictions=agreement.predictions_apart if agreement else None,
                 tolerance=agreement.tolerance if agreement else 0.0,
-                reason=reason or ("" if speedup else "not timed"),
+                reason=reason,
             )
         )
     return tuple(tried_arms)

@@ -251,7 +251,7 @@ class TuningRun:
             self.seconds += comparison.seconds
             (cell,) = comparison.cells
             _require_baseline(cell, comparison.baseline)
-            self.tried += collect_tried_arms(stage, cell, arms)
+            self.tried += collect_tried_arms(stage, comparison, arms)
             cells.append(cell)
         return cells
 

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from tfbench.tuning.changes import Setup
 from tfbuild.comparisons.comparison import ComparedCell, Speedup
-from tfbuild.comparisons.interval import Verdict
 
 MOST_TOGETHER = 6
 """Most candidates side by side: each is a process with TensorFlow and the model."""
@@ -72,5 +71,4 @@ def choose_setup(cell: ComparedCell, rungs: Mapping[str, Setup]) -> Setup:
 
 def _can_win(cell: ComparedCell, speedup: Speedup) -> bool:
     agrees = {agreement.arm: agreement.agrees for agreement in cell.agreements}
-    slower = speedup.verdict is Verdict.SLOWER or speedup.interval.high <= 1
-    return agrees.get(speedup.arm, False) and not slower
+    return agrees.get(speedup.arm, False) and speedup.interval.high > 1

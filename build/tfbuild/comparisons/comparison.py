@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tfbuild.comparisons.decision import Decision
 from tfbuild.comparisons.effort import Effort
 from tfbuild.comparisons.host import Host
 from tfbuild.comparisons.interval import Interval, Verdict
@@ -19,6 +20,8 @@ from tfbuild.records import save as save_record
 
 FILE = "comparison.json"
 SCHEMA = 3
+MOST_DROPPED = 0.30
+"""If gates drop more blocks, the rest does not represent the machine."""
 _CLIENTS = ":clients="
 """Part of the names of workloads whose steps are requests (inference)."""
 
@@ -289,6 +292,8 @@ class ComparedCell:
     """The baseline against a second worker of itself (A/A): the noise."""
     speedups: tuple[Speedup, ...]
     failures: tuple[ArmFailure, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    """Empty in older comparisons, see `deciding.find_decision`."""
 
     def get_result(self, arm: str) -> ArmResult:
         return ArmResult(
@@ -307,6 +312,13 @@ class ComparedCell:
         """Return True if its steps are requests to a model, not training."""
         return _CLIENTS in self.workload
 
+    @property
+    def is_over_gated(self) -> bool:
+        """Return True if gates left so few blocks that all blocks count and there is no verdict."""
+        if self.gates.counting is None:
+            return self.gates.dropped > MOST_DROPPED * self.blocks
+        return self.gates.dropped > 0 and self.gates.counting == self.blocks
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overall:
@@ -316,6 +328,8 @@ class Overall:
     workloads: int
     speedup: Speedup
     noise: Interval
+    decision: Decision | None = None
+    """None in older comparisons, see `deciding.find_mean_decision`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -349,6 +363,15 @@ class Comparison:
         If the baseline did not start, its name is not known.
         """
         return self.arms[0].name if self.arms else "the baseline"
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Return all arms except the baseline and its repeat, including arms that never started."""
+        failed = (failure.arm for cell in self.cells for failure in cell.failures)
+        names = dict.fromkeys([*(arm.name for arm in self.arms[1:]), *failed])
+        return tuple(
+            name for name in names if name not in {self.baseline, f"{self.baseline} again"}
+        )
 
     @property
     def margin_level(self) -> float:

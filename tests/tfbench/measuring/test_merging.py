@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from tests.builders.comparisons import arm, cell, comparison, host
 
 from tfbench.measuring.merging import Part, merge_comparisons
-from tfbuild.comparisons.comparison import Comparison
+from tfbuild.comparisons.comparison import Agreement, Comparison
+from tfbuild.comparisons.deciding import decide
+from tfbuild.comparisons.decision import Reason
 from tfbuild.comparisons.effort import Effort
 from tfbuild.errors import HostError, UsageError
 from tfbuild.records import format_canonical
@@ -18,7 +20,8 @@ WORKLOADS = ("mnist_mlp", "mnist_cnn", "lstm_text")
 
 
 def machine(vcpus: int, *workloads: str, **fields: object) -> Comparison:
-    return comparison(*(cell(name, vcpus) for name in workloads or WORKLOADS[:2]), **fields)
+    cells = (cell(name, vcpus) for name in workloads or WORKLOADS[:2])
+    return decide(comparison(*cells, **fields))
 
 
 def test_machines_of_several_sizes_make_one_comparison() -> None:
@@ -41,6 +44,20 @@ def test_machines_of_several_sizes_make_one_comparison() -> None:
     assert measured_comparison.host == large.host
     assert measured_comparison.effort == effort
     assert measured_comparison.complete
+
+
+def test_a_mean_is_decided_again_with_the_cells_of_the_other_parts() -> None:
+    wrong = Agreement(arm="tuned", losses=1.0, predictions=1.0, tolerance=1e-3)
+    small = machine(2)
+    different = decide(
+        dataclasses.replace(
+            machine(4),
+            cells=(dataclasses.replace(cell(vcpus=4), agreements=(wrong,)),),
+        )
+    )
+    merged = merge_comparisons([("a", small), ("b", different)])
+    reasons = [overall.decision and overall.decision.reason for overall in merged.overall]
+    assert reasons == [Reason.DIFFERENT] * 2
 
 
 def test_one_part_that_is_not_complete_leaves_the_whole_incomplete() -> None:

@@ -19,10 +19,12 @@ from tfbench.measuring.replay import OLDER, recompute_comparison
 from tfbench.measuring.samples import Entry, Sample
 from tfbuild import records
 from tfbuild.comparisons.comparison import SCHEMA, Comparison
+from tfbuild.comparisons.deciding import decide
 from tfbuild.comparisons.interval import Verdict
 from tfbuild.errors import RecordError
 
 SIX, QUICKSTART = "zen3-six-models", "zen3-quickstart"
+ELEVEN = "sapphire-rapids-eleven-models"
 
 
 def packed(folder: Path) -> Path:
@@ -153,6 +155,18 @@ def test_on_a_noisy_machine_most_gains_of_six_models_are_found() -> None:
     assert sum(speedup.verdict is Verdict.FASTER for speedup in tuned) >= 8
     means = [overall.speedup for overall in comparison.overall if overall.speedup.arm == "tunedon"]
     assert [mean.verdict for mean in means] == [Verdict.FASTER] * 2
+
+
+@pytest.mark.parametrize("name", [SIX, QUICKSTART, ELEVEN])
+def test_stored_decisions_are_those_that_the_rest_of_the_record_gives(name: str) -> None:
+    comparison = real(name)
+    assert all(len(cell.decisions) == len(comparison.candidates) for cell in comparison.cells)
+    older = dataclasses.replace(
+        comparison,
+        cells=tuple(dataclasses.replace(cell, decisions=()) for cell in comparison.cells),
+        overall=tuple(dataclasses.replace(mean, decision=None) for mean in comparison.overall),
+    )
+    assert decide(older) == comparison
 
 
 def test_on_a_noisy_machine_stock_is_nowhere_called_different_from_stock() -> None:

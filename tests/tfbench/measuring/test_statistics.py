@@ -626,7 +626,7 @@ def test_noise_without_a_trend_seldom_shows_one() -> None:
 
 
 def said(interval: Interval, thresholds: Thresholds) -> Verdict:
-    return choose_verdict(with_interval(interval), thresholds)
+    return choose_verdict(with_interval(interval), thresholds, fair=True)
 
 
 @pytest.mark.parametrize(

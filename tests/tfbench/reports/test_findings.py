@@ -14,7 +14,6 @@ from tfbench.reports import findings
 from tfbench.reports.chapters import build_document
 from tfbench.reports.document import Table
 from tfbench.reports.findings import (
-    explain_verdict,
     list_coverage,
     list_fused_ops,
     list_headlines,
@@ -94,9 +93,9 @@ def test_the_reason_is_the_rule_that_gave_the_verdict(
 ) -> None:
     width = 0.035 if verdict is Verdict.INCONCLUSIVE else 0.004
     comparison = report_comparisons.single(spread(speedup, width), spread(1.0, noise))
-    (cell,) = comparison.cells
-    assert cell.speedups[0].verdict is verdict
-    assert message in explain_verdict(comparison, cell, cell.speedups[0])
+    (row,) = findings.list_rows(comparison)
+    assert row.verdict == verdict
+    assert message in row.why
 
 
 def test_too_many_dropped_blocks_are_the_reason_whatever_the_interval() -> None:
@@ -105,6 +104,19 @@ def test_too_many_dropped_blocks_are_the_reason_whatever_the_interval() -> None:
     (row,) = (row for row in findings.list_rows(comparison) if row.arm == "tuned")
     assert row.verdict == "inconclusive"
     assert "17 of 40 (run delay 15, speed changed 6)" in row.why
+
+
+def test_a_mean_of_which_blocks_were_dropped_is_not_said_to_be_within_a_limit() -> None:
+    comparison = report_comparisons.comparison(
+        report_comparisons.dropped(report_comparisons.cell("mnist_mlp", 2, {"tuned": 1.5}))
+    )
+    noise = report_comparisons.about(1.0, 0.006)
+    for width, text in ((0.01, "gates dropped too many blocks"), (0.6, "between 6.3% slower and")):
+        interval = report_comparisons.about(1.5, width)
+        mean = report_comparisons.speedup("tuned", interval, noise, fair=False)
+        overall = dataclasses.replace(comparison.overall[0], speedup=mean)
+        (sentence, *_) = list_headlines(dataclasses.replace(comparison, overall=(overall,)))
+        assert text in sentence
 
 
 @pytest.mark.parametrize(

@@ -319,7 +319,7 @@ def test_a_cell_says_of_each_arm_how_it_went() -> None:
     )
     rows = {
         tried_arm.arm: tried_arm
-        for tried_arm in collect_tried_arms(TuningStage.SCREEN, compared_cell, setups)
+        for tried_arm in collect_tried_arms(TuningStage.SCREEN, comparison(compared_cell), setups)
     }
     assert rows["fast"].is_faster
     assert rows["fast"].reason == ""
