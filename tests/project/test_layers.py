@@ -183,6 +183,7 @@ TFBENCH = {
             "templating",
             "document",
             "findings",
+            "columns",
             "ladder",
             "method",
             "details",

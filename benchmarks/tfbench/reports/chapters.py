@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfbench.costs.bill import Bill
-from tfbench.reports import details, findings, method, wording
+from tfbench.reports import columns, details, findings, method, wording
 from tfbench.reports.cost_section import build_costs
 from tfbench.reports.document import (
     LADDER,
@@ -16,7 +16,6 @@ from tfbench.reports.document import (
     Section,
     build_list,
     build_table_section,
-    tabulate,
 )
 from tfbench.reports.ladder import Ladder, find_ladder
 from tfbuild import console
@@ -87,9 +86,7 @@ def _build_answer(comparison: Comparison, overall: Overall) -> Answer:
 
 
 def _build_speedups(comparison: Comparison) -> Section:
-    base, level = comparison.baseline, f"{comparison.level:.0%}"
-    asks = any(cell.is_inference for cell in comparison.cells)
-    unit = "request (99th percentile)" if asks else "step"
+    base = comparison.baseline
     step = wording.describe_step(comparison)
     return Section(
         key=SPEEDUPS,
@@ -100,20 +97,7 @@ def _build_speedups(comparison: Comparison) -> Section:
                 f"the arm is faster. A/A is the interval of {base} compared with a second worker "
                 "of itself in the same blocks; it shows the noise of this machine."
             ),
-            tabulate(
-                "Every arm in every cell",
-                (
-                    *("workload", "#vCPUs", "arm", "!verdict", f"#speedup ({level} interval)"),
-                    *("#A/A", f"#{base} ms per {unit}", f"#arm ms per {unit}"),
-                ),
-                (
-                    (
-                        *(row.workload, row.vcpus, row.arm, row.verdict, row.speedup_text),
-                        *(row.noise, row.baseline_ms, row.arm_ms),
-                    )
-                    for row in findings.list_rows(comparison)
-                ),
-            ),
+            columns.build_table("Every arm in every cell", columns.SPEEDUPS, comparison),
             *build_list(findings.list_failures(comparison)),
         ),
     )

@@ -7,10 +7,17 @@ from collections.abc import Iterator
 from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.workload_name import parse_name
-from tfbench.inside.workloads import find_schedule
+from tfbench.inside.workloads import find_schedule, format_label
 from tfbench.kernels.table import format_row, sort_rows
-from tfbench.reports import findings, wording
-from tfbench.reports.document import Section, Table, build_table_section, tabulate
+from tfbench.reports import columns, findings, wording
+from tfbench.reports.document import (
+    Section,
+    Table,
+    TextColumns,
+    build_table_section,
+    read_rows,
+    tabulate,
+)
 from tfbuild import console
 from tfbuild.comparisons.comparison import (
     SENSITIVITY,
@@ -51,20 +58,7 @@ def build_verdicts(comparison: Comparison) -> Section:
                 "at which this interval excludes 1. The speedup by medians of blocks, with each "
                 "arm's own variance, is a second estimate."
             ),
-            tabulate(
-                "Verdicts and their reasons",
-                (
-                    *("workload", "#vCPUs", "arm", "!verdict", "reason", "#confidence"),
-                    "#medians of blocks",
-                ),
-                (
-                    (
-                        *(row.workload, row.vcpus, row.arm, row.verdict, row.why),
-                        *(row.confidence, row.medians),
-                    )
-                    for row in findings.list_rows(comparison)
-                ),
-            ),
+            columns.build_table("Verdicts and their reasons", columns.REASONS, comparison),
             tabulate(
                 "Half-width of the widest interval, at interim analyses and at the end",
                 ("workload", "#vCPUs", "#launches", "#time", "#half-width"),
@@ -91,12 +85,8 @@ def build_samples(comparison: Comparison) -> Section:
         SAMPLES,
         "Samples over time",
         "Samples per cell",
-        (
-            *("workload", "#vCPUs", "#batch", "#steps per sample", "#launches", "#blocks"),
-            *("#dropped", "reasons", "#counted", "#other processes", "#unsteady launches"),
-            *("#time", "stop reason"),
-        ),
-        map(_format_samples, comparison.cells),
+        _SAMPLES,
+        read_rows(_SAMPLES, comparison.cells),
         "The HTML report shows every sample, and a cross for each block that a gate dropped. "
         "Samples that took much longer than the rest are at the upper edge. The intervals use the "
         "“counted” blocks: all blocks, if gates leave too few. “Other processes” is the share of "
@@ -104,19 +94,25 @@ def build_samples(comparison: Comparison) -> Section:
     )
 
 
-def _format_samples(cell: ComparedCell) -> tuple[str, ...]:
-    numbers = (cell.batch, cell.steps, cell.launches, cell.blocks, cell.gates.dropped)
-    counting = "not recorded" if cell.gates.counting is None else str(cell.gates.counting)
-    ended = findings.STOPS[Stop(cell.stopped_by)] if cell.stopped_by else "nothing was timed"
-    return (
-        *(*findings.format_cell(cell), *map(str, numbers), findings.format_gates(cell), counting),
-        *(
-            wording.format_share(cell.others),
-            str(cell.unsteady),
-            format_duration(cell.seconds),
-            ended,
-        ),
-    )
+_SAMPLES: TextColumns[ComparedCell] = {
+    "workload": lambda cell: format_label(cell.workload),
+    "#vCPUs": lambda cell: str(cell.vcpus),
+    "#batch": lambda cell: str(cell.batch),
+    "#steps per sample": lambda cell: str(cell.steps),
+    "#launches": lambda cell: str(cell.launches),
+    "#blocks": lambda cell: str(cell.blocks),
+    "#dropped": lambda cell: str(cell.gates.dropped),
+    "reasons": findings.format_gates,
+    "#counted": lambda cell: (
+        "not recorded" if cell.gates.counting is None else str(cell.gates.counting)
+    ),
+    "#other processes": lambda cell: wording.format_share(cell.others),
+    "#unsteady launches": lambda cell: str(cell.unsteady),
+    "#time": lambda cell: format_duration(cell.seconds),
+    "stop reason": lambda cell: (
+        findings.STOPS[Stop(cell.stopped_by)] if cell.stopped_by else "nothing was timed"
+    ),
+}
 
 
 def build_agreement(comparison: Comparison) -> Section:
@@ -259,15 +255,7 @@ def build_arms(comparison: Comparison) -> Section:
         key="arms",
         heading="What was compared",
         blocks=(
-            tabulate(
-                "Arms",
-                (
-                    *("arm", "wheel", "TensorFlow", "compiler", "threads", "kernels"),
-                    *("conformance test", "Python", "NumPy", "environment", "#tolerance"),
-                    "wheel SHA-256",
-                ),
-                map(_format_arm, comparison.arms),
-            ),
+            tabulate("Arms", _ARMS, read_rows(_ARMS, comparison.arms)),
             tabulate(
                 "Environment variables of the workers",
                 ("arm", "#vCPUs", "variables"),
@@ -277,18 +265,24 @@ def build_arms(comparison: Comparison) -> Section:
     )
 
 
-def _format_arm(arm: ArmFacts) -> tuple[str, ...]:
-    admission = arm.admission or ("not recorded" if arm.kernel_library else "no tuned kernels")
-    return (
-        *(arm.name, arm.label, f"{arm.tensorflow} ({arm.git_version})", arm.compiler_version),
-        *(
-            arm.threading,
-            f"{findings.describe_kernels(arm)}, {arm.raised_kernels} above priority 0",
-            admission,
-        ),
-        *(arm.python, arm.numpy, wording.format_settings(arm.env) or "none", f"{arm.tolerance:g}"),
-        arm.wheel_sha256 or "not recorded",
-    )
+_ARMS: TextColumns[ArmFacts] = {
+    "arm": lambda arm: arm.name,
+    "wheel": lambda arm: arm.label,
+    "TensorFlow": lambda arm: f"{arm.tensorflow} ({arm.git_version})",
+    "compiler": lambda arm: arm.compiler_version,
+    "threads": lambda arm: arm.threading,
+    "kernels": lambda arm: (
+        f"{findings.describe_kernels(arm)}, {arm.raised_kernels} above priority 0"
+    ),
+    "conformance test": lambda arm: (
+        arm.admission or ("not recorded" if arm.kernel_library else "no tuned kernels")
+    ),
+    "Python": lambda arm: arm.python,
+    "NumPy": lambda arm: arm.numpy,
+    "environment": lambda arm: wording.format_settings(arm.env) or "none",
+    "#tolerance": lambda arm: f"{arm.tolerance:g}",
+    "wheel SHA-256": lambda arm: arm.wheel_sha256 or "not recorded",
+}
 
 
 def build_kernels(comparison: Comparison) -> Section:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from tfbench.result_table import ResultTable
 
 SPEEDUPS, SCALING, LADDER, COST = "speedups", "scaling", "ladder", "cost"
 """Keys of sections that have figures."""
+
+
+Item = TypeVar("Item")
+TextColumns: TypeAlias = Mapping[str, Callable[[Item], str]]
+"""Headings as in `tabulate`, and what the columns show of an item."""
 
 
 class ColumnKind(StrEnum):
@@ -98,6 +103,12 @@ def tabulate(caption: str, names: Iterable[str], rows: Iterable[tuple[str, ...]]
         Column(name=name.lstrip("#!"), kind=kinds.get(name[0], ColumnKind.TEXT)) for name in names
     )
     return Table(caption=caption, columns=tuple(columns), rows=tuple(rows))
+
+
+def read_rows(columns: TextColumns[Item], items: Iterable[Item]) -> Iterator[tuple[str, ...]]:
+    """Yield a row of a table for each item."""
+    for item in items:
+        yield tuple(read(item) for read in columns.values())
 
 
 def build_list(items: Iterable[str]) -> tuple[BulletList, ...]:

@@ -17,7 +17,7 @@ from tfbench.reports import wording
 from tfbuild import console
 from tfbuild.comparisons.comparison import (
     ArmFacts,
-    ArmTimes,
+    ArmResult,
     ComparedCell,
     Comparison,
     Overall,
@@ -48,31 +48,26 @@ STOPS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FindingRow:
-    """The result of one arm in one cell, as text. `why` explains the verdict, or why there is
-    none.
-    """
+class Row:
+    """The results of an arm in a cell, and the decision on it."""
 
-    workload: str
-    vcpus: str
-    arm: str
-    baseline_ms: str
-    arm_ms: str
-    speedup: str
-    interval: str
-    noise: str
-    """The A/A interval."""
-    verdict: str
-    why: str
-    confidence: str
-    """The largest level at which the interval excludes 1."""
-    medians: str
-    """The speedup by medians of blocks, a second estimate."""
+    comparison: Comparison
+    cell: ComparedCell
+    decision: Decision
 
     @property
-    def speedup_text(self) -> str:
-        """Return the speedup and its interval, empty if there is none."""
-        return f"{self.speedup} ({self.interval})" if self.speedup else ""
+    def result(self) -> ArmResult:
+        return self.cell.get_result(self.decision.arm)
+
+    @property
+    def facts(self) -> ArmFacts | None:
+        """Return the facts of the arm; None if it never started."""
+        return next((arm for arm in self.comparison.arms if arm.name == self.decision.arm), None)
+
+    @property
+    def speedup(self) -> Speedup | None:
+        """Return the speedup if its verdict counts."""
+        return self.result.speedup if self.decision.counts else None
 
 
 def format_title(comparison: Comparison) -> str:
@@ -98,11 +93,11 @@ def _parse_version(arm: ArmFacts) -> str:
         return ""
 
 
-def list_rows(comparison: Comparison) -> Iterator[FindingRow]:
+def list_rows(comparison: Comparison) -> Iterator[Row]:
     """Yield a row per cell and arm, and one for the baseline or its repeat where it failed."""
     for cell in comparison.cells:
         for decision in list_decisions(comparison, cell):
-            yield _build_row(comparison, cell, decision)
+            yield Row(comparison=comparison, cell=cell, decision=decision)
 
 
 def format_cell(cell: ComparedCell) -> tuple[str, str]:
@@ -110,44 +105,16 @@ def format_cell(cell: ComparedCell) -> tuple[str, str]:
     return format_label(cell.workload), str(cell.vcpus)
 
 
-def _build_row(comparison: Comparison, cell: ComparedCell, decision: Decision) -> FindingRow:
-    result = cell.get_result(decision.arm)
-    speedup = result.speedup if decision.counts else None
-    workload, vcpus = format_cell(cell)
-    return FindingRow(
-        workload=workload,
-        vcpus=vcpus,
-        arm=decision.arm,
-        baseline_ms=_format_milliseconds(cell.get_result(comparison.baseline).times),
-        arm_ms=_format_milliseconds(result.times),
-        speedup=wording.format_factor(speedup.interval.value) if speedup else "",
-        interval=wording.format_span(speedup.interval) if speedup else "",
-        noise=wording.format_span(cell.noise) if cell.noise else "",
-        verdict=decision.outcome,
-        why=_explain(comparison, cell, decision),
-        confidence=wording.format_level(speedup.confidence) if speedup else "",
-        medians=wording.format_factor_span(speedup.medians) if speedup and speedup.medians else "",
-    )
-
-
-def _format_milliseconds(times: ArmTimes | None) -> str:
-    """Format the milliseconds per step; for requests add the 99th percentile."""
-    if times is None:
-        return ""
-    mean, p99 = wording.format_milliseconds(times.step_ms), times.latency and times.latency.p99_ms
-    return f"{mean} ({wording.format_milliseconds(p99)})" if p99 else mean
-
-
-def _explain(comparison: Comparison, cell: ComparedCell, decision: Decision) -> str:
+def explain(row: Row) -> str:
     """Return the rule of the method that gives the verdict, or why there is none."""
-    result = cell.get_result(decision.arm)
+    decision, result = row.decision, row.result
     if decision.reason is Reason.FAILED and result.failure:
         return result.failure.reason.strip()
     if decision.reason is Reason.DIFFERENT and result.agreement:
         return f"differs beyond the tolerance of {result.agreement.tolerance:g}"
     if result.speedup is None:
         return "the baseline failed, or there are too few launches"
-    return _explain_verdict(comparison, cell, decision, result.speedup)
+    return _explain_verdict(row.comparison, row.cell, decision, result.speedup)
 
 
 def _explain_verdict(
@@ -270,15 +237,15 @@ def _format_distance(ratio: float) -> str:
 
 def list_failures(comparison: Comparison) -> Iterator[str]:
     """Yield why arms have no results, once per reason."""
-    arms: dict[tuple[str, str, str, str], list[str]] = {}
+    arms: dict[tuple[str, str, str, int], list[str]] = {}
     for row in list_rows(comparison):
-        if row.verdict in {Reason.FAILED, Reason.NOT_TIMED}:
-            key = (row.verdict, row.why, row.workload, row.vcpus)
-            arms.setdefault(key, []).append(row.arm)
+        if row.decision.reason in {Reason.FAILED, Reason.NOT_TIMED}:
+            key = (row.decision.outcome, explain(row), row.cell.workload, row.cell.vcpus)
+            arms.setdefault(key, []).append(row.decision.arm)
     cells: dict[str, list[tuple[str, int]]] = {}
     for (verdict, cause, workload, vcpus), names in arms.items():
         sentence = f"{wording.join_words(names)} {verdict}: {cause}"
-        cells.setdefault(sentence, []).append((workload, int(vcpus)))
+        cells.setdefault(sentence, []).append((workload, vcpus))
     yield from (
         f"{wording.format_cells(failed_cells)}: {sentence}"
         for sentence, failed_cells in cells.items()

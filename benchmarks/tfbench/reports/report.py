@@ -12,9 +12,9 @@ from rich.text import Text
 from tfbench import result_table
 from tfbench.costs.bill import Bill
 from tfbench.costs.cost import get_value
+from tfbench.reports import columns, findings, wording
 from tfbench.reports import cost_section as costs
-from tfbench.reports import findings, wording
-from tfbench.reports.document import Document
+from tfbench.reports.document import Document, read_rows
 from tfbench.reports.templating import render_template
 from tfbuild import console
 from tfbuild.comparisons.comparison import Comparison
@@ -25,8 +25,6 @@ from tfbuild.comparisons.interval import Verdict
 TEMPLATE = "report.md.j2"
 NOTES = 3
 """The most lines of warnings on a terminal."""
-_SHORT = 12
-"""The longest name of an arm, in characters, that fits in a heading."""
 STYLES = {
     Verdict.FASTER: "green",
     Verdict.SLOWER: "red",
@@ -40,21 +38,16 @@ def format_table(comparison: Comparison, *, colour: bool) -> str:
     """Format the results, the conclusion and the warnings as a table. Set `colour` only for a
     terminal.
     """
-    base = comparison.baseline if len(comparison.baseline) <= _SHORT else "baseline"
-    slow = "\n(p99)" if any(cell.is_inference for cell in comparison.cells) else ""
-    headings = (
-        *("workload", "#vCPUs", "arm", f"#{base} ms{slow}", f"#arm ms{slow}", "#speedup"),
-        *(f"#{comparison.level:.0%} interval", "#A/A", "verdict"),
-    )
+    headings = columns.format_headings(columns.TERMINAL, comparison)
     rows = (
-        (
-            *(row.workload, row.vcpus, row.arm, row.baseline_ms, row.arm_ms, row.speedup),
-            *(row.interval, row.noise),
-            Text(row.verdict, style=STYLES.get(row.verdict, "yellow")),
-        )
-        for row in findings.list_rows(comparison)
+        [
+            Text(cell, style=STYLES.get(cell, "yellow")) if heading.startswith("!") else cell
+            for heading, cell in zip(headings, cells, strict=True)
+        ]
+        for cells in read_rows(columns.TERMINAL, findings.list_rows(comparison))
     )
-    text = (findings.format_title(comparison), headings, rows, _list_notes(comparison))
+    names = [heading.removeprefix("!") for heading in headings]
+    text = (findings.format_title(comparison), names, rows, _list_notes(comparison))
     return result_table.format_table(*text, colour=colour, unbroken=("verdict",))
 
 
@@ -82,7 +75,7 @@ def _shorten_failure(failure: str) -> str:
 
 def format_line(comparison: Comparison) -> str:
     """Format the result as one line for a log: the geometric means and the counts of verdicts."""
-    counts = Counter(row.verdict for row in findings.list_rows(comparison))
+    counts = Counter(row.decision.outcome for row in findings.list_rows(comparison))
     results = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
     part = "" if comparison.complete else ", incomplete"
     means = "; ".join(_list_means(comparison)) or "no result"

@@ -94,16 +94,16 @@ def test_the_reason_is_the_rule_that_gave_the_verdict(
     width = 0.035 if verdict is Verdict.INCONCLUSIVE else 0.004
     comparison = report_comparisons.single(spread(speedup, width), spread(1.0, noise))
     (row,) = findings.list_rows(comparison)
-    assert row.verdict == verdict
-    assert message in row.why
+    assert row.decision.verdict is verdict
+    assert message in findings.explain(row)
 
 
 def test_too_many_dropped_blocks_are_the_reason_whatever_the_interval() -> None:
     cell = report_comparisons.dropped(report_comparisons.cell("mnist_mlp", 2, {"tuned": 1.5}))
     comparison = report_comparisons.comparison(cell)
-    (row,) = (row for row in findings.list_rows(comparison) if row.arm == "tuned")
-    assert row.verdict == "inconclusive"
-    assert "17 of 40 (run delay 15, speed changed 6)" in row.why
+    (row,) = (row for row in findings.list_rows(comparison) if row.decision.arm == "tuned")
+    assert row.decision.outcome == "inconclusive"
+    assert "17 of 40 (run delay 15, speed changed 6)" in findings.explain(row)
 
 
 def test_a_mean_of_which_blocks_were_dropped_is_not_said_to_be_within_a_limit() -> None:
@@ -111,7 +111,7 @@ def test_a_mean_of_which_blocks_were_dropped_is_not_said_to_be_within_a_limit() 
         report_comparisons.dropped(report_comparisons.cell("mnist_mlp", 2, {"tuned": 1.5}))
     )
     noise = report_comparisons.about(1.0, 0.006)
-    for width, text in ((0.01, "gates dropped too many blocks"), (0.6, "between 6.3% slower and")):
+    for width, text in ((0.01, "gates dropped too many blocks"), (0.6, "between 6.2% slower and")):
         interval = report_comparisons.about(1.5, width)
         mean = report_comparisons.speedup("tuned", interval, noise, fair=False)
         overall = dataclasses.replace(comparison.overall[0], speedup=mean)
