@@ -128,10 +128,14 @@ def _get_field(record: object, name: str) -> Any:  # noqa: ANN401
 
 def _split(name: str, read: Callable[[Row], Interval | None]) -> CsvColumns:
     """Make three columns of an interval, which may be None."""
-    ends = {name: "value", f"{name}_low": "low", f"{name}_high": "high"}
+
+    def read_end(end: str) -> Callable[[Row], Value]:
+        return lambda row: _get_field(read(row), end)
+
     return {
-        column: lambda row, field=field: _get_field(read(row), field)
-        for column, field in ends.items()
+        name: read_end("value"),
+        f"{name}_low": read_end("low"),
+        f"{name}_high": read_end("high"),
     }
 
 

@@ -19,17 +19,19 @@ from tfbench.reports.templating import render_template
 from tfbuild import console
 from tfbuild.comparisons.comparison import Comparison
 from tfbuild.comparisons.deciding import find_mean_decision
-from tfbuild.comparisons.decision import NO_VERDICT
+from tfbuild.comparisons.decision import Reason
 from tfbuild.comparisons.interval import Verdict
 
 TEMPLATE = "report.md.j2"
 NOTES = 3
 """The most lines of warnings on a terminal."""
-STYLES = {
+STYLES: dict[str, str] = {
     Verdict.FASTER: "green",
     Verdict.SLOWER: "red",
     Verdict.INCONCLUSIVE: "yellow",
-    **dict.fromkeys(NO_VERDICT, "bold red"),
+    Reason.FAILED: "bold red",
+    Reason.DIFFERENT: "bold red",
+    Reason.NOT_TIMED: "bold red",
 }
 _MARKDOWN = re.compile(r"([\\`*\[\]|<>]|(?<!\w)_|_(?!\w)|^[#+-](?=\s))")
 
