@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, KernelError, ToolError
 from tfbuild.run import run
-from tfbuild.settings import Paths, require_disk
+from tfbuild.settings import Paths
 from tfbuild.upstream.download import Pin, hash_file
-from tfbuild.upstream.source import TREE, SourcePin, Staging, is_staged, stage_folder
+from tfbuild.upstream.source import TREE, SourcePin, Staging, create_folder, is_staged
 
 KIND = "given"
 _GIT_S = 60.0
@@ -58,14 +58,10 @@ def stage(source: Path, pin: SourcePin, staging: Staging, paths: Paths) -> Path:
 
     Raises ChecksumError if it no longer matches the pin; DiskError.
     """
-    folder = paths.sources / f"{pin.file.sha256[:16]}-staged"
-    if folder.is_dir():
-        return folder / TREE
     files = list(_list_files(source, staging))
-    require_disk(
-        paths.sources, sum(path.stat().st_size for _, path in files), "copying the sources"
-    )
-    with stage_folder(folder) as scratch_folder:
+    needed_bytes = sum(path.stat().st_size for _, path in files)
+
+    def fill(scratch_folder: Path) -> None:
         for name, path in files:
             target = scratch_folder / TREE / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +70,9 @@ def stage(source: Path, pin: SourcePin, staging: Staging, paths: Paths) -> Path:
             raise ChecksumError(
                 f"--source {source} changed after it was hashed", hint="Run the command again"
             )
-    return folder / TREE
+
+    folder = paths.sources / f"{pin.file.sha256[:16]}-staged"
+    return create_folder(folder, needed_bytes, "copying the sources", fill) / TREE
 
 
 def _list_files(tree: Path, staging: Staging) -> Iterator[tuple[str, Path]]:

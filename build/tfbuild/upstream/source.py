@@ -193,18 +193,17 @@ def stage(archive: Path, sha256: str, staging: Staging, paths: Paths) -> Path:
     The folder is a Bazel repository. TensorFlow's BUILD files are excluded, because Bazel would
     treat their folders as packages. Raises ChecksumError for a broken archive; DiskError.
     """
-    folder = paths.sources / f"{sha256[:16]}-staged"
-    if folder.is_dir():
-        return folder / TREE
-    require_disk(paths.sources, _STAGED_BYTES, "unpacking TensorFlow's sources")
-    with stage_folder(folder) as scratch_folder:
+
+    def fill(scratch_folder: Path) -> None:
         with archive.open("rb") as packed, _open_archive(packed) as tar:
             tar.extractall(
                 scratch_folder / TREE, members=_select_members(tar, staging), filter="data"
             )
         if not (scratch_folder / TREE).is_dir():
             raise ChecksumError(f"{archive} contains none of {', '.join(staging.prefixes)}")
-    return folder / TREE
+
+    folder = paths.sources / f"{sha256[:16]}-staged"
+    return create_folder(folder, _STAGED_BYTES, "unpacking TensorFlow's sources", fill) / TREE
 
 
 def unpack(archive: Path, sha256: str, paths: Paths) -> Path:
@@ -214,16 +213,15 @@ def unpack(archive: Path, sha256: str, paths: Paths) -> Path:
     ChecksumError for an archive that is broken, or has a member or a link that leads out of
     it; DiskError.
     """
-    folder = paths.sources / f"{sha256[:16]}-tree"
-    if folder.is_dir():
-        return folder
-    require_disk(paths.sources, _TREE_BYTES, "unpacking TensorFlow's source tree")
-    with stage_folder(folder) as scratch_folder:
+
+    def fill(scratch_folder: Path) -> None:
         with archive.open("rb") as packed, _open_archive(packed) as tar:
             tar.extractall(scratch_folder, members=_track_members(tar, packed), filter="data")
         if not any(scratch_folder.iterdir()):
             raise ChecksumError(f"{archive} contains no folder with a source tree")
-    return folder
+
+    folder = paths.sources / f"{sha256[:16]}-tree"
+    return create_folder(folder, _TREE_BYTES, "unpacking TensorFlow's source tree", fill)
 
 
 @contextlib.contextmanager
@@ -292,13 +290,29 @@ def _list_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         yield member
 
 
+def create_folder(
+    folder: Path, needed_bytes: int, purpose: str, fill: Callable[[Path], None]
+) -> Path:
+    """Let `fill` fill a folder that appears under its name only when it is complete.
+
+    An existing folder is used as it is. If several processes create it, all but one wait. Raises
+    DiskError, and what `fill` raises.
+    """
+    if not folder.is_dir():
+        with lock_folder(folder.parent, purpose, wait=True):
+            if not folder.is_dir():
+                require_disk(folder.parent, needed_bytes, purpose)
+                with _stage_folder(folder) as scratch_folder:
+                    fill(scratch_folder)
+    return folder
+
+
 @contextlib.contextmanager
-def stage_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder that appears under its name only if the block succeeds.
+def _stage_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder that gets its name only if the block succeeds.
 
     Raises DiskError.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
     for leftover in folder.parent.glob(f".{folder.name}.*"):  # (of a killed run)
         shutil.rmtree(leftover, ignore_errors=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))

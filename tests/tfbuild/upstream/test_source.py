@@ -25,10 +25,10 @@ from tfbuild.settings import ROOT, Paths
 from tfbuild.upstream.download import Pin, hash_file
 from tfbuild.upstream.source import (
     SourcePin,
+    create_folder,
     fetch_source,
     is_staged,
     stage,
-    stage_folder,
     unpack,
 )
 
@@ -96,6 +96,11 @@ def tree(folder: Path) -> dict[str, bytes]:
         for path in folder.rglob("*")
         if not path.is_dir()
     }
+
+
+def content(folder: Path) -> list[Path]:
+    """What is in the folder beside the file of its lock."""
+    return [path for path in folder.iterdir() if path.name != ".lock"]
 
 
 def test_the_home_serves_and_the_cache_after_it(paths: Paths) -> None:
@@ -232,7 +237,7 @@ def test_no_member_is_written_outside(paths: Paths, tmp_path: Path) -> None:
     with pytest.raises(ChecksumError, match=r"outside the destination"):
         stage(path, "ab" * 32, STAGING, paths)
     assert not list(tmp_path.rglob("escaped.h"))
-    assert list(paths.sources.iterdir()) == []
+    assert content(paths.sources) == []
 
 
 @pytest.mark.parametrize("top", ["", "/", "/etc"])
@@ -240,7 +245,7 @@ def test_absolute_members_are_no_sources(paths: Paths, tmp_path: Path, top: str)
     path = archive(tmp_path / "x.tar", {"/tensorflow/core/x.h": b"evil"}, top=top)
     with pytest.raises(ChecksumError, match="tensorflow/core/, third_party/eigen3/"):
         stage(path, "ab" * 32, STAGING, paths)
-    assert list(paths.sources.iterdir()) == []
+    assert content(paths.sources) == []
 
 
 # (text that a compressor works on, so that a change breaks its stream)
@@ -273,40 +278,65 @@ def test_a_torn_archive_is_refused_and_leaves_nothing(
     path.write_bytes(damaged[damage])
     with pytest.raises(ChecksumError, match=r"x\.tar"):
         stage(path, "ab" * 32, STAGING, paths)
-    assert list(paths.sources.iterdir()) == []
+    assert content(paths.sources) == []
 
 
 def test_a_folder_appears_only_when_it_is_whole(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "x"
 
-    def fail_midway() -> None:
-        with stage_folder(folder) as fresh:
-            (fresh / "half").write_text("half")
-            raise RuntimeError("no")
+    def fail_midway(fresh: Path) -> None:
+        (fresh / "half").write_text("half")
+        raise RuntimeError("no")
 
-    with pytest.raises(RuntimeError, match="no"):
-        fail_midway()
-    assert list(folder.parent.iterdir()) == []
-    with stage_folder(folder) as fresh:
+    def fill(fresh: Path) -> None:
         (fresh / "whole").write_text("whole")
         assert not folder.exists()
+
+    with pytest.raises(RuntimeError, match="no"):
+        create_folder(folder, 0, "a test", fail_midway)
+    assert content(folder.parent) == []
+    assert create_folder(folder, 0, "a test", fill) == folder
     assert tree(folder) == {"whole": b"whole"}
     assert folder.stat().st_mode & 0o777 == 0o755
-    assert list(folder.parent.iterdir()) == [folder]
+    assert create_folder(folder, 0, "a test", fail_midway) == folder
+    assert content(folder.parent) == [folder]
 
 
 def test_a_folder_that_cannot_be_written_is_a_disk_error(tmp_path: Path) -> None:
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "in the way").touch()
-    with (
-        pytest.raises(DiskError, match="Directory not empty"),
-        stage_folder(tmp_path / "x"),
-    ):
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    folder = tmp_path / "x"
+    with pytest.raises(DiskError, match="Not a directory"):
+        create_folder(folder, 0, "a test", lambda _: folder.touch())
+    assert content(tmp_path) == [folder]
 
 
 MANY = {f"tensorflow/core/{i}.h": b"%d" % i for i in range(6000)}
+
+
+def start_work(work: str, path: Path, cache: Path) -> subprocess.Popen[bytes]:
+    """Start a process that unpacks an archive into a cache."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from tests.tfbuild.upstream import test_source as t\n"
+        "path, cache = map(Path, sys.argv[1:])\n"
+        "paths = t.Paths(root=t.ROOT, cache=cache, pool=cache)\n"
+        f"print(t.{work} paths))"
+    )
+    command = [sys.executable, "-c", code, str(path), str(cache)]
+    env = os.environ | {"PYTHONPATH": f"{ROOT / 'build'}:{ROOT}"}
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("work", ["stage(path, 'ab' * 32, t.STAGING,", "unpack(path, 'ab' * 32,"])
+def test_processes_that_unpack_at_once_get_one_whole_folder(
+    paths: Paths, tmp_path: Path, work: str
+) -> None:
+    path = archive(tmp_path / "x.tar", MANY, "plain")
+    processes = [start_work(work, path, paths.cache) for _ in range(3)]
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    (folder,) = content(paths.sources)
+    assert len(list(folder.rglob("*.h"))) == len(MANY)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, *later(signal.SIGINT)])
@@ -315,25 +345,17 @@ def test_work_that_was_ended_midway_is_done_anew(
     paths: Paths, tmp_path: Path, work: str, number: int
 ) -> None:
     path = archive(tmp_path / "x.tar", MANY, "plain")
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from tests.tfbuild.upstream import test_source as t\n"
-        "path, cache = map(Path, sys.argv[1:])\n"
-        "paths = t.Paths(root=t.ROOT, cache=cache, pool=cache)\n"
-        f"print(t.{work} paths))"
-    )
-    command = [sys.executable, "-c", code, str(path), str(paths.cache)]
-    env = os.environ | {"PYTHONPATH": f"{ROOT / 'build'}:{ROOT}"}
-    with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as working:
+    with start_work(work, path, paths.cache) as working:
         deadline = time.monotonic() + 30
         while not any(paths.sources.rglob("*.h")):
             assert time.monotonic() < deadline
         working.send_signal(number)
         assert working.wait(30) != 0
     assert not list(paths.sources.glob("ab*"))
-    folder = Path(subprocess.check_output(command, env=env, text=True).strip())
+    with start_work(work, path, paths.cache) as again:
+        folder = Path(again.communicate()[0].decode().strip())
     assert tree(folder) == MANY
-    assert list(paths.sources.iterdir()) in ([folder], [folder.parent])
+    assert content(paths.sources) in ([folder], [folder.parent])
 
 
 # The whole tree.
@@ -361,7 +383,7 @@ def test_a_whole_tree_is_unpacked_once(paths: Paths, tmp_path: Path, packer: str
     assert tree(folder) == WANTED | NOT_WANTED
     path.unlink()
     assert unpack(path, "ab" * 32, paths) == folder
-    assert list(paths.sources.iterdir()) in ([folder], [folder.parent])
+    assert content(paths.sources) in ([folder], [folder.parent])
 
 
 def test_programs_stay_programs_and_links_stay_links(paths: Paths, tmp_path: Path) -> None:
@@ -401,7 +423,7 @@ def test_what_leads_out_of_a_tree_is_refused(
     path = packed(tmp_path / "x.tar", member("top/fine"), evil)
     with pytest.raises(ChecksumError, match=r"x\.tar"):
         unpack(path, "ab" * 32, paths)
-    assert list(paths.sources.iterdir()) == []
+    assert content(paths.sources) == []
     assert not list(tmp_path.rglob("escaped"))
 
 
@@ -416,7 +438,7 @@ def test_a_torn_tree_leaves_nothing(paths: Paths, tmp_path: Path, damage: str) -
         path.write_bytes(damaged[damage])
     with pytest.raises(ChecksumError, match=r"x\.tar"):
         unpack(path, "ab" * 32, paths)
-    assert list(paths.sources.iterdir()) == []
+    assert content(paths.sources) == []
 
 
 def test_a_tree_that_does_not_fit_is_refused_before_it_is_begun(
@@ -426,4 +448,4 @@ def test_a_tree_that_does_not_fit_is_refused_before_it_is_begun(
     path = archive(tmp_path / "x.tar", WANTED)
     with pytest.raises(DiskError, match="source tree"):
         unpack(path, "ab" * 32, paths)
-    assert not paths.sources.exists()
+    assert content(paths.sources) == []
